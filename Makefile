@@ -1,0 +1,75 @@
+# `make help` lists what there is.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+# How many end-to-end tests run side by side. Each has its own agent, repository and names.
+E2E_THREADS ?= 4
+# Each wait in them has a deadline of its own; this one is for what nobody thought of. In seconds.
+E2E_TIMEOUT ?= 1500
+
+# The cases the property tests draw: the same in each run of `make unit`, so that red means that the code changed.
+# `make soak` draws new ones.
+PROPTEST_RNG_SEED ?= 20261121
+SOAK_CASES ?= 20000
+
+# How long broken files are made up, in seconds.
+FUZZ_SECONDS ?= 600
+
+.PHONY: help demo build test unit e2e differential lint fmt bench fuzz soak clean-tests
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+demo: ## Bring up Docker if needed, build, deploy the examples from a local Git repository, show healing
+	@deploy/demo.sh
+
+build: ## Build the release binary, target/release/driftless
+	cargo build --release --locked
+
+test: ## Everything: format, lints, unit, integration and end-to-end tests on the real engine
+	deploy/ensure-docker.sh
+	deploy/test-tools.sh
+	deploy/test-compose.sh "$${CARGO_TARGET_DIR:-target}/test-tools"
+	$(MAKE) --no-print-directory lint
+	$(MAKE) --no-print-directory unit
+	$(MAKE) --no-print-directory e2e
+
+unit: ## Tests that need no Docker Engine
+	PROPTEST_RNG_SEED=$(PROPTEST_RNG_SEED) cargo test --locked --lib --bins --test it
+
+# The cleaning runs whether the tests pass or not; the tests' own exit code is what counts.
+e2e: ## End-to-end tests on the real engine
+	status=0; cargo test --locked --test e2e --no-run || exit $$?; \
+	timeout $(E2E_TIMEOUT) cargo test --locked --test e2e -- --test-threads=$(E2E_THREADS) || status=$$?; \
+	deploy/test-clean.sh e2e-; deploy/test-clean.sh dl-docker-; exit $$status
+
+# Needs Docker Compose 2, and minutes. ONLY=a,b runs these projects alone.
+differential: ## Every project of tests/e2e/projects by the real Docker Compose and by us, field by field
+	deploy/ensure-docker.sh
+	deploy/test-tools.sh
+	deploy/test-compose.sh "$${CARGO_TARGET_DIR:-target}/test-tools"
+	cargo test --locked --test e2e -- --ignored --nocapture differential::every_project
+
+lint: ## Format and lints, warnings denied
+	cargo fmt --all --check
+	cargo clippy --locked --all-targets -- -D warnings
+
+fmt: ## Format the code
+	cargo fmt --all
+
+# BENCH_ONLY=drift,push,webhook,idle,planner,binary,render,noop,preview,git measures these parts and writes nothing.
+bench: ## Measure, and write docs/benchmarks.md
+	deploy/ensure-docker.sh
+	deploy/test-tools.sh
+	deploy/test-compose.sh "$${CARGO_TARGET_DIR:-target}/test-tools"
+	status=0; cargo bench --locked --bench bench || status=$$?; deploy/test-clean.sh e2e-bench-; exit $$status
+
+fuzz: ## Broken files for the readers of Compose, YAML and .env files, for FUZZ_SECONDS
+	FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --locked --test it fuzz::fuzz -- --exact --ignored --nocapture
+
+soak: ## The property tests of the planner, with SOAK_CASES cases that no run had before
+	PROPTEST_CASES=$(SOAK_CASES) cargo test --locked --test it convergence
+
+clean-tests: ## Remove containers, networks and volumes that broken-off tests left behind
+	deploy/test-clean.sh e2e-
+	deploy/test-clean.sh dl-docker-

@@ -1,0 +1,184 @@
+//! A full pass over many managed containers that are as they should be, and a minute in which nothing happens.
+
+use std::{path::Path, time::Duration};
+
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    harness::{self, Agent, Counting, Docker, Engine, Settings, Site, images},
+    process,
+    raw::{self, Api},
+    report::{Report, Row, Samples, megabytes, time},
+    samples, setting,
+};
+
+/// What was found for one number of containers.
+struct Found {
+    size: usize,
+    walls: Samples,
+    lists: Samples,
+    cpu: Duration,
+    lists_per_request: f64,
+    others: Vec<String>,
+    writes: usize,
+    memory: u64,
+    /// Over the minute, in percent of one core.
+    at_rest: Option<f64>,
+}
+
+pub async fn idle(report: &mut Report) {
+    let directory = tempfile::Builder::new().prefix("driftless-bench-").tempdir().unwrap();
+    // On the machine's own engine others may start containers, whose events are a reason to look.
+    let mut engine = Engine::new(directory.path());
+    if let Some(engine) = &mut engine {
+        engine.start().await;
+    }
+    let docker = Docker { host: engine.as_ref().map(Engine::host) };
+    let socket = docker.host.as_deref().map_or(raw::SOCKET, |it| it.trim_start_matches("unix://"));
+    let image = images::server_as(&docker, "driftless-e2e/server:1.0", "1.0");
+    let sizes: Vec<usize> = setting("BENCH_SIZES", "10,100,1000")
+        .split(',')
+        .map(|it| it.trim().parse().expect("BENCH_SIZES are numbers"))
+        .collect();
+    let largest = sizes.iter().copied().max().expect("at least one size");
+    let mut all = Vec::new();
+    for size in sizes {
+        let own = directory.path().join(size.to_string());
+        std::fs::create_dir_all(&own).unwrap();
+        all.push(pass_over(size, size == largest, &docker, Path::new(socket), &own, &image).await);
+    }
+
+    report.section("Nothing to do");
+    let engine = if engine.is_some() { "an engine of its own" } else { "the machine's engine, shared" };
+    report.text(&format!(
+        "One application of n one-shot services that have done their work, so that n managed containers exist and none \
+         has to run, on {engine}. A pass is asked for by `sync`: a look at the engine, a plan without steps, the status; \
+         beside it one listing of references. Calls are counted by a proxy between agent and engine, and the floor is \
+         the one list call that a pass needs, by the raw API. CPU is the agent's, with all that the requests themselves \
+         cost. A listing that comes back in the middle of a pass may make for one more pass, and so for one more list.",
+    ));
+    let rows: Vec<(String, String)> = all
+        .iter()
+        .map(|it| (format!("{} containers: raw list call", it.size), format!("{} containers: pass", it.size)))
+        .collect();
+    let mut times = Vec::new();
+    for (it, (list, pass)) in all.iter().zip(&rows) {
+        times.push(Row { what: list, samples: &it.lists, ratio: Some(1.0) });
+        times.push(Row { what: pass, samples: &it.walls, ratio: Some(it.walls.against(&it.lists)) });
+    }
+    report.times(&times);
+    report.table(&[
+        "containers",
+        "CPU per request",
+        "lists per request",
+        "other calls in all",
+        "writes",
+        "memory",
+    ]);
+    for it in &all {
+        report.row(&[
+            it.size.to_string(),
+            time(it.cpu),
+            format!("{:.2}", it.lists_per_request),
+            it.others.len().to_string(),
+            it.writes.to_string(),
+            megabytes(it.memory),
+        ]);
+    }
+    report.line("");
+    let mut others: Vec<&str> = all.iter().flat_map(|it| &it.others).map(String::as_str).collect();
+    others.sort_unstable();
+    others.dedup();
+    if !others.is_empty() {
+        report.text(&format!("The other calls, all of which only read: `{}`.", others.join("`, `")));
+    }
+    let one = all.iter().all(|it| it.lists_per_request <= 1.01 && it.writes == 0);
+    let most = all.iter().map(|it| it.lists_per_request).fold(0.0, f64::max);
+    let writes: usize = all.iter().map(|it| it.writes).sum();
+    let found = format!("{most:.2} lists per request, {} other calls, {writes} writes", others.len());
+    report.goal("one list call and no write in a pass", &found, one);
+    if let Some(it) = all.iter().find(|it| it.size == largest) {
+        let goal = format!("≤ 30 MB at {largest}");
+        report.goal(&goal, &megabytes(it.memory), it.memory <= 30_000_000);
+        if let Some(at_rest) = it.at_rest {
+            let goal = format!("≤ 0.2 % CPU over a minute at {largest}");
+            report.goal(&goal, &format!("{at_rest:.2} %"), at_rest <= 0.2);
+        }
+    }
+}
+
+async fn pass_over(
+    size: usize,
+    rests: bool,
+    docker: &Docker,
+    socket: &Path,
+    directory: &Path,
+    image: &str,
+) -> Found {
+    let proxy = Counting::before(directory, socket);
+    let mut site =
+        Site::with("bench-idle", Settings { docker_host: Some(proxy.host()), ..Settings::default() });
+    site.docker = docker.clone();
+    let mut compose = "services:\n".to_owned();
+    for service in 0..size {
+        compose.push_str(&format!(
+            "  job{service}:\n    image: {image}\n    command: [--once]\n    restart: \"no\"\n    network_mode: none\n"
+        ));
+    }
+    let commit = site.compose(&compose);
+    let agent = site.agent().await;
+    patiently(&agent, &commit, Duration::from_secs(60 + size as u64)).await;
+    // What the last starts still bring about is not part of doing nothing.
+    sleep(Duration::from_secs(3)).await;
+
+    let before = proxy.requests().len();
+    let cpu = process::cpu(agent.process());
+    let api = Api(socket.display().to_string());
+    let (mut walls, mut lists) = (Vec::new(), Vec::new());
+    for _ in 0..samples().max(15) {
+        // A request is answered between two passes, so the second is answered when the first one's pass is over.
+        let began = Instant::now();
+        agent.sync().await;
+        agent.sync().await;
+        walls.push(began.elapsed());
+        sleep(Duration::from_millis(200)).await;
+        lists.push(api.list().await);
+    }
+    let asked = 2 * walls.len() as u32;
+    let cpu = (process::cpu(agent.process()) - cpu) / asked;
+    let requests = proxy.requests().split_off(before);
+    let is_list = |it: &&String| it.starts_with("GET") && it.contains("/containers/json");
+    let lists_seen = requests.iter().filter(is_list).count();
+    let others: Vec<String> = requests.iter().filter(|it| !is_list(it)).cloned().collect();
+    let writes = others.iter().filter(|it| !it.starts_with("GET ") && !it.starts_with("HEAD ")).count();
+    let memory = process::memory(agent.process());
+    let at_rest = if rests {
+        let before = process::cpu(agent.process());
+        sleep(Duration::from_secs(60)).await;
+        Some((process::cpu(agent.process()) - before).as_secs_f64() / 60.0 * 100.0)
+    } else {
+        None
+    };
+    drop(agent);
+    api.remove_application(docker, &site.app).await;
+    Found {
+        size,
+        walls: Samples::new(walls),
+        lists: Samples::new(lists),
+        cpu,
+        lists_per_request: lists_seen as f64 / f64::from(asked),
+        others,
+        writes,
+        memory,
+        at_rest,
+    }
+}
+
+/// Waits for as long as a thousand containers take.
+async fn patiently(agent: &Agent, commit: &str, patience: Duration) {
+    let began = Instant::now();
+    while !agent.application().await.is_some_and(|it| harness::is_settled(&it, commit)) {
+        assert!(began.elapsed() < patience, "not settled within {patience:?}");
+        sleep(Duration::from_secs(1)).await;
+    }
+}

@@ -1,0 +1,56 @@
+#!/bin/sh
+# Fetches Docker Compose of both generations for the tests that hold them against the agent: docker-compose 1.29
+# from Debian 12 by apt, and Docker Compose 2 from a newer Debian into DIR, without installing it. Where neither
+# can be had those tests say so and do nothing.
+#
+#   deploy/test-compose.sh DIR
+set -eu
+
+[ $# = 1 ] || { echo "usage: $0 DIR" >&2; exit 2; }
+say() { echo "test-compose: $*" >&2; }
+mkdir -p "$1"
+dir=$(cd "$1" && pwd)
+
+# is GENERATION PROGRAM: whether it runs and is of this generation.
+is() { "$2" version --short 2>/dev/null | grep -q "^v\{0,1\}$1\."; }
+
+if ! is 1 /usr/bin/docker-compose && command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; then
+    # Debian 13 calls the second generation by the same name: whichever it is has its use.
+    DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends docker-compose >/dev/null 2>&1 ||
+        say "docker-compose 1.29 cannot be had here"
+fi
+
+for program in "$dir/docker-compose" /usr/libexec/docker/cli-plugins/docker-compose \
+    /usr/local/lib/docker/cli-plugins/docker-compose /usr/bin/docker-compose; do
+    if is 2 "$program"; then exit 0; fi
+done
+
+keys=/usr/share/keyrings/debian-archive-keyring.gpg
+if ! command -v apt-get >/dev/null 2>&1 || [ ! -e "$keys" ]; then
+    say "Docker Compose 2 cannot be had here: install its plugin by hand"
+    exit 0
+fi
+# An apt of its own: the system's lists and packages are left as they are. It asks the mirror that this machine uses.
+state=$(mktemp -d)
+trap 'rm -rf "$state"' EXIT
+mkdir -p "$state/lists/partial" "$state/cache/archives/partial" "$state/out"
+: > "$state/status"
+mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -n 1)
+echo "deb [signed-by=$keys] ${mirror:-https://deb.debian.org/debian/} trixie main" > "$state/list"
+cat > "$state/conf" <<CONF
+Dir::Etc::sourcelist "$state/list";
+Dir::Etc::sourceparts "-";
+Dir::State::lists "$state/lists";
+Dir::State::status "$state/status";
+Dir::Cache "$state/cache";
+APT::Sandbox::User "root";
+Acquire::Languages "none";
+CONF
+if (cd "$state/out" && APT_CONFIG=$state/conf apt-get -qq update &&
+    APT_CONFIG=$state/conf apt-get -qq download docker-compose/trixie) >/dev/null 2>&1 &&
+    dpkg -x "$state"/out/docker-compose_*.deb "$state/root"; then
+    mv "$state/root/usr/libexec/docker/cli-plugins/docker-compose" "$dir/docker-compose"
+    say "fetched Docker Compose $("$dir/docker-compose" version --short)"
+else
+    say "Docker Compose 2 cannot be had here"
+fi

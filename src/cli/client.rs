@@ -1,0 +1,293 @@
+//! Asks a running agent over its API. It retries nothing and follows no redirects; whoever calls decides what
+//! an error means.
+
+use std::{error::Error as _, fs, path::PathBuf, time::Duration};
+
+use reqwest::{Method, Response, StatusCode, Url, header};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{
+    Environment,
+    args::{DEFAULT_SERVER, ServerArgs},
+};
+use crate::{model::AppName, web::ErrorBody};
+
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+/// Longer than the agent's own limit for an answer, so that its explanation arrives.
+const ANSWER_WITHIN: Duration = Duration::from_secs(40);
+
+/// A stream sends a comment every 15 s when nothing happens.
+const STREAM_SILENCE: Duration = Duration::from_secs(45);
+
+#[derive(Debug)]
+pub(super) struct Client {
+    requests: reqwest::Client,
+    streams: reqwest::Client,
+    endless: reqwest::Client,
+    server: Url,
+    authorization: Option<header::HeaderValue>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("`{0}` is no address of an agent: write it as http://HOST:PORT")]
+    Address(String),
+    #[error("could not read the token from {path}")]
+    TokenFile {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("the token in {0} is empty, or has characters that a header cannot carry")]
+    Token(PathBuf),
+    #[error("could not set up the connection to {}", bare(.server))]
+    Setup {
+        server: Url,
+        #[source]
+        source: reqwest::Error,
+    },
+    #[error("no agent answers at {}: {reason}", bare(.server))]
+    NoAgent { server: Url, reason: String },
+    #[error("the agent at {} wants a token{}", bare(.server), if *.sent { ", and not the one that was sent" } else { "" })]
+    Unauthorized { server: Url, sent: bool },
+    /// The agent says what is wrong.
+    #[error("{message}")]
+    Answer { status: StatusCode, message: String, help: Option<String> },
+    #[error("what answers at {} is no Driftless agent, or one of another release: {reason}", bare(.server))]
+    Foreign { server: Url, reason: String },
+}
+
+impl Error {
+    /// What to do next.
+    pub(super) fn help(&self) -> Option<String> {
+        match self {
+            Self::NoAgent { .. } => Some(
+                "is `driftless run` running? Give another address with --server or DRIFTLESS_SERVER"
+                    .to_owned(),
+            ),
+            Self::Unauthorized { .. } => {
+                Some("give a file with the token with --token-file or DRIFTLESS_TOKEN_FILE".to_owned())
+            }
+            // The hint of the API speaks of routes; here it is a command.
+            Self::Answer { status: StatusCode::NOT_FOUND, .. } => {
+                Some("`driftless status` lists the applications".to_owned())
+            }
+            Self::Answer { help, .. } => help.clone(),
+            Self::Foreign { .. } => Some("check the address, and whether a proxy answers instead".to_owned()),
+            Self::Address(_) | Self::TokenFile { .. } | Self::Token(_) | Self::Setup { .. } => None,
+        }
+    }
+
+    pub(super) fn is_not_found(&self) -> bool {
+        matches!(self, Self::Answer { status: StatusCode::NOT_FOUND, .. })
+    }
+
+    /// The agent is not there now, and may be later.
+    pub(super) fn is_absence(&self) -> bool {
+        match self {
+            Self::NoAgent { .. } => true,
+            Self::Answer { status, .. } => *status == StatusCode::SERVICE_UNAVAILABLE,
+            Self::Address(_)
+            | Self::TokenFile { .. }
+            | Self::Token(_)
+            | Self::Setup { .. }
+            | Self::Unauthorized { .. }
+            | Self::Foreign { .. } => false,
+        }
+    }
+}
+
+impl Client {
+    /// Arguments go before the environment, and that before the default.
+    pub(super) fn new(args: &ServerArgs, environment: &Environment) -> Result<Self, Error> {
+        let given =
+            args.server.clone().or_else(|| environment("DRIFTLESS_SERVER")).filter(|it| !it.is_empty());
+        let server = parse_address(&given.unwrap_or_else(|| DEFAULT_SERVER.to_owned()))?;
+        let from_environment = || environment("DRIFTLESS_TOKEN_FILE").filter(|it| !it.is_empty());
+        let token_file = args.token_file.clone().or_else(|| from_environment().map(PathBuf::from));
+        let authorization = token_file.map(read_token).transpose()?;
+        let build = |builder: reqwest::ClientBuilder| {
+            let builder = builder
+                .connect_timeout(CONNECT_WITHIN)
+                .redirect(reqwest::redirect::Policy::none())
+                .user_agent(concat!("driftless/", env!("CARGO_PKG_VERSION")))
+                .no_proxy();
+            // Without https there is no need for certificates, which a small machine may not have.
+            let builder = if server.scheme() == "https" { builder } else { builder.tls_certs_only([]) };
+            builder.build().map_err(|source| Error::Setup { server: server.clone(), source })
+        };
+        let requests = build(reqwest::Client::builder().timeout(ANSWER_WITHIN))?;
+        let streams = build(reqwest::Client::builder().read_timeout(STREAM_SILENCE))?;
+        let endless = build(reqwest::Client::builder().tcp_keepalive(STREAM_SILENCE))?;
+        Ok(Self { requests, streams, endless, server, authorization })
+    }
+
+    /// For people.
+    pub(super) fn address(&self) -> String {
+        bare(&self.server).to_owned()
+    }
+
+    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
+        let response = self.send(&self.requests, Method::GET, path, &[], None::<&()>).await?;
+        self.decode(response).await
+    }
+
+    pub(super) async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, Error> {
+        let response = self.send(&self.requests, Method::POST, path, &[], body).await?;
+        self.decode(response).await
+    }
+
+    /// A stream of server-sent events.
+    pub(super) async fn stream(&self, path: &str) -> Result<Response, Error> {
+        let accept = [(header::ACCEPT, "text/event-stream")];
+        self.send(&self.streams, Method::GET, path, &accept, None::<&()>).await
+    }
+
+    /// An answer without end, in which nothing may come for a long time.
+    pub(super) async fn open(&self, path: &str) -> Result<Response, Error> {
+        self.send(&self.endless, Method::GET, path, &[], None::<&()>).await
+    }
+
+    pub(super) fn broken_stream(&self, error: &reqwest::Error) -> Error {
+        self.no_agent(error)
+    }
+
+    async fn send(
+        &self,
+        client: &reqwest::Client,
+        method: Method,
+        path: &str,
+        headers: &[(header::HeaderName, &str)],
+        body: Option<&impl Serialize>,
+    ) -> Result<Response, Error> {
+        let url = format!("{}{path}", bare(&self.server));
+        let mut request = client.request(method, url);
+        for (name, value) in headers {
+            request = request.header(name, *value);
+        }
+        if let Some(authorization) = &self.authorization {
+            request = request.header(header::AUTHORIZATION, authorization.clone());
+        }
+        if let Some(body) = body {
+            let json = serde_json::to_vec(body).expect("requests serialise without fail");
+            request = request.header(header::CONTENT_TYPE, "application/json").body(json);
+        }
+        let response = request.send().await.map_err(|error| self.no_agent(&error))?;
+        match response.status() {
+            status if status.is_success() => Ok(response),
+            StatusCode::UNAUTHORIZED => {
+                Err(Error::Unauthorized { server: self.server.clone(), sent: self.authorization.is_some() })
+            }
+            status => {
+                let body = response.bytes().await.map_err(|error| self.no_agent(&error))?;
+                match serde_json::from_slice::<ErrorBody>(&body) {
+                    Ok(ErrorBody { error }) => {
+                        Err(Error::Answer { status, message: error.message, help: error.help })
+                    }
+                    Err(_) => Err(self.foreign(format!("it says {status}"))),
+                }
+            }
+        }
+    }
+
+    async fn decode<T: DeserializeOwned>(&self, response: Response) -> Result<T, Error> {
+        let body = response.bytes().await.map_err(|error| self.no_agent(&error))?;
+        serde_json::from_slice(&body).map_err(|error| self.foreign(error.to_string()))
+    }
+
+    /// Whether the agent is on this machine, and may therefore name files of it.
+    pub(super) fn is_local(&self) -> bool {
+        match self.server.host_str() {
+            Some("localhost" | "[::1]") => true,
+            Some(host) => host.parse::<std::net::Ipv4Addr>().is_ok_and(|it| it.is_loopback()),
+            None => false,
+        }
+    }
+
+    fn no_agent(&self, error: &reqwest::Error) -> Error {
+        let reason = if error.is_timeout() {
+            "it did not answer in time".to_owned()
+        } else {
+            // The last cause is the one that says something: `Connection refused`.
+            let mut cause = error.source();
+            while let Some(next) = cause.and_then(std::error::Error::source) {
+                cause = Some(next);
+            }
+            cause.map_or_else(|| error.to_string(), ToString::to_string)
+        };
+        Error::NoAgent { server: self.server.clone(), reason }
+    }
+
+    pub(super) fn foreign(&self, reason: String) -> Error {
+        Error::Foreign { server: self.server.clone(), reason }
+    }
+}
+
+/// `/api/v1/applications/NAME` and what is below it. The name is checked first, so that it cannot change the
+/// route.
+pub(super) fn application_path(app: &str, below: &str) -> Result<String, crate::model::InvalidName> {
+    let app = AppName::parse(app)?;
+    Ok(format!("/api/v1/applications/{app}{below}"))
+}
+
+fn parse_address(text: &str) -> Result<Url, Error> {
+    // `localhost:8484` would be taken for a URL with the scheme `localhost`.
+    let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+    let url = Url::parse(&text).map_err(|_| Error::Address(text.clone()))?;
+    // Credentials belong into the token file: an address is printed, and seen in the list of processes.
+    let plain = matches!(url.scheme(), "http" | "https") && url.has_host() && url.username().is_empty();
+    if plain && url.password().is_none() { Ok(url) } else { Err(Error::Address(redacted(url))) }
+}
+
+/// As people write it, without the slash at the end.
+fn bare(url: &Url) -> &str {
+    url.as_str().trim_end_matches('/')
+}
+
+fn redacted(mut url: Url) -> String {
+    if !url.username().is_empty() || url.password().is_some() {
+        let _ = url.set_password(None);
+        let _ = url.set_username("");
+    }
+    url.to_string()
+}
+
+fn read_token(path: PathBuf) -> Result<header::HeaderValue, Error> {
+    let text = fs::read_to_string(&path).map_err(|source| Error::TokenFile { path: path.clone(), source })?;
+    let token = text.trim();
+    if token.is_empty() {
+        return Err(Error::Token(path));
+    }
+    let mut value =
+        header::HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| Error::Token(path))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_http_and_has_no_credentials() {
+        assert_eq!(parse_address("localhost:8484").unwrap().as_str(), "http://localhost:8484/");
+        assert_eq!(parse_address("https://agent.example/").unwrap().as_str(), "https://agent.example/");
+        for wrong in
+            ["ftp://agent.example", "http://", "unix:///run/a.sock", "http://me:hunter2@agent.example"]
+        {
+            let error = parse_address(wrong).unwrap_err().to_string();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_name_cannot_change_the_route() {
+        assert_eq!(application_path("shop", "/sync").unwrap(), "/api/v1/applications/shop/sync");
+        assert!(application_path("../events", "").is_err());
+    }
+}

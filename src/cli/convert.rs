@@ -1,0 +1,88 @@
+//! `driftless convert`: an application in the other format, with everything listed that is not carried over. It needs
+//! neither agent nor Docker.
+
+use std::{collections::BTreeMap, path::Path};
+
+use super::{Context, Error, Verdict, args::ConvertArgs, findings::render_findings, screen::print, yaml};
+use crate::{
+    convert::{self, Converted, SecretValues},
+    manifest::{self, AppSpec, Configured, Files as _, kubernetes, yaml as yaml_tree},
+    model::{AppName, Finding, Format},
+    source::Directory,
+};
+
+/// The largest manifest that is read, in bytes.
+const LARGEST: u64 = 1 << 20;
+
+pub(super) fn convert(args: &ConvertArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+    let open = |source| Error::Open { path: args.path.clone(), source };
+    let whole = args.path.canonicalize().map_err(open)?;
+    // A file stands for its folder, of which it is the only one to be read.
+    let (root, file) = match whole.parent() {
+        Some(parent) if whole.is_file() => (parent, whole.file_name()),
+        Some(_) | None => (whole.as_path(), None),
+    };
+    let files = Directory::open(root).map_err(open)?;
+    let file = file.map(|it| it.to_string_lossy().into_owned());
+    let spec = application(&files, root, file, args)?;
+    let rendered = manifest::render(&files, &spec);
+    let screen = context.screen;
+    if !rendered.findings.is_empty() {
+        screen.say(render_findings(&rendered.findings, screen.colours()).trim_end());
+    }
+    let Some(stack) = rendered.stack else { return Ok(Verdict::No) };
+    let secrets = if args.show_secrets { SecretValues::Shown } else { SecretValues::Hidden };
+    let Converted { documents, lost } = match spec.format {
+        Format::Compose => convert::to_kubernetes(&stack, &rendered.contents, secrets),
+        Format::Kubernetes => convert::to_compose(&stack, &rendered.contents, secrets),
+    };
+    let texts: Vec<String> = documents.iter().map(yaml::render).collect();
+    print(&texts.join("---\n"))?;
+    if !lost.is_empty() {
+        let lines: Vec<String> = lost.iter().map(line).collect();
+        screen.say(format!("not carried over:\n{}", lines.join("\n")));
+    }
+    Ok(Verdict::Yes)
+}
+
+/// One thing that the other format has no word for.
+fn line(finding: &Finding) -> String {
+    format!("  {}: {}: {}", finding.location, finding.path, finding.message)
+}
+
+/// The one application that is meant.
+fn application(
+    files: &Directory,
+    root: &Path,
+    file: Option<String>,
+    args: &ConvertArgs,
+) -> Result<AppSpec, Error> {
+    let name = root.file_name().map_or_else(|| "root".to_owned(), |it| it.to_string_lossy().into_owned());
+    let variables: BTreeMap<String, String> = args.variable.iter().cloned().collect();
+    let profiles = args.profile.clone();
+    if let Some(file) = file {
+        let bytes = files.read(&file, LARGEST).map_err(|it| Error::Unreadable(it.to_string()))?;
+        let limits = yaml_tree::Limits::default();
+        let documents = yaml_tree::parse(&file, &bytes, &limits).map_err(|it| Error::Findings(vec![it]))?;
+        let is_kubernetes = kubernetes::is_kubernetes(&documents);
+        return Ok(AppSpec {
+            name: AppName::normalise(&name).unwrap_or_else(|| AppName::from("app")),
+            path: String::new(),
+            format: if is_kubernetes { Format::Kubernetes } else { Format::Compose },
+            files: vec![file],
+            variables,
+            profiles,
+            env_files: Vec::new(),
+            has_listed_files: true,
+        });
+    }
+    let is_plain = variables.is_empty() && profiles.is_empty();
+    let configured = Configured { variables, profiles, ..Configured::default() };
+    let configured = if is_plain { &[] } else { std::slice::from_ref(&configured) };
+    let mut discovery = manifest::discover(files, "", &name, configured);
+    if discovery.apps.len() > 1 {
+        let names = discovery.apps.iter().map(|it| it.name.to_string());
+        return Err(Error::SeveralApplications(names.collect()));
+    }
+    discovery.apps.pop().ok_or(Error::Findings(discovery.findings))
+}

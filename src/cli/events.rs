@@ -1,0 +1,130 @@
+//! `driftless events`: what happened, and, with `--follow`, what happens. A stream that breaks is taken up
+//! again where it ended.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::{
+    Context, Error, Verdict,
+    args::{EventsArgs, TextOrJson},
+    client::Client,
+    screen::{Colours, Paint, plain, print},
+};
+use crate::model::{AppName, Event, EventKind};
+
+/// Before a broken stream is taken up again.
+const RECONNECT: Duration = Duration::from_secs(2);
+
+/// One event in the stream is far smaller; whatever sends more is no agent.
+const LONGEST_LINE: usize = 1024 * 1024;
+
+pub(super) async fn events(args: &EventsArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+    let client = Client::new(&args.server, context.environment)?;
+    let app = args.app.as_deref().map(AppName::parse).transpose()?;
+    let filter = app.map_or_else(String::new, |app| format!("&app={app}"));
+    let first: Vec<Event> = client.get(&format!("/api/v1/events?limit={}{filter}", args.limit)).await?;
+    for event in &first {
+        print(&event_line(event, args.output, context.colours))?;
+    }
+    if !args.follow {
+        return Ok(Verdict::Yes);
+    }
+    // Without a first event there is nothing to begin after, and the stream begins with what comes next.
+    let mut last = first.last().map(|it| it.sequence);
+    let mut told = false;
+    loop {
+        let after = last.map_or_else(String::new, |it| format!("&after={it}"));
+        match follow(&client, &format!("/api/v1/events?{after}{filter}"), args, context, &mut last).await {
+            Ok(()) => told = false,
+            Err(Error::Client(error)) if error.is_absence() => {
+                if !told {
+                    context.screen.say(format!("{error}; trying again"));
+                    told = true;
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        sleep(RECONNECT).await;
+    }
+}
+
+/// Prints a stream until it ends.
+async fn follow(
+    client: &Client,
+    path: &str,
+    args: &EventsArgs,
+    context: &Context<'_>,
+    last: &mut Option<u64>,
+) -> Result<(), Error> {
+    let mut response = client.stream(path).await?;
+    let mut lines = Lines::default();
+    while let Some(bytes) = response.chunk().await.map_err(|error| client.broken_stream(&error))? {
+        for line in lines.push(&bytes) {
+            // Each event is one line of data; ids, names and comments say nothing that is not in it.
+            let Some(data) = line.strip_prefix("data:") else { continue };
+            let event: Event = serde_json::from_str(data.trim_start()).map_err(Error::Release)?;
+            print(&event_line(&event, args.output, context.colours))?;
+            if event.sequence > 0 {
+                *last = Some(event.sequence);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whole lines out of pieces.
+#[derive(Debug, Default)]
+struct Lines(Vec<u8>);
+
+impl Lines {
+    fn push(&mut self, bytes: &[u8]) -> Vec<String> {
+        self.0.extend_from_slice(bytes);
+        let Some(end) = self.0.iter().rposition(|it| *it == b'\n') else {
+            if self.0.len() > LONGEST_LINE {
+                self.0.clear();
+            }
+            return Vec::new();
+        };
+        let rest = self.0.split_off(end + 1);
+        let whole = std::mem::replace(&mut self.0, rest);
+        String::from_utf8_lossy(&whole).lines().map(str::to_owned).collect()
+    }
+}
+
+pub(super) fn event_line(event: &Event, output: TextOrJson, colours: Colours) -> String {
+    match output {
+        TextOrJson::Json => {
+            format!("{}\n", serde_json::to_string(event).expect("the model's types serialise without fail"))
+        }
+        TextOrJson::Text => {
+            let Event { sequence: _, at, app, kind, reason, object, message } = event;
+            let paint = match kind {
+                EventKind::Normal => Paint::Good,
+                EventKind::Warning => Paint::Warn,
+            };
+            let line = format!(
+                "{} {} {} {}: {}",
+                colours.paint(Paint::Soft, &at.to_string()),
+                colours.paint(Paint::Strong, app.as_str()),
+                colours.paint(paint, &plain(reason)),
+                plain(object),
+                plain(message),
+            );
+            format!("{}\n", line.replace('\n', " "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_put_together_from_pieces() {
+        let mut lines = Lines::default();
+        assert!(lines.push(b"data: {\"a").is_empty());
+        assert_eq!(lines.push(b"\": 1}\n\ndata: x"), ["data: {\"a\": 1}", ""]);
+        assert_eq!(lines.push(b"\r\n"), ["data: x"]);
+    }
+}

@@ -1,0 +1,276 @@
+//! The command line of what hands know from kubectl. It does nothing.
+
+use std::time::Duration;
+
+use clap::{ArgAction, Args, Subcommand};
+
+use super::jsonpath::{JsonPath, Template};
+use crate::cli::args::{ServerArgs, parse_span};
+
+/// Which objects, where names alone do not say.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct ScopeArgs {
+    /// Only this namespace [default: all]
+    #[arg(short, long)]
+    pub(super) namespace: Option<String>,
+    /// Only this application's.
+    #[arg(long, value_name = "APP")]
+    pub(super) app: Option<String>,
+}
+
+/// List what runs and what it refers to, as kubectl does.
+///
+/// Kinds have kubectl's names, long and short: pods (po), deployments (deploy), statefulsets (sts), daemonsets (ds),
+/// replicasets (rs), jobs, cronjobs (cj), services (svc), configmaps (cm), secrets, persistentvolumeclaims (pvc),
+/// namespaces (ns) and all. A service of Compose is a deployment in the namespace of its application.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  driftless get pods -A
+  driftless get deploy,po -n shop -o wide
+  driftless get deploy/web -o jsonpath='{.status.readyReplicas}'
+  driftless get po -l app=web -o custom-columns=NAME:.metadata.name,IMAGE:.spec.containers[*].image
+  driftless get po --watch")]
+#[expect(clippy::struct_excessive_bools, reason = "kubectl's own switches")]
+pub(in crate::cli) struct GetArgs {
+    /// KIND[,KIND…] with names or without, or KIND/NAME…
+    #[arg(required = true, value_name = "KIND|KIND/NAME")]
+    pub(super) what: Vec<String>,
+    #[command(flatten)]
+    pub(super) scope: ScopeArgs,
+    /// All namespaces, with a column for them.
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub(super) all_namespaces: bool,
+    /// Only what has these labels: app=web, tier!=cache, env in (a, b), !canary.
+    #[arg(short = 'l', long, value_name = "LABELS")]
+    pub(super) selector: Option<String>,
+    /// wide, yaml, json, name, jsonpath=TEMPLATE or custom-columns=HEAD:PATH,…
+    #[arg(short, long, value_name = "FORMAT", value_parser = parse_output)]
+    pub(super) output: Option<Output>,
+    /// In the order of this path, such as .metadata.name.
+    #[arg(long, value_name = "PATH", value_parser = parse_path)]
+    pub(super) sort_by: Option<JsonPath>,
+    /// Without the line of heads.
+    #[arg(long)]
+    pub(super) no_headers: bool,
+    /// With a column of labels.
+    #[arg(long)]
+    pub(super) show_labels: bool,
+    /// Go on with what changes, until interrupted.
+    #[arg(short, long)]
+    pub(super) watch: bool,
+    #[command(flatten)]
+    pub(super) server: ServerArgs,
+}
+
+/// Show one object, or all of a kind, in full: fields, conditions and events.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  driftless describe pod shop-web-1
+  driftless describe deploy/web -n shop")]
+pub(in crate::cli) struct DescribeArgs {
+    /// KIND with names or without, or KIND/NAME…
+    #[arg(required = true, value_name = "KIND|KIND/NAME")]
+    pub(super) what: Vec<String>,
+    #[command(flatten)]
+    pub(super) scope: ScopeArgs,
+    /// Only what has these labels.
+    #[arg(short = 'l', long, value_name = "LABELS")]
+    pub(super) selector: Option<String>,
+    #[command(flatten)]
+    pub(super) server: ServerArgs,
+}
+
+/// Follow, hold up, undo or repeat the rollout of a workload, as kubectl does.
+#[derive(Debug, Subcommand)]
+pub(in crate::cli) enum RolloutCommand {
+    Status(StatusArgs),
+    History(HistoryArgs),
+    Undo(UndoArgs),
+    /// Hold up the rollout of a deployment: it is kept and healed, and a commit replaces nothing of it.
+    Pause(RolloutArgs),
+    /// Let a rollout go on that was paused.
+    Resume(RolloutArgs),
+    /// Replace every instance by one of the same, as the workload's strategy allows, without a commit.
+    Restart(RolloutArgs),
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct RolloutArgs {
+    /// KIND/NAME, or KIND NAME.
+    #[arg(required = true, num_args = 1..=2, value_name = "KIND/NAME")]
+    pub(super) what: Vec<String>,
+    #[command(flatten)]
+    pub(super) scope: ScopeArgs,
+    #[command(flatten)]
+    pub(super) server: ServerArgs,
+}
+
+/// Wait until a rollout is done; exit with 1 when it fails or takes too long.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  driftless rollout status deployment/web
+  driftless rollout status sts/db --timeout 2m")]
+pub(in crate::cli) struct StatusArgs {
+    #[command(flatten)]
+    pub(super) on: RolloutArgs,
+    /// Wait for the end; with `--watch=false`, only say how far it is.
+    #[arg(short, long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(super) watch: bool,
+    /// How long to wait; 0s is for ever.
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_span)]
+    pub(super) timeout: Duration,
+}
+
+/// Show the revisions of the application that a workload is of, oldest first.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct HistoryArgs {
+    #[command(flatten)]
+    pub(super) on: RolloutArgs,
+    /// This one, in full.
+    #[arg(long, value_name = "N")]
+    pub(super) revision: Option<u64>,
+}
+
+/// Go back to an earlier revision of the application that a workload is of, and stay there.
+///
+/// It is `driftless rollback` by another name: a commit is of the whole application, and so is the way back from it.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct UndoArgs {
+    #[command(flatten)]
+    pub(super) on: RolloutArgs,
+    /// Which; 0 is the newest one that succeeded and is not the current one.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) to_revision: u64,
+}
+
+/// Print what a container prints: that of a pod, or of one of the pods of a workload.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  driftless logs shop-web-1
+  driftless logs -f deployment/web --tail 20
+  driftless logs job/migrate --timestamps
+  driftless logs --previous shop-web-1")]
+pub(in crate::cli) struct LogsArgs {
+    /// A pod, or KIND/NAME.
+    #[arg(value_name = "POD|KIND/NAME")]
+    pub(super) what: String,
+    #[command(flatten)]
+    pub(super) scope: ScopeArgs,
+    /// Go on with what comes, until the container ends.
+    #[arg(short, long)]
+    pub(super) follow: bool,
+    /// So many of the last lines; -1 is all.
+    #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true)]
+    pub(super) tail: i64,
+    /// Only what was printed within this span, such as 10m, or after this time.
+    #[arg(long, alias = "since-time", value_name = "TIME")]
+    pub(super) since: Option<String>,
+    /// A time before each line.
+    #[arg(long)]
+    pub(super) timestamps: bool,
+    /// The container, by its name.
+    #[arg(short, long, value_name = "NAME")]
+    pub(super) container: Option<String>,
+    /// What it printed before its present run began.
+    #[arg(short, long)]
+    pub(super) previous: bool,
+    #[command(flatten)]
+    pub(super) server: ServerArgs,
+}
+
+/// Replace pods at once: each is stopped and removed, and another is made, since Git asks for it.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  driftless delete pod shop-web-1")]
+pub(in crate::cli) struct DeleteArgs {
+    /// pod NAME…, or pod/NAME…
+    #[arg(required = true, value_name = "POD")]
+    pub(super) what: Vec<String>,
+    #[command(flatten)]
+    pub(super) scope: ScopeArgs,
+    /// Wait until its container is gone.
+    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(super) wait: bool,
+    /// How long to wait.
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_span)]
+    pub(super) timeout: Duration,
+    #[command(flatten)]
+    pub(super) server: ServerArgs,
+}
+
+/// How objects are printed.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Output {
+    Wide,
+    Yaml,
+    Json,
+    Name,
+    JsonPath(Template),
+    Columns(Vec<(String, JsonPath)>),
+}
+
+fn parse_output(text: &str) -> Result<Output, String> {
+    let (form, rest) = text.split_once('=').map_or((text, None), |(form, rest)| (form, Some(rest)));
+    match (form, rest) {
+        ("wide", None) => Ok(Output::Wide),
+        ("yaml", None) => Ok(Output::Yaml),
+        ("json", None) => Ok(Output::Json),
+        ("name", None) => Ok(Output::Name),
+        ("jsonpath", Some(template)) => {
+            Template::parse(template).map(Output::JsonPath).map_err(|error| error.to_string())
+        }
+        ("custom-columns", Some(columns)) => parse_columns(columns),
+        ("jsonpath" | "custom-columns", None) => Err(format!("write {form}=…")),
+        _ => Err("it is one of wide, yaml, json, name, jsonpath=… and custom-columns=…".to_owned()),
+    }
+}
+
+/// `NAME:.metadata.name,IMAGE:.spec.containers[0,1].image`: a comma within brackets divides no columns.
+fn parse_columns(text: &str) -> Result<Output, String> {
+    let mut columns = Vec::new();
+    let mut depth = 0_u32;
+    let is_divider = |letter: char| {
+        match letter {
+            '[' | '(' => depth += 1,
+            ']' | ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        letter == ',' && depth == 0
+    };
+    for column in text.split(is_divider) {
+        let (head, path) =
+            column.split_once(':').filter(|(head, path)| !head.is_empty() && !path.is_empty()).ok_or_else(
+                || format!("`{column}` is no column: write HEAD:PATH, such as NAME:.metadata.name"),
+            )?;
+        columns.push((head.to_owned(), JsonPath::parse(path).map_err(|error| error.to_string())?));
+    }
+    Ok(Output::Columns(columns))
+}
+
+fn parse_path(text: &str) -> Result<JsonPath, String> {
+    JsonPath::parse(text).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_divided_by_commas_outside_of_brackets() {
+        let Ok(Output::Columns(columns)) = parse_columns("A:.a,B:.b[0,1].c,C:.d[?(@.x==\"y\")].e") else {
+            panic!("they can be read");
+        };
+        assert_eq!(columns.iter().map(|(head, _)| head.as_str()).collect::<Vec<_>>(), ["A", "B", "C"]);
+        for wrong in ["", "A", "A:", ":.a", "A:.a,", "A:.a["] {
+            assert!(parse_columns(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["jsonpath", "tree", "wide=1", "jsonpath={.a"] {
+            assert!(parse_output(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! The columns of `driftless get`, kind by kind, in kubectl's order and words. They are read from the objects of the
+//! API and nothing else.
+
+use serde_json::Value;
+
+use super::{age, at, count, words};
+use crate::{
+    cli::{screen::Paint, table::Cell},
+    model::{Kind, Timestamp},
+};
+
+/// The head of the table.
+pub(super) fn head(kind: Kind, is_wide: bool) -> Vec<&'static str> {
+    let (mut head, wide): (Vec<_>, &[_]) = match kind {
+        Kind::Pod => (vec!["NAME", "READY", "STATUS", "RESTARTS", "AGE"], &["IP", "NODE", "CONTAINER"]),
+        Kind::Deployment => (vec!["NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE"], TEMPLATE),
+        Kind::ReplicaSet => (vec!["NAME", "DESIRED", "CURRENT", "READY", "AGE"], TEMPLATE),
+        Kind::DaemonSet => (
+            vec!["NAME", "DESIRED", "CURRENT", "READY", "UP-TO-DATE", "AVAILABLE", "NODE SELECTOR", "AGE"],
+            TEMPLATE,
+        ),
+        Kind::StatefulSet => (vec!["NAME", "READY", "AGE"], &["CONTAINERS", "IMAGES"]),
+        Kind::Job => (vec!["NAME", "STATUS", "COMPLETIONS", "DURATION", "AGE"], TEMPLATE),
+        Kind::CronJob => {
+            (vec!["NAME", "SCHEDULE", "TIMEZONE", "SUSPEND", "ACTIVE", "LAST SCHEDULE", "AGE"], TEMPLATE)
+        }
+        Kind::Service => (vec!["NAME", "TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)", "AGE"], &["SELECTOR"]),
+        Kind::ConfigMap => (vec!["NAME", "DATA", "AGE"], &[]),
+        Kind::Secret => (vec!["NAME", "TYPE", "DATA", "AGE"], &[]),
+        Kind::PersistentVolumeClaim => (
+            vec!["NAME", "STATUS", "VOLUME", "CAPACITY", "ACCESS MODES", "STORAGECLASS", "AGE"],
+            &["VOLUMEMODE"],
+        ),
+        Kind::Namespace => (vec!["NAME", "STATUS", "AGE"], &[]),
+    };
+    if is_wide {
+        head.extend(wide);
+    }
+    head
+}
+
+const TEMPLATE: &[&str] = &["CONTAINERS", "IMAGES", "SELECTOR"];
+
+/// One row, without its name.
+pub(super) fn row(kind: Kind, it: &Value, is_wide: bool, now: Timestamp) -> Vec<Cell> {
+    let age = || age::since(it.pointer("/metadata/creationTimestamp"), now);
+    let number = |pointer: &str| count(it, pointer).to_string();
+    let (mut row, wide): (Vec<Cell>, Vec<Cell>) = match kind {
+        Kind::Pod => return pod(it, is_wide, now),
+        Kind::Deployment => (
+            vec![
+                of(count(it, "/status/readyReplicas"), count(it, "/spec/replicas")).into(),
+                number("/status/updatedReplicas").into(),
+                number("/status/availableReplicas").into(),
+                age().into(),
+            ],
+            template(it),
+        ),
+        Kind::ReplicaSet => (
+            vec![
+                number("/spec/replicas").into(),
+                number("/status/replicas").into(),
+                number("/status/readyReplicas").into(),
+                age().into(),
+            ],
+            template(it),
+        ),
+        Kind::DaemonSet => (
+            vec![
+                number("/status/desiredNumberScheduled").into(),
+                number("/status/currentNumberScheduled").into(),
+                number("/status/numberReady").into(),
+                number("/status/updatedNumberScheduled").into(),
+                number("/status/numberAvailable").into(),
+                "<none>".into(),
+                age().into(),
+            ],
+            template(it),
+        ),
+        Kind::StatefulSet => (
+            vec![of(count(it, "/status/readyReplicas"), count(it, "/spec/replicas")).into(), age().into()],
+            template(it).into_iter().take(2).collect(),
+        ),
+        Kind::Job => (job(it, now), template(it)),
+        Kind::CronJob => (
+            vec![
+                at(it, "/spec/schedule").into(),
+                or_none(at(it, "/spec/timeZone")).into(),
+                if at(it, "/spec/suspend") == "true" { "True" } else { "False" }.into(),
+                words(it, "/status/active").len().to_string().into(),
+                match it.pointer("/status/lastScheduleTime") {
+                    None | Some(Value::Null) => "<none>".into(),
+                    moment => age::since(moment, now).into(),
+                },
+                age().into(),
+            ],
+            template(it),
+        ),
+        Kind::Service => (
+            vec![
+                at(it, "/spec/type").into(),
+                or_none(at(it, "/spec/clusterIP")).into(),
+                "<none>".into(),
+                ports(it).into(),
+                age().into(),
+            ],
+            vec![labels(it.pointer("/spec/selector")).into()],
+        ),
+        Kind::ConfigMap => (vec![entries(it).into(), age().into()], vec![]),
+        Kind::Secret => (vec![at(it, "/type").into(), entries(it).into(), age().into()], vec![]),
+        Kind::PersistentVolumeClaim => (
+            vec![
+                at(it, "/status/phase").into(),
+                at(it, "/spec/volumeName").into(),
+                "".into(),
+                modes(it).into(),
+                "".into(),
+                age().into(),
+            ],
+            vec!["Filesystem".into()],
+        ),
+        Kind::Namespace => (vec![at(it, "/status/phase").into(), age().into()], vec![]),
+    };
+    if is_wide {
+        row.extend(wide);
+    }
+    row
+}
+
+fn of(part: u64, whole: u64) -> String {
+    format!("{part}/{whole}")
+}
+
+fn or_none(text: String) -> String {
+    if text.is_empty() { "<none>".to_owned() } else { text }
+}
+
+fn pod(it: &Value, is_wide: bool, now: Timestamp) -> Vec<Cell> {
+    let containers = list(it, "/status/containerStatuses");
+    let ready = containers.iter().filter(|it| it["ready"] == true).count();
+    let restarts: u64 = containers.iter().filter_map(|it| it["restartCount"].as_u64()).sum();
+    let ended = containers.iter().filter_map(|it| it.pointer("/lastState/terminated/finishedAt"));
+    let restarts = match ended.max_by_key(|it| it.as_str()) {
+        Some(last) if restarts > 0 => format!("{restarts} ({} ago)", age::since(Some(last), now)),
+        Some(_) | None => restarts.to_string(),
+    };
+    let status = pod_status(it);
+    let status = match status.as_str() {
+        "Running" | "Completed" => Cell::from(status),
+        "Pending" | "ContainerCreating" | "Terminating" | "Building" => Cell::painted(Paint::Busy, status),
+        _ => Cell::painted(Paint::Bad, status),
+    };
+    let total = list(it, "/spec/containers").len();
+    let mut row = vec![
+        format!("{ready}/{total}").into(),
+        status,
+        restarts.into(),
+        age::since(it.pointer("/metadata/creationTimestamp"), now).into(),
+    ];
+    if is_wide {
+        let id = at(it, "/status/containerStatuses/0/containerID");
+        row.push(or_none(at(it, "/status/podIP")).into());
+        row.push(or_none(at(it, "/spec/nodeName")).into());
+        row.push(or_none(id.trim_start_matches("docker://").to_owned()).into());
+    }
+    row
+}
+
+/// The one word for a Pod: why it waits, how it ended, or its phase.
+pub(super) fn pod_status(it: &Value) -> String {
+    if it.pointer("/metadata/deletionTimestamp").is_some() {
+        return "Terminating".to_owned();
+    }
+    let init = list(it, "/status/initContainerStatuses");
+    let is_over = |it: &Value| it.pointer("/state/terminated/exitCode") == Some(&Value::from(0));
+    // A sidecar counts as done once it has started.
+    let unfinished = init.iter().position(|it| !is_over(it) && it["started"] != true);
+    if let Some(index) = unfinished {
+        let word = init.get(index).map(container_status).unwrap_or_default();
+        return match word.as_str() {
+            "" | "PodInitializing" | "Running" => format!("Init:{index}/{}", init.len()),
+            word => format!("Init:{word}"),
+        };
+    }
+    let containers = list(it, "/status/containerStatuses");
+    let words: Vec<String> = containers.iter().map(container_status).collect();
+    let telling = words.iter().find(|it| !matches!(it.as_str(), "" | "Running" | "Completed"));
+    let is_running = words.iter().any(|it| it == "Running");
+    match telling.or_else(|| words.first()) {
+        Some(word) if word == "Completed" && is_running => "Running".to_owned(),
+        Some(word) if !word.is_empty() => word.clone(),
+        Some(_) | None => at(it, "/status/phase"),
+    }
+}
+
+/// `Running`, or the reason of its waiting or of its end.
+fn container_status(it: &Value) -> String {
+    if it.pointer("/state/running").is_some() {
+        return "Running".to_owned();
+    }
+    let waiting = at(it, "/state/waiting/reason");
+    if waiting.is_empty() { at(it, "/state/terminated/reason") } else { waiting }
+}
+
+fn job(it: &Value, now: Timestamp) -> Vec<Cell> {
+    let conditions = list(it, "/status/conditions");
+    let is = |kind: &str| conditions.iter().any(|it| it["type"] == kind && it["status"] == "True");
+    let status = ["Complete", "Failed", "Suspended"].into_iter().find(|it| is(it)).unwrap_or("Running");
+    let moment = |pointer: &str| it.pointer(pointer).and_then(Value::as_str).and_then(Timestamp::parse);
+    let duration = match (moment("/status/startTime"), moment("/status/completionTime")) {
+        (Some(start), end) => age::short(end.unwrap_or(now).since(start)),
+        (None, _) => String::new(),
+    };
+    let paint = if status == "Failed" { Paint::Bad } else { Paint::Good };
+    vec![
+        Cell::painted(paint, status),
+        of(count(it, "/status/succeeded"), count(it, "/spec/completions")).into(),
+        duration.into(),
+        age::since(it.pointer("/metadata/creationTimestamp"), now).into(),
+    ]
+}
+
+fn template(it: &Value) -> Vec<Cell> {
+    let spec = if it.pointer("/spec/jobTemplate").is_some() { "/spec/jobTemplate/spec" } else { "/spec" };
+    let containers = list(it, &format!("{spec}/template/spec/containers"));
+    let all = |key: &str| {
+        let texts: Vec<&str> = containers.iter().filter_map(|it| it[key].as_str()).collect();
+        texts.join(",")
+    };
+    let selector = labels(it.pointer("/spec/selector/matchLabels"));
+    vec![all("name").into(), all("image").into(), selector.into()]
+}
+
+/// `app=web,tier=front`
+pub(super) fn labels(map: Option<&Value>) -> String {
+    let pairs = map.and_then(Value::as_object).into_iter().flatten();
+    let pairs: Vec<String> =
+        pairs.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    or_none(pairs.join(","))
+}
+
+/// `80/TCP,443:30443/TCP`
+fn ports(it: &Value) -> String {
+    let one = |it: &Value| {
+        let node = it["nodePort"].as_u64().map_or_else(String::new, |it| format!(":{it}"));
+        format!("{}{node}/{}", it["port"], it["protocol"].as_str().unwrap_or("TCP"))
+    };
+    or_none(list(it, "/spec/ports").iter().map(one).collect::<Vec<_>>().join(","))
+}
+
+fn modes(it: &Value) -> String {
+    let short = |it: &String| match it.as_str() {
+        "ReadWriteOnce" => "RWO",
+        "ReadOnlyMany" => "ROX",
+        "ReadWriteMany" => "RWX",
+        "ReadWriteOncePod" => "RWOP",
+        _ => "",
+    };
+    words(it, "/spec/accessModes").iter().map(short).collect::<Vec<_>>().join(",")
+}
+
+fn entries(it: &Value) -> String {
+    it["data"].as_object().map_or(0, serde_json::Map::len).to_string()
+}
+
+fn list<'a>(it: &'a Value, pointer: &str) -> &'a [Value] {
+    it.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}

@@ -1,0 +1,59 @@
+//! `driftless delete pod`: another instance in the place of one. What Git asks for cannot be deleted here.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::{Error, Wanted, args::DeleteArgs, at, target::Target};
+use crate::{
+    cli::{self, Context, Verdict, client::Client, screen::print},
+    model::Kind,
+    web::Accepted,
+};
+
+const LOOK_EVERY: Duration = Duration::from_millis(300);
+
+pub(in crate::cli) async fn delete(args: &DeleteArgs, context: &Context<'_>) -> Result<Verdict, cli::Error> {
+    let wanted = Wanted::parse(&args.what)?;
+    for it in &wanted {
+        if it.kinds != [Kind::Pod] {
+            let kinds: Vec<&str> = it.kinds.iter().map(|it| it.plural()).collect();
+            let text = format!(
+                "{} are what Git says: delete them there. To run one anew: driftless rollout restart",
+                kinds.join(" and ")
+            );
+            return Err(Error::Usage(text).into());
+        }
+        if it.name.is_none() {
+            return Err(Error::Usage("name the pods: driftless delete pod NAME…".to_owned()).into());
+        }
+    }
+    let client = Client::new(&args.server, context.environment)?;
+    let mut verdict = Verdict::Yes;
+    for it in &wanted {
+        let Some(target) = Target::find(it, &args.scope, &client, context).await? else {
+            verdict = Verdict::No;
+            continue;
+        };
+        let id = |it: &serde_json::Value| at(it, "/status/containerStatuses/0/containerID");
+        let before = id(&target.item);
+        if before.is_empty() {
+            let text = format!("pod \"{}\" has no container yet that could be deleted", target.name);
+            return Err(Error::Usage(text).into());
+        }
+        let route = target.route(&format!("/instances/{}/delete", target.name))?;
+        let _: Accepted = client.post(&route, None::<&()>).await?;
+        let began = Instant::now();
+        while args.wait && target.again(&client).await?.is_some_and(|it| id(&it) == before) {
+            if began.elapsed() >= args.timeout {
+                context
+                    .screen
+                    .say(format!("error: timed out waiting for the condition on pods/{}", target.name));
+                return Ok(Verdict::No);
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        print(&format!("pod \"{}\" deleted\n", target.name))?;
+    }
+    Ok(verdict)
+}

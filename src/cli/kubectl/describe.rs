@@ -1,0 +1,416 @@
+//! `driftless describe`: one object in full, as people read it: fields, conditions, and what happened to it.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use super::{
+    Scope, Wanted, age, args::DescribeArgs, at, columns, count, objects, path, say_missing, target::Target,
+    words,
+};
+use crate::{
+    cli::{
+        Context, Error, Verdict,
+        client::Client,
+        screen::{Colours, plain, print},
+        table::Table,
+    },
+    model::{Application, Event, Kind, Timestamp},
+};
+
+/// How wide the names of fields are.
+const NAMES: usize = 24;
+
+/// So many of the newest events are looked through.
+const EVENTS: &str = "1000";
+
+pub(in crate::cli) async fn describe(args: &DescribeArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+    let wanted = Wanted::parse(&args.what)?;
+    let client = Client::new(&args.server, context.environment)?;
+    let scope = Scope {
+        namespace: args.scope.namespace.as_deref(),
+        app: args.scope.app.as_deref(),
+        selector: args.selector.as_deref(),
+    };
+    let mut verdict = Verdict::Yes;
+    let mut texts = Vec::new();
+    for one in &wanted {
+        let found = objects(&client, one, &scope).await?;
+        if found.is_empty() && one.name.is_some() {
+            say_missing(one, context);
+            verdict = Verdict::No;
+        }
+        for item in found {
+            texts.push(text(&Target::of(item), &client, context).await?);
+        }
+    }
+    if texts.is_empty() && verdict == Verdict::Yes {
+        context.screen.say("No resources found");
+    }
+    print(&texts.join("\n\n"))?;
+    Ok(verdict)
+}
+
+async fn text(target: &Target, client: &Client, context: &Context<'_>) -> Result<String, Error> {
+    let now = context.clock.now();
+    let mut page = Page::default();
+    page.head(target);
+    let template = template(target, client).await?;
+    match target.kind {
+        Kind::Pod => page.pod(&target.item),
+        Kind::Deployment
+        | Kind::ReplicaSet
+        | Kind::DaemonSet
+        | Kind::StatefulSet
+        | Kind::Job
+        | Kind::CronJob => {
+            page.workload(target);
+            page.block("Pod Template", &template);
+        }
+        Kind::Service => page.service(&target.item),
+        Kind::ConfigMap | Kind::Secret => page.data(&target.item),
+        Kind::PersistentVolumeClaim => page.claim(&target.item),
+        Kind::Namespace => page.field("Status", at(&target.item, "/status/phase")),
+    }
+    page.conditions(&target.item);
+    if target.kind == Kind::Deployment {
+        page.sets(target, client).await?;
+    }
+    let mut out = page.0;
+    if !target.workload.is_empty() {
+        out.push_str(&events(target, client, now).await?);
+    }
+    Ok(out)
+}
+
+/// The container in full, masked, as it is published.
+async fn template(target: &Target, client: &Client) -> Result<String, Error> {
+    if target.workload.is_empty() || target.kind == Kind::Pod {
+        return Ok(String::new());
+    }
+    let application: Application = client.get(&target.route("")?).await?;
+    let found = application.status.workloads.get(&target.workload.as_str().into());
+    Ok(found.map_or_else(String::new, |it| it.spec.template.clone()))
+}
+
+#[derive(Default)]
+struct Page(String);
+
+impl Page {
+    fn field(&mut self, name: &str, value: impl AsRef<str>) {
+        let value = plain(value.as_ref()).replace('\n', " ");
+        let value = if value.is_empty() { "<none>" } else { &value };
+        let _ = writeln!(self.0, "{:<NAMES$}{value}", format!("{name}:"));
+    }
+
+    /// The first on the line of the name, the others below it.
+    fn list(&mut self, name: &str, values: &[String]) {
+        self.field(name, values.first().map_or("", String::as_str));
+        for value in values.iter().skip(1) {
+            let _ = writeln!(self.0, "{:<NAMES$}{}", "", plain(value));
+        }
+    }
+
+    fn map(&mut self, name: &str, map: Option<&Value>, divider: &str) {
+        let pairs = map.and_then(Value::as_object).into_iter().flatten();
+        let lines: Vec<String> = pairs
+            .map(|(key, value)| format!("{key}{divider}{}", value.as_str().unwrap_or_default()))
+            .collect();
+        self.list(name, &lines);
+    }
+
+    fn block(&mut self, name: &str, text: &str) {
+        let _ = writeln!(self.0, "{name}:");
+        for line in text.lines() {
+            let _ = writeln!(self.0, "  {}", plain(line));
+        }
+    }
+
+    fn head(&mut self, target: &Target) {
+        let it = &target.item;
+        self.field("Name", &target.name);
+        if target.kind != Kind::Namespace {
+            self.field("Namespace", &target.namespace);
+        }
+        if it.pointer("/metadata/creationTimestamp").is_some() {
+            self.field("CreationTimestamp", at(it, "/metadata/creationTimestamp"));
+        }
+        self.map("Labels", it.pointer("/metadata/labels"), "=");
+        self.map("Annotations", it.pointer("/metadata/annotations"), ": ");
+        let owner = it.pointer("/metadata/ownerReferences/0");
+        if let Some(owner) = owner {
+            self.field("Controlled By", format!("{}/{}", at(owner, "/kind"), at(owner, "/name")));
+        }
+    }
+
+    fn workload(&mut self, target: &Target) {
+        let it = &target.item;
+        let number = |pointer: &str| count(it, pointer);
+        self.field("Selector", columns::labels(it.pointer("/spec/selector/matchLabels")));
+        match target.kind {
+            Kind::Deployment => {
+                self.field(
+                    "Replicas",
+                    format!(
+                        "{} desired | {} updated | {} total | {} available | {} unavailable",
+                        number("/spec/replicas"),
+                        number("/status/updatedReplicas"),
+                        number("/status/replicas"),
+                        number("/status/availableReplicas"),
+                        number("/status/unavailableReplicas"),
+                    ),
+                );
+                self.field("StrategyType", at(it, "/spec/strategy/type"));
+                self.field("MinReadySeconds", at(it, "/spec/minReadySeconds"));
+                if it.pointer("/spec/strategy/rollingUpdate").is_some() {
+                    self.field(
+                        "RollingUpdateStrategy",
+                        format!(
+                            "{} max unavailable, {} max surge",
+                            number("/spec/strategy/rollingUpdate/maxUnavailable"),
+                            number("/spec/strategy/rollingUpdate/maxSurge"),
+                        ),
+                    );
+                }
+                if it.pointer("/spec/paused") == Some(&Value::Bool(true)) {
+                    self.field("Paused", "true");
+                }
+            }
+            Kind::DaemonSet => {
+                for (name, pointer) in [
+                    ("Desired Number of Nodes Scheduled", "/status/desiredNumberScheduled"),
+                    ("Current Number of Nodes Scheduled", "/status/currentNumberScheduled"),
+                    ("Number of Nodes Scheduled with Up-to-date Pods", "/status/updatedNumberScheduled"),
+                    ("Number of Nodes Scheduled with Available Pods", "/status/numberAvailable"),
+                ] {
+                    let _ = writeln!(self.0, "{name}: {}", number(pointer));
+                }
+            }
+            Kind::Job => {
+                self.field("Parallelism", at(it, "/spec/parallelism"));
+                self.field("Completions", at(it, "/spec/completions"));
+                for (name, pointer) in
+                    [("Start Time", "/status/startTime"), ("Completed At", "/status/completionTime")]
+                {
+                    if it.pointer(pointer).is_some() {
+                        self.field(name, at(it, pointer));
+                    }
+                }
+                self.field(
+                    "Pods Statuses",
+                    format!(
+                        "{} Active / {} Succeeded / {} Failed",
+                        number("/status/active"),
+                        number("/status/succeeded"),
+                        number("/status/failed"),
+                    ),
+                );
+            }
+            Kind::CronJob => {
+                self.field("Schedule", at(it, "/spec/schedule"));
+                self.field("Suspend", at(it, "/spec/suspend"));
+            }
+            Kind::ReplicaSet
+            | Kind::StatefulSet
+            | Kind::Pod
+            | Kind::Service
+            | Kind::ConfigMap
+            | Kind::Secret
+            | Kind::PersistentVolumeClaim
+            | Kind::Namespace => {
+                let (current, wanted) = (number("/status/replicas"), number("/spec/replicas"));
+                self.field("Replicas", format!("{current} current / {wanted} desired"));
+                let ready = number("/status/readyReplicas");
+                self.field("Pods Ready", ready.to_string());
+            }
+        }
+    }
+
+    fn pod(&mut self, it: &Value) {
+        self.field("Status", columns::pod_status(it));
+        self.field("IP", at(it, "/status/podIP"));
+        if it.pointer("/status/message").is_some() {
+            self.field("Message", at(it, "/status/message"));
+        }
+        self.0.push_str("Containers:\n");
+        let statuses = it.pointer("/status/containerStatuses").and_then(Value::as_array);
+        let specs = it.pointer("/spec/containers").and_then(Value::as_array);
+        for container in statuses.into_iter().flatten() {
+            let name = at(container, "/name");
+            let spec = specs.and_then(|all| all.iter().find(|it| it["name"] == name.as_str()));
+            let _ = writeln!(self.0, "  {}:", plain(&name));
+            let mut field = |name: &str, value: String| {
+                self.field(&format!("    {name}"), value);
+            };
+            field("Container ID", at(container, "/containerID"));
+            field("Image", at(container, "/image"));
+            let ports = spec.and_then(|it| it["ports"].as_array());
+            let ports: Vec<String> = ports
+                .into_iter()
+                .flatten()
+                .map(|it| format!("{}/{}", at(it, "/containerPort"), at(it, "/protocol")))
+                .collect();
+            field("Ports", ports.join(", "));
+            for (title, pointer) in [("State", "/state"), ("Last State", "/lastState")] {
+                for (name, value) in state(container.pointer(pointer)) {
+                    field(if name.is_empty() { title } else { name }, value);
+                }
+            }
+            field("Ready", if container["ready"] == true { "True" } else { "False" }.to_owned());
+            field("Restart Count", at(container, "/restartCount"));
+        }
+    }
+
+    fn service(&mut self, it: &Value) {
+        self.field("Selector", columns::labels(it.pointer("/spec/selector")));
+        self.field("Type", at(it, "/spec/type"));
+        self.field("IP", at(it, "/spec/clusterIP"));
+        let ports = it.pointer("/spec/ports").and_then(Value::as_array);
+        for port in ports.into_iter().flatten() {
+            let name = at(port, "/name");
+            let name = if name.is_empty() { "<unset>".to_owned() } else { name };
+            let protocol = at(port, "/protocol");
+            self.field("Port", format!("{name}  {}/{protocol}", at(port, "/port")));
+            self.field("TargetPort", format!("{}/{protocol}", at(port, "/targetPort")));
+            if port["nodePort"].is_u64() {
+                self.field("NodePort", format!("{name}  {}/{protocol}", at(port, "/nodePort")));
+            }
+        }
+    }
+
+    /// Names alone: the values are in Git, or are nobody's business.
+    fn data(&mut self, it: &Value) {
+        if it["type"].is_string() {
+            self.field("Type", at(it, "/type"));
+        }
+        self.0.push_str("\nData\n====\n");
+        for key in it["data"].as_object().into_iter().flatten().map(|(key, _)| key) {
+            let _ = writeln!(self.0, "{}", plain(key));
+        }
+    }
+
+    fn claim(&mut self, it: &Value) {
+        self.field("Status", at(it, "/status/phase"));
+        self.field("Volume", at(it, "/spec/volumeName"));
+        self.field("Access Modes", words(it, "/spec/accessModes").join(","));
+    }
+
+    fn conditions(&mut self, it: &Value) {
+        let Some(all) = it.pointer("/status/conditions").and_then(Value::as_array) else { return };
+        if all.is_empty() {
+            return;
+        }
+        self.0.push_str("Conditions:\n");
+        let has_reasons = all.iter().any(|it| it["reason"].is_string());
+        let heads: &[&str] =
+            if has_reasons { &["Type", "Status", "Reason", "Message"] } else { &["Type", "Status"] };
+        let mut table = Table::new(2, heads).spaced(2);
+        for it in all {
+            let pointers = ["/type", "/status", "/reason", "/message"].into_iter().take(heads.len());
+            table.row(pointers.map(|pointer| at(it, pointer).into()));
+        }
+        self.0.push_str(&table.render(Colours::Off));
+    }
+
+    async fn sets(&mut self, target: &Target, client: &Client) -> Result<(), Error> {
+        let selector = format!("driftless.application={},driftless.workload={}", target.app, target.workload);
+        let wanted = Wanted { kinds: vec![Kind::ReplicaSet], name: None };
+        let scope = Scope { selector: Some(&selector), ..Scope::default() };
+        let sets = objects(client, &wanted, &scope).await?;
+        let hash = at(&target.item, "/metadata/annotations/driftless.spec");
+        let is_new = |it: &&Value| it["metadata"]["labels"]["pod-template-hash"] == hash.as_str();
+        let line = |it: &Value| {
+            let (current, wanted) = (count(it, "/status/replicas"), count(it, "/spec/replicas"));
+            format!("{} ({current}/{wanted} replicas created)", at(it, "/metadata/name"))
+        };
+        let all = |is_wanted: &dyn Fn(&&Value) -> bool| {
+            sets.iter().filter(|it| is_wanted(it)).map(line).collect::<Vec<_>>().join(", ")
+        };
+        let (old, new) = (all(&|it| !is_new(it)), all(&|it| is_new(it)));
+        self.field("OldReplicaSets", old);
+        self.field("NewReplicaSet", new);
+        Ok(())
+    }
+}
+
+/// What a container is doing, field by field; the first has no name of its own.
+fn state(state: Option<&Value>) -> Vec<(&'static str, String)> {
+    let Some((word, it)) = state.and_then(Value::as_object).and_then(|it| it.iter().next()) else {
+        return Vec::new();
+    };
+    let title = word.get(..1).map(|it| it.to_uppercase() + word.get(1..).unwrap_or_default());
+    let mut fields = vec![("", title.unwrap_or_default())];
+    for (name, key) in [
+        ("  Reason", "/reason"),
+        ("  Message", "/message"),
+        ("  Exit Code", "/exitCode"),
+        ("  Started", "/startedAt"),
+        ("  Finished", "/finishedAt"),
+    ] {
+        let value = at(it, key);
+        if !value.is_empty() {
+            fields.push((name, value));
+        }
+    }
+    fields
+}
+
+/// What happened to it, oldest first.
+async fn events(target: &Target, client: &Client, now: Timestamp) -> Result<String, Error> {
+    let pairs = [("app", target.app.as_str()), ("limit", EVENTS)];
+    let all: Vec<Event> = client.get(&path("/api/v1/events", pairs)).await?;
+    let mine: Vec<&Event> = all.iter().filter(|it| concerns(target, &it.object)).collect();
+    if mine.is_empty() {
+        return Ok(format!("{:<NAMES$}<none>\n", "Events:"));
+    }
+    let mut table = Table::new(2, &["Type", "Reason", "Age", "From", "Object", "Message"]).spaced(2);
+    for it in mine {
+        table.row([
+            format!("{:?}", it.kind).into(),
+            it.reason.as_str().into(),
+            age::short(now.since(it.at)).into(),
+            "driftless".into(),
+            it.object.as_str().into(),
+            it.message.as_str().into(),
+        ]);
+    }
+    Ok(format!("Events:\n{}", table.render(Colours::Off)))
+}
+
+/// Events name workloads, instances as `web.1`, and containers as `shop-web-1` or `shop-web-1a2b3c4d-1`.
+fn concerns(target: &Target, object: &str) -> bool {
+    if target.kind == Kind::Pod {
+        return object == target.name;
+    }
+    let is_slot = |it: &str| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit());
+    let is_end = |it: &str| match it.rsplit_once('-') {
+        Some((hash, slot)) => {
+            hash.len() == 8 && hash.bytes().all(|it| it.is_ascii_hexdigit()) && is_slot(slot)
+        }
+        None => is_slot(it),
+    };
+    let Target { app, workload, .. } = target;
+    object == workload
+        || object.strip_prefix(workload.as_str()).and_then(|it| it.strip_prefix('.')).is_some_and(is_slot)
+        || object.strip_prefix(&format!("{app}-{workload}-")).is_some_and(is_end)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn events_are_of_a_workload_its_slots_and_its_containers() {
+        let labels = json!({ "driftless.application": "shop", "driftless.workload": "web" });
+        let item = json!({ "kind": "Deployment", "metadata": { "name": "web", "labels": labels } });
+        let target = Target::of(item);
+        for object in ["web", "web.1", "shop-web-2", "shop-web-0a1b2c3d-12"] {
+            assert!(concerns(&target, object), "{object}");
+        }
+        for object in ["web2", "web.", "shop-web-admin-1", "shop-web-", "shop-db-1", "revision 4"] {
+            assert!(!concerns(&target, object), "{object}");
+        }
+    }
+}

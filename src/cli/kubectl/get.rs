@@ -1,0 +1,233 @@
+//! `driftless get`: objects as tables, documents, names or whatever a template makes of them, once or as they change.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::{
+    Scope, Wanted, args::GetArgs, args::Output, at, columns, jsonpath, kind_of, objects, say_missing,
+};
+use crate::{
+    cli::{
+        Context, Error, Verdict,
+        client::Client,
+        screen::print,
+        show,
+        table::{Cell, Table},
+    },
+    model::{Kind, Selector},
+};
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+pub(in crate::cli) async fn get(args: &GetArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+    let wanted = Wanted::parse(&args.what)?;
+    let selector = args.selector.as_deref();
+    if let Some(selector) = selector {
+        if wanted.iter().any(|it| it.name.is_some()) {
+            let text = "a name and a selector are two ways to choose: give one".to_owned();
+            return Err(super::Error::Usage(text).into());
+        }
+        Selector::parse(selector).map_err(super::Error::from)?;
+    }
+    let client = Client::new(&args.server, context.environment)?;
+    let scope =
+        Scope { namespace: args.scope.namespace.as_deref(), app: args.scope.app.as_deref(), selector };
+    let mut verdict = Verdict::Yes;
+    let mut items = Vec::new();
+    for one in &wanted {
+        let found = objects(&client, one, &scope).await?;
+        if found.is_empty() && one.name.is_some() {
+            say_missing(one, context);
+            verdict = Verdict::No;
+        }
+        items.extend(found);
+    }
+    let is_one = wanted.len() == 1 && wanted.iter().all(|it| it.name.is_some());
+    let is_mixed = wanted.iter().map(|it| &it.kinds).collect::<BTreeSet<_>>().len() > 1
+        || wanted.iter().any(|it| it.kinds.len() > 1);
+    let page = Page { args, is_one, is_mixed };
+    let is_table = matches!(args.output, None | Some(Output::Wide));
+    if items.is_empty() && verdict == Verdict::Yes && is_table {
+        context.screen.say(match scope.namespace {
+            Some(namespace) => format!("No resources found in {namespace} namespace."),
+            None => "No resources found".to_owned(),
+        });
+    }
+    if !items.is_empty() || (!is_table && verdict == Verdict::Yes) {
+        print(&page.render(items.clone(), context))?;
+    }
+    if !args.watch || verdict == Verdict::No {
+        return Ok(verdict);
+    }
+    page.follow(&client, &wanted, &scope, items, context).await
+}
+
+/// How what was found is printed.
+struct Page<'a> {
+    args: &'a GetArgs,
+    /// One object was named, and is not a list of one.
+    is_one: bool,
+    /// Of several kinds, so that names say which.
+    is_mixed: bool,
+}
+
+impl Page<'_> {
+    fn render(&self, mut items: Vec<Value>, context: &Context<'_>) -> String {
+        self.sort(&mut items);
+        match &self.args.output {
+            None | Some(Output::Wide) => self.tables(&items, context),
+            Some(Output::Name) => items.iter().flat_map(|it| [qualified(it), "\n".to_owned()]).collect(),
+            Some(Output::Columns(columns)) => {
+                let heads: Vec<&str> = columns.iter().map(|(head, _)| head.as_str()).collect();
+                let mut table = Table::new(0, &heads).spaced(3);
+                for item in &items {
+                    table.row(columns.iter().map(|(_, path)| cell(path, item)));
+                }
+                self.finish(&table, context)
+            }
+            Some(Output::JsonPath(template)) => template.render(&self.document(items)),
+            Some(Output::Json) => show::json(&self.document(items)),
+            Some(Output::Yaml) => show::yaml(&self.document(items)),
+        }
+    }
+
+    /// The object that was named, or a list.
+    fn document(&self, mut items: Vec<Value>) -> Value {
+        if self.is_one && items.len() == 1 {
+            return items.remove(0);
+        }
+        json!({ "apiVersion": "v1", "kind": "List", "items": items, "metadata": {} })
+    }
+
+    fn sort(&self, items: &mut [Value]) {
+        let Some(path) = &self.args.sort_by else { return };
+        let key = |it: &Value| {
+            let found = path.find(it);
+            let first = found.first();
+            // Numbers by their size, before all text.
+            let number = first.and_then(|it| it.as_u64());
+            (number.is_none(), number, first.map_or_else(String::new, |it| jsonpath::text(it)))
+        };
+        items.sort_by_cached_key(key);
+    }
+
+    /// One table for each kind.
+    fn tables(&self, items: &[Value], context: &Context<'_>) -> String {
+        let mut by_kind: BTreeMap<Kind, Vec<&Value>> = BTreeMap::new();
+        for item in items {
+            by_kind.entry(kind_of(item)).or_default().push(item);
+        }
+        let tables = by_kind.into_iter().map(|(kind, items)| self.table(kind, &items, items.iter(), context));
+        tables.collect::<Vec<_>>().join("\n")
+    }
+
+    fn table<'v>(
+        &self,
+        kind: Kind,
+        all: &[&'v Value],
+        items: impl Iterator<Item = &'v &'v Value>,
+        context: &Context<'_>,
+    ) -> String {
+        let is_wide = self.args.output == Some(Output::Wide);
+        let namespaces: BTreeSet<String> = all.iter().map(|it| at(it, "/metadata/namespace")).collect();
+        let has_namespace = kind != Kind::Namespace && (self.args.all_namespaces || namespaces.len() > 1);
+        let mut head = columns::head(kind, is_wide);
+        if has_namespace {
+            head.insert(0, "NAMESPACE");
+        }
+        if self.args.show_labels {
+            head.push("LABELS");
+        }
+        let mut table = Table::new(0, &head).spaced(3);
+        for item in items {
+            let name = if self.is_mixed { qualified(item) } else { at(item, "/metadata/name") };
+            let namespace = has_namespace.then(|| Cell::from(at(item, "/metadata/namespace")));
+            let labels =
+                self.args.show_labels.then(|| columns::labels(item.pointer("/metadata/labels")).into());
+            let row = columns::row(kind, item, is_wide, context.clock.now());
+            table.row(namespace.into_iter().chain([name.into()]).chain(row).chain(labels));
+        }
+        self.finish(&table, context)
+    }
+
+    fn finish(&self, table: &Table, context: &Context<'_>) -> String {
+        let text = table.render(context.colours);
+        if self.args.no_headers { without_head(&text) } else { text }
+    }
+
+    /// Prints what is new or has changed. An agent that is being restarted meanwhile is waited for.
+    async fn follow(
+        &self,
+        client: &Client,
+        wanted: &[Wanted],
+        scope: &Scope<'_>,
+        mut known: Vec<Value>,
+        context: &Context<'_>,
+    ) -> Result<Verdict, Error> {
+        let mut told = false;
+        loop {
+            sleep(LOOK_EVERY).await;
+            let mut items = Vec::new();
+            for one in wanted {
+                match objects(client, one, scope).await {
+                    Ok(found) => items.extend(found),
+                    Err(error) if error.is_absence() => {
+                        if !std::mem::replace(&mut told, true) {
+                            context.screen.say(format!("{error}; trying again"));
+                        }
+                        items.clone_from(&known);
+                        break;
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            let changed: Vec<&Value> = items.iter().filter(|it| !known.contains(it)).collect();
+            if !changed.is_empty() {
+                told = false;
+                print(&self.changes(&items, &changed, context))?;
+            }
+            known = items;
+        }
+    }
+
+    /// Rows in the columns of the whole table, or documents one after the other.
+    fn changes(&self, items: &[Value], changed: &[&Value], context: &Context<'_>) -> String {
+        if !matches!(self.args.output, None | Some(Output::Wide)) {
+            let one = Page { is_one: true, ..*self };
+            let texts = changed.iter().map(|it| one.render(vec![(*it).clone()], context));
+            return texts.collect();
+        }
+        let mut out = String::new();
+        for kind in Kind::ALL {
+            let all: Vec<&Value> = items.iter().filter(|it| kind_of(it) == kind).collect();
+            let text = self.table(kind, &all, all.iter(), context);
+            let skipped = usize::from(!self.args.no_headers);
+            for (item, line) in all.iter().zip(text.lines().skip(skipped)) {
+                if changed.contains(item) {
+                    out.push_str(line);
+                    out.push('\n');
+                }
+            }
+        }
+        out
+    }
+}
+
+/// `deployment.apps/web`
+fn qualified(it: &Value) -> String {
+    format!("{}/{}", kind_of(it).qualified(), at(it, "/metadata/name"))
+}
+
+fn cell(path: &jsonpath::JsonPath, item: &Value) -> Cell {
+    let found: Vec<String> = path.find(item).into_iter().map(jsonpath::text).collect();
+    if found.is_empty() { "<none>".into() } else { found.join(",").into() }
+}
+
+fn without_head(text: &str) -> String {
+    text.split_once('\n').map_or_else(String::new, |(_, rest)| rest.to_owned())
+}

@@ -1,0 +1,200 @@
+//! What hands know from kubectl: `get`, `describe`, `rollout`, `logs`, `delete pod`. All of it is a client of the
+//! agent's API, and prints its objects in kubectl's columns and words. `docs/kubectl.md` says what is what.
+//!
+//! There is no context and so no current namespace: without `-n`, all of them are looked at.
+
+use reqwest::Url;
+use serde_json::Value;
+
+use super::{Context, client, client::Client, screen::plain};
+use crate::model::{InvalidSelector, Kind};
+
+mod age;
+pub(super) mod args;
+mod columns;
+mod delete;
+mod describe;
+mod get;
+mod jsonpath;
+mod logs;
+mod rollout;
+mod target;
+
+pub(super) use delete::delete;
+pub(super) use describe::describe;
+pub(super) use get::get;
+pub(super) use logs::logs;
+pub(super) use rollout::rollout;
+
+/// What no request was made for.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// In kubectl's words, which scripts may look for.
+    #[error("the server doesn't have a resource type \"{0}\"")]
+    NoSuchKind(String),
+    #[error("{0}")]
+    Usage(String),
+    #[error(transparent)]
+    Selector(#[from] InvalidSelector),
+}
+
+impl Error {
+    /// What to do next.
+    pub(super) fn help(&self) -> Option<String> {
+        match self {
+            Self::NoSuchKind(_) => {
+                let kinds: Vec<&str> = Kind::ALL.into_iter().map(Kind::plural).collect();
+                Some(format!("there are {} and all", kinds.join(", ")))
+            }
+            Self::Usage(_) | Self::Selector(_) => None,
+        }
+    }
+}
+
+/// What is asked for: kinds, and names or all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wanted {
+    kinds: Vec<Kind>,
+    name: Option<String>,
+}
+
+/// Which of several of that name.
+#[derive(Clone, Debug, Default)]
+struct Scope<'a> {
+    namespace: Option<&'a str>,
+    app: Option<&'a str>,
+    selector: Option<&'a str>,
+}
+
+impl Wanted {
+    /// Reads `pods`, `pods,svc`, `pod web-1 web-2`, `pod/web-1 deploy/web`.
+    fn parse(words: &[String]) -> Result<Vec<Self>, Error> {
+        let (first, rest) =
+            words.split_first().ok_or_else(|| Error::Usage("name a kind, such as pods".into()))?;
+        if first.contains('/') {
+            return words.iter().map(|it| Self::pair(it)).collect();
+        }
+        if let Some(pair) = rest.iter().find(|it| it.contains('/')) {
+            let text = format!("`{pair}`: names follow a kind, or every one has its own as KIND/NAME");
+            return Err(Error::Usage(text));
+        }
+        let kinds = kinds(first)?;
+        if rest.is_empty() {
+            return Ok(vec![Self { kinds, name: None }]);
+        }
+        Ok(rest.iter().map(|it| Self { kinds: kinds.clone(), name: Some(it.clone()) }).collect())
+    }
+
+    fn pair(text: &str) -> Result<Self, Error> {
+        match text.split_once('/') {
+            Some((kind, name)) if !name.is_empty() && !name.contains('/') => {
+                Ok(Self { kinds: kinds(kind)?, name: Some(name.to_owned()) })
+            }
+            Some(_) | None => Err(Error::Usage(format!("`{text}`: write KIND/NAME"))),
+        }
+    }
+}
+
+fn kinds(text: &str) -> Result<Vec<Kind>, Error> {
+    let mut kinds = Vec::new();
+    for word in text.split(',').filter(|it| !it.is_empty()) {
+        if word.eq_ignore_ascii_case("all") {
+            kinds.extend(Kind::ALL.into_iter().filter(|it| it.is_of_all()));
+        } else {
+            kinds.push(Kind::parse(word).ok_or_else(|| Error::NoSuchKind(word.to_owned()))?);
+        }
+    }
+    Ok(kinds)
+}
+
+/// The objects that are asked for, as the agent has them.
+async fn objects(client: &Client, wanted: &Wanted, scope: &Scope<'_>) -> Result<Vec<Value>, client::Error> {
+    let kinds: Vec<&str> = wanted.kinds.iter().map(|it| it.plural()).collect();
+    let kinds = kinds.join(",");
+    let asked = [
+        ("kind", Some(kinds.as_str())),
+        ("name", wanted.name.as_deref()),
+        ("namespace", scope.namespace),
+        ("app", scope.app),
+        ("labelSelector", scope.selector),
+    ];
+    let pairs = asked.into_iter().filter_map(|(key, value)| Some((key, value?)));
+    let mut answer: Value = client.get(&path("/api/v1/objects", pairs)).await?;
+    match answer.get_mut("items").map(Value::take) {
+        Some(Value::Array(items)) => Ok(items),
+        Some(_) | None => Err(client.foreign("the answer is no list of objects".to_owned())),
+    }
+}
+
+/// A path with its parameters, whatever letters are in them.
+fn path<'a>(route: &str, pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+    // The host is of no importance: only what follows it is taken.
+    let Ok(mut url) = Url::parse(&format!("http://agent{route}")) else { return route.to_owned() };
+    for (key, value) in pairs {
+        url.query_pairs_mut().append_pair(key, value);
+    }
+    url.query().map_or_else(|| route.to_owned(), |it| format!("{route}?{it}"))
+}
+
+/// Says that something is not there, as the API server would.
+fn say_missing(wanted: &Wanted, context: &Context<'_>) {
+    let kind = wanted.kinds.first().copied().unwrap_or_default();
+    let name = wanted.name.as_deref().unwrap_or_default();
+    context.screen.say(format!(
+        "Error from server (NotFound): {} \"{}\" not found",
+        kind.qualified_plural(),
+        plain(name)
+    ));
+}
+
+/// The text at a pointer; empty where there is none.
+fn at(it: &Value, pointer: &str) -> String {
+    it.pointer(pointer).map_or_else(String::new, jsonpath::text)
+}
+
+fn count(it: &Value, pointer: &str) -> u64 {
+    it.pointer(pointer).and_then(Value::as_u64).unwrap_or_default()
+}
+
+fn words(it: &Value, pointer: &str) -> Vec<String> {
+    let items = it.pointer(pointer).and_then(Value::as_array);
+    items.into_iter().flatten().map(jsonpath::text).collect()
+}
+
+fn kind_of(it: &Value) -> Kind {
+    it["kind"].as_str().and_then(Kind::parse).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Parsed = Vec<(Vec<Kind>, Option<String>)>;
+
+    fn parse(words: &[&str]) -> Result<Parsed, String> {
+        let words: Vec<String> = words.iter().map(|it| (*it).to_owned()).collect();
+        let wanted = Wanted::parse(&words).map_err(|it| it.to_string())?;
+        Ok(wanted.into_iter().map(|it| (it.kinds, it.name)).collect())
+    }
+
+    #[test]
+    fn kinds_and_names_are_read_as_kubectl_reads_them() {
+        use Kind::{Deployment, Pod, Service};
+        let named = |kind, name: &str| (vec![kind], Some(name.to_owned()));
+        assert_eq!(parse(&["po,svc"]), Ok(vec![(vec![Pod, Service], None)]));
+        assert_eq!(parse(&["pod", "a", "b"]), Ok(vec![named(Pod, "a"), named(Pod, "b")]));
+        assert_eq!(parse(&["pod/a", "deploy/b"]), Ok(vec![named(Pod, "a"), named(Deployment, "b")]));
+        assert_eq!(parse(&["all"]).unwrap()[0].0.len(), 8);
+        assert_eq!(parse(&["ingress"]).unwrap_err(), "the server doesn't have a resource type \"ingress\"");
+        for wrong in [&["pod/"][..], &["pod/a/b"], &["pod/a", "b"], &["pod", "deploy/b"], &[]] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn parameters_cannot_change_the_route() {
+        let path =
+            path("/api/v1/objects", [("name", "a&kind=secrets#x"), ("labelSelector", "app in (a, b)")]);
+        assert_eq!(path, "/api/v1/objects?name=a%26kind%3Dsecrets%23x&labelSelector=app+in+%28a%2C+b%29");
+    }
+}

@@ -1,0 +1,386 @@
+//! `driftless rollout`: how far one has come, in kubectl's sentences; its history, and a way back; holding it up,
+//! and beginning it anew. A revision is one of the whole application, since that is what a commit is.
+
+use std::{fmt::Write as _, time::Duration};
+
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::{
+    Error, Wanted,
+    args::{HistoryArgs, RolloutArgs, RolloutCommand, StatusArgs, UndoArgs},
+    at, count,
+    target::Target,
+};
+use crate::{
+    cli::{
+        self, Context, Verdict,
+        client::Client,
+        screen::{plain, print},
+        table::Table,
+    },
+    model::{Application, Kind, Outcome, Revision},
+    web::{Accepted, RollbackBody},
+};
+
+const LOOK_EVERY: Duration = Duration::from_millis(400);
+
+/// How long a rollback may take to be seen in the status.
+const SEEN_WITHIN: Duration = Duration::from_secs(20);
+
+pub(in crate::cli) async fn rollout(
+    command: &RolloutCommand,
+    context: &Context<'_>,
+) -> Result<Verdict, cli::Error> {
+    match command {
+        RolloutCommand::Status(args) => status(args, context).await,
+        RolloutCommand::History(args) => history(args, context).await,
+        RolloutCommand::Undo(args) => undo(args, context).await,
+        RolloutCommand::Pause(args) => ask(args, "pause", "paused", context).await,
+        RolloutCommand::Resume(args) => ask(args, "resume", "resumed", context).await,
+        RolloutCommand::Restart(args) => ask(args, "restart", "restarted", context).await,
+    }
+}
+
+async fn find(
+    args: &RolloutArgs,
+    client: &Client,
+    context: &Context<'_>,
+) -> Result<Option<Target>, cli::Error> {
+    let mut wanted = Wanted::parse(&args.what)?;
+    let one = wanted.pop().filter(|it| it.name.is_some() && it.kinds.len() == 1);
+    match one.filter(|_| wanted.is_empty()) {
+        Some(one) => Target::find(&one, &args.scope, client, context).await,
+        None => Err(Error::Usage("name one workload, such as deployment/web".to_owned()).into()),
+    }
+}
+
+async fn ask(
+    args: &RolloutArgs,
+    verb: &str,
+    done: &str,
+    context: &Context<'_>,
+) -> Result<Verdict, cli::Error> {
+    let client = Client::new(&args.server, context.environment)?;
+    let Some(target) = find(args, &client, context).await? else { return Ok(Verdict::No) };
+    rolls(&target)?;
+    let route = target.route(&format!("/workloads/{}/{verb}", target.workload))?;
+    let _: Accepted = client.post(&route, None::<&()>).await?;
+    print(&format!("{} {done}\n", target.qualified()))?;
+    Ok(Verdict::Yes)
+}
+
+async fn status(args: &StatusArgs, context: &Context<'_>) -> Result<Verdict, cli::Error> {
+    let client = Client::new(&args.on.server, context.environment)?;
+    let Some(target) = find(&args.on, &client, context).await? else { return Ok(Verdict::No) };
+    rolls(&target)?;
+    let began = Instant::now();
+    let mut item = Some(target.item.clone());
+    let mut said = String::new();
+    loop {
+        if let Some(item) = &item {
+            let (sentence, is_over) = match sentence(target.kind, item) {
+                Progress::Done(sentence) => (sentence, true),
+                Progress::UnderWay(sentence) => (sentence, false),
+                Progress::Failed(sentence) => {
+                    context.screen.say(format!("error: {sentence}"));
+                    return Ok(Verdict::No);
+                }
+            };
+            if sentence != said {
+                print(&format!("{sentence}\n"))?;
+            }
+            if is_over || !args.watch {
+                return Ok(Verdict::Yes);
+            }
+            said = sentence;
+        }
+        if !args.timeout.is_zero() && began.elapsed() >= args.timeout {
+            context.screen.say("error: timed out waiting for the condition");
+            return Ok(Verdict::No);
+        }
+        sleep(LOOK_EVERY).await;
+        item = match target.again(&client).await {
+            Ok(Some(item)) => Some(item),
+            Ok(None) => {
+                context.screen.say("error: object has been deleted");
+                return Ok(Verdict::No);
+            }
+            // An agent that is being restarted is waited for.
+            Err(error) if error.is_absence() => None,
+            Err(error) => return Err(error.into()),
+        };
+    }
+}
+
+/// What is no rollout has no status of one.
+fn rolls(target: &Target) -> Result<(), Error> {
+    match target.kind {
+        Kind::Deployment | Kind::DaemonSet | Kind::StatefulSet | Kind::ReplicaSet => Ok(()),
+        Kind::Pod
+        | Kind::Service
+        | Kind::CronJob
+        | Kind::Job
+        | Kind::ConfigMap
+        | Kind::Secret
+        | Kind::PersistentVolumeClaim
+        | Kind::Namespace => {
+            let kind = target.kind.qualified_plural();
+            Err(Error::Usage(format!(
+                "there are no rollouts of {kind}: name a deployment, daemonset or statefulset"
+            )))
+        }
+    }
+}
+
+enum Progress {
+    Done(String),
+    UnderWay(String),
+    Failed(String),
+}
+
+/// In kubectl's own words, which scripts look for.
+fn sentence(kind: Kind, it: &Value) -> Progress {
+    let name = at(it, "/metadata/name");
+    let number = |pointer: &str| count(it, pointer);
+    let is_unseen = number("/status/observedGeneration") < number("/metadata/generation");
+    match kind {
+        Kind::DaemonSet => {
+            let (desired, updated, available) = (
+                number("/status/desiredNumberScheduled"),
+                number("/status/updatedNumberScheduled"),
+                number("/status/numberAvailable"),
+            );
+            let waiting = format!("Waiting for daemon set \"{name}\" rollout to finish:");
+            if is_unseen {
+                Progress::UnderWay("Waiting for daemon set spec update to be observed...".to_owned())
+            } else if updated < desired {
+                Progress::UnderWay(format!(
+                    "{waiting} {updated} out of {desired} new pods have been updated..."
+                ))
+            } else if available < desired {
+                Progress::UnderWay(format!(
+                    "{waiting} {available} of {desired} updated pods are available..."
+                ))
+            } else {
+                Progress::Done(format!("daemon set \"{name}\" successfully rolled out"))
+            }
+        }
+        Kind::StatefulSet => {
+            let (wanted, updated, ready) = (
+                number("/spec/replicas"),
+                number("/status/updatedReplicas"),
+                number("/status/readyReplicas"),
+            );
+            let revision = at(it, "/status/updateRevision");
+            if is_unseen {
+                Progress::UnderWay("Waiting for statefulset spec update to be observed...".to_owned())
+            } else if ready < wanted {
+                Progress::UnderWay(format!("Waiting for {} pods to be ready...", wanted - ready))
+            } else if updated < wanted || number("/status/currentReplicas") > 0 {
+                Progress::UnderWay(format!(
+                    "waiting for statefulset rolling update to complete {updated} pods at revision {revision}..."
+                ))
+            } else {
+                Progress::Done(format!(
+                    "statefulset rolling update complete {updated} pods at revision {revision}..."
+                ))
+            }
+        }
+        Kind::Deployment
+        | Kind::ReplicaSet
+        | Kind::Pod
+        | Kind::Service
+        | Kind::CronJob
+        | Kind::Job
+        | Kind::ConfigMap
+        | Kind::Secret
+        | Kind::PersistentVolumeClaim
+        | Kind::Namespace => {
+            let (wanted, all) = (number("/spec/replicas"), number("/status/replicas"));
+            let (updated, available) =
+                (number("/status/updatedReplicas"), number("/status/availableReplicas"));
+            let waiting = format!("Waiting for deployment \"{name}\" rollout to finish:");
+            let conditions = it.pointer("/status/conditions").and_then(Value::as_array);
+            let is_late = conditions.is_some_and(|all| {
+                all.iter().any(|it| it["type"] == "Progressing" && it["reason"] == "ProgressDeadlineExceeded")
+            });
+            if is_unseen {
+                Progress::UnderWay("Waiting for deployment spec update to be observed...".to_owned())
+            } else if is_late {
+                Progress::Failed(format!("deployment \"{name}\" exceeded its progress deadline"))
+            } else if updated < wanted {
+                let text = format!("{waiting} {updated} out of {wanted} new replicas have been updated...");
+                Progress::UnderWay(text)
+            } else if all > updated {
+                let text = format!("{waiting} {} old replicas are pending termination...", all - updated);
+                Progress::UnderWay(text)
+            } else if available < updated && !has_completed(it) {
+                let text = format!("{waiting} {available} of {updated} updated replicas are available...");
+                Progress::UnderWay(text)
+            } else {
+                Progress::Done(format!("deployment \"{name}\" successfully rolled out"))
+            }
+        }
+    }
+}
+
+/// A service of Compose may have done its work: nothing of it is available, and nothing will be.
+fn has_completed(it: &Value) -> bool {
+    let conditions = it.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.is_some_and(|all| {
+        all.iter().any(|it| it["type"] == "Progressing" && it["reason"] == "NewReplicaSetAvailable")
+    })
+}
+
+async fn history(args: &HistoryArgs, context: &Context<'_>) -> Result<Verdict, cli::Error> {
+    let client = Client::new(&args.on.server, context.environment)?;
+    let Some(target) = find(&args.on, &client, context).await? else { return Ok(Verdict::No) };
+    let mut revisions: Vec<Revision> = client.get(&target.route("/revisions")?).await?;
+    revisions.reverse();
+    let Some(number) = args.revision else {
+        let mut table = Table::new(0, &["REVISION", "CHANGE-CAUSE"]);
+        for it in &revisions {
+            let cause = format!("{} {}", it.commit.short(), it.commit.subject);
+            table.row([it.number.to_string().into(), cause.into()]);
+        }
+        print(&format!("{}\n{}", target.qualified(), table.render(context.colours)))?;
+        return Ok(Verdict::Yes);
+    };
+    let Some(found) = revisions.iter().find(|it| it.number == number) else {
+        context.screen.say(format!("error: unable to find the specified revision {number}"));
+        return Ok(Verdict::No);
+    };
+    print(&format!("{} with revision #{number}\n{}", target.qualified(), details(found)))?;
+    Ok(Verdict::Yes)
+}
+
+fn details(it: &Revision) -> String {
+    let result = match &it.outcome {
+        Outcome::InProgress => "in progress".to_owned(),
+        Outcome::Succeeded => "succeeded".to_owned(),
+        Outcome::Failed { reason } => format!("failed: {reason}"),
+        Outcome::Superseded => "superseded".to_owned(),
+    };
+    let mut out = String::new();
+    for (name, value) in [
+        ("Application", it.app.to_string()),
+        ("Commit", format!("{} {}", it.commit.id, it.commit.subject)),
+        ("Author", it.commit.author.clone()),
+        ("Started", it.started.to_string()),
+        ("Result", result),
+    ] {
+        let _ = writeln!(out, "  {:<14}{}", format!("{name}:"), plain(&value).replace('\n', " "));
+    }
+    if !it.changes.is_empty() {
+        out.push_str("  Changes:\n");
+        for change in &it.changes {
+            let _ = writeln!(out, "    {}", plain(change));
+        }
+    }
+    out
+}
+
+async fn undo(args: &UndoArgs, context: &Context<'_>) -> Result<Verdict, cli::Error> {
+    let client = Client::new(&args.on.server, context.environment)?;
+    let Some(target) = find(&args.on, &client, context).await? else { return Ok(Verdict::No) };
+    let body = RollbackBody {
+        to: Some(args.to_revision).filter(|it| *it > 0).map(|it| it.to_string()),
+        reason: Some(format!("rollout undo of {}", target.qualified())),
+        until: None,
+    };
+    let accepted: Accepted = client.post(&target.route("/rollback")?, Some(&body)).await?;
+    // So that `rollout status` right after it speaks of the way back.
+    let began = Instant::now();
+    while let Some(pin) = &accepted.pin {
+        let now: Application = client.get(&target.route("")?).await?;
+        let is_seen = now.status.pin.as_ref().is_some_and(|it| it.at == pin.at);
+        if is_seen || began.elapsed() > SEEN_WITHIN {
+            break;
+        }
+        sleep(LOOK_EVERY).await;
+    }
+    print(&format!("{} rolled back\n", target.qualified()))?;
+    if let Some(pin) = accepted.pin {
+        context.screen.say(format!(
+            "the whole application {0} is held at revision {1}; `driftless resume {0}` follows Git again",
+            target.app, pin.revision
+        ));
+    }
+    Ok(Verdict::Yes)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn said(kind: Kind, item: &Value) -> String {
+        match sentence(kind, item) {
+            Progress::Done(it) => format!("done: {it}"),
+            Progress::UnderWay(it) => it,
+            Progress::Failed(it) => format!("error: {it}"),
+        }
+    }
+
+    #[test]
+    fn a_rollout_is_told_in_kubectls_sentences() {
+        let deployment = |generation: u64, all: u64, updated: u64, available: u64, reason: &str| {
+            let item = json!({
+                "metadata": { "name": "web", "generation": generation },
+                "spec": { "replicas": 3 },
+                "status": {
+                    "observedGeneration": 1, "replicas": all, "updatedReplicas": updated, "availableReplicas": available,
+                    "conditions": [{ "type": "Progressing", "reason": reason }],
+                },
+            });
+            said(Kind::Deployment, &item)
+        };
+        let waiting = "Waiting for deployment \"web\" rollout to finish:";
+        let cases = [
+            (deployment(2, 3, 3, 3, ""), "Waiting for deployment spec update to be observed...".to_owned()),
+            (deployment(1, 4, 1, 3, ""), format!("{waiting} 1 out of 3 new replicas have been updated...")),
+            (deployment(1, 4, 3, 3, ""), format!("{waiting} 1 old replicas are pending termination...")),
+            (deployment(1, 3, 3, 2, ""), format!("{waiting} 2 of 3 updated replicas are available...")),
+            (
+                deployment(1, 3, 1, 2, "ProgressDeadlineExceeded"),
+                "error: deployment \"web\" exceeded its progress deadline".to_owned(),
+            ),
+            (
+                deployment(1, 3, 3, 3, "NewReplicaSetAvailable"),
+                "done: deployment \"web\" successfully rolled out".to_owned(),
+            ),
+        ];
+        for (found, wanted) in cases {
+            assert_eq!(found, wanted);
+        }
+        let set = |updated: u64, ready: u64| {
+            let status = json!({
+                "observedGeneration": 1, "updatedReplicas": updated, "readyReplicas": ready, "updateRevision": "db-1a",
+            });
+            let item = json!({ "metadata": { "name": "db", "generation": 1 }, "spec": { "replicas": 2 }, "status": status });
+            said(Kind::StatefulSet, &item)
+        };
+        assert_eq!(set(1, 1), "Waiting for 1 pods to be ready...");
+        assert_eq!(
+            set(1, 2),
+            "waiting for statefulset rolling update to complete 1 pods at revision db-1a..."
+        );
+        assert_eq!(set(2, 2), "done: statefulset rolling update complete 2 pods at revision db-1a...");
+        let daemons = |updated: u64, available: u64| {
+            let status = json!({
+                "observedGeneration": 1, "desiredNumberScheduled": 1, "updatedNumberScheduled": updated,
+                "numberAvailable": available,
+            });
+            said(
+                Kind::DaemonSet,
+                &json!({ "metadata": { "name": "log", "generation": 1 }, "status": status }),
+            )
+        };
+        let waiting = "Waiting for daemon set \"log\" rollout to finish:";
+        assert_eq!(daemons(0, 1), format!("{waiting} 0 out of 1 new pods have been updated..."));
+        assert_eq!(daemons(1, 0), format!("{waiting} 0 of 1 updated pods are available..."));
+        assert_eq!(daemons(1, 1), "done: daemon set \"log\" successfully rolled out");
+    }
+}

@@ -1,0 +1,95 @@
+//! One object, named as KIND/NAME, and the application that it is of.
+
+use serde_json::Value;
+
+use super::{Error, Scope, Wanted, args::ScopeArgs, at, kind_of, objects, say_missing};
+use crate::{
+    cli::{self, Context, client::Client, client::application_path},
+    model::{Kind, label},
+};
+
+/// An object as it stands, and how to ask for more about it.
+pub(super) struct Target {
+    pub(super) item: Value,
+    pub(super) kind: Kind,
+    pub(super) name: String,
+    pub(super) namespace: String,
+    pub(super) app: String,
+    /// Empty of what is no workload and no instance of one.
+    pub(super) workload: String,
+}
+
+impl Target {
+    /// The one that is meant. `None`: there is none, which was said.
+    pub(super) async fn find(
+        wanted: &Wanted,
+        scope: &ScopeArgs,
+        client: &Client,
+        context: &Context<'_>,
+    ) -> Result<Option<Self>, cli::Error> {
+        let scope =
+            Scope { namespace: scope.namespace.as_deref(), app: scope.app.as_deref(), selector: None };
+        let mut found = objects(client, wanted, &scope).await?;
+        let Some(item) = found.pop() else {
+            say_missing(wanted, context);
+            return Ok(None);
+        };
+        let target = Self::of(item);
+        if found.is_empty() {
+            return Ok(Some(target));
+        }
+        let other = Self::of(found.remove(0));
+        let text = format!(
+            "there are several: {} of {} in namespace {}, and of {} in namespace {}; say which with -n or --app",
+            target.qualified(),
+            other.app,
+            other.namespace,
+            target.app,
+            target.namespace
+        );
+        Err(Error::Usage(text).into())
+    }
+
+    pub(super) fn of(item: Value) -> Self {
+        let own = |key: &str| item["metadata"]["labels"][key].as_str().unwrap_or_default().to_owned();
+        Self {
+            kind: kind_of(&item),
+            name: at(&item, "/metadata/name"),
+            namespace: at(&item, "/metadata/namespace"),
+            app: own(label::APPLICATION),
+            workload: own(label::WORKLOAD),
+            item,
+        }
+    }
+
+    /// As it is now.
+    pub(super) async fn again(&self, client: &Client) -> Result<Option<Value>, cli::client::Error> {
+        let wanted = Wanted { kinds: vec![self.kind], name: Some(self.name.clone()) };
+        let scope = Scope { namespace: Some(&self.namespace), app: Some(&self.app), selector: None };
+        Ok(objects(client, &wanted, &scope).await?.pop())
+    }
+
+    /// The Pods of a workload, those first that are ready.
+    pub(super) async fn pods(&self, client: &Client) -> Result<Vec<Value>, cli::client::Error> {
+        let selector = format!("{}={},{}={}", label::APPLICATION, self.app, label::WORKLOAD, self.workload);
+        let wanted = Wanted { kinds: vec![Kind::Pod], name: None };
+        let scope = Scope { selector: Some(&selector), ..Scope::default() };
+        let mut pods = objects(client, &wanted, &scope).await?;
+        pods.sort_by_cached_key(|it| {
+            let is_ready = it.pointer("/status/containerStatuses/0/ready") == Some(&Value::Bool(true));
+            let has_container = it.pointer("/status/containerStatuses/0/containerID").is_some();
+            (!is_ready, !has_container, at(it, "/metadata/name"))
+        });
+        Ok(pods)
+    }
+
+    /// `deployment.apps/web`
+    pub(super) fn qualified(&self) -> String {
+        format!("{}/{}", self.kind.qualified(), self.name)
+    }
+
+    /// A route of its application.
+    pub(super) fn route(&self, below: &str) -> Result<String, cli::Error> {
+        Ok(application_path(&self.app, below)?)
+    }
+}

@@ -1,0 +1,255 @@
+//! The commands: what `driftless` does when a person or a script calls it. The only module that reads
+//! arguments, environment and working directory, and prints. Everything else is below: `run` starts the agent,
+//! most commands are clients of its API, and `validate`, `config` and `convert` need neither agent nor
+//! Docker.
+
+use std::{
+    error::Error as _, ffi::OsString, fmt::Write as _, io, io::IsTerminal, path::PathBuf, process::ExitCode,
+    sync::Arc,
+};
+
+use clap::Parser;
+
+use crate::{
+    clock::Clock,
+    controller,
+    model::{Finding, InvalidName},
+};
+
+mod args;
+mod ask;
+mod client;
+mod config;
+mod convert;
+mod events;
+mod findings;
+mod kubectl;
+mod offline;
+mod pause;
+mod preview;
+mod progress;
+mod recipe;
+mod reference;
+mod report;
+mod run;
+mod screen;
+mod show;
+mod status;
+mod table;
+mod validate;
+mod webhook;
+mod yaml;
+
+pub use args::LogFormat;
+pub use findings::{render_findings, summary};
+pub use pause::pause;
+pub use preview::{render_diff, render_plan};
+pub use reference::reference;
+pub use screen::{Colours, LogWriter, Screen};
+pub use status::{Detail, render_history, render_status};
+
+use args::{Arguments, Command};
+
+/// Looks up a variable of the environment.
+pub type Environment = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// A command line that makes sense.
+#[derive(Debug)]
+pub struct Invocation(Arguments);
+
+/// What the log should be like, before `RUST_LOG`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Logging {
+    pub format: LogFormat,
+    /// A directive of `tracing_subscriber::EnvFilter`.
+    pub filter: &'static str,
+}
+
+/// What a command has besides its arguments.
+struct Context<'a> {
+    environment: &'a Environment,
+    /// Standard error.
+    screen: &'a Screen,
+    /// Of standard output.
+    colours: Colours,
+    stdout_is_terminal: bool,
+    clock: Clock,
+}
+
+/// The answer of a command that could be carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Yes,
+    No,
+    /// What the caller asked for to be told by.
+    Code(u8),
+}
+
+/// Why a command could not be carried out.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error(transparent)]
+    Client(#[from] client::Error),
+    #[error(transparent)]
+    Name(#[from] InvalidName),
+    #[error(transparent)]
+    Run(#[from] run::Error),
+    #[error(transparent)]
+    Report(#[from] report::Error),
+    #[error(transparent)]
+    Kubectl(#[from] kubectl::Error),
+    #[error(transparent)]
+    Webhook(#[from] webhook::Error),
+    #[error("there is no application `{app}` in {dir}")]
+    NoSuchApplication { app: String, dir: PathBuf },
+    #[error("there are several applications ({}); name the folder of one with --path", .0.join(", "))]
+    SeveralApplications(Vec<String>),
+    #[error("could not read the manifest: {0}")]
+    Unreadable(String),
+    #[error("there is no application in {0}")]
+    NoComposeFile(PathBuf),
+    #[error("could not look at what runs")]
+    Preview(#[source] controller::Error),
+    #[error("could not open {path}")]
+    Open {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the agent's answer has another form; is it of another release?")]
+    Release(#[source] serde_json::Error),
+    /// The reader of the output has gone away, which needs no words, or the disk is full.
+    #[error("could not print")]
+    Output(#[from] io::Error),
+    /// Printed with their places.
+    #[error("{}", summary(.0))]
+    Findings(Vec<Finding>),
+}
+
+impl Invocation {
+    /// Reads a command line. When it asks for help or makes no sense, that was printed, and the exit code is
+    /// returned.
+    pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, ExitCode> {
+        let arguments: Vec<OsString> = arguments.into_iter().collect();
+        // Whoever asks for other exit codes wants them of a wrong command line too.
+        let is_detailed = arguments.iter().any(|it| it == "--detailed-exitcode");
+        Arguments::try_parse_from(arguments).map(Self).map_err(|error| {
+            // A closed output has nobody who could be told.
+            let _ = error.print();
+            match error.exit_code() {
+                0 => ExitCode::SUCCESS,
+                _ if is_detailed => ExitCode::from(1),
+                _ => ExitCode::from(2),
+            }
+        })
+    }
+
+    /// Clients only speak up about trouble.
+    pub fn logging(&self) -> Logging {
+        let Command::Run(args) = &self.0.command else {
+            return Logging { format: LogFormat::Text, filter: "warn" };
+        };
+        let filter = match args.logging.verbose {
+            0 => "warn,driftless=info",
+            1 => "info,driftless=debug",
+            _ => "trace",
+        };
+        Logging { format: args.logging.log_format, filter }
+    }
+
+    /// Carries the command out: 0 for yes, 1 for no, 2 when it could not be done.
+    pub async fn execute(self, environment: Environment, screen: &Screen) -> ExitCode {
+        let no_color = environment("NO_COLOR");
+        let stdout_is_terminal = io::stdout().is_terminal();
+        let context = Context {
+            environment: &environment,
+            screen,
+            colours: Colours::on(stdout_is_terminal, no_color.as_deref()),
+            stdout_is_terminal,
+            clock: Clock::System,
+        };
+        match dispatch(&self.0.command, &context).await {
+            Ok(Verdict::Yes) => ExitCode::SUCCESS,
+            Ok(Verdict::No) => ExitCode::from(1),
+            Ok(Verdict::Code(code)) => ExitCode::from(code),
+            Err(error) => {
+                complain(&error, screen);
+                ExitCode::from(error_code(&self.0.command))
+            }
+        }
+    }
+}
+
+async fn dispatch(command: &Command, context: &Context<'_>) -> Result<Verdict, Error> {
+    match command {
+        Command::Run(args) => run::run(args, context).await,
+        Command::Status(args) => show::status(args, context).await,
+        Command::History(args) => show::history(args, context).await,
+        Command::Sync(args) => ask::sync(args, context).await,
+        Command::Rollback(args) => ask::rollback(args, context).await,
+        Command::Resume(args) => ask::resume(args, context).await,
+        Command::Suspend(args) => ask::suspend(args, context).await,
+        Command::Adopt(args) => ask::adopt(args, context).await,
+        Command::Plan(args) => show::plan(args, context).await,
+        Command::Diff(args) => show::diff(args, context).await,
+        Command::Drift(args) => report::drift(args, context).await,
+        Command::Preview(args) => report::preview(args, context).await,
+        Command::Get(args) => kubectl::get(args, context).await,
+        Command::Describe(args) => kubectl::describe(args, context).await,
+        Command::Rollout(command) => kubectl::rollout(command, context).await,
+        Command::Logs(args) => kubectl::logs(args, context).await,
+        Command::Delete(args) => kubectl::delete(args, context).await,
+        Command::Events(args) => events::events(args, context).await,
+        Command::Webhook(command) => webhook::webhook(command, context).await,
+        Command::Wait(args) => ask::wait(args, context).await,
+        Command::Validate(args) => validate::validate(args, context),
+        Command::Config(args) => config::config(args, context),
+        Command::Convert(args) => convert::convert(args, context),
+    }
+}
+
+/// Of a command that could not be carried out.
+fn error_code(command: &Command) -> u8 {
+    match command {
+        Command::Drift(args) => report::error_code(&args.report),
+        Command::Preview(args) => report::error_code(&args.report),
+        _ => 2,
+    }
+}
+
+/// The error, its causes, and what to do next.
+fn complain(error: &Error, screen: &Screen) {
+    if matches!(error, Error::Output(cause) if cause.kind() == io::ErrorKind::BrokenPipe) {
+        return;
+    }
+    if let Error::Findings(findings) = error {
+        screen.say(render_findings(findings, screen.colours()).trim_end());
+    }
+    let mut text = format!("{}: {error}", screen.colours().paint(screen::Paint::Bad, "error"));
+    let mut cause = error.source();
+    while let Some(it) = cause {
+        let _ = write!(text, ": {it}");
+        cause = it.source();
+    }
+    let help = match error {
+        Error::Client(error) => error.help(),
+        Error::Run(error) => error.help(),
+        Error::Report(error) => error.help(),
+        Error::NoComposeFile(_) => Some("name its folder with --path, or its files with --file".to_owned()),
+        Error::Kubectl(error) => error.help(),
+        Error::Webhook(error) => error.help(),
+        Error::NoSuchApplication { .. } => Some("`driftless validate DIR -o json` lists them".to_owned()),
+        Error::Name(_)
+        | Error::SeveralApplications(_)
+        | Error::Unreadable(_)
+        | Error::Preview(_)
+        | Error::Open { .. }
+        | Error::Release(_)
+        | Error::Output(_)
+        | Error::Findings(_) => None,
+    };
+    if let Some(help) = help {
+        let _ = write!(text, "\n{}: {help}", screen.colours().paint(screen::Paint::Busy, "help"));
+    }
+    screen.say(text);
+}

@@ -1,0 +1,168 @@
+//! How a webhook is set up at each forge, and how to ring by hand with curl and openssl. Where a secret is
+//! needed the user's own shell reads it: it is never in this text.
+
+use std::fmt::Write;
+
+use crate::{
+    model::{HookProvider, HookSecret, HookStatus},
+    webhook::{NO_COMMIT, Push, body, event_headers},
+};
+
+/// What stands for a delivery's id in a command: the shell makes a new one each time.
+const ID: &str = "DELIVERY";
+
+/// What a push in a sample is about.
+pub(super) fn reference(hook: &HookStatus) -> String {
+    // Of a default branch only the server knows the name; any branch will do.
+    if hook.reference.is_empty() { "refs/heads/main".to_owned() } else { hook.reference.clone() }
+}
+
+/// Everything about one webhook, for people.
+pub(super) fn recipe(hook: &HookStatus) -> String {
+    let mut out = format!("{}\n\nAt {}:\n", hook.url, forge(hook.provider));
+    for line in steps(hook) {
+        let _ = writeln!(out, "  {line}");
+    }
+    let _ = write!(out, "\nTo ring by hand from the agent's machine:\n\n{}", script(hook));
+    out
+}
+
+fn forge(provider: HookProvider) -> &'static str {
+    match provider {
+        HookProvider::Auto => "GitHub, Gitea, Forgejo or Gogs",
+        HookProvider::GitHub => "GitHub",
+        HookProvider::GitLab => "GitLab",
+        HookProvider::Gitea => "Gitea",
+        HookProvider::Forgejo => "Forgejo",
+        HookProvider::Gogs => "Gogs",
+        HookProvider::Bitbucket => "Bitbucket",
+        HookProvider::AzureDevops => "Azure DevOps",
+        HookProvider::HmacSha256 | HookProvider::HmacSha512 => "whatever sends it",
+        HookProvider::StandardWebhooks => "whatever sends it, by Standard Webhooks",
+    }
+}
+
+fn steps(hook: &HookStatus) -> Vec<String> {
+    let secret = format!("the content of the {} on the agent's machine", hook.secret);
+    let ordinary = |place: &str| {
+        vec![
+            format!("{place}: add a webhook with the URL above"),
+            "content type: application/json; method: POST".to_owned(),
+            format!("secret: {secret}"),
+            "events: pushes only".to_owned(),
+        ]
+    };
+    match hook.provider {
+        HookProvider::Auto | HookProvider::GitHub => ordinary("Settings, Webhooks"),
+        HookProvider::Gitea | HookProvider::Forgejo | HookProvider::Gogs => {
+            ordinary("Settings, Webhooks, of the forge's own kind")
+        }
+        HookProvider::GitLab => vec![
+            "Settings, Webhooks: add a webhook with the URL above".to_owned(),
+            format!("signing token, if the secret begins with `whsec_`, or else secret token: {secret}"),
+            "trigger: push events, and tag push events if a tag is followed".to_owned(),
+            "a secret token says nothing about the payload: use https".to_owned(),
+        ],
+        HookProvider::Bitbucket => ordinary("Repository settings, Webhooks"),
+        HookProvider::AzureDevops => vec![
+            "Project settings, Service hooks: a subscription of `Web Hooks` for `Code pushed`".to_owned(),
+            format!("basic authentication: any user name; password: {secret}"),
+            "the password is sent with every delivery: use https".to_owned(),
+        ],
+        HookProvider::HmacSha256 => vec![
+            "POST to the URL above, with JSON or without a body".to_owned(),
+            "X-Signature: sha256=HEX, the HMAC-SHA256 of the body".to_owned(),
+            format!("secret: {secret}"),
+            "optional: webhook-id, and in the body `ref`, `after` and `repository`".to_owned(),
+        ],
+        HookProvider::HmacSha512 => vec![
+            "POST to the URL above, with JSON or without a body".to_owned(),
+            "X-Signature: sha512=HEX, the HMAC-SHA512 of the body".to_owned(),
+            format!("secret: {secret}"),
+            "optional: webhook-id, and in the body `ref`, `after` and `repository`".to_owned(),
+        ],
+        HookProvider::StandardWebhooks => vec![
+            "POST to the URL above, with `webhook-id`, `webhook-timestamp` and `webhook-signature`"
+                .to_owned(),
+            format!("signing secret: {secret}"),
+            "optional in `data`: `ref`, `after` and `repository`".to_owned(),
+        ],
+    }
+}
+
+/// Lines for a POSIX shell with curl and openssl.
+fn script(hook: &HookStatus) -> String {
+    let reference = reference(hook);
+    let push = Push { repository: &hook.repository_url, reference: &reference, commit: NO_COMMIT };
+    let body = body(hook.provider, ID, push);
+    let secret = match &hook.secret {
+        HookSecret::File(path) => format!("$(cat {})", shell_words::quote(&path.to_string_lossy())),
+        HookSecret::Variable(name) => format!("${{{name}}}"),
+    };
+    let mut lines = vec![
+        format!("secret=\"{secret}\""),
+        "id=\"test-$(date +%s)-$$\"".to_owned(),
+        // The id is in the payload of one forge.
+        match body.split_once(ID) {
+            Some((before, after)) => {
+                format!("body={}\"$id\"{}", shell_words::quote(before), shell_words::quote(after))
+            }
+            None => format!("body={}", shell_words::quote(&body)),
+        },
+    ];
+    lines.extend(signature(hook.provider).iter().map(|it| (*it).to_owned()));
+    lines.push(format!("curl -sS -X POST {} \\", shell_words::quote(&hook.local_url)));
+    for (name, value) in event_headers(hook.provider, "$id") {
+        lines.push(format!("  -H \"{name}: {value}\" \\"));
+    }
+    lines.push("  -H 'Content-Type: application/json' \\".to_owned());
+    lines.extend(signature_headers(hook.provider).iter().map(|it| format!("  {it} \\")));
+    lines.push("  --data-binary \"$body\"".to_owned());
+    lines.join("\n") + "\n"
+}
+
+const HEX_256: &str = r#"mac=$(printf %s "$body" | openssl dgst -sha256 -hmac "$secret" -r | cut -d' ' -f1)"#;
+const HEX_512: &str = r#"mac=$(printf %s "$body" | openssl dgst -sha512 -hmac "$secret" -r | cut -d' ' -f1)"#;
+const KEY: &str =
+    r#"key=$(printf %s "${secret#whsec_}" | openssl base64 -d -A | od -An -v -tx1 | tr -d ' \n')"#;
+const STANDARD: &str = r#"mac=$(printf %s "$id.$time.$body" | openssl dgst -sha256 -mac HMAC -macopt "hexkey:$key" -binary | openssl base64 -A)"#;
+
+fn signature(provider: HookProvider) -> &'static [&'static str] {
+    match provider {
+        HookProvider::Auto
+        | HookProvider::GitHub
+        | HookProvider::Gitea
+        | HookProvider::Forgejo
+        | HookProvider::Gogs
+        | HookProvider::Bitbucket
+        | HookProvider::HmacSha256 => &[HEX_256],
+        HookProvider::HmacSha512 => &[HEX_512],
+        HookProvider::StandardWebhooks => &["time=$(date +%s)", KEY, STANDARD],
+        HookProvider::GitLab => &[
+            "time=$(date +%s)",
+            "case $secret in whsec_*)",
+            KEY,
+            STANDARD,
+            "set -- -H \"webhook-timestamp: $time\" -H \"webhook-signature: v1,$mac\";;",
+            "*) set -- -H \"X-Gitlab-Token: $secret\";; esac",
+        ],
+        HookProvider::AzureDevops => &[],
+    }
+}
+
+fn signature_headers(provider: HookProvider) -> &'static [&'static str] {
+    match provider {
+        HookProvider::Auto | HookProvider::GitHub => &["-H \"X-Hub-Signature-256: sha256=$mac\""],
+        HookProvider::Gitea => &["-H \"X-Gitea-Signature: $mac\""],
+        HookProvider::Forgejo => &["-H \"X-Forgejo-Signature: $mac\""],
+        HookProvider::Gogs => &["-H \"X-Gogs-Signature: $mac\""],
+        HookProvider::Bitbucket => &["-H \"X-Hub-Signature: sha256=$mac\""],
+        HookProvider::HmacSha256 => &["-H \"X-Signature: sha256=$mac\""],
+        HookProvider::HmacSha512 => &["-H \"X-Signature: sha512=$mac\""],
+        HookProvider::AzureDevops => &["-u \"driftless:$secret\""],
+        HookProvider::GitLab => &["\"$@\""],
+        HookProvider::StandardWebhooks => {
+            &["-H \"webhook-timestamp: $time\"", "-H \"webhook-signature: v1,$mac\""]
+        }
+    }
+}

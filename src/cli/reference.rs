@@ -1,0 +1,36 @@
+//! `docs/cli.md`, made from the command line's own definition, so that it is never out of date.
+
+use std::fmt::Write;
+
+use clap::{Command, CommandFactory};
+
+use super::args::Arguments;
+
+/// Every command's help, as Markdown.
+pub fn reference() -> String {
+    let mut command = Arguments::command().term_width(100).disable_help_flag(false);
+    command.build();
+    let mut out = String::from(
+        "# The command line\n\nMade from the program itself; `driftless COMMAND --help` prints the same. To make \
+         this page anew: `UPDATE_DOCS=1 cargo test --test it cli::`.\n",
+    );
+    section(&mut out, &mut command, "driftless");
+    let names: Vec<String> = command.get_subcommands().map(|it| it.get_name().to_owned()).collect();
+    for name in names {
+        if let Some(sub) = command.find_subcommand_mut(&name) {
+            section(&mut out, sub, &format!("driftless {name}"));
+            for below in sub.get_subcommands_mut() {
+                let below_name = format!("driftless {name} {}", below.get_name());
+                section(&mut out, below, &below_name);
+            }
+        }
+    }
+    out
+}
+
+fn section(out: &mut String, command: &mut Command, name: &str) {
+    let help = command.render_long_help().to_string();
+    let help: Vec<&str> = help.lines().map(str::trim_end).collect();
+    write!(out, "\n## {name}\n\n```\n{}\n```\n", help.join("\n").trim_end())
+        .expect("writing to a string cannot fail");
+}

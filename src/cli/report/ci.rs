@@ -1,0 +1,181 @@
+//! What the environment of a CI job tells: which forge, which repository, which pull or merge request, which
+//! commit, and which token may write there.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::{cli::Environment, forge::Kind};
+
+/// Where a report goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Job {
+    pub(super) kind: Kind,
+    pub(super) api: String,
+    pub(super) project: String,
+    /// `None`: the job is for no pull or merge request.
+    pub(super) request: Option<u64>,
+    /// Of the change itself, not of a merge that was made to test it.
+    pub(super) commit: Option<String>,
+    /// The page of this job.
+    pub(super) url: Option<String>,
+    /// Where the request comes from another repository, a token that may write is not given to it.
+    pub(super) is_fork: bool,
+}
+
+/// `None`: it is none of the known CIs.
+pub(super) fn job(environment: &Environment) -> Option<Job> {
+    let get = |name: &str| environment(name).filter(|it| !it.is_empty());
+    if get("GITLAB_CI").is_some() {
+        return gitlab(&get);
+    }
+    // Forgejo and Gitea tell the same as GitHub, and who they are besides.
+    let is_gitea = ["FORGEJO_ACTIONS", "GITEA_ACTIONS"].iter().any(|it| get(it).is_some());
+    if is_gitea || get("GITHUB_ACTIONS").is_some() {
+        let kind = if is_gitea { Kind::Gitea } else { Kind::GitHub };
+        return actions(kind, &get);
+    }
+    None
+}
+
+/// The token of the job's forge: one that was given to us by name goes before the job's own.
+pub(super) fn token(kind: Kind, environment: &Environment) -> Option<String> {
+    let names: &[&str] = match kind {
+        Kind::GitHub => &["DRIFTLESS_FORGE_TOKEN", "GITHUB_TOKEN", "GH_TOKEN"],
+        Kind::GitLab => &["DRIFTLESS_FORGE_TOKEN", "GITLAB_TOKEN"],
+        Kind::Gitea => &["DRIFTLESS_FORGE_TOKEN", "FORGEJO_TOKEN", "GITEA_TOKEN", "GITHUB_TOKEN"],
+    };
+    names.iter().find_map(|it| environment(it).filter(|it| !it.trim().is_empty()))
+}
+
+/// Under which names [`token`] looks.
+pub(super) fn token_names(kind: Kind) -> &'static str {
+    match kind {
+        Kind::GitHub => "GITHUB_TOKEN or DRIFTLESS_FORGE_TOKEN",
+        Kind::GitLab => "GITLAB_TOKEN or DRIFTLESS_FORGE_TOKEN",
+        Kind::Gitea => "FORGEJO_TOKEN, GITEA_TOKEN or DRIFTLESS_FORGE_TOKEN",
+    }
+}
+
+fn gitlab(get: &dyn Fn(&str) -> Option<String>) -> Option<Job> {
+    let (source, target) = (get("CI_MERGE_REQUEST_SOURCE_PROJECT_ID"), get("CI_MERGE_REQUEST_PROJECT_ID"));
+    Some(Job {
+        kind: Kind::GitLab,
+        api: get("CI_API_V4_URL")?,
+        project: target.clone().or_else(|| get("CI_PROJECT_ID"))?,
+        request: get("CI_MERGE_REQUEST_IID").and_then(|it| it.parse().ok()),
+        // In a pipeline for the merged result, the other is a commit that nobody wrote.
+        commit: get("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA").or_else(|| get("CI_COMMIT_SHA")),
+        url: get("CI_JOB_URL"),
+        is_fork: source.is_some() && source != target,
+    })
+}
+
+fn actions(kind: Kind, get: &dyn Fn(&str) -> Option<String>) -> Option<Job> {
+    let project = get("GITHUB_REPOSITORY")?;
+    let server = get("GITHUB_SERVER_URL");
+    let own = || server.as_ref().map(|it| format!("{}/api/v1", it.trim_end_matches('/')));
+    let api = match kind {
+        Kind::Gitea => get("GITHUB_API_URL").or_else(own)?,
+        Kind::GitHub | Kind::GitLab => {
+            get("GITHUB_API_URL").unwrap_or_else(|| "https://api.github.com".to_owned())
+        }
+    };
+    let event = get("GITHUB_EVENT_PATH").and_then(|it| read(Path::new(&it))).unwrap_or_default();
+    let of_ref = || {
+        let reference = get("GITHUB_REF")?;
+        reference.strip_prefix("refs/pull/")?.split('/').next()?.parse().ok()
+    };
+    let request = event.pointer("/pull_request/number").and_then(Value::as_u64).or_else(of_ref);
+    let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    let (head, base) = (text("/pull_request/head/repo/full_name"), text("/pull_request/base/repo/full_name"));
+    let url = get("GITHUB_RUN_ID").zip(server).map(|(run, server)| match kind {
+        Kind::GitHub | Kind::GitLab | Kind::Gitea => format!("{server}/{project}/actions/runs/{run}"),
+    });
+    Some(Job {
+        kind,
+        api,
+        request,
+        commit: text("/pull_request/head/sha").or_else(|| get("GITHUB_SHA")),
+        url,
+        is_fork: head.is_some() && head != base,
+        project,
+    })
+}
+
+fn read(path: &Path) -> Option<Value> {
+    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, sync::Arc};
+
+    use super::*;
+
+    fn environment(all: &[(&str, &str)]) -> Environment {
+        let all: BTreeMap<String, String> =
+            all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Arc::new(move |name| all.get(name).cloned())
+    }
+
+    #[test]
+    fn a_pull_request_on_github_is_found_in_its_event() {
+        let folder = tempfile::tempdir().unwrap();
+        let event = folder.path().join("event.json");
+        let text = r#"{"pull_request":{"number":12,"head":{"sha":"abc","repo":{"full_name":"you/infra"}},
+            "base":{"repo":{"full_name":"me/infra"}}}}"#;
+        std::fs::write(&event, text).unwrap();
+        let all = [
+            ("GITHUB_ACTIONS", "true"),
+            ("GITHUB_API_URL", "https://api.github.com"),
+            ("GITHUB_SERVER_URL", "https://github.com"),
+            ("GITHUB_REPOSITORY", "me/infra"),
+            ("GITHUB_RUN_ID", "5"),
+            ("GITHUB_SHA", "def"),
+            ("GITHUB_REF", "refs/pull/13/merge"),
+            ("GITHUB_EVENT_PATH", event.to_str().unwrap()),
+        ];
+        let found = job(&environment(&all)).unwrap();
+        assert_eq!(
+            (found.kind, found.request, found.commit.as_deref()),
+            (Kind::GitHub, Some(12), Some("abc"))
+        );
+        assert!(found.is_fork);
+        assert_eq!(found.url.as_deref(), Some("https://github.com/me/infra/actions/runs/5"));
+        // Without the event there is still the reference.
+        let found = job(&environment(&all[..7])).unwrap();
+        assert_eq!((found.request, found.commit.as_deref(), found.is_fork), (Some(13), Some("def"), false));
+    }
+
+    #[test]
+    fn forgejo_is_told_from_github_and_gitlab_has_its_own_words() {
+        let all = [
+            ("GITHUB_ACTIONS", "true"),
+            ("FORGEJO_ACTIONS", "true"),
+            ("GITHUB_SERVER_URL", "https://git.example.com"),
+            ("GITHUB_REPOSITORY", "me/infra"),
+            ("GITHUB_REF", "refs/heads/main"),
+            ("GITHUB_TOKEN", "a"),
+            ("FORGEJO_TOKEN", "b"),
+        ];
+        let environment_of_forgejo = environment(&all);
+        let found = job(&environment_of_forgejo).unwrap();
+        assert_eq!((found.kind, found.request), (Kind::Gitea, None));
+        assert_eq!(found.api, "https://git.example.com/api/v1");
+        assert_eq!(token(Kind::Gitea, &environment_of_forgejo).as_deref(), Some("b"));
+        let all = [
+            ("GITLAB_CI", "true"),
+            ("CI_API_V4_URL", "https://gitlab.example.com/api/v4"),
+            ("CI_PROJECT_ID", "99"),
+            ("CI_MERGE_REQUEST_PROJECT_ID", "42"),
+            ("CI_MERGE_REQUEST_SOURCE_PROJECT_ID", "99"),
+            ("CI_MERGE_REQUEST_IID", "7"),
+            ("CI_COMMIT_SHA", "def"),
+        ];
+        let found = job(&environment(&all)).unwrap();
+        assert_eq!((found.project.as_str(), found.request, found.is_fork), ("42", Some(7), true));
+        assert_eq!(token(Kind::GitLab, &environment(&all)), None);
+        assert_eq!(job(&environment(&[])), None);
+    }
+}

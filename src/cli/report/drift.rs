@@ -1,0 +1,168 @@
+//! `driftless drift`: Git against what runs, asked of an agent or looked up at an engine.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use futures_util::{StreamExt, stream};
+use tokio::time::{Instant, timeout_at};
+
+use super::{
+    Error,
+    args::DriftArgs,
+    check, check_names, finish, is_selected,
+    repository::{Place, RenderedApp, Rendering, mistakes, render},
+};
+use crate::{
+    cli::{
+        Context, Error as CliError, Verdict,
+        client::{Client, application_path},
+    },
+    controller::{Inspection, Inspector},
+    manifest::AppSpec,
+    model::Application,
+    report::{self, Kind, Report},
+};
+
+/// How many applications are asked for at the same time.
+const AT_ONCE: usize = 8;
+
+pub(in crate::cli) async fn drift(args: &DriftArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+    check(&args.report)?;
+    let until = Instant::now() + args.report.timeout;
+    let mut report = match (&args.direct.docker, &args.direct.repo) {
+        (Some(docker), Some(repo)) => directly(args, docker, repo, until, context).await?,
+        _ => of_agent(args, until, context).await?,
+    };
+    report.generated_at = Some(context.clock.now());
+    finish(report, &args.report, context).await
+}
+
+async fn of_agent(args: &DriftArgs, until: Instant, context: &Context<'_>) -> Result<Report, CliError> {
+    let client = Client::new(&args.server, context.environment)?;
+    let late = || Error::Timeout(args.report.timeout);
+    let all = timeout_at(until, client.get::<Vec<Application>>("/api/v1/applications")).await;
+    let all = all.map_err(|_| late())??;
+    check_names(&args.report, all.iter().map(|it| it.name.as_str()))?;
+    let mut report = Report::new(Kind::Drift);
+    report.agent = Some(client.address());
+    let mut asked = Vec::new();
+    for app in all.iter().filter(|it| is_selected(&args.report, it.name.as_str(), &it.spec.path)) {
+        let mut path = application_path(app.name.as_str(), "/drift")?;
+        if let Some(against) = &args.against {
+            path.push_str("?against=");
+            path.push_str(&query(against));
+        }
+        asked.push((app, path));
+    }
+    let answers: Vec<_> = stream::iter(asked)
+        .map(|(app, path)| {
+            let client = &client;
+            async move { (app, timeout_at(until, client.get::<Inspection>(&path)).await) }
+        })
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    let mut unmanaged = BTreeSet::new();
+    for (app, answer) in answers {
+        let failed = |error: String| report::App {
+            error: Some(error),
+            ..report::application(&app.name, &app.spec.path)
+        };
+        match answer {
+            Ok(Ok(inspection)) => {
+                unmanaged.extend(inspection.unmanaged);
+                report.apps.push(inspection.app);
+            }
+            Ok(Err(error)) => report.apps.push(failed(error.to_string())),
+            Err(_) => report.apps.push(failed(late_text(args.report.timeout))),
+        }
+    }
+    if args.show_unmanaged {
+        report.unmanaged = unmanaged.into_iter().collect();
+    }
+    report.head = common_commit(&report);
+    Ok(report)
+}
+
+/// Where all applications are held against one commit, it is said once.
+fn common_commit(report: &Report) -> Option<crate::model::CommitInfo> {
+    let mut commits = report.apps.iter().map(|it| it.commit.as_ref());
+    let first = commits.next()??;
+    commits.all(|it| it == Some(first)).then(|| first.clone())
+}
+
+fn late_text(timeout: Duration) -> String {
+    format!("it was not looked at within {timeout:?}")
+}
+
+async fn directly(
+    args: &DriftArgs,
+    docker: &str,
+    repo: &str,
+    until: Instant,
+    context: &Context<'_>,
+) -> Result<Report, CliError> {
+    let late = || Error::Timeout(args.report.timeout);
+    let revision = match args.against.as_deref() {
+        None | Some("head") => "HEAD",
+        Some("pin") => {
+            let text = "a pin is known to an agent only: give a branch, tag or commit to --against";
+            return Err(Error::Usage(text.to_owned()).into());
+        }
+        Some(other) => other,
+    };
+    let place = Place::open(repo, &args.git)?;
+    let (name, folder) = (place.name(), place.folder(args.report.path.as_deref()));
+    let checkout = timeout_at(until, place.commit(revision, context)).await.map_err(|_| late())??;
+    let commit = checkout.commit.clone();
+    let apps = args.report.app.clone();
+    let rendering = tokio::task::spawn_blocking(move || {
+        let wanted = |it: &AppSpec| apps.is_empty() || apps.iter().any(|app| app == it.name.as_str());
+        render(checkout.files.as_ref(), &folder, &name, wanted, &Rendering::default())
+    });
+    let rendering = timeout_at(until, rendering).await.map_err(|_| late())?;
+    let rendering = rendering.map_err(|it| Error::Broken(it.to_string()))?;
+    check_names(&args.report, rendering.applications.iter().map(|it| it.spec.name.as_str()))?;
+    let inspector = Inspector::connect(docker, &args.direct.state_dir, &args.direct.runtime_dir);
+    let inspector = inspector.map_err(Error::Look)?;
+    // That the engine answers is seen before anything is said of what runs there.
+    timeout_at(until, inspector.applications()).await.map_err(|_| late())?.map_err(Error::Look)?;
+    let mut report = Report::new(Kind::Drift);
+    (report.host, report.errors) = (Some(docker.to_owned()), rendering.errors);
+    let to = format!("git@{}", commit.short());
+    report.head = Some(commit);
+    let mut unmanaged = BTreeSet::new();
+    for RenderedApp { spec, rendered, .. } in rendering.applications {
+        let failed =
+            |error: String| report::App { error: Some(error), ..report::application(&spec.name, &spec.path) };
+        let Some(stack) = &rendered.stack else {
+            let why = mistakes(&rendered.findings);
+            report.apps.push(failed(why.unwrap_or_else(|| "it cannot be rendered".to_owned())));
+            continue;
+        };
+        let shown = report::Context { from: "live", to: &to };
+        match timeout_at(until, inspector.inspect(stack, &spec.path, shown)).await {
+            Ok(inspection) => {
+                unmanaged.extend(inspection.unmanaged);
+                report.apps.push(inspection.app);
+            }
+            Err(_) => report.apps.push(failed(late_text(args.report.timeout))),
+        }
+    }
+    if args.show_unmanaged {
+        report.unmanaged = unmanaged.into_iter().collect();
+    }
+    Ok(report)
+}
+
+/// As a value in a query of a URL.
+fn query(text: &str) -> String {
+    text.bytes()
+        .map(|it| {
+            if it.is_ascii_alphanumeric() || b"-_.~/".contains(&it) {
+                char::from(it).to_string()
+            } else {
+                format!("%{it:02X}")
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,75 @@
+//! `--post`: the report as a comment on the request that the job is for, and as the status of its commit.
+
+use super::{Error, args::ReportArgs, ci, verdict};
+use crate::{
+    cli::{Context, Verdict},
+    forge::{Forge, State, Status, Written},
+    report::{self, Kind, Report},
+};
+
+/// Without a token, or with one that may not write for a fork's request, it says so and leaves it at that: the
+/// report is printed, and the exit code tells.
+pub(super) async fn post(report: &Report, args: &ReportArgs, context: &Context<'_>) -> Result<(), Error> {
+    let Some(job) = ci::job(context.environment) else {
+        let known = "GitHub, GitLab, Forgejo or Gitea";
+        return Err(Error::Post(format!("this is no job of {known}, so there is nothing to post to")));
+    };
+    let Some(token) = ci::token(job.kind, context.environment) else {
+        let names = ci::token_names(job.kind);
+        context.screen.say(format!("not posted: there is no token; give one as {names}"));
+        return Ok(());
+    };
+    let forge = Forge::new(job.kind, &job.api, &job.project, &token)?;
+    let posted = write(report, args, &job, &forge, context).await;
+    match posted {
+        Err(error) if job.is_fork && error.is_permission() => {
+            context.screen.say(format!("not posted: the request comes from a fork: {error}"));
+            Ok(())
+        }
+        other => Ok(other?),
+    }
+}
+
+async fn write(
+    report: &Report,
+    args: &ReportArgs,
+    job: &ci::Job,
+    forge: &Forge,
+    context: &Context<'_>,
+) -> Result<(), crate::forge::Error> {
+    if let Some(request) = job.request {
+        let marker = report::marker(report.kind, &args.post_as);
+        let body = report::markdown(report, &args.post_as, report::COMMENT_LIMIT);
+        let done = match forge.set_comment(request, &marker, &body).await? {
+            Written::Created => "written",
+            Written::Updated => "updated",
+            Written::Unchanged => "up to date",
+        };
+        context.screen.say(format!("comment on request {request}: {done}"));
+    }
+    if let Some(commit) = &job.commit {
+        forge.set_status(commit, &status(report, args, job)).await?;
+        context.screen.say(format!("status of {}: set", commit.get(..12).unwrap_or(commit)));
+    }
+    Ok(())
+}
+
+/// As the exit code says: differences that are no failure there are none here.
+fn status(report: &Report, args: &ReportArgs, job: &ci::Job) -> Status {
+    let what = match report.kind {
+        Kind::Drift => "drift",
+        Kind::Preview => "preview",
+    };
+    let state = match verdict(report, args) {
+        _ if report.has_errors() => State::Error,
+        Verdict::Yes | Verdict::Code(0) => State::Success,
+        Verdict::No | Verdict::Code(_) => State::Failure,
+    };
+    let set = if args.post_as == "default" { String::new() } else { format!("/{}", args.post_as) };
+    Status {
+        state,
+        context: format!("driftless/{what}{set}"),
+        description: report::headline(report),
+        url: job.url.clone(),
+    }
+}

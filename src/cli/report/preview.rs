@@ -1,0 +1,93 @@
+//! `driftless preview`: what two commits render to, compared.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    Error,
+    args::PreviewArgs,
+    check, check_names, finish, is_selected,
+    repository::{Place, RenderedApp, Rendering, mistakes, render},
+};
+use crate::{
+    cli::{Context, Error as CliError, Verdict},
+    controller,
+    manifest::AppSpec,
+    model::{AppName, Mask, Stack},
+    report::{self, Kind, Report},
+    source::Checkout,
+};
+
+pub(in crate::cli) async fn preview(args: &PreviewArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+    check(&args.report)?;
+    let timeout = args.report.timeout;
+    let report = tokio::time::timeout(timeout, make(args, context)).await;
+    let report = report.map_err(|_| Error::Timeout(timeout))??;
+    finish(report, &args.report, context).await
+}
+
+async fn make(args: &PreviewArgs, context: &Context<'_>) -> Result<Report, CliError> {
+    let place = Place::open(&args.repository, &args.git)?;
+    let (name, folder) = (place.name(), place.folder(args.report.path.as_deref()));
+    let base = if args.merge_base { place.merge_base(&args.base, &args.head)? } else { args.base.clone() };
+    let head = place.commit(&args.head, context).await?;
+    let base = place.commit(&base, context).await?;
+    let mut report = Report::new(Kind::Preview);
+    (report.base, report.head) = (Some(base.commit.clone()), Some(head.commit.clone()));
+    let apps = args.report.app.clone();
+    let labels = (format!("git@{}", base.commit.short()), format!("git@{}", head.commit.short()));
+    let rendered = tokio::task::spawn_blocking(move || {
+        let wanted = |it: &AppSpec| apps.is_empty() || apps.iter().any(|app| app == it.name.as_str());
+        let of = |checkout: &Checkout, before: &Rendering| {
+            render(checkout.files.as_ref(), &folder, &name, wanted, before)
+        };
+        let before = of(&base, &Rendering::default());
+        let after = of(&head, &before);
+        (before, after)
+    });
+    let (before, after) = rendered.await.map_err(|error| Error::Broken(error.to_string()))?;
+    compare(&mut report, before, after, (&labels.0, &labels.1));
+    let names: Vec<String> = report.apps.iter().map(|it| it.name.to_string()).collect();
+    check_names(&args.report, names.iter().map(String::as_str))?;
+    report
+        .apps
+        .retain(|it| is_selected(&args.report, it.name.as_str(), &it.path) || args.report.path.is_some());
+    Ok(report)
+}
+
+fn compare(report: &mut Report, before: Rendering, after: Rendering, (base, head): (&str, &str)) {
+    let side = |text: &str, all: &[String]| -> Vec<String> {
+        all.iter().map(|it| format!("{text}: {it}")).collect()
+    };
+    report.errors.extend(side("base", &before.errors));
+    report.errors.extend(side("head", &after.errors));
+    let by_name = |it: Rendering| -> BTreeMap<AppName, RenderedApp> {
+        it.applications.into_iter().map(|it| (it.spec.name.clone(), it)).collect()
+    };
+    let (before, after) = (by_name(before), by_name(after));
+    // Hidden values are numbered in the end, so any key will do: the digests are gone by then.
+    let mask = Mask::new(controller::random_key());
+    let names: std::collections::BTreeSet<&AppName> = before.keys().chain(after.keys()).collect();
+    for name in names {
+        let (from, to) = (before.get(name), after.get(name));
+        let path = to.or(from).map(|it| it.spec.path.clone()).unwrap_or_default();
+        let mut app = report::application(name, &path);
+        let wrong = |side: Option<&RenderedApp>| side.and_then(|it| mistakes(&it.rendered.findings));
+        match (wrong(from), wrong(to)) {
+            (_, Some(head)) => app.error = Some(head),
+            (Some(base), None) => {
+                app.error =
+                    Some(format!("the base cannot be rendered, so what changes is not known:\n{base}"));
+            }
+            // The one was taken from the other.
+            (None, None)
+                if from.zip(to).is_some_and(|(from, to)| Arc::ptr_eq(&from.rendered, &to.rendered)) => {}
+            (None, None) => {
+                let [from, to] = [from, to].map(|it| it.and_then(|it| it.rendered.stack.as_ref()));
+                let context = report::Context { from: base, to: head };
+                let mask = mask.with_secrets(from.into_iter().chain(to).flat_map(Stack::secret_env));
+                report::of_stacks(&mut app, from, to, &mask, context);
+            }
+        }
+        report.apps.push(app);
+    }
+}

@@ -1,0 +1,196 @@
+//! Where the commits of a report come from: a clone on disk, or a server that is asked once.
+
+use std::{collections::BTreeMap, num::NonZero, panic::resume_unwind, path::Path, sync::Arc};
+
+use super::{Error, args::GitArgs};
+use crate::{
+    cli::{Context, Error as CliError},
+    config::{Reference, Secret, Settings},
+    manifest::{self, AppSpec, Discovery, Files, Reads, Recorder, Rendered},
+    model::{AppName, Finding},
+    source::{Checkout, Local, Options, Repository, Slots, Source},
+};
+
+/// A repository that commits can be taken from.
+pub(super) enum Place {
+    Local(Box<Local>),
+    Server(Box<Settings>, tempfile::TempDir),
+}
+
+impl Place {
+    pub(super) fn open(text: &str, git: &GitArgs) -> Result<Self, CliError> {
+        let is_local = !text.contains("://") && (Path::new(text).exists() || !text.contains(':'));
+        if is_local {
+            return Ok(Self::Local(Box::new(Local::open(Path::new(text)).map_err(Error::from)?)));
+        }
+        let mut settings = Settings::for_repository(text, "", Reference::Head).map_err(CliError::Findings)?;
+        for repository in &mut settings.repositories {
+            let file = git.git_password_file.clone().map(Secret::File);
+            repository.ca_file.clone_from(&git.ca_file);
+            let auth = &mut repository.auth;
+            auth.username = git.git_username.clone().map(Secret::Plain);
+            auth.password = file.or_else(|| git.git_password_env.clone().map(Secret::Environment));
+            auth.ssh_key.clone_from(&git.ssh_key);
+            auth.known_hosts.clone_from(&git.known_hosts);
+        }
+        Ok(Self::Server(Box::new(settings), tempfile::tempdir().map_err(Error::Temporary)?))
+    }
+
+    /// What the repository is called.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Local(local) => local.name(),
+            Self::Server(settings, _) => {
+                settings.repositories.first().map(|it| it.name.clone()).unwrap_or_default()
+            }
+        }
+    }
+
+    /// The folder to look for applications in: as asked for, below the one that was opened.
+    pub(super) fn folder(&self, path: Option<&str>) -> String {
+        let below = path.unwrap_or_default().trim_matches('/').trim_start_matches("./");
+        let below = if below == "." { "" } else { below };
+        let prefix = match self {
+            Self::Local(local) => local.prefix(),
+            Self::Server(..) => String::new(),
+        };
+        // From the root of the repository or from where one stands: both are what people write.
+        if prefix.is_empty() || below == prefix || below.starts_with(&format!("{prefix}/")) {
+            return below.to_owned();
+        }
+        format!("{prefix}/{below}").trim_matches('/').to_owned()
+    }
+
+    pub(super) async fn commit(&self, revision: &str, context: &Context<'_>) -> Result<Checkout, Error> {
+        match self {
+            Self::Local(local) => Ok(local.commit(revision)?),
+            Self::Server(settings, mirrors) => fetch(settings, mirrors.path(), revision, context).await,
+        }
+    }
+
+    pub(super) fn merge_base(&self, base: &str, head: &str) -> Result<String, Error> {
+        match self {
+            Self::Local(local) => Ok(local.merge_base(base, head)?),
+            Self::Server(..) => Err(Error::Usage(
+                "--merge-base needs a clone of the repository: give its folder in place of the URL"
+                    .to_owned(),
+            )),
+        }
+    }
+}
+
+/// Tries a name as a branch, then as a tag.
+async fn fetch(
+    settings: &Settings,
+    mirrors: &Path,
+    revision: &str,
+    context: &Context<'_>,
+) -> Result<Checkout, Error> {
+    let is_id = matches!(revision.len(), 40 | 64) && revision.bytes().all(|it| it.is_ascii_hexdigit());
+    let tries = match revision {
+        "HEAD" => vec![Reference::Head],
+        id if is_id => vec![Reference::Commit(id.to_ascii_lowercase())],
+        name => match name.strip_prefix("refs/tags/") {
+            Some(tag) => vec![Reference::Tag(tag.to_owned())],
+            None => vec![
+                Reference::Branch(name.trim_start_matches("refs/heads/").to_owned()),
+                Reference::Tag(name.to_owned()),
+            ],
+        },
+    };
+    let Some(repository) = settings.repositories.first() else {
+        return Err(Error::Broken("there is no repository".to_owned()));
+    };
+    let mut failed = None;
+    for (number, reference) in tries.into_iter().enumerate() {
+        let safe: String =
+            revision.chars().map(|it| if it.is_ascii_alphanumeric() { it } else { '-' }).collect();
+        let mirror = mirrors.join(format!("{safe}-{number}"));
+        let asked = crate::config::Repository { reference, ..repository.clone() };
+        let options = Options::new(&asked, mirror, context.environment.clone(), Slots::default());
+        let opened = tokio::task::spawn_blocking(move || Repository::open(options)).await;
+        let repository = opened.map_err(|it| Error::Broken(it.to_string()))??;
+        match repository.fetch(None).await {
+            Ok(checkout) => return Ok(checkout),
+            Err(error @ crate::source::Error::Rejected { .. }) => {
+                failed.get_or_insert(error);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(failed.map_or_else(|| Error::Broken("nothing was asked for".to_owned()), Error::from))
+}
+
+/// One commit, rendered: what each application is to be, and why some could not be told.
+#[derive(Default)]
+pub(super) struct Rendering {
+    pub(super) applications: Vec<RenderedApp>,
+    /// About no single application.
+    pub(super) errors: Vec<String>,
+}
+
+/// One of them. Two commits share what is the same in both.
+#[derive(Clone)]
+pub(super) struct RenderedApp {
+    pub(super) spec: AppSpec,
+    pub(super) rendered: Arc<Rendered>,
+    /// What rendering looked at.
+    reads: Arc<Reads>,
+}
+
+/// Renders what is selected. An empty folder has no applications; that is no error here, for they may all be new. What
+/// would be given the same answers as in a commit rendered `before` is taken from there.
+pub(super) fn render(
+    files: &dyn Files,
+    folder: &str,
+    name: &str,
+    is_selected: impl Fn(&AppSpec) -> bool,
+    before: &Rendering,
+) -> Rendering {
+    let Discovery { apps, findings } = manifest::discover(files, folder, name, &[]);
+    let is_there = matches!(files.entry(folder), Ok(Some(manifest::Entry::Folder)));
+    let is_empty = apps.is_empty() && (!is_there || findings.len() == 1);
+    let errors = findings.iter().filter(|it| it.is_error() && !is_empty).map(ToString::to_string).collect();
+    let before: BTreeMap<&AppName, &RenderedApp> =
+        before.applications.iter().map(|it| (&it.spec.name, it)).collect();
+    let one = |spec: AppSpec| {
+        let known = before.get(&spec.name).filter(|it| it.spec == spec && it.reads.hold_in(files));
+        known.copied().cloned().unwrap_or_else(|| RenderedApp::render(files, spec))
+    };
+    Rendering { applications: on_all_cores(apps.into_iter().filter(is_selected).collect(), one), errors }
+}
+
+impl RenderedApp {
+    fn render(files: &dyn Files, spec: AppSpec) -> Self {
+        let recorder = Recorder::new(files);
+        let rendered = Arc::new(manifest::render(&recorder, &spec));
+        Self { spec, rendered, reads: Arc::new(recorder.finish()) }
+    }
+}
+
+/// What comes of each, in the same order.
+fn on_all_cores<T: Send, U: Send>(mut all: Vec<T>, one: impl Fn(T) -> U + Sync) -> Vec<U> {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let share = all.len().div_ceil(cores).max(1);
+    let mut shares = Vec::new();
+    while !all.is_empty() {
+        let rest = all.split_off(share.min(all.len()));
+        shares.push(std::mem::replace(&mut all, rest));
+    }
+    let one = &one;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = shares
+            .into_iter()
+            .map(|it| scope.spawn(move || it.into_iter().map(one).collect::<Vec<U>>()))
+            .collect();
+        // What broke down there breaks down here.
+        let joined = threads.into_iter().map(|it| it.join().unwrap_or_else(|it| resume_unwind(it)));
+        joined.flatten().collect()
+    })
+}
+
+/// What is wrong with a manifest, one per line; `None` if nothing is.
+pub(super) fn mistakes(findings: &[Finding]) -> Option<String> {
+    let all: Vec<String> = findings.iter().filter(|it| it.is_error()).map(ToString::to_string).collect();
+    Some(all.join("\n")).filter(|it| !it.is_empty())
+}

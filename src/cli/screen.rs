@@ -1,0 +1,137 @@
+//! What is printed and where: colours only on a terminal, one line of progress that never mixes with the log,
+//! and a closed output that ends the program quietly. It knows nothing of what it prints.
+
+use std::{
+    fmt,
+    io::{self, IsTerminal, Write},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// Standard error, shared by the log and one line of progress below it.
+#[derive(Clone, Debug)]
+pub struct Screen {
+    line: Arc<Mutex<String>>,
+    is_terminal: bool,
+    colours: Colours,
+}
+
+/// Whether text is coloured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Colours {
+    On,
+    Off,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Paint {
+    Good,
+    Busy,
+    Warn,
+    Bad,
+    Soft,
+    Strong,
+}
+
+/// A log line on its way to the screen.
+#[derive(Debug)]
+pub struct LogWriter(Screen);
+
+impl Screen {
+    /// Standard error as it is: a terminal or not, and with colours unless `NO_COLOR` is set to anything.
+    pub fn stderr(no_color: Option<&str>) -> Self {
+        let is_terminal = io::stderr().is_terminal();
+        let colours = Colours::on(is_terminal, no_color);
+        Self { line: Arc::default(), is_terminal, colours }
+    }
+
+    pub fn colours(&self) -> Colours {
+        self.colours
+    }
+
+    pub fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
+    /// For [`tracing_subscriber::fmt::MakeWriter`], which a closure is.
+    pub fn log_writer(&self) -> LogWriter {
+        LogWriter(self.clone())
+    }
+
+    /// Prints a whole line above the line of progress. That standard error is gone is nobody's business.
+    pub(super) fn say(&self, text: impl fmt::Display) {
+        let line = self.clear();
+        let _ = writeln!(io::stderr(), "{text}");
+        drop(line);
+    }
+
+    /// Shows one line of progress in place of the last. Only on a terminal.
+    pub(super) fn progress(&self, text: &str) {
+        if self.is_terminal {
+            let mut line = self.clear();
+            text.clone_into(&mut line);
+            let mut stderr = io::stderr();
+            let _ = write!(stderr, "{text}").and_then(|()| stderr.flush());
+        }
+    }
+
+    /// Takes the line of progress away.
+    pub(super) fn no_progress(&self) {
+        self.clear().clear();
+    }
+
+    /// Wipes the line of progress off the terminal, and holds the screen until the guard is dropped. The next
+    /// tick of the progress draws it again.
+    fn clear(&self) -> MutexGuard<'_, String> {
+        let line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        if !line.is_empty() {
+            let _ = write!(io::stderr(), "\r\x1b[2K");
+        }
+        line
+    }
+}
+
+impl Write for LogWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let line = self.0.clear();
+        let written = io::stderr().write(bytes);
+        drop(line);
+        written
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+impl Colours {
+    pub(super) fn on(is_terminal: bool, no_color: Option<&str>) -> Self {
+        if is_terminal && no_color.is_none_or(str::is_empty) { Self::On } else { Self::Off }
+    }
+
+    pub(super) fn paint(self, paint: Paint, text: &str) -> String {
+        let code = match paint {
+            Paint::Good => "32",
+            Paint::Busy => "36",
+            Paint::Warn => "33",
+            Paint::Bad => "31",
+            Paint::Soft => "2",
+            Paint::Strong => "1",
+        };
+        match self {
+            Self::On if !text.is_empty() => format!("\x1b[{code}m{text}\x1b[0m"),
+            Self::On | Self::Off => text.to_owned(),
+        }
+    }
+}
+
+/// Standard output. Errors are kept by the caller: a closed output ends the program.
+pub(super) fn print(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+/// Text of others on a terminal: without control characters, which could move the cursor or hide text.
+pub(super) fn plain(text: &str) -> String {
+    text.chars().map(|it| if it.is_control() && it != '\n' && it != '\t' { '\u{fffd}' } else { it }).collect()
+}

@@ -1,0 +1,103 @@
+//! Aligned columns. The last column is never padded; nothing is cut off.
+
+use super::screen::{Colours, Paint};
+
+/// One cell: its text, and its colour if it has one.
+#[derive(Clone, Debug)]
+pub(super) struct Cell {
+    text: String,
+    paint: Option<Paint>,
+}
+
+#[derive(Debug)]
+pub(super) struct Table {
+    indent: usize,
+    /// Blanks between two columns.
+    gap: usize,
+    head: Vec<String>,
+    rows: Vec<Vec<Cell>>,
+}
+
+impl Cell {
+    pub(super) fn painted(paint: Paint, text: impl Into<String>) -> Self {
+        Self { text: one_line(&text.into()), paint: Some(paint) }
+    }
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self { text: one_line(&text.into()), paint: None }
+    }
+}
+
+impl Table {
+    pub(super) fn new(indent: usize, head: &[&str]) -> Self {
+        Self { indent, gap: 2, head: head.iter().map(|it| (*it).to_owned()).collect(), rows: Vec::new() }
+    }
+
+    /// With so many blanks between two columns.
+    pub(super) fn spaced(self, gap: usize) -> Self {
+        Self { gap, ..self }
+    }
+
+    pub(super) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    pub(super) fn render(&self, colours: Colours) -> String {
+        let mut widths: Vec<usize> = self.head.iter().map(|it| width(it)).collect();
+        for row in &self.rows {
+            for (wide, cell) in widths.iter_mut().zip(row) {
+                *wide = (*wide).max(width(&cell.text));
+            }
+        }
+        let head = self.head.iter().map(|it| Cell::painted(Paint::Soft, it.clone())).collect();
+        let mut out = String::new();
+        for row in std::iter::once(&head).chain(&self.rows) {
+            let mut line = " ".repeat(self.indent);
+            let mut gap = 0;
+            for (wide, cell) in widths.iter().zip(row) {
+                // Padding is written before the next text, so that no line ends in blanks.
+                if !cell.text.is_empty() {
+                    line.push_str(&" ".repeat(gap));
+                    gap = 0;
+                    line.push_str(&match cell.paint {
+                        Some(paint) => colours.paint(paint, &cell.text),
+                        None => cell.text.clone(),
+                    });
+                }
+                gap += wide.saturating_sub(width(&cell.text)) + self.gap;
+            }
+            out.push_str(line.trim_end());
+            out.push('\n');
+        }
+        out
+    }
+}
+
+/// Cells hold one line: line breaks become spaces, control characters are shown as such.
+fn one_line(text: &str) -> String {
+    super::screen::plain(text).replace(['\n', '\t'], " ")
+}
+
+/// In columns, near enough: wide characters count as one.
+fn width(text: &str) -> usize {
+    text.chars().count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_no_line_ends_in_blanks() {
+        let mut table = Table::new(2, &["NAME", "STATE", "MESSAGE"]);
+        table.row(["a".into(), Cell::painted(Paint::Good, "Healthy"), "".into()]);
+        table.row(["a-longer-name".into(), "".into(), "two\nlines\u{1b}[31m".into()]);
+        insta::assert_snapshot!(table.render(Colours::Off), @r"
+          NAME           STATE    MESSAGE
+          a              Healthy
+          a-longer-name           two lines�[31m
+        ");
+    }
+}

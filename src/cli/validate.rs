@@ -1,0 +1,86 @@
+//! `driftless validate`: every application of a folder, rendered as the agent would, and everything that is to
+//! be said about it. It needs neither agent nor Docker.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::{
+    Context, Error, Verdict,
+    args::{TextOrJson, ValidateArgs},
+    findings::{counted, render_findings, summary},
+    screen::print,
+    show::json,
+};
+use crate::{
+    manifest::{self, AppSpec},
+    model::{AppName, Finding, Format, Stack},
+    source::Directory,
+};
+
+/// What `-o json` prints.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report {
+    applications: Vec<Checked>,
+    findings: Vec<Finding>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Checked {
+    name: AppName,
+    path: String,
+    format: Format,
+    /// How many it would run; `None` when it cannot be rendered.
+    workloads: Option<usize>,
+}
+
+pub(super) fn validate(args: &ValidateArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+    let Folder { applications, findings } = render_folder(&args.dir, &args.path)?;
+    let applications = applications.into_iter().map(|(app, stack)| Checked {
+        name: app.name,
+        path: app.path,
+        format: app.format,
+        workloads: stack.map(|it| it.workloads.len()),
+    });
+    let report = Report { applications: applications.collect(), findings };
+    match args.output {
+        TextOrJson::Json => print(&json(&report))?,
+        TextOrJson::Text => {
+            let screen = context.screen;
+            let text = render_findings(&report.findings, screen.colours());
+            let count = counted(report.applications.len(), "application");
+            screen.say(format!("{text}{count}: {}", summary(&report.findings)));
+        }
+    }
+    Ok(if report.findings.iter().any(Finding::is_error) { Verdict::No } else { Verdict::Yes })
+}
+
+/// A folder, rendered.
+pub(super) struct Folder {
+    /// Without a stack where there are errors.
+    pub(super) applications: Vec<(AppSpec, Option<Stack>)>,
+    /// About all of them, sorted by place.
+    pub(super) findings: Vec<Finding>,
+}
+
+/// Renders every application below `path` in a folder.
+pub(super) fn render_folder(dir: &Path, path: &str) -> Result<Folder, Error> {
+    let files = Directory::open(dir).map_err(|source| Error::Open { path: dir.to_owned(), source })?;
+    // The repository is called after its folder, as with a clone.
+    let root = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    let name = root.file_name().map_or_else(|| "root".to_owned(), |it| it.to_string_lossy().into_owned());
+    let discovery = manifest::discover(&files, path.trim_matches('/'), &name, &[]);
+    let mut findings = discovery.findings;
+    let mut applications = Vec::new();
+    for app in discovery.apps {
+        let rendered = manifest::render(&files, &app);
+        findings.extend(rendered.findings);
+        applications.push((app, rendered.stack));
+    }
+    // Two applications may read the same file.
+    findings.sort_by(|a, b| (&a.location, &a.path).cmp(&(&b.location, &b.path)));
+    findings.dedup();
+    Ok(Folder { applications, findings })
+}

@@ -1,0 +1,187 @@
+//! What somebody asks for of one workload or of one instance: another in its place, or that its rollout be held up.
+//! It is written down in the record, so that it outlives the agent; doing it is for the rounds that follow.
+
+use crate::{
+    docker::Docker,
+    model::{
+        ContainerId, EventKind, InstanceId, Kind, Observed, Record, Replacement, Workload, WorkloadName,
+    },
+    plan,
+    source::Source,
+};
+
+use super::{
+    Answer, RequestError,
+    app::{App, interest},
+    execute::chain,
+    goal::Goal,
+};
+
+/// One of ours that can be replaced.
+struct Replaceable {
+    id: ContainerId,
+    name: String,
+    instance: InstanceId,
+}
+
+impl<D: Docker, S: Source> App<D, S> {
+    /// A new rollout of what runs already.
+    pub(super) async fn restart(&mut self, name: &WorkloadName) -> Result<Answer, RequestError> {
+        let goal = self.active_goal()?;
+        let (kind, workload) = self.workload(&goal, name)?;
+        if matches!(kind, Kind::Job | Kind::CronJob | Kind::Pod) {
+            let plural = kind.qualified_plural();
+            return Err(RequestError::Refused(format!("{plural} \"{name}\" restarting is not supported")));
+        }
+        self.refuse_paused(kind, name, workload, "restart")?;
+        let all = self.replaceable(&goal).await?;
+        let mine: Vec<_> = all.into_iter().filter(|it| it.instance.workload == *name).collect();
+        if mine.is_empty() {
+            return Err(RequestError::Refused(format!("{name} has nothing that could be restarted")));
+        }
+        let mut record = self.record.clone();
+        record.replaced.extend(mine.iter().map(|it| (it.id.clone(), Replacement::Restart)));
+        // It begins anew: what came of the rollout before is of no interest.
+        record.progress.remove(name);
+        record.crashes.retain(|it, _| it.workload != *name);
+        self.take_up(record)?;
+        let message = format!("{} to be replaced, as its strategy allows", instances(mine.len()));
+        self.tell(EventKind::Normal, "RestartRequested", name.as_str(), &message);
+        Ok(Answer::Accepted)
+    }
+
+    /// Another instance in the place of one, at once.
+    pub(super) async fn delete_instance(&mut self, name: &str) -> Result<Answer, RequestError> {
+        let goal = self.active_goal()?;
+        let all = self.replaceable(&goal).await?;
+        let Some(found) = all.into_iter().find(|it| it.name == name) else {
+            let text = format!("{} has no instance `{name}` that is its own", self.name);
+            return Err(RequestError::Refused(text));
+        };
+        let on = &found.instance.workload;
+        if let Ok((kind, workload)) = self.workload(&goal, on) {
+            self.refuse_paused(kind, on, workload, "delete a pod of")?;
+        }
+        let mut record = self.record.clone();
+        record.replaced.insert(found.id, Replacement::Delete);
+        self.take_up(record)?;
+        self.tell(
+            EventKind::Normal,
+            "Killing",
+            name,
+            "deletion requested; Git asks for one, so another follows",
+        );
+        Ok(Answer::Accepted)
+    }
+
+    /// Holds up the rollout of a Deployment.
+    pub(super) fn hold(&mut self, name: &WorkloadName) -> Result<Answer, RequestError> {
+        let goal = self.active_goal()?;
+        let (kind, workload) = self.workload(&goal, name)?;
+        let qualified = kind.qualified();
+        if kind != Kind::Deployment {
+            let plural = kind.qualified_plural();
+            return Err(RequestError::Refused(format!("{plural} \"{name}\" pausing is not supported")));
+        }
+        let mut record = self.record.clone();
+        if workload.paused || !record.paused.insert(name.clone()) {
+            return Err(RequestError::Refused(format!("{qualified} \"{name}\" is already paused")));
+        }
+        self.take_up(record)?;
+        let message = "what runs is kept and healed, and not replaced by others";
+        self.tell(EventKind::Normal, "RolloutPaused", name.as_str(), message);
+        Ok(Answer::Accepted)
+    }
+
+    /// Lets it go on.
+    pub(super) fn release(&mut self, name: &WorkloadName) -> Result<Answer, RequestError> {
+        let goal = self.active_goal()?;
+        let (kind, workload) = self.workload(&goal, name)?;
+        let qualified = kind.qualified();
+        if workload.paused {
+            let text = format!("{qualified} \"{name}\" is paused in Git: `paused` has to go there");
+            return Err(RequestError::Refused(text));
+        }
+        let mut record = self.record.clone();
+        if !record.paused.remove(name) {
+            return Err(RequestError::Refused(format!("{qualified} \"{name}\" is not paused")));
+        }
+        self.take_up(record)?;
+        let message = "what Git asks for is rolled out again";
+        self.tell(EventKind::Normal, "RolloutResumed", name.as_str(), message);
+        Ok(Answer::Accepted)
+    }
+
+    /// The goal, if anything is being done about it.
+    fn active_goal(&mut self) -> Result<Goal, RequestError> {
+        let app = self.name.clone();
+        let goal = self.goal().map_err(|it| RequestError::Refused(chain(&it)))?;
+        let goal = goal
+            .ok_or_else(|| RequestError::Refused(format!("{app} has nothing to apply: see its findings")))?;
+        if goal.policy.suspended {
+            let text =
+                format!("{app} is suspended, so nothing is changed; `driftless resume {app}` ends that");
+            return Err(RequestError::Refused(text));
+        }
+        Ok(goal)
+    }
+
+    fn workload<'a>(
+        &self,
+        goal: &'a Goal,
+        name: &WorkloadName,
+    ) -> Result<(Kind, &'a Workload), RequestError> {
+        let missing = || RequestError::Refused(format!("{} has no workload `{name}`", self.name));
+        let workload = goal.stack.workloads.get(name).ok_or_else(missing)?;
+        let kind = goal.stack.inventory.workloads.get(name).map_or(Kind::Deployment, |it| it.kind);
+        Ok((kind, workload))
+    }
+
+    fn refuse_paused(
+        &self,
+        kind: Kind,
+        name: &WorkloadName,
+        workload: &Workload,
+        what: &str,
+    ) -> Result<(), RequestError> {
+        if !workload.paused && !self.record.paused.contains(name) {
+            return Ok(());
+        }
+        let kind = kind.as_str().to_lowercase();
+        Err(RequestError::Refused(format!(
+            "can't {what} paused {kind} \"{name}\" (run rollout resume first)"
+        )))
+    }
+
+    /// What runs here and is ours, but for the container that we run in ourselves.
+    async fn replaceable(&self, goal: &Goal) -> Result<Vec<Replaceable>, RequestError> {
+        let observed = self.shared.docker.observe(&self.name, &interest(goal, &self.record)).await;
+        let mut observed: Observed = observed.map_err(|it| RequestError::Refused(chain(&it)))?;
+        plan::embrace(&mut observed, &self.record, &self.shared.agent);
+        let is_ours = |it: &&crate::model::Instance| {
+            it.agent == self.shared.agent
+                && self.record.ledger.contains(&it.id)
+                && observed.own.as_ref() != Some(&it.id)
+        };
+        let replaceable = |it: &crate::model::Instance| Replaceable {
+            id: it.id.clone(),
+            name: it.name.clone(),
+            instance: it.instance.clone(),
+        };
+        Ok(observed.instances.values().filter(is_ours).map(replaceable).collect())
+    }
+
+    /// Writes down what was asked for. What follows from it is no drift.
+    fn take_up(&mut self, mut record: Record) -> Result<(), RequestError> {
+        record.settled = None;
+        let saved = self.shared.store.save_record(&self.name, &record);
+        saved.map_err(|it| RequestError::Refused(format!("it cannot be remembered: {}", chain(&it))))?;
+        self.record = record;
+        self.announce();
+        Ok(())
+    }
+}
+
+fn instances(count: usize) -> String {
+    if count == 1 { "1 instance".to_owned() } else { format!("{count} instances") }
+}

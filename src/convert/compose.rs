@@ -1,0 +1,570 @@
+//! A stack as one Compose file, in long forms only.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde_json::{Map, Value, json};
+
+use super::{Converted, HIDDEN, Lost, SecretValues, flag, object, seconds};
+use crate::model::{
+    Attachment, Condition, Container, Content, ContentId, Contents, Healthcheck, HostSettings, Mount,
+    MountSource, NetworkMode, Probe, ProbeAction, PullPolicy, Resources, RestartPolicy, Stack, Strategy,
+    Workload, WorkloadName,
+};
+
+type At<'a> = (&'a WorkloadName, &'a Workload);
+
+struct Writer<'a> {
+    stack: &'a Stack,
+    contents: &'a Contents,
+    secrets: SecretValues,
+    lost: Lost,
+    /// Files that are written into the Compose file itself, by name.
+    configs: BTreeMap<String, Value>,
+    /// Variables that hold the values of secrets, by the name of the secret.
+    variables: BTreeMap<String, Value>,
+}
+
+pub(super) fn convert(stack: &Stack, contents: &Contents, secrets: SecretValues) -> Converted {
+    let (configs, variables) = (BTreeMap::new(), BTreeMap::new());
+    let mut writer = Writer { stack, contents, secrets, lost: Lost::default(), configs, variables };
+    let services: Map<String, Value> =
+        stack.workloads.iter().map(|(name, it)| (name.to_string(), writer.service((name, it)))).collect();
+    let mut networks = Map::new();
+    let default = "default";
+    for network in stack.networks.values().filter(|it| it.key != default) {
+        networks.insert(network.key.clone(), json!({}));
+    }
+    let mut volumes = Map::new();
+    for volume in stack.volumes.values() {
+        let own = object([
+            ("driver", json!(volume.driver)),
+            ("driver_opts", json!(volume.options)),
+            ("labels", json!(volume.labels)),
+        ]);
+        volumes.insert(volume.key.clone(), own);
+    }
+    let document = object([
+        ("name", json!(stack.project)),
+        ("services", Value::Object(services)),
+        ("networks", Value::Object(networks)),
+        ("volumes", Value::Object(volumes)),
+        ("configs", json!(writer.configs)),
+        ("secrets", json!(writer.variables)),
+    ]);
+    Converted { documents: vec![document], lost: writer.lost.sorted() }
+}
+
+/// A dollar would begin a variable.
+fn escaped(text: &str) -> String {
+    text.replace('$', "$$")
+}
+
+fn all_escaped(words: Option<&Vec<String>>) -> Option<Vec<String>> {
+    words.map(|it| it.iter().map(|it| escaped(it)).collect())
+}
+
+fn time(it: Option<Duration>) -> Value {
+    it.map_or(Value::Null, |it| {
+        if it.subsec_millis() == 0 {
+            json!(format!("{}s", it.as_secs()))
+        } else {
+            json!(format!("{}ms", it.as_millis()))
+        }
+    })
+}
+
+impl Writer<'_> {
+    fn service(&mut self, at: At<'_>) -> Value {
+        let it = &at.1.container;
+        self.what_has_no_word(at);
+        let (volumes, configs, secrets) = self.mounts(at);
+        let (network_mode, networks) = self.networks(at);
+        let pull = match at.1.pull {
+            PullPolicy::Always => "always".to_owned(),
+            PullPolicy::IfNotPresent => "missing".to_owned(),
+            PullPolicy::Never => "never".to_owned(),
+            PullPolicy::Every(span) => format!("every_{}s", span.as_secs()),
+        };
+        let limits: Map<String, Value> = it
+            .ulimits
+            .iter()
+            .map(|(name, (soft, hard))| (name.clone(), json!({ "soft": soft, "hard": hard })))
+            .collect();
+        let devices: Vec<String> =
+            it.devices.iter().map(|(from, to, how)| format!("{from}:{to}:{how}")).collect();
+        let logging =
+            it.logging.as_ref().map(|(driver, options)| json!({ "driver": driver, "options": options }));
+        let labels: BTreeMap<&String, String> =
+            it.labels.iter().map(|(key, it)| (key, escaped(it))).collect();
+        let part = object([
+            ("image", json!(escaped(&it.image))),
+            ("pull_policy", json!(pull)),
+            ("container_name", json!(at.1.container_name)),
+            ("entrypoint", json!(all_escaped(it.entrypoint.as_ref()))),
+            ("command", json!(all_escaped(it.command.as_ref()))),
+            ("environment", self.environment(at)),
+            ("user", json!(it.user)),
+            ("working_dir", json!(it.working_dir)),
+            ("hostname", json!(it.hostname)),
+            ("domainname", json!(it.domainname)),
+            ("init", json!(it.init)),
+            ("tty", flag(it.tty)),
+            ("stdin_open", flag(it.stdin_open)),
+            ("stop_signal", json!(it.stop_signal)),
+            ("stop_grace_period", time(it.stop_grace_period)),
+            ("labels", json!(labels)),
+            ("ports", json!(ports(it))),
+            ("expose", json!(expose(it))),
+            ("volumes", Value::Array(volumes)),
+            ("configs", Value::Array(configs)),
+            ("secrets", Value::Array(secrets)),
+            ("network_mode", json!(network_mode)),
+            ("networks", networks),
+        ]);
+        let rest = object([
+            ("healthcheck", self.healthcheck(at)),
+            ("restart", json!(restart(it.restart))),
+            ("depends_on", depends_on(at.1)),
+            ("deploy", self.deploy(at)),
+            ("privileged", flag(it.privileged)),
+            ("read_only", flag(it.read_only)),
+            ("cap_add", json!(it.cap_add)),
+            ("cap_drop", json!(it.cap_drop)),
+            ("security_opt", json!(it.security_opt)),
+            ("extra_hosts", json!(it.extra_hosts)),
+            ("dns", json!(it.dns)),
+            ("dns_search", json!(it.dns_search)),
+            ("dns_opt", json!(it.host.dns_opt)),
+            ("sysctls", json!(it.sysctls)),
+            ("shm_size", json!(it.shm_size)),
+            ("ulimits", Value::Object(limits)),
+            ("logging", json!(logging)),
+            ("devices", json!(devices)),
+            ("group_add", json!(it.group_add)),
+            ("pid", json!(it.pid_mode.as_ref().map(ToString::to_string))),
+            ("ipc", json!(it.ipc_mode.as_ref().map(ToString::to_string))),
+            ("platform", json!(it.host.platform)),
+            ("runtime", json!(it.host.runtime)),
+        ]);
+        let limits = limits_of(&it.resources);
+        let mut all = Map::new();
+        for part in [part, rest, limits] {
+            if let Value::Object(part) = part {
+                all.extend(part);
+            }
+        }
+        Value::Object(all)
+    }
+
+    fn environment(&mut self, at: At<'_>) -> Value {
+        let mut all = Map::new();
+        for (name, value) in &at.1.container.env {
+            let Some(value) = value else {
+                self.lost.field(at, "env", format!("`{name}`, which takes a variable of the image away"));
+                continue;
+            };
+            if at.1.secret_env.contains(name) {
+                self.lost.field(at, "secretEnv", format!("`{name}` is a variable as any other"));
+            }
+            let is_hidden = at.1.secret_env.contains(name) && self.secrets == SecretValues::Hidden;
+            if is_hidden {
+                self.lost.field(at, "env", "the value of a secret is not written; `--show-secrets` does");
+            }
+            all.insert(name.clone(), json!(if is_hidden { HIDDEN.to_owned() } else { escaped(value) }));
+        }
+        Value::Object(all)
+    }
+
+    fn networks(&mut self, at: At<'_>) -> (Option<String>, Value) {
+        let networks = match &at.1.container.network_mode {
+            NetworkMode::Host => return (Some("host".to_owned()), Value::Null),
+            NetworkMode::None => return (Some("none".to_owned()), Value::Null),
+            NetworkMode::Bridge => return (Some("bridge".to_owned()), Value::Null),
+            NetworkMode::Of(peer) => return (Some(peer.to_string()), Value::Null),
+            NetworkMode::Networks(networks) => networks,
+        };
+        let mut all = Map::new();
+        for (docker, attachment) in networks {
+            let Attachment {
+                aliases,
+                ipv4,
+                ipv6,
+                link_local,
+                mac_address,
+                priority,
+                gw_priority,
+                driver_opts,
+                links,
+            } = attachment;
+            if !links.is_empty() {
+                self.lost.field(at, "networks", "names for one container alone");
+            }
+            let key = self.stack.networks.get(docker).map_or(docker, |it| &it.key);
+            // Its own name is given to every service.
+            let others: Vec<&String> = aliases.iter().filter(|it| *it != at.0.as_str()).collect();
+            let number = |it: i64| if it == 0 { Value::Null } else { json!(it) };
+            let end = object([
+                ("aliases", json!(others)),
+                ("ipv4_address", json!(ipv4)),
+                ("ipv6_address", json!(ipv6)),
+                ("link_local_ips", json!(link_local)),
+                ("mac_address", json!(mac_address)),
+                ("priority", number(*priority)),
+                ("gw_priority", number(*gw_priority)),
+                ("driver_opts", json!(driver_opts)),
+            ]);
+            all.insert(key.clone(), end);
+        }
+        (None, Value::Object(all))
+    }
+
+    /// Volumes, configs and secrets.
+    fn mounts(&mut self, at: At<'_>) -> (Vec<Value>, Vec<Value>, Vec<Value>) {
+        let (mut volumes, mut configs, mut secrets) = (Vec::new(), Vec::new(), Vec::new());
+        for mount in &at.1.container.mounts {
+            let in_place = at.1.in_place.get(&mount.target).map(|it| it.content.clone());
+            match &mount.source {
+                MountSource::InPlace { secret, folder: _ } => {
+                    let why = format!("the files at {} are not changed in a running container", mount.target);
+                    self.lost.field(at, "mounts", why);
+                    match in_place {
+                        Some(id) if *secret => secrets.extend(self.secret(at, mount, &id)),
+                        Some(id) => configs.extend(self.files(at, mount, &id)),
+                        None => {}
+                    }
+                }
+                MountSource::Content(id) => configs.extend(self.files(at, mount, id)),
+                MountSource::Secret(id) => secrets.extend(self.secret(at, mount, id)),
+                MountSource::Volume { .. }
+                | MountSource::Anonymous
+                | MountSource::Empty
+                | MountSource::Bind { .. }
+                | MountSource::Tmpfs { .. }
+                | MountSource::Image(_)
+                | MountSource::AppFolder(_) => volumes.extend(self.volume(at, mount)),
+            }
+        }
+        (volumes, configs, secrets)
+    }
+
+    fn volume(&mut self, at: At<'_>, mount: &Mount) -> Option<Value> {
+        let Mount { target, source, read_only } = mount;
+        let sub_path = at.1.container.host.mount_options.get(target).and_then(|it| it.subpath.clone());
+        let (kind, from, more) = match source {
+            MountSource::Volume { name, no_copy } => {
+                let key = self.stack.volumes.get(name).map_or(name, |it| &it.key);
+                let more = object([("nocopy", flag(*no_copy)), ("subpath", json!(sub_path))]);
+                ("volume", Some(key.clone()), ("volume", more))
+            }
+            MountSource::Anonymous => ("volume", None, ("volume", Value::Null)),
+            MountSource::Empty => {
+                let message = format!(
+                    "the volume at {target} has the image's files, and is not emptied with a new container"
+                );
+                self.lost.field(at, "mounts", message);
+                ("volume", None, ("volume", Value::Null))
+            }
+            MountSource::Bind { path, create, propagation, selinux } => {
+                let more = object([
+                    ("create_host_path", json!(create)),
+                    ("propagation", json!(propagation)),
+                    ("selinux", json!(selinux)),
+                ]);
+                ("bind", Some(escaped(path)), ("bind", more))
+            }
+            MountSource::Tmpfs { size, mode } => {
+                ("tmpfs", None, ("tmpfs", object([("size", json!(size)), ("mode", json!(mode))])))
+            }
+            MountSource::Image(image) => {
+                ("image", Some(image.clone()), ("image", object([("subpath", json!(sub_path))])))
+            }
+            MountSource::AppFolder(path) => {
+                let message = format!("the folder `{path}` of the application at {target}");
+                self.lost.field(at, "mounts", message);
+                return None;
+            }
+            MountSource::Content(_) | MountSource::Secret(_) | MountSource::InPlace { .. } => return None,
+        };
+        // The files of an image are never written to.
+        let is_fixed = *read_only && !matches!(source, MountSource::Image(_));
+        Some(object([
+            ("type", json!(kind)),
+            ("source", json!(from)),
+            ("target", json!(target)),
+            ("read_only", flag(is_fixed)),
+            more,
+        ]))
+    }
+
+    /// Each file by itself, written into the Compose file.
+    fn files(&mut self, at: At<'_>, mount: &Mount, id: &ContentId) -> Vec<Value> {
+        let files = self.files_of(at, mount, id);
+        let mut all = Vec::new();
+        for (target, bytes, executable) in files {
+            let Ok(text) = std::str::from_utf8(&bytes) else {
+                self.lost.field(
+                    at,
+                    "mounts",
+                    format!("the file at {target} is not text; commit it and mount it"),
+                );
+                continue;
+            };
+            let name = name_of(at.0, &target);
+            self.configs.insert(name.clone(), json!({ "content": escaped(text) }));
+            let mode = if executable { json!(0o555) } else { Value::Null };
+            all.push(object([("source", json!(name)), ("target", json!(target)), ("mode", mode)]));
+        }
+        all
+    }
+
+    /// Each file by itself; its value comes from a variable that somebody must set.
+    fn secret(&mut self, at: At<'_>, mount: &Mount, id: &ContentId) -> Vec<Value> {
+        let files = self.files_of(at, mount, id);
+        let mut all = Vec::new();
+        for (target, _, executable) in files {
+            let name = name_of(at.0, &target);
+            let variable = name.to_uppercase().replace(|it: char| !it.is_ascii_alphanumeric(), "_");
+            let message = format!("the value of the secret at {target}: set the variable `{variable}`");
+            self.lost.field(at, "mounts", message);
+            self.variables.insert(name.clone(), json!({ "environment": variable }));
+            let mode = if executable { json!(0o555) } else { Value::Null };
+            all.push(object([("source", json!(name)), ("target", json!(target)), ("mode", mode)]));
+        }
+        all
+    }
+
+    /// The files of a mount, each with the path where it is seen.
+    fn files_of(
+        &mut self,
+        at: At<'_>,
+        mount: &Mount,
+        id: &ContentId,
+    ) -> Vec<(String, std::sync::Arc<[u8]>, bool)> {
+        let target = &mount.target;
+        match self.contents.get(id) {
+            None => {
+                self.lost.field(at, "mounts", format!("the files at {target} are not at hand"));
+                Vec::new()
+            }
+            Some(Content::File { bytes, executable }) => vec![(target.clone(), bytes.clone(), *executable)],
+            Some(Content::Owned { bytes, mode, uid, gid }) => {
+                self.lost.field(
+                    at,
+                    "mounts",
+                    format!("the mode and owner ({mode:04o} {uid}:{gid}) of {target}"),
+                );
+                vec![(target.clone(), bytes.clone(), mode & 0o111 != 0)]
+            }
+            Some(Content::Folder(tree)) => {
+                let message = format!("the folder at {target}: its files are mounted one by one");
+                self.lost.field(at, "mounts", message);
+                let file = |(path, (bytes, executable)): (&String, &(std::sync::Arc<[u8]>, bool))| {
+                    (format!("{}/{path}", target.trim_end_matches('/')), bytes.clone(), *executable)
+                };
+                tree.iter().map(file).collect()
+            }
+        }
+    }
+
+    /// The engine's own check, or a probe that the engine can make.
+    fn healthcheck(&mut self, at: At<'_>) -> Value {
+        let probes = &at.1.probes;
+        for (field, probe, why) in [
+            (
+                "startup",
+                &probes.startup,
+                "there is one check in Compose, which says when a container is ready",
+            ),
+            ("liveness", &probes.liveness, "nothing restarts what is not well in Compose"),
+        ] {
+            if probe.is_some() {
+                self.lost.field(at, &format!("probes.{field}"), why);
+            }
+        }
+        if let Some(Healthcheck { test, interval, timeout, retries, start_period, start_interval }) =
+            &at.1.container.healthcheck
+        {
+            let test: Vec<String> = test.iter().map(|it| escaped(it)).collect();
+            return object([
+                ("test", json!(test)),
+                ("interval", time(*interval)),
+                ("timeout", time(*timeout)),
+                ("retries", json!(retries)),
+                ("start_period", time(*start_period)),
+                ("start_interval", time(*start_interval)),
+            ]);
+        }
+        let Some(Probe { action, initial_delay, period, timeout, success_threshold, failure_threshold }) =
+            &probes.readiness
+        else {
+            return Value::Null;
+        };
+        let ProbeAction::Exec { command } = action else {
+            let message = "a probe that is made from outside: put a tool into the image, and a `healthcheck`";
+            self.lost.field(at, "probes.readiness", message);
+            return Value::Null;
+        };
+        self.lost.field(at, "probes.readiness", "is made by the engine, as a `healthcheck`");
+        if *success_threshold > 1 {
+            self.lost.field(at, "probes.readiness", "more than one success");
+        }
+        let words = ["CMD".to_owned()].into_iter().chain(command.iter().map(|it| escaped(it)));
+        object([
+            ("test", json!(words.collect::<Vec<_>>())),
+            ("interval", time(Some(*period))),
+            ("timeout", time(Some(*timeout))),
+            ("retries", json!(failure_threshold)),
+            ("start_period", time(Some(*initial_delay).filter(|it| !it.is_zero()))),
+        ])
+    }
+
+    fn deploy(&mut self, at: At<'_>) -> Value {
+        let Workload { replicas, strategy, min_ready, .. } = at.1;
+        let (order, parallelism) = match *strategy {
+            Strategy::Recreate => {
+                if *replicas > 0 {
+                    self.lost.field(at, "strategy", "all at once, stopped first");
+                }
+                ("stop-first", 0)
+            }
+            Strategy::RollingUpdate { max_surge: 0, max_unavailable } => ("stop-first", max_unavailable),
+            Strategy::RollingUpdate { max_surge, max_unavailable } => {
+                if max_unavailable > 0 {
+                    self.lost.field(at, "strategy", "more and fewer instances at the same time");
+                }
+                ("start-first", max_surge)
+            }
+        };
+        let update = object([
+            ("order", json!(order)),
+            ("parallelism", json!(parallelism)),
+            ("monitor", time(Some(*min_ready).filter(|it| !it.is_zero()))),
+        ]);
+        let gpus = at.1.container.host.device_requests.iter().map(|it| {
+            object([
+                ("driver", json!(it.driver)),
+                ("count", json!(it.count)),
+                ("device_ids", json!(it.ids)),
+                ("capabilities", json!(it.capabilities)),
+                ("options", json!(it.options)),
+            ])
+        });
+        let devices: Vec<Value> = gpus.collect();
+        let reservations = object([
+            ("memory", json!(at.1.container.resources.memory_reservation.map(|it| it.to_string()))),
+            ("devices", Value::Array(devices)),
+        ]);
+        object([
+            ("replicas", json!(replicas)),
+            ("update_config", update),
+            ("resources", object([("reservations", reservations)])),
+        ])
+    }
+
+    /// What Compose has no word for.
+    fn what_has_no_word(&mut self, at: At<'_>) {
+        let bare = HostSettings {
+            mount_options: at.1.container.host.mount_options.clone(),
+            device_requests: at.1.container.host.device_requests.clone(),
+            dns_opt: at.1.container.host.dns_opt.clone(),
+            platform: at.1.container.host.platform.clone(),
+            runtime: at.1.container.host.runtime.clone(),
+            ..HostSettings::default()
+        };
+        for (field, is_given, why) in [
+            ("paused", at.1.paused, "a rollout that is held up"),
+            ("progressDeadline", seconds(at.1.progress_deadline) != 600, "a deadline of the rollout"),
+            ("inPlace", !at.1.in_place.is_empty(), "files that are rewritten while the container runs"),
+            (
+                "pullSecrets",
+                !at.1.pull_secrets.is_empty(),
+                "logins for registries: name them in the agent's configuration",
+            ),
+            ("build", at.1.build.is_some(), "the build: push the image to a registry, and name it there"),
+            ("volumesFrom", !at.1.container.volumes_from.is_empty(), "volumes of another container"),
+            ("host", bare != at.1.container.host, "settings of the host"),
+        ] {
+            if is_given {
+                self.lost.field(at, field, why);
+            }
+        }
+    }
+}
+
+fn name_of(workload: &WorkloadName, target: &str) -> String {
+    let plain = |it: char| if it.is_ascii_alphanumeric() || it == '.' { it } else { '_' };
+    format!("{workload}-{}", target.trim_start_matches('/')).chars().map(plain).collect()
+}
+
+fn ports(it: &Container) -> Vec<Value> {
+    let port = |it: &crate::model::Port| {
+        let host = it
+            .host
+            .map(|it| if it.len() == 1 { it.first.to_string() } else { format!("{}-{}", it.first, it.last) });
+        object([
+            ("target", json!(it.container)),
+            ("published", json!(host)),
+            ("protocol", json!(it.protocol.as_str())),
+            ("host_ip", json!(it.host_ip)),
+        ])
+    };
+    it.ports.iter().map(port).collect()
+}
+
+fn expose(it: &Container) -> Vec<String> {
+    it.expose.iter().map(|(port, protocol)| format!("{port}/{}", protocol.as_str())).collect()
+}
+
+fn restart(policy: RestartPolicy) -> String {
+    match policy {
+        RestartPolicy::No => "no".to_owned(),
+        RestartPolicy::Always => "always".to_owned(),
+        RestartPolicy::UnlessStopped => "unless-stopped".to_owned(),
+        RestartPolicy::OnFailure { max_retries: None } => "on-failure".to_owned(),
+        RestartPolicy::OnFailure { max_retries: Some(retries) } => format!("on-failure:{retries}"),
+    }
+}
+
+fn depends_on(workload: &Workload) -> Value {
+    let all = workload.after.iter().map(|it| {
+        let condition = match it.condition {
+            Condition::Started => "service_started",
+            Condition::Healthy => "service_healthy",
+            Condition::CompletedSuccessfully => "service_completed_successfully",
+        };
+        let required = if it.required { Value::Null } else { json!(false) };
+        let one =
+            object([("condition", json!(condition)), ("required", required), ("restart", flag(it.restart))]);
+        (it.workload.to_string(), one)
+    });
+    Value::Object(all.collect())
+}
+
+fn limits_of(resources: &Resources) -> Value {
+    let Resources {
+        nano_cpus,
+        memory,
+        memory_reservation,
+        memory_swap,
+        cpu_shares,
+        pids,
+        cpu_quota,
+        cpu_period,
+        cpuset,
+    } = resources;
+    let cpus = nano_cpus.map(|it| {
+        let text = format!("{}.{:09}", it / 1_000_000_000, it % 1_000_000_000);
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    });
+    object([
+        ("cpus", json!(cpus)),
+        ("mem_limit", json!(memory)),
+        ("mem_reservation", json!(memory_reservation)),
+        ("memswap_limit", json!(memory_swap)),
+        ("cpu_shares", json!(cpu_shares)),
+        ("pids_limit", json!(pids)),
+        ("cpu_quota", json!(cpu_quota)),
+        ("cpu_period", json!(cpu_period)),
+        ("cpuset", json!(cpuset)),
+    ])
+}

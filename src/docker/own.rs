@@ -1,0 +1,183 @@
+//! Where we are: whether this agent runs in a container of the engine it speaks to, which one, and where on the
+//! host the folders lie that it hands to containers. The engine takes the source of a bind mount for a path of its
+//! host, so a path of ours is of use to it only where one of our own mounts leads to it.
+//!
+//! Nothing is guessed: what is on no mount is refused when it is needed, and never created as an empty folder.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use bollard::models as api;
+
+use super::lower::Paths;
+use crate::model::ContainerId;
+
+/// The container we run in, as the engine tells of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Home {
+    pub id: Option<ContainerId>,
+    /// Ours, as the host calls them.
+    pub paths: Option<Paths>,
+    /// Folders that the host cannot see, and what to do about it.
+    pub hidden: Vec<Hidden>,
+}
+
+/// One of our folders that lies on no mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hidden {
+    pub path: PathBuf,
+    pub advice: String,
+}
+
+impl Home {
+    /// What we can know of ourselves from what the engine says of our container.
+    pub(super) fn of(found: &api::ContainerInspectResponse, paths: &Paths) -> Self {
+        let mut hidden = Vec::new();
+        let mut host = |path: &Path| {
+            on_host(found, path).unwrap_or_else(|| {
+                hidden.push(Hidden { path: path.to_owned(), advice: advice(path) });
+                path.to_owned()
+            })
+        };
+        let Paths { content, secret, app } = paths;
+        let translated = Paths { content: host(content), secret: host(secret), app: host(app) };
+        Self { id: found.id.clone().map(ContainerId), paths: Some(translated), hidden }
+    }
+
+    /// Why a folder of ours cannot be mounted into a container, if it cannot.
+    pub(super) fn objection(&self, folder: &Path) -> Option<String> {
+        let hidden = self.hidden.iter().find(|it| it.path == folder)?;
+        Some(format!(
+            "{} is inside this agent's own container and on none of its mounts, so the engine cannot reach it; {}",
+            hidden.path.display(),
+            hidden.advice
+        ))
+    }
+}
+
+/// The ids that may be that of the container we run in, the surest first; none outside of a container.
+pub(super) fn suspects() -> Vec<String> {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let is_contained = Path::new("/.dockerenv").exists() || Path::new("/run/.containerenv").exists();
+    let mut all = ids_in(&read("/proc/self/mountinfo"), &["/containers/", "/overlay-containers/"]);
+    all.extend(ids_in(&read("/proc/self/cgroup"), &["/docker/", "/docker-", "/libpod-"]));
+    if is_contained {
+        let name = read("/proc/sys/kernel/hostname").trim().to_owned();
+        all.extend((!name.is_empty()).then_some(name));
+    } else {
+        // The mounts of other containers are seen by every process of the host.
+        all.clear();
+    }
+    all.dedup();
+    all
+}
+
+/// 64 hexadecimal digits after one of these words, in order, each once.
+fn ids_in(text: &str, after: &[&str]) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for word in after {
+        for (at, _) in text.match_indices(word) {
+            let id = text.get(at + word.len()..).and_then(|it| it.get(..64)).unwrap_or_default();
+            if id.len() == 64 && id.bytes().all(|it| it.is_ascii_hexdigit()) && all.iter().all(|it| it != id)
+            {
+                all.push(id.to_owned());
+            }
+        }
+    }
+    all
+}
+
+/// What the host calls a path of this container.
+fn on_host(found: &api::ContainerInspectResponse, path: &Path) -> Option<PathBuf> {
+    let mounts = found.mounts.iter().flatten().filter_map(|it| {
+        let target = PathBuf::from(it.destination.as_ref()?);
+        let is_memory = it.typ.as_deref() == Some("tmpfs");
+        let source = it.source.as_ref().filter(|it| !is_memory && !it.is_empty()).map(PathBuf::from);
+        Some((target, source))
+    });
+    let memory = found.host_config.iter().flat_map(|it| it.tmpfs.iter().flatten());
+    let all = mounts.chain(memory.map(|(target, _)| (PathBuf::from(target), None)));
+    // The innermost is the one that counts: what it hides is not what we see.
+    let (target, source) = all
+        .filter(|(target, _)| path.starts_with(target))
+        .max_by_key(|(target, _)| target.components().count())?;
+    let rest = path.strip_prefix(&target).ok()?;
+    let source = source?;
+    Some(if rest.as_os_str().is_empty() { source } else { source.join(rest) })
+}
+
+fn advice(path: &Path) -> String {
+    // `secrets`, `contents` and `applications` lie below what is configured.
+    let configured = path.parent().unwrap_or(path).display();
+    format!("run the agent with `-v {configured}:{configured}`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mount(typ: &str, source: &str, target: &str) -> api::MountPoint {
+        api::MountPoint {
+            typ: Some(typ.to_owned()),
+            source: Some(source.to_owned()),
+            destination: Some(target.to_owned()),
+            ..api::MountPoint::default()
+        }
+    }
+
+    fn container(mounts: Vec<api::MountPoint>) -> api::ContainerInspectResponse {
+        api::ContainerInspectResponse {
+            id: Some("a".repeat(64)),
+            mounts: Some(mounts),
+            ..api::ContainerInspectResponse::default()
+        }
+    }
+
+    fn paths() -> Paths {
+        let at = |path: &str| PathBuf::from(path);
+        Paths {
+            content: at("/var/lib/driftless/contents"),
+            secret: at("/run/driftless/secrets"),
+            app: at("/var/lib/driftless/applications"),
+        }
+    }
+
+    #[test]
+    fn our_folders_are_named_as_the_host_knows_them() {
+        let found = container(vec![
+            mount("bind", "/srv/agent", "/var/lib/driftless"),
+            mount("volume", "/var/lib/docker/volumes/run/_data", "/run/driftless"),
+        ]);
+        let home = Home::of(&found, &paths());
+        let host = home.paths.clone().unwrap();
+        assert_eq!(host.content, Path::new("/srv/agent/contents"));
+        assert_eq!(host.app, Path::new("/srv/agent/applications"));
+        assert_eq!(host.secret, Path::new("/var/lib/docker/volumes/run/_data/secrets"));
+        assert_eq!(home.objection(&paths().content), None);
+    }
+
+    #[test]
+    fn what_is_on_no_mount_or_in_memory_is_refused_with_the_mount_to_add() {
+        let found = container(vec![
+            mount("bind", "/srv", "/var/lib"),
+            mount("tmpfs", "", "/var/lib/driftless/applications"),
+        ]);
+        let home = Home::of(&found, &paths());
+        assert_eq!(home.paths.as_ref().unwrap().content, Path::new("/srv/driftless/contents"));
+        let said = home.objection(&paths().secret).unwrap();
+        assert!(said.contains("`-v /run/driftless:/run/driftless`"), "{said}");
+        assert!(home.objection(&paths().app).is_some(), "a mount inside the mount hides it");
+    }
+
+    #[test]
+    fn ids_are_found_where_engines_put_them() {
+        let id = "0123456789abcdef".repeat(4);
+        let mountinfo = format!("612 598 254:1 /var/lib/docker/containers/{id}/hostname /etc/hostname rw\n");
+        assert_eq!(ids_in(&mountinfo, &["/containers/"]), std::slice::from_ref(&id));
+        let cgroup = format!("0::/system.slice/docker-{id}.scope\n1:cpu:/docker/{id}\n");
+        assert_eq!(ids_in(&cgroup, &["/docker/", "/docker-"]), [id]);
+        assert_eq!(ids_in("/containers/short/x", &["/containers/"]), [""; 0]);
+    }
+}

@@ -1,0 +1,191 @@
+//! One request to a forge, and what can go wrong with it.
+
+use std::{error::Error as _, fmt, time::Duration};
+
+use reqwest::{
+    Method, StatusCode, Url,
+    header::{self, HeaderMap, HeaderName, HeaderValue},
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::Kind;
+
+/// So much of a forge's explanation is repeated.
+const LONGEST_MESSAGE: usize = 300;
+/// No answer that we ask for is larger: a hundred comments of the greatest length.
+const LARGEST_ANSWER: usize = 16 << 20;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("`{0}` is no address of a forge's API: write it as https://HOST/PATH")]
+    Address(String),
+    #[error("`{0}` is no repository on a forge: write it as OWNER/NAME")]
+    Project(String),
+    #[error("the forge's token has characters that a header cannot carry, or is empty")]
+    Token,
+    #[error("`{0}` is not the full id of a commit")]
+    Commit(String),
+    #[error("the comment is longer than forges take")]
+    TooLong,
+    #[error("could not set up the connection to the forge")]
+    Setup(#[source] reqwest::Error),
+    #[error("could not {doing}: {host} cannot be reached: {reason}")]
+    Unreachable { doing: String, host: String, reason: String },
+    /// The forge says why.
+    #[error("could not {doing}: the forge answers {status}: {message}")]
+    Refused { doing: String, status: StatusCode, message: String },
+    #[error("could not {doing}: the forge's answer makes no sense: {reason}")]
+    Malformed { doing: String, reason: String },
+}
+
+impl Error {
+    /// The token may not write, as those of pull requests from forks may not.
+    pub fn is_permission(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused {
+                status: StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED | StatusCode::NOT_FOUND,
+                ..
+            }
+        )
+    }
+}
+
+#[derive(Clone)]
+pub(super) struct Caller {
+    client: reqwest::Client,
+    api: Url,
+    headers: HeaderMap,
+}
+
+impl Caller {
+    pub(super) fn new(
+        kind: Kind,
+        api: Url,
+        token: &str,
+        connect: Duration,
+        answer: Duration,
+    ) -> Result<Self, Error> {
+        let builder = reqwest::Client::builder()
+            .connect_timeout(connect)
+            .timeout(answer)
+            .redirect(reqwest::redirect::Policy::none())
+            .user_agent(concat!("driftless/", env!("CARGO_PKG_VERSION")));
+        // Without https there is no need for certificates, which a small machine may not have.
+        let builder = if api.scheme() == "https" { builder } else { builder.tls_certs_only([]) };
+        let client = builder.build().map_err(Error::Setup)?;
+        Ok(Self { client, api, headers: headers(kind, token)? })
+    }
+
+    pub(super) async fn get<T: DeserializeOwned>(&self, doing: &str, path: &str) -> Result<T, Error> {
+        let body = self.send(doing, Method::GET, path, None).await?;
+        serde_json::from_slice(&body)
+            .map_err(|error| Error::Malformed { doing: doing.to_owned(), reason: error.to_string() })
+    }
+
+    pub(super) async fn post(&self, doing: &str, path: &str, body: &Value) -> Result<(), Error> {
+        self.send(doing, Method::POST, path, Some(body)).await.map(drop)
+    }
+
+    pub(super) async fn put(&self, doing: &str, path: &str, body: &Value) -> Result<(), Error> {
+        self.send(doing, Method::PUT, path, Some(body)).await.map(drop)
+    }
+
+    pub(super) async fn patch(&self, doing: &str, path: &str, body: &Value) -> Result<(), Error> {
+        self.send(doing, Method::PATCH, path, Some(body)).await.map(drop)
+    }
+
+    async fn send(
+        &self,
+        doing: &str,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Vec<u8>, Error> {
+        let url = format!("{}/{path}", self.api.as_str().trim_end_matches('/'));
+        let mut request = self.client.request(method, url).headers(self.headers.clone());
+        if let Some(body) = body {
+            request = request.header(header::CONTENT_TYPE, "application/json").body(body.to_string());
+        }
+        let mut response = request.send().await.map_err(|error| self.unreachable(doing, &error))?;
+        let status = response.status();
+        let mut answer = Vec::new();
+        while let Some(part) = response.chunk().await.map_err(|error| self.unreachable(doing, &error))? {
+            if answer.len() + part.len() > LARGEST_ANSWER {
+                let reason = "it is too long".to_owned();
+                return Err(Error::Malformed { doing: doing.to_owned(), reason });
+            }
+            answer.extend_from_slice(&part);
+        }
+        if status.is_success() {
+            return Ok(answer);
+        }
+        Err(Error::Refused { doing: doing.to_owned(), status, message: explanation(&answer) })
+    }
+
+    fn unreachable(&self, doing: &str, error: &reqwest::Error) -> Error {
+        let reason = if error.is_timeout() {
+            "it did not answer in time".to_owned()
+        } else {
+            // The last cause is the one that says something.
+            let mut cause = error.source();
+            while let Some(next) = cause.and_then(std::error::Error::source) {
+                cause = Some(next);
+            }
+            cause.map_or_else(|| "the connection broke".to_owned(), ToString::to_string)
+        };
+        let host = self.api.host_str().unwrap_or_default().to_owned();
+        Error::Unreachable { doing: doing.to_owned(), host, reason }
+    }
+}
+
+/// The token stays out of it.
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Caller").field("api", &self.api.as_str()).finish_non_exhaustive()
+    }
+}
+
+fn headers(kind: Kind, token: &str) -> Result<HeaderMap, Error> {
+    if token.is_empty() {
+        return Err(Error::Token);
+    }
+    let (name, value) = match kind {
+        Kind::GitHub => (header::AUTHORIZATION, format!("Bearer {token}")),
+        Kind::GitLab => (HeaderName::from_static("private-token"), token.to_owned()),
+        Kind::Gitea => (header::AUTHORIZATION, format!("token {token}")),
+    };
+    let mut secret = HeaderValue::from_str(&value).map_err(|_| Error::Token)?;
+    secret.set_sensitive(true);
+    let accept = match kind {
+        Kind::GitHub => "application/vnd.github+json",
+        Kind::GitLab | Kind::Gitea => "application/json",
+    };
+    let mut headers = HeaderMap::from_iter([(name, secret)]);
+    headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
+    if kind == Kind::GitHub {
+        headers.insert("x-github-api-version", HeaderValue::from_static("2022-11-28"));
+    }
+    Ok(headers)
+}
+
+/// What a forge says about a refusal: `message` or `error` of its JSON, on one line.
+fn explanation(body: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct Said {
+        #[serde(default)]
+        message: Option<Value>,
+        #[serde(default)]
+        error: Option<Value>,
+    }
+    let said = serde_json::from_slice::<Said>(body).ok().and_then(|it| it.message.or(it.error));
+    let text = match said {
+        Some(Value::String(text)) => text,
+        Some(other) => other.to_string(),
+        None => String::from_utf8_lossy(body).into_owned(),
+    };
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line: String = line.chars().filter(|it| !it.is_control()).take(LONGEST_MESSAGE).collect();
+    if line.is_empty() { "without a word".to_owned() } else { line }
+}

@@ -1,0 +1,53 @@
+//! Parse, trace, run, exit code.
+
+use std::{env, process::ExitCode, sync::Arc, time::Duration};
+
+use driftless::cli::{Colours, Environment, Invocation, LogFormat, Logging, Screen, pause};
+use tracing_subscriber::EnvFilter;
+
+/// What a blocking call, such as one on the network, may still hold up the end for.
+const LAST_CALLS: Duration = Duration::from_secs(1);
+
+fn main() -> ExitCode {
+    // It waits in every pod of several containers, and must be as small as can be.
+    if env::args_os().nth(1).is_some_and(|it| it == "pause") {
+        return pause();
+    }
+    let invocation = match Invocation::parse(env::args_os()) {
+        Ok(invocation) => invocation,
+        Err(code) => return code,
+    };
+    let environment: Environment = Arc::new(|name| env::var(name).ok());
+    let screen = Screen::stderr(environment("NO_COLOR").as_deref());
+    trace(invocation.logging(), environment("RUST_LOG"), &screen);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "could not start the runtime");
+            return ExitCode::from(2);
+        }
+    };
+    let code = runtime.block_on(invocation.execute(environment, &screen));
+    runtime.shutdown_timeout(LAST_CALLS);
+    code
+}
+
+/// Logs to standard error. What `RUST_LOG` says goes first.
+fn trace(logging: Logging, wish: Option<String>, screen: &Screen) {
+    let wish = wish.filter(|it| !it.is_empty());
+    let filter = wish.as_ref().map_or_else(|| EnvFilter::try_new(logging.filter), EnvFilter::try_new);
+    let is_wrong = filter.is_err();
+    let writer = screen.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter.unwrap_or_else(|_| EnvFilter::new(logging.filter)))
+        .with_writer(move || writer.log_writer())
+        .with_ansi(screen.colours() == Colours::On)
+        .with_target(false);
+    match logging.format {
+        LogFormat::Text => subscriber.init(),
+        LogFormat::Json => subscriber.json().flatten_event(true).init(),
+    }
+    if is_wrong {
+        tracing::warn!(RUST_LOG = wish, "the log filter makes no sense and is ignored");
+    }
+}

@@ -1,0 +1,122 @@
+//! What a manifest may read: the files of one commit, and nothing else.
+
+use std::{collections::BTreeMap, fmt, ops::Bound, sync::Arc};
+
+/// A read-only view of one commit's files. Paths are relative to the repository's root, with `/`, without
+/// `.` and `..`; the root itself is the empty path. Symbolic links inside the repository are followed by the
+/// implementation; links out of it do not exist.
+pub trait Files: Send + Sync + fmt::Debug {
+    /// What is at a path, if anything.
+    fn entry(&self, path: &str) -> Result<Option<Entry>, ReadError>;
+
+    /// The names directly inside a folder, sorted. Empty when there is none.
+    fn list(&self, folder: &str) -> Result<Vec<(String, Entry)>, ReadError>;
+
+    /// The symbolic links directly inside a folder, by name, with what they say: also those that lead nowhere.
+    fn links(&self, folder: &str) -> Result<BTreeMap<String, String>, ReadError>;
+
+    /// The bytes of a file. A file larger than `limit` is an error.
+    fn read(&self, path: &str, limit: u64) -> Result<Arc<[u8]>, ReadError>;
+
+    /// What tells a file's content and mode apart from any other, with links followed; `None` if it is not there or
+    /// cannot be told without reading it.
+    fn id(&self, path: &str) -> Result<Option<String>, ReadError>;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// `size` in bytes.
+    File {
+        size: u64,
+        executable: bool,
+    },
+    Folder,
+    /// The commit of another repository.
+    Submodule,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    #[error("`{0}` does not exist in the repository")]
+    Missing(String),
+    #[error("`{path}` has {size} bytes; the limit is {limit}")]
+    TooLarge { path: String, size: u64, limit: u64 },
+    #[error("`{0}` is a folder")]
+    Folder(String),
+    #[error(
+        "`{path}` is a Git LFS pointer, not the file itself, which LFS keeps elsewhere; store the file in Git \
+         (`git lfs migrate export`)"
+    )]
+    LfsPointer { path: String },
+    #[error(
+        "`{0}` is or passes a symbolic link that leads out of the repository or in circles, and is not followed"
+    )]
+    Astray(String),
+    #[error(
+        "`{path}` lies in the submodule `{module}`, which is not read; set `submodules: true` for the repository"
+    )]
+    Submodule { path: String, module: String },
+    /// The repository's copy is damaged: not the manifest's fault.
+    #[error("could not read `{path}` from the repository: {message}")]
+    Damaged { path: String, message: String },
+}
+
+/// Files in memory, for tests.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryFiles(pub BTreeMap<String, Arc<[u8]>>);
+
+impl MemoryFiles {
+    pub fn new<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        Self(files.into_iter().map(|(path, text)| (path.to_owned(), Arc::from(text.as_bytes()))).collect())
+    }
+
+    /// The files whose paths begin so.
+    fn below(&self, prefix: &str) -> impl Iterator<Item = (&String, &Arc<[u8]>)> {
+        let from = self.0.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        from.take_while(move |(path, _)| path.starts_with(prefix))
+    }
+}
+
+impl Files for MemoryFiles {
+    fn entry(&self, path: &str) -> Result<Option<Entry>, ReadError> {
+        if let Some(bytes) = self.0.get(path) {
+            return Ok(Some(Entry::File { size: bytes.len() as u64, executable: false }));
+        }
+        let prefix = format!("{path}/");
+        let is_folder = path.is_empty() || self.below(&prefix).next().is_some();
+        Ok(is_folder.then_some(Entry::Folder))
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<(String, Entry)>, ReadError> {
+        let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        let mut found = BTreeMap::new();
+        for (path, bytes) in self.below(&prefix) {
+            let inside = &path[prefix.len()..];
+            match inside.split_once('/') {
+                Some((name, _)) => found.insert(name.to_owned(), Entry::Folder),
+                None => found
+                    .insert(inside.to_owned(), Entry::File { size: bytes.len() as u64, executable: false }),
+            };
+        }
+        Ok(found.into_iter().collect())
+    }
+
+    fn links(&self, _: &str) -> Result<BTreeMap<String, String>, ReadError> {
+        Ok(BTreeMap::new())
+    }
+
+    fn read(&self, path: &str, limit: u64) -> Result<Arc<[u8]>, ReadError> {
+        match self.entry(path)? {
+            None | Some(Entry::Submodule) => Err(ReadError::Missing(path.to_owned())),
+            Some(Entry::Folder) => Err(ReadError::Folder(path.to_owned())),
+            Some(Entry::File { size, .. }) if size > limit => {
+                Err(ReadError::TooLarge { path: path.to_owned(), size, limit })
+            }
+            Some(Entry::File { .. }) => Ok(self.0[path].clone()),
+        }
+    }
+
+    fn id(&self, path: &str) -> Result<Option<String>, ReadError> {
+        Ok(self.0.get(path).map(|it| String::from_utf8_lossy(it).into_owned()))
+    }
+}

@@ -1,0 +1,165 @@
+//! What becomes of each kind of object.
+//!
+//! A kind whose absence would make the application wrong is an error; one that means nothing on a single host is
+//! a warning. An unknown kind is an error, since nobody knows what it would have done.
+
+use super::reader::{Value, closest};
+
+/// What becomes of an object.
+#[derive(Clone, Debug)]
+pub(super) enum Verdict {
+    /// Read.
+    Owned(Owned),
+    List,
+    /// Left out with a warning.
+    NoOp(String),
+    /// An error at the field named.
+    Refused {
+        field: &'static str,
+        message: String,
+        help: Option<String>,
+    },
+}
+
+/// The kinds that are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owned {
+    ConfigMap,
+    DaemonSet,
+    Deployment,
+    Job,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    ReplicaSet,
+    ReplicationController,
+    Secret,
+    Service,
+    StatefulSet,
+}
+
+/// Each with its version and its name.
+const OWNED: &[(&str, &str, Owned)] = &[
+    ("v1", "ConfigMap", Owned::ConfigMap),
+    ("apps/v1", "DaemonSet", Owned::DaemonSet),
+    ("apps/v1", "Deployment", Owned::Deployment),
+    ("batch/v1", "Job", Owned::Job),
+    ("v1", "PersistentVolume", Owned::PersistentVolume),
+    ("v1", "PersistentVolumeClaim", Owned::PersistentVolumeClaim),
+    ("v1", "Pod", Owned::Pod),
+    ("apps/v1", "ReplicaSet", Owned::ReplicaSet),
+    ("v1", "ReplicationController", Owned::ReplicationController),
+    ("v1", "Secret", Owned::Secret),
+    ("v1", "Service", Owned::Service),
+    ("apps/v1", "StatefulSet", Owned::StatefulSet),
+];
+
+/// Kinds that mean nothing on one host, with the reason.
+const NO_OPS: &[(&str, &str)] = &[
+    ("ClusterRole", NO_API),
+    ("ClusterRoleBinding", NO_API),
+    ("HorizontalPodAutoscaler", "nothing scales by itself; `replicas` of the Deployment counts"),
+    ("LimitRange", "limits are those of the containers"),
+    ("Namespace", "namespaces become part of the workloads' names"),
+    (
+        "NetworkPolicy",
+        "the application's network is not open to other applications, but inside it all may talk",
+    ),
+    ("PodDisruptionBudget", "nothing is evicted from the only host"),
+    ("PodMonitor", "nobody collects metrics here"),
+    ("PriorityClass", "nothing is scheduled on the only host"),
+    ("ResourceQuota", "limits are those of the containers"),
+    ("Role", NO_API),
+    ("RoleBinding", NO_API),
+    ("ServiceAccount", NO_API),
+    ("StorageClass", "every claim is a volume of Docker"),
+    ("ServiceMonitor", "nobody collects metrics here"),
+    ("VerticalPodAutoscaler", "nothing scales by itself; `resources` of the container count"),
+];
+
+const NO_API: &str = "containers have no Kubernetes API to talk to";
+
+/// Kinds that we know and cannot do yet.
+const NOT_YET: &[&str] = &[
+    "CronJob",
+    "Endpoints",
+    "EndpointSlice",
+    "Gateway",
+    "HTTPRoute",
+    "Ingress",
+    "IngressClass",
+    "PodTemplate",
+];
+
+/// The group of kustomizations. (Flux has another kind of this name.)
+const KUSTOMIZE: &str = "kustomize.config.k8s.io/";
+
+/// The version and kind, or findings that say which is missing.
+pub(super) fn identify<'a>(value: &Value<'a>) -> Option<(&'a str, &'a str)> {
+    let read = |field: &str, example: &str| {
+        let Some(node) = value.node.get(field).filter(|it| !it.is_null()) else {
+            let finding =
+                value.node.finding(super::yaml::join(&value.path, field), format!("`{field}` is missing"));
+            value.report().say(finding.help(format!("such as `{field}: {example}`")));
+            return None;
+        };
+        Value::new(node, super::yaml::join(&value.path, field), value.report()).text()
+    };
+    let version = read("apiVersion", "apps/v1");
+    let kind = read("kind", "Deployment");
+    version.zip(kind)
+}
+
+/// What becomes of an object of this version and kind.
+pub(super) fn judge(version: &str, kind: &str) -> Verdict {
+    if let Some((right, name, owned)) =
+        OWNED.iter().find(|(_, name, _)| kind.strip_suffix("List").unwrap_or(kind) == *name)
+    {
+        return match (version == *right, kind == *name) {
+            (true, true) => Verdict::Owned(*owned),
+            (true, false) => Verdict::List,
+            (false, _) => wrong_version(version, kind, right),
+        };
+    }
+    match (version, kind) {
+        ("v1", "List") => return Verdict::List,
+        (_, "List") => return wrong_version(version, kind, "v1"),
+        _ => {}
+    }
+    if let Some((_, why)) = NO_OPS.iter().find(|(name, _)| *name == kind) {
+        return Verdict::NoOp(format!("the kind {kind} has no effect: {why}"));
+    }
+    let message = match kind {
+        "Kustomization" if version.starts_with(KUSTOMIZE) => {
+            "a kustomization counts only under its own name, and is no manifest".to_owned()
+        }
+        _ if NOT_YET.contains(&kind) => {
+            format!("the kind {kind} is not supported yet, and running without it would be wrong")
+        }
+        _ => format!("the kind {kind} of {version} is not known"),
+    };
+    let known = NO_OPS
+        .iter()
+        .map(|(name, _)| *name)
+        .chain(NOT_YET.iter().copied())
+        .chain(OWNED.iter().map(|(_, it, _)| *it))
+        .chain(["List"]);
+    let help = match kind {
+        "Kustomization" if version.starts_with(KUSTOMIZE) => {
+            Some("call the file `kustomization.yaml`, and give it a folder of its own".to_owned())
+        }
+        _ if NOT_YET.contains(&kind) => None,
+        _ => closest(kind, known).map(|it| format!("did you mean `{it}`?")),
+    };
+    Verdict::Refused { field: "kind", message, help }
+}
+
+fn wrong_version(version: &str, kind: &str, right: &str) -> Verdict {
+    let old = matches!(version, "extensions/v1beta1" | "apps/v1beta1" | "apps/v1beta2");
+    let message = if old {
+        format!("{kind} of {version} was removed in Kubernetes 1.16")
+    } else {
+        format!("there is no {kind} in {version}")
+    };
+    Verdict::Refused { field: "apiVersion", message, help: Some(format!("use `apiVersion: {right}`")) }
+}

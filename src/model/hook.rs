@@ -1,0 +1,195 @@
+//! Webhooks as the API, the CLI and the page show them: which forge rings, what it said last, and what became
+//! of it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::Timestamp;
+
+/// Who rings, and therefore how a ring is signed and read. Always configured: no header of a request chooses
+/// an algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HookProvider {
+    /// One of Forgejo, Gitea, Gogs and GitHub, told by their headers in this order, as the first three also
+    /// send the headers of those behind them. All four sign with HMAC-SHA256.
+    Auto,
+    #[serde(rename = "github")]
+    GitHub,
+    #[serde(rename = "gitlab")]
+    GitLab,
+    Gitea,
+    Forgejo,
+    Gogs,
+    /// Cloud and Data Center.
+    Bitbucket,
+    AzureDevops,
+    HmacSha256,
+    HmacSha512,
+    StandardWebhooks,
+}
+
+impl HookProvider {
+    pub const ALL: [(&'static str, Self); 11] = [
+        ("auto", Self::Auto),
+        ("github", Self::GitHub),
+        ("gitlab", Self::GitLab),
+        ("gitea", Self::Gitea),
+        ("forgejo", Self::Forgejo),
+        ("gogs", Self::Gogs),
+        ("bitbucket", Self::Bitbucket),
+        ("azure-devops", Self::AzureDevops),
+        ("hmac-sha256", Self::HmacSha256),
+        ("hmac-sha512", Self::HmacSha512),
+        ("standard-webhooks", Self::StandardWebhooks),
+    ];
+}
+
+impl fmt::Display for HookProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Self::ALL.iter().find(|it| it.1 == *self).map_or("", |it| it.0))
+    }
+}
+
+/// The webhook of one repository.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HookStatus {
+    /// The repository's name in the configuration.
+    pub repository: String,
+    pub provider: HookProvider,
+    /// Where the forge is to post to; empty while there is trouble.
+    pub url: String,
+    /// The address that the agent itself serves it at, for a test from the same machine.
+    pub local_url: String,
+    /// Where the secret comes from: `file /etc/driftless/hook`, `variable HOOK_SECRET`.
+    pub secret: HookSecret,
+    /// The full name of what is followed, such as `refs/heads/main`; empty for the default branch.
+    pub reference: String,
+    /// The URL that is followed, without credentials.
+    pub repository_url: String,
+    /// Why every delivery is refused, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+    /// The newest delivery that was signed as it should be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<Delivery>,
+    /// The newest that was not, or that could not be taken, since the agent was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_refused: Option<Delivery>,
+    /// How many deliveries are written down and not acted upon yet.
+    pub pending: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missed: Option<Missed>,
+}
+
+/// Where a secret is to be found, never what it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum HookSecret {
+    File(std::path::PathBuf),
+    Variable(String),
+}
+
+/// One request to a webhook.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Delivery {
+    /// As the forge numbers it; made here where it does not.
+    pub id: String,
+    pub at: Timestamp,
+    pub provider: HookProvider,
+    /// As the forge calls it, such as `push`.
+    pub event: String,
+    /// The full name of what was pushed, where the payload says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
+    /// The commit that the payload speaks of. Only compared, never fetched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// Who sent it; a proxy's address behind a proxy.
+    pub from: String,
+    pub result: DeliveryResult,
+    /// Why it was ignored or refused, or a remark.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// What the fetch found that it rang for; none while that is not over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<DeliveryOutcome>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum DeliveryResult {
+    /// Written down; the agent fetches.
+    Accepted,
+    /// Had been seen before. The agent fetches all the same.
+    Duplicate,
+    /// About something that is not followed.
+    Ignored,
+    /// The forge only tried whether somebody is there.
+    Pong,
+    Refused,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeliveryOutcome {
+    pub at: Timestamp,
+    /// `fetched 3f2a9c1d0b7e`, `nothing new, still at 3f2a9c1d0b7e`.
+    pub message: String,
+}
+
+/// A commit that was found by asking, although the webhook should have told of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Missed {
+    pub commit: String,
+    /// When it was found.
+    pub at: Timestamp,
+}
+
+impl fmt::Display for Missed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let commit = self.commit.get(..12).unwrap_or(&self.commit);
+        write!(
+            f,
+            "{commit} was found by asking Git, and no webhook announced it: look at the forge's list of deliveries"
+        )
+    }
+}
+
+impl fmt::Display for HookSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::Variable(name) => write!(f, "variable {name}"),
+        }
+    }
+}
+
+impl fmt::Display for DeliveryResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Accepted => "accepted",
+            Self::Duplicate => "duplicate",
+            Self::Ignored => "ignored",
+            Self::Pong => "pong",
+            Self::Refused => "refused",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_provider_is_called_the_same_everywhere() {
+        for (name, provider) in HookProvider::ALL {
+            assert_eq!(serde_json::to_value(provider).unwrap(), name);
+            assert_eq!(provider.to_string(), name);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What a container asks of the host beyond its files, networks and limits: devices, the kernel's namespaces and
+//! knobs, and commands that run beside it. Nouns only; what the engine makes of them is told in `over`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::is_default;
+
+/// Settings that few containers have, and none can change while it lives.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HostSettings {
+    /// Such as `linux/arm64`. The engine tells nobody what was asked for, so a label does.
+    #[serde(skip_serializing_if = "is_default")]
+    pub platform: Option<String>,
+    /// The OCI runtime by its name in the engine's configuration.
+    #[serde(skip_serializing_if = "is_default")]
+    pub runtime: Option<String>,
+    /// `host`, or absent.
+    #[serde(skip_serializing_if = "is_default")]
+    pub uts_mode: Option<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub userns_mode: Option<String>,
+    /// `host` or `private`; absent is the engine's own choice.
+    #[serde(skip_serializing_if = "is_default")]
+    pub cgroup: Option<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub cgroup_parent: Option<String>,
+    /// Options of the resolver, such as `ndots:2`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub dns_opt: Vec<String>,
+    /// Such as `c 1:3 mr`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub device_cgroup_rules: Vec<String>,
+    /// Devices that a driver hands out: GPUs, and those of the Container Device Interface.
+    #[serde(skip_serializing_if = "is_default")]
+    pub device_requests: Vec<DeviceRequest>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub block_io: BlockIo,
+    /// From 0 to 100; `None` is the kernel's choice.
+    #[serde(skip_serializing_if = "is_default")]
+    pub memory_swappiness: Option<u64>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub oom_kill_disable: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    pub oom_score_adj: i64,
+    /// Microseconds.
+    #[serde(skip_serializing_if = "is_default")]
+    pub cpu_realtime_period: Option<u64>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub cpu_realtime_runtime: Option<u64>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub storage_opt: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub annotations: BTreeMap<String, String>,
+    /// What else a mount asks for, by its path inside the container.
+    #[serde(skip_serializing_if = "is_default")]
+    pub mount_options: BTreeMap<String, MountOptions>,
+    /// Run inside of it after each start that we make; a failure ends it. In this order.
+    #[serde(skip_serializing_if = "is_default")]
+    pub post_start: Vec<Hook>,
+    /// Run inside of it before each stop that we make.
+    #[serde(skip_serializing_if = "is_default")]
+    pub pre_stop: Vec<Hook>,
+}
+
+/// One request to a device driver.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeviceRequest {
+    #[serde(skip_serializing_if = "is_default")]
+    pub driver: String,
+    /// -1 is all there are; 0 leaves it to `ids`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub count: i64,
+    #[serde(skip_serializing_if = "is_default")]
+    pub ids: Vec<String>,
+    /// All of them, such as `gpu` and `utility`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub capabilities: Vec<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub options: BTreeMap<String, String>,
+}
+
+/// Shares of and limits on disks, by the path of the device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BlockIo {
+    /// From 10 to 1000.
+    #[serde(skip_serializing_if = "is_default")]
+    pub weight: Option<u16>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub weight_device: BTreeMap<String, u16>,
+    /// Bytes a second.
+    #[serde(skip_serializing_if = "is_default")]
+    pub read_bps: BTreeMap<String, u64>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub write_bps: BTreeMap<String, u64>,
+    /// Operations a second.
+    #[serde(skip_serializing_if = "is_default")]
+    pub read_iops: BTreeMap<String, u64>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub write_iops: BTreeMap<String, u64>,
+}
+
+/// What only some kinds of mount know.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MountOptions {
+    /// Of a volume or an image: mount only this folder of it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub subpath: Option<String>,
+    /// Of a volume that is made with the container.
+    #[serde(skip_serializing_if = "is_default")]
+    pub labels: BTreeMap<String, String>,
+    /// Of a bind mount: what becomes of mounts inside of it, `disabled`, `writable` or `readonly`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub recursive: Option<String>,
+    /// Of a memory file system: `noexec`, `uid=1000`. Sorted, without size and mode.
+    #[serde(skip_serializing_if = "is_default")]
+    pub tmpfs: Vec<String>,
+}
+
+/// A command beside the container's own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Hook {
+    pub command: Vec<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub user: Option<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub privileged: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    pub working_dir: Option<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub env: BTreeMap<String, String>,
+}
+
+/// What was asked for and the engine does not tell: it is written on a label, and read from there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Asked {
+    #[serde(skip_serializing_if = "is_default")]
+    pub platform: Option<String>,
+    /// By network. The engine gives every end of a network an address, asked for or not.
+    #[serde(skip_serializing_if = "is_default")]
+    pub mac_addresses: BTreeMap<String, String>,
+    /// Older engines know no such interval.
+    #[serde(skip_serializing_if = "is_default")]
+    pub health_start_interval: Option<std::time::Duration>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub post_start: Vec<Hook>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub pre_stop: Vec<Hook>,
+}
+
+impl Asked {
+    /// `None` when there is nothing to write down.
+    pub fn of(container: &super::Container) -> Option<Self> {
+        let host = &container.host;
+        let networks = container.networks().iter();
+        let asked = Self {
+            platform: host.platform.clone(),
+            mac_addresses: networks
+                .filter_map(|(name, it)| Some((name.clone(), it.mac_address.clone()?)))
+                .collect(),
+            health_start_interval: container.healthcheck.as_ref().and_then(|it| it.start_interval),
+            post_start: host.post_start.clone(),
+            pre_stop: host.pre_stop.clone(),
+        };
+        (asked != Self::default()).then_some(asked)
+    }
+}

@@ -1,0 +1,82 @@
+//! What was changed inside running containers, past their mounts, and who was in there.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::Timestamp;
+
+/// The inside of one container, as far as it is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inside {
+    /// `None`: nobody has looked yet.
+    pub files: Option<Arc<ChangedFiles>>,
+    /// Who was in there, as far as the engine told. Neither we nor the container's own health check.
+    pub visits: BTreeSet<Visit>,
+}
+
+/// What of a container's own files is not as in its image.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChangedFiles {
+    /// Just before it was looked at.
+    pub at: Timestamp,
+    /// By path. Nothing that is mounted, and nothing that is not watched.
+    pub changed: BTreeMap<String, FileChange>,
+    /// There is more than can be followed.
+    pub is_cut: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileChange {
+    pub kind: FileChangeKind,
+    /// When it was last written, where that was asked for and it still is there.
+    pub written: Option<Timestamp>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileChangeKind {
+    Changed,
+    Added,
+    Deleted,
+}
+
+/// Somebody ran a command in a container, or copied files into it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Visit {
+    pub from: Timestamp,
+    /// `None`: it goes on.
+    pub to: Option<Timestamp>,
+    /// Files came with it, as old as they were where they came from.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub copies: bool,
+    /// `docker exec sh -c id`. In a [`super::Record`] without secrets.
+    pub what: String,
+}
+
+/// What is remembered of the inside of one container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KnownInside {
+    /// The last look that brought something new.
+    pub looked: Timestamp,
+    /// Who made each change, by the digest of the path: no memory is as long as a path may be.
+    pub files: BTreeMap<String, Author>,
+    /// The visits that left something behind.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub visits: BTreeSet<Visit>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Author {
+    /// The container itself, as it started.
+    Start,
+    /// The container itself, later on.
+    Itself,
+    /// Whoever was in there.
+    Visitor,
+}

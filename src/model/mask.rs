@@ -1,0 +1,177 @@
+//! Hides values that may be secret. Equal values are hidden equally, so that "changed" can still be told
+//! from "the same", but only within one run: the key of the digest is random.
+
+use std::{collections::BTreeSet, fmt};
+
+use sha2::{Digest, Sha256};
+
+/// Hides secrets for one run of the program.
+#[derive(Clone)]
+pub struct Mask {
+    key: [u8; 32],
+    /// Names of variables that hold secrets, whatever they are called.
+    secrets: BTreeSet<String>,
+}
+
+/// Parts of a variable's name that say its value is secret.
+const TELLING: &[&str] = &[
+    "PASSWORD",
+    "PASSWD",
+    "PASSPHRASE",
+    "SECRET",
+    "TOKEN",
+    "APIKEY",
+    "API_KEY",
+    "ACCESS_KEY",
+    "PRIVATE",
+    "CREDENTIAL",
+    "AUTH",
+    "DSN",
+    "SALT",
+    "_KEY",
+    "_PASS",
+    "_PWD",
+    "COOKIE",
+    "SIGNATURE",
+    "CERT",
+    "WEBHOOK",
+];
+
+impl Mask {
+    pub fn new(key: [u8; 32]) -> Self {
+        Self { key, secrets: BTreeSet::new() }
+    }
+
+    /// One that hides the values of these variables as well, and equal values as this one hides them.
+    #[must_use]
+    pub fn with_secrets<'a>(&self, names: impl IntoIterator<Item = &'a String>) -> Self {
+        Self { key: self.key, secrets: names.into_iter().cloned().collect() }
+    }
+
+    /// Whether a variable, option or label of this name holds a secret, or is taken to.
+    pub fn is_secret(&self, name: &str) -> bool {
+        Self::is_telling(name) || self.secrets.contains(name)
+    }
+
+    /// Whether a variable, option or label of this name is taken to hold a secret.
+    pub fn is_telling(name: &str) -> bool {
+        let name = name.to_ascii_uppercase().replace(['-', '.'], "_");
+        TELLING.iter().any(|it| name.contains(it))
+            || matches!(name.as_str(), "PASS" | "PWD" | "KEY" | "PGPASS")
+    }
+
+    /// `••••3f9a`: the same for the same value.
+    pub fn hide(&self, value: &str) -> String {
+        let digest = Sha256::new().chain_update(self.key).chain_update(value.as_bytes()).finalize();
+        format!("••••{:02x}{:02x}", digest[0], digest[1])
+    }
+
+    /// The value, hidden if its name tells that it is secret, or else with the password of any URL in it hidden.
+    pub fn value(&self, name: &str, value: &str) -> String {
+        if self.is_secret(name) { self.hide(value) } else { self.text(value) }
+    }
+
+    /// A command as it was typed, without what is given after an option or name that tells of a secret, and cut
+    /// where it becomes long.
+    pub fn command(&self, command: &str) -> String {
+        let mut out = Vec::new();
+        let mut is_next_secret = false;
+        for word in command.split_whitespace() {
+            let bare = word.trim_start_matches(['-', '\'', '"']);
+            let option = word.starts_with('-');
+            out.push(match bare.split_once('=') {
+                _ if is_next_secret => self.hide(word),
+                Some((name, value)) if self.is_secret(name) => {
+                    let before = word.len() - value.len();
+                    format!("{}{}", word.get(..before).unwrap_or_default(), self.hide(value))
+                }
+                // As MySQL's tools take it.
+                Some(_) | None if word.starts_with("-p") && word.len() > 2 => {
+                    format!("-p{}", self.hide(word.get(2..).unwrap_or_default()))
+                }
+                Some(_) | None => self.text(word),
+            });
+            is_next_secret = option && !bare.contains('=') && self.is_secret(bare);
+        }
+        let out = out.join(" ");
+        match out.char_indices().nth(Self::COMMAND) {
+            Some((end, _)) => format!("{}…", out.get(..end).unwrap_or_default()),
+            None => out,
+        }
+    }
+
+    /// How much of a command is shown.
+    const COMMAND: usize = 100;
+
+    /// Any text, with what stands between `://user:` and `@` hidden.
+    pub fn text(&self, text: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(at) = rest.find("://") {
+            let (before, after) = rest.split_at(at + 3);
+            out.push_str(before);
+            let end =
+                after.find(|it: char| it == '/' || it.is_whitespace() || it == '"').unwrap_or(after.len());
+            let (authority, tail) = after.split_at(end);
+            match authority.rsplit_once('@') {
+                Some((userinfo, host)) => {
+                    match userinfo.split_once(':') {
+                        Some((user, password)) => {
+                            out.push_str(user);
+                            out.push(':');
+                            out.push_str(&self.hide(password));
+                        }
+                        None => out.push_str(&self.hide(userinfo)),
+                    }
+                    out.push('@');
+                    out.push_str(host);
+                }
+                None => out.push_str(authority),
+            }
+            rest = tail;
+        }
+        out.push_str(rest);
+        out
+    }
+}
+
+impl fmt::Debug for Mask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mask")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_shown_without_its_secrets() {
+        let mask = Mask::new([7; 32]);
+        assert_eq!(mask.command("sh -c 'touch /etc/x'"), "sh -c 'touch /etc/x'");
+        for secret in [
+            "mysql -phunter2 shop",
+            "psql --password hunter2",
+            "env PGPASSWORD=hunter2 psql",
+            "curl --token=hunter2 host",
+            "psql postgres://app:hunter2@db/app",
+        ] {
+            let shown = mask.command(secret);
+            assert!(!shown.contains("hunter2") && shown.contains("••••"), "{shown}");
+        }
+        assert_eq!(mask.command(&"é".repeat(500)).chars().count(), 101);
+    }
+
+    #[test]
+    fn equal_values_are_hidden_equally_and_urls_lose_their_passwords() {
+        let mask = Mask::new([7; 32]);
+        assert_eq!(mask.value("DB_PASSWORD", "hunter2"), mask.hide("hunter2"));
+        assert_ne!(mask.hide("hunter2"), mask.hide("hunter3"));
+        assert_eq!(mask.value("GREETING", "hello"), "hello");
+        let knowing = mask.with_secrets(&["GREETING".to_owned()]);
+        assert_eq!(knowing.value("GREETING", "hello"), mask.hide("hello"));
+        let masked = mask.value("DATABASE", "postgres://app:hunter2@db:5432/app");
+        assert!(!masked.contains("hunter2") && masked.starts_with("postgres://app:••••"), "{masked}");
+        assert_eq!(mask.text("see https://example.com/a"), "see https://example.com/a");
+    }
+}

@@ -1,0 +1,84 @@
+//! The nouns, and nothing else: no IO, no foreign formats, no decisions.
+//!
+//! | noun | what it is |
+//! |---|---|
+//! | [`Stack`] | one application's desired state, free of its front-end format |
+//! | [`Workload`] | a named set of equal replicas inside a stack |
+//! | [`Container`] | everything that would require replacing an instance, if changed |
+//! | [`Instance`] | one real container of ours, in a numbered slot of a workload |
+//! | [`Observed`] | what Docker holds for one application, at one moment |
+//! | [`Record`] | what cannot be observed and must be remembered between rounds |
+//! | [`Revision`] | one commit as it was applied; something to go back to |
+//! | [`Finding`] | something to say about a manifest, with its place |
+//! | [`Event`] | something that happened, in one sentence |
+//! | [`Application`] | `spec` and `status` as users see them |
+
+mod build;
+mod content;
+mod event;
+mod finding;
+mod hash;
+mod helper;
+mod hook;
+mod host;
+mod inside;
+pub mod label;
+mod mask;
+mod mount;
+mod name;
+mod needs;
+mod network;
+mod object;
+mod observed;
+mod over;
+mod peer;
+mod policy;
+mod record;
+mod revision;
+mod selector;
+mod stack;
+mod status;
+mod time;
+
+pub use build::{Build, Dockerfile};
+pub use content::{Content, ContentId, ContentTree, Contents};
+pub use event::{Event, EventKind};
+pub use finding::{Finding, Location, Severity};
+pub use hash::{SpecHash, StackHash, digest_hex};
+pub use helper::HELPER_IMAGE;
+pub use hook::{Delivery, DeliveryOutcome, DeliveryResult, HookProvider, HookSecret, HookStatus, Missed};
+pub use host::{Asked, BlockIo, DeviceRequest, Hook, HostSettings, MountOptions};
+pub use inside::{Author, ChangedFiles, FileChange, FileChangeKind, Inside, KnownInside, Visit};
+pub use mask::Mask;
+pub use mount::{InPlace, Mount, MountSource, OnChange, in_place_of, in_place_path};
+pub use name::{AgentId, AppName, ContainerId, InstanceId, InvalidName, WorkloadName};
+pub use needs::{INTERFACE_NAME, Need};
+pub use network::{Network, Volume};
+pub use object::{Facts, Inventory, Kind, ObjectRef, Resource, ServicePort};
+pub use observed::{
+    Candidate, Claims, Endpoint, Health, HeldPort, Image, Instance, LiveSettings, Observed, ObservedNetwork,
+    ObservedVolume, Other, Readiness, State,
+};
+pub use peer::{Namespace, Peer, VolumesFrom};
+pub use policy::{Adopt, FilesystemDrift, Policy};
+pub use record::{
+    Adopted, AdoptedContainer, AdoptedNetwork, Attempt, Crash, Heal, Progress, Record, Replacement,
+};
+pub use revision::{Cause, CommitInfo, Outcome, Pin, Revision, Until};
+pub use selector::{InvalidSelector, Selector};
+pub use stack::{
+    Attachment, Completion, Condition, Container, Dependency, Format, Healthcheck, NetworkMode, Port,
+    PortRange, Probe, ProbeAction, Probes, Protocol, PullPolicy, Resources, RestartPolicy, Stack, Strategy,
+    Workload,
+};
+pub use status::{
+    Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, ConditionStatus, Drift, DriftAction,
+    ExitStatus, HealthStatus, InstanceStatus, JobStatus, Operation, OperationPhase, PinStatus,
+    RepositoryStatus, ResourceStatus, StatusCondition, SyncStatus, WaitStatus, WorkloadSpec, WorkloadStatus,
+};
+pub use time::Timestamp;
+
+/// So that a field that has its default is left out of the JSON, and a new one changes no old hash.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

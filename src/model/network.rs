@@ -1,0 +1,61 @@
+//! Networks and volumes that an application has, or that must exist for it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::is_default;
+
+/// A network of the application's own, or one that must exist.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[expect(clippy::struct_excessive_bools, reason = "the manifests' own switches")]
+pub struct Network {
+    /// The key in the manifest.
+    pub key: String,
+    /// Somebody else's: never created, changed or removed.
+    #[serde(skip_serializing_if = "is_default")]
+    pub external: bool,
+    /// `None` is `bridge`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub driver: Option<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub options: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub internal: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    pub attachable: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    pub enable_ipv6: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    pub disable_ipv4: bool,
+    /// (subnet, gateway, IP range)
+    #[serde(skip_serializing_if = "is_default")]
+    pub ipam: Vec<(Option<String>, Option<String>, Option<String>)>,
+    /// Who gives out the addresses; `None` is `default`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub ipam_driver: Option<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub ipam_options: BTreeMap<String, String>,
+    /// Addresses that are kept free, by the subnet they are in: name to address.
+    #[serde(skip_serializing_if = "is_default")]
+    pub aux_addresses: BTreeMap<String, BTreeMap<String, String>>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A named volume. It is created when missing, and never changed or removed by us.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Volume {
+    pub key: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub external: bool,
+    /// `None` is `local`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub driver: Option<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub options: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub labels: BTreeMap<String, String>,
+}

@@ -1,0 +1,295 @@
+//! What Docker holds for one application, at one moment. Collected without loss; choosing among what was
+//! found is the planner's work.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    AgentId, Container, ContainerId, ContentId, Inside, InstanceId, Network, NetworkMode, Port, Protocol,
+    Resources, RestartPolicy, SpecHash, Timestamp, Volume,
+};
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// Every container that carries our label for this application, whoever made it.
+    pub instances: BTreeMap<ContainerId, Instance>,
+    /// Networks that carry our label for this application, and any other that the stack names. By name.
+    pub networks: BTreeMap<String, ObservedNetwork>,
+    /// Likewise for volumes.
+    pub volumes: BTreeMap<String, ObservedVolume>,
+    /// The images that the stack names and the host has, by the reference in the manifest.
+    pub images: BTreeMap<String, Image>,
+    /// Containers of others that the stack shares something with, by the name or id it gives.
+    pub others: BTreeMap<String, Other>,
+    /// Containers without our labels that Docker Compose started under this project's name, and those that were
+    /// taken over. What they are to us is in the [`super::Record`] alone.
+    pub candidates: BTreeMap<ContainerId, Candidate>,
+    /// What is known of the insides of running containers.
+    pub inside: BTreeMap<ContainerId, Inside>,
+    /// What containers that are not of this application hold.
+    pub claims: Claims,
+    /// The container that this agent itself runs in, if it is one of this engine's.
+    pub own: Option<ContainerId>,
+    /// When the engine was started, if it tells: what ended before did not end by itself.
+    pub engine_started: Option<Timestamp>,
+    /// The version (major, minor) of the engine's API, if it is known.
+    pub engine_api: Option<(u16, u16)>,
+}
+
+/// A container of somebody else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Other {
+    pub id: ContainerId,
+    /// When its present run began, if it runs.
+    pub started: Option<Timestamp>,
+}
+
+/// A container that Docker Compose made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its workload and slot are those of Compose's labels: service and number. It has no agent and no spec.
+    pub instance: Instance,
+    /// What its image gives a container that says nothing.
+    pub defaults: Arc<Container>,
+}
+
+/// Names and host ports that others hold, with the name of the holder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claims {
+    pub names: BTreeMap<String, ContainerId>,
+    pub ports: BTreeSet<HeldPort>,
+    /// The names of containers that belong to no application at all.
+    pub nobodys: BTreeSet<String>,
+}
+
+/// A port of the host that a container of somebody else holds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HeldPort {
+    pub port: u16,
+    pub protocol: Protocol,
+    /// `None`: on every address.
+    pub ip: Option<IpAddr>,
+    /// The name of the holder.
+    pub by: String,
+}
+
+impl Claims {
+    /// Who holds what this port of ours would need.
+    pub fn holder(&self, port: &Port) -> Option<&str> {
+        let host = port.host.filter(|it| it.first == it.last)?;
+        let is_in_the_way = |it: &&HeldPort| {
+            let is_same = (it.port, it.protocol) == (host.first, port.protocol);
+            is_same && port.overlaps(it.ip)
+        };
+        self.ports.iter().find(is_in_the_way).map(|it| it.by.as_str())
+    }
+}
+
+/// One real container that carries our labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    pub id: ContainerId,
+    /// Its name in Docker, without the leading `/`.
+    pub name: String,
+    /// From its labels, which anybody can copy: see [`super::Record::ledger`].
+    pub instance: InstanceId,
+    pub agent: AgentId,
+    pub spec: SpecHash,
+    pub created: Timestamp,
+    /// When its present or last run began.
+    pub started: Option<Timestamp>,
+    pub state: State,
+    /// What the agent's probes found; without probes, `Ready` as soon as it runs.
+    pub readiness: Readiness,
+    /// How often the engine restarted it since it was last started by hand or by us.
+    pub restarts: u32,
+    /// By the network's name.
+    pub networks: BTreeMap<String, Endpoint>,
+    pub live: LiveSettings,
+    /// Its full configuration, read back from the engine: what `Container` would have made it.
+    /// The image's defaults are contained in it.
+    pub config: Arc<Container>,
+    /// The id of the image it runs.
+    pub image_id: String,
+    /// The volumes that the engine made for it without a name, by target.
+    pub anonymous_volumes: BTreeMap<String, String>,
+    /// The very containers whose network, processes or memory it shares.
+    pub hosts: BTreeSet<ContainerId>,
+    /// The very containers whose volumes it was given.
+    pub volumes_of: BTreeSet<ContainerId>,
+    /// Somebody ran `docker stop`, `kill` or `pause` on it, as far as the engine still tells: when.
+    pub touched_by_hand: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    Created,
+    Running {
+        since: Timestamp,
+        health: Health,
+    },
+    Paused,
+    /// The engine waits before it restarts it.
+    Restarting {
+        code: i64,
+        finished: Timestamp,
+    },
+    Exited {
+        code: i64,
+        finished: Timestamp,
+        out_of_memory: bool,
+        /// The engine's own words when it could not be started.
+        error: String,
+    },
+    /// On its way out: the engine is removing it, and will say when it is gone.
+    Removing,
+    /// Half removed: its removal failed and has to be asked for again.
+    Dead,
+}
+
+/// What the container's own health check says. Ordered from best to worst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Health {
+    /// There is no health check, or it succeeds.
+    Healthy,
+    Starting,
+    Unhealthy,
+}
+
+/// What the agent's own probes say about a running container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// Ready since then. Without a readiness probe: since it runs and is healthy.
+    Ready {
+        since: Timestamp,
+    },
+    /// Not yet probed often enough, or the startup probe has not succeeded.
+    Starting {
+        reason: String,
+    },
+    NotReady {
+        reason: String,
+    },
+    /// The liveness or startup probe failed for good: it must be restarted.
+    Dead {
+        reason: String,
+    },
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Endpoint {
+    pub network_id: String,
+    /// Aliases that were asked for: without the container's id and name.
+    pub aliases: Vec<String>,
+    /// The address it has now, if it runs.
+    pub ip: Option<String>,
+}
+
+/// What Docker lets people change on a live container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LiveSettings {
+    pub resources: Resources,
+    pub restart: RestartPolicy,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedNetwork {
+    pub id: String,
+    /// From our label; `None` when it is not ours.
+    pub agent: Option<AgentId>,
+    pub spec: Option<SpecHash>,
+    /// Containers attached to it that are not of this application, by name.
+    pub foreign: Vec<String>,
+    /// What it is, if Docker Compose made it for this project.
+    pub compose: Option<Network>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedVolume {
+    pub agent: Option<AgentId>,
+    pub spec: Option<SpecHash>,
+    /// What it is, if Docker Compose made it for this project.
+    pub compose: Option<Volume>,
+}
+
+/// An image on the host and what it gives a container that says nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Image {
+    pub id: String,
+    /// When it was last given a name on this host, by a pull or by hand.
+    pub tagged: Option<Timestamp>,
+    /// `repository@sha256:…`, where the registry gave one.
+    pub digests: Vec<String>,
+    /// Entry point, command, environment, user, working directory, labels, exposed ports, volumes
+    /// (as anonymous mounts), health check and stop signal of the image.
+    pub defaults: Arc<Container>,
+}
+
+impl Image {
+    /// The digest under which a reference names this image. The same image may be here under the names of other
+    /// repositories as well, and what these call it is not asked for.
+    pub fn digest_of(&self, reference: &str) -> Option<&String> {
+        self.digests.iter().find(|it| repository(it) == repository(reference))
+    }
+}
+
+/// `docker.io/library/web:1` and `web@sha256:…` are of one repository.
+fn repository(reference: &str) -> &str {
+    let name = reference.split_once('@').map_or(reference, |(it, _)| it);
+    let name = name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(name, |(it, _)| it);
+    let short =
+        name.strip_prefix("docker.io/").or_else(|| name.strip_prefix("index.docker.io/")).unwrap_or(name);
+    short.strip_prefix("library/").unwrap_or(short)
+}
+
+impl Instance {
+    /// Ready for so long that it can be counted on.
+    pub fn is_available(&self, min_ready: std::time::Duration, now: Timestamp) -> bool {
+        match (&self.state, &self.readiness) {
+            (State::Running { health: Health::Healthy, .. }, Readiness::Ready { since }) => {
+                now.since(*since) >= min_ready
+            }
+            _ => false,
+        }
+    }
+
+    pub fn is_running(&self) -> bool {
+        matches!(self.state, State::Running { .. })
+    }
+
+    /// The content it mounts, so that nobody removes it under its feet.
+    pub fn contents(&self) -> impl Iterator<Item = &ContentId> {
+        self.config.mounts.iter().filter_map(|it| match &it.source {
+            super::MountSource::Content(id) | super::MountSource::Secret(id) => Some(id),
+            _ => None,
+        })
+    }
+
+    /// Whether it shares the host's network.
+    pub fn on_host_network(&self) -> bool {
+        self.config.network_mode == NetworkMode::Host
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_of_another_repository_is_not_ones_own() {
+        let digests =
+            ["registry.example:5000/other@sha256:aa", "registry.example:5000/web@sha256:bb", "web@sha256:cc"];
+        let image = Image { digests: digests.map(str::to_owned).to_vec(), ..Image::default() };
+        let digest = |reference| image.digest_of(reference).map(String::as_str);
+        assert_eq!(digest("registry.example:5000/web:1.0"), Some("registry.example:5000/web@sha256:bb"));
+        assert_eq!(digest("docker.io/library/web"), Some("web@sha256:cc"));
+        assert_eq!(digest("web@sha256:cc"), Some("web@sha256:cc"));
+        assert_eq!(digest("registry.example:5000/third:1.0"), None);
+    }
+}

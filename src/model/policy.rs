@@ -1,0 +1,59 @@
+//! What the operator lets us do with an application.
+
+use serde::{Deserialize, Serialize};
+
+/// Per application, from the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Policy {
+    /// Undo what was changed by hand. Off: report it and leave it. Default: on.
+    pub self_heal: bool,
+    /// Remove what runs when the application disappears from Git or the configuration. Default: off, which
+    /// reports and keeps it. Volumes are kept either way.
+    pub prune: bool,
+    /// Observe and report, never write. Default: off.
+    pub suspended: bool,
+    /// What becomes of containers that Docker Compose started under the application's project name.
+    #[serde(default)]
+    pub adopt: Adopt,
+    /// What becomes of files that somebody changes inside a running container.
+    #[serde(default)]
+    pub filesystem_drift: FilesystemDrift,
+}
+
+/// What is done about files that were changed by hand inside a container.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum FilesystemDrift {
+    /// They are shown.
+    #[default]
+    Report,
+    /// The container is replaced.
+    Revert,
+    /// Nobody looks.
+    Off,
+}
+
+/// Whether a running Compose project is taken over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Adopt {
+    /// At once.
+    Auto,
+    /// When somebody says so, with `driftless adopt`.
+    #[default]
+    Ask,
+    Never,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            self_heal: true,
+            prune: false,
+            suspended: false,
+            adopt: Adopt::Ask,
+            filesystem_drift: FilesystemDrift::Report,
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! What cannot be observed: the memory that the planner is given, and the store keeps.
+//!
+//! Everything else is looked up in Git and in Docker at every round. If this is lost, the agent still
+//! arrives: it looks closer at containers it does not remember, and starts its counters anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    ContainerId, ContentId, Instance, InstanceId, KnownInside, SpecHash, StackHash, Timestamp, WorkloadName,
+};
+
+/// The memory of one application.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Record {
+    /// Containers that we created, or have checked and taken over. Labels can be copied; an id cannot.
+    pub ledger: BTreeSet<ContainerId>,
+    /// What was taken over from Docker Compose. Labels of a live container cannot be changed, so this alone says
+    /// that it is ours.
+    #[serde(skip_serializing_if = "Adopted::is_empty")]
+    pub adopted: Adopted,
+    /// The stack that was last reached in full. While it is the wanted one, whatever differs is drift.
+    pub settled: Option<StackHash>,
+    /// Failed pulls and builds, by image reference.
+    pub pulls: BTreeMap<String, Attempt>,
+    #[serde(with = "by_instance")]
+    pub crashes: BTreeMap<InstanceId, Crash>,
+    /// Containers that were seen to end well by themselves, and so have done their work.
+    pub completed: BTreeSet<ContainerId>,
+    /// Containers that we stopped to start them again: their end is none of their own.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub stopped: BTreeSet<ContainerId>,
+    /// The volumes without a name, by target, of instances that are being replaced (`web.1`), until the successor
+    /// holds them. They are found in no other place once the old container is gone.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub bequests: BTreeMap<String, BTreeMap<String, String>>,
+    /// What the files that are rewritten in place hold, by target, as containers were last told of it: they were
+    /// started with it, sent their signal, or have nothing to be told. Who is not in here may not know.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub delivered: BTreeMap<ContainerId, BTreeMap<String, ContentId>>,
+    /// Instances (`web.1`) that are being started and whose `post_start` commands have not come to their end.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub unhooked: BTreeSet<String>,
+    /// The slots in use when the stack was last reached, so that what is deleted comes back under its name.
+    pub slots: BTreeMap<WorkloadName, BTreeSet<u32>>,
+    /// By resource and field, such as `web.1 state`.
+    pub heals: BTreeMap<String, Heal>,
+    pub progress: BTreeMap<WorkloadName, Progress>,
+    /// Containers that somebody asked to be replaced, although Git may ask for no other.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub replaced: BTreeMap<ContainerId, Replacement>,
+    /// Workloads whose rollout somebody holds up.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub paused: BTreeSet<WorkloadName>,
+    /// Since when Git asks for each object, by its kind, namespace and name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub since: BTreeMap<String, Timestamp>,
+    /// Actions that the engine would not do, by the object they act on. Others go on meanwhile.
+    pub failures: BTreeMap<String, Attempt>,
+    /// Who changed which files inside containers.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub inside: BTreeMap<ContainerId, KnownInside>,
+    /// The last sync that failed, while it has not succeeded since.
+    pub sync: Option<Attempt>,
+}
+
+/// How a container is replaced that somebody asked to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Replacement {
+    /// As by a rollout, within the limits of its workload's strategy.
+    Restart,
+    /// At once.
+    Delete,
+}
+
+impl Record {
+    /// Whether an instance is as it is wanted, and nobody asked for another in its place.
+    pub fn is_current(&self, instance: &Instance, spec: &SpecHash) -> bool {
+        instance.spec == *spec && !self.replaced.contains_key(&instance.id)
+    }
+}
+
+/// Containers, networks and volumes that somebody else made and we have taken over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Adopted {
+    pub containers: BTreeMap<ContainerId, AdoptedContainer>,
+    /// By name.
+    pub networks: BTreeMap<String, AdoptedNetwork>,
+    /// By name: what it was found to be.
+    pub volumes: BTreeMap<String, SpecHash>,
+}
+
+/// What a container of ours carries in labels.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AdoptedContainer {
+    pub instance: InstanceId,
+    /// That of the workload it was found to be equal to, or else of what it was found to be.
+    pub spec: SpecHash,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AdoptedNetwork {
+    pub id: String,
+    pub spec: SpecHash,
+}
+
+impl Adopted {
+    pub fn is_empty(&self) -> bool {
+        self.containers.is_empty() && self.networks.is_empty() && self.volumes.is_empty()
+    }
+}
+
+/// Something that failed and will be tried again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Attempt {
+    /// How often it failed in a row.
+    pub count: u32,
+    pub next: Timestamp,
+    /// The last error, for people. Never holds a secret.
+    pub error: String,
+}
+
+/// A container that keeps ending.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Crash {
+    /// A new spec starts counting anew.
+    pub spec: SpecHash,
+    /// How often it ended, each end at most once.
+    pub count: u32,
+    /// When it last ended: the key by which an end is recognised.
+    pub finished: Timestamp,
+    pub container: ContainerId,
+    pub code: i64,
+    pub out_of_memory: bool,
+    /// The engine's or the probe's own words, if any.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub error: String,
+}
+
+/// One field that was set right, and how often.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Heal {
+    /// Position in the sequence of delays.
+    pub count: u32,
+    /// When the last heal ended.
+    pub ended: Timestamp,
+    /// The heals of the last ten minutes: three of them are a `DriftFight`.
+    pub recent: Vec<Timestamp>,
+    /// How often in a row the difference never went away after a heal: the second heal without an
+    /// effect is the last, and `HealIneffective`.
+    pub ineffective: u32,
+    /// What was found, wanted: `exited -> running`.
+    pub difference: String,
+    /// Since the last heal the difference was seen to be gone.
+    pub had_effect: bool,
+    /// Of which stack; a new one starts anew.
+    pub revision: StackHash,
+}
+
+/// How far a rollout had come when it last came further.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Progress {
+    pub spec: SpecHash,
+    pub updated: u32,
+    pub old: u32,
+    pub available: u32,
+    pub at: Timestamp,
+}
+
+/// A map by instance as JSON, whose keys are text: `web.1`.
+mod by_instance {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+    use super::{InstanceId, WorkloadName};
+
+    pub(super) fn serialize<T: Serialize, S: Serializer>(
+        map: &BTreeMap<InstanceId, T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(map.iter().map(|(key, value)| (key.to_string(), value)))
+    }
+
+    pub(super) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<BTreeMap<InstanceId, T>, D::Error> {
+        let map = BTreeMap::<String, T>::deserialize(deserializer)?;
+        map.into_iter().map(|(key, value)| Ok((instance(&key).map_err(D::Error::custom)?, value))).collect()
+    }
+
+    fn instance(text: &str) -> Result<InstanceId, String> {
+        let parts = text.rsplit_once('.').and_then(|(name, slot)| Some((name, slot.parse().ok()?)));
+        let (name, slot) = parts.ok_or_else(|| format!("`{text}` is not a workload and a slot"))?;
+        Ok(InstanceId { workload: WorkloadName(name.to_owned()), slot })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_with_everything_in_it_comes_back_from_json() {
+        let instance = InstanceId { workload: WorkloadName("a.b".into()), slot: 2 };
+        let spec = SpecHash("s".into());
+        let crash = Crash {
+            spec: spec.clone(),
+            count: 1,
+            finished: Timestamp(1),
+            container: ContainerId("c".into()),
+            code: 1,
+            out_of_memory: false,
+            error: String::new(),
+        };
+        let adopted = AdoptedContainer { instance: instance.clone(), spec: spec.clone() };
+        let network = AdoptedNetwork { id: "n".into(), spec: spec.clone() };
+        let record = Record {
+            crashes: BTreeMap::from([(instance, crash)]),
+            adopted: Adopted {
+                containers: BTreeMap::from([(ContainerId("c".into()), adopted)]),
+                networks: BTreeMap::from([("net".into(), network)]),
+                volumes: BTreeMap::from([("data".into(), spec)]),
+            },
+            replaced: BTreeMap::from([(ContainerId("c".into()), Replacement::Restart)]),
+            paused: BTreeSet::from([WorkloadName("a.b".into())]),
+            since: BTreeMap::from([("Deployment shop/a.b".into(), Timestamp(1))]),
+            ..Record::default()
+        };
+        let text = serde_json::to_string(&record).unwrap();
+        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record, "{text}");
+        assert_eq!(serde_json::from_str::<Record>("{}").unwrap(), Record::default());
+    }
+}

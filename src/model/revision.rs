@@ -1,0 +1,104 @@
+//! What was applied, when and why: something to go back to.
+
+use serde::{Deserialize, Serialize};
+
+use super::{AppName, StackHash, Timestamp};
+
+/// A commit, as far as people want to know.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CommitInfo {
+    /// The full id in hexadecimal.
+    pub id: String,
+    /// `Name <mail>`.
+    pub author: String,
+    /// The first line of its message.
+    pub subject: String,
+    /// The committer's time.
+    pub time: Timestamp,
+}
+
+impl CommitInfo {
+    /// The first twelve digits.
+    pub fn short(&self) -> &str {
+        self.id.get(..12).unwrap_or(&self.id)
+    }
+}
+
+/// One sync of an application. Numbers count up and are never used twice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Revision {
+    pub app: AppName,
+    pub number: u64,
+    pub commit: CommitInfo,
+    /// The branch, tag or commit that was followed.
+    pub reference: String,
+    pub started: Timestamp,
+    pub finished: Option<Timestamp>,
+    pub cause: Cause,
+    pub outcome: Outcome,
+    pub stack: StackHash,
+    /// What changed against the revision before, one sentence each. Masked.
+    pub changes: Vec<String>,
+    /// `repository@sha256:…` of each image reference when it was reached.
+    pub images: std::collections::BTreeMap<String, String>,
+    /// The revision whose state this one went back to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollback_of: Option<u64>,
+}
+
+/// Who asked for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Cause {
+    /// A poll or webhook found the commit.
+    Commit,
+    /// `driftless sync`.
+    User,
+    /// `driftless rollback`.
+    Rollback,
+    /// A pin ended.
+    Resume,
+    /// The agent's first look at the application.
+    Start,
+    /// The configuration changed.
+    Configuration,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Outcome {
+    InProgress,
+    Succeeded,
+    Failed {
+        reason: String,
+    },
+    /// A newer target came before it was reached.
+    Superseded,
+}
+
+/// Holds an application at a revision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Pin {
+    pub revision: u64,
+    pub commit: String,
+    pub reason: String,
+    pub at: Timestamp,
+    pub until: Until,
+    /// The commit that was rolled back from: reaching it again releases nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skip: Option<String>,
+}
+
+/// When a pin ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Until {
+    /// `driftless resume`.
+    Manual,
+    /// A commit that is not the one rolled back from.
+    NextCommit,
+    Time(Timestamp),
+}

@@ -1,0 +1,354 @@
+//! `spec` and `status` of an application, as the API, the CLI and the page show them. Derived anew in every
+//! round by `plan::verdict`, and set nowhere else.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    AppName, CommitInfo, Finding, Format, ObjectRef, Outcome, Policy, Protocol, Resource, Strategy,
+    Timestamp, Until, WorkloadName, is_default,
+};
+
+/// One application, whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Application {
+    pub name: AppName,
+    pub spec: ApplicationSpec,
+    /// Counts the targets (commits, pins, policies) that this application was given.
+    pub generation: u64,
+    pub status: ApplicationStatus,
+}
+
+/// One repository under watch: what was last read of it, and why not more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RepositoryStatus {
+    /// As in the configuration.
+    pub name: String,
+    /// Without credentials.
+    pub url: String,
+    /// The branch, tag or commit that is followed.
+    pub reference: String,
+    /// The newest commit that was read.
+    pub commit: Option<CommitInfo>,
+    /// How many applications that commit has.
+    pub applications: usize,
+    /// One sentence: why the newest commit could not be fetched, is refused, or says nothing; or empty.
+    pub message: String,
+    /// When Git was last asked with success.
+    pub fetched_at: Option<Timestamp>,
+    /// When it is asked next.
+    pub next_fetch: Option<Timestamp>,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApplicationSpec {
+    /// The repository's name in the configuration.
+    pub repository: String,
+    /// Without credentials.
+    pub url: String,
+    /// The branch, tag or commit that is followed.
+    pub reference: String,
+    /// The application's folder in the repository.
+    pub path: String,
+    pub format: Option<Format>,
+    pub policy: Policy,
+    /// The commit that is the target now (the pinned one while pinned).
+    pub commit: Option<CommitInfo>,
+}
+
+/// What is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApplicationStatus {
+    /// The generation that this status speaks of.
+    pub observed_generation: u64,
+    pub sync: SyncStatus,
+    pub health: HealthStatus,
+    /// One sentence: why it is not `Synced` and `Healthy`, or empty.
+    pub message: String,
+    pub operation: Option<Operation>,
+    /// The revision that runs.
+    pub revision: Option<u64>,
+    /// The commit of that revision.
+    pub commit: Option<CommitInfo>,
+    pub pin: Option<PinStatus>,
+    pub conditions: Vec<StatusCondition>,
+    pub workloads: BTreeMap<WorkloadName, WorkloadStatus>,
+    /// Services, ConfigMaps and what else its manifests define beside workloads.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub resources: Vec<ResourceStatus>,
+    /// Remarks about the manifests of the newest commit.
+    pub findings: Vec<Finding>,
+    /// Why nothing is being done about what is not yet so.
+    pub waits: Vec<WaitStatus>,
+    /// What differs from Git at this moment.
+    pub drift: Vec<Drift>,
+    /// The last plan that had steps: each step with its cause.
+    pub last_plan: Vec<String>,
+    pub last_plan_at: Option<Timestamp>,
+    /// When Docker was last looked at for this application.
+    pub observed_at: Option<Timestamp>,
+    /// When Git was last asked with success.
+    pub fetched_at: Option<Timestamp>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum SyncStatus {
+    Synced,
+    OutOfSync,
+    #[default]
+    Unknown,
+}
+
+/// Best to worst, so that the whole is as healthy as its `max`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum HealthStatus {
+    Healthy,
+    Suspended,
+    Progressing,
+    Missing,
+    Degraded,
+    #[default]
+    Unknown,
+}
+
+/// What the agent is doing, or did last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Operation {
+    pub phase: OperationPhase,
+    pub revision: Option<u64>,
+    /// What it is at, while it runs: `pulling web:1.2 (34 %)`.
+    pub message: String,
+    pub started: Timestamp,
+    pub finished: Option<Timestamp>,
+    pub outcome: Option<Outcome>,
+    /// How often it failed in a row, and when it will be tried again.
+    pub attempt: u32,
+    pub next_retry_at: Option<Timestamp>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OperationPhase {
+    Running,
+    Waiting,
+    Succeeded,
+    Failed,
+}
+
+/// An application held at a revision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PinStatus {
+    pub revision: u64,
+    pub commit: String,
+    pub reason: String,
+    pub at: Timestamp,
+    pub until: Until,
+    /// How many commits the followed reference is ahead; `None` when it cannot be told.
+    pub behind: Option<u64>,
+}
+
+/// As in Kubernetes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusCondition {
+    /// `Available`, `Progressing`, `ReplicaFailure`, `SourceReady`, `Rendered`, `DriftFight`, …
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub status: ConditionStatus,
+    /// One word in camel case.
+    pub reason: String,
+    pub message: String,
+    pub last_transition_time: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ConditionStatus {
+    True,
+    False,
+    Unknown,
+}
+
+/// Something that runs nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceStatus {
+    /// Since when Git asks for it, as far as we know.
+    pub created: Option<Timestamp>,
+    #[serde(flatten)]
+    pub resource: Resource,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadStatus {
+    #[serde(default)]
+    pub spec: WorkloadSpec,
+    pub health: HealthStatus,
+    /// `CrashLoopBackOff`, `ImagePullBackOff`, `RollingUpdate`, `Completed`, …; empty when all is well.
+    pub reason: String,
+    pub message: String,
+    pub image: String,
+    /// Wanted.
+    pub replicas: u32,
+    /// Of the wanted spec.
+    pub updated_replicas: u32,
+    /// Of another spec, or to be replaced.
+    #[serde(default)]
+    pub old_replicas: u32,
+    pub ready_replicas: u32,
+    pub available_replicas: u32,
+    pub conditions: Vec<StatusCondition>,
+    pub instances: Vec<InstanceStatus>,
+    /// Those that cannot be made yet.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub awaited: Vec<AwaitedInstance>,
+    /// Of a Job.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub job: Option<JobStatus>,
+    /// `compose.yaml:12`
+    pub origin: String,
+}
+
+/// What is asked for of a workload, in Kubernetes' words. A service of Compose is a Deployment in the namespace of
+/// its application.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WorkloadSpec {
+    #[serde(flatten)]
+    pub object: ObjectRef,
+    /// Since when Git asks for it, as far as we know.
+    pub created: Option<Timestamp>,
+    /// The beginning of the wanted specification's hash.
+    pub hash: String,
+    /// Of the pod template.
+    pub labels: BTreeMap<String, String>,
+    pub strategy: Option<Strategy>,
+    pub min_ready_seconds: u64,
+    pub progress_deadline_seconds: u64,
+    pub paused: bool,
+    /// What the container listens on.
+    pub ports: Vec<(u16, Protocol)>,
+    /// The container in full, field by field as YAML, masked.
+    pub template: String,
+}
+
+/// An instance that is wanted and has no container yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AwaitedInstance {
+    /// The name that its container will have.
+    pub name: String,
+    pub slot: u32,
+    /// `ImagePullBackOff`, `ContainerCreating`, `Pending`, …
+    pub reason: String,
+    pub message: String,
+}
+
+/// How far work that ends has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobStatus {
+    pub active: u32,
+    pub succeeded: u32,
+    /// Runs that failed.
+    pub failed: u32,
+    /// It failed, and is not tried again.
+    pub is_over: bool,
+    pub start_time: Option<Timestamp>,
+    pub completion_time: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InstanceStatus {
+    /// The container's name.
+    pub name: String,
+    pub container: String,
+    pub slot: u32,
+    /// `Running`, `Created`, `Paused`, `Exited (1)`, `CrashLoopBackOff`, …
+    pub state: String,
+    pub ready: bool,
+    pub available: bool,
+    /// Of the wanted spec.
+    pub updated: bool,
+    pub restarts: u32,
+    pub since: Option<Timestamp>,
+    pub message: String,
+    pub spec: String,
+    pub ports: Vec<String>,
+    /// That it was created from.
+    #[serde(default)]
+    pub image: String,
+    #[serde(default)]
+    pub created: Option<Timestamp>,
+    /// When its present or last run began.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub started: Option<Timestamp>,
+    /// How its last run ended, if it does not run.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub exit: Option<ExitStatus>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub ip: Option<String>,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExitStatus {
+    pub code: i64,
+    pub finished: Timestamp,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub out_of_memory: bool,
+}
+
+/// A reason for not acting, with the time at which it may end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitStatus {
+    /// One word in camel case: `ImagePullBackOff`, `Dependency`, `MinReady`, …
+    pub reason: String,
+    pub object: String,
+    pub message: String,
+    pub attempt: Option<u32>,
+    pub until: Option<Timestamp>,
+}
+
+/// One field of one object that is not as Git says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Drift {
+    /// `container` or `network`.
+    pub kind: String,
+    /// Its name in Docker, or the instance where it is missing.
+    pub object: String,
+    pub workload: Option<WorkloadName>,
+    /// `state`, `name`, `networks.shop_default`, `resources.memory`, `env.PORT`, …
+    pub field: String,
+    /// Masked.
+    pub want: String,
+    /// Masked.
+    pub found: String,
+    /// When it happened, where the engine tells.
+    pub at: Option<Timestamp>,
+    pub action: DriftAction,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum DriftAction {
+    /// Being set right.
+    Heal,
+    /// Will be set right after a pause, because it was set right just before.
+    BackOff,
+    /// Left alone: self-heal is off, or the application is suspended.
+    Report,
+    /// Given up: healing had no effect, until the spec changes.
+    Ineffective,
+}

@@ -1,0 +1,75 @@
+//! A moment, as it is stored, compared and printed.
+
+use std::{fmt, time::Duration};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Milliseconds since the Unix epoch. Written as RFC 3339 in UTC wherever people or JSON see it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(pub u64);
+
+impl Timestamp {
+    /// How long after `earlier` this is; zero when the clock went backwards.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+
+    /// This moment, `delay` later.
+    #[must_use]
+    pub fn after(self, delay: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)))
+    }
+
+    /// Reads RFC 3339, as Docker writes it. Docker's zero time (`0001-01-01…`) is `None`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let parsed: jiff::Timestamp = text.parse().ok()?;
+        u64::try_from(parsed.as_millisecond()).ok().filter(|it| *it > 0).map(Self)
+    }
+
+    /// The inverse of how it is printed, for every value: what was stored can be read again.
+    fn read_back(text: &str) -> Option<Self> {
+        if let Some(number) = text.strip_suffix(" ms") {
+            return number.parse().ok().map(Self);
+        }
+        let parsed: jiff::Timestamp = text.parse().ok()?;
+        u64::try_from(parsed.as_millisecond()).ok().map(Self)
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let moment = i64::try_from(self.0).ok().and_then(|it| jiff::Timestamp::from_millisecond(it).ok());
+        match moment {
+            Some(moment) => write!(f, "{moment:.3}"),
+            None => write!(f, "{} ms", self.0),
+        }
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::read_back(&text)
+            .ok_or_else(|| serde::de::Error::custom(format!("`{text}` is not an RFC 3339 time")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_moment_that_is_written_can_be_read_again() {
+        for moment in [0, 1, 999, 1_800_000_000_123, 253_402_300_799_000, 253_402_300_800_000, u64::MAX] {
+            let text = serde_json::to_string(&Timestamp(moment)).unwrap();
+            assert_eq!(serde_json::from_str::<Timestamp>(&text).unwrap(), Timestamp(moment), "{text}");
+        }
+        assert_eq!(Timestamp::parse("0001-01-01T00:00:00Z"), None);
+    }
+}

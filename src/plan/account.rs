@@ -1,0 +1,168 @@
+//! Accounts for a workload as Kubernetes does: what it is called, what of it is awaited, how far work has come.
+//!
+//! It judges nothing: how well it is stands in [`super::verdict`].
+
+use std::collections::BTreeSet;
+
+use super::{Action, Plan, Wait, container_name, tally::Tally, text, verdict::concerns};
+use crate::model::{
+    AwaitedInstance, ExitStatus, Format, Instance, JobStatus, Kind, ObjectRef, Record, ResourceStatus, Stack,
+    State, Workload, WorkloadName, WorkloadSpec,
+};
+
+/// What a workload is called. A service of Compose is a Deployment in the namespace of its application.
+pub(super) fn object(stack: &Stack, name: &WorkloadName) -> ObjectRef {
+    let named = stack.inventory.workloads.get(name).cloned();
+    named.unwrap_or_else(|| {
+        let namespace = match stack.format {
+            Format::Compose => stack.app.to_string(),
+            Format::Kubernetes => "default".to_owned(),
+        };
+        ObjectRef { kind: Kind::Deployment, namespace, name: name.to_string() }
+    })
+}
+
+/// All objects that Git asks for.
+pub(super) fn objects(stack: &Stack) -> impl Iterator<Item = ObjectRef> {
+    let workloads = stack.workloads.keys().map(|it| object(stack, it));
+    workloads.chain(stack.inventory.resources.iter().map(|it| it.object.clone()))
+}
+
+/// What an application has beside workloads.
+pub fn resources(stack: &Stack, record: &Record) -> Vec<ResourceStatus> {
+    let status = |it: &crate::model::Resource| ResourceStatus {
+        created: record.since.get(&it.object.to_string()).copied(),
+        resource: it.clone(),
+    };
+    stack.inventory.resources.iter().map(status).collect()
+}
+
+/// What is asked for; the template is for those who know what to mask in it.
+pub(super) fn spec(stack: &Stack, name: &WorkloadName, workload: &Workload, record: &Record) -> WorkloadSpec {
+    let object = object(stack, name);
+    let container = &workload.container;
+    let published = container.ports.iter().map(|it| (it.container, it.protocol));
+    let ports: BTreeSet<_> = published.chain(container.expose.iter().copied()).collect();
+    WorkloadSpec {
+        created: record.since.get(&object.to_string()).copied(),
+        object,
+        hash: container.spec().short().to_owned(),
+        labels: container.labels.clone(),
+        strategy: Some(workload.strategy),
+        min_ready_seconds: workload.min_ready.as_secs(),
+        progress_deadline_seconds: workload.progress_deadline.as_secs(),
+        paused: workload.paused || record.paused.contains(name),
+        ports: ports.into_iter().collect(),
+        template: String::new(),
+    }
+}
+
+/// Kubernetes shows an instance before it has a container. Beside old ones that serve, the next one stands for all
+/// that are to come.
+pub(super) fn awaited(
+    stack: &Stack,
+    name: &WorkloadName,
+    workload: &Workload,
+    tally: &Tally<'_>,
+    plan: &Plan,
+) -> Vec<AwaitedInstance> {
+    let missing = workload.replicas.saturating_sub(tally.updated());
+    let count = if tally.old.is_empty() { missing } else { missing.min(1) };
+    let Some((reason, message)) = hindrance(name, workload, tally, plan).filter(|_| count > 0) else {
+        return Vec::new();
+    };
+    let taken: BTreeSet<u32> = tally.mine.iter().map(|it| it.instance.slot).collect();
+    let free = (1_u32..).filter(|it| !taken.contains(it)).take(count as usize);
+    free.map(|slot| AwaitedInstance {
+        name: container_name(stack, name, slot),
+        slot,
+        reason: reason.to_owned(),
+        message: message.clone(),
+    })
+    .collect()
+}
+
+/// Why there is no container yet, in a word and a sentence.
+fn hindrance(
+    name: &WorkloadName,
+    workload: &Workload,
+    tally: &Tally<'_>,
+    plan: &Plan,
+) -> Option<(&'static str, String)> {
+    let wanted = &workload.container.image;
+    let is_pull = |it: &Action| matches!(it, Action::PullImage { image, .. } if image == wanted);
+    let is_build = |it: &Action| matches!(it, Action::BuildImage { image, .. } if image == wanted);
+    let mut actions = plan.steps.iter().map(|it| &it.action);
+    let brought = actions.find(|it| is_pull(it) || is_build(it));
+    let word = |it: &Action| if is_build(it) { "Building" } else { "ContainerCreating" };
+    brought.map(|it| (word(it), it.to_string())).or_else(|| {
+        let of_it = plan.waits.iter().filter(|it| concerns(it, name, &tally.mine));
+        of_it.map(|it| (reason_to_wait(it), it.to_string())).find_map(|(word, it)| Some((word?, it)))
+    })
+}
+
+/// `None`: it says nothing of instances that are not there.
+fn reason_to_wait(wait: &Wait) -> Option<&'static str> {
+    match wait {
+        Wait::ImagePullBackOff { attempt: 0 | 1, .. } => Some("ErrImagePull"),
+        Wait::ImagePullBackOff { .. } | Wait::BuildFailed { .. } => Some(text::reason(wait)),
+        Wait::Dependency { .. } | Wait::Images { .. } | Wait::Blocked { .. } => Some("Pending"),
+        Wait::Readiness { .. }
+        | Wait::MinReady { .. }
+        | Wait::CrashLoopBackOff { .. }
+        | Wait::Failed { .. }
+        | Wait::HealBackOff { .. }
+        | Wait::HealIneffective { .. }
+        | Wait::ExternalMissing { .. }
+        | Wait::EngineTooOld { .. }
+        | Wait::VolumeChanged { .. }
+        | Wait::ProgressDeadlineExceeded { .. }
+        | Wait::Paused { .. }
+        | Wait::NotAdopted { .. }
+        | Wait::NotAsInGit { .. }
+        | Wait::WritesInside { .. }
+        | Wait::Own { .. }
+        | Wait::Suspended
+        | Wait::SelfHealOff { .. } => None,
+    }
+}
+
+/// How the last run ended of one that does not run.
+pub(super) fn exit(instance: &Instance) -> Option<ExitStatus> {
+    match &instance.state {
+        State::Exited { code, finished, out_of_memory, error: _ } => {
+            Some(ExitStatus { code: *code, finished: *finished, out_of_memory: *out_of_memory })
+        }
+        State::Restarting { code, finished } => {
+            Some(ExitStatus { code: *code, finished: *finished, out_of_memory: false })
+        }
+        State::Created | State::Running { .. } | State::Paused | State::Removing | State::Dead => None,
+    }
+}
+
+/// How far a Job has come.
+pub(super) fn job(
+    stack: &Stack,
+    name: &WorkloadName,
+    workload: &Workload,
+    tally: &Tally<'_>,
+    record: &Record,
+) -> Option<JobStatus> {
+    if object(stack, name).kind != Kind::Job {
+        return None;
+    }
+    let is_over = tally.updated.iter().any(|it| tally.failed_for_good(it, workload).is_some());
+    let is_active = |it: &&&Instance| !tally.is_completed(it, workload) && !is_over;
+    let crashes = record.crashes.iter().filter(|(it, _)| it.workload == *name);
+    let failed: u32 = crashes.map(|(_, it)| it.count).sum();
+    let finished = |it: &&Instance| exit(it).map(|it| it.finished);
+    let is_complete = tally.completed > 0 && tally.completed >= workload.replicas;
+    Some(JobStatus {
+        active: u32::try_from(tally.updated.iter().filter(is_active).count()).unwrap_or(u32::MAX),
+        succeeded: tally.completed,
+        failed: failed.max(u32::from(is_over)),
+        is_over,
+        start_time: tally.updated.iter().map(|it| it.created).min(),
+        completion_time: tally.updated.iter().filter_map(finished).max().filter(|_| is_complete),
+    })
+}

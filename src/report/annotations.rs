@@ -1,0 +1,91 @@
+//! GitHub's workflow commands, which become remarks beside the lines of a pull request. GitHub shows ten of a kind
+//! per step, so the worst nine are told and the rest counted.
+
+use std::fmt::Write as _;
+
+use super::{App, Item, Kind, Report, Type, located, text};
+
+/// One line per remark. Forgejo and Gitea understand them as well.
+pub fn annotations(report: &Report) -> String {
+    let (mut errors, mut warnings, mut notices) = (Vec::new(), Vec::new(), Vec::new());
+    for error in &report.errors {
+        errors.push(("", 0, "driftless".to_owned(), text::one_line(error)));
+    }
+    for app in &report.apps {
+        if let Some(error) = &app.error {
+            for error in error.lines() {
+                let (file, line, message) = located(error);
+                errors.push((file, line, format!("{}: error", app.name), message.to_owned()));
+            }
+        }
+        for item in app.counted() {
+            let list = if is_notice(item) { &mut notices } else { &mut warnings };
+            let title = format!("{}: {} {}", app.name, item.kind, item.name);
+            list.push((item.file.as_str(), item.line, title, item.sentence()));
+        }
+    }
+    let mut out = String::new();
+    for (command, list) in [("error", errors), ("warning", warnings), ("notice", notices)] {
+        for (file, line, title, message) in list.iter().take(SHOWN) {
+            write(&mut out, command, (file, *line), title, message);
+        }
+        if let Some(more) = list.len().checked_sub(SHOWN).filter(|it| *it > 0) {
+            write(
+                &mut out,
+                command,
+                ("", 0),
+                "driftless",
+                &format!("{more} more: see the log or the report"),
+            );
+        }
+    }
+    let counted = text::headline(report);
+    let title = match report.kind {
+        Kind::Drift => "drift",
+        Kind::Preview => "preview",
+    };
+    let names: Vec<String> = report.apps.iter().filter(|it| it.has_drift).map(count).collect();
+    // Not a remark of its own: a line in the log.
+    let _ = writeln!(out, "driftless {title}: {}", one(&counted));
+    if !names.is_empty() {
+        let _ = writeln!(out, "{}", one(&names.join(", ")));
+    }
+    out
+}
+
+const SHOWN: usize = 9;
+
+/// What a reviewer wants to know and nobody has to act on.
+fn is_notice(item: &Item) -> bool {
+    matches!(item.change, Type::Added)
+}
+
+fn count(app: &App) -> String {
+    format!("{} {}", app.name, app.counted().count())
+}
+
+fn write(out: &mut String, command: &str, (file, line): (&str, u32), title: &str, message: &str) {
+    let mut properties = Vec::new();
+    if !file.is_empty() {
+        properties.push(format!("file={}", property(file)));
+        if line > 0 {
+            properties.push(format!("line={line},endLine={line}"));
+        }
+    }
+    properties.push(format!("title={}", property(title)));
+    let _ = writeln!(out, "::{command} {}::{}", properties.join(","), data(message));
+}
+
+/// GitHub's own escapes.
+fn data(text: &str) -> String {
+    text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
+}
+
+fn property(text: &str) -> String {
+    data(text).replace(':', "%3A").replace(',', "%2C")
+}
+
+/// A line that cannot be taken for a command.
+fn one(text: &str) -> String {
+    text::one_line(text).replace("::", ": :")
+}

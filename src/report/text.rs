@@ -1,0 +1,189 @@
+//! For a terminal: what differs, object by object, or as one unified diff.
+
+use std::fmt::Write as _;
+
+use super::{App, Item, Kind, Report, Type};
+
+/// Every application that drifts or has an error, in full, and the others in one line.
+pub fn text(report: &Report) -> String {
+    let mut out = String::new();
+    for error in &report.errors {
+        line(&mut out, format_args!("error: {error}"));
+    }
+    for app in report.apps.iter().filter(|it| is_worth_a_word(it)) {
+        application(&mut out, app, report.kind);
+    }
+    let quiet: Vec<&str> =
+        report.apps.iter().filter(|it| !is_worth_a_word(it)).map(|it| it.name.as_str()).collect();
+    if !quiet.is_empty() {
+        line(&mut out, format_args!("{}: {}", nothing(report.kind), quiet.join(", ")));
+    }
+    if !report.unmanaged.is_empty() {
+        line(&mut out, format_args!("of no application: {}", report.unmanaged.join(", ")));
+    }
+    line(&mut out, format_args!("{}", headline(report)));
+    out
+}
+
+/// All diffs, one after the other; errors as remarks between them, so that none of them is taken for silence.
+pub fn diff(report: &Report) -> String {
+    let mut out = String::new();
+    for error in &report.errors {
+        line(&mut out, format_args!("# error: {}", one_line(error)));
+    }
+    for app in &report.apps {
+        if let Some(error) = &app.error {
+            line(&mut out, format_args!("# {}: error: {}", app.name, one_line(error)));
+        }
+        if let Some(note) = &app.note {
+            line(&mut out, format_args!("# {}: note: {}", app.name, one_line(note)));
+        }
+        for diff in &app.diffs {
+            out.push_str(&diff.text);
+        }
+    }
+    out
+}
+
+/// `2 of 3 applications drift: 1 missing, 4 modified; 1 error`.
+pub fn headline(report: &Report) -> String {
+    let summary = &report.summary;
+    let (verb, [missing, extra]) = match report.kind {
+        Kind::Drift => ("drift", ["missing", "extra"]),
+        Kind::Preview => ("change", ["added", "removed"]),
+    };
+    let mut out = match (summary.apps_with_drift, summary.apps) {
+        (0, 0) => "no applications".to_owned(),
+        (0, 1) if summary.apps_with_errors == 0 => format!("1 application, {}", nothing(report.kind)),
+        (0, all) if summary.apps_with_errors == 0 => format!("{all} applications, {}", nothing(report.kind)),
+        (some, all) => {
+            let noun = if all == 1 { "application" } else { "applications" };
+            let ending = if some == 1 { "s" } else { "" };
+            format!("{some} of {all} {noun} {verb}{ending}")
+        }
+    };
+    let counts = [(summary.missing, missing), (summary.extra, extra), (summary.modified, "modified")];
+    let counts: Vec<String> =
+        counts.iter().filter(|it| it.0 > 0).map(|(count, word)| format!("{count} {word}")).collect();
+    if !counts.is_empty() {
+        let _ = write!(out, ": {}", counts.join(", "));
+    }
+    if summary.ignored > 0 {
+        let _ = write!(out, "; {} ignored", summary.ignored);
+    }
+    let errors = summary.apps_with_errors + report.errors.len();
+    if errors > 0 {
+        let _ = write!(out, "; {errors} {}", if errors == 1 { "error" } else { "errors" });
+    }
+    out
+}
+
+/// Pinned, suspended, or drifting: whatever a reader should not miss.
+fn is_worth_a_word(app: &App) -> bool {
+    let is_said = app.error.is_some() || app.note.is_some() || !app.items.is_empty();
+    app.has_drift || is_said || app.suspended || app.pinned.is_some()
+}
+
+fn nothing(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Drift => "no drift",
+        Kind::Preview => "no change",
+    }
+}
+
+fn application(out: &mut String, app: &App, kind: Kind) {
+    line(out, format_args!("{}: {}{}", app.name, result(app, kind), remarks(app)));
+    if let Some(error) = &app.error {
+        for error in error.lines() {
+            line(out, format_args!("    {error}"));
+        }
+    }
+    if let Some(note) = &app.note {
+        line(out, format_args!("    note: {}", one_line(note)));
+    }
+    let mut before = None;
+    for item in &app.items {
+        let object = (&item.kind, &item.name);
+        if before != Some(object) {
+            line(
+                out,
+                format_args!(
+                    "  {} {} {}{}{}",
+                    sign(item.change),
+                    item.kind,
+                    item.name,
+                    place(item),
+                    whole(item)
+                ),
+            );
+        }
+        before = Some(object);
+        if !item.path.is_empty() {
+            line(out, format_args!("      {}{}", item.sentence(), aside(item)));
+        }
+    }
+}
+
+/// `3 differences`, `error`, `no drift`.
+pub(super) fn result(app: &App, kind: Kind) -> String {
+    let noun = match kind {
+        Kind::Drift => "difference",
+        Kind::Preview => "change",
+    };
+    match (app.counted().count(), &app.error) {
+        (_, Some(_)) => "error".to_owned(),
+        (0, None) => nothing(kind).to_owned(),
+        (1, None) => format!("1 {noun}"),
+        (count, None) => format!("{count} {noun}s"),
+    }
+}
+
+/// ` (suspended, pinned to 0123456789ab)`
+pub(super) fn remarks(app: &App) -> String {
+    let mut all = Vec::new();
+    if app.suspended {
+        all.push("suspended".to_owned());
+    }
+    if let Some(commit) = &app.pinned {
+        all.push(format!("pinned to {}", commit.get(..12).unwrap_or(commit)));
+    }
+    if all.is_empty() { String::new() } else { format!(" ({})", all.join(", ")) }
+}
+
+pub(super) fn sign(change: Type) -> char {
+    match change {
+        Type::Missing | Type::Added => '+',
+        Type::Extra | Type::Removed => '-',
+        Type::Modified | Type::Image | Type::Stopped => '~',
+    }
+}
+
+/// ` (compose.yaml:12)`
+pub(super) fn place(item: &Item) -> String {
+    match (item.file.as_str(), item.line) {
+        ("", _) => String::new(),
+        (file, 0) => format!(" ({file})"),
+        (file, line) => format!(" ({file}:{line})"),
+    }
+}
+
+/// What is said of an object as a whole.
+fn whole(item: &Item) -> String {
+    if item.path.is_empty() { format!(": {}{}", item.sentence(), aside(item)) } else { String::new() }
+}
+
+fn aside(item: &Item) -> String {
+    let mut all: Vec<String> = item.ignored.iter().map(|rule| format!("ignored by {rule}")).collect();
+    // That it will be applied is what one expects.
+    all.extend(item.action.filter(|it| *it != super::Action::Sync).map(|it| it.phrase().to_owned()));
+    all.extend(item.first_seen.map(|it| format!("since {it}")));
+    if all.is_empty() { String::new() } else { format!("  [{}]", all.join(", ")) }
+}
+
+pub(super) fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+    writeln!(out, "{text}").expect("writing to a string cannot fail");
+}

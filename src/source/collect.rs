@@ -1,0 +1,189 @@
+//! Packs what is still wanted into one pack and unlinks the others. Every fetch that brings something adds a
+//! pack, and gix neither packs anew nor can open more than some.
+//!
+//! Must run while nobody fetches. Readers go on: what they have open stays readable after it is unlinked.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    io::{BufReader, BufWriter, Write},
+    path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
+};
+
+use gix::{ObjectId, objs::Kind, parallel::InOrderIter};
+use gix_pack::data::output::{self, count::objects::ObjectExpansion};
+
+use super::{
+    history,
+    mirror::{Damage, damage},
+};
+
+/// From so many packs on it is worth the work.
+const MOST_PACKS: usize = 20;
+
+/// Packs per chunk of work.
+const CHUNK: usize = 1000;
+
+pub(super) fn is_due(repo: &gix::Repository) -> bool {
+    pack_files(repo).iter().filter(|it| it.extension().is_some_and(|it| it == "pack")).count() >= MOST_PACKS
+}
+
+/// Leaves one pack with all that the references and `in_use` reach.
+pub(super) fn collect(
+    repo: &gix::Repository,
+    in_use: &[ObjectId],
+    interrupt: &AtomicBool,
+) -> Result<(), Damage> {
+    let mut wanted = history::referred(repo)?;
+    wanted.extend(in_use.iter().copied().filter(|it| history::has_commit(repo, *it)));
+    let before = pack_files(repo);
+    let folder = pack_folder(repo);
+    let written = pack_into(repo, wanted, repo, interrupt)?;
+    for path in before {
+        if !written.contains(&path) && path.starts_with(&folder) {
+            fs::remove_file(&path)
+                .map_err(|error| Damage(format!("could not remove an old pack: {error}")))?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies everything that `wanted` reaches into a pack of another repository. Returns the files written.
+pub(super) fn pack_into(
+    from: &gix::Repository,
+    wanted: BTreeSet<ObjectId>,
+    to: &gix::Repository,
+    interrupt: &AtomicBool,
+) -> Result<Vec<PathBuf>, Damage> {
+    let folder = pack_folder(to);
+    // The name is swept away at the start, should we be killed.
+    let temporary = folder.join(".tmp-collect");
+    let written = write_pack(from, wanted, &temporary, interrupt)
+        .and_then(|()| index_pack(from, &temporary, &folder, interrupt));
+    // It is of no use any more, whatever happened.
+    let _ = fs::remove_file(&temporary);
+    written
+}
+
+fn write_pack(
+    repo: &gix::Repository,
+    wanted: BTreeSet<ObjectId>,
+    path: &Path,
+    interrupt: &AtomicBool,
+) -> Result<(), Damage> {
+    let failed = |error: gix::Error| damage("pack the mirror", &error);
+    let ids = reachable(repo, wanted)?;
+    let mut handle = repo.objects.store().to_handle_arc();
+    handle.prevent_pack_unload();
+    let handle = gix::odb::Cache::from(handle);
+    let mut ids = ids.into_iter().map(Ok);
+    let (counts, _) = output::count::objects_unthreaded(
+        &handle,
+        &mut ids,
+        &gix::progress::Discard,
+        interrupt,
+        ObjectExpansion::TreeContents,
+    )
+    .map_err(failed)?;
+    let number = u32::try_from(counts.len()).map_err(|_| Damage("too many objects for one pack".into()))?;
+    let options = output::entry::iter_from_counts::Options {
+        thread_limit: Some(2),
+        mode: output::entry::iter_from_counts::Mode::PackCopyAndBaseObjects,
+        allow_thin_pack: false,
+        chunk_size: CHUNK,
+        version: gix_pack::data::Version::default(),
+        compression: repo.pack_compression().map_err(failed)?,
+    };
+    let discard = Box::new(gix::progress::Discard);
+    let entries = output::entry::iter_from_counts(counts, handle, discard, options).map_err(failed)?;
+    let mut entries = InOrderIter::from(entries);
+    let file = File::create(path).map_err(|error| Damage(format!("could not write a pack: {error}")))?;
+    let mut file = BufWriter::new(file);
+    let bytes = output::bytes::FromEntriesIter::new(
+        entries.by_ref(),
+        &mut file,
+        number,
+        gix_pack::data::Version::default(),
+        repo.object_hash(),
+    );
+    for step in bytes {
+        step.map_err(failed)?;
+        if interrupt.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(Damage("packing was cancelled".into()));
+        }
+    }
+    file.flush().map_err(|error| Damage(format!("could not write a pack: {error}")))
+}
+
+fn index_pack(
+    repo: &gix::Repository,
+    pack: &Path,
+    folder: &Path,
+    interrupt: &AtomicBool,
+) -> Result<Vec<PathBuf>, Damage> {
+    let failed = |error: gix::Error| damage("index a pack", &error);
+    let file = File::open(pack).map_err(|error| Damage(format!("could not read a pack: {error}")))?;
+    let options = gix_pack::bundle::write::Options {
+        thread_limit: Some(2),
+        iteration_mode: gix_pack::data::input::Mode::Verify,
+        index_version: gix_pack::index::Version::default(),
+        alloc_limit_bytes: None,
+        compression: repo.pack_compression().map_err(failed)?,
+    };
+    let outcome = gix_pack::Bundle::write_to_directory(
+        &mut BufReader::with_capacity(1 << 20, file),
+        Some(folder),
+        &mut gix::progress::Discard,
+        interrupt,
+        None::<gix::OdbHandle>,
+        repo.object_hash(),
+        options,
+    )
+    .map_err(failed)?;
+    if let Some(keep) = &outcome.keep_path {
+        fs::remove_file(keep).map_err(|error| Damage(format!("could not release a pack: {error}")))?;
+    }
+    Ok([outcome.index_path, outcome.data_path].into_iter().flatten().collect())
+}
+
+/// All commits, and the tags and other objects that something points to.
+fn reachable(repo: &gix::Repository, wanted: BTreeSet<ObjectId>) -> Result<Vec<ObjectId>, Damage> {
+    let failed = |error: gix::Error| damage("read the history", &error);
+    let (mut commits, mut others) = (Vec::new(), Vec::new());
+    for id in wanted {
+        let mut object = repo.find_object(id).map_err(failed)?;
+        loop {
+            match object.kind {
+                Kind::Commit => {
+                    commits.push(object.id);
+                    break;
+                }
+                Kind::Tree | Kind::Blob => {
+                    others.push(object.id);
+                    break;
+                }
+                Kind::Tag => {
+                    others.push(object.id);
+                    let target = object.into_tag().target_id().map_err(failed)?.detach();
+                    object = repo.find_object(target).map_err(failed)?;
+                }
+            }
+        }
+    }
+    let mut ids = Vec::new();
+    for commit in repo.rev_walk(commits).all().map_err(failed)? {
+        ids.push(commit.map_err(|error| Damage(format!("could not read the history: {error}")))?.id);
+    }
+    ids.extend(others);
+    Ok(ids)
+}
+
+fn pack_folder(repo: &gix::Repository) -> PathBuf {
+    repo.git_dir().join("objects").join("pack")
+}
+
+fn pack_files(repo: &gix::Repository) -> Vec<PathBuf> {
+    let entries = fs::read_dir(pack_folder(repo)).into_iter().flatten();
+    entries.filter_map(Result::ok).map(|it| it.path()).collect()
+}

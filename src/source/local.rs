@@ -1,0 +1,107 @@
+//! A repository that is here already: any of its commits, read without a network, a work tree or a lock. For
+//! reports on what a change would do.
+//!
+//! It writes nothing, follows no submodule, and knows no credentials.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use gix::ObjectId;
+
+use super::{Checkout, Error, history, mirror::Mirror, tree::CommitFiles};
+
+/// A clone with or without a work tree, or a folder inside one.
+#[derive(Debug)]
+pub struct Local {
+    repo: gix::Repository,
+    path: PathBuf,
+}
+
+impl Local {
+    /// Finds the repository that a folder belongs to.
+    pub fn open(folder: &Path) -> Result<Self, Error> {
+        let path = folder.to_owned();
+        let rejected = |message| Error::Rejected { doing: format!("open {}", folder.display()), message };
+        let isolated = gix::open::Options::isolated;
+        let trust = gix::sec::trust::Mapping { full: isolated(), reduced: isolated() };
+        let repo = gix::ThreadSafeRepository::discover_opts(
+            folder,
+            gix::discover::upwards::Options::default(),
+            trust,
+        );
+        match repo {
+            Ok(repo) => Ok(Self { repo: repo.to_thread_local(), path }),
+            Err(_) if !folder.is_dir() => Err(rejected("there is no such folder".to_owned())),
+            Err(error) => Err(rejected(format!("it is no Git repository: {error}"))),
+        }
+    }
+
+    /// What the folder it was opened by is called inside the repository: `sites` of `infra/sites`.
+    pub fn prefix(&self) -> String {
+        let inside = || {
+            let root = self.repo.workdir()?.canonicalize().ok()?;
+            let folder = self.path.canonicalize().ok()?;
+            folder.strip_prefix(root).ok()?.to_str().map(str::to_owned)
+        };
+        inside().unwrap_or_default()
+    }
+
+    /// What the repository is called: by its folder, as with a clone.
+    pub fn name(&self) -> String {
+        let root = self.repo.workdir().unwrap_or(self.repo.path());
+        let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+        let name = root.file_name().map_or_else(|| "root".to_owned(), |it| it.to_string_lossy().into_owned());
+        name.strip_suffix(".git").map_or(name.clone(), str::to_owned)
+    }
+
+    /// A commit by anything that Git takes for one: a branch, a tag, an id or the beginning of one, `HEAD~2`. A
+    /// branch that only the remote `origin` has is found too.
+    pub fn commit(&self, revision: &str) -> Result<Checkout, Error> {
+        let commit = self.find(revision)?;
+        let damaged = |damage: super::mirror::Damage| Error::Damaged {
+            doing: format!("read {revision} in {}", self.path.display()),
+            message: damage.0,
+        };
+        let info = history::commit_info(&self.repo, commit).map_err(damaged)?;
+        let mirror = Arc::new(Mirror::reading(self.repo.common_dir().to_owned()));
+        let files = CommitFiles::open(mirror, commit).map_err(damaged)?;
+        Ok(Checkout { commit: info, files: Arc::new(files), rewritten: false, tag: None })
+    }
+
+    /// Where two lines of history parted.
+    pub fn merge_base(&self, one: &str, other: &str) -> Result<String, Error> {
+        let (first, second) = (self.find(one)?, self.find(other)?);
+        let rejected = |message: String| Error::Rejected {
+            doing: format!("find where {one} and {other} parted"),
+            message,
+        };
+        match self.repo.merge_base(first, second) {
+            Ok(Some(base)) => Ok(base.to_string()),
+            Ok(None) => Err(rejected(
+                "they have no commit in common here; in a shallow clone, fetch the whole history".to_owned(),
+            )),
+            Err(error) => Err(rejected(super::wire::causes(&error))),
+        }
+    }
+
+    fn find(&self, revision: &str) -> Result<ObjectId, Error> {
+        let rejected = |message: String| Error::Rejected {
+            doing: format!("find `{revision}` in {}", self.path.display()),
+            message,
+        };
+        let named = |name: &str| self.repo.rev_parse_single(name).map(gix::Id::detach);
+        let found = named(revision)
+            .or_else(|error| named(&format!("refs/remotes/origin/{revision}")).map_err(|_| error));
+        let id = found.map_err(|_| {
+            rejected(
+                "there is no such commit, branch or tag here; a clone for CI may have to fetch it first \
+                 (`git fetch origin REF`, or a checkout with the whole history)"
+                    .to_owned(),
+            )
+        })?;
+        let object = self.repo.find_object(id).and_then(|it| it.peel_to_kind(gix::objs::Kind::Commit));
+        object.map(|it| it.id).map_err(|error| rejected(format!("it is no commit: {error}")))
+    }
+}

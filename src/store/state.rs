@@ -1,0 +1,120 @@
+//! The state directory: made closed to others, locked, and where in it things are. It reads none of them.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
+    io::{self, Read, Seek, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use super::Error;
+
+/// A state directory that is ours until this is dropped.
+#[derive(Debug)]
+pub struct StateDir {
+    path: PathBuf,
+    /// The kernel lets go of the lock when the process ends, however it ends.
+    lock: File,
+}
+
+impl Drop for StateDir {
+    /// A program that is being started at this moment still has a copy of the file until it runs; closing ours
+    /// alone would leave the lock to that copy.
+    fn drop(&mut self) {
+        let _ = self.lock.unlock();
+    }
+}
+
+impl StateDir {
+    /// Makes the directory (mode 0700) if need be and locks it. A second agent gets [`Error::InUse`]; a directory
+    /// that holds other things and is open to others is refused.
+    pub fn lock(path: &Path) -> Result<Self, Error> {
+        let fail = |doing, path: &Path| {
+            let path = path.to_owned();
+            move |source: io::Error| Error::Directory { doing, path, source }
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .map_err(fail("create the state directory", path))?;
+        let is_ours = close_to_others(path).map_err(fail("close to others the state directory", path))?;
+        if !is_ours {
+            return Err(Error::NotOurs { directory: path.to_owned() });
+        }
+        let path = path.canonicalize().map_err(fail("find the state directory", path))?;
+        let file = path.join("lock");
+        let mut lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&file)
+            .map_err(fail("open the lock", &file))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::InUse { directory: path, pid: holder(&mut lock) });
+            }
+            Err(TryLockError::Error(source)) => return Err(fail("lock", &file)(source)),
+        }
+        // The number is for people only, so a full disk does not keep the agent from starting.
+        if let Err(error) = write_holder(&mut lock) {
+            tracing::warn!(file = %file.display(), %error, "could not write the process id into the lock");
+        }
+        Ok(Self { path, lock })
+    }
+
+    /// The directory itself, absolute.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bare mirrors of repositories.
+    pub fn mirrors(&self) -> PathBuf {
+        self.path.join("mirrors")
+    }
+
+    /// Materialised files by content. See [`super::ContentDir`].
+    pub fn contents(&self) -> PathBuf {
+        self.path.join("contents")
+    }
+
+    /// The applications' own writable folders.
+    pub fn applications(&self) -> PathBuf {
+        self.path.join("applications")
+    }
+
+    pub fn database(&self) -> PathBuf {
+        self.path.join("driftless.db")
+    }
+}
+
+/// A directory that others may enter is closed to them if it is empty or was ours before. Anything else, such
+/// as `/tmp` given by mistake, is left as it is: false.
+fn close_to_others(path: &Path) -> io::Result<bool> {
+    let for_others = fs::metadata(path)?.permissions().mode() & 0o077;
+    if for_others == 0 {
+        return Ok(true);
+    }
+    let mut names = fs::read_dir(path)?.map(|it| it.map(|it| it.file_name()));
+    let is_empty = names.all(|it| it.is_ok_and(|it| it == "lost+found"));
+    if !is_empty && !path.join("agent-id").is_file() {
+        return Ok(false);
+    }
+    fs::set_permissions(path, Permissions::from_mode(0o700))?;
+    Ok(true)
+}
+
+fn holder(lock: &mut File) -> String {
+    let mut text = String::new();
+    let known = lock.take(32).read_to_string(&mut text).is_ok() && !text.trim().is_empty();
+    if known { text.trim().to_owned() } else { "unknown".to_owned() }
+}
+
+fn write_holder(lock: &mut File) -> io::Result<()> {
+    lock.set_len(0)?;
+    lock.rewind()?;
+    writeln!(lock, "{}", std::process::id())
+}

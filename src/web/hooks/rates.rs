@@ -1,0 +1,131 @@
+//! How often a webhook may be called, and how often one address may call any: each has a bucket of tokens that
+//! fills up again. It remembers a bounded number of them.
+
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+/// A large push to a repository of many branches rings once for each.
+const PER_HOOK: Limit = Limit { burst: 60.0, per_second: 5.0 };
+
+/// All forges behind one proxy share it.
+const PER_ADDRESS: Limit = Limit { burst: 240.0, per_second: 20.0 };
+
+/// More than are kept for either.
+const MOST: usize = 4096;
+
+#[derive(Clone, Copy)]
+struct Limit {
+    burst: f64,
+    per_second: f64,
+}
+
+pub(super) struct Rates {
+    hooks: Mutex<Buckets<String>>,
+    addresses: Mutex<Buckets<IpAddr>>,
+}
+
+impl Rates {
+    pub(super) fn new() -> Self {
+        Self { hooks: Mutex::new(Buckets::new(PER_HOOK)), addresses: Mutex::new(Buckets::new(PER_ADDRESS)) }
+    }
+
+    /// Takes a token of both, or says in how many seconds there is one again.
+    pub(super) fn take(&self, hook: &str, address: IpAddr) -> Result<(), u64> {
+        let now = Instant::now();
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner).take(network(address), now)?;
+        self.hooks.lock().unwrap_or_else(PoisonError::into_inner).take(hook.to_owned(), now)
+    }
+}
+
+/// Whoever has one address of IPv6 has the whole network.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(it) => match it.to_ipv4_mapped() {
+            Some(it) => IpAddr::V4(it),
+            None => IpAddr::from((it.to_bits() >> 64 << 64).to_be_bytes()),
+        },
+    }
+}
+
+struct Buckets<K> {
+    limit: Limit,
+    /// What was left, and when.
+    left: BTreeMap<K, (f64, Instant)>,
+}
+
+impl<K: Ord> Buckets<K> {
+    fn new(limit: Limit) -> Self {
+        Self { limit, left: BTreeMap::new() }
+    }
+
+    fn take(&mut self, key: K, now: Instant) -> Result<(), u64> {
+        let Limit { burst, per_second } = self.limit;
+        if self.left.len() >= MOST && !self.left.contains_key(&key) {
+            // Those that are full again need not be remembered. If that is none, strangers share what is left.
+            let full_after = Duration::from_secs_f64(burst / per_second);
+            self.left.retain(|_, (_, at)| now.duration_since(*at) < full_after);
+            if self.left.len() >= MOST {
+                return Err(1);
+            }
+        }
+        let (left, at) = self.left.entry(key).or_insert((burst, now));
+        let have = (*left + now.duration_since(*at).as_secs_f64() * per_second).min(burst);
+        *at = now;
+        if have >= 1.0 {
+            *left = have - 1.0;
+            Ok(())
+        } else {
+            *left = have;
+            // At most one token is missing, and a token takes no longer than this.
+            Err(Duration::from_secs_f64((1.0 - have) / per_second).as_secs() + 1)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_runs_dry_and_fills_up_again() {
+        let mut buckets = Buckets::new(Limit { burst: 3.0, per_second: 0.5 });
+        let now = Instant::now();
+        let mut take = |seconds| buckets.take("a", now + Duration::from_secs(seconds));
+        assert_eq!([take(0), take(0), take(0)], [Ok(()); 3]);
+        assert_eq!((take(0), take(1)), (Err(3), Err(2)));
+        assert_eq!((take(2), take(2)), (Ok(()), Err(3)));
+        assert_eq!((take(600), take(600), take(600)), (Ok(()), Ok(()), Ok(())));
+        assert!(take(600).is_err(), "it holds no more than its burst");
+    }
+
+    #[test]
+    fn strangers_without_number_take_no_memory_without_end() {
+        let mut buckets = Buckets::new(Limit { burst: 1.0, per_second: 1.0 });
+        let now = Instant::now();
+        for number in 0..20_000 {
+            let _ = buckets.take(number, now);
+        }
+        assert_eq!(buckets.left.len(), MOST);
+        assert!(buckets.take(20_000, now).is_err());
+        assert!(buckets.take(20_000, now + Duration::from_secs(2)).is_ok());
+        assert_eq!(buckets.left.len(), 1);
+    }
+
+    #[test]
+    fn a_network_of_ipv6_counts_as_one() {
+        let one: IpAddr = "2001:db8:1:2::1".parse().unwrap();
+        let two: IpAddr = "2001:db8:1:2:ffff::9".parse().unwrap();
+        let other: IpAddr = "2001:db8:1:3::1".parse().unwrap();
+        assert_eq!(network(one), network(two));
+        assert_ne!(network(one), network(other));
+        let mapped: IpAddr = "::ffff:192.0.2.1".parse().unwrap();
+        assert_eq!(network(mapped), "192.0.2.1".parse::<IpAddr>().unwrap());
+    }
+}

@@ -1,0 +1,110 @@
+//! The routes about one workload or one instance: what is asked for goes to the controller, and what a container
+//! prints comes straight from the engine, piece by piece.
+
+use axum::{
+    Extension,
+    body::Body,
+    extract::{FromRequestParts, Path, Query, State, rejection::QueryRejection},
+    response::{IntoResponse, Response},
+};
+use futures_util::StreamExt;
+use http::{header, request::Parts};
+use serde::Deserialize;
+
+use super::{ANSWER_WITHIN, Shared, api::ask, error::Error, events::Stopping};
+use crate::{
+    config::parse_duration,
+    controller::RequestKind,
+    docker::LogOptions,
+    model::{AppName, Timestamp, WorkloadName},
+};
+
+/// An application, and one thing of it, as they were written.
+pub(super) struct Names(AppName, String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Names {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
+        let names = Path::<(String, String)>::from_request_parts(parts, state).await;
+        names
+            .map(|Path((app, name))| Self(AppName(app), name))
+            .map_err(|error| Error::Malformed(error.body_text()))
+    }
+}
+
+pub(super) async fn restart(
+    State(shared): State<Shared>,
+    Names(app, name): Names,
+) -> Result<Response, Error> {
+    ask(&shared, app, RequestKind::Restart(WorkloadName(name))).await
+}
+
+pub(super) async fn pause(State(shared): State<Shared>, Names(app, name): Names) -> Result<Response, Error> {
+    ask(&shared, app, RequestKind::Pause(WorkloadName(name))).await
+}
+
+pub(super) async fn resume(State(shared): State<Shared>, Names(app, name): Names) -> Result<Response, Error> {
+    ask(&shared, app, RequestKind::Unpause(WorkloadName(name))).await
+}
+
+pub(super) async fn delete(State(shared): State<Shared>, Names(app, name): Names) -> Result<Response, Error> {
+    ask(&shared, app, RequestKind::DeleteInstance(name)).await
+}
+
+/// What `GET …/logs` takes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct LogQuery {
+    follow: bool,
+    tail: Option<u64>,
+    /// A span or a time.
+    since: Option<String>,
+    timestamps: bool,
+    previous: bool,
+}
+
+/// Only of what is published of the application: nobody reads the output of anything else on this host.
+pub(super) async fn logs(
+    State(shared): State<Shared>,
+    stopping: Option<Extension<Stopping>>,
+    Names(app, name): Names,
+    query: Result<Query<LogQuery>, QueryRejection>,
+) -> Result<Response, Error> {
+    let Query(query) = query.map_err(|error| Error::Malformed(error.body_text()))?;
+    let applications = shared.handle.applications();
+    let application = applications.get(&app).ok_or_else(|| Error::NoSuchApplication(app.clone()))?;
+    let mut workloads = application.status.workloads.values();
+    let found = workloads.find_map(|workload| {
+        let instance = workload.instances.iter().find(|it| it.name == name)?;
+        Some((workload, instance))
+    });
+    let Some((workload, instance)) = found else { return Err(Error::NoSuchInstance(app, name)) };
+    if query.previous && instance.restarts == 0 {
+        let container = &workload.spec.object.name;
+        let text = format!("previous terminated container \"{container}\" in pod \"{name}\" not found");
+        return Err(Error::Refused(text));
+    }
+    let since = query.since.as_deref().map(|it| since(it, shared.clock.now())).transpose()?;
+    let LogQuery { follow, tail, since: _, timestamps, previous } = query;
+    let options = LogOptions { follow, tail, since, timestamps, previous };
+    let opened = tokio::time::timeout(ANSWER_WITHIN, shared.handle.logs(&instance.container, &options)).await;
+    let stream = opened.map_err(|_| Error::TooSlow)??;
+    let stopping = stopping.map(|Extension(it)| it).unwrap_or_default();
+    // The body is dropped when the client goes, and with it the reading from the engine.
+    let body = Body::from_stream(stream.take_until(stopping.0.cancelled_owned()));
+    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response())
+}
+
+/// `10m` ago, or a time.
+fn since(text: &str, now: Timestamp) -> Result<Timestamp, Error> {
+    let ago = parse_duration(text).ok().map(|it| {
+        let millis = u64::try_from(it.as_millis()).unwrap_or(u64::MAX);
+        Timestamp(now.0.saturating_sub(millis))
+    });
+    ago.or_else(|| Timestamp::parse(text)).ok_or_else(|| {
+        Error::Malformed(format!(
+            "`{text}` is neither a span such as 10m nor a time such as 2026-01-31T12:00:00Z"
+        ))
+    })
+}

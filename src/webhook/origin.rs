@@ -1,0 +1,137 @@
+//! Whether the repository that a payload names is the one that is configured. Nothing is ever fetched from what
+//! a payload names: this only keeps a webhook from ringing for its neighbours.
+
+/// A repository's place, freed from the ways in which one place is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Lower case, without user and port; empty when only the path is known.
+    host: String,
+    /// Lower case, without slashes at its ends and `.git`.
+    path: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Match {
+    Same,
+    /// One of the two says nothing that could be compared.
+    Unknown,
+    /// The same repository behind another name, as it is when a forge has an inner and an outer address.
+    OtherHost {
+        named: String,
+    },
+    Other {
+        named: String,
+    },
+}
+
+impl Origin {
+    /// Takes URLs of all kinds, the scp form, and plain paths such as `me/infra`.
+    pub fn of(text: &str) -> Self {
+        let text = text.split(['?', '#']).next().unwrap_or(text);
+        let (host, path) = match text.split_once("://") {
+            Some((scheme, rest)) => {
+                let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+                if scheme.eq_ignore_ascii_case("file") { ("", path) } else { (authority, path) }
+            }
+            None => match text.split_once(':') {
+                Some((host, path)) if !host.contains('/') => (host, path),
+                Some(_) | None => ("", text),
+            },
+        };
+        let host = host.rsplit_once('@').map_or(host, |it| it.1).to_ascii_lowercase();
+        Self { host: plain_host(&host), path: plain_path(path) }
+    }
+
+    /// As a payload's parts name it, such as a project's key and a repository's slug.
+    pub fn path(text: &str) -> Self {
+        Self { host: String::new(), path: plain_path(text) }
+    }
+
+    fn shown(&self) -> String {
+        if self.host.is_empty() { self.path.clone() } else { format!("{}/{}", self.host, self.path) }
+    }
+
+    /// Owner and name, which stay the same behind any proxy and prefix.
+    fn tail(&self) -> Option<(&str, &str)> {
+        let (before, name) = self.path.rsplit_once('/')?;
+        Some((before.rsplit('/').next().unwrap_or(before), name))
+    }
+}
+
+/// A repository on a path of this machine is called otherwise by any forge, so there is nothing to compare.
+pub(super) fn compare(configured: &str, named: &[Origin]) -> Match {
+    let configured = Origin::of(configured);
+    let Some(first) = named.first() else { return Match::Unknown };
+    if configured.host.is_empty() {
+        return Match::Unknown;
+    }
+    if named.iter().any(|it| it.path == configured.path && (it.host == configured.host || it.host.is_empty()))
+    {
+        return Match::Same;
+    }
+    let is_alike =
+        |it: &&Origin| it.path == configured.path || (it.tail().is_some() && it.tail() == configured.tail());
+    match named.iter().find(is_alike) {
+        Some(it) if it.host.is_empty() || it.host == configured.host => Match::Same,
+        Some(it) => Match::OtherHost { named: it.host.clone() },
+        None => Match::Other { named: first.shown() },
+    }
+}
+
+/// Without port, and without the names that forges have for SSH through a port that firewalls let pass.
+fn plain_host(host: &str) -> String {
+    let host = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or(rest),
+        None => host.split(':').next().unwrap_or(host),
+    };
+    let bare = host.strip_prefix("altssh.").or_else(|| host.strip_prefix("ssh.")).unwrap_or(host);
+    match bare.strip_suffix(".visualstudio.com") {
+        // `me.visualstudio.com/project/…` is the old form of `dev.azure.com/me/project/…`.
+        Some(_) => "dev.azure.com".to_owned(),
+        None => bare.to_owned(),
+    }
+}
+
+/// `v3/` and `_git` are of Azure DevOps, `scm/` of Bitbucket Data Center, in one of their two forms each.
+fn plain_path(path: &str) -> String {
+    let path = path.trim_matches('/').to_lowercase();
+    let path = path.strip_suffix(".git").unwrap_or(&path);
+    let path = path.strip_prefix("v3/").or_else(|| path.strip_prefix("scm/")).unwrap_or(path);
+    path.split('/').filter(|it| !it.is_empty() && *it != "_git").collect::<Vec<_>>().join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_repository_has_many_spellings() {
+        for (configured, named) in [
+            ("https://git.example.com/me/infra.git", "https://GIT.example.com/me/infra"),
+            ("https://git.example.com/me/infra", "git@git.example.com:me/infra.git"),
+            ("ssh://git@git.example.com:2222/me/infra.git", "https://git.example.com:3000/Me/Infra"),
+            ("ssh://git@ssh.github.com:443/me/infra.git", "https://github.com/me/infra"),
+            ("git@altssh.bitbucket.org:me/infra.git", "https://bitbucket.org/me/infra"),
+            ("git@ssh.dev.azure.com:v3/me/project/infra", "https://me@dev.azure.com/me/project/_git/infra"),
+            ("https://dev.azure.com/me/project/_git/infra", "https://me.visualstudio.com/project/_git/infra"),
+            ("https://git.example.com/scm/prj/infra.git", "ssh://git@git.example.com:7999/prj/infra.git"),
+            ("https://example.com/gitea/me/infra.git", "https://example.com/me/infra.git"),
+        ] {
+            assert_eq!(compare(configured, &[Origin::of(named)]), Match::Same, "{configured} {named}");
+        }
+        assert_eq!(compare("https://h/scm/PRJ/infra.git", &[Origin::path("prj/infra")]), Match::Same);
+    }
+
+    #[test]
+    fn another_repository_is_another_and_another_host_is_told() {
+        let infra = "https://git.example.com/me/infra.git";
+        for other in ["https://git.example.com/me/infra2", "https://git.example.com/you/infra", "infra", ""] {
+            assert!(matches!(compare(infra, &[Origin::of(other)]), Match::Other { .. }), "{other}");
+        }
+        let outer = compare("http://gitea:3000/me/infra.git", &[Origin::of(infra)]);
+        assert_eq!(outer, Match::OtherHost { named: "git.example.com".into() });
+        assert_eq!(compare(infra, &[]), Match::Unknown);
+        assert_eq!(compare("/srv/infra.git", &[Origin::of(infra)]), Match::Unknown);
+        assert_eq!(compare("file:///srv/infra.git", &[Origin::of(infra)]), Match::Unknown);
+    }
+}

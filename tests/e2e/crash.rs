@@ -1,0 +1,212 @@
+//! Crash-only: whatever dies at whatever moment, what runs is right in the end.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Stdio},
+    time::Duration,
+};
+
+use crate::harness::{Engine, Settings, Site, free_port, images, is_settled, random};
+
+fn compose(image: &str, version: usize) -> String {
+    format!(
+        "services:
+  web:
+    image: {image}
+    restart: unless-stopped
+    environment: {{GREETING: \"{version}\"}}
+    deploy: {{replicas: 2}}
+  worker:
+    image: {image}
+    restart: unless-stopped
+    environment: {{GREETING: \"{version}\"}}
+    depends_on: [web]
+"
+    )
+}
+
+#[tokio::test]
+async fn fifty_kills_at_random_moments_of_rollouts_end_in_the_right_state() {
+    const KILLS: usize = 50;
+    let seed = std::env::var("E2E_SEED").ok().and_then(|it| it.parse().ok()).unwrap_or_else(random);
+    println!("E2E_SEED={seed}");
+    let mut state = seed;
+    let image = images::server("1.0");
+    let site = Site::new("kills");
+    let mut agent = site.running(&compose(&image, 0)).await;
+    let mut reported = agent.application().await.and_then(|it| it.status.revision).unwrap();
+    for version in 1..=KILLS {
+        site.compose(&compose(&image, version));
+        agent.sync().await;
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        // Not waiting for anything: the moment of a kill is what this is about.
+        tokio::time::sleep(Duration::from_millis((state >> 33) % 900)).await;
+        reported = agent.application().await.and_then(|it| it.status.revision).unwrap_or(reported);
+        agent.kill9();
+        agent.launch();
+        agent.ready().await;
+        let history = agent.history().await;
+        assert!(
+            history.iter().any(|it| it.number == reported),
+            "seed {seed}: revision {reported} was reported and is lost after kill {version}"
+        );
+    }
+    let last = site.repository.head();
+    agent.deployed(&last).await;
+    let containers = site.docker.containers(&site.app);
+    let names: Vec<String> = containers.iter().map(|it| it.label("com.docker.compose.service")).collect();
+    assert_eq!(names, ["web", "web", "worker"], "seed {seed}: each once, and nothing left over");
+    for container in containers {
+        assert_eq!(container.state(), "running", "seed {seed}: {}", container.name());
+        assert_eq!(container.variable("GREETING"), Some(KILLS.to_string()), "seed {seed}");
+    }
+    let mut numbers: Vec<u64> = agent.history().await.iter().map(|it| it.number).collect();
+    let length = numbers.len();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), length, "seed {seed}: a revision's number was used twice");
+}
+
+#[tokio::test]
+async fn a_restart_of_the_agent_restarts_no_container() {
+    let site = Site::new("calm");
+    let mut agent = site.running(&compose(&images::server("1.0"), 1)).await;
+    let state = |site: &Site| -> Vec<(String, String)> {
+        site.docker.containers(&site.app).iter().map(|it| (it.id(), it.started())).collect()
+    };
+    let before = state(&site);
+    agent.restart().await;
+    agent.settled(&site.repository.head()).await;
+    assert_eq!(state(&site), before);
+}
+
+#[tokio::test]
+async fn an_agent_that_is_asked_to_stop_ends_well_and_leaves_what_runs() {
+    let site = Site::new("stop");
+    let mut agent = site.running(&compose(&images::server("1.0"), 1)).await;
+    let status = agent.terminate().await;
+    assert!(status.success(), "{status}");
+    assert_eq!(site.docker.running(&site.app).len(), 3);
+    agent.launch();
+    agent.ready().await;
+    agent.settled(&site.repository.head()).await;
+}
+
+#[tokio::test]
+async fn a_second_agent_on_the_same_state_is_refused() {
+    let site = Site::new("second");
+    let agent = site.running(&compose(&images::server("1.0"), 1)).await;
+    let mut command = agent.run_command();
+    // A port of its own, so that it is the state directory that is in the way.
+    command.args(["--listen", &format!("127.0.0.1:{}", free_port())]);
+    let mut second = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let ended = wait_until_ended(&mut second).await;
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut second.stderr.take().unwrap(), &mut text).unwrap();
+    assert!(!ended.success(), "{text}");
+    assert!(text.contains(agent.state_dir().to_str().unwrap()), "it says which directory is taken: {text}");
+    agent.settled(&site.repository.head()).await;
+}
+
+async fn wait_until_ended(child: &mut Child) -> std::process::ExitStatus {
+    for _ in 0..600 {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    child.kill().unwrap();
+    panic!("the second agent runs on");
+}
+
+/// The files of the database, whatever they are called.
+fn database(state: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(state).unwrap().map(|it| it.unwrap().path());
+    let is_database = |path: &PathBuf| {
+        let begin = fs::read(path).unwrap_or_default();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        begin.starts_with(b"SQLite format 3") || name.ends_with("-wal") || name.ends_with("-shm")
+    };
+    files.filter(|it| it.is_file()).filter(is_database).collect()
+}
+
+/// Damages the database of a stopped agent and starts it again: it must arrive without restarting anything.
+async fn converges_after(test: &str, damage: impl Fn(&Path)) {
+    let site = Site::new(test);
+    let mut agent = site.running(&compose(&images::server("1.0"), 1)).await;
+    let before: Vec<_> = site.docker.containers(&site.app).iter().map(|it| (it.id(), it.started())).collect();
+    assert_eq!(before.len(), 3);
+    agent.kill9();
+    let files = database(&agent.state_dir());
+    assert!(!files.is_empty(), "there is a database in {}", agent.state_dir().display());
+    for file in &files {
+        damage(file);
+    }
+    agent.launch();
+    agent.ready().await;
+    agent.settled(&site.repository.head()).await;
+    let after: Vec<_> = site.docker.containers(&site.app).iter().map(|it| (it.id(), it.started())).collect();
+    assert_eq!(after, before, "nothing was restarted");
+
+    let commit = site.compose(&compose(&images::server("1.0"), 2));
+    agent.deployed(&commit).await;
+    assert_eq!(site.docker.containers(&site.app).len(), 3);
+}
+
+#[tokio::test]
+async fn a_lost_database_restarts_nothing() {
+    converges_after("lost", |file| fs::remove_file(file).unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_corrupt_database_restarts_nothing() {
+    converges_after("corrupt", |file| {
+        let length = fs::metadata(file).unwrap().len();
+        fs::write(file, vec![0x5a; usize::try_from(length.min(64 * 1024)).unwrap()]).unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_database_cut_short_restarts_nothing() {
+    converges_after("cut", |file| {
+        let length = fs::metadata(file).unwrap().len();
+        fs::OpenOptions::new().write(true).open(file).unwrap().set_len(length / 2).unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_engine_that_dies_and_comes_back_is_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mut engine) = Engine::new(directory.path()) else {
+        eprintln!("not run: a second engine needs root and network namespaces");
+        return;
+    };
+    engine.start().await;
+    let settings = Settings { docker_host: Some(engine.host()), ..Settings::default() };
+    let site = Site::with("engine", settings);
+    let image = images::server_as(&site.docker, "driftless-e2e/server:1.0", "1.0");
+    let agent = site.running(&compose(&image, 1)).await;
+
+    engine.kill9();
+    agent.until_not_ready().await;
+    let commit = site.compose(&compose(&image, 2));
+    agent.sync().await;
+    engine.start().await;
+    agent.settled(&commit).await;
+    let containers = site.docker.running(&site.app);
+    assert_eq!(containers.len(), 3);
+    assert!(containers.iter().all(|it| it.variable("GREETING").as_deref() == Some("2")));
+
+    // A clean restart, which stops all containers on the way.
+    engine.stop();
+    engine.start().await;
+    agent
+        .until("all is well again", |it| is_settled(it, &commit) && site.docker.running(&site.app).len() == 3)
+        .await;
+    drop(agent);
+    drop(site);
+    drop(engine);
+}

@@ -1,0 +1,370 @@
+//! From a Git URL to running containers.
+
+use driftless::model::{HealthStatus, SyncStatus};
+
+use crate::harness::{Site, SshServer, images};
+
+const ORDER_API: &str = include_str!("../../examples/sites/order-api/deployment.yaml");
+
+/// A page behind an API behind a migration, with a volume, a mounted file and a health check.
+fn shop(image: &str) -> String {
+    format!(
+        "services:
+  migrate:
+    image: {image}
+    command: [--once]
+    restart: \"no\"
+    volumes: [data:/data]
+  api:
+    image: {image}
+    restart: unless-stopped
+    environment: {{NAME: api}}
+    depends_on:
+      migrate: {{condition: service_completed_successfully}}
+    healthcheck:
+      test: [CMD, /server, --healthcheck, \"http://127.0.0.1:8080/healthz\"]
+      interval: 1s
+    volumes: [data:/data]
+  web:
+    image: {image}
+    restart: unless-stopped
+    environment: {{NAME: web, MESSAGE_FILE: /etc/message}}
+    depends_on:
+      api: {{condition: service_healthy}}
+    volumes: [./message:/etc/message:ro]
+volumes:
+  data:
+"
+    )
+}
+
+/// One service of this image, with one variable.
+fn web(image: &str, greeting: &str) -> String {
+    format!(
+        "services:
+  web:
+    image: {image}
+    restart: unless-stopped
+    environment: {{GREETING: {greeting}}}
+"
+    )
+}
+
+#[tokio::test]
+async fn the_order_api_deployment_runs_unmodified_with_three_ready_replicas() {
+    let image = images::server_as(&Default::default(), "registry.example.com/order-api:v2.1.0", "v2.1.0");
+    let site = Site::new("order");
+    let commit = site.repository.commit(&[(&site.path("deployment.yaml"), ORDER_API)]);
+    let agent = site.agent().await;
+    let application = agent.settled(&commit).await;
+
+    let workload = application.status.workloads.values().next().unwrap();
+    assert_eq!((workload.replicas, workload.ready_replicas, workload.available_replicas), (3, 3, 3));
+    assert_eq!(application.status.workloads.len(), 1);
+    let running = site.docker.running(&site.app);
+    assert_eq!(running.len(), 3);
+    for container in running {
+        assert_eq!(container.image(), image);
+    }
+}
+
+#[tokio::test]
+async fn a_compose_application_starts_in_the_order_of_its_dependencies() {
+    let image = images::server("1.0");
+    let site = Site::new("shop");
+    let commit =
+        site.repository.commit(&[(&site.path("compose.yaml"), &shop(&image)), (&site.path("message"), "hi")]);
+    let agent = site.agent().await;
+    agent.settled(&commit).await;
+
+    let (migrate, api, page) = (site.container("migrate"), site.container("api"), site.container("web"));
+    assert_eq!((migrate.state().as_str(), migrate.number("/State/ExitCode")), ("exited", 0));
+    // RFC 3339 in UTC orders as text.
+    assert!(migrate.text("/State/FinishedAt") <= api.started(), "the API did not wait for the migration");
+    assert!(api.started() < page.started(), "the page did not wait for the API");
+    let url = format!("http://{}:8080/", page.address().unwrap());
+    let body = reqwest::get(url).await.unwrap().text().await.unwrap();
+    assert!(body.contains("hi"), "the file of the repository is mounted: {body}");
+    site.docker.run(&["volume", "inspect", &format!("{}_data", site.app)]);
+}
+
+#[tokio::test]
+async fn a_changed_mounted_file_replaces_exactly_the_containers_that_mount_it() {
+    let image = images::server("1.0");
+    let site = Site::new("file");
+    let message = site.path("message");
+    let commit = site.repository.commit(&[(&site.path("compose.yaml"), &shop(&image)), (&message, "one")]);
+    let agent = site.agent().await;
+    agent.settled(&commit).await;
+    let (api, page) = (site.container("api"), site.container("web"));
+
+    let commit = site.repository.commit(&[(&message, "two")]);
+    agent.deployed(&commit).await;
+    assert_eq!(site.container("api").id(), api.id(), "the API does not mount the file");
+    let replaced = site.replaced("web", &page.id()).await;
+    let url = format!("http://{}:8080/", replaced.address().unwrap());
+    assert!(reqwest::get(url).await.unwrap().text().await.unwrap().contains("two"));
+}
+
+/// Says what it has read at its start, and again at each SIGHUP. Its first word is how often it was told.
+const READER: &str = "n=0; say() { echo \"$$n $$(cat /etc/web.conf /run/secrets/token | tr '\\n' ' ')\"; n=$$((n + 1)); }; trap say HUP; say; while :; do sleep 1000 & wait $$!; done";
+
+#[tokio::test]
+async fn a_changed_file_is_read_by_the_very_container_that_ran_before() {
+    let image = images::placeholder();
+    let site = Site::new("inplace");
+    let compose = format!(
+        "services:
+  web:
+    image: {image}
+    entrypoint: [sh, -c, '{}']
+    x-driftless: {{on-change: signal SIGHUP}}
+    volumes: ['./web.conf:/etc/web.conf:ro']
+    secrets: [token]
+  folder:
+    image: {image}
+    entrypoint: [sh, -c, 'cat /conf/*; while :; do sleep 1000; done']
+    volumes:
+      - {{type: bind, source: ./conf, target: /conf, read_only: true, x-driftless: {{on-change: restart}}}}
+secrets:
+  token: {{file: ./token}}
+",
+        READER.replace('\'', "''")
+    );
+    let (conf, token, one, two) =
+        (site.path("web.conf"), site.path("token"), site.path("conf/one"), site.path("conf/two"));
+    let first = site.repository.commit(&[
+        (&site.path("compose.yaml"), &compose),
+        (&conf, "a rather long first line\n"),
+        (&token, "secret1\n"),
+        (&one, "1\n"),
+    ]);
+    let agent = site.agent().await;
+    agent.settled(&first).await;
+    let (web, folder) = (site.container("web"), site.container("folder"));
+    site.logged(&web, "0 a rather long first line secret1 \n").await;
+    site.logged(&folder, "1\n").await;
+
+    let commit = site.repository.commit(&[(&conf, "short\n"), (&two, "2\n")]);
+    agent.deployed(&commit).await;
+    site.logged(&web, "0 a rather long first line secret1 \n1 short secret1 \n").await;
+    site.logged(&folder, "1\n1\n2\n").await;
+
+    let commit = site.repository.commit(&[(&token, "secret2\n")]);
+    agent.deployed(&commit).await;
+    let all = "0 a rather long first line secret1 \n1 short secret1 \n2 short secret2 \n";
+    site.logged(&web, all).await;
+
+    agent.ask("rollback", serde_json::json!({ "to": first, "until": "manual" })).await;
+    agent.deployed(&first).await;
+    site.logged(&web, &format!("{all}3 a rather long first line secret1 \n")).await;
+    site.logged(&folder, "1\n1\n2\n1\n").await;
+    let (web_now, folder_now) = (site.container("web"), site.container("folder"));
+    assert_eq!((web_now.id(), web_now.started()), (web.id(), web.started()), "it was only told");
+    assert_eq!(folder_now.id(), folder.id(), "it was restarted, and is the same");
+    assert!(!agent.log().contains("secret1"));
+}
+
+#[tokio::test]
+async fn a_push_is_deployed_and_one_that_changes_nothing_touches_nothing() {
+    let site = Site::new("push");
+    let agent = site.running(&web(&images::server("1.0"), "one")).await;
+    let first = site.container("web");
+
+    let commit = site.repository.commit(&[("README", "another text\n")]);
+    agent.deployed(&commit).await;
+    let same = site.container("web");
+    assert_eq!((same.id(), same.started()), (first.id(), first.started()));
+
+    let commit = site.compose(&web(&images::server("2.0"), "two"));
+    agent.deployed(&commit).await;
+    let second = site.container("web");
+    assert_eq!(second.variable("GREETING").as_deref(), Some("two"));
+    assert_eq!(second.variable("VERSION").as_deref(), Some("2.0"));
+    assert_eq!(site.docker.containers(&site.app).len(), 1, "the old one is gone");
+}
+
+#[tokio::test]
+async fn a_poll_finds_a_push_by_itself_and_costs_a_listing_while_nothing_changes() {
+    let mut site = Site::new("poll");
+    site.settings.poll = "1s";
+    let agent = site.running(&web(&images::server("1.0"), "one")).await;
+    site.server.take_requests();
+    let mut seen = Vec::new();
+    while seen.len() < 4 {
+        seen.extend(site.server.take_requests());
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    // Protocol 2 lists references with a POST of its own; a fetch would be a second POST per poll.
+    let posts = seen.iter().filter(|it| it.starts_with("POST")).count();
+    assert!(posts * 2 <= seen.len() + 1, "more than a listing: {seen:?}");
+
+    let commit = site.compose(&web(&images::server("1.0"), "two"));
+    agent.settled(&commit).await;
+}
+
+#[tokio::test]
+async fn a_repository_behind_ssh_is_deployed_and_its_key_is_told_to_nobody() {
+    let mut site = Site::new("ssh");
+    let server = SshServer::start(&site.directory()).await;
+    site.settings.url = Some(server.url());
+    site.settings.auth =
+        Some(serde_json::json!({ "sshKeyFile": server.key(), "knownHosts": server.known_hosts() }));
+    let agent = site.running(&web(&images::server("1.0"), "one")).await;
+    let commit = site.compose(&web(&images::server("1.0"), "two"));
+    agent.deployed(&commit).await;
+    assert_eq!(site.container("web").variable("GREETING").as_deref(), Some("two"));
+
+    let key = std::fs::read_to_string(server.key()).unwrap();
+    let secret = key.lines().nth(2).unwrap();
+    assert!(!agent.log().contains(secret));
+    let (_, shown) = agent.get("/api/v1/applications").await.unwrap();
+    assert!(!shown.to_string().contains(secret));
+}
+
+#[tokio::test]
+async fn a_broken_manifest_is_reported_with_its_place_and_leaves_what_runs() {
+    let site = Site::new("broken");
+    let good = web(&images::server("1.0"), "one");
+    let agent = site.running(&good).await;
+    let before = site.container("web");
+
+    site.compose(&good.replace("restart:", "restrat:"));
+    agent.sync().await;
+    let path = site.path("compose.yaml");
+    let application = agent
+        .until("the finding is in the status", |it| {
+            it.status.findings.iter().any(|it| it.is_error() && it.location.file == path)
+        })
+        .await;
+    let finding = application.status.findings.iter().find(|it| it.is_error()).unwrap();
+    assert_eq!(finding.location.line, 4, "{finding}");
+    assert_ne!(application.status.sync, SyncStatus::Synced);
+
+    // Self-healing goes on at the last good commit.
+    site.docker.run(&["rm", "-f", &site.name("web")]);
+    let healed = site.replaced("web", &before.id()).await;
+    assert_eq!(healed.label("driftless.spec"), before.label("driftless.spec"));
+
+    let commit = site.compose(&good);
+    let application = agent.deployed(&commit).await;
+    assert!(application.status.findings.iter().all(|it| !it.is_error()));
+}
+
+#[tokio::test]
+async fn an_application_that_vanishes_from_git_is_reported_and_kept() {
+    let site = Site::new("vanish");
+    let agent = site.running(&web(&images::server("1.0"), "one")).await;
+    let before = site.container("web");
+    site.repository.remove(&[&format!("sites/{}", site.app)]);
+    agent.sync().await;
+    let application = agent.until("it is reported", |it| it.status.sync != SyncStatus::Synced).await;
+    assert!(!application.status.message.is_empty());
+    let after = site.container("web");
+    assert_eq!((after.id(), after.started()), (before.id(), before.started()));
+}
+
+#[tokio::test]
+async fn with_prune_an_application_that_vanishes_from_git_is_removed_but_not_its_volumes() {
+    let mut site = Site::new("prune");
+    site.settings.prune = true;
+    let other = site.also("kept");
+    let image = images::server("1.0");
+    site.repository.commit(&[
+        (&site.path("message"), "hi"),
+        (&format!("sites/{other}/compose.yaml"), &web(&image, "kept")),
+    ]);
+    let agent = site.running(&shop(&image)).await;
+    let kept = format!("{other}-web-1");
+    site.until("the other application runs", |docker| docker.container(&kept)).await;
+
+    site.repository.remove(&[&format!("sites/{}", site.app)]);
+    agent.sync().await;
+    site.until("it is gone", |docker| docker.containers(&site.app).is_empty().then_some(())).await;
+    site.docker.run(&["volume", "inspect", &format!("{}_data", site.app)]);
+    assert_eq!(site.docker.container(&kept).unwrap().state(), "running");
+}
+
+#[tokio::test]
+async fn a_service_removed_from_the_manifest_is_removed() {
+    let site = Site::new("less");
+    let image = images::server("1.0");
+    let two = format!("{}  extra:\n    image: {image}\n    restart: always\n", web(&image, "one"));
+    let agent = site.running(&two).await;
+    assert_eq!(site.docker.running(&site.app).len(), 2);
+    let commit = site.compose(&web(&image, "one"));
+    agent.deployed(&commit).await;
+    site.until("one container is left", |docker| (docker.containers(&site.app).len() == 1).then_some(()))
+        .await;
+    assert_eq!(site.container("web").state(), "running");
+}
+
+#[tokio::test]
+async fn a_deployment_rolls_without_ever_having_fewer_than_it_may() {
+    let site = Site::new("roll");
+    images::server_as(&Default::default(), "registry.example.com/order-api:v2.1.0", "v2.1.0");
+    let fast = ORDER_API
+        .replace("initialDelaySeconds: 5", "initialDelaySeconds: 0")
+        .replace("periodSeconds: 10", "periodSeconds: 1");
+    let manifest = site.path("deployment.yaml");
+    let commit = site.repository.commit(&[(&manifest, &fast)]);
+    let agent = site.agent().await;
+    agent.settled(&commit).await;
+
+    let newer = fast.replace(
+        "image: registry.example.com/order-api:v2.1.0",
+        &format!("image: {}", images::server("3.0")),
+    );
+    let commit = site.repository.commit(&[(&manifest, &newer)]);
+    agent.sync().await;
+    let lowest = std::sync::atomic::AtomicU32::new(u32::MAX);
+    agent
+        .until("the rollout is complete", |it| {
+            let available = it.status.workloads.values().map(|it| it.available_replicas).sum();
+            lowest.fetch_min(available, std::sync::atomic::Ordering::Relaxed);
+            crate::harness::is_settled(it, &commit)
+        })
+        .await;
+    // 25 % of three, rounded down, may be unavailable: none.
+    assert_eq!(lowest.into_inner(), 3);
+    let running = site.docker.running(&site.app);
+    assert_eq!(running.len(), 3);
+    assert!(running.iter().all(|it| it.variable("VERSION").as_deref() == Some("3.0")));
+}
+
+#[tokio::test]
+async fn an_unhealthy_container_shows_in_the_status() {
+    let site = Site::new("sick");
+    let image = images::server("1.0");
+    let agent = site
+        .running(&format!(
+            "services:
+  web:
+    image: {image}
+    restart: unless-stopped
+    healthcheck:
+      test: [CMD, /server, --healthcheck, \"http://127.0.0.1:8080/healthz\"]
+      interval: 1s
+      retries: 2
+"
+        ))
+        .await;
+    site.docker.run(&["exec", &site.name("web"), "/server", "--unhealthy"]);
+    agent.until("it is not healthy any more", |it| it.status.health > HealthStatus::Healthy).await;
+}
+
+#[tokio::test]
+async fn validate_names_the_place_of_an_error_and_needs_no_agent() {
+    let site = Site::new("validate");
+    site.compose("services:\n  web:\n    imag: nginx\n");
+    let agent = crate::harness::Agent::new(&site.directory(), &site.app, &site.server.url(), &site.settings);
+    let folder = site.directory().join("work/sites");
+    let output = agent.command(&["validate", folder.to_str().unwrap()]).output().unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(!output.status.success(), "{text}");
+    assert!(text.contains("compose.yaml:3:5"), "{text}");
+
+    site.compose(&web("driftless-e2e/server:1.0", "one"));
+    let output = agent.command(&["validate", folder.to_str().unwrap()]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

@@ -1,0 +1,97 @@
+//! A second Docker Engine with everything of its own, for what must not happen to the machine's.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use super::{Docker, random, wait_until};
+
+/// A second engine with everything of its own, so that it can be killed without touching the machine's.
+pub struct Engine {
+    directory: PathBuf,
+    namespace: String,
+    child: Option<Child>,
+}
+
+impl Engine {
+    /// `None` where there is no way to run one: it takes root and the `ip` and `nsenter` commands.
+    pub fn new(directory: &Path) -> Option<Self> {
+        let namespace = format!("driftless-e2e-{:04x}", random() & 0xffff);
+        let made = Command::new("ip").args(["netns", "add", &namespace]).output().ok()?;
+        if !made.status.success() {
+            return None;
+        }
+        let _ = Command::new("ip").args(["-n", &namespace, "link", "set", "lo", "up"]).output();
+        Some(Self { directory: directory.join("engine"), namespace, child: None })
+    }
+
+    pub fn host(&self) -> String {
+        format!("unix://{}/docker.sock", self.directory.display())
+    }
+
+    pub async fn start(&mut self) {
+        fs::create_dir_all(&self.directory).unwrap();
+        // The machine's own /etc/docker/daemon.json says nothing to this one.
+        fs::write(self.directory.join("daemon.json"), "{}").unwrap();
+        let log = fs::File::create(self.directory.join("log")).unwrap();
+        let at = |name: &str| format!("{}/{name}", self.directory.display());
+        // Not `ip netns exec`: it mounts /sys anew, and the engine then misses its cgroups.
+        let child = Command::new("nsenter")
+            .arg(format!("--net=/run/netns/{}", self.namespace))
+            .args(["dockerd", "--config-file", &at("daemon.json"), "-H", &self.host()])
+            .args(["--data-root", &at("data"), "--exec-root", &at("exec"), "--pidfile", &at("pid")])
+            .args(["--cgroup-parent", &format!("/{}", self.namespace), "--bip", "172.31.98.1/24"])
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        self.child = Some(child);
+        let docker = Docker { host: Some(self.host()) };
+        wait_until("the second engine answers", || docker.attempt(&["version"]).ok()).await;
+    }
+
+    pub fn kill9(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        let _ = fs::remove_file(self.directory.join("pid"));
+        // Its containerd dies with it, but while nobody has collected the dead process, the next engine takes
+        // it for alive by its number and waits for it in vain.
+        let containerd = self.directory.join("exec/containerd/containerd.pid");
+        if let Ok(id) = fs::read_to_string(&containerd) {
+            let _ = Command::new("kill").args(["-9", id.trim()]).output();
+            let _ = fs::remove_file(containerd);
+        }
+    }
+
+    /// SIGTERM: the engine stops its containers on the way out.
+    pub fn stop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = Command::new("kill").arg(child.id().to_string()).output();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let docker = Docker { host: Some(self.host()) };
+        if self.child.is_some() {
+            for id in docker.attempt(&["ps", "-aq"]).unwrap_or_default().lines() {
+                let _ = docker.attempt(&["rm", "-f", id]);
+            }
+        }
+        self.stop();
+        let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+        let below = self.directory.to_string_lossy().into_owned();
+        for mount in mounts.lines().filter_map(|it| it.split(' ').nth(1)).filter(|it| it.starts_with(&below))
+        {
+            let _ = Command::new("umount").args(["-l", mount]).output();
+        }
+        let _ = Command::new("ip").args(["netns", "del", &self.namespace]).output();
+    }
+}

@@ -1,0 +1,231 @@
+//! What hands know from kubectl, on the real engine: what is listed is what runs, and what is asked for happens.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::Stdio,
+};
+
+use crate::harness::{Agent, Site, images, wait_until};
+
+/// What a command prints, and its exit code.
+fn run(agent: &Agent, line: &str) -> (i32, String, String) {
+    let words = shell_words::split(line).unwrap();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut command = agent.command(&words);
+    command.env("DRIFTLESS_SERVER", format!("http://{}", agent.address)).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+}
+
+/// What a command prints that must succeed.
+#[track_caller]
+fn said(agent: &Agent, line: &str) -> String {
+    let (code, out, error) = run(agent, line);
+    assert_eq!(code, 0, "driftless {line}: {out}{error}");
+    out
+}
+
+/// A service of two, and two that never stop talking, one of them on a terminal.
+fn talking(server: &str, placeholder: &str) -> String {
+    let talk = r#"i=0; while :; do i=$$((i+1)); echo "line $$i"; sleep 0.2; done"#;
+    format!(
+        "services:
+  web:
+    image: {server}
+    restart: unless-stopped
+    stop_grace_period: 1s
+    deploy: {{replicas: 2}}
+    healthcheck:
+      test: [CMD, /server, --healthcheck, \"http://127.0.0.1:8080/healthz\"]
+      interval: 1s
+  talk:
+    image: {placeholder}
+    restart: always
+    entrypoint: [/bin/busybox, sh, -c, '{talk}']
+  term:
+    image: {placeholder}
+    restart: always
+    tty: true
+    entrypoint: [/bin/busybox, sh, -c, '{talk}']
+"
+    )
+}
+
+#[tokio::test]
+async fn a_compose_application_is_listed_read_restarted_and_undone() {
+    let site = Site::new("hands");
+    let (first, second) = (images::server("1.0"), images::server("2.0"));
+    let placeholder = images::placeholder();
+    let agent = site.running(&talking(&first, &placeholder)).await;
+    let app = &site.app;
+
+    let table = said(&agent, &format!("get deploy -n {app}"));
+    let rows: Vec<Vec<&str>> = table.lines().map(|it| it.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE"], "{table}");
+    assert_eq!(rows[3][..4], ["web", "2/2", "2", "2"], "{table}");
+    let pods = said(&agent, &format!("get po -n {app} -l driftless.workload=web -o wide"));
+    for container in site.of("web") {
+        let row = pods.lines().find(|it| it.contains(&container.name())).unwrap_or_else(|| panic!("{pods}"));
+        let cells: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(cells[1..4], ["1/1", "Running", "0"], "{pods}");
+        assert_eq!(cells[5], container.address().unwrap(), "{pods}");
+    }
+    let description = said(&agent, &format!("describe deploy/web -n {app}"));
+    assert!(
+        description.contains("2 desired | 2 updated | 2 total | 2 available | 0 unavailable"),
+        "{description}"
+    );
+    assert!(description.contains("start "), "events tell what was done: {description}");
+
+    // Both ends of the output of a container, with and without a terminal.
+    for service in ["talk", "term"] {
+        let tail = wait_until(&format!("{service} has said three lines"), || {
+            let text = said(&agent, &format!("logs deploy/{service} -n {app} --tail 3"));
+            (text.lines().count() == 3).then_some(text)
+        })
+        .await;
+        assert!(tail.lines().all(|it| it.starts_with("line ")), "{tail:?}");
+        assert!(tail.bytes().all(|it| it >= b' ' || it == b'\n' || it == b'\r'), "{tail:?}");
+    }
+    let stamped = said(&agent, &format!("logs deploy/talk -n {app} --tail 1 --timestamps"));
+    assert!(stamped.starts_with("20") && stamped.contains("Z line "), "{stamped}");
+    let talk = site.container("talk");
+    let follow = format!("logs -f {} --tail 1", talk.name());
+    let words: Vec<&str> = follow.split(' ').collect();
+    let mut child = agent
+        .command(&words)
+        .env("DRIFTLESS_SERVER", format!("http://{}", agent.address))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let number = |line: String| line.trim_start_matches("line ").parse::<u64>().unwrap();
+    let begin = number(lines.next().unwrap().unwrap());
+    assert_eq!(number(lines.next().unwrap().unwrap()), begin + 1, "it goes on without a gap");
+
+    // The stream ends with its container, which somebody deletes; another comes.
+    let out = said(&agent, &format!("delete pod {}", talk.name()));
+    assert_eq!(out, format!("pod \"{}\" deleted\n", talk.name()));
+    lines.by_ref().for_each(drop);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    site.replaced("talk", &talk.id()).await;
+    agent.event("why it was deleted", |it| it.reason == "Killing" && it.object == talk.name()).await;
+
+    // A new rollout of the same, without a commit.
+    let before: Vec<String> = site.of("web").iter().map(|it| it.id()).collect();
+    assert_eq!(
+        said(&agent, &format!("rollout restart deploy/web -n {app}")),
+        "deployment.apps/web restarted\n"
+    );
+    let status = said(&agent, &format!("rollout status deploy/web -n {app} --timeout 90s"));
+    assert!(status.ends_with("deployment \"web\" successfully rolled out\n"), "{status}");
+    assert!(status.lines().count() > 1, "it was waited for: {status}");
+    let after: Vec<String> = site.of("web").iter().map(|it| it.id()).collect();
+    assert_eq!(after.len(), 2);
+    assert!(after.iter().all(|it| !before.contains(it)), "{before:?} {after:?}");
+    let events = agent.events().await;
+    assert!(!events.iter().any(|it| it.reason == "DriftDetected"), "{events:?}");
+    assert_eq!(agent.history().await.len(), 1);
+
+    // A commit, followed to its end, and the way back.
+    let commit = site.compose(&talking(&second, &placeholder));
+    agent.sync().await;
+    agent.settled(&commit).await;
+    let status = said(&agent, &format!("rollout status deploy/web -n {app}"));
+    assert_eq!(status, "deployment \"web\" successfully rolled out\n");
+    let history = said(&agent, &format!("rollout history deploy/web -n {app}"));
+    let numbers: Vec<&str> = history.lines().skip(2).filter_map(|it| it.split_whitespace().next()).collect();
+    assert_eq!(numbers, ["1", "2"], "{history}");
+    assert_eq!(
+        said(&agent, &format!("rollout undo deploy/web -n {app}")),
+        "deployment.apps/web rolled back\n"
+    );
+    let status = said(&agent, &format!("rollout status deploy/web -n {app} --timeout 90s"));
+    assert!(status.ends_with("successfully rolled out\n"), "{status}");
+    let images = said(
+        &agent,
+        &format!("get deploy web -n {app} -o jsonpath={{.spec.template.spec.containers[0].image}}"),
+    );
+    assert_eq!(images, first);
+}
+
+#[tokio::test]
+async fn kubernetes_objects_have_their_kinds_namespaces_and_states() {
+    let site = Site::new("kinds-of");
+    let (server, placeholder) = (images::server("1.0"), images::placeholder());
+    let manifests = format!(
+        "apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: web, namespace: prod}}
+spec:
+  selector: {{matchLabels: {{app: web}}}}
+  template:
+    metadata: {{labels: {{app: web}}}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers: [{{name: web, image: \"{server}\"}}]
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {{name: migrate, namespace: prod}}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{{name: migrate, image: \"{server}\", args: [--once]}}]
+---
+apiVersion: v1
+kind: Secret
+metadata: {{name: login, namespace: prod}}
+stringData: {{word: correct-horse}}
+"
+    );
+    let commit = site.repository.commit(&[(&site.path("all.yaml"), &manifests)]);
+    let agent = site.agent().await;
+    agent.settled(&commit).await;
+    let app = &site.app;
+    let form = "-o 'jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name} {.status.phase}{\"\\n\"}{end}'";
+    let all = said(&agent, &format!("get deploy,job,po,secret --app {app} {form}"));
+    for line in ["Deployment prod/web", "Job prod/migrate", "Secret prod/login"] {
+        assert!(all.contains(line), "{all}");
+    }
+    assert!(all.lines().any(|it| it.starts_with("Pod prod/") && it.ends_with(" Succeeded")), "{all}");
+    assert!(all.lines().any(|it| it.starts_with("Pod prod/") && it.ends_with(" Running")), "{all}");
+    let jobs = said(&agent, &format!("get jobs --app {app}"));
+    let cells: Vec<&str> = jobs.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(cells[..3], ["migrate", "Complete", "1/1"], "{jobs}");
+    let secret = said(&agent, &format!("get secret login --app {app} -o yaml"));
+    assert!(
+        secret.contains("word:") && !secret.contains("correct") && !secret.contains("Y29ycmVjd"),
+        "{secret}"
+    );
+    let (code, _, error) = run(&agent, &format!("rollout restart job/migrate --app {app}"));
+    assert_eq!(code, 2, "{error}");
+
+    // What keeps ending says so, and what it printed in each run is told apart.
+    let crashing = manifests.replace(
+        &format!("[{{name: web, image: \"{server}\"}}]"),
+        &format!(
+            "[{{name: web, image: \"{placeholder}\", command: [/bin/busybox, sh, -c, 'echo a run; exit 3']}}]"
+        ),
+    );
+    site.repository.commit(&[(&site.path("all.yaml"), &crashing)]);
+    agent.sync().await;
+    let pod = wait_until("it is held back", || {
+        let table = said(&agent, &format!("get po -n prod --app {app} --no-headers"));
+        let row = table.lines().find(|it| it.contains("CrashLoopBackOff"))?;
+        Some(row.split_whitespace().next().unwrap().to_owned())
+    })
+    .await;
+    let previous = wait_until("it has printed in a run before", || {
+        let (code, text, _) = run(&agent, &format!("logs --previous {pod}"));
+        (code == 0 && !text.is_empty()).then_some(text)
+    })
+    .await;
+    assert!(previous.lines().all(|it| it == "a run"), "{previous}");
+    assert!(said(&agent, &format!("logs {pod}")).lines().count() <= 1, "only the present run's");
+    let (code, out, _) = run(&agent, &format!("rollout status deploy/web --app {app} --timeout 300ms"));
+    assert_eq!(code, 1, "{out}");
+    assert!(out.starts_with("Waiting for deployment "), "{out}");
+}

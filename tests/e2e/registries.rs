@@ -1,0 +1,94 @@
+//! Registries that ask who we are: a Secret of the application, the configuration, what `docker login` wrote, and
+//! nobody.
+
+use serde_json::json;
+
+use crate::harness::{
+    Registry, Settings, Site,
+    registry::{PASSWORD, USER, logins},
+};
+
+/// A configuration with the login in a file.
+fn configured(directory: &std::path::Path, host: &str) -> serde_json::Value {
+    let file = directory.join("registry-password");
+    std::fs::write(&file, format!("{PASSWORD}\n")).unwrap();
+    json!({ "registries": [{ "host": host, "username": USER, "passwordFile": file }] })
+}
+
+#[tokio::test]
+async fn a_closed_registry_is_pulled_from_with_the_login_of_the_configuration_and_built_from() {
+    let mut site = Site::new("login");
+    let registry = Registry::closed(&site.directory()).await;
+    let image = registry.publish(&site.docker, &site.app, "1.0");
+    let compose = format!("services:\n  web:\n    image: {image}\n    restart: unless-stopped\n");
+    let commit = site.compose(&compose);
+    {
+        let agent = site.agent().await;
+        let refused = |it: &driftless::model::Application| {
+            let host = &registry.address;
+            it.status.waits.iter().any(|it| {
+                it.message.contains(&format!("there is no login for {host}: name it under `registries`"))
+            })
+        };
+        agent.until("nobody is refused, with advice", refused).await;
+    }
+    site.settings =
+        Settings { whole: Some(configured(&site.directory(), &registry.address)), ..Settings::default() };
+    let agent = site.agent().await;
+    agent.settled(&commit).await;
+
+    // The base of a build as well, which is on this host no more.
+    let base = registry.publish(&site.docker, &format!("{}-base", site.app), "2.0");
+    let compose = "services:\n  web:\n    build: {context: app}\n    restart: unless-stopped\n";
+    let commit = site.repository.commit(&[
+        (&site.path("compose.yaml"), compose),
+        (&site.path("app/Dockerfile"), &format!("FROM {base}\nENV BUILT=yes\n")),
+    ]);
+    agent.sync().await;
+    agent.settled(&commit).await;
+    assert_eq!(site.container("web").variable("BUILT").as_deref(), Some("yes"));
+    assert!(!agent.log().contains(PASSWORD));
+}
+
+#[tokio::test]
+async fn the_secret_of_a_pod_is_its_login_and_stays_one() {
+    let site = Site::new("pull-secret");
+    let registry = Registry::closed(&site.directory()).await;
+    let image = registry.publish(&site.docker, &site.app, "1.0");
+    let manifests = format!(
+        "apiVersion: v1
+kind: Secret
+metadata: {{name: registry}}
+type: kubernetes.io/dockerconfigjson
+stringData:
+  .dockerconfigjson: '{}'
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: web}}
+spec:
+  selector: {{matchLabels: {{app: web}}}}
+  template:
+    metadata: {{labels: {{app: web}}}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      imagePullSecrets: [{{name: registry}}]
+      containers: [{{name: web, image: \"{image}\"}}]
+",
+        logins(&[&registry.address])
+    );
+    let commit = site.repository.commit(&[(&site.path("all.yaml"), &manifests)]);
+    let agent = site.agent().await;
+    let application = agent.settled(&commit).await;
+    let told = format!("{}{}", agent.log(), serde_json::to_string(&application).unwrap());
+    assert!(!told.contains(PASSWORD));
+    // Neither is it on the disk: it lies where mounted secrets lie.
+    for entry in std::fs::read_dir(agent.state_dir()).unwrap() {
+        let path = entry.unwrap().path();
+        let bytes = if path.is_file() { std::fs::read(&path).unwrap() } else { Vec::new() };
+        let auth = logins(&["x"]);
+        let auth = auth.split("\"auth\":\"").nth(1).unwrap().split('"').next().unwrap();
+        let is_in = |word: &str| bytes.windows(word.len()).any(|it| it == word.as_bytes());
+        assert!(!is_in(PASSWORD) && !is_in(auth), "{}", path.display());
+    }
+}

@@ -1,0 +1,218 @@
+//! What Docker Compose has started, as the planner sees it: held back, taken over, and never more than that.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use driftless::{
+    model::{
+        Adopt, Candidate, Container, ContainerId, Mask, Mount, MountSource, Network, Observed,
+        ObservedNetwork, ObservedVolume, Record, SpecHash, Volume,
+    },
+    plan::{Claimed, Plan, Target, adopt, embrace, note_observed, plan, survey},
+};
+
+use crate::stage::{NOON, Stage, stack, workload};
+
+/// A stage on which all of `shop` runs because Compose has started it.
+fn by_compose(change: impl Fn(&mut Container)) -> Stage {
+    let mut web = workload("web:1", 2);
+    web.container.env.insert("PORT".into(), Some("80".into()));
+    let mut stage = Stage::new(stack([("web", web), ("db", workload("db:1", 1))]));
+    while !stage.round().is_settled() {
+        stage.tick(std::time::Duration::from_secs(60));
+    }
+    stage.record = Record::default();
+    stage.reached = None;
+    let observed = &mut stage.world.observed;
+    for (id, mut instance) in std::mem::take(&mut observed.instances) {
+        instance.agent = "".into();
+        instance.spec = SpecHash(String::new());
+        let mut config = Container::clone(&instance.config);
+        change(&mut config);
+        instance.config = Arc::new(config);
+        observed.claims.names.insert(instance.name.clone(), id.clone());
+        let defaults = Arc::new(Container::default());
+        observed.candidates.insert(id, Candidate { instance, defaults });
+    }
+    stage
+}
+
+fn with_target<T>(stage: &Stage, then: impl FnOnce(&Target<'_>) -> T) -> T {
+    let (mask, images) = (Mask::new([7; 32]), BTreeMap::new());
+    then(&Target {
+        stack: &stage.stack,
+        fallback: None,
+        agent: &stage.agent,
+        policy: &stage.policy,
+        images: &images,
+        mask: &mask,
+    })
+}
+
+fn planned(stage: &Stage) -> Plan {
+    with_target(stage, |target| plan(target, &stage.world.observed, &stage.record, stage.now))
+}
+
+/// Takes over what there is, and looks at it as the next round would.
+fn take_over(stage: &mut Stage) -> Result<Vec<String>, Vec<String>> {
+    let mut record = std::mem::take(&mut stage.record);
+    let mut observed = stage.world.observed.clone();
+    let taken = with_target(stage, |target| adopt(&mut record, target, &observed));
+    embrace(&mut observed, &record, &stage.agent);
+    with_target(stage, |target| note_observed(&mut record, target, &observed, stage.now));
+    stage.record = record;
+    stage.world.observed = observed;
+    taken.map(|all| all.iter().map(ToString::to_string).collect())
+}
+
+#[test]
+fn nothing_is_done_before_somebody_says_so() {
+    let mut stage = by_compose(|_| {});
+    let waiting = planned(&stage);
+    assert!(waiting.steps.is_empty() && !waiting.is_settled());
+    let said: Vec<String> = waiting.waits.iter().map(ToString::to_string).collect();
+    assert!(
+        said[0].starts_with("db was started by docker compose (shop-db-1), run `driftless adopt shop`"),
+        "{said:?}"
+    );
+    stage.policy.adopt = Adopt::Never;
+    assert!(planned(&stage).waits[0].to_string().contains("`adopt` is `never`"));
+}
+
+#[test]
+fn what_is_equal_is_ours_without_a_step() {
+    let mut stage = by_compose(|_| {});
+    let lines = take_over(&mut stage).unwrap();
+    assert_eq!(lines.len(), 3);
+    assert!(lines.iter().all(|it| it.ends_with(": as in Git, keeps running")), "{lines:?}");
+    assert!(stage.world.observed.candidates.is_empty() && stage.world.observed.claims.names.is_empty());
+    assert!(planned(&stage).is_settled(), "{}", planned(&stage));
+    assert_eq!(take_over(&mut stage).unwrap(), [""; 0], "the second time there is nothing to take over");
+}
+
+#[test]
+fn what_differs_is_replaced_as_by_a_commit_and_the_rest_is_left() {
+    let mut stage = by_compose(|it| {
+        if it.image == "web:1" {
+            it.env.insert("PORT".into(), Some("8080".into()));
+        }
+    });
+    let lines = take_over(&mut stage).unwrap();
+    assert!(lines.iter().any(|it| it == "container shop-web-1: replaced\n  env.PORT differs"), "{lines:?}");
+    let plan = planned(&stage);
+    assert!(!plan.steps.is_empty());
+    assert!(plan.steps.iter().all(|it| it.action.object().contains("-web-")), "{plan}");
+}
+
+#[test]
+fn what_git_has_no_service_for_is_never_taken() {
+    let mut stage = by_compose(|_| {});
+    let db = stage.stack.workloads.remove(&"db".into()).unwrap();
+    take_over(&mut stage).unwrap();
+    assert_eq!(stage.world.observed.candidates.len(), 1);
+    assert!(planned(&stage).is_settled(), "{}", planned(&stage));
+    // It comes into Git later: it is asked for again, and what is ours goes on meanwhile.
+    stage.stack.workloads.insert("db".into(), db);
+    let web = stage.world.observed.instances.values().next().unwrap().clone();
+    stage.world.observed.instances.remove(&web.id);
+    let plan = planned(&stage);
+    assert!(plan.steps.iter().any(|it| it.action.object() == web.name), "{plan}");
+    assert!(plan.steps.iter().all(|it| !it.action.object().contains("-db-")), "{plan}");
+    assert!(
+        plan.waits.iter().any(|it| it.to_string().starts_with("db was started by docker compose")),
+        "{plan}"
+    );
+}
+
+#[test]
+fn a_container_whose_data_lie_elsewhere_keeps_all_from_being_taken() {
+    let mut stage = by_compose(|it| {
+        if it.image == "db:1" {
+            let path = "/home/me/shop/data".to_owned();
+            let source = MountSource::Bind { path, create: true, propagation: None, selinux: None };
+            it.mounts = vec![Mount { target: "/data".into(), source, read_only: false }];
+        }
+    });
+    let source = MountSource::AppFolder("data".into());
+    let wanted = Mount { target: "/data/".into(), source, read_only: false };
+    stage.stack.workloads.get_mut(&"db".into()).unwrap().container.mounts = vec![wanted];
+    let obstacles = take_over(&mut stage).unwrap_err();
+    assert!(obstacles[0].contains("name /home/me/shop/data in Git instead"), "{obstacles:?}");
+    assert!(stage.record.adopted.is_empty() && planned(&stage).steps.is_empty());
+}
+
+#[test]
+fn networks_and_volumes_are_compared_by_what_git_says_of_them() {
+    let lan = Network { key: "lan".into(), ..Network::default() };
+    let data = Volume { key: "data".into(), ..Volume::default() };
+    // The engine chose addresses, and docker-compose 1 makes every network attachable.
+    let chosen = (Some("172.30.0.0/16".to_owned()), Some("172.30.0.1".to_owned()), None);
+    let made = Network { driver: Some("bridge".into()), attachable: true, ipam: vec![chosen], ..lan.clone() };
+    let mut stage = Stage::new(stack([]));
+    stage.stack.networks.insert("shop_lan".into(), lan);
+    stage.stack.volumes.insert("shop_data".into(), data.clone());
+    let observed = |network: Network, volume: Volume| Observed {
+        networks: BTreeMap::from([(
+            "shop_lan".to_owned(),
+            ObservedNetwork { id: "n1".into(), compose: Some(network), ..ObservedNetwork::default() },
+        )]),
+        volumes: BTreeMap::from([(
+            "shop_data".to_owned(),
+            ObservedVolume { compose: Some(volume), ..ObservedVolume::default() },
+        )]),
+        ..Observed::default()
+    };
+    let said = |observed: &Observed| -> Vec<String> {
+        with_target(&stage, |target| survey(target, observed).iter().map(ToString::to_string).collect())
+    };
+    let same = observed(made.clone(), Volume { driver: Some("local".into()), ..data.clone() });
+    assert_eq!(said(&same), ["network shop_lan: as in Git, kept", "volume shop_data: as in Git, kept"]);
+    let other = observed(Network { internal: true, ..made }, Volume { driver: Some("nfs".into()), ..data });
+    assert_eq!(
+        said(&other),
+        [
+            "network shop_lan: made anew\n  internal is true, not false",
+            "volume shop_data: kept as it is, although it is not as in Git\n  driver is nfs, not local",
+        ]
+    );
+    let waits: Vec<String> = with_target(&stage, |target| {
+        plan(target, &other, &Record::default(), NOON).waits.iter().map(ToString::to_string).collect()
+    });
+    assert!(
+        waits[0].starts_with("network shop_lan was made by docker compose and is not as in Git (internal)")
+    );
+    // Taken over, a network is ours by its id alone: of another of that name nothing is known.
+    let mut record = Record::default();
+    let claims = with_target(&stage, |target| adopt(&mut record, target, &same)).unwrap();
+    assert!(matches!(&claims[0].what, Claimed::Network { id } if id == "n1"));
+    let mut again = same.clone();
+    again.networks.get_mut("shop_lan").unwrap().id = "n2".into();
+    embrace(&mut again, &record, &stage.agent);
+    assert_eq!(again.networks["shop_lan"].agent, None);
+}
+
+#[test]
+fn the_container_that_the_agent_runs_in_is_not_replaced_by_it() {
+    let mut stage = by_compose(|_| {});
+    take_over(&mut stage).unwrap();
+    let db = stage.world.observed.instances.values().find(|it| it.name == "shop-db-1").unwrap().id.clone();
+    stage.world.observed.own = Some(db.clone());
+    assert!(planned(&stage).is_settled(), "{}", planned(&stage));
+    for workload in stage.stack.workloads.values_mut() {
+        workload.container.env.insert("NEW".into(), Some("1".into()));
+    }
+    let touches = |plan: &Plan, id: &ContainerId| {
+        let of = |it: &str| it == id.as_str() || it.contains("-db-");
+        plan.steps.iter().any(|it| of(it.action.object()))
+    };
+    let plan = planned(&stage);
+    assert!(!plan.steps.is_empty() && !touches(&plan, &db), "{plan}");
+    assert!(
+        plan.waits.iter().any(|it| it.to_string().contains("shop-db-1 is what this agent runs in")),
+        "{plan}"
+    );
+    // Nor is it removed when Git drops it.
+    stage.stack.workloads.remove(&"db".into());
+    let plan = planned(&stage);
+    assert!(!touches(&plan, &db), "{plan}");
+    assert!(plan.waits.iter().any(|it| it.to_string().contains("Git does not have it any more")), "{plan}");
+}

@@ -1,0 +1,518 @@
+//! The commands: how they print, and the program itself as a client of a real server.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::SocketAddr,
+    path::Path,
+    process::{Output, Stdio},
+    sync::{Arc, Mutex},
+};
+
+use driftless::{
+    cli::{
+        Colours, Detail, reference, render_diff, render_findings, render_history, render_plan, render_status,
+        summary,
+    },
+    controller::{Preview, RequestKind},
+    model::{AppName, Cause, Finding, Location, Outcome, Revision, StackHash},
+    web::{Access, Token, router, serve},
+};
+use insta::assert_snapshot;
+use tokio::{net::TcpListener, process::Command};
+
+use crate::sample::{self, NOW, before, blog, commit, shop};
+
+#[test]
+fn the_status_is_a_line_per_application_and_below_it_what_is_wrong() {
+    let text = render_status(&[blog(), shop()], Detail::Problems, NOW, Colours::Off);
+    assert_snapshot!(text, @r"
+    NAME  SYNC       HEALTH    REVISION  COMMIT        MESSAGE
+    blog  OutOfSync  Degraded  #1        bbbbbbbbbbbb  web: image registry.example.com/blog:2.0.0 <cannot> be pulled
+    shop  Synced     Healthy   #4        aaaaaaaaaaaa
+
+    blog
+      pinned to #1 bbbbbbbbbbbb, 2 behind, until next-commit: orders fail
+      waiting, attempt 3, next try in 18s: waiting for the image of web
+      ImagePullBackOff web, attempt 3, next try in 18s: registry.example.com/blog:2.0.0: manifest unknown
+      drift: container blog-web-1 state: wanted running, found exited, 3s ago (being set right)
+      sites/blog/compose.yaml:9:5: warning: services.web.links: `links` is ignored (services of one network find each other by name)
+    ");
+}
+
+#[test]
+fn a_wide_status_has_workloads_and_instances() {
+    assert_snapshot!(render_status(&[shop()], Detail::Workloads, NOW, Colours::Off), @r"
+    NAME  SYNC    HEALTH   REVISION  COMMIT        MESSAGE
+    shop  Synced  Healthy  #4        aaaaaaaaaaaa
+
+    shop
+      WORKLOAD      STATE    READY  RESTARTS  AGE  IMAGE                                PORTS                    MESSAGE
+      web           Healthy  2/2                   registry.example.com/shop/web:1.4.2
+        shop-web-1  Running  yes    0         60m                                       127.0.0.1:8081→8080/tcp
+        shop-web-2  Running  yes    1         60m                                       127.0.0.1:8082→8080/tcp
+    ");
+}
+
+#[test]
+fn the_status_of_one_application_has_everything() {
+    assert_snapshot!(render_status(&[shop()], Detail::Everything, NOW, Colours::Off), @r#"
+    NAME  SYNC    HEALTH   REVISION  COMMIT        MESSAGE
+    shop  Synced  Healthy  #4        aaaaaaaaaaaa
+
+    shop
+      from https://git.example.com/me/infra.git (main), folder sites/shop
+      runs aaaaaaaaaaaa "Serve the spring catalogue" by Ada, 2h ago
+      Git read 25s ago, Docker read 2s ago
+      WORKLOAD      STATE    READY  RESTARTS  AGE  IMAGE                                PORTS                    MESSAGE
+      web           Healthy  2/2                   registry.example.com/shop/web:1.4.2
+        shop-web-1  Running  yes    0         60m                                       127.0.0.1:8081→8080/tcp
+        shop-web-2  Running  yes    1         60m                                       127.0.0.1:8082→8080/tcp
+      CONDITION  STATUS  REASON                    SINCE  MESSAGE
+      Available  True    MinimumReplicasAvailable  60m    2 of 2 are available
+      last plan, 60m ago:
+        start shop-web-2: it was created and not yet started
+    "#);
+}
+
+#[test]
+fn colours_change_nothing_but_colours() {
+    let coloured = render_status(&[blog(), shop()], Detail::Everything, NOW, Colours::On);
+    assert!(coloured.contains("\x1b[31mDegraded\x1b[0m") && coloured.contains("\x1b[32mSynced\x1b[0m"));
+    let plain = render_status(&[blog(), shop()], Detail::Everything, NOW, Colours::Off);
+    let mut stripped = String::new();
+    let mut rest = coloured.as_str();
+    while let Some((text, code)) = rest.split_once('\x1b') {
+        stripped.push_str(text);
+        rest = code.split_once('m').unwrap().1;
+    }
+    assert_eq!(stripped + rest, plain);
+}
+
+#[test]
+fn the_history_is_newest_first_with_results() {
+    let revision = |number, outcome, cause, rollback_of| Revision {
+        app: "shop".into(),
+        number,
+        commit: commit(if number == 2 { 'b' } else { 'a' }, "Serve the spring catalogue"),
+        reference: "main".to_owned(),
+        started: before(3600 * (10 - number)),
+        finished: Some(before(3600 * (10 - number) - 12)),
+        cause,
+        outcome,
+        stack: StackHash("0".repeat(64)),
+        changes: Vec::new(),
+        images: BTreeMap::new(),
+        rollback_of,
+    };
+    let failed = Outcome::Failed { reason: "web: not ready within 10 min".to_owned() };
+    let revisions = [
+        revision(3, Outcome::Succeeded, Cause::Rollback, Some(1)),
+        revision(2, failed, Cause::Commit, None),
+        revision(1, Outcome::Succeeded, Cause::Start, None),
+    ];
+    assert_snapshot!(render_history(&revisions, NOW, Colours::Off), @r"
+    REVISION  COMMIT        AGE  CAUSE           RESULT                                TOOK  AUTHOR  SUBJECT
+    #3        aaaaaaaaaaaa  7h   rollback to #1  succeeded                             12s   Ada     Serve the spring catalogue
+    #2        bbbbbbbbbbbb  8h   commit          failed: web: not ready within 10 min  12s   Ada     Serve the spring catalogue
+    #1        aaaaaaaaaaaa  9h   start           succeeded                             12s   Ada     Serve the spring catalogue
+    ");
+}
+
+#[test]
+fn a_plan_is_printed_round_by_round() {
+    let previews = BTreeMap::from([
+        (
+            AppName::from("blog"),
+            Preview {
+                adoption: vec![
+                    "container blog-web-1: replaced\n  image is blog:1, not blog:2.0.0".to_owned(),
+                ],
+                rounds: vec![
+                    vec!["pull image blog:2.0.0: it is not there".to_owned()],
+                    vec!["create blog-web-1: its specification is another".to_owned()],
+                ],
+                waits: vec!["web: another container holds port 80".to_owned()],
+                diff: "--- a\n+++ b\n@@ -1 +1 @@\n-image: 1\n+image: 2\n".to_owned(),
+            },
+        ),
+        (AppName::from("shop"), Preview::default()),
+    ]);
+    assert_snapshot!(render_plan(&previews, Colours::Off), @r"
+    blog: 2 steps in 2 rounds
+      to be taken over from docker compose
+        container blog-web-1: replaced
+          image is blog:1, not blog:2.0.0
+      round 1
+        pull image blog:2.0.0: it is not there
+      round 2
+        create blog-web-1: its specification is another
+      waits: web: another container holds port 80
+    shop: nothing to do
+    ");
+    assert_snapshot!(render_diff(&previews, Colours::Off), @r"
+    --- a
+    +++ b
+    @@ -1 +1 @@
+    -image: 1
+    +image: 2
+    ");
+}
+
+#[test]
+fn findings_are_printed_with_the_line_and_a_mark() {
+    let mut unknown =
+        Finding::error(Location::new("shop/compose.yaml", 12, 5), "services.web.imag", "unknown field")
+            .help("did you mean `image`?");
+    unknown.excerpt = Some("    imag: nginx".to_owned());
+    let mut tab =
+        Finding::warning(Location::new("a.yaml", 3, 2), "", "a tab, and a control\u{1b}[31m character");
+    tab.excerpt = Some("\tx: 1".to_owned());
+    let whole = Finding::error(Location::file("shop"), "", "there is nothing to apply");
+    let findings = [unknown, tab, whole];
+    assert_snapshot!(render_findings(&findings, Colours::Off), @r"
+    error: services.web.imag: unknown field
+      --> shop/compose.yaml:12:5
+       |
+    12 |     imag: nginx
+       |     ^^^^
+       = help: did you mean `image`?
+
+    warning: a tab, and a control�[31m character
+     --> a.yaml:3:2
+      |
+    3 |  x: 1
+      |  ^
+
+    error: there is nothing to apply
+    --> shop
+    ");
+    assert_eq!(summary(&findings), "2 errors, 1 warning");
+}
+
+#[test]
+fn the_reference_in_the_documentation_is_what_the_program_says() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/cli.md");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, reference()).unwrap();
+    }
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    assert!(written == reference(), "docs/cli.md is out of date: UPDATE_DOCS=1 cargo test --test it cli::");
+}
+
+type Seen = Arc<Mutex<Vec<(AppName, RequestKind)>>>;
+
+/// A real server with an agent behind it that answers.
+async fn served(access: Access) -> (SocketAddr, Seen) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let agent = sample::agent([shop(), blog()]);
+    for message in ["one", "two", "three"] {
+        agent.happens(sample::event("shop", "Started", message));
+    }
+    agent.happens(sample::event("blog", "BackOff", "four"));
+    let seen = Seen::default();
+    tokio::spawn(serve(listener, router(agent.handle, agent.store, access), std::future::pending()));
+    tokio::spawn(sample::answer(agent.inbox, seen.clone()));
+    (address, seen)
+}
+
+/// The program itself, with nothing of this environment.
+fn driftless(server: SocketAddr, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_driftless"));
+    command.args(arguments).env_clear().env("DRIFTLESS_SERVER", format!("http://{server}"));
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    command
+}
+
+async fn run(server: SocketAddr, arguments: &[&str]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = driftless(server, arguments).output().await.unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+#[tokio::test]
+async fn the_program_reads_the_status_in_every_form() {
+    let (server, _) = served(Access::Loopback).await;
+    let (code, table, _) = run(server, &["status"]).await;
+    assert_eq!(code, 0);
+    assert!(table.starts_with("NAME  SYNC") && table.contains("shop  Synced"), "{table}");
+    let (_, json, _) = run(server, &["status", "-o", "json"]).await;
+    assert!(json.contains("\"observedGeneration\": 4") && json.starts_with('['), "{json}");
+    let (_, yaml, _) = run(server, &["status", "shop", "-o", "yaml"]).await;
+    assert!(yaml.contains("observedGeneration: 4") && yaml.starts_with("name: shop"), "{yaml}");
+}
+
+#[tokio::test]
+async fn the_program_asks_and_says_what_was_answered() {
+    let (server, seen) = served(Access::Loopback).await;
+    let (code, out, _) = run(server, &["rollback", "shop", "--to", "2", "--until", "next-commit"]).await;
+    assert_eq!(code, 0);
+    assert_eq!(
+        out,
+        "shop: pinned to revision 2 (cccccccccccc), until the next commit, or `driftless resume shop`\n"
+    );
+    let (code, out, _) = run(server, &["resume", "shop"]).await;
+    assert_eq!((code, out.as_str()), (0, "shop: follows Git again\n"));
+    let (code, _, error) = run(server, &["suspend", "shop"]).await;
+    assert_eq!((code, error.as_str()), (2, "error: `shop` is suspended already\n"));
+    assert_eq!(seen.lock().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn waiting_ends_with_the_state_or_with_the_deadline() {
+    let (server, _) = served(Access::Loopback).await;
+    let (code, out, error) = run(server, &["sync", "shop", "--wait"]).await;
+    assert_eq!(code, 0, "{error}");
+    assert!(out.starts_with("shop: Synced and Healthy after"), "{out}");
+    let (code, _, _) = run(server, &["wait", "shop", "--for", "synced"]).await;
+    assert_eq!(code, 0);
+    let (code, _, error) = run(server, &["wait", "blog", "--timeout", "50ms"]).await;
+    assert_eq!(code, 1);
+    assert!(error.contains("blog: not Synced and Healthy within 50ms: OutOfSync, Degraded"), "{error}");
+}
+
+#[tokio::test]
+async fn a_difference_is_a_no() {
+    let (server, _) = served(Access::Loopback).await;
+    let (code, out, _) = run(server, &["diff", "blog"]).await;
+    assert_eq!(code, 1);
+    assert!(out.contains("+image: blog:2.0.0"), "{out}");
+    let (code, out, _) = run(server, &["plan", "blog"]).await;
+    assert_eq!(code, 0);
+    assert!(out.starts_with("blog: 3 steps in 2 rounds\n"), "{out}");
+}
+
+#[tokio::test]
+async fn events_are_listed_and_followed() {
+    use tokio::io::{AsyncBufReadExt, BufReader};
+    let (server, _) = served(Access::Loopback).await;
+    let (code, out, _) = run(server, &["events", "-n", "2"]).await;
+    assert_eq!(code, 0);
+    assert_snapshot!(out, @r"
+    2025-12-31T23:59:55.000Z shop Started web.1: three
+    2025-12-31T23:59:55.000Z blog BackOff web.1: four
+    ");
+    let mut child = driftless(server, &["events", "--follow", "--app", "shop", "-o", "json", "-n", "1"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let line = lines.next_line().await.unwrap().unwrap();
+    assert!(line.contains(r#""message":"three""#), "{line}");
+    child.kill().await.unwrap();
+}
+
+#[tokio::test]
+async fn errors_say_what_to_do_next() {
+    let (server, _) = served(Access::Token(Token::new("correct-horse-battery").unwrap())).await;
+    let (code, _, error) = run(server, &["status"]).await;
+    assert_eq!(code, 2);
+    assert!(error.contains("wants a token") && error.contains("--token-file"), "{error}");
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    fs::write(&token, "correct-horse-battery\n").unwrap();
+    let (code, _, error) = run(server, &["status", "--token-file", token.to_str().unwrap()]).await;
+    assert_eq!(code, 0, "{error}");
+    let (code, _, error) =
+        run(server, &["history", "nothing", "--token-file", token.to_str().unwrap()]).await;
+    assert_eq!(code, 2);
+    assert_eq!(
+        error,
+        "error: there is no application `nothing`\nhelp: `driftless status` lists the applications\n"
+    );
+    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let (code, _, error) = run(nobody, &["status"]).await;
+    assert_eq!(code, 2);
+    assert!(error.starts_with(&format!("error: no agent answers at http://{nobody}: ")), "{error}");
+    assert!(error.contains("help: is `driftless run` running?"), "{error}");
+}
+
+#[tokio::test]
+async fn a_closed_output_ends_the_program_quietly() {
+    let (server, _) = served(Access::Loopback).await;
+    let mut child = driftless(server, &["status", "-o", "json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let Output { status, stderr, .. } = child.wait_with_output().await.unwrap();
+    assert_eq!(String::from_utf8(stderr).unwrap(), "");
+    assert_eq!(status.code(), Some(2));
+}
+
+#[tokio::test]
+async fn wrong_usage_is_told_with_2() {
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+    for wrong in [
+        &["run"][..],
+        &["run", "https://example.com/a.git", "--branch", "a", "--tag", "b"],
+        &["rollback", "shop", "--until", "soon"],
+        &["status", "../events"],
+        &["wait", "shop", "--for", "happy"],
+        &["nothing"],
+    ] {
+        let (code, _, error) = run(nobody, wrong).await;
+        assert_eq!(code, 2, "{wrong:?}");
+        assert!(error.contains("error"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn the_agent_refuses_to_listen_to_the_world_without_a_token() {
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+    let (code, _, error) =
+        run(nobody, &["run", "https://git.example.com/a.git", "--listen", "0.0.0.0:0"]).await;
+    assert_eq!(code, 2);
+    assert!(error.contains("there is no token") && error.contains("--token-file"), "{error}");
+}
+
+#[tokio::test]
+async fn a_taken_address_is_told_before_the_agent_starts() {
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = taken.local_addr().unwrap();
+    let state = tempfile::tempdir().unwrap();
+    let folder = state.path().join("state");
+    let arguments = [
+        "run",
+        "https://git.example.com/a.git",
+        "--listen",
+        &address.to_string(),
+        "--state-dir",
+        folder.to_str().unwrap(),
+    ];
+    let (code, _, error) = run(address, &arguments).await;
+    assert_eq!(code, 2);
+    assert!(error.contains("could not listen on") && error.contains("--listen"), "{error}");
+    assert!(!folder.exists(), "nothing was touched");
+}
+
+/// A folder with these files.
+fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (path, text) in files {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    folder
+}
+
+#[tokio::test]
+async fn a_folder_is_validated_without_an_agent() {
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+    let good = folder(&[("sites/shop/compose.yaml", "services:\n  web:\n    image: web:1\n")]);
+    let path = good.path().to_str().unwrap();
+    let (code, out, error) = run(nobody, &["validate", path]).await;
+    assert_eq!((code, out.as_str(), error.as_str()), (0, "", "1 application: 0 errors, 0 warnings\n"));
+    let (code, out, _) = run(nobody, &["validate", path, "--path", "sites", "-o", "json"]).await;
+    assert_eq!(code, 0);
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["applications"][0]["name"], "shop");
+    assert_eq!(report["applications"][0]["workloads"], 1);
+}
+
+#[tokio::test]
+async fn every_finding_of_every_application_is_told() {
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+    let bad = folder(&[
+        ("blog/compose.yaml", "services:\n  web:\n    imag: blog:1\n"),
+        ("shop/compose.yaml", "services:\n  web:\n    image: web:1\n    prots: []\n"),
+    ]);
+    let path = bad.path().to_str().unwrap();
+    let (code, _, error) = run(nobody, &["validate", path]).await;
+    assert_eq!(code, 1);
+    assert!(error.contains("--> blog/compose.yaml:3:5\n"), "{error}");
+    assert!(error.contains("--> shop/compose.yaml:4:5\n"), "{error}");
+    assert!(error.contains("2 applications: "), "{error}");
+    let empty = folder(&[("README.md", "nothing here")]);
+    let (code, _, error) = run(nobody, &["validate", empty.path().to_str().unwrap()]).await;
+    assert_eq!(code, 1, "{error}");
+    let (code, _, error) = run(nobody, &["validate", "/nonexistent/folder"]).await;
+    assert_eq!(code, 2);
+    assert_eq!(error, "error: could not open /nonexistent/folder: No such file or directory (os error 2)\n");
+}
+
+#[tokio::test]
+async fn drift_is_asked_of_the_agent_application_by_application() {
+    let (server, seen) = served(Access::Loopback).await;
+    let (code, out, error) = run(server, &["drift", "--show-unmanaged"]).await;
+    assert_eq!((code, error.as_str()), (1, ""));
+    let since = before(30);
+    assert_eq!(
+        out,
+        format!(
+            "blog: 1 difference\n  ~ container blog-web-1 (sites/blog/compose.yaml:2)\n      \
+             state: exited (137) -> running  [being set right, since {since}]\nno drift: shop\n\
+             of no application: pihole\n1 of 2 applications drifts: 1 modified\n"
+        )
+    );
+    assert_eq!(run(server, &["drift", "--app", "shop"]).await.0, 0);
+    assert_eq!(run(server, &["drift", "--path", "sites/shop"]).await.0, 0);
+    assert_eq!(run(server, &["drift", "--fail-on", "missing"]).await.0, 0);
+    let (code, _, error) = run(server, &["drift", "--app", "nothing"]).await;
+    assert_eq!((code, error.starts_with("error: there is no application `nothing`")), (2, true), "{error}");
+    seen.lock().unwrap().clear();
+    let (_, json, _) = run(server, &["drift", "--app", "blog", "--against", "head", "-o", "json"]).await;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["schemaVersion"], &json["summary"]["modified"]), (&1.into(), &1.into()));
+    let asked = RequestKind::Drift(driftless::controller::Against::Head);
+    assert_eq!(*seen.lock().unwrap(), [(AppName::from("blog"), asked)]);
+}
+
+#[tokio::test]
+async fn what_a_kustomization_makes_is_printed_with_secrets_hidden() {
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+    let base = "resources: [web.yaml]\nsecretGenerator: [{name: login, literals: [word=hunter2]}]\n";
+    let web = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80}]}\n";
+    let one = folder(&[
+        ("base/kustomization.yaml", base),
+        ("base/web.yaml", web),
+        ("overlays/prod/kustomization.yaml", "resources: [../../base]\nnamePrefix: prod-\n"),
+        ("overlays/wrong/kustomization.yaml", "resources: [../../base]\nnamePrefx: a\n"),
+    ]);
+    let path = one.path().to_str().unwrap();
+    let (code, out, error) = run(nobody, &["config", path, "--path", "overlays/prod"]).await;
+    assert_eq!((code, error.as_str()), (0, ""));
+    assert!(out.contains("name: prod-web\n") && out.contains("\n---\n"), "{out}");
+    let secret = "aHVudGVyMg==";
+    assert!(!out.contains(secret) && out.contains("••••"), "{out}");
+    let shown = ["config", path, "--path", "overlays/prod", "--show-secrets", "-o", "json"];
+    let (_, out, _) = run(nobody, &shown).await;
+    let list: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&list["kind"], list["items"].as_array().unwrap().len()), (&"List".into(), 2));
+    assert!(out.contains(secret), "{out}");
+    let (code, out, error) = run(nobody, &["config", path, "--path", "overlays/wrong"]).await;
+    assert_eq!((code, out.as_str()), (1, ""));
+    assert!(error.contains("did you mean `namePrefix`?"), "{error}");
+}
+
+#[tokio::test]
+async fn a_compose_application_is_printed_as_it_is_read() {
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+    let text = "services:\n  web:\n    image: web:${TAG}\n    environment: {DB_PASSWORD: hunter2, COST: 5$$}\n    ports: [80]\n";
+    let one = folder(&[("shop/compose.yaml", text), ("shop/.env", "TAG=1")]);
+    let path = one.path().to_str().unwrap();
+    let (code, out, error) = run(nobody, &["config", path]).await;
+    assert_eq!((code, error.as_str()), (0, ""));
+    let project: serde_json::Value = serde_yaml::from_str(&out).unwrap();
+    assert_eq!(project["services"]["web"]["image"], "web:1");
+    assert_eq!(project["services"]["web"]["environment"]["COST"], "5$$", "it may be read again");
+    assert_eq!(project["services"]["web"]["ports"][0]["target"], 80);
+    assert!(!out.contains("hunter2"), "{out}");
+    let (_, out, error) = run(
+        nobody,
+        &["config", path, "--path", "shop", "--variable", "TAG=2", "--show-secrets", "-o", "json"],
+    )
+    .await;
+    assert!(out.contains("\"web:2\"") && out.contains("hunter2"), "{out}{error}");
+
+    let more = folder(&[("shop/compose.yaml", text), ("blog/compose.yaml", "services: {web: {imag: a}}")]);
+    let path = more.path().to_str().unwrap();
+    let (code, _, error) = run(nobody, &["config", path]).await;
+    assert_eq!((code, error.contains("several applications (blog, shop)")), (2, true), "{error}");
+    let (code, out, error) = run(nobody, &["config", path, "--path", "blog"]).await;
+    assert_eq!((code, out.as_str()), (1, ""));
+    assert!(error.contains("did you mean `image`?"), "{error}");
+}

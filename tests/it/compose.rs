@@ -1,0 +1,154 @@
+//! Compose files in, stacks and findings out: each folder under `tests/it/compose` is one application, and its
+//! snapshot says all that becomes of it.
+
+use std::{fmt::Write, fs, path::Path};
+
+use driftless::{
+    manifest::{AppSpec, MemoryFiles, Rendered, discover, render},
+    model::{Content, Severity},
+};
+
+/// All fixtures as one repository, each in `sites/<name>`.
+fn repository() -> MemoryFiles {
+    let mut files = MemoryFiles::default();
+    collect(Path::new("tests/it/compose"), "sites", &mut files);
+    files
+}
+
+fn collect(folder: &Path, prefix: &str, files: &mut MemoryFiles) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = format!("{prefix}/{}", path.file_name().unwrap().to_str().unwrap());
+        if path.is_dir() {
+            collect(&path, &name, files);
+        } else {
+            files.0.insert(name, fs::read(&path).unwrap().into());
+        }
+    }
+}
+
+fn app(files: &MemoryFiles, path: &str) -> AppSpec {
+    let found = discover(files, path, "repository", &[]);
+    assert_eq!(found.findings, [], "{path}");
+    found.apps.into_iter().next().unwrap()
+}
+
+/// One file as an application of its own.
+fn render_text(text: &str) -> Rendered {
+    let files = MemoryFiles::new([("compose.yaml", text)]);
+    render(&files, &app(&files, ""))
+}
+
+fn describe(rendered: &Rendered) -> String {
+    let mut out = String::new();
+    for finding in &rendered.findings {
+        writeln!(out, "{finding}").unwrap();
+    }
+    if let Some(stack) = &rendered.stack {
+        writeln!(out, "{}", serde_json::to_string_pretty(stack).unwrap()).unwrap();
+    }
+    for (id, content) in &rendered.contents {
+        let what = match content {
+            Content::File { bytes, executable } => {
+                format!("{:?} executable: {executable}", String::from_utf8_lossy(bytes))
+            }
+            Content::Owned { bytes, mode, uid, gid } => {
+                format!("{:?} mode {mode:04o} of {uid}:{gid}", String::from_utf8_lossy(bytes))
+            }
+            Content::Folder(tree) => format!("folder of {:?}", tree.keys().collect::<Vec<_>>()),
+        };
+        writeln!(out, "{}: {what}", &id.0[..8]).unwrap();
+    }
+    out
+}
+
+#[test]
+fn every_fixture_becomes_what_its_snapshot_says() {
+    let files = repository();
+    insta::glob!("compose/*/compose.yaml", |path| {
+        let name = path.parent().unwrap().file_name().unwrap().to_str().unwrap();
+        let rendered = render(&files, &app(&files, &format!("sites/{name}")));
+        let has_error = rendered.findings.iter().any(|it| it.severity == Severity::Error);
+        assert_eq!(rendered.stack.is_none(), has_error, "{name}");
+        insta::assert_snapshot!(describe(&rendered));
+    });
+}
+
+#[test]
+fn rendering_twice_gives_the_same_stack_and_a_comment_changes_no_hash() {
+    let text = "services: {web: {image: app, environment: {B: '1', A: '2'}, ports: ['80:80', '79:79']}}\n";
+    let one = render_text(text).stack.unwrap();
+    let other = render_text(&format!("# a comment\n{text}")).stack.unwrap();
+    let spec = |stack: &driftless::model::Stack| stack.workloads[&"web".into()].container.spec();
+    assert_eq!(spec(&one), spec(&other));
+    assert_eq!(one, render_text(text).stack.unwrap());
+}
+
+#[test]
+fn a_changed_file_changes_the_hash_of_what_mounts_it_and_of_nothing_else() {
+    let render_with = |conf: &str| {
+        let files = MemoryFiles::new([
+            ("compose.yaml", "services: {web: {image: a, volumes: ['./c:/c:ro']}, db: {image: b}}"),
+            ("c/conf", conf),
+        ]);
+        render(&files, &app(&files, "")).stack.unwrap()
+    };
+    let (one, other) = (render_with("1"), render_with("2"));
+    let spec = |stack: &driftless::model::Stack, name: &str| stack.workloads[&name.into()].container.spec();
+    assert_ne!(spec(&one, "web"), spec(&other, "web"));
+    assert_eq!(spec(&one, "db"), spec(&other, "db"));
+}
+
+#[test]
+fn secrets_appear_in_no_finding() {
+    let text = "services:\n  web:\n    image: app\n    environment: {A: 'hunter2${', B: [hunter2]}\n    hunter: hunter2\n";
+    let rendered = render_text(text);
+    assert!(rendered.findings.len() >= 3);
+    let shown = format!("{:?}", rendered.findings);
+    assert!(!shown.contains("hunter2"), "{shown}");
+}
+
+#[test]
+fn what_is_too_large_is_a_finding() {
+    let bomb = "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n\
+                d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nservices: {web: {image: *e}}\n";
+    let deep = format!("services: {}", "[".repeat(10_000));
+    let long = format!("services: {{web: {{image: app}}}}\n# {}", "x".repeat(2 << 20));
+    let addresses: String = (0..100).map(|it| format!("'127.0.0.{it}::1-65535',")).collect();
+    let many = format!("services: {{web: {{image: app, ports: [{addresses}]}}}}");
+    let growing =
+        format!("services: {{web: {{image: app, command: ['{}']}}}}", "$COMPOSE_PROJECT_NAME".repeat(40_000));
+    let all = [bomb.to_owned(), deep, long, many];
+    for text in &all {
+        let files = MemoryFiles::new([("compose.yaml", text.as_str())]);
+        let spec = AppSpec {
+            name: "app".into(),
+            path: String::new(),
+            format: driftless::model::Format::Compose,
+            files: vec!["compose.yaml".to_owned()],
+            variables: [("COMPOSE_PROJECT_NAME".to_owned(), "x".repeat(1000))].into(),
+            profiles: Vec::new(),
+            env_files: Vec::new(),
+            has_listed_files: false,
+        };
+        let rendered = render(&files, &spec);
+        assert!(rendered.stack.is_none(), "{}", &text[..60]);
+        assert!(
+            rendered.findings.iter().all(|it| it.location.file == "compose.yaml"),
+            "{:?}",
+            rendered.findings
+        );
+    }
+    assert!(render_text(&growing).stack.is_some());
+}
+
+#[test]
+fn a_mounted_folder_beyond_the_limit_is_refused() {
+    let mut files =
+        MemoryFiles::new([("compose.yaml", "services: {web: {image: a, volumes: ['./c:/c:ro']}}")]);
+    for name in 0..3 {
+        files.0.insert(format!("c/{name}"), vec![0; 30 << 20].into());
+    }
+    let rendered = render(&files, &app(&files, ""));
+    assert!(rendered.findings[0].message.contains("more than 64 MiB"), "{:?}", rendered.findings);
+}

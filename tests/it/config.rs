@@ -1,0 +1,398 @@
+//! The configuration file: what is understood, and where each mistake is told to be.
+
+use std::{path::PathBuf, time::Duration};
+
+use driftless::{
+    config::{Auth, Proxy, Reference, Secret, Settings, VerifyMode, VersionRange},
+    model::{AppName, Finding},
+};
+
+fn mistakes(text: &str) -> Vec<Finding> {
+    Settings::parse("driftless.yaml", text).expect_err("a mistake is found")
+}
+
+fn mistake(text: &str) -> String {
+    let found = mistakes(text);
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0].to_string()
+}
+
+const ONE: &str = "repositories:\n  - url: https://git.example.com/me/infra.git\n";
+
+#[test]
+fn what_becomes_of_files_changed_inside_containers_is_inherited() {
+    use driftless::model::FilesystemDrift;
+    let text = "filesystemDrift: off\nrepositories:\n- url: /srv/a\n  applications:\n  - path: one\n  - {path: two, \
+                filesystemDrift: revert}\n- url: /srv/b\n  filesystemDrift: report\n";
+    let settings = Settings::parse("driftless.yaml", text).unwrap();
+    let [a, b] = settings.repositories.as_slice() else { panic!() };
+    let of_applications: Vec<_> = a.applications.iter().map(|it| it.policy.filesystem_drift).collect();
+    assert_eq!(of_applications, [FilesystemDrift::Off, FilesystemDrift::Revert]);
+    assert_eq!(b.policy.filesystem_drift, FilesystemDrift::Report);
+    assert!(Settings::parse("f", "filesystemDrift: heal\nrepositories: []").is_err());
+}
+
+#[test]
+fn one_url_is_enough() {
+    let settings = Settings::parse("driftless.yaml", ONE).unwrap();
+    let built =
+        Settings::for_repository("https://git.example.com/me/infra.git", "", Reference::Head).unwrap();
+    assert_eq!(settings, built);
+    assert_eq!(settings.listen.to_string(), "127.0.0.1:8484");
+    assert_eq!(settings.state_dir, PathBuf::from("/var/lib/driftless"));
+    let repository = &settings.repositories[0];
+    assert_eq!(repository.name, "infra");
+    assert_eq!(repository.poll, Duration::from_secs(60));
+    assert!(repository.policy.self_heal && !repository.policy.prune && !repository.policy.suspended);
+}
+
+#[test]
+fn the_example_is_valid_and_shows_the_defaults() {
+    let text = std::fs::read_to_string("config/driftless.yaml").unwrap();
+    let settings = Settings::parse("config/driftless.yaml", &text).unwrap();
+    let infra = &settings.repositories[0];
+    assert_eq!(infra.reference, Reference::Branch("main".to_owned()));
+    assert_eq!(infra.auth.password, Some(Secret::File("/etc/driftless/git-token".into())));
+    let shop = &settings.repositories[1].applications[0];
+    assert_eq!((shop.name.as_ref(), shop.path.as_str()), (Some(&AppName::from("shop")), "deploy/shop"));
+    assert_eq!(shop.variables["TAG"], "1.4.2");
+    assert_eq!(shop.profiles, ["metrics"]);
+
+    // What it shows in comments is what holds without it.
+    let shown: String = text
+        .lines()
+        .take_while(|it| !it.starts_with("repositories"))
+        .filter_map(|it| it.strip_prefix("# "))
+        .filter(|it| it.split_once(": ").is_some_and(|it| it.0.chars().all(char::is_alphabetic)))
+        .filter(|it| !it.starts_with("tokenFile"))
+        .map(|it| format!("{it}\n"))
+        .collect();
+    assert_eq!(shown.lines().count(), 9, "{shown}");
+    assert_eq!(Settings::parse("shown", &format!("{shown}{ONE}")), Settings::parse("one", ONE));
+}
+
+#[test]
+fn policies_are_inherited_from_the_outer_to_the_inner() {
+    let settings = Settings::parse(
+        "driftless.yaml",
+        "selfHeal: false\nrepositories:\n- url: /srv/a\n  prune: true\n  path: sites\n  applications:\n  \
+         - path: one\n  - {path: two, selfHeal: true, suspend: true, prune: false}\n- url: /srv/b\n",
+    )
+    .unwrap();
+    let policy = |it: &driftless::model::Policy| (it.self_heal, it.prune, it.suspended);
+    let [a, b] = &settings.repositories[..] else { panic!("two repositories") };
+    assert_eq!(policy(&a.policy), (false, true, false));
+    assert_eq!(a.applications[0].path, "sites/one");
+    assert_eq!(policy(&a.applications[0].policy), (false, true, false));
+    assert_eq!(policy(&a.applications[1].policy), (true, false, true));
+    assert_eq!(policy(&b.policy), (false, false, false));
+}
+
+#[test]
+fn whether_a_compose_project_is_taken_over_is_asked_unless_it_is_said() {
+    use driftless::model::Adopt;
+    let adopt = |text: &str| {
+        let settings = Settings::parse("driftless.yaml", text).unwrap();
+        let repository = &settings.repositories[0];
+        (repository.policy.adopt, repository.applications[0].policy.adopt)
+    };
+    let one = "repositories:\n- url: /srv/a\n  applications:\n  - path: one\n";
+    assert_eq!(adopt(one), (Adopt::Ask, Adopt::Ask));
+    assert_eq!(adopt(&format!("adopt: auto\n{one}")), (Adopt::Auto, Adopt::Auto));
+    assert_eq!(adopt(&format!("adopt: auto\n{one}    adopt: never\n")), (Adopt::Auto, Adopt::Never));
+    let wrong = mistake(&format!("adopt: yes\n{one}"));
+    assert!(wrong.contains("1:8") && wrong.contains("`ask`"), "{wrong}");
+}
+
+#[test]
+fn an_unknown_key_is_told_with_its_place_and_the_key_that_was_meant() {
+    assert_eq!(
+        mistake("repositories:\n  - url: /srv/a\n    pol: 60s\n").split(", expected").next().unwrap(),
+        "driftless.yaml:3:5: error: repositories[0]: unknown field `pol`",
+    );
+    assert!(mistake("repositories:\n  - url: /srv/a\n    pol: 60s\n").ends_with("(did you mean `poll`?)"));
+    assert!(mistake("selfheal: true\nrepositories: []").ends_with("(did you mean `selfHeal`?)"));
+    let unlike = mistake("colour: red\nrepositories: []");
+    assert!(unlike.contains("unknown field `colour`") && !unlike.contains("did you mean"), "{unlike}");
+}
+
+#[test]
+fn wrong_values_are_told_with_their_place() {
+    for (text, place, message) in [
+        ("listen: here\nrepositories: []", "1:9", "is not an address with a port"),
+        ("stateDir: state\nrepositories: []", "1:11", "must be absolute"),
+        ("docker: /var/run/docker.sock\nrepositories: []", "1:9", "unix:///var/run/docker.sock"),
+        ("repositories:\n- url: ftp://example.com/x", "2:8", "not supported"),
+        ("repositories:\n- url: ./here", "2:8", "absolute path"),
+        ("repositories:\n- url: /srv/a\n  poll: 60", "3:9", "is not a duration"),
+        ("repositories:\n- url: /srv/a\n  poll: 10ms", "3:9", "at least `1s`"),
+        ("repositories:\n- url: /srv/a\n  path: ../b", "3:9", "`..`"),
+        ("repositories:\n- url: /srv/a\n  commit: abc123", "3:11", "full id"),
+        ("repositories:\n- url: /srv/a\n  prune: maybe", "3:10", "true or false"),
+        (
+            "repositories:\n- url: /srv/a\n  applications:\n  - {path: a, name: Shop}",
+            "4:21",
+            "not a valid application name",
+        ),
+        ("repositories:\n- url: /srv/a\n  applications:\n  - name: shop", "4:5", "missing field `path`"),
+        ("repositories:\n- url: /srv/a\n  url: /srv/b", "2:3", "duplicate field `url`"),
+        ("repositories:\n- name: a", "2:3", "missing field `url`"),
+        ("repositories: 5", "1:15", "a list is expected"),
+        ("repositories: [", "2:1", ""),
+    ] {
+        let found = mistakes(text);
+        let told = found[0].to_string();
+        eprintln!("{told}");
+        assert!(
+            told.starts_with(&format!("driftless.yaml:{place}: ")) && told.contains(message),
+            "{text}\n{told}"
+        );
+    }
+}
+
+#[test]
+fn an_empty_file_asks_for_a_repository() {
+    for text in ["", "\n# nothing here\n"] {
+        assert!(mistake(text).contains("name at least one repository"));
+    }
+    assert!(mistake("repositories: []").contains("there is no repository"));
+}
+
+#[test]
+fn no_message_repeats_what_may_be_a_secret() {
+    for text in [
+        "repositories:\n- url: https://me:hunter2@git.example.com/x",
+        "repositories:\n- url: https://hunter2@git.example.com/x",
+        "repositories:\n- url: /srv/a\n  auth: hunter2",
+        "repositories:\n- url: /srv/a\n  auth: [hunter2]",
+        "repositories:\n- url: /srv/a\n  auth: {password: hunter2}",
+        "repositories:\n- url: https://example.com/a\n  auth: {tokenFile: hunter2}",
+        "repositories: hunter2",
+        "hunter2",
+    ] {
+        let told = mistakes(text).iter().map(ToString::to_string).collect::<String>();
+        assert!(!told.contains("hunter2"), "{told}");
+    }
+    let told = mistake("repositories:\n- url: /srv/a\n  auth: {password: hunter2}");
+    assert!(
+        told.contains("did you mean `passwordEnv`") || told.contains("did you mean `passwordFile`"),
+        "{told}"
+    );
+}
+
+#[test]
+fn all_broken_rules_between_values_are_told_at_once() {
+    let found = mistakes(
+        "listen: 0.0.0.0:8484\nrepositories:\n\
+         - {url: /srv/a, branch: main, tag: v1}\n\
+         - {url: /other/a, auth: {tokenEnv: T}}\n\
+         - {url: 'git@example.com:b', caFile: /ca.pem}\n\
+         - {url: https://example.com/c, auth: {username: me}}\n\
+         - {url: https://example.com/d, auth: {sshKeyFile: /key, tokenEnv: T, passwordEnv: P}}\n\
+         - {url: /srv/e, applications: [{path: x/shop}, {path: shop}, {path: '.'}]}\n",
+    );
+    let told: Vec<String> = found.iter().map(|it| format!("{}: {}", it.path, it.message)).collect();
+    for expected in [
+        "listen: `0.0.0.0:8484` can be reached from other machines",
+        "repositories[0]: `branch`, `tag`, `semver` and `commit` exclude",
+        "repositories[1].auth: user names, passwords and tokens are for",
+        "repositories[1].name: repositories[0] is named `a` already",
+        "repositories[2].caFile: certificate",
+        "repositories[3].auth: a user name needs",
+        "repositories[4].auth: `sshKeyFile`",
+        "repositories[4].auth: `passwordEnv`, `passwordFile`, `tokenEnv` and `tokenFile` exclude",
+        "repositories[5].applications[1].name: repositories[5].applications[0] is named `shop` already",
+        "repositories[5].applications[2]: an application's name cannot be told",
+    ] {
+        assert!(told.iter().any(|it| it.starts_with(expected)), "{expected}\n{told:#?}");
+    }
+    assert_eq!(told.len(), 10, "{told:#?}");
+}
+
+#[test]
+fn listening_beyond_loopback_needs_a_token() {
+    let beyond = format!("listen: '[::]:8484'\n{ONE}");
+    assert!(mistake(&beyond).contains("tokenFile"));
+    assert!(Settings::parse("x", &format!("tokenFile: /etc/token\n{beyond}")).is_ok());
+    assert!(Settings::parse("x", &format!("listen: '[::1]:1'\n{ONE}")).is_ok());
+    // Also where an option has changed it after parsing.
+    let mut settings = Settings::parse("x", ONE).unwrap();
+    settings.listen = "192.0.2.1:80".parse().unwrap();
+    assert_eq!(settings.check("the command line").len(), 1);
+}
+
+#[test]
+fn variables_keep_their_spelling_and_are_given_once() {
+    let text = |variables: &str| {
+        format!("repositories:\n- url: /srv/a\n  applications:\n  - path: shop\n    variables: {variables}\n")
+    };
+    let settings = Settings::parse("x", &text("{A: 1.10, B: yes, C: '', D: 007}")).unwrap();
+    let variables = &settings.repositories[0].applications[0].variables;
+    let values: Vec<&str> = variables.values().map(String::as_str).collect();
+    assert_eq!(values, ["1.10", "yes", "", "007"]);
+    assert!(mistake(&text("{A: 1, A: 2}")).contains("`A` is given twice"));
+    assert!(mistake(&text("{A: [hunter2]}")).contains("a list stands where"));
+}
+
+#[test]
+fn the_command_line_is_held_to_the_same_rules() {
+    let refused =
+        |url: &str, path: &str, reference| Settings::for_repository(url, path, reference).unwrap_err();
+    assert!(
+        refused("https://me:hunter2@example.com/x", "", Reference::Head)[0].message.contains("credential")
+    );
+    assert!(refused("/srv/a", "../b", Reference::Head)[0].path.ends_with("path"));
+    assert!(refused("/srv/a", "", Reference::Commit("abc".to_owned()))[0].message.contains("full id"));
+    let settings =
+        Settings::for_repository("/srv/a.git", "./sites/", Reference::Tag("v1".to_owned())).unwrap();
+    assert_eq!(
+        (settings.repositories[0].path.as_str(), settings.repositories[0].name.as_str()),
+        ("sites", "a")
+    );
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_is_too_strange(text in "([a-z]{1,6}|repositories|url|auth|poll|: |- |\\[|\\{|\\}|\\]|,|\n|  |&a|\\*a|<<|!t|'|\"|#|\t|é|\\||%|@|/srv/a|[0-9]s){0,40}") {
+        // It must be read or refused, and every refusal must say something.
+        if let Err(findings) = Settings::parse("driftless.yaml", &text) {
+            assert!(!findings.is_empty() && findings.iter().all(|it| !it.message.is_empty()), "{text}");
+        }
+    }
+}
+
+#[test]
+fn credentials_of_a_host_are_for_its_repositories_that_have_none() {
+    let text = r#"
+credentials:
+  - host: git.example.com
+    caFile: /ca.pem
+    proxy: http://proxy:3128
+    auth: { tokenFile: /token, sshKeyFile: /key, hostKeys: ["SHA256:uNiVztksCsDhcc0u9e8BrDDnUnM2yUsgsdeYVkCkT5E="] }
+  - host: "*"
+    auth: { tokenEnv: OTHER, knownHosts: /hosts }
+repositories:
+  - url: https://git.example.com/a
+  - url: git@git.example.com:b
+  - url: https://elsewhere.example.com/c
+  - { url: "https://git.example.com/d", auth: { tokenFile: /own }, proxy: direct }
+  - url: /srv/e
+  - url: http://elsewhere.example.com/f
+"#;
+    let settings = Settings::parse("c", text).unwrap();
+    let [a, b, c, d, e, f] = settings.repositories.as_slice() else { panic!("six") };
+    assert_eq!((&a.auth.password, &a.auth.ssh_key), (&Some(Secret::File("/token".into())), &None));
+    assert_eq!((&a.ca_file, &a.proxy), (&Some("/ca.pem".into()), &Proxy::Url("http://proxy:3128".into())));
+    assert_eq!((&b.auth.password, &b.auth.ssh_key), (&None, &Some(PathBuf::from("/key"))));
+    assert_eq!(b.auth.host_keys, ["SHA256:uNiVztksCsDhcc0u9e8BrDDnUnM2yUsgsdeYVkCkT5E"]);
+    assert_eq!((&b.ca_file, &c.ca_file), (&None, &None));
+    assert_eq!(c.auth.password, Some(Secret::Environment("OTHER".into())));
+    assert_eq!((&d.auth.password, &d.proxy), (&Some(Secret::File("/own".into())), &Proxy::Direct));
+    assert_eq!((&e.auth, &f.auth), (&Auth::default(), &Auth::default()));
+}
+
+#[test]
+fn trust_is_read_for_repositories_and_applications() {
+    let text = r#"
+repositories:
+  - url: https://h/a
+    semver: ">=1.2 <2"
+    requireFastForward: true
+    submodules: true
+    verify:
+      mode: both
+      ssh: { allowedSigners: ["ada@example.com ssh-ed25519 AAAA"], revokedKeysFile: /revoked }
+    auth: { githubApp: { appId: 12, installationId: 34, privateKeyFile: /app.pem } }
+    applications:
+      - { path: shop, verify: { openpgp: { keyringFile: /ring } } }
+"#;
+    let settings = Settings::parse("c", text).unwrap();
+    let it = &settings.repositories[0];
+    assert!(it.require_fast_forward && it.submodules);
+    assert_eq!(it.reference, Reference::Semver(VersionRange::parse(">=1.2 <2").unwrap()));
+    let verify = it.verify.clone().unwrap();
+    assert_eq!((verify.mode, verify.allowed_signers.len()), (VerifyMode::Both, 1));
+    assert_eq!(it.applications[0].verify.clone().unwrap().keyring_file, Some("/ring".into()));
+    let app = it.auth.github_app.clone().unwrap();
+    assert_eq!(
+        (app.app.as_str(), app.installation.as_str(), app.api.as_str()),
+        ("12", "34", "https://api.github.com")
+    );
+}
+
+#[test]
+fn trust_and_access_that_cannot_work_are_refused() {
+    let with = |more: &str| mistake(&format!("{ONE}    {more}\n"));
+    for (more, wanted) in [
+        ("verify: {}", "nobody is trusted"),
+        ("verify: { mode: tag, openpgp: { keyringFile: /r } }", "where a tag is followed"),
+        ("verify: { mode: all }", "mode"),
+        ("verify: { ssh: { keys: [] } }", "unknown field"),
+        ("semver: latest", "not a range of versions"),
+        ("proxy: http://me:hunter2@h:1", "contains a credential"),
+        ("proxy: socks5://h:1", "a proxy is"),
+        ("auth: { githubApp: { appId: 1, installationId: 2 } }", "needs its `privateKeyFile`"),
+        (
+            "auth: { githubApp: { appId: 1, installationId: x, privateKeyFile: /k } }",
+            "the numbers that GitHub shows",
+        ),
+        (
+            "auth: { githubApp: { appId: 1, installationId: 2, privateKeyFile: /k, apiUrl: \"http://h\" } }",
+            "`https://host`",
+        ),
+        (
+            "auth: { tokenFile: /t, githubApp: { appId: 1, installationId: 2, privateKeyFile: /k } }",
+            "give no others",
+        ),
+        ("auth: { sshPassphraseFile: /p }", "without `sshKeyFile`"),
+        ("auth: { hostKeys: [\"MD5:00\"] }", "SHA256:"),
+    ] {
+        let told = with(more);
+        assert!(told.contains(wanted) && !told.contains("hunter2"), "{more}: {told}");
+    }
+    let host = mistake(&format!("credentials: [{{ host: \"https://h\" }}]\n{ONE}"));
+    assert!(host.contains("credentials[0].host"), "{host}");
+}
+
+#[test]
+fn a_login_for_a_registry_has_a_host_a_user_and_a_password_kept_elsewhere() {
+    let with = |text: &str| format!("registries: [{text}]\n{ONE}");
+    let settings = Settings::parse(
+        "driftless.yaml",
+        &with(
+            "{ host: ghcr.io/team, username: a, passwordEnv: P }, { host: \"*.example.com\", usernameFile: /u, passwordFile: /p }",
+        ),
+    );
+    let registries = settings.unwrap().registries;
+    assert_eq!(
+        (registries[0].host.as_str(), &registries[0].username),
+        ("ghcr.io/team", &Secret::Plain("a".into()))
+    );
+    assert_eq!(
+        (&registries[0].password, &registries[1].password),
+        (&Secret::Environment("P".into()), &Secret::File("/p".into()))
+    );
+    for (text, wanted) in [
+        (
+            "{ host: \"https://h\", username: a, passwordEnv: P }",
+            "registries[0].host: it must be a host such as",
+        ),
+        ("{ host: h, passwordEnv: P }", "registries[0].username: give one of"),
+        (
+            "{ host: h, username: a }",
+            "registries[0].passwordFile: give one of `passwordEnv` and `passwordFile`",
+        ),
+        (
+            "{ host: h, username: a, passwordEnv: P, passwordFile: /p }",
+            "registries[0].passwordFile: give one of",
+        ),
+        (
+            "{ host: h, username: a, passwordEnv: P }, { host: h, username: b, passwordEnv: P }",
+            "registries[1].host: there is a login",
+        ),
+        ("{ host: h, username: a, password: hunter2 }", "unknown field `password`"),
+    ] {
+        let told = mistake(&with(text));
+        assert!(told.contains(wanted) && !told.contains("hunter2"), "{text}: {told}");
+    }
+}

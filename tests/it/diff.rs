@@ -1,0 +1,301 @@
+//! Differences between what Git asks of a container and what the engine reads back.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use driftless::{
+    model::{
+        AgentId, Attachment, Container, ContainerId, Format, Healthcheck, Image, Instance, InstanceId,
+        LiveSettings, Location, Mask, Mount, MountSource, NetworkMode, Observed, Port, PortRange, Protocol,
+        PullPolicy, Readiness, Resources, RestartPolicy, Stack, State, Strategy, Timestamp, Workload,
+    },
+    plan::{FieldDifference, canonical_yaml, differences, stack_diff, unified_diff},
+};
+
+fn mask() -> Mask {
+    Mask::new([7; 32])
+}
+
+fn env(all: &[(&str, &str)]) -> BTreeMap<String, Option<String>> {
+    all.iter().map(|(name, value)| ((*name).to_owned(), Some((*value).to_owned()))).collect()
+}
+
+fn words(all: &[&str]) -> Option<Vec<String>> {
+    Some(all.iter().map(|it| (*it).to_owned()).collect())
+}
+
+fn desired() -> Container {
+    Container {
+        image: "web:1".to_owned(),
+        env: env(&[("PORT", "8080")]),
+        ports: vec![Port {
+            container: 80,
+            protocol: Protocol::Tcp,
+            host_ip: None,
+            host: Some(PortRange::one(8080)),
+        }],
+        mounts: vec![Mount {
+            target: "/data".to_owned(),
+            source: MountSource::Volume { name: "shop_data".to_owned(), no_copy: false },
+            read_only: false,
+        }],
+        network_mode: NetworkMode::Networks(BTreeMap::from([(
+            "shop_default".to_owned(),
+            Attachment { aliases: vec!["web".to_owned()], ..Attachment::default() },
+        )])),
+        restart: RestartPolicy::Always,
+        resources: Resources { memory: Some(128 << 20), ..Resources::default() },
+        cap_add: vec!["NET_ADMIN".to_owned()],
+        ..Container::default()
+    }
+}
+
+fn image() -> Container {
+    Container {
+        entrypoint: words(&["/entry"]),
+        command: words(&["serve"]),
+        env: env(&[("PATH", "/bin"), ("PORT", "80")]),
+        user: Some("app".to_owned()),
+        expose: vec![(80, Protocol::Tcp), (9000, Protocol::Tcp)],
+        mounts: vec![
+            Mount { target: "/cache".to_owned(), source: MountSource::Anonymous, read_only: false },
+            Mount { target: "/data/".to_owned(), source: MountSource::Anonymous, read_only: false },
+        ],
+        healthcheck: Some(Healthcheck {
+            test: vec!["CMD".to_owned(), "/check".to_owned()],
+            interval: None,
+            timeout: None,
+            retries: None,
+            start_period: None,
+            start_interval: None,
+        }),
+        ..Container::default()
+    }
+}
+
+/// What an engine says of a container right after it was made: everything filled in, in its own words.
+fn read_back() -> Container {
+    let mut found = desired().over(&image());
+    found.image = "docker.io/library/web:1".to_owned();
+    found.hostname = Some("0123456789ab".to_owned());
+    found.working_dir = Some("/".to_owned());
+    found.stop_signal = Some("15".to_owned());
+    found.stop_grace_period = Some(Duration::from_secs(10));
+    found.init = Some(false);
+    found.shm_size = Some(67_108_864);
+    found.logging = Some(("json-file".to_owned(), BTreeMap::new()));
+    found.ulimits = BTreeMap::from([("nofile".to_owned(), (1024, 1024))]);
+    found.resources.memory_swap = Some(256 << 20);
+    found.resources.pids = Some(-1);
+    found.resources.nano_cpus = Some(0);
+    found.cap_add = vec!["cap_net_admin".to_owned()];
+    found.ipc_mode = Some("private".into());
+    found.domainname = Some(String::new());
+    for mount in &mut found.mounts {
+        if mount.source == MountSource::Anonymous {
+            mount.source = MountSource::Volume { name: "a".repeat(64), no_copy: false };
+        }
+    }
+    for port in &mut found.ports {
+        port.host_ip = Some("0.0.0.0".parse().unwrap());
+    }
+    found
+}
+
+fn between(found: &Container) -> Vec<FieldDifference> {
+    differences(&desired(), &image(), found, &mask())
+}
+
+fn field(field: &str, want: &str, found: &str) -> FieldDifference {
+    FieldDifference { field: field.to_owned(), want: want.to_owned(), found: found.to_owned() }
+}
+
+#[test]
+fn a_container_shows_no_difference_right_after_it_was_created() {
+    assert_eq!(between(&read_back()), []);
+    let mut no_swap = read_back();
+    no_swap.resources.memory_swap = Some(-1);
+    assert_eq!(between(&no_swap), [], "a kernel that cannot limit swap");
+}
+
+#[test]
+fn each_changed_field_is_named_with_both_values() {
+    let mut found = read_back();
+    found.image = "web:2".to_owned();
+    found.env.insert("PORT".to_owned(), Some("9".to_owned()));
+    found.env.insert("EXTRA".to_owned(), Some("yes".to_owned()));
+    found.env.remove("PATH");
+    found.command = words(&["serve", "two words"]);
+    found.mounts.retain(|it| it.target != "/data");
+    found.ports[0].host = Some(PortRange { first: 81, last: 83 });
+    found.network_mode = NetworkMode::Networks(BTreeMap::from([
+        ("shop_default".to_owned(), Attachment::default()),
+        ("other".to_owned(), Attachment::default()),
+    ]));
+    found.resources.memory = Some(64 << 20);
+    found.resources.memory_swap = Some(128 << 20);
+    found.restart = RestartPolicy::No;
+    found.privileged = true;
+    found.labels.insert("tier".to_owned(), "back".to_owned());
+    found.labels.insert("com.docker.compose.service".to_owned(), "web".to_owned());
+    assert_eq!(
+        between(&found),
+        [
+            field("command", "serve", "serve 'two words'"),
+            field("env.EXTRA", "unset", "yes"),
+            field("env.PATH", "/bin", "unset"),
+            field("env.PORT", "8080", "9"),
+            field("image", "web:1", "web:2"),
+            field("labels.tier", "unset", "back"),
+            field("mounts./data", "volume shop_data", "unset"),
+            field("networks.other.attached", "unset", "true"),
+            field("networks.shop_default.aliases", "web", "unset"),
+            field("ports.80/tcp", "8080", "81-83"),
+            field("privileged", "unset", "true"),
+            field("resources.memory", "128 MiB", "64 MiB"),
+            field("restart", "always", "unset"),
+        ]
+    );
+}
+
+#[test]
+fn an_own_entry_point_drops_the_images_command_and_none_takes_a_variable_away() {
+    let mut own = desired();
+    own.entrypoint = words(&["/mine"]);
+    own.env.insert("PATH".to_owned(), None);
+    let whole = own.over(&image());
+    assert_eq!((whole.entrypoint, whole.command), (words(&["/mine"]), None));
+    assert_eq!(whole.env, env(&[("PORT", "8080")]));
+    let targets: Vec<_> = whole.mounts.iter().map(|it| it.target.as_str()).collect();
+    assert_eq!(targets, ["/cache", "/data"], "the image's volume is mounted over");
+}
+
+#[test]
+fn a_health_check_wins_field_by_field_and_none_disables_the_images() {
+    let mut own = desired();
+    let check = |test: &[&str]| Healthcheck {
+        test: test.iter().map(|it| (*it).to_owned()).collect(),
+        interval: Some(Duration::from_secs(30)),
+        timeout: None,
+        retries: None,
+        start_period: None,
+        start_interval: None,
+    };
+    own.healthcheck = Some(check(&[]));
+    let whole = own.over(&image());
+    assert_eq!(whole.healthcheck.clone().unwrap().test, ["CMD", "/check"]);
+    assert_eq!(differences(&own, &image(), &read_back(), &mask()), [], "30 s is the engine's own interval");
+    own.healthcheck = Some(check(&["NONE"]));
+    let found = differences(&own, &image(), &read_back(), &mask());
+    assert_eq!(found, [field("healthcheck.test", "unset", "CMD /check")]);
+}
+
+#[test]
+fn a_secret_is_compared_in_clear_and_never_printed_not_even_inside_a_command() {
+    let mut want = desired();
+    want.env.insert("DB_PASSWORD".to_owned(), Some("hunter2x".to_owned()));
+    want.command = words(&["serve", "--db=postgres://app@db/x?p=hunter2x", "--token", "abc"]);
+    let mut found = want.over(&image());
+    found.env.insert("DB_PASSWORD".to_owned(), Some("hunter3x".to_owned()));
+    found.command = words(&["serve", "--password=hunter3x"]);
+    let all = differences(&want, &image(), &found, &mask());
+    let fields: Vec<_> = all.iter().map(|it| it.field.as_str()).collect();
+    assert_eq!(fields, ["command", "env.DB_PASSWORD"]);
+    let printed = format!("{all:?}\n{}", canonical_yaml(&found, &mask()));
+    for secret in ["hunter", "abc"] {
+        assert!(!printed.contains(secret), "{printed}");
+    }
+    assert_ne!(all[1].want, all[1].found, "that it changed can be told");
+}
+
+#[test]
+fn the_diff_of_a_stack_goes_from_what_runs_to_what_git_says() {
+    let mut found = read_back();
+    found.env.insert("PORT".to_owned(), Some("9".to_owned()));
+    let (stack, mut observed) = (stack(), observed(found));
+    let text = stack_diff(&stack, &observed, &mask());
+    let expected = "\
+--- live/shop/shop-web-1
++++ git/shop/web
+";
+    assert!(text.starts_with(expected), "{text}");
+    assert!(text.contains("\n-  PORT: '9'\n+  PORT: '8080'\n"), "{text}");
+    for instance in observed.instances.values_mut() {
+        instance.config = Arc::new(read_back());
+    }
+    assert_eq!(stack_diff(&stack, &observed, &mask()), "");
+    observed.instances.clear();
+    let spec = desired().spec();
+    let text = stack_diff(&stack, &observed, &mask());
+    assert!(text.contains(&format!("+workload web: 1 at {spec}")), "{text}");
+}
+
+#[test]
+fn a_unified_diff_has_three_lines_of_context_and_is_empty_for_equal_texts() {
+    let from = "1\n2\n3\n4\n5\n6\n7\n8\n9\n";
+    assert_eq!(unified_diff("a", from, "b", from), "");
+    let text = unified_diff("a", from, "b", &from.replace('5', "five"));
+    assert_eq!(text, "--- a\n+++ b\n@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n");
+}
+
+fn stack() -> Stack {
+    let workload = Workload {
+        origin: Location::file("compose.yaml"),
+        replicas: 1,
+        container: desired(),
+        container_name: None,
+        strategy: Strategy::Recreate,
+        min_ready: Duration::ZERO,
+        progress_deadline: Duration::from_secs(600),
+        revision_history_limit: 10,
+        paused: false,
+        after: Vec::new(),
+        probes: Default::default(),
+        pull: PullPolicy::IfNotPresent,
+        pull_secrets: std::collections::BTreeSet::new(),
+        in_place: BTreeMap::new(),
+        build: None,
+        secret_env: std::collections::BTreeSet::new(),
+        completion: driftless::model::Completion::Never,
+    };
+    Stack {
+        app: "shop".into(),
+        format: Format::Compose,
+        project: "shop".to_owned(),
+        workloads: BTreeMap::from([("web".into(), workload)]),
+        networks: BTreeMap::new(),
+        volumes: BTreeMap::new(),
+        app_files: BTreeMap::new(),
+        manifests: Vec::new(),
+        inventory: Default::default(),
+    }
+}
+
+fn observed(config: Container) -> Observed {
+    let id = ContainerId("c1".to_owned());
+    let instance = Instance {
+        id: id.clone(),
+        name: "shop-web-1".to_owned(),
+        instance: InstanceId { workload: "web".into(), slot: 1 },
+        agent: AgentId("us".to_owned()),
+        spec: desired().spec(),
+        created: Timestamp(1),
+        state: State::Created,
+        readiness: Readiness::Ready { since: Timestamp(1) },
+        restarts: 0,
+        networks: BTreeMap::new(),
+        live: LiveSettings::default(),
+        config: Arc::new(config),
+        image_id: "sha256:1".to_owned(),
+        anonymous_volumes: BTreeMap::new(),
+        hosts: Default::default(),
+        volumes_of: Default::default(),
+        started: None,
+        touched_by_hand: None,
+    };
+    let image = Image { id: "sha256:1".to_owned(), defaults: Arc::new(image()), ..Image::default() };
+    Observed {
+        instances: BTreeMap::from([(id, instance)]),
+        images: BTreeMap::from([("web:1".to_owned(), image)]),
+        ..Observed::default()
+    }
+}

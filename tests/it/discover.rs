@@ -1,0 +1,141 @@
+//! Which folders of a repository are applications, and what is wrong where none is.
+
+use driftless::{
+    manifest::{AppSpec, Configured, Discovery, MemoryFiles, check, conflicts, discover, render},
+    model::{AppName, Format},
+};
+
+const COMPOSE: &str = "services: {web: {image: app}}\n";
+const DEPLOYMENT: &str = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n";
+
+fn apps(found: &Discovery) -> Vec<(String, String, Format)> {
+    found.apps.iter().map(|it| (it.name.0.clone(), it.files.join(" "), it.format)).collect()
+}
+
+fn findings(found: &Discovery) -> Vec<String> {
+    found.findings.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn folders_to_depth_two_are_applications_named_after_them() {
+    let files = MemoryFiles::new([
+        ("sites/Shop/compose.yaml", COMPOSE),
+        ("sites/Shop/below/compose.yaml", COMPOSE),
+        ("sites/group/blog/docker-compose.yml", COMPOSE),
+        ("sites/group/deep/er/compose.yaml", COMPOSE),
+        ("sites/orders/deployment.yaml", DEPLOYMENT),
+        ("sites/orders/values.yaml", "a: 1"),
+        ("sites/orders/service.yml", DEPLOYMENT),
+        ("sites/.hidden/compose.yaml", COMPOSE),
+        ("sites/empty/README.md", "nothing"),
+    ]);
+    let found = discover(&files, "/sites/", "repository", &[]);
+    assert_eq!(findings(&found), Vec::<String>::new());
+    let compose = |name: &str, file: &str| (name.to_owned(), file.to_owned(), Format::Compose);
+    assert_eq!(
+        apps(&found),
+        [
+            compose("blog", "sites/group/blog/docker-compose.yml"),
+            (
+                "orders".to_owned(),
+                "sites/orders/deployment.yaml sites/orders/service.yml".to_owned(),
+                Format::Kubernetes
+            ),
+            compose("shop", "sites/Shop/compose.yaml"),
+        ]
+    );
+}
+
+#[test]
+fn the_root_is_called_after_the_repository_and_the_first_compose_file_counts() {
+    let files = MemoryFiles::new([
+        ("docker-compose.yml", COMPOSE),
+        ("compose.yml", COMPOSE),
+        ("compose.override.yml", COMPOSE),
+        ("prometheus.yml", "global: {}"),
+        ("template.yaml", "{{ not: yaml"),
+    ]);
+    let found = discover(&files, "", "infra.git", &[]);
+    assert_eq!(findings(&found), Vec::<String>::new());
+    let wanted = ("infragit".to_owned(), "compose.yml compose.override.yml".to_owned(), Format::Compose);
+    assert_eq!(apps(&found), [wanted]);
+}
+
+#[test]
+fn both_formats_in_one_folder_are_told_with_both_files() {
+    let files = MemoryFiles::new([("a/compose.yaml", COMPOSE), ("a/web.yaml", DEPLOYMENT)]);
+    let found = discover(&files, "a", "repository", &[]);
+    assert_eq!(apps(&found).len(), 1);
+    let told = findings(&found).join("\n");
+    assert!(told.starts_with("a/web.yaml: error:") && told.contains("a/compose.yaml"), "{told}");
+}
+
+#[test]
+fn a_missing_path_an_empty_one_and_a_broken_file_are_errors() {
+    let files =
+        MemoryFiles::new([("a/README.md", "x"), ("b/web.yaml", "a: [1"), ("c/compose.yaml", COMPOSE)]);
+    for (path, part) in [("nowhere", "does not exist"), ("a", "holds no application")] {
+        let found = discover(&files, path, "repository", &[]);
+        assert_eq!(apps(&found), []);
+        assert!(findings(&found).join("\n").contains(part), "{:?}", found.findings);
+    }
+    // What is broken is an application still, and does not hide the next.
+    let found = discover(&files, "", "repository", &[]);
+    assert_eq!((found.apps.len(), found.findings.len()), (2, 0));
+    let rendered = render(&files, &found.apps[0]);
+    assert!(rendered.stack.is_none());
+    assert!(rendered.findings[0].to_string().starts_with("b/web.yaml:"), "{:?}", rendered.findings);
+}
+
+#[test]
+fn two_folders_of_one_name_are_both_told() {
+    let files = MemoryFiles::new([("a/web/compose.yaml", COMPOSE), ("b/Web/compose.yaml", COMPOSE)]);
+    let found = discover(&files, "", "repository", &[]);
+    assert_eq!(apps(&found), []);
+    assert_eq!(found.findings.len(), 2);
+    assert!(found.findings[0].message.contains("`a/web`, `b/Web`"), "{:?}", found.findings);
+}
+
+#[test]
+fn configured_applications_keep_their_names_variables_and_profiles() {
+    let files = MemoryFiles::new([("a/compose.yaml", COMPOSE), ("b/compose.yaml", COMPOSE)]);
+    let configured = [
+        Configured {
+            name: Some(AppName::from("first")),
+            path: "a".to_owned(),
+            variables: [("TAG".to_owned(), "1".to_owned())].into(),
+            profiles: vec!["debug".to_owned()],
+            ..Configured::default()
+        },
+        Configured { path: "missing".to_owned(), ..Configured::default() },
+    ];
+    let found = discover(&files, "", "repository", &configured);
+    assert_eq!(apps(&found), [("first".to_owned(), "a/compose.yaml".to_owned(), Format::Compose)]);
+    assert_eq!(found.apps[0].variables["TAG"], "1");
+    assert_eq!(found.apps[0].profiles, ["debug"]);
+    assert!(findings(&found)[0].contains("`missing` does not exist"));
+}
+
+#[test]
+fn applications_that_want_the_same_thing_are_told_with_both_files() {
+    let text = |port: &str| {
+        format!("name: same\nservices: {{web: {{image: a, container_name: front, ports: ['{port}']}}}}\n")
+    };
+    let (one, other) = (text("0.0.0.0:80:80"), text("127.0.0.1:80:80"));
+    let udp = "services: {web: {image: a, ports: ['80:80/udp']}}\n";
+    let files =
+        MemoryFiles::new([("a/compose.yaml", &*one), ("b/compose.yaml", &*other), ("c/compose.yaml", udp)]);
+    let found = discover(&files, "", "repository", &[]);
+    let stacks: Vec<_> = found.apps.iter().map(|it| (it, render(&files, it).stack.unwrap())).collect();
+    let stacks: Vec<(&AppSpec, _)> = stacks.iter().map(|(spec, stack)| (*spec, stack)).collect();
+    assert!(stacks.iter().all(|(_, stack)| check(stack).is_empty()));
+    let told: Vec<String> =
+        conflicts(&stacks).iter().map(|(app, finding)| format!("{app}: {finding}")).collect();
+    assert_eq!(told.len(), 3, "{told:?}");
+    for (told, part) in
+        told.iter().zip(["project name `same`", "container name `front`", "host port 127.0.0.1:80/tcp"])
+    {
+        assert!(told.starts_with("b: b/compose.yaml"), "{told}");
+        assert!(told.contains(part) && told.contains("application `a` (a/compose.yaml"), "{told}");
+    }
+}

@@ -1,0 +1,288 @@
+//! What the documents say is true: their examples are rendered, their commands parsed, their links followed.
+//! (`docs/cli.md` is compared with the program by `cli`.)
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+use driftless::{
+    cli::Invocation,
+    config::Settings,
+    manifest::{AppSpec, MemoryFiles, Rendered, compose_keys, kustomization_keys, render},
+    model::{AppName, Finding, Format, Severity},
+};
+
+const README: &str = include_str!("../../README.md");
+const COMPOSE: &str = include_str!("../../docs/compose.md");
+const KUBERNETES: &str = include_str!("../../docs/kubernetes.md");
+const KUSTOMIZE: &str = include_str!("../../docs/kustomize.md");
+const MAKEFILE: &str = include_str!("../../Makefile");
+
+#[test]
+fn what_compose_is_said_to_support_renders_without_a_word() {
+    // Profiles are active, so that all of it counts.
+    let text = block(COMPOSE, "Supported").replace("    profiles: [debug]\n", "");
+    let rendered = render_text(Format::Compose, &text);
+    assert_eq!(lines(&rendered.findings), [""; 0]);
+    assert_eq!(rendered.stack.unwrap().workloads.len(), 4);
+}
+
+#[test]
+fn the_builds_that_are_shown_render_without_a_word() {
+    let text = block(COMPOSE, "Builds") + "secrets: {token: {file: ./token}}\n";
+    let rendered = render_text(Format::Compose, &text);
+    assert_eq!(lines(&rendered.findings), [""; 0]);
+    let stack = rendered.stack.unwrap();
+    let web = stack.workloads.values().next().unwrap();
+    assert!(web.build.is_some() && web.container.image.starts_with("shop-web:"), "{}", web.container.image);
+    let keys =
+        include_str!("../../src/manifest/compose/build.rs").split("const KEYS: &str = \"").nth(1).unwrap();
+    let keys = keys.split("\";").next().unwrap().split_whitespace().filter(|it| *it != "\\");
+    let missing: Vec<_> = keys.filter(|it| !COMPOSE.contains(&format!("{it}:"))).collect();
+    assert_eq!(missing, [""; 0]);
+}
+
+#[test]
+fn what_kubernetes_is_said_to_support_renders_without_a_word() {
+    let rendered = render_text(Format::Kubernetes, &block(KUBERNETES, "Supported"));
+    assert_eq!(lines(&rendered.findings), [""; 0]);
+    assert_eq!(rendered.stack.unwrap().workloads.len(), 5);
+}
+
+#[test]
+fn what_is_said_to_be_ignored_is_told_as_a_warning_at_its_line() {
+    for (format, page) in [(Format::Compose, COMPOSE), (Format::Kubernetes, KUBERNETES)] {
+        let text = block(page, "Accepted with a warning");
+        let rendered = render_text(format, &text);
+        assert_eq!(places(&rendered, Severity::Warning), marked(&text, "# ignored"), "{}", told(&rendered));
+        assert!(rendered.stack.is_some(), "{}", told(&rendered));
+    }
+}
+
+#[test]
+fn what_is_said_not_to_be_supported_is_refused_at_its_line() {
+    for (format, page) in [(Format::Compose, COMPOSE), (Format::Kubernetes, KUBERNETES)] {
+        let text = block(page, "Not supported yet");
+        let rendered = render_text(format, &text);
+        assert_eq!(places(&rendered, Severity::Error), marked(&text, "# refused"), "{}", told(&rendered));
+        assert!(rendered.stack.is_none());
+    }
+}
+
+#[test]
+fn the_tables_of_keys_are_those_of_the_code() {
+    for (path, text, keys) in
+        [("docs/compose.md", COMPOSE, compose_keys()), ("docs/kustomize.md", KUSTOMIZE, kustomization_keys())]
+    {
+        let (before, _) = text.split_once("\n| key | | |\n").unwrap_or((text.trim_end_matches('\n'), ""));
+        let page = format!("{before}\n{keys}");
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            fs::write(path, &page).unwrap();
+            continue;
+        }
+        assert!(text == page, "{path} is out of date: UPDATE_DOCS=1 cargo test --test it docs::");
+    }
+}
+
+/// The examples above are rendered, so a key of the table is only in the right one if it does what the table says.
+#[test]
+fn every_key_of_the_table_is_in_the_example_of_its_kind() {
+    let examples = [
+        ("used", block(COMPOSE, "Supported")),
+        ("no effect", block(COMPOSE, "Accepted with a warning")),
+        ("refused", block(COMPOSE, "Not supported yet")),
+    ];
+    let table = compose_keys();
+    let rows = table.lines().skip(2).map(|it| it.split('|').map(str::trim).collect::<Vec<_>>());
+    let mut missing = Vec::new();
+    for row in rows {
+        let (path, kind) = (row[1].trim_matches('`'), row[2]);
+        let key = format!("{}:", path.rsplit('.').next().unwrap());
+        let example = &examples.iter().find(|(word, _)| *word == kind).unwrap().1;
+        let is_there = example.match_indices(&key).any(|(at, _)| {
+            example[..at].chars().next_back().is_none_or(|it| !it.is_alphanumeric() && it != '_')
+        });
+        if !is_there && !LATER.contains(&path) {
+            missing.push(path.to_owned());
+        }
+    }
+    assert_eq!(missing, [""; 0]);
+}
+
+/// Keys whose example would need another file, or that are still refused until their readers are there.
+const LATER: &[&str] = &["include", "services.build", "services.volumes_from"];
+
+#[test]
+fn every_field_of_a_deployment_is_on_its_page() {
+    let source = include_str!("../../src/manifest/kubernetes/fields.rs");
+    let fields = source.split("(\"").skip(1).filter_map(|it| it.split_once("\", "));
+    let names = fields.map(|(name, _)| name).filter(|it| it.bytes().all(|it| it.is_ascii_alphanumeric()));
+    let names: BTreeSet<_> = names.collect();
+    assert!(names.len() > 100, "{names:?}");
+    let missing: Vec<_> = names.iter().filter(|it| !KUBERNETES.contains(&format!("{it}:"))).collect();
+    assert_eq!(missing, [&""; 0]);
+}
+
+#[test]
+fn kinds_are_ignored_or_refused_as_their_page_says() {
+    for (chapter, severity) in
+        [("Accepted with a warning", Severity::Warning), ("Not supported yet", Severity::Error)]
+    {
+        let kinds = section(KUBERNETES, chapter).split("So are these kinds:\n").nth(1).unwrap();
+        let kinds: Vec<_> = kinds.trim().trim_end_matches('.').split(", ").collect();
+        assert!(kinds.len() > 5, "{kinds:?}");
+        for kind in kinds {
+            let text = format!("apiVersion: v1\nkind: {kind}\nmetadata: {{name: a}}\n---\n{}", smallest());
+            let rendered = render_text(Format::Kubernetes, &text);
+            let found: Vec<_> = rendered.findings.iter().map(|it| it.severity).collect();
+            assert_eq!(found, [severity], "{kind}: {}", told(&rendered));
+        }
+    }
+}
+
+#[test]
+fn what_podman_checks_is_shown_by_tests_that_are_there() {
+    let page = include_str!("../../docs/kubernetes-podman.md");
+    let rows = page.lines().skip_while(|it| !it.starts_with("|---")).skip(1);
+    let mut sources = String::new();
+    for folder in ["tests/it", "tests/e2e"] {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|it| it == "rs") {
+                sources.push_str(&fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    let mut count = 0;
+    for row in rows {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        assert!(sources.contains(&format!("fn {}()", cells[3].trim_matches('`'))), "{row}");
+        count += 1;
+    }
+    assert!(count > 40, "{count} rows");
+}
+
+#[test]
+fn every_target_that_the_readme_names_is_in_the_makefile() {
+    let named = README.split("make ").skip(1).filter_map(|it| it.split(['`', ' ', '\n']).next());
+    let prose = ["anew;", "it"];
+    let named: BTreeSet<_> = named.filter(|it| !prose.contains(it)).collect();
+    assert!(named.contains("demo") && named.contains("test"), "{named:?}");
+    for name in named {
+        assert!(MAKEFILE.contains(&format!("\n{name}: ## ")), "make {name}");
+    }
+}
+
+#[test]
+fn every_command_that_the_readme_shows_is_understood() {
+    let shown: Vec<_> = README.lines().map(str::trim).filter(|it| it.starts_with("driftless ")).collect();
+    assert!(shown.len() > 10, "{shown:?}");
+    for line in shown {
+        let command = line.split(" # ").next().unwrap();
+        let words = shell_words::split(command).unwrap();
+        let parsed = Invocation::parse(words.into_iter().map(Into::into));
+        assert!(parsed.is_ok(), "{line}");
+    }
+}
+
+#[test]
+fn the_configuration_in_the_readme_is_valid() {
+    let settings = Settings::parse("driftless.yaml", &block(README, "Configuration"));
+    assert_eq!(settings.map(|it| it.repositories.len()), Ok(2));
+}
+
+#[test]
+fn every_file_that_a_document_links_to_is_there() {
+    let pages = [
+        "README.md",
+        "docs/architecture.md",
+        "docs/compose.md",
+        "docs/convert.md",
+        "docs/kubernetes.md",
+        "docs/kubernetes-podman.md",
+        "docs/kustomize.md",
+        "docs/api.md",
+        "docs/ci.md",
+        "docs/webhooks.md",
+    ];
+    for page in pages {
+        let text = fs::read_to_string(page).unwrap();
+        let folder = Path::new(page).parent().unwrap();
+        for link in text.split("](").skip(1).filter_map(|it| it.split(')').next()) {
+            if link.starts_with("https://") || link.starts_with('#') {
+                continue;
+            }
+            assert!(folder.join(link).exists(), "{page}: {link}");
+        }
+    }
+}
+
+#[test]
+fn every_source_file_that_the_architecture_names_is_there() {
+    let text = fs::read_to_string("docs/architecture.md").unwrap();
+    let quoted = text.split('`').skip(1).step_by(2);
+    let named: BTreeSet<_> = quoted.filter(|it| it.starts_with("src/") || it.starts_with("tests/")).collect();
+    assert!(named.len() > 15, "{named:?}");
+    for path in named {
+        assert!(Path::new(path).exists(), "{path}");
+    }
+}
+
+/// The chapter of a page under `## heading`.
+fn section<'p>(page: &'p str, heading: &str) -> &'p str {
+    let after = page.split(&format!("\n## {heading}\n")).nth(1).expect("the page has the heading");
+    after.split("\n## ").next().unwrap()
+}
+
+/// The first block of YAML in a chapter.
+fn block(page: &str, heading: &str) -> String {
+    let after = section(page, heading).split("```yaml\n").nth(1).expect("the chapter has an example");
+    after.split("```").next().unwrap().to_owned()
+}
+
+/// Renders an example, with a file for each path that it names.
+fn render_text(format: Format, text: &str) -> Rendered {
+    let words = text.split(|it: char| it.is_whitespace() || "[]{},\"".contains(it));
+    let paths = words.filter_map(|it| it.split_once("./")).map(|it| it.1.split(':').next().unwrap());
+    let built = [("app/Dockerfile", "FROM scratch"), ("web.Dockerfile", "FROM scratch")];
+    let mut files =
+        MemoryFiles::new([("site/index.html", "hello"), ("app.yaml", text)].into_iter().chain(built));
+    for path in paths.filter(|it| !it.is_empty() && !matches!(*it, "site" | "app")) {
+        let text = if path.ends_with(".json") { "{}" } else { "A=b" };
+        files.0.insert(path.to_owned(), text.as_bytes().into());
+    }
+    let spec = AppSpec {
+        name: AppName::from("shop"),
+        path: String::new(),
+        format,
+        files: vec!["app.yaml".to_owned()],
+        variables: BTreeMap::new(),
+        profiles: Vec::new(),
+        env_files: Vec::new(),
+        has_listed_files: false,
+    };
+    render(&files, &spec)
+}
+
+fn smallest() -> &'static str {
+    "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {selector: {matchLabels: {app: web}}, \
+     template: {metadata: {labels: {app: web}}, spec: {containers: [{name: web, image: a:1}]}}}\n"
+}
+
+fn places(rendered: &Rendered, severity: Severity) -> BTreeSet<u32> {
+    rendered.findings.iter().filter(|it| it.severity == severity).map(|it| it.location.line).collect()
+}
+
+fn marked(text: &str, mark: &str) -> BTreeSet<u32> {
+    (1..).zip(text.lines()).filter(|(_, it)| it.contains(mark)).map(|(number, _)| number).collect()
+}
+
+fn lines(findings: &[Finding]) -> Vec<String> {
+    findings.iter().map(ToString::to_string).collect()
+}
+
+fn told(rendered: &Rendered) -> String {
+    lines(&rendered.findings).join("\n")
+}

@@ -1,0 +1,939 @@
+//! `source` against real Git: the `git` program, `git http-backend`, sshd, and every kind of damage.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use driftless::{
+    clock::Clock,
+    config::{Auth, Proxy, Reference, Secret},
+    manifest::{Entry, ReadError},
+    source::{Checkout, Credentials, Error, Options, Repository, Slots, Source},
+};
+use tokio::time::Instant;
+
+use crate::git_origin::{Mode, Origin, Server, Sshd, ca_file};
+
+const LIMIT: u64 = 1 << 20;
+
+/// Long enough for a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) fn options(origin: &Origin, url: &str) -> Options {
+    Options {
+        url: url.to_owned(),
+        reference: Reference::Branch("main".into()),
+        credentials: Credentials::none(),
+        ca_file: None,
+        proxy: Proxy::Direct,
+        submodules: false,
+        policies: Vec::new(),
+        timeout: PATIENCE,
+        idle_timeout: PATIENCE,
+        mirror: origin.mirror(),
+        most_bytes: 1 << 30,
+        clone_pause: PATIENCE,
+        slots: Slots::default(),
+        clock: Clock::System,
+    }
+}
+
+pub(crate) fn open(options: Options) -> Repository {
+    Repository::open(options).unwrap()
+}
+
+/// Without a server, through the path.
+fn local(origin: &Origin) -> Repository {
+    open(options(origin, origin.path().to_str().unwrap()))
+}
+
+fn following(origin: &Origin, reference: Reference) -> Repository {
+    open(Options { reference, ..options(origin, origin.path().to_str().unwrap()) })
+}
+
+pub(crate) fn text(checkout: &Checkout, path: &str) -> String {
+    String::from_utf8(checkout.files.read(path, LIMIT).unwrap().to_vec()).unwrap()
+}
+
+pub(crate) fn with_auth(auth: Auth) -> Credentials {
+    Credentials::new(auth, Arc::new(|_| None))
+}
+
+pub(crate) fn rejection(result: Result<Checkout, Error>) -> String {
+    match result {
+        Err(error @ Error::Rejected { .. }) => error.to_string(),
+        other => panic!("not rejected: {other:?}"),
+    }
+}
+
+pub(crate) fn passing(result: Result<Checkout, Error>) -> String {
+    match result {
+        Err(error @ Error::Transient { .. }) => error.to_string(),
+        other => panic!("not transient: {other:?}"),
+    }
+}
+
+fn packs(mirror: &Path, extension: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(mirror.join("objects/pack")).unwrap().map(|it| it.unwrap().path());
+    entries.filter(|it| it.extension().is_some_and(|it| it == extension)).collect()
+}
+
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files_below(&path)) } else { found.push(path) }
+    }
+    found
+}
+
+#[tokio::test]
+async fn a_first_fetch_brings_the_commit_and_its_files() {
+    let origin = Origin::empty();
+    fs::create_dir_all(origin.tree().join("app/env")).unwrap();
+    fs::write(origin.tree().join("app/compose.yaml"), "services: {}").unwrap();
+    fs::write(origin.tree().join("app/env/.env"), "A=1").unwrap();
+    fs::write(origin.tree().join("run.sh"), "#!/bin/sh").unwrap();
+    fs::set_permissions(origin.tree().join("run.sh"), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .unwrap();
+    let id = origin.commit_all("first line\n\nand more");
+
+    let (bare, tree) = (origin.path().display().to_string(), origin.tree().display().to_string());
+    for url in [bare.clone(), format!("file://{bare}"), tree] {
+        let repository = open(Options { reference: Reference::Head, ..options(&origin, &url) });
+        let checkout = repository.fetch(None).await.unwrap();
+        assert_eq!(checkout.commit.id, id);
+        assert_eq!(checkout.commit.author, "Ada <ada@example.com>");
+        assert_eq!(checkout.commit.subject, "first line");
+        assert_eq!(checkout.commit.time.to_string(), "2024-01-02T03:04:05.000Z");
+        assert!(!checkout.rewritten);
+        let files = &checkout.files;
+        let root = files.list("").unwrap();
+        let executable = Entry::File { size: 9, executable: true };
+        assert_eq!(root, [("app".to_owned(), Entry::Folder), ("run.sh".to_owned(), executable)]);
+        assert_eq!(text(&checkout, "app/env/.env"), "A=1");
+        assert_eq!(files.entry("").unwrap(), Some(Entry::Folder));
+        assert_eq!(files.entry("app/none").unwrap(), None);
+        assert_eq!(files.list("none").unwrap(), []);
+        assert_eq!(files.read("none", LIMIT), Err(ReadError::Missing("none".into())));
+        assert_eq!(files.read("app", LIMIT), Err(ReadError::Folder("app".into())));
+        let too_large = ReadError::TooLarge { path: "run.sh".into(), size: 9, limit: 8 };
+        assert_eq!(files.read("run.sh", 8), Err(too_large));
+    }
+}
+
+#[tokio::test]
+async fn links_are_followed_inside_the_repository_only() {
+    let origin = Origin::new();
+    let tree = origin.tree();
+    fs::create_dir_all(tree.join("shared/deep")).unwrap();
+    fs::write(tree.join("shared/deep/a.yaml"), "a").unwrap();
+    symlink("../shared/deep", tree.join("shared/again")).unwrap();
+    symlink("shared/again", tree.join("dir")).unwrap();
+    symlink("dir/a.yaml", tree.join("file")).unwrap();
+    symlink("../outside", tree.join("up")).unwrap();
+    symlink("/etc/passwd", tree.join("absolute")).unwrap();
+    symlink("loop", tree.join("loop")).unwrap();
+    origin.commit_all("links");
+
+    let files = local(&origin).fetch(None).await.unwrap().files;
+    assert_eq!(&*files.read("file", LIMIT).unwrap(), b"a");
+    assert_eq!(&*files.read("dir/a.yaml", LIMIT).unwrap(), b"a");
+    assert_eq!(files.entry("dir").unwrap(), Some(Entry::Folder));
+    assert_eq!(files.list("dir").unwrap().len(), 1);
+    for path in ["up", "absolute", "loop", "../compose.yaml", "compose.yaml/x"] {
+        assert_eq!(files.entry(path).unwrap(), None, "{path}");
+    }
+    for path in ["up", "absolute", "loop", "../compose.yaml"] {
+        assert_eq!(files.read(path, LIMIT), Err(ReadError::Astray(path.into())));
+    }
+    let names: Vec<String> = files.list("").unwrap().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["compose.yaml", "dir", "file", "shared"]);
+}
+
+#[tokio::test]
+async fn pointers_and_submodules_are_told_from_files() {
+    let origin = Origin::new();
+    let id = origin.work(&["rev-parse", "HEAD"]);
+    origin.work(&["update-index", "--add", "--cacheinfo", &format!("160000,{id},module")]);
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n";
+    fs::write(origin.tree().join("big.bin"), pointer).unwrap();
+    origin.work(&["add", "big.bin"]);
+    origin.work(&["commit", "-q", "-m", "x"]);
+    origin.work(&["push", "-q", "origin", "main"]);
+
+    let files = local(&origin).fetch(None).await.unwrap().files;
+    assert_eq!(files.entry("module").unwrap(), Some(Entry::Submodule));
+    for path in ["module", "module/x/y"] {
+        let told = ReadError::Submodule { path: path.into(), module: "module".into() };
+        assert_eq!(files.read(path, LIMIT), Err(told));
+    }
+    assert_eq!(files.entry("module/x").unwrap(), None);
+    assert_eq!(files.read("big.bin", LIMIT), Err(ReadError::LfsPointer { path: "big.bin".into() }));
+}
+
+#[tokio::test]
+async fn a_second_fetch_lists_references_only() {
+    let origin = Origin::new();
+    let server = Server::start(&origin).await;
+    let repository = open(options(&origin, &server.url()));
+    let first = repository.fetch(None).await.unwrap();
+    assert_eq!(server.requests().iter().filter(|it| *it == "fetch").count(), 1);
+
+    let again = repository.fetch(Some(&first.commit.id)).await.unwrap();
+    assert_eq!(again.commit, first.commit);
+    assert_eq!(server.requests(), ["refs", "ls-refs"]);
+
+    // Nor does a restart fetch again.
+    drop(repository);
+    let repository = open(options(&origin, &server.url()));
+    assert_eq!(repository.fetch(None).await.unwrap().commit, first.commit);
+    assert_eq!(server.requests(), ["refs", "ls-refs"]);
+
+    let id = origin.commit("compose.yaml", "services: {a: {}}");
+    let new = repository.fetch(Some(&first.commit.id)).await.unwrap();
+    assert_eq!((new.commit.id.as_str(), new.rewritten), (id.as_str(), false));
+    assert_eq!(text(&new, "compose.yaml"), "services: {a: {}}");
+    assert_eq!(text(&first, "compose.yaml"), "services: {}", "the checkout before stays readable");
+    assert_eq!(repository.ahead(&first.commit.id, &id).await, Some(1));
+    assert_eq!(repository.ahead(&id, &first.commit.id).await, Some(0));
+    assert_eq!(repository.ahead(&"0".repeat(40), &id).await, None);
+}
+
+#[tokio::test]
+async fn a_forced_push_is_followed_and_told() {
+    let origin = Origin::new();
+    let base = origin.work(&["rev-parse", "HEAD"]);
+    let old = origin.commit("compose.yaml", "old");
+    let repository = local(&origin);
+    repository.fetch(None).await.unwrap();
+    repository.keep(vec![old.clone()]).await.unwrap();
+
+    origin.work(&["reset", "-q", "--hard", &base]);
+    let new = origin.commit("compose.yaml", "new");
+    let checkout = repository.fetch(Some(&old)).await.unwrap();
+    assert_eq!((checkout.commit.id.as_str(), checkout.rewritten), (new.as_str(), true));
+    assert_eq!(text(&repository.local(&old).await.unwrap(), "compose.yaml"), "old");
+    assert_eq!(repository.ahead(&old, &new).await, Some(1));
+
+    let settled = repository.fetch(Some(&new)).await.unwrap();
+    assert!(!settled.rewritten);
+}
+
+#[tokio::test]
+async fn kept_commits_outlive_collections_and_others_do_not() {
+    let origin = Origin::new();
+    let base = origin.work(&["rev-parse", "HEAD"]);
+    let repository = local(&origin);
+    let kept = origin.commit("compose.yaml", "kept");
+    repository.fetch(None).await.unwrap();
+    repository.keep(vec![kept.clone()]).await.unwrap();
+    origin.work(&["reset", "-q", "--hard", &base]);
+    let read_from = origin.commit("compose.yaml", "read from");
+    let open_checkout = repository.fetch(None).await.unwrap();
+    origin.work(&["reset", "-q", "--hard", &base]);
+    let dropped = origin.commit("compose.yaml", "dropped");
+    drop(repository.fetch(None).await.unwrap());
+    origin.work(&["reset", "-q", "--hard", &base]);
+
+    let mut last = None;
+    for number in 0..40 {
+        let id = origin.commit("compose.yaml", &format!("number {number}"));
+        let checkout = repository.fetch(last.as_deref()).await.unwrap();
+        assert_eq!(checkout.commit.id, id);
+        last = Some(id);
+    }
+    assert!(packs(&origin.mirror(), "pack").len() < 20, "packs pile up");
+    assert_eq!(packs(&origin.mirror(), "keep"), Vec::<PathBuf>::new());
+    assert_eq!(text(&open_checkout, "compose.yaml"), "read from");
+    assert_eq!(text(&repository.local(&read_from).await.unwrap(), "compose.yaml"), "read from");
+    assert_eq!(text(&repository.local(&kept).await.unwrap(), "compose.yaml"), "kept");
+    assert!(rejection(repository.local(&dropped).await).contains("not there"));
+    assert_eq!(repository.ahead(&base, last.as_ref().unwrap()).await, Some(40));
+
+    let error = repository.keep(vec![last.unwrap(), dropped.clone()]).await.unwrap_err().to_string();
+    assert!(error.contains(&dropped), "{error}");
+    let references = fs::read_to_string(origin.mirror().join("packed-refs")).unwrap();
+    assert_eq!(references.matches("refs/driftless/keep/").count(), 1, "{references}");
+    assert!(!references.contains(&format!("keep/{kept}")), "{references}");
+}
+
+#[tokio::test]
+async fn what_vanishes_from_the_server_is_an_error_and_stays_here() {
+    let origin = Origin::new();
+    let id = origin.work(&["rev-parse", "HEAD"]);
+    let server = Server::start(&origin).await;
+    let repository = open(options(&origin, &server.url()));
+    repository.fetch(None).await.unwrap();
+
+    origin.work(&["push", "-q", "origin", "HEAD:other"]);
+    origin.bare(&["symbolic-ref", "HEAD", "refs/heads/other"]);
+    origin.bare(&["update-ref", "-d", "refs/heads/main"]);
+    let error = rejection(repository.fetch(Some(&id)).await);
+    assert!(error.contains("branch `main`") && error.contains("deleted"), "{error}");
+
+    origin.bare(&["update-ref", "-d", "refs/heads/other"]);
+    let error = rejection(repository.fetch(Some(&id)).await);
+    assert!(error.contains("emptied"), "{error}");
+
+    fs::rename(origin.path(), origin.dir.path().join("moved.git")).unwrap();
+    let error = rejection(repository.fetch(Some(&id)).await);
+    assert!(error.contains("no such repository"), "{error}");
+    let error = rejection(following_elsewhere(&origin).fetch(Some(&id)).await);
+    assert!(error.contains("is not a folder"), "{error}");
+
+    assert_eq!(text(&repository.local(&id).await.unwrap(), "compose.yaml"), "services: {}");
+}
+
+/// Another mirror of the same path.
+fn following_elsewhere(origin: &Origin) -> Repository {
+    let mirror = origin.dir.path().join("state/elsewhere");
+    open(Options { mirror, ..options(origin, origin.path().to_str().unwrap()) })
+}
+
+#[tokio::test]
+async fn an_empty_repository_is_refused_and_its_first_commit_deployed() {
+    let origin = Origin::empty();
+    let repository = following(&origin, Reference::Head);
+    let error = rejection(repository.fetch(None).await);
+    assert!(error.contains("is the repository empty?"), "{error}");
+    let id = origin.commit("a", "b");
+    assert_eq!(repository.fetch(None).await.unwrap().commit.id, id);
+}
+
+#[tokio::test]
+async fn branches_tags_and_commits_are_followed() {
+    let origin = Origin::new();
+    let first = origin.work(&["rev-parse", "HEAD"]);
+    origin.work(&["tag", "light"]);
+    origin.work(&["tag", "-a", "v1", "-m", "one"]);
+    origin.work(&["push", "-q", "origin", "HEAD:feature/a", "light", "v1"]);
+    let second = origin.commit("compose.yaml", "second");
+    let blob = origin.work(&["rev-parse", "HEAD:compose.yaml"]);
+    origin.work(&["tag", "file", &blob]);
+    origin.work(&["push", "-q", "origin", "file"]);
+
+    let cases = [
+        (Reference::Head, &second),
+        (Reference::Branch("main".into()), &second),
+        (Reference::Branch("feature/a".into()), &first),
+        (Reference::Tag("light".into()), &first),
+        (Reference::Tag("v1".into()), &first),
+        (Reference::Commit(first.clone()), &first),
+        (Reference::Commit(second.clone()), &second),
+    ];
+    // All with the same mirror, as when the configuration changes.
+    for (reference, wanted) in cases {
+        let repository = following(&origin, reference.clone());
+        for _ in 0..2 {
+            assert_eq!(&repository.fetch(None).await.unwrap().commit.id, wanted, "{reference:?}");
+        }
+    }
+    let missing = [
+        (Reference::Branch("mai".into()), "branch `mai` does not exist"),
+        (Reference::Tag("v2".into()), "tag `v2` does not exist"),
+        (Reference::Tag("file".into()), "points to a blob"),
+        (Reference::Commit("1".repeat(40)), "no such commit"),
+    ];
+    for (reference, wanted) in missing {
+        let error = rejection(following(&origin, reference).fetch(None).await);
+        assert!(error.contains(wanted), "{error}");
+    }
+    for reference in
+        [Reference::Branch("a*".into()), Reference::Commit("abc123".into()), Reference::Tag(" ".into())]
+    {
+        let options = Options { reference, ..options(&origin, origin.path().to_str().unwrap()) };
+        assert!(matches!(Repository::open(options), Err(Error::Rejected { .. })));
+    }
+}
+
+#[tokio::test]
+async fn a_pinned_commit_needs_no_server_once_it_is_here() {
+    let origin = Origin::new();
+    let id = origin.work(&["rev-parse", "HEAD"]);
+    let repository = following(&origin, Reference::Commit(id.clone()));
+    repository.fetch(None).await.unwrap();
+    fs::rename(origin.path(), origin.dir.path().join("moved.git")).unwrap();
+    assert_eq!(repository.fetch(Some(&id)).await.unwrap().commit.id, id);
+    drop(repository);
+    assert_eq!(following(&origin, Reference::Commit(id.clone())).fetch(None).await.unwrap().commit.id, id);
+}
+
+#[tokio::test]
+async fn a_repository_with_sha256_ids_is_read_and_may_take_the_place_of_another() {
+    let origin = Origin::new();
+    let repository = local(&origin);
+    repository.fetch(None).await.unwrap();
+    fs::remove_dir_all(origin.path()).unwrap();
+    fs::remove_dir_all(origin.tree()).unwrap();
+    for (folder, options) in [("work", None), ("infra.git", Some("--bare"))] {
+        let place = origin.dir.path().join(folder);
+        fs::create_dir(&place).unwrap();
+        let mut arguments = vec!["-C", place.to_str().unwrap(), "init", "-q", "-b", "main"];
+        arguments.extend(["--object-format=sha256"].into_iter().chain(options));
+        assert!(std::process::Command::new("git").args(arguments).status().unwrap().success());
+    }
+    origin.work(&["remote", "add", "origin", "../infra.git"]);
+    let id = origin.commit("compose.yaml", "sha256");
+    assert_eq!(id.len(), 64);
+    assert_eq!(text(&repository.fetch(None).await.unwrap(), "compose.yaml"), "sha256");
+}
+
+/// Every kind of damage that a full disk, a crash or a person can do.
+#[tokio::test]
+async fn a_damaged_mirror_is_cloned_anew() {
+    type Break = fn(&Path);
+    let damages: [(&str, Break); 12] = [
+        ("pack cut in half", |mirror| {
+            let pack = &packs(mirror, "pack")[0];
+            let bytes = fs::read(pack).unwrap();
+            replace(pack, &bytes[..bytes.len() / 2]);
+        }),
+        ("pack with flipped bytes", |mirror| {
+            let pack = &packs(mirror, "pack")[0];
+            let mut bytes = fs::read(pack).unwrap();
+            let end = bytes.len() - 20;
+            bytes[12..end].iter_mut().for_each(|it| *it ^= 0xff);
+            replace(pack, &bytes);
+        }),
+        ("pack empty", |mirror| replace(&packs(mirror, "pack")[0], b"")),
+        ("pack missing", |mirror| fs::remove_file(&packs(mirror, "pack")[0]).unwrap()),
+        ("index cut in half", |mirror| {
+            let index = &packs(mirror, "idx")[0];
+            let bytes = fs::read(index).unwrap();
+            replace(index, &bytes[..bytes.len() / 2]);
+        }),
+        ("index missing", |mirror| fs::remove_file(&packs(mirror, "idx")[0]).unwrap()),
+        ("references garbage", |mirror| replace(&mirror.join("packed-refs"), b"\0garbage\n")),
+        ("reference without length", |mirror| {
+            fs::create_dir_all(mirror.join("refs/driftless")).unwrap();
+            fs::write(mirror.join("refs/driftless/tip"), "").unwrap();
+        }),
+        ("references missing", |mirror| fs::remove_file(mirror.join("packed-refs")).unwrap()),
+        ("configuration garbage", |mirror| replace(&mirror.join("config"), b"[[[")),
+        ("HEAD missing", |mirror| fs::remove_file(mirror.join("HEAD")).unwrap()),
+        ("everything missing", |mirror| {
+            fs::remove_dir_all(mirror).unwrap();
+            fs::create_dir(mirror).unwrap();
+        }),
+    ];
+    for (name, damage) in damages {
+        for moved in [false, true] {
+            let origin = Origin::new();
+            let repository = local(&origin);
+            let first = repository.fetch(None).await.unwrap().commit.id;
+            drop(repository);
+            damage(&origin.mirror());
+            let wanted = if moved { origin.commit("compose.yaml", "services: {} # new") } else { first };
+
+            let repository = local(&origin);
+            let checkout = repository.fetch(None).await.unwrap_or_else(|it| panic!("{name}, {moved}: {it}"));
+            assert_eq!(checkout.commit.id, wanted, "{name}");
+            assert!(text(&checkout, "compose.yaml").starts_with("services: {}"), "{name}");
+            let beside = ["new", "old"].map(|it| origin.mirror().with_extension(it).exists());
+            assert_eq!(beside, [false, false], "{name}");
+            let settled = repository.fetch(Some(&wanted)).await.unwrap();
+            assert_eq!(settled.commit.id, wanted, "{name}");
+        }
+    }
+}
+
+/// Packs are mapped into memory: they may be replaced, but not cut short in place.
+fn replace(path: &Path, bytes: &[u8]) {
+    fs::remove_file(path).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+#[tokio::test]
+async fn damage_while_running_is_noticed_by_readers_and_mended_by_the_next_fetch() {
+    let origin = Origin::new();
+    let kept = origin.work(&["rev-parse", "HEAD"]);
+    let repository = local(&origin);
+    repository.fetch(None).await.unwrap();
+    repository.keep(vec![kept.clone()]).await.unwrap();
+    let id = origin.commit("compose.yaml", "two");
+    repository.fetch(None).await.unwrap();
+
+    // The pack of the newest commit.
+    let newest = packs(&origin.mirror(), "pack")
+        .into_iter()
+        .max_by_key(|it| fs::metadata(it).unwrap().modified().unwrap());
+    fs::remove_file(newest.unwrap()).unwrap();
+    assert!(repository.local(&id).await.is_err());
+    assert_eq!(text(&repository.fetch(Some(&id)).await.unwrap(), "compose.yaml"), "two");
+    assert_eq!(text(&repository.local(&kept).await.unwrap(), "compose.yaml"), "services: {}");
+    let references = fs::read_to_string(origin.mirror().join("packed-refs")).unwrap();
+    assert!(references.contains(&format!("refs/driftless/keep/{kept}")), "{references}");
+}
+
+#[tokio::test]
+async fn a_kept_commit_is_carried_over_to_a_new_mirror() {
+    let origin = Origin::new();
+    let base = origin.work(&["rev-parse", "HEAD"]);
+    let kept = origin.commit("compose.yaml", "kept");
+    let repository = local(&origin);
+    repository.fetch(None).await.unwrap();
+    repository.keep(vec![kept.clone()]).await.unwrap();
+    origin.work(&["reset", "-q", "--hard", &base]);
+    let new = origin.commit("compose.yaml", "new");
+    repository.fetch(None).await.unwrap();
+    drop(repository);
+    assert_eq!(packs(&origin.mirror(), "pack").len(), 2);
+    // Only the second pack is lost; the server does not have the kept commit any more.
+    let newest = packs(&origin.mirror(), "pack")
+        .into_iter()
+        .max_by_key(|it| fs::metadata(it).unwrap().modified().unwrap());
+    fs::remove_file(newest.unwrap()).unwrap();
+    origin.bare(&["reflog", "expire", "--expire=now", "--all"]);
+    origin.bare(&["gc", "-q", "--prune=now"]);
+
+    let repository = local(&origin);
+    assert_eq!(repository.fetch(None).await.unwrap().commit.id, new);
+    assert_eq!(text(&repository.local(&kept).await.unwrap(), "compose.yaml"), "kept");
+}
+
+#[tokio::test]
+async fn a_mirror_that_cannot_be_cloned_anew_stays_and_one_that_keeps_breaking_is_left() {
+    let origin = Origin::new();
+    let server = Server::start(&origin).await;
+    let repository = open(options(&origin, &server.url()));
+    let id = repository.fetch(None).await.unwrap().commit.id;
+    let spoil = || fs::remove_file(&packs(&origin.mirror(), "idx")[0]).unwrap();
+    spoil();
+    assert!(matches!(repository.local(&id).await, Err(Error::Damaged { .. })));
+    server.set(Mode::Answer("503 Busy\r\nContent-Length: 0".into()));
+    passing(repository.fetch(Some(&id)).await);
+    assert_eq!(packs(&origin.mirror(), "pack").len(), 1, "the old mirror stays");
+
+    drop(repository);
+    server.set(Mode::Normal);
+    let repository = open(options(&origin, &server.url()));
+    repository.fetch(Some(&id)).await.unwrap();
+    spoil();
+    assert!(repository.local(&id).await.is_err());
+    let next = origin.commit("compose.yaml", "next");
+    let error = repository.fetch(Some(&id)).await.unwrap_err();
+    assert!(matches!(&error, Error::Damaged { message, .. } if message.contains("disk")), "{error:?}");
+
+    let patient = Options { clone_pause: Duration::ZERO, ..options(&origin, &server.url()) };
+    drop(repository);
+    assert_eq!(open(patient).fetch(Some(&id)).await.unwrap().commit.id, next);
+}
+
+#[tokio::test]
+async fn what_a_killed_agent_leaves_behind_is_swept_away() {
+    let origin = Origin::new();
+    let repository = local(&origin);
+    repository.fetch(None).await.unwrap();
+    drop(repository);
+    let mirror = origin.mirror();
+    fs::create_dir_all(mirror.join("refs/driftless")).unwrap();
+    let stale = [
+        "packed-refs.lock",
+        "HEAD.lock",
+        "config.lock",
+        "shallow.lock",
+        "refs/driftless/tip.lock",
+        "objects/pack/.tmpAbc123",
+        "objects/pack/pack-1234.keep",
+    ];
+    for name in stale {
+        fs::write(mirror.join(name), "").unwrap();
+    }
+    fs::create_dir_all(mirror.with_extension("new").join("objects")).unwrap();
+    let id = origin.commit("compose.yaml", "new");
+
+    let repository = local(&origin);
+    assert_eq!(repository.fetch(None).await.unwrap().commit.id, id);
+    for name in stale {
+        assert!(!mirror.join(name).exists(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_half_made_mirror_is_made_again() {
+    let origin = Origin::new();
+    fs::create_dir_all(origin.mirror().join("objects/pack")).unwrap();
+    fs::write(origin.mirror().join("HEAD"), "ref: refs/heads/main\n").unwrap();
+    local(&origin).fetch(None).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_second_agent_is_refused_the_mirror() {
+    let origin = Origin::new();
+    let _first = local(&origin);
+    let error = Repository::open(options(&origin, origin.path().to_str().unwrap())).unwrap_err().to_string();
+    assert!(error.contains("in use by another process"), "{error}");
+}
+
+/// Child of the next test: clones for ever, until it is killed.
+#[tokio::test]
+#[ignore = "run by `a_fetch_that_is_killed_at_any_moment_is_done_again`"]
+async fn clones_until_killed() {
+    let Ok(folder) = std::env::var("DRIFTLESS_TEST_ORIGIN") else { return };
+    let folder = PathBuf::from(folder);
+    let mirror = folder.join("state/infra");
+    loop {
+        let origin = folder.join("infra.git");
+        let options = Options {
+            url: origin.display().to_string(),
+            reference: Reference::Head,
+            credentials: Credentials::none(),
+            ca_file: None,
+            proxy: Proxy::Direct,
+            submodules: false,
+            policies: Vec::new(),
+            timeout: PATIENCE,
+            idle_timeout: PATIENCE,
+            mirror: mirror.clone(),
+            most_bytes: u64::MAX,
+            clone_pause: PATIENCE,
+            slots: Slots::default(),
+            clock: Clock::System,
+        };
+        let repository = open(options);
+        let id = repository.fetch(None).await.unwrap().commit.id;
+        println!("{id}");
+        drop(repository);
+        let _ = fs::remove_dir_all(&mirror);
+    }
+}
+
+#[tokio::test]
+async fn a_fetch_that_is_killed_at_any_moment_is_done_again() {
+    let origin = Origin::new();
+    for number in 0..50 {
+        fs::write(origin.tree().join(format!("f{number}")), format!("{number}").repeat(5000)).unwrap();
+    }
+    let id = origin.commit_all("many");
+    let mut pause = tokio::time::interval(Duration::from_millis(7));
+    for round in 0..12 {
+        let mut child = tokio::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "git::clones_until_killed", "--nocapture"])
+            .env("DRIFTLESS_TEST_ORIGIN", origin.dir.path())
+            .stdout(std::process::Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        // It has cloned once, and is somewhere in the next clone when it is killed.
+        let output = child.stdout.take().unwrap();
+        let mut lines = tokio::io::AsyncBufReadExt::lines(tokio::io::BufReader::new(output));
+        while lines.next_line().await.unwrap().is_some_and(|it| !it.contains(&id)) {}
+        for _ in 0..round {
+            pause.tick().await;
+        }
+        child.kill().await.unwrap();
+
+        let repository = local(&origin);
+        let checkout = repository.fetch(None).await.unwrap();
+        assert_eq!(checkout.commit.id, id);
+        assert_eq!(text(&checkout, "f49").len(), 10_000);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_stalls_is_given_up_within_the_idle_limit() {
+    let origin = Origin::new();
+    let server = Server::start(&origin).await;
+    let idle_timeout = Duration::from_millis(500);
+    let repository = open(Options { idle_timeout, ..options(&origin, &server.url()) });
+    for mode in [Mode::Silent, Mode::Stall(0), Mode::Stall(150), Mode::Stall(400)] {
+        server.set(mode.clone());
+        let began = Instant::now();
+        let error = passing(repository.fetch(None).await);
+        assert!(error.contains("sent nothing for 0.5 s"), "{mode:?}: {error}");
+        assert!(began.elapsed() < Duration::from_secs(20), "{mode:?} took {:?}", began.elapsed());
+    }
+    drop(repository);
+    server.set(Mode::Normal);
+    open(options(&origin, &server.url())).fetch(None).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_drips_is_given_up_at_the_deadline() {
+    let origin = Origin::new();
+    let server = Server::start(&origin).await;
+    server.set(Mode::Drip);
+    let timeout = Duration::from_secs(1);
+    let repository = open(Options { timeout, ..options(&origin, &server.url()) });
+    let began = Instant::now();
+    let error = passing(repository.fetch(None).await);
+    assert!(error.contains("longer than 1 s"), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fetch_that_nobody_waits_for_ends() {
+    let origin = Origin::new();
+    let server = Server::start(&origin).await;
+    server.set(Mode::Silent);
+    let repository = open(options(&origin, &server.url()));
+    let fetch = tokio::time::timeout(Duration::from_millis(300), repository.fetch(None)).await;
+    assert!(fetch.is_err());
+    server.set(Mode::Normal);
+    // The idle limit is a minute: only the cancelled one gives the mirror free earlier.
+    let began = Instant::now();
+    repository.fetch(None).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_server_that_sends_too_much_is_refused() {
+    let origin = Origin::empty();
+    let noise: String = (0..40_000_u32).map(|it| format!("{:x}", it.wrapping_mul(2_654_435_761))).collect();
+    origin.commit("noise", &noise);
+    let server = Server::start(&origin).await;
+    let repository = open(Options { most_bytes: 20_000, ..options(&origin, &server.url()) });
+    let error = rejection(repository.fetch(None).await);
+    assert!(error.contains("more than the limit of 20000 bytes"), "{error}");
+    assert_eq!(fs::read_dir(origin.mirror().parent().unwrap()).unwrap().count(), 1, "only the lock is left");
+}
+
+#[tokio::test]
+async fn a_small_pack_that_unpacks_to_more_than_fits_is_refused() {
+    let origin = Origin::new();
+    fs::File::create(origin.tree().join("zeros")).unwrap().set_len(257 << 20).unwrap();
+    origin.commit_all("a bomb");
+    let repository = local(&origin);
+    let error = rejection(repository.fetch(None).await);
+    assert!(error.contains("256 MiB"), "{error}");
+
+    origin.work(&["reset", "-q", "--hard", "HEAD^"]);
+    let id = origin.commit_all("after it");
+    assert_eq!(repository.fetch(None).await.unwrap().commit.id, id);
+}
+
+#[tokio::test]
+async fn answers_of_http_servers_are_sorted_by_what_to_do_next() {
+    let origin = Origin::new();
+    let server = Server::start(&origin).await;
+    let repository = open(options(&origin, &server.url()));
+    let empty = "\r\nContent-Length: 0";
+    let refused = [
+        (format!("401 Unauthorized{empty}"), "set `auth`"),
+        (format!("403 Forbidden{empty}"), "forbids it (403)"),
+        (format!("404 Not Found{empty}"), "no such repository"),
+        (
+            format!("302 Found\r\nLocation: https://login.example.com/?token=hunter2{empty}"),
+            "https://login.example.com",
+        ),
+        (format!("302 Found\r\nLocation: /login{empty}"), "not a repository"),
+        (format!("200 OK\r\nContent-Type: text/html{empty}"), "not as a Git server"),
+    ];
+    for (answer, wanted) in refused {
+        server.set(Mode::Answer(answer));
+        let error = rejection(repository.fetch(None).await);
+        assert!(error.contains(wanted) && !error.contains("hunter2"), "{error}");
+    }
+    for code in [429, 500, 502, 503] {
+        server.set(Mode::Answer(format!("{code} Later\r\nRetry-After: 7{empty}")));
+        match repository.fetch(None).await {
+            Err(Error::Transient { retry_after, message, .. }) => {
+                assert_eq!(retry_after, Some(Duration::from_secs(7)));
+                assert!(message.contains(&code.to_string()), "{message}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let port = server.port;
+    drop(server);
+    drop(repository);
+    let repository = open(options(&origin, &format!("http://127.0.0.1:{port}/infra.git")));
+    let error = passing(repository.fetch(None).await);
+    assert!(error.contains("connect error"), "{error}");
+}
+
+#[tokio::test]
+async fn a_redirect_within_the_same_origin_is_followed() {
+    let origin = Origin::new();
+    let server = Server::start(&origin).await;
+    let repository = open(options(&origin, &server.url().replace("infra.git", "old/infra.git")));
+    server.set(Mode::Moved);
+    repository.fetch(None).await.unwrap();
+    server.requests();
+    let target = format!("{}/info/refs?service=git-upload-pack", server.url());
+    server.set(Mode::Answer(format!("301 Moved\r\nLocation: {target}\r\nContent-Length: 0")));
+    let error = rejection(repository.fetch(None).await);
+    assert!(error.contains("in circles"), "{error}");
+    assert_eq!(server.requests().len(), 6);
+}
+
+#[tokio::test]
+async fn an_old_server_is_understood() {
+    let origin = Origin::new();
+    origin.work(&["tag", "-a", "v1", "-m", "one"]);
+    origin.work(&["push", "-q", "origin", "v1"]);
+    let server = Server::start(&origin).await;
+    server.set(Mode::Old);
+    let first = origin.work(&["rev-parse", "HEAD"]);
+    let repository = open(options(&origin, &server.url()));
+    assert_eq!(repository.fetch(None).await.unwrap().commit.id, first);
+    let second = origin.commit("compose.yaml", "second");
+    assert_eq!(repository.fetch(Some(&first)).await.unwrap().commit.id, second);
+    drop(repository);
+    for (reference, wanted) in [(Reference::Head, &second), (Reference::Tag("v1".into()), &first)] {
+        let repository = open(Options { reference, ..options(&origin, &server.url()) });
+        assert_eq!(&repository.fetch(None).await.unwrap().commit.id, wanted);
+    }
+}
+
+#[tokio::test]
+async fn stalled_servers_do_not_hold_up_others() {
+    let origin = Origin::new();
+    let (stalled, well) = (Server::start(&origin).await, Server::start(&origin).await);
+    stalled.set(Mode::StallFetch);
+    let slots = Slots::default();
+    let mut fetches = tokio::task::JoinSet::new();
+    for number in 0..6 {
+        let mirror = origin.dir.path().join(format!("state/stalled{number}"));
+        let repository = open(Options { mirror, slots: slots.clone(), ..options(&origin, &stalled.url()) });
+        fetches.spawn(async move { repository.fetch(None).await });
+    }
+    // Those four that may receive at the same time do.
+    let mut asked = 0;
+    let mut tick = tokio::time::interval(Duration::from_millis(10));
+    while asked < 4 {
+        tick.tick().await;
+        asked += stalled.requests().iter().filter(|it| *it == "fetch").count();
+    }
+    let idle_timeout = Duration::from_secs(10);
+    let repository = open(Options { slots, idle_timeout, ..options(&origin, &well.url()) });
+    let began = Instant::now();
+    repository.fetch(None).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(45), "{:?}", began.elapsed());
+    assert!(fetches.try_join_next().is_none(), "the others are still stalled");
+}
+
+#[tokio::test]
+async fn contradictory_options_are_refused() {
+    let origin = Origin::new();
+    let user = || Some(Secret::Plain("me".into()));
+    let key = || Some(PathBuf::from("/key"));
+    let password = || Some(Secret::Environment("TOKEN".into()));
+    let cases = [
+        ("http://h/r", Auth { password: password(), ..Auth::default() }, "only sent over https"),
+        ("ssh://h/r", Auth { password: password(), ..Auth::default() }, "`auth.ssh_key`"),
+        ("/srv/r", Auth { password: password(), ..Auth::default() }, "no use over a local path"),
+        ("https://h/r", Auth { username: user(), ..Auth::default() }, "without a password or token"),
+        ("https://h/r", Auth { ssh_key: key(), ..Auth::default() }, "no use over https"),
+        ("/srv/r", Auth { known_hosts: key(), ..Auth::default() }, "no use over a local path"),
+    ];
+    for (url, auth, wanted) in cases {
+        let options = Options { credentials: with_auth(auth), ..options(&origin, url) };
+        let error = Repository::open(options).unwrap_err().to_string();
+        assert!(error.contains(wanted), "{url}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_sent_over_tls_only_and_shows_nowhere() {
+    let origin = Origin::new();
+    let token = origin.dir.path().join("token");
+    fs::write(&token, "hunter2\n").unwrap();
+    let auth = Auth { password: Some(Secret::File(token.clone())), ..Auth::default() };
+    // `git:hunter2`.
+    let server = Server::start_secure(&origin, "Basic Z2l0Omh1bnRlcjI=").await;
+    let secure = || Options {
+        credentials: with_auth(auth.clone()),
+        ca_file: Some(ca_file()),
+        ..options(&origin, &server.url())
+    };
+    let repository = open(secure());
+    repository.fetch(None).await.unwrap();
+    for path in files_below(&origin.dir.path().join("state")) {
+        let bytes = fs::read(&path).unwrap();
+        assert!(!bytes.windows(7).any(|it| it == b"hunter2"), "{}", path.display());
+    }
+    assert!(!format!("{repository:?} {:?}", secure()).contains("hunter2"));
+
+    fs::write(&token, "rotated-hunter3").unwrap();
+    let error = rejection(repository.fetch(None).await);
+    assert!(error.contains("refuses our user name or token") && !error.contains("hunter3"), "{error}");
+    fs::remove_file(&token).unwrap();
+    assert!(rejection(repository.fetch(None).await).contains("could not read the file"));
+    drop(repository);
+
+    let error = rejection(open(Options { credentials: Credentials::none(), ..secure() }).fetch(None).await);
+    assert!(error.contains("set `auth`"), "{error}");
+    fs::write(&token, "hunter2").unwrap();
+    let error = rejection(open(Options { ca_file: None, ..secure() }).fetch(None).await);
+    assert!(error.contains("certificate is not trusted"), "{error}");
+    let plain = Options { ca_file: None, url: server.url().replace("https", "http"), ..secure() };
+    let error = Repository::open(plain).unwrap_err().to_string();
+    assert!(error.contains("only sent over https"), "{error}");
+}
+
+#[tokio::test]
+async fn an_unknown_authority_is_not_trusted() {
+    let origin = Origin::new();
+    let server = Server::start_secure(&origin, "").await;
+    let error = rejection(open(options(&origin, &server.url())).fetch(None).await);
+    assert!(error.contains("certificate is not trusted"), "{error}");
+}
+
+#[tokio::test]
+async fn a_url_with_a_token_is_refused_without_repeating_it() {
+    let origin = Origin::new();
+    for url in ["https://git:hunter2@example.com/r.git", "https://hunter2@example.com/r.git"] {
+        let error = Repository::open(options(&origin, url)).unwrap_err();
+        assert!(matches!(error, Error::Rejected { .. }));
+        let text = format!("{error} {error:?}");
+        assert!(!text.contains("hunter2") && text.contains("auth"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn ssh_fetches_with_a_key_from_a_known_host_only() {
+    let origin = Origin::new();
+    let sshd = Sshd::start(&origin).await;
+    let with = |key: Option<&str>, known_hosts: Option<&str>| {
+        let place = |name: &str| sshd.folder.join(name);
+        let auth = Auth { ssh_key: key.map(place), known_hosts: known_hosts.map(place), ..Auth::default() };
+        open(Options { credentials: with_auth(auth), ..options(&origin, &sshd.url(&origin)) })
+    };
+    let repository = with(Some("client"), Some("known_hosts"));
+    let first = repository.fetch(None).await.unwrap();
+    let id = origin.commit("compose.yaml", "over ssh");
+    let second = repository.fetch(Some(&first.commit.id)).await.unwrap();
+    assert_eq!(
+        (second.commit.id.as_str(), text(&second, "compose.yaml").as_str()),
+        (id.as_str(), "over ssh")
+    );
+    drop(repository);
+
+    let error = rejection(with(Some("stranger"), Some("known_hosts")).fetch(None).await);
+    assert!(error.contains("Permission denied"), "{error}");
+    let error = rejection(with(Some("client"), None).fetch(None).await);
+    assert!(error.contains("`auth.hostKeys`"), "{error}");
+    fs::write(sshd.folder.join("nobody"), "").unwrap();
+    let error = rejection(with(Some("client"), Some("nobody")).fetch(None).await);
+    assert!(error.contains("no key of it is known"), "{error}");
+    let error = rejection(with(Some("none"), Some("known_hosts")).fetch(None).await);
+    assert!(error.contains("could not read the SSH key"), "{error}");
+
+    fs::rename(origin.path(), origin.dir.path().join("moved.git")).unwrap();
+    let error = rejection(with(Some("client"), Some("known_hosts")).fetch(None).await);
+    assert!(error.contains("not appear to be a git repository"), "{error}");
+}
+
+#[tokio::test]
+async fn an_ssh_server_that_says_nothing_is_given_up() {
+    let origin = Origin::new();
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let known = origin.dir.path().join("known_hosts");
+    fs::write(&known, "").unwrap();
+    let credentials = with_auth(Auth { known_hosts: Some(known), ..Auth::default() });
+    let url = format!("ssh://git@127.0.0.1:{port}/infra.git");
+    let idle_timeout = Duration::from_millis(700);
+    let repository = open(Options { credentials, idle_timeout, ..options(&origin, &url) });
+    let began = Instant::now();
+    passing(repository.fetch(None).await);
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    drop(silent);
+    passing(repository.fetch(None).await);
+}

@@ -1,0 +1,185 @@
+//! Submodules of real repositories: followed where they should be, refused where not.
+
+use std::{fs, path::PathBuf, process::Command};
+
+use driftless::{
+    config::{Auth, Secret},
+    manifest::{Entry, ReadError},
+    source::{Checkout, Options, Repository, Source},
+};
+
+use crate::{
+    git::{open, options, rejection, text, with_auth},
+    git_origin::{Origin, Server, ca_file},
+};
+
+/// Another repository beside the origin's: a work tree and a bare one that is pushed to.
+struct Other {
+    work: PathBuf,
+}
+
+impl Other {
+    fn new(origin: &Origin, name: &str) -> Self {
+        let folder = origin.dir.path();
+        let work = folder.join(format!("work-{name}"));
+        git(folder, &["init", "-q", "-b", "main", work.to_str().unwrap()]);
+        git(folder, &["init", "-q", "--bare", "-b", "main", &format!("{name}.git")]);
+        git(&work, &["remote", "add", "origin", &format!("../{name}.git")]);
+        Self { work }
+    }
+
+    fn commit(&self, path: &str, text: &str) -> String {
+        fs::write(self.work.join(path), text).unwrap();
+        self.push()
+    }
+
+    /// Pins a commit of another repository at a path.
+    fn pin(&self, path: &str, url: &str, commit: &str) -> String {
+        pin(&self.work, path, url, commit);
+        self.push()
+    }
+
+    fn push(&self) -> String {
+        git(&self.work, &["add", "-A", "--", "."]);
+        git(&self.work, &["commit", "-q", "--allow-empty", "-m", "x"]);
+        git(&self.work, &["push", "-q", "--force", "origin", "HEAD:main"]);
+        git(&self.work, &["rev-parse", "HEAD"])
+    }
+}
+
+fn git(folder: &std::path::Path, arguments: &[&str]) -> String {
+    let output = Command::new("git")
+        .args(["-c", "user.name=Ada", "-c", "user.email=ada@example.com"])
+        .args(arguments)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// What `git submodule add` writes, without a checkout. The folder is there, or `git add` would drop the link.
+fn pin(work: &std::path::Path, path: &str, url: &str, commit: &str) {
+    let list = work.join(".gitmodules");
+    let list = list.to_str().unwrap();
+    git(work, &["config", "-f", list, &format!("submodule.{path}.path"), path]);
+    git(work, &["config", "-f", list, &format!("submodule.{path}.url"), url]);
+    fs::create_dir_all(work.join(path)).unwrap();
+    git(work, &["update-index", "--add", "--cacheinfo", &format!("160000,{commit},{path}")]);
+}
+
+/// Pins in the origin itself, and pushes.
+fn pin_in(origin: &Origin, path: &str, url: &str, commit: &str) -> String {
+    pin(&origin.tree(), path, url, commit);
+    origin.commit_all("pin")
+}
+
+fn with_modules(origin: &Origin, url: &str) -> Repository {
+    open(Options { submodules: true, ..options(origin, url) })
+}
+
+fn local(origin: &Origin) -> Repository {
+    with_modules(origin, origin.path().to_str().unwrap())
+}
+
+fn names(checkout: &Checkout, folder: &str) -> Vec<String> {
+    checkout.files.list(folder).unwrap().into_iter().map(|(name, _)| name).collect()
+}
+
+#[tokio::test]
+async fn submodules_are_read_at_their_pinned_commits_with_the_same_credentials() {
+    let origin = Origin::new();
+    let (lib, deep) = (Other::new(&origin, "lib"), Other::new(&origin, "deep"));
+    let bottom = deep.commit("z.yaml", "deep");
+    lib.commit("a.yaml", "one");
+    let one = lib.pin("deep", "../deep.git", &bottom);
+    pin_in(&origin, "vendor/lib", "../lib.git", &one);
+    lib.commit("a.yaml", "two, which is not pinned");
+
+    let server = Server::start_secure(&origin, "Basic Z2l0Om9uZQ==").await;
+    let auth = Auth { password: Some(Secret::Plain("one".into())), ..Auth::default() };
+    let repository = open(Options {
+        credentials: with_auth(auth),
+        ca_file: Some(ca_file()),
+        submodules: true,
+        ..options(&origin, &server.url())
+    });
+    let first = repository.fetch(None).await.unwrap();
+    assert_eq!(text(&first, "vendor/lib/a.yaml"), "one");
+    assert_eq!(text(&first, "vendor/lib/deep/z.yaml"), "deep");
+    assert_eq!(names(&first, "vendor/lib"), [".gitmodules", "a.yaml", "deep"]);
+    assert_eq!(first.files.list("vendor").unwrap(), [("lib".to_owned(), Entry::Folder)]);
+    assert_eq!(first.files.entry("vendor/lib").unwrap(), Some(Entry::Folder));
+    assert_eq!(first.files.entry("vendor/libx").unwrap(), None);
+
+    // Nothing more than a listing when nothing changed.
+    server.requests();
+    repository.fetch(Some(&first.commit.id)).await.unwrap();
+    assert_eq!(server.requests(), ["refs", "ls-refs"]);
+
+    // The pin moves; what was there before can still be gone back to, and is forgotten in the end.
+    let two = lib.commit("a.yaml", "two");
+    pin_in(&origin, "vendor/lib", "../lib.git", &two);
+    let second = repository.fetch(Some(&first.commit.id)).await.unwrap();
+    assert_eq!(text(&second, "vendor/lib/a.yaml"), "two");
+    repository.keep(vec![first.commit.id.clone()]).await.unwrap();
+    let back = repository.local(&first.commit.id).await.unwrap();
+    assert_eq!(text(&back, "vendor/lib/a.yaml"), "one");
+    assert_ne!(first.files.id("vendor/lib/a.yaml"), second.files.id("vendor/lib/a.yaml"));
+    assert_eq!(first.files.id("vendor/lib/deep/z.yaml"), second.files.id("vendor/lib/deep/z.yaml"));
+
+    // A restart without the server.
+    drop((repository, first, second, back));
+    drop(server);
+    let repository = local(&origin);
+    assert!(repository.fetch(None).await.is_ok(), "from another place, which is a local path");
+}
+
+#[tokio::test]
+async fn circles_other_servers_and_missing_commits_are_refused_and_what_was_stays_readable() {
+    let origin = Origin::new();
+    let lib = Other::new(&origin, "lib");
+    let one = lib.commit("a.yaml", "one");
+    let good = pin_in(&origin, "lib", "../lib.git", &one);
+    let server = Server::start(&origin).await;
+    let repository = with_modules(&origin, &server.url());
+    repository.fetch(None).await.unwrap();
+
+    let head = git(&origin.tree(), &["rev-parse", "HEAD"]);
+    let circle = lib.pin("up", "../infra.git", &head);
+    let elsewhere = "https://git.example.com/x.git";
+    for (path, url, commit, wanted) in [
+        ("lib", "../lib.git", circle.as_str(), "leads back to"),
+        ("lib", "../infra.git", one.as_str(), "leads back to"),
+        ("lib", elsewhere, one.as_str(), "another server"),
+        ("lib", "git@127.0.0.1:lib.git", one.as_str(), "another server"),
+        ("lib", "/etc", one.as_str(), "another server"),
+        ("lib", "../../../x", one.as_str(), "above the server's root"),
+        ("lib", "../lib.git", "1234567890123456789012345678901234567890", "no such commit"),
+        ("lib", "../nothing.git", one.as_str(), "no such repository"),
+    ] {
+        pin_in(&origin, path, url, commit);
+        let error = rejection(repository.fetch(Some(&good)).await);
+        assert!(error.contains("the submodule `lib") && error.contains(wanted), "{url}: {error}");
+        let kept = repository.local(&good).await.unwrap();
+        assert_eq!(text(&kept, "lib/a.yaml"), "one");
+    }
+    fs::write(
+        origin.tree().join(".gitmodules"),
+        "[submodule \"x\"]\n\tpath = ../../etc\n\turl = ../lib.git\n",
+    )
+    .unwrap();
+    origin.commit_all("a path that leaves");
+    assert!(rejection(repository.fetch(Some(&good)).await).contains("leaves the repository"));
+    fs::write(origin.tree().join(".gitmodules"), "[[[").unwrap();
+    origin.commit_all("no list");
+    assert!(rejection(repository.fetch(Some(&good)).await).contains("not in Git's format"));
+
+    // With submodules off, none is asked for, and a file in one is told.
+    drop(repository);
+    let off = open(options(&origin, &server.url()));
+    let checkout = off.fetch(None).await.unwrap();
+    let told = checkout.files.read("lib/a.yaml", 9).unwrap_err();
+    assert!(matches!(told, ReadError::Submodule { .. }) && told.to_string().contains("`submodules: true`"));
+}

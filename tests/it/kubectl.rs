@@ -1,0 +1,509 @@
+//! What hands know from kubectl: objects in the API, and the commands that print them and act on them, over real
+//! sockets. What comes of the actions is in `scenarios` and `simulation`.
+
+use std::{
+    collections::BTreeMap,
+    future::{Future, pending, ready},
+    net::SocketAddr,
+    pin::Pin,
+    process::{Output, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use driftless::{
+    controller::{Logs, RequestKind},
+    docker::{LogOptions, LogStream},
+    manifest::{AppSpec, MemoryFiles, kubernetes},
+    model::{
+        AppName, Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, ConditionStatus,
+        ExitStatus, Facts, Format, HealthStatus, InstanceStatus, JobStatus, Kind, Location, ObjectRef,
+        Policy, Protocol, Resource, ResourceStatus, ServicePort, StatusCondition, Strategy, SyncStatus,
+        Timestamp, WorkloadSpec, WorkloadStatus,
+    },
+    web::{Access, router, serve},
+};
+use futures_util::{StreamExt, stream};
+use insta::assert_snapshot;
+use serde_json::Value;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    net::TcpListener,
+    process::Command,
+    sync::Notify,
+};
+
+use crate::sample::{self, shop};
+
+fn condition(kind: &str, status: ConditionStatus, reason: &str) -> StatusCondition {
+    StatusCondition {
+        kind: kind.to_owned(),
+        status,
+        reason: reason.to_owned(),
+        message: String::new(),
+        last_transition_time: Timestamp(1_767_225_600_000),
+    }
+}
+
+fn spec(kind: Kind, namespace: &str, name: &str) -> WorkloadSpec {
+    WorkloadSpec {
+        object: ObjectRef { kind, namespace: namespace.to_owned(), name: name.to_owned() },
+        hash: "0a1b2c3d".to_owned(),
+        labels: BTreeMap::from([("app".to_owned(), name.to_owned())]),
+        strategy: Some(Strategy::RollingUpdate { max_surge: 1, max_unavailable: 0 }),
+        progress_deadline_seconds: 600,
+        ports: vec![(8080, Protocol::Tcp)],
+        template: format!("env:\n  PASSWORD: ••••3f9a\nimage: {name}:2\n"),
+        ..WorkloadSpec::default()
+    }
+}
+
+fn instance(name: &str, state: &str) -> InstanceStatus {
+    let is_well = state == "Running";
+    InstanceStatus {
+        name: name.to_owned(),
+        container: "c".repeat(12),
+        slot: 1,
+        state: state.to_owned(),
+        ready: is_well,
+        available: is_well,
+        updated: true,
+        spec: "0a1b2c3d".to_owned(),
+        image: "web:2".to_owned(),
+        ip: is_well.then(|| "172.18.0.2".to_owned()),
+        ..InstanceStatus::default()
+    }
+}
+
+/// A rollout under way, and whatever else there can be.
+fn orders() -> Application {
+    let web = WorkloadStatus {
+        spec: spec(Kind::Deployment, "prod", "web"),
+        health: HealthStatus::Progressing,
+        image: "web:2".to_owned(),
+        replicas: 3,
+        updated_replicas: 1,
+        old_replicas: 3,
+        ready_replicas: 3,
+        available_replicas: 3,
+        conditions: vec![
+            condition("Available", ConditionStatus::True, "MinimumReplicasAvailable"),
+            condition("Progressing", ConditionStatus::True, "ReplicaSetUpdated"),
+        ],
+        instances: vec![
+            InstanceStatus { restarts: 4, ..instance("orders-web.prod-0a1b2c3d-4", "CrashLoopBackOff") },
+            InstanceStatus {
+                updated: false,
+                spec: "99999999".to_owned(),
+                image: "web:1".to_owned(),
+                ..instance("orders-web.prod-99999999-1", "Running")
+            },
+        ],
+        awaited: vec![AwaitedInstance {
+            name: "orders-web.prod-0a1b2c3d-5".to_owned(),
+            slot: 5,
+            reason: "ImagePullBackOff".to_owned(),
+            message: "web on an image".to_owned(),
+        }],
+        origin: "sites/orders/web.yaml:3".to_owned(),
+        ..WorkloadStatus::default()
+    };
+    let over = ExitStatus { code: 0, finished: Timestamp(1_767_225_612_000), out_of_memory: false };
+    let migrate = WorkloadStatus {
+        spec: spec(Kind::Job, "prod", "migrate"),
+        image: "web:2".to_owned(),
+        replicas: 1,
+        updated_replicas: 1,
+        instances: vec![InstanceStatus {
+            exit: Some(over),
+            ..instance("orders-migrate.prod-0a1b2c3d-1", "Completed")
+        }],
+        job: Some(JobStatus {
+            succeeded: 1,
+            start_time: Some(Timestamp(1_767_225_600_000)),
+            completion_time: Some(Timestamp(1_767_225_612_000)),
+            ..JobStatus::default()
+        }),
+        ..WorkloadStatus::default()
+    };
+    let set = |kind, name: &str| WorkloadStatus {
+        spec: spec(kind, "prod", name),
+        image: format!("{name}:2"),
+        replicas: 1,
+        updated_replicas: 1,
+        ready_replicas: 1,
+        available_replicas: 1,
+        instances: vec![InstanceStatus {
+            image: format!("{name}:2"),
+            ..instance(&format!("orders-{name}.prod-0a1b2c3d-1"), "Running")
+        }],
+        ..WorkloadStatus::default()
+    };
+    let resource = |kind, name: &str, facts| ResourceStatus {
+        created: None,
+        resource: Resource {
+            object: ObjectRef { kind, namespace: "prod".to_owned(), name: name.to_owned() },
+            origin: Location::new("sites/orders/web.yaml", 40, 3),
+            facts,
+        },
+    };
+    let service = Facts::Service {
+        r#type: "NodePort".to_owned(),
+        headless: false,
+        selector: BTreeMap::from([("app".to_owned(), "web".to_owned())]),
+        ports: vec![ServicePort {
+            name: None,
+            port: 8080,
+            target_port: "http".to_owned(),
+            protocol: "TCP".to_owned(),
+            node_port: Some(30080),
+        }],
+    };
+    let keys = BTreeMap::from([("app.conf".to_owned(), 12), ("mode".to_owned(), 4)]);
+    let status = ApplicationStatus {
+        observed_generation: 2,
+        sync: SyncStatus::OutOfSync,
+        health: HealthStatus::Progressing,
+        revision: Some(7),
+        workloads: BTreeMap::from([
+            ("web.prod".into(), web),
+            ("migrate.prod".into(), migrate),
+            ("db.prod".into(), set(Kind::StatefulSet, "db")),
+            ("watcher.prod".into(), set(Kind::DaemonSet, "watcher")),
+        ]),
+        resources: vec![
+            resource(Kind::Service, "web", service),
+            resource(Kind::ConfigMap, "settings", Facts::ConfigMap { keys }),
+            resource(
+                Kind::Secret,
+                "login",
+                Facts::Secret { r#type: "Opaque".to_owned(), keys: vec!["password".to_owned()] },
+            ),
+            resource(
+                Kind::PersistentVolumeClaim,
+                "files",
+                Facts::Claim {
+                    volume: "orders_files.prod".to_owned(),
+                    access_modes: vec!["ReadWriteOnce".to_owned()],
+                },
+            ),
+        ],
+        ..ApplicationStatus::default()
+    };
+    let spec = ApplicationSpec {
+        repository: "infra".to_owned(),
+        url: "https://git.example.com/me/infra.git".to_owned(),
+        reference: "main".to_owned(),
+        path: "sites/orders".to_owned(),
+        format: Some(Format::Kubernetes),
+        policy: Policy::default(),
+        commit: None,
+    };
+    Application { name: "orders".into(), spec, generation: 2, status }
+}
+
+/// A Compose application, as the planner publishes it.
+fn compose() -> Application {
+    let mut shop = shop();
+    for it in shop.status.workloads.values_mut() {
+        it.spec = spec(Kind::Deployment, "shop", "web");
+        it.image = "web:2".to_owned();
+        for instance in &mut it.instances {
+            (instance.restarts, instance.image) = (0, "web:2".to_owned());
+        }
+    }
+    shop
+}
+
+type Seen = Arc<Mutex<Vec<(AppName, RequestKind)>>>;
+
+/// What containers print here, and how many of its streams are open.
+#[derive(Clone, Default)]
+struct Printed {
+    open: Arc<AtomicUsize>,
+    closed: Arc<Notify>,
+    asked: Arc<Mutex<Vec<(String, LogOptions)>>>,
+}
+
+/// Says when a stream is dropped.
+struct Open(Printed);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::SeqCst);
+        self.0.closed.notify_one();
+    }
+}
+
+impl Logs for Printed {
+    fn open<'a>(
+        &'a self,
+        container: &'a str,
+        options: &'a LogOptions,
+    ) -> Pin<Box<dyn Future<Output = Result<LogStream, String>> + Send + 'a>> {
+        self.asked.lock().unwrap().push((container.to_owned(), options.clone()));
+        self.open.fetch_add(1, Ordering::SeqCst);
+        let guard = Open(self.clone());
+        let lines = stream::iter(["one\n", "two\n"]).map(|it| Ok(it.into()));
+        let rest =
+            if options.follow { stream::pending().left_stream() } else { stream::empty().right_stream() };
+        let all = lines.chain(rest).map(move |it| {
+            let _open = &guard;
+            it
+        });
+        Box::pin(ready(Ok(Box::pin(all) as LogStream)))
+    }
+}
+
+struct Served {
+    address: SocketAddr,
+    seen: Seen,
+    printed: Printed,
+}
+
+async fn served() -> Served {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let agent = sample::agent([compose(), orders()]);
+    agent.happens(sample::event("shop", "Started", "start shop-web-1 (missing)"));
+    let (seen, printed) = (Seen::default(), Printed::default());
+    let handle = agent.handle.with_logs(Arc::new(printed.clone()));
+    tokio::spawn(serve(listener, router(handle, agent.store, Access::Loopback), pending()));
+    tokio::spawn(sample::answer(agent.inbox, seen.clone()));
+    Served { address, seen, printed }
+}
+
+impl Served {
+    fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_driftless"));
+        let words = shell_words::split(line).unwrap();
+        command.args(words).env_clear().env("DRIFTLESS_SERVER", format!("http://{}", self.address));
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        command
+    }
+
+    /// What a command prints, its errors after it, and its exit code if it is not 0.
+    async fn said(&self, line: &str) -> String {
+        let Output { status, stdout, stderr } = self.command(line).output().await.unwrap();
+        let mut text = String::from_utf8(stdout).unwrap() + &String::from_utf8(stderr).unwrap();
+        match status.code() {
+            Some(0) => {}
+            code => text.push_str(&format!("exit code {code:?}\n")),
+        }
+        text
+    }
+}
+
+#[tokio::test]
+async fn every_kind_is_listed_in_kubectls_columns() {
+    let it = served().await;
+    let mut all = String::new();
+    for line in [
+        "get deployments",
+        "get po",
+        "get pods -n prod -o wide",
+        "get deploy,sts,ds -n prod -o wide",
+        "get rs -n prod",
+        "get jobs",
+        "get svc -o wide",
+        "get cm,secrets,pvc",
+        "get ns",
+        "get all -n shop",
+        "get po -A -l app=db --show-labels",
+        "get po -l 'app in (db, watcher)' --no-headers",
+        "get deploy -n nowhere",
+        "get deploy/web -n shop",
+        "get pod nothing",
+    ] {
+        all.push_str(&format!("$ driftless {line}\n{}\n", it.said(line).await));
+    }
+    assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn objects_are_printed_in_every_form() {
+    let it = served().await;
+    let mut all = String::new();
+    for line in [
+        "get deploy web -n prod -o yaml",
+        "get po -n prod -o name",
+        "get po -n prod -o 'jsonpath={range .items[*]}{.metadata.name}{\"\\t\"}{.status.phase}{\"\\n\"}{end}'",
+        "get po -n prod -o 'jsonpath={.items[?(@.status.phase==\"Pending\")].metadata.name}'",
+        "get deploy web -n prod -o jsonpath={.status.readyReplicas}",
+        "get po -n prod -o custom-columns=NAME:.metadata.name,IMAGE:.spec.containers[*].image,GONE:.spec.x --sort-by .spec.containers[0].image",
+        "get secret login -o yaml",
+        "get cm settings -o json",
+    ] {
+        all.push_str(&format!("$ driftless {line}\n{}\n", it.said(line).await));
+    }
+    assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_told_with_its_place() {
+    let it = served().await;
+    let mut all = String::new();
+    for line in [
+        "get ingress",
+        "get po -o 'jsonpath={.items[*}'",
+        "get po -o custom-columns=NAME",
+        "get po -o tree",
+        "get po -l 'app like web'",
+        "get po web -l app=web",
+        "rollout status deploy/web",
+        "rollout restart job/migrate",
+        "rollout status deploy",
+        "logs deployment/nothing",
+        "logs orders-web.prod-0a1b2c3d-5",
+        "logs shop-web-1 -c side",
+        "logs --previous shop-web-1",
+        "delete deployment web",
+        "delete pod",
+    ] {
+        all.push_str(&format!("$ driftless {line}\n{}\n", it.said(line).await));
+    }
+    assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn objects_are_described_in_full() {
+    let it = served().await;
+    let mut all = String::new();
+    for line in [
+        "describe deploy web -n prod",
+        "describe pod orders-web.prod-0a1b2c3d-4",
+        "describe job/migrate sts/db ds/watcher",
+        "describe svc,cm,secret,pvc -n prod",
+        "describe ns shop",
+    ] {
+        all.push_str(&format!("$ driftless {line}\n{}\n", it.said(line).await));
+    }
+    assert!(!all.contains("hunter2"));
+    assert_snapshot!(all);
+    // Its age is of today.
+    let deployment = it.said("describe deploy web -n shop").await;
+    assert!(
+        deployment.contains("Started") && deployment.contains("start shop-web-1 (missing)"),
+        "{deployment}"
+    );
+}
+
+#[tokio::test]
+async fn rollouts_are_followed_and_asked_for() {
+    let it = served().await;
+    let mut all = String::new();
+    for line in [
+        "rollout status deployment/web -n shop",
+        "rollout status deployment/web -n prod --watch=false",
+        "rollout status deployment/web -n prod --timeout 100ms",
+        "rollout status sts/db",
+        "rollout status ds watcher",
+        "rollout restart deployment/web -n prod",
+        "rollout pause deploy web -n prod",
+        "rollout resume deploy web -n prod",
+        "delete pod shop-web-1 --wait=false",
+    ] {
+        all.push_str(&format!("$ driftless {line}\n{}\n", it.said(line).await));
+    }
+    assert_snapshot!(all);
+    let web = || "web.prod".into();
+    assert_eq!(
+        *it.seen.lock().unwrap(),
+        [
+            ("orders".into(), RequestKind::Restart(web())),
+            ("orders".into(), RequestKind::Pause(web())),
+            ("orders".into(), RequestKind::Unpause(web())),
+            ("shop".into(), RequestKind::DeleteInstance("shop-web-1".to_owned())),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn the_output_of_containers_is_passed_on_and_let_go() {
+    let it = served().await;
+    assert_eq!(it.said("logs shop-web-1").await, "one\ntwo\n");
+    let several = it.said("logs deploy/web -n shop --tail 5 --timestamps --since 2020-01-01T00:00:00Z").await;
+    assert_eq!(several, "one\ntwo\nFound 2 pods, using pod/shop-web-1\n");
+    let since = Timestamp::parse("2020-01-01T00:00:00Z");
+    let options = LogOptions { tail: Some(5), timestamps: true, since, ..LogOptions::default() };
+    assert_eq!(it.printed.asked.lock().unwrap()[1], ("1".repeat(64), options));
+
+    let mut child = it.command("logs -f shop-web-1").stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next_line().await.unwrap().unwrap(), "one");
+    assert_eq!(lines.next_line().await.unwrap().unwrap(), "two");
+    assert_eq!(it.printed.open.load(Ordering::SeqCst), 1, "it goes on");
+    child.kill().await.unwrap();
+    while it.printed.open.load(Ordering::SeqCst) > 0 {
+        it.printed.closed.notified().await;
+    }
+}
+
+#[tokio::test]
+async fn a_selection_that_makes_no_sense_is_refused() {
+    let it = served().await;
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let get = async |query: &str| {
+        let answer = client.get(format!("http://{}/api/v1/objects{query}", it.address)).send().await.unwrap();
+        let status = answer.status().as_u16();
+        (status, serde_json::from_slice::<Value>(&answer.bytes().await.unwrap()).unwrap())
+    };
+    for wrong in ["?kind=ingress", "?labelSelector=a%20b", "?colour=red"] {
+        let (status, body) = get(wrong).await;
+        assert_eq!((status, &body["error"]["code"]), (400, &"malformed".into()), "{wrong}");
+    }
+    let (status, body) = get("?kind=Deployment&namespace=shop&app=shop&labelSelector=app%3Dweb").await;
+    assert_eq!(status, 200);
+    assert_eq!(body["items"].as_array().unwrap().len(), 1);
+    assert_eq!(body["items"][0]["status"]["availableReplicas"], 2);
+}
+
+#[test]
+fn manifests_tell_what_things_are_called_and_no_values() {
+    let manifests = "\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: prod}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: 'web:1', ports: [{name: http, containerPort: 80}]}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: prod}
+spec: {selector: {app: web}, ports: [{port: 80, targetPort: http}]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings, namespace: prod}
+data: {mode: fast}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: login, namespace: prod}
+stringData: {password: hunter2}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: files, namespace: prod}
+spec: {accessModes: [ReadWriteOnce]}
+";
+    let spec = AppSpec {
+        name: "orders".into(),
+        path: String::new(),
+        format: Format::Kubernetes,
+        files: vec!["all.yaml".to_owned()],
+        variables: BTreeMap::new(),
+        profiles: Vec::new(),
+        env_files: Vec::new(),
+        has_listed_files: false,
+    };
+    let stack = kubernetes::render(&MemoryFiles::new([("all.yaml", manifests)]), &spec).stack.unwrap();
+    let inventory = serde_json::to_string_pretty(&stack.inventory).unwrap();
+    assert!(!inventory.contains("hunter2") && !inventory.contains("fast"), "{inventory}");
+    assert_snapshot!(inventory);
+}

@@ -1,0 +1,430 @@
+//! Kubernetes beyond the Deployment: what workloads refer to, what answers to which name, and what owns a pod.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use driftless::{
+    manifest::{AppSpec, MemoryFiles, Rendered, kubernetes},
+    model::{
+        AppName, Completion, Content, Format, Mount, MountSource, NetworkMode, PortRange, RestartPolicy,
+        Stack, Strategy, Workload,
+    },
+};
+
+fn render(text: &str) -> Rendered {
+    let spec = AppSpec {
+        name: AppName::from("shop"),
+        path: "shop".to_owned(),
+        format: Format::Kubernetes,
+        files: vec!["a.yaml".to_owned()],
+        variables: BTreeMap::new(),
+        profiles: Vec::new(),
+        env_files: Vec::new(),
+        has_listed_files: false,
+    };
+    kubernetes::render(&MemoryFiles::new([("a.yaml", text)]), &spec)
+}
+
+fn lines(rendered: &Rendered) -> Vec<String> {
+    rendered.findings.iter().map(ToString::to_string).collect()
+}
+
+fn rendered(text: &str) -> (Stack, Rendered) {
+    let rendered = render(text);
+    let stack = rendered.stack.clone().unwrap_or_else(|| panic!("{:#?}", lines(&rendered)));
+    (stack, rendered)
+}
+
+fn stack(text: &str) -> Stack {
+    let (stack, rendered) = rendered(text);
+    assert_eq!(lines(&rendered), [""; 0]);
+    stack
+}
+
+#[track_caller]
+fn told(text: &str, expected: &[&str]) {
+    let found = lines(&render(text));
+    let is_so = found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| a.contains(b));
+    assert!(is_so, "expected: {expected:#?}\nfound: {found:#?}");
+}
+
+/// A Deployment of one container, with more lines for its pod and its container.
+fn deployment(name: &str, pod: &str, container: &str) -> String {
+    let indent = |text: &str, by: usize| -> String {
+        text.lines().map(|line| format!("{}{line}\n", " ".repeat(by))).collect()
+    };
+    format!(
+        "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: {name}}}\nspec:\n  selector: {{matchLabels: \
+         {{app: {name}}}}}\n  template:\n    metadata: {{labels: {{app: {name}}}}}\n    spec:\n{}      containers:\n\
+         \x20     - name: main\n        image: nginx:1.27\n{}",
+        indent(pod, 6),
+        indent(container, 8),
+    )
+}
+
+fn service(name: &str, spec: &str) -> String {
+    format!("---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {spec}\n")
+}
+
+const SETTINGS: &str = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast, a.conf: \"x=1\", \
+                        1up: yes please}\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: login}\ndata: {password: \
+                        aHVudGVyMg==}\nstringData: {user: app}\n";
+
+fn web(stack: &Stack) -> &Workload {
+    &stack.workloads[&"web".into()]
+}
+
+fn env(workload: &Workload) -> BTreeMap<&str, &str> {
+    let all = workload.container.env.iter();
+    all.map(|(name, value)| (name.as_str(), value.as_deref().unwrap_or("(none)"))).collect()
+}
+
+fn aliases<'a>(stack: &'a Stack, workload: &str, network: &str) -> Vec<&'a str> {
+    let NetworkMode::Networks(networks) = &stack.workloads[&workload.into()].container.network_mode else {
+        panic!("no networks");
+    };
+    networks[network].aliases.iter().map(String::as_str).collect()
+}
+
+#[test]
+fn variables_come_from_config_maps_and_secrets_and_those_of_secrets_are_known_to_be() {
+    let container = "envFrom:\n- {configMapRef: {name: settings}, prefix: S_}\n- {secretRef: {name: login}}\n\
+                     - {configMapRef: {name: none, optional: true}}\nenv:\n- {name: MODE, valueFrom: {configMapKeyRef: \
+                     {name: settings, key: mode}}}\n- {name: URL, value: \"db://$(user):$(password)@db\"}\n\
+                     - {name: user, value: root}\n- {name: GONE, valueFrom: {secretKeyRef: {name: login, key: nope, \
+                     optional: true}}}\n- {name: SPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}\n\
+                     - {name: APP, valueFrom: {fieldRef: {fieldPath: \"metadata.labels['app']\"}}}\n- {name: MEMORY, \
+                     valueFrom: {resourceFieldRef: {resource: limits.memory, divisor: 1Mi}}}\n- {name: CPU, valueFrom: \
+                     {resourceFieldRef: {resource: limits.cpu}}}\nresources: {limits: {memory: 64Mi, cpu: 1500m}}";
+    let stack = stack(&format!("{SETTINGS}{}", deployment("web", "", container)));
+    let expected = [
+        ("APP", "web"),
+        ("CPU", "2"),
+        ("MEMORY", "64"),
+        ("MODE", "fast"),
+        ("SPACE", "default"),
+        ("S_1up", "yes please"),
+        ("S_a.conf", "x=1"),
+        ("S_mode", "fast"),
+        ("URL", "db://app:hunter2@db"),
+        ("password", "hunter2"),
+        ("user", "root"),
+    ];
+    assert_eq!(env(web(&stack)), BTreeMap::from(expected));
+    let secret: BTreeSet<&str> = web(&stack).secret_env.iter().map(String::as_str).collect();
+    assert_eq!(
+        secret,
+        BTreeSet::from(["URL", "password"]),
+        "what is made of a secret is one; `user` was replaced"
+    );
+}
+
+#[test]
+fn a_reference_to_what_is_not_there_is_an_error_at_its_place() {
+    let from = |text: &str| {
+        format!("{SETTINGS}{}", deployment("web", "", &format!("env:\n- name: A\n  valueFrom: {text}")))
+    };
+    told(
+        &from("{secretKeyRef: {name: nope, key: a}}"),
+        &["valueFrom.secretKeyRef.name: there is no Secret `nope`"],
+    );
+    told(&from("{secretKeyRef: {name: login, key: pw}}"), &["has no such key (it has password, user)"]);
+    told(&from("{fieldRef: {fieldPath: status.podIP}}"), &["is not known before the pod runs"]);
+    told(&from("{fieldRef: {fieldPath: metadata.name}}"), &["the name of a pod is not known before it runs"]);
+    told(&from("{resourceFieldRef: {resource: limits.cpu}}"), &["the container sets no limits.cpu"]);
+    let mount = |volume: &str, mount: &str| {
+        let (pod, container) = (format!("volumes:\n- {volume}"), format!("volumeMounts:\n- {mount}"));
+        format!("{SETTINGS}{}", deployment("web", &pod, &container))
+    };
+    let at = "{name: v, mountPath: /v}";
+    told(&mount("{name: v, configMap: {name: nope}}", at), &["there is no ConfigMap `nope`"]);
+    told(&mount("{name: v, secret: {secretName: nope}}", at), &["there is no Secret `nope`"]);
+    told(
+        &mount("{name: v, persistentVolumeClaim: {claimName: nope}}", at),
+        &["no PersistentVolumeClaim `nope`"],
+    );
+    told(&mount("{name: vol, emptyDir: {}}", "{name: vole, mountPath: /v}"), &["(did you mean `vol`?)"]);
+    told(&mount("{name: v, hostPath: {path: a/b}}", at), &["must be an absolute path of the host"]);
+    told(
+        &mount("{name: v, hostPath: {path: /a, type: FileOrCreate}}", at),
+        &["`FileOrCreate` is not supported"],
+    );
+    told(
+        &mount("{name: v, configMap: {name: settings, items: [{key: mode, path: ../x}]}}", at),
+        &["without `..`"],
+    );
+    told(
+        &mount("{name: v, emptyDir: {}}", "{name: v, mountPath: /v, subPath: a}"),
+        &["cannot be mounted alone"],
+    );
+    told(
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\ndata: {a: \"%%%\"}\n",
+        &["data.a: is not base64"],
+    );
+}
+
+#[test]
+fn no_value_of_a_secret_is_in_a_finding() {
+    let text = "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\ndata: {a: hunter2-in-clear}\nstringData: {b: 3141592}\n";
+    let all = lines(&render(text)).join("\n");
+    assert!(!all.contains("hunter2") && !all.contains("3141592"), "{all}");
+}
+
+#[test]
+fn volumes_become_files_by_content_volumes_of_docker_and_folders() {
+    let pod = "volumes:\n- {name: all, configMap: {name: settings}}\n- {name: pw, secret: {secretName: login, items: \
+               [{key: password, path: pw, mode: 0555}]}}\n- {name: data, persistentVolumeClaim: {claimName: files}}\n\
+               - {name: tmp, emptyDir: {}}\n- {name: mem, emptyDir: {medium: Memory, sizeLimit: 1Mi}}\n- {name: host, \
+               hostPath: {path: /srv, type: Directory}}\n- {name: dev, hostPath: {path: /dev/null, type: CharDevice}}\n\
+               - {name: mixed, projected: {sources: [{configMap: {name: settings, items: [{key: mode, path: m}]}}, \
+               {secret: {name: login}}]}}";
+    let container = "env: [{name: WHO, value: me}]\nvolumeMounts:\n- {name: all, mountPath: /all/}\n- {name: all, mountPath: \
+                     /etc/a.conf, subPath: a.conf}\n- {name: pw, mountPath: /pw}\n- {name: data, mountPath: /data, \
+                     readOnly: true}\n- {name: tmp, mountPath: /tmp}\n- {name: mem, mountPath: /mem}\n- {name: host, \
+                     mountPath: /host, subPathExpr: $(WHO), mountPropagation: HostToContainer}\n- {name: dev, mountPath: \
+                     /dev/nothing}\n- {name: mixed, mountPath: /mixed}";
+    let claim = "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: files}\nspec: {accessModes: \
+                 [ReadWriteOnce]}\n";
+    let (stack, rendered) = rendered(&format!("{SETTINGS}{claim}{}", deployment("web", pod, container)));
+    let container = &web(&stack).container;
+    let of = |target: &str| -> &Mount { container.mounts.iter().find(|it| it.target == target).unwrap() };
+    let content = |id| match &rendered.contents[id] {
+        Content::File { bytes, executable } => format!("{}{executable}", String::from_utf8_lossy(bytes)),
+        Content::Owned { mode, .. } => panic!("mode {mode:o}"),
+        Content::Folder(tree) => {
+            let files = tree.iter().map(|(path, (bytes, executable))| {
+                format!("{path}={}{}", String::from_utf8_lossy(bytes), if *executable { "*" } else { "" })
+            });
+            files.collect::<Vec<_>>().join(",")
+        }
+    };
+    let MountSource::Content(all) = &of("/all").source else { panic!("{:?}", of("/all")) };
+    assert_eq!(content(all), "1up=yes please,a.conf=x=1,mode=fast");
+    assert!(of("/all").read_only);
+    let MountSource::Content(one) = &of("/etc/a.conf").source else { panic!() };
+    assert_eq!(content(one), "x=1false");
+    let MountSource::Secret(pw) = &of("/pw").source else { panic!("a Secret is never on a disk") };
+    assert_eq!(content(pw), "pw=hunter2*");
+    let MountSource::Secret(mixed) = &of("/mixed").source else {
+        panic!("one secret makes all of it secret")
+    };
+    assert_eq!(content(mixed), "m=fast,password=hunter2,user=app");
+    assert_eq!(of("/data").source, MountSource::Volume { name: "shop_files".into(), no_copy: true });
+    assert!(of("/data").read_only);
+    assert_eq!(stack.volumes.keys().collect::<Vec<_>>(), ["shop_files"]);
+    assert_eq!(of("/tmp").source, MountSource::Empty);
+    assert_eq!(of("/mem").source, MountSource::Tmpfs { size: Some(1 << 20), mode: Some(0o1777) });
+    let bind = |it: &MountSource| match it {
+        MountSource::Bind { path, create, propagation, .. } => (path.clone(), *create, propagation.clone()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(bind(&of("/host").source), ("/srv/me".into(), false, Some("rslave".into())));
+    assert_eq!(container.devices, [("/dev/null".to_owned(), "/dev/nothing".to_owned(), "rwm".to_owned())]);
+}
+
+#[test]
+fn another_content_of_a_config_map_is_another_container() {
+    let of = |mode: &str| {
+        let pod = "volumes:\n- {name: all, configMap: {name: settings}}";
+        let text =
+            format!("{SETTINGS}{}", deployment("web", pod, "volumeMounts:\n- {name: all, mountPath: /all}"));
+        web(&stack(&text.replace("mode: fast", &format!("mode: {mode}")))).container.spec()
+    };
+    assert_eq!(of("fast"), of("fast"));
+    assert_ne!(of("fast"), of("slow"));
+}
+
+#[test]
+fn a_claim_of_a_persistent_volume_is_what_that_is() {
+    let text = |volume: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: files}}\nspec: {{volumeName: \
+             disk}}\n---\napiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: disk}}\nspec: {volume}\n{}",
+            deployment(
+                "web",
+                "volumes:\n- {name: v, persistentVolumeClaim: {claimName: files}}",
+                "volumeMounts:\n- {name: v, mountPath: /v}",
+            )
+        )
+    };
+    let local = stack(&text("{local: {path: /srv/files}}"));
+    let bind =
+        MountSource::Bind { path: "/srv/files".into(), create: false, propagation: None, selinux: None };
+    assert_eq!(web(&local).container.mounts[0].source, bind);
+    assert!(local.volumes.is_empty());
+    let nfs = stack(&text("{nfs: {server: nas, path: /x}}"));
+    let options = &nfs.volumes["shop_files"].options;
+    assert_eq!((options["o"].as_str(), options["device"].as_str()), ("addr=nas,rw", ":/x"));
+    told(
+        &text("{local: {path: /a}}").replace("name: disk}\nspec", "name: other}\nspec"),
+        &["claims the PersistentVolume `disk`"],
+    );
+}
+
+#[test]
+fn a_service_is_a_name_of_what_it_selects() {
+    let text = format!(
+        "{}{}{}{}",
+        deployment("web", "", "ports: [{name: http, containerPort: 80}]"),
+        deployment("api", "", ""),
+        service("web", "{selector: {app: api}, ports: [{port: 80}]}"),
+        service("front", "{selector: {app: web}, ports: [{port: 80, targetPort: http}]}"),
+    );
+    let stack = stack(&text);
+    let full = |name: &str| {
+        [".default", ".default.svc", ".default.svc.cluster.local"].map(|it| format!("{name}{it}"))
+    };
+    let mut expected = vec!["front".to_owned()];
+    expected.extend(full("front"));
+    assert_eq!(
+        aliases(&stack, "web", "shop_default"),
+        expected,
+        "its own name is that of a Service elsewhere"
+    );
+    let mut expected = vec!["api".to_owned(), "web".to_owned()];
+    expected.extend(full("web"));
+    assert_eq!(aliases(&stack, "api", "shop_default"), expected);
+}
+
+#[test]
+fn short_names_hold_within_their_namespace() {
+    let both = |namespace: &str| {
+        format!(
+            "{}{}",
+            deployment("web", "", ""),
+            service("db", "{selector: {app: web}, ports: [{port: 1}]}")
+        )
+        .replace("metadata: {name: web}", &format!("metadata: {{name: web, namespace: {namespace}}}"))
+        .replace("metadata: {name: db}", &format!("metadata: {{name: db, namespace: {namespace}}}"))
+    };
+    let stack = stack(&format!("{}{}", both("one"), both("two")));
+    let networks: Vec<&str> = stack.networks.keys().map(String::as_str).collect();
+    assert_eq!(networks, ["shop_default", "shop_namespace-one", "shop_namespace-two"]);
+    assert_eq!(aliases(&stack, "web.one", "shop_namespace-one"), ["db", "web"]);
+    let far = ["db.one", "db.one.svc", "db.one.svc.cluster.local", "web.one"];
+    assert_eq!(aliases(&stack, "web.one", "shop_default"), far);
+}
+
+#[test]
+fn ports_of_the_host_are_published_for_one_instance_and_refused_for_more() {
+    let with = |kind: &str, port: &str, replicas: u32| {
+        let web = deployment("web", "", "ports: [{containerPort: 8080}]");
+        let web = web.replace("spec:\n  selector", &format!("spec:\n  replicas: {replicas}\n  selector"));
+        format!(
+            "{web}{}",
+            service("web", &format!("{{type: {kind}, selector: {{app: web}}, ports: [{port}]}}"))
+        )
+    };
+    let (stack, rendered) = rendered(&with("LoadBalancer", "{port: 80, targetPort: 8080}", 1));
+    let port = &web(&stack).container.ports[0];
+    assert_eq!((port.container, port.host), (8080, Some(PortRange::one(80))));
+    assert!(web(&stack).container.expose.is_empty());
+    let warned = lines(&rendered);
+    assert!(
+        warned.len() == 1 && warned[0].contains("`web:80` is answered on port 8080 inside"),
+        "{warned:?}"
+    );
+    told(&with("LoadBalancer", "{port: 8080}", 2), &["port 8080 of the host can be held by one instance"]);
+    told(&with("NodePort", "{port: 8080}", 1), &["a NodePort needs its `nodePort` here"]);
+    told(&with("ClusterIP", "{port: 80, targetPort: 8080}", 1), &["there is no proxy between them"]);
+    told(&with("ClusterIP", "{port: 80, targetPort: nope}", 1), &["`web` has no port named `nope`"]);
+    told(&with("ExternalName", "{port: 80}", 1), &["an ExternalName is not supported"]);
+    let lost = format!(
+        "{}{}",
+        deployment("web", "", ""),
+        service("x", "{selector: {app: wbe}, ports: [{port: 1}]}")
+    );
+    told(
+        &lost,
+        &["`x` selects no workload of this application, so nobody answers to its name (`web` has `app: web`"],
+    );
+    let none = format!("{}{}", deployment("web", "", ""), service("x", "{ports: [{port: 1}]}"));
+    told(&none, &["a Service without a selector is not supported"]);
+    let sticky = with("ClusterIP", "{port: 8080}", 2)
+        .replace("selector: {app: web}, ports", "sessionAffinity: ClientIP, selector: {app: web}, ports");
+    told(&sticky, &["sessionAffinity: needs a proxy"]);
+}
+
+#[test]
+fn owners_of_pods_say_how_often_and_how_long_they_run() {
+    let owned = |kind: &str, version: &str, spec: &str, pod: &str| {
+        format!(
+            "apiVersion: {version}\nkind: {kind}\nmetadata: {{name: web}}\nspec:\n  {spec}\n  template:\n    metadata: \
+             {{labels: {{app: web}}}}\n    spec:\n      {pod}\n      containers: [{{name: a, image: a:1}}]\n"
+        )
+    };
+    let selector = "selector: {matchLabels: {app: web}}";
+    let one_by_one = Strategy::RollingUpdate { max_surge: 0, max_unavailable: 1 };
+    let forever = "restartPolicy: Always";
+
+    let daemon = stack(&owned("DaemonSet", "apps/v1", selector, forever));
+    assert_eq!((web(&daemon).replicas, web(&daemon).strategy), (1, one_by_one));
+
+    let set = "selector: {matchLabels: {app: web}}\n  serviceName: db\n  volumeClaimTemplates: [{metadata: {name: data}, spec: {}}]";
+    let text = owned("StatefulSet", "apps/v1", set, forever)
+        .replace("image: a:1", "image: \"a:1\", volumeMounts: [{name: data, mountPath: /data}]");
+    let stateful = stack(&format!(
+        "{text}{}",
+        service("db", "{clusterIP: None, selector: {app: web}, ports: [{port: 1}]}")
+    ));
+    assert_eq!(web(&stateful).container.hostname.as_deref(), Some("web-0"));
+    let volume = MountSource::Volume { name: "shop_data-web-0".into(), no_copy: true };
+    assert_eq!(web(&stateful).container.mounts[0].source, volume);
+    let names = aliases(&stateful, "web", "shop_default");
+    assert!(
+        names.contains(&"web-0.db") && names.contains(&"web-0.db.default.svc.cluster.local"),
+        "{names:?}"
+    );
+    let two = owned("StatefulSet", "apps/v1", &format!("{selector}\n  replicas: 2"), forever);
+    told(&two, &["more than one replica of a StatefulSet is not supported yet"]);
+
+    let job = stack(&owned("Job", "batch/v1", "backoffLimit: 2", "restartPolicy: Never"));
+    let retried = RestartPolicy::OnFailure { max_retries: Some(2) };
+    assert_eq!((web(&job).container.restart, web(&job).completion), (retried, Completion::OnSuccess));
+    let job = stack(&owned("Job", "batch/v1", "backoffLimit: 0", "restartPolicy: OnFailure"));
+    assert_eq!(web(&job).container.restart, RestartPolicy::No);
+    let job = stack(&owned("Job", "batch/v1", "suspend: true", "restartPolicy: Never"));
+    assert_eq!(web(&job).replicas, 0);
+    told(
+        &owned("Job", "batch/v1", "backoffLimit: 2", ""),
+        &["a Job needs `restartPolicy: OnFailure` or `Never`"],
+    );
+    told(
+        &owned("Job", "batch/v1", "completions: 3", "restartPolicy: Never"),
+        &["other than 1 is not supported yet"],
+    );
+    told(
+        &owned("DaemonSet", "apps/v1", selector, "restartPolicy: Never"),
+        &["must be `Always` in a DaemonSet"],
+    );
+
+    let pod = |policy: &str| {
+        let text = format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec: {{restartPolicy: {policy}, containers: [{{name: a, \
+             image: \"a:1\"}}]}}\n"
+        );
+        let stack = stack(&text);
+        (web(&stack).container.restart, web(&stack).completion)
+    };
+    assert_eq!(pod("Always"), (RestartPolicy::UnlessStopped, Completion::Never));
+    assert_eq!(pod("OnFailure"), (RestartPolicy::OnFailure { max_retries: None }, Completion::OnSuccess));
+    assert_eq!(pod("Never"), (RestartPolicy::No, Completion::OnSuccess));
+
+    let (replicas, told) =
+        rendered(&owned("ReplicaSet", "apps/v1", &format!("{selector}\n  replicas: 2"), forever));
+    assert_eq!(web(&replicas).replicas, 2);
+    assert!(lines(&told)[0].contains("replaced, as in a Deployment"), "{:?}", lines(&told));
+}
+
+#[test]
+fn one_name_is_one_object() {
+    let twice = format!("{SETTINGS}{SETTINGS}{}", deployment("web", "", ""));
+    told(
+        &twice,
+        &["the ConfigMap `settings` is already defined at a.yaml:", "the Secret `login` is already defined"],
+    );
+    let service = service("x", "{selector: {app: web}, ports: [{port: 1}]}");
+    told(
+        &format!("{}{service}{service}", deployment("web", "", "")),
+        &["the Service `x` is already defined at"],
+    );
+}

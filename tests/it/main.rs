@@ -1,0 +1,85 @@
+//! All integration tests that need no Docker Engine, in one binary, so that the crate links once.
+//! Helpers may unwrap: `allow-unwrap-in-tests` only covers test functions themselves.
+
+#![allow(clippy::unwrap_used, clippy::pedantic, clippy::type_complexity)]
+
+// What Docker Compose has started, and its taking over.
+mod adoption;
+// The shape of the code itself.
+mod architecture;
+// How commands print, and the program as a client.
+mod cli;
+// Compose files to stacks and findings.
+mod compose;
+// The configuration file: what is understood and what is refused.
+mod config;
+// The documents: their examples, commands and links.
+mod docs;
+// Either format as the other, and what of it is lost.
+mod convert;
+// Any state of a host, any cut: arrival without harm.
+mod convergence;
+// Fields of containers that are not as Git says.
+mod diff;
+// Compose files of other people, against the reference parser.
+mod corpus;
+// Which folders are applications.
+mod discover;
+// What forges are told of commits and pull requests.
+mod forge;
+// Broken input for the readers of strangers' files.
+mod fuzz;
+// Desired state from real Git repositories and servers, whole and broken.
+mod git;
+// Ways to a server: host keys, passphrases, a GitHub App, proxies, certificates, rotation.
+mod git_access;
+// Submodules: whole, nested, in circles, elsewhere.
+mod git_modules;
+// The repositories and servers for `git`.
+mod git_origin;
+// Signatures by real programs against policies.
+mod git_signed;
+// What hands know from kubectl: objects and the commands about them.
+mod kubectl;
+// Kubernetes manifests, field by field.
+mod kubernetes;
+// Manifests of other people: which share of them renders.
+mod kubernetes_corpus;
+// Kinds beyond the Deployment, and what they refer to.
+mod kubernetes_kinds;
+// What the API server refuses, rule by rule, and which claim gets which storage.
+mod kubernetes_rules;
+// Kustomizations, against kustomize itself.
+mod kustomize;
+// Several Compose files as one application.
+mod loading;
+// Which numbers and names instances get.
+mod names;
+// What would be done, round by round.
+mod plans;
+// The ready-made jobs for CIs, by running their steps.
+mod jobs;
+// `preview` and `drift` as programs: Git repositories, exit codes, forges.
+mod preview;
+// Probes: their thresholds, and real sockets.
+mod probe;
+// One report in all its forms.
+mod report;
+// Sample applications and an agent's side that answers, for `cli` and `web`.
+mod sample;
+// Scripts of what happens, and what is done about it.
+mod scenarios;
+// The whole agent on simulated Docker and Git, with everything going wrong.
+mod simulation;
+// One application on an in-memory Docker, for `scenarios` and `convergence`.
+mod stage;
+// What is remembered across restarts, and the files beside it.
+mod store;
+// Sync, health and conditions.
+mod verdict;
+// The API, the event stream and the page.
+mod web;
+// Forges that ring, over real sockets, and strangers that only say so.
+mod webhooks;
+// YAML as strangers write it.
+mod yaml;

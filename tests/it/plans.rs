@@ -1,0 +1,103 @@
+//! Golden plans: what would be done, round by round, if all went well.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use driftless::{
+    model::{AgentId, Completion, Endpoint, Mask, NetworkMode, Observed, Policy, Record, Stack, State},
+    plan::{Target, forecast},
+};
+
+use crate::stage::{NOON, Stage, stack, workload};
+
+fn foretold(stack: &Stack, observed: &Observed, record: &Record) -> String {
+    let (mask, images) = (Mask::new([7; 32]), BTreeMap::new());
+    let (agent, policy) = (AgentId("ours".to_owned()), Policy::default());
+    let target =
+        Target { stack, fallback: None, agent: &agent, policy: &policy, images: &images, mask: &mask };
+    let rounds = forecast(&target, observed, record, NOON.after(Duration::from_secs(60)));
+    rounds.iter().map(ToString::to_string).collect::<Vec<_>>().join("--\n")
+}
+
+fn reached(stack: Stack) -> Stage {
+    let mut stage = Stage::new(stack);
+    while !stage.round().is_settled() {
+        stage.tick(Duration::from_secs(10));
+    }
+    stage
+}
+
+#[test]
+fn a_first_deployment_is_one_round() {
+    let wanted = stack([("web", workload("web:1", 2))]);
+    insta::assert_snapshot!(foretold(&wanted, &Observed::default(), &Record::default()), @r"
+    0: pull web:1 (missing)
+    1: create shop-web-1 from web:1 at 99f7206b (missing) after [0]
+    2: start shop-web-1 (missing) after [1]
+    3: create shop-web-2 from web:1 at 99f7206b (missing) after [0]
+    4: start shop-web-2 (missing) after [3]
+    wait: web has 0 of 2 available
+    ");
+}
+
+#[test]
+fn an_update_surges_by_one_and_never_dips() {
+    let stage = reached(stack([("web", workload("web:1", 2))]));
+    let wanted = stack([("web", workload("web:2", 2))]);
+    insta::assert_snapshot!(foretold(&wanted, &stage.world.observed, &stage.record), @r"
+    0: pull web:2 (missing)
+    1: create shop-web-3 from web:2 at 20fdd61b (spec changed) after [0]
+    2: start shop-web-3 (spec changed) after [1]
+    wait: web has 0 of 2 available
+    --
+    0: stop shop-web-1 (spec changed)
+    1: remove shop-web-1 (spec changed) after [0]
+    2: create shop-web-1 from web:2 at 20fdd61b (spec changed) after [1]
+    3: start shop-web-1 (spec changed) after [2]
+    wait: web has 1 of 2 available
+    --
+    0: stop shop-web-2 (spec changed)
+    1: remove shop-web-2 (spec changed) after [0]
+    wait: web has 2 of 2 available
+    ");
+}
+
+#[test]
+fn what_is_reached_asks_for_nothing() {
+    let stage = reached(stack([("web", workload("web:1", 2))]));
+    assert_eq!(foretold(&stage.stack, &stage.world.observed, &stage.record), "");
+}
+
+#[test]
+fn what_is_dropped_is_removed_once_what_is_wanted_can_be_had() {
+    let stage = reached(stack([("old", workload("old:1", 1))]));
+    let wanted = stack([("new", workload("new:1", 1))]);
+    insta::assert_snapshot!(foretold(&wanted, &stage.world.observed, &stage.record), @r"
+    0: pull new:1 (missing)
+    1: stop shop-old-1 (not in Git) after [0]
+    2: remove shop-old-1 (not in Git) after [1]
+    3: create shop-new-1 from new:1 at 327f84c1 (missing) after [0]
+    4: start shop-new-1 (missing) after [3]
+    wait: new has 0 of 1 available
+    ");
+}
+
+/// Without a network, on the host's or on the default bridge: the engine says so of each container, and gives these
+/// networks ids, but nobody ever lists them as wanted.
+#[test]
+fn what_ended_on_a_network_of_the_engine_is_not_taken_for_cut_off() {
+    for (network, mode) in
+        [("none", NetworkMode::None), ("host", NetworkMode::Host), ("bridge", NetworkMode::Bridge)]
+    {
+        let mut job = workload("job:1", 1);
+        job.completion = Completion::OnSuccess;
+        job.container.network_mode = mode;
+        let mut stage = reached(stack([("job", job)]));
+        let now = stage.now;
+        let instance = stage.named("shop-job-1");
+        let endpoint = Endpoint { network_id: "a082ae7a7959".to_owned(), ..Endpoint::default() };
+        instance.networks.insert(network.to_owned(), endpoint);
+        instance.state = State::Exited { code: 0, finished: now, out_of_memory: false, error: String::new() };
+        let plan = stage.round();
+        assert!(plan.is_settled(), "{network}: {plan}");
+    }
+}

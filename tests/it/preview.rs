@@ -1,0 +1,438 @@
+//! `driftless preview` and `drift` as programs: real Git repositories, exit codes, files, and the posting of a
+//! report to a played forge.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use driftless::forge::Kind;
+use serde_json::{Value, json};
+
+use crate::forge::Played;
+
+/// A clone with two branches: `main`, and `change`, which is checked out.
+pub(crate) struct Clone(tempfile::TempDir);
+
+const SHOP: &str = "services:\n  web:\n    image: example/web:1\n    environment:\n      DB_PASSWORD: hunter2hunter2\n      DB: postgres://app:hunter2hunter2@db/app\n";
+
+impl Clone {
+    pub(crate) fn new() -> Self {
+        let clone = Self(tempfile::Builder::new().prefix("infra-").tempdir().unwrap());
+        clone.git(&["init", "-q", "-b", "main", "."]);
+        clone.commit(&[
+            ("sites/shop/compose.yaml", Some(SHOP)),
+            ("sites/blog/compose.yaml", Some("services: {blog: {image: \"ghost:5\"}}\n")),
+        ]);
+        clone.git(&["checkout", "-q", "-b", "change"]);
+        clone
+    }
+
+    /// A clone of it, with one branch checked out and the others as the remote's.
+    pub(crate) fn of(origin: &Self, branch: &str) -> Self {
+        let clone = Self(tempfile::Builder::new().prefix("infra-").tempdir().unwrap());
+        let from = origin.path().to_str().unwrap();
+        clone.git(&["clone", "-q", "--no-local", "--branch", branch, from, "."]);
+        clone
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub(crate) fn git(&self, words: &[&str]) -> String {
+        let output = Command::new("git")
+            .args(["-c", "user.name=Ops", "-c", "user.email=ops@example.com", "-c", "commit.gpgsign=false"])
+            .args(words)
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .current_dir(self.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    pub(crate) fn commit(&self, files: &[(&str, Option<&str>)]) -> String {
+        for (path, text) in files {
+            let path = self.path().join(path);
+            match text {
+                Some(text) => {
+                    fs::create_dir_all(path.parent().unwrap()).unwrap();
+                    fs::write(path, text).unwrap();
+                }
+                None => fs::remove_file(path).unwrap(),
+            }
+        }
+        self.git(&["add", "-A"]);
+        self.git(&["commit", "-q", "-m", "Change"]);
+        self.git(&["rev-parse", "HEAD"])
+    }
+
+    /// The program, in this folder and with nothing of this environment.
+    fn driftless(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_driftless"));
+        command.args(words).env_clear().current_dir(self.path()).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> (i32, String, String) {
+        told(self.driftless(words).output().unwrap())
+    }
+
+    fn json(&self, words: &[&str]) -> Value {
+        let (_, out, error) = self.run(&[words, &["-o", "json"]].concat());
+        serde_json::from_str(&out).unwrap_or_else(|it| panic!("{it}: {out}{error}"))
+    }
+}
+
+pub(crate) fn told(output: Output) -> (i32, String, String) {
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+const PREVIEW: &[&str] = &["preview", "--base", "main"];
+
+fn with<'w>(more: &[&'w str]) -> Vec<&'w str> {
+    [PREVIEW, more].concat()
+}
+
+#[test]
+fn a_change_that_renders_to_the_same_is_none() {
+    let clone = Clone::new();
+    let moved = format!(
+        "# a remark\n{}",
+        SHOP.replace("    image: example/web:1\n", "    image: \"example/web:1\"\n")
+    );
+    clone.commit(&[("sites/shop/compose.yaml", Some(&moved)), ("README", Some("hello"))]);
+    let (code, out, error) = clone.run(PREVIEW);
+    assert_eq!(
+        (code, out.as_str(), error.as_str()),
+        (0, "no change: blog, shop\n2 applications, no change\n", "")
+    );
+}
+
+/// What a commit leaves as it was is not rendered again; what an application takes from elsewhere is a part of it.
+#[test]
+fn an_application_changes_with_what_it_takes_from_another_folder() {
+    let clone = Clone::new();
+    let wiki = "services: {wiki: {image: \"wiki:1\", env_file: ../../shared.env}}\n";
+    let broken = "services: {broken: {image: 1, nonsense: 2}}\n";
+    clone.commit(&[
+        ("sites/wiki/compose.yaml", Some(wiki)),
+        ("sites/broken/compose.yaml", Some(broken)),
+        ("shared.env", Some("PLACE=here\n")),
+    ]);
+    clone.git(&["branch", "-f", "main"]);
+    clone.commit(&[("shared.env", Some("PLACE=there\n"))]);
+    let (code, out, _) = clone.run(PREVIEW);
+    assert_eq!(code, 2, "what cannot be rendered is told, although nobody touched it: {out}");
+    assert!(out.contains("nonsense") && out.contains("env.PLACE: here -> there"), "{out}");
+    let report = clone.json(PREVIEW);
+    let changed = report["apps"].as_array().unwrap().iter().filter(|it| it["hasDrift"] == true);
+    let changed: Vec<&str> = changed.filter_map(|it| it["name"].as_str()).collect();
+    assert_eq!(changed, ["wiki"]);
+}
+
+#[test]
+fn what_changes_is_told_with_secrets_hidden_and_the_same_each_time() {
+    let clone = Clone::new();
+    let changed = SHOP.replace("web:1", "web:2").replace("hunter2hunter2", "hunter3hunter3");
+    clone.commit(&[
+        ("sites/shop/compose.yaml", Some(&changed)),
+        ("sites/blog/compose.yaml", None),
+        ("sites/wiki/compose.yaml", Some("services: {wiki: {image: \"wiki:1\"}}\n")),
+    ]);
+    let (code, out, error) = clone.run(PREVIEW);
+    assert_eq!((code, error.as_str()), (1, ""));
+    insta::assert_snapshot!(out);
+    for format in ["text", "diff", "json", "ndjson", "markdown", "github", "junit", "sarif"] {
+        let (code, out, _) = clone.run(&with(&["-o", format]));
+        assert_eq!(code, 1, "{format}");
+        assert!(!out.contains("hunter") && !out.is_empty(), "{format}: {out}");
+        assert_eq!(clone.run(&with(&["-o", format])).1, out, "{format} is not the same the second time");
+    }
+    let (_, diff, _) = clone.run(&with(&["-o", "diff", "--app", "shop"]));
+    assert!(
+        diff.contains("\n-image: example/web:1\n") && diff.contains("\n+image: example/web:2\n"),
+        "{diff}"
+    );
+}
+
+#[test]
+fn everything_that_is_rendered_is_compared_even_what_makes_no_container() {
+    let clone = Clone::new();
+    for (text, path) in [
+        (SHOP.replace("example/web:1\n", "example/web:1\n    deploy: {replicas: 3}\n"), "replicas"),
+        (SHOP.replace("example/web:1\n", "example/web:1\n    pull_policy: always\n"), "pull"),
+        (SHOP.replace("example/web:1\n", "example/web:1\n    container_name: shop\n"), "containerName"),
+        (SHOP.replace("example/web:1\n", "example/web:1\n    stop_grace_period: 40s\n"), "stopGracePeriod"),
+    ] {
+        clone.commit(&[("sites/shop/compose.yaml", Some(&text))]);
+        let report = clone.json(&with(&["--app", "shop"]));
+        let items = report["apps"][0]["items"].as_array().unwrap();
+        assert!(items.iter().any(|it| it["path"] == path), "{path}: {items:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_rendered_is_an_error_and_goes_before_changes() {
+    let clone = Clone::new();
+    clone.commit(&[
+        ("sites/shop/compose.yaml", Some("services: {web: {imag: a}}\n")),
+        ("sites/blog/compose.yaml", None),
+    ]);
+    let (code, out, _) = clone.run(PREVIEW);
+    assert_eq!(code, 2);
+    assert!(out.contains("shop: error") && out.contains("blog: "), "{out}");
+    assert_eq!(clone.run(&with(&["--exit-zero"])).0, 2);
+    assert_eq!(clone.run(&with(&["--detailed-exitcode"])).0, 1);
+    // And what could not be rendered before says nothing of what changes.
+    clone.git(&["branch", "-q", "broken"]);
+    clone.commit(&[("sites/shop/compose.yaml", Some(SHOP))]);
+    let (code, out, _) = clone.run(&["preview", "--base", "broken"]);
+    assert_eq!(code, 2);
+    assert!(out.contains("the base cannot be rendered"), "{out}");
+}
+
+#[test]
+fn applications_of_one_name_are_an_error_of_the_whole() {
+    let clone = Clone::new();
+    clone.commit(&[("other/shop/compose.yaml", Some(SHOP))]);
+    let (code, out, _) = clone.run(PREVIEW);
+    assert_eq!(code, 2);
+    assert!(out.contains("several folders make an application called `shop`"), "{out}");
+}
+
+#[test]
+fn the_exit_code_says_what_was_asked_for() {
+    let clone = Clone::new();
+    clone.commit(&[("sites/blog/compose.yaml", None)]);
+    for (options, code) in [
+        (vec![], 1),
+        (vec!["--detailed-exitcode"], 2),
+        (vec!["--drift-exit-code", "7"], 7),
+        (vec!["--exit-zero"], 0),
+        (vec!["--fail-on", "added,modified"], 0),
+        (vec!["--fail-on", "added,removed"], 1),
+        (vec!["--app", "shop"], 0),
+        (vec!["--path", "sites/shop"], 0),
+        (vec!["--path", "sites/blog"], 1),
+        (vec!["--head", "main"], 0),
+    ] {
+        let (found, out, error) = clone.run(&with(&options));
+        assert_eq!(found, code, "{options:?}: {out}{error}");
+    }
+    let rules = clone.path().join("rules");
+    fs::write(&rules, "blog */*\n").unwrap();
+    assert_eq!(clone.run(&with(&["--ignore-file", "rules"])).0, 0);
+}
+
+#[test]
+fn every_error_exits_with_2_or_where_asked_for_with_1() {
+    let clone = Clone::new();
+    clone.commit(&[("sites/blog/compose.yaml", None)]);
+    fs::write(clone.path().join("rules"), "blog\n").unwrap();
+    let empty = tempfile::tempdir().unwrap();
+    let nowhere = empty.path().to_str().unwrap();
+    let wrong: Vec<Vec<&str>> = vec![
+        vec!["preview"],
+        vec!["preview", "--base"],
+        vec!["preview", "--base", "main", "--nonsense"],
+        vec!["preview", "--base", "nothing"],
+        vec!["preview", "--base", "main", "--head", "nothing"],
+        vec!["preview", "--base", "main", "nowhere"],
+        vec!["preview", "--base", "main", nowhere],
+        vec!["preview", "--base", "main", "http://127.0.0.1:9/infra.git"],
+        vec!["preview", "--base", "main", "--app", "nothing"],
+        vec!["preview", "--base", "main", "--ignore-file", "rules"],
+        vec!["preview", "--base", "main", "--ignore-file", "nothing"],
+        vec!["preview", "--base", "main", "-o", "yaml"],
+        vec!["preview", "--base", "main", "-o", "json="],
+        vec!["preview", "--base", "main", "-o", "json", "-o", "text"],
+        vec!["preview", "--base", "main", "-o", "json=nowhere/x.json"],
+        vec!["preview", "--base", "main", "-l", "="],
+        vec!["preview", "--base", "main", "--fail-on", "all"],
+        vec!["preview", "--base", "main", "--drift-exit-code", "2"],
+        vec!["preview", "--base", "main", "--post"],
+        vec!["drift", "--server", "http://127.0.0.1:9"],
+        vec!["drift", "--docker", "unix:///nonexistent/docker.sock"],
+        vec!["drift", "--docker", "unix:///nonexistent/docker.sock", "--repo", ".", "--timeout", "5s"],
+        vec!["drift", "--docker", "unix:///nonexistent/docker.sock", "--repo", ".", "--against", "pin"],
+        vec!["drift", "--against"],
+    ];
+    for words in wrong {
+        let (code, _, error) = clone.run(&words);
+        assert_eq!(code, 2, "{words:?}: {error}");
+        assert!(!error.is_empty(), "{words:?}");
+        if !words.contains(&"--drift-exit-code") {
+            let (code, _, error) = clone.run(&[&words[..1], &["--detailed-exitcode"], &words[1..]].concat());
+            assert_eq!(code, 1, "{words:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_an_error_even_without_drift() {
+    let clone = Clone::new();
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let status = clone.driftless(PREVIEW).stdout(full).stderr(Stdio::null()).status().unwrap();
+    assert_eq!(status.code(), Some(2));
+    // A pipe whose reader is gone.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = clone.driftless(PREVIEW).stdout(writer).stderr(Stdio::null()).status().unwrap();
+    assert_eq!(status.code(), Some(2));
+}
+
+#[test]
+fn several_forms_go_to_several_files() {
+    let clone = Clone::new();
+    clone.commit(&[("sites/blog/compose.yaml", None)]);
+    let summary = clone.path().join("summary.md");
+    fs::write(&summary, "# before\n").unwrap();
+    let words = with(&["-o", "github", "-o", "json=a.json", "-o", "markdown=a.md", "-o", "text=a.txt"]);
+    let output = clone.driftless(&words).env("GITHUB_STEP_SUMMARY", &summary).output().unwrap();
+    let (code, out, _) = told(output);
+    assert_eq!(code, 1);
+    assert!(out.starts_with("::warning file=sites/blog/compose.yaml"), "{out}");
+    let read = |name: &str| fs::read_to_string(clone.path().join(name)).unwrap();
+    assert!(read("a.json").starts_with('{') && read("a.txt").contains("blog: 2 changes"));
+    assert!(read("a.md").starts_with("<!-- driftless:preview default -->\n### Preview: 1 of 2"));
+    assert!(read("summary.md").starts_with("# before\n<!-- driftless:preview"));
+}
+
+#[test]
+fn a_preview_from_where_they_parted_leaves_out_what_the_base_got_since() {
+    let clone = Clone::new();
+    clone.commit(&[("sites/blog/compose.yaml", None)]);
+    clone.git(&["checkout", "-q", "main"]);
+    clone.commit(&[("sites/wiki/compose.yaml", Some("services: {wiki: {image: \"wiki:1\"}}\n"))]);
+    let names = |report: &Value| -> Vec<String> {
+        let apps = report["apps"].as_array().unwrap().iter().filter(|it| it["hasDrift"] == true);
+        apps.map(|it| it["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&clone.json(&with(&["--head", "change"]))), ["blog", "wiki"]);
+    assert_eq!(names(&clone.json(&with(&["--head", "change", "--merge-base"]))), ["blog"]);
+    clone.git(&["checkout", "-q", "--orphan", "other"]);
+    clone.commit(&[("x", Some("x"))]);
+    let (code, _, error) = clone.run(&with(&["--merge-base"]));
+    assert_eq!(code, 2);
+    assert!(error.contains("no commit in common"), "{error}");
+}
+
+#[test]
+fn a_repository_is_found_from_inside_as_a_worktree_and_by_its_url() {
+    let clone = Clone::new();
+    clone.commit(&[("sites/blog/compose.yaml", None)]);
+    let whole = clone.run(&with(&["-o", "ndjson"]));
+    let below = told(
+        clone.driftless(&with(&["-o", "ndjson"])).current_dir(clone.path().join("sites")).output().unwrap(),
+    );
+    assert_eq!(below, whole, "from a folder inside");
+    let other = tempfile::tempdir().unwrap();
+    let tree = other.path().join("tree");
+    clone.git(&["worktree", "add", "-q", "--detach", tree.to_str().unwrap(), "change"]);
+    let of_tree = clone.run(&with(&["-o", "ndjson", tree.to_str().unwrap()]));
+    assert_eq!(of_tree, whole, "in a linked work tree");
+    let url = format!("file://{}", clone.path().display());
+    let of_url = clone
+        .driftless(&with(&["-o", "ndjson", "--head", "change", &url]))
+        .env("PATH", std::env::var("PATH").unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(told(of_url), whole, "by its URL");
+    // Some copies of a repository come without its empty folders.
+    fs::remove_dir_all(clone.path().join(".git/objects/pack")).unwrap();
+    assert_eq!(clone.run(&with(&["-o", "ndjson"])), whole, "without a folder for packs");
+    // As a CI clones: of one branch there is nothing but the remote's.
+    let shallow = other.path().join("clone");
+    clone.git(&[
+        "clone",
+        "-q",
+        "--no-local",
+        "--branch",
+        "change",
+        clone.path().to_str().unwrap(),
+        shallow.to_str().unwrap(),
+    ]);
+    assert_eq!(clone.run(&with(&["-o", "ndjson", shallow.to_str().unwrap()])), whole, "origin/main");
+}
+
+/// The environment of a job for pull request 7.
+fn job(command: &mut Command, kind: Kind, address: &str, head: &str) {
+    match kind {
+        Kind::GitHub => command.env("GITHUB_ACTIONS", "true").env("GITHUB_API_URL", address),
+        Kind::Gitea => command
+            .env("GITHUB_ACTIONS", "true")
+            .env("FORGEJO_ACTIONS", "true")
+            .env("GITHUB_API_URL", format!("{address}/api/v1")),
+        Kind::GitLab => command.env("GITLAB_CI", "true").env("CI_API_V4_URL", format!("{address}/api/v4")),
+    };
+    command
+        .env("GITHUB_REPOSITORY", "me/infra")
+        .env("GITHUB_REF", "refs/pull/7/merge")
+        .env("GITHUB_SHA", head)
+        .env("CI_PROJECT_ID", "me/group/infra")
+        .env("CI_MERGE_REQUEST_IID", "7")
+        .env("CI_COMMIT_SHA", head)
+        .env("DRIFTLESS_FORGE_TOKEN", "t0ken");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_is_posted_as_one_comment_and_a_status() {
+    for kind in [Kind::GitHub, Kind::GitLab, Kind::Gitea] {
+        let (played, address) = Played::start(kind).await;
+        let clone = Clone::new();
+        let head = clone.commit(&[("sites/blog/compose.yaml", None)]);
+        let post = |more: &[&str]| {
+            let mut command = clone.driftless(&[&with(&["--post"]), more].concat());
+            job(&mut command, kind, &address, &head);
+            told(command.output().unwrap())
+        };
+        let (code, _, error) = post(&[]);
+        assert_eq!((code, error.contains("comment on request 7: written")), (1, true), "{kind:?}: {error}");
+        let (_, _, error) = post(&[]);
+        assert!(error.contains("comment on request 7: up to date"), "{kind:?}: {error}");
+        let (code, _, error) = post(&["--head", "main", "--exit-zero"]);
+        assert_eq!((code, error.contains("comment on request 7: updated")), (0, true), "{kind:?}: {error}");
+        post(&["--post-as", "other"]);
+        let comments = played.comments();
+        assert_eq!(comments.len(), 2, "{kind:?}: {comments:?}");
+        assert!(comments[0].contains("### Preview: 2 applications, no change"), "{}", comments[0]);
+        let statuses = played.statuses();
+        let failed = if kind == Kind::GitLab { "failed" } else { "failure" };
+        let said: Vec<&str> = statuses.iter().map(|(_, it)| it["state"].as_str().unwrap()).collect();
+        assert_eq!(said, [failed, failed, "success", failed], "{kind:?}");
+        assert!(statuses.iter().all(|(commit, _)| *commit == head));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_right_to_write_the_report_is_printed_and_the_exit_code_stands() {
+    let (played, address) = Played::start(Kind::GitHub).await;
+    let clone = Clone::new();
+    let head = clone.commit(&[("sites/blog/compose.yaml", None)]);
+    let mut command = clone.driftless(&with(&["--post"]));
+    job(&mut command, Kind::GitHub, &address, &head);
+    let (code, out, error) = told(command.env_remove("DRIFTLESS_FORGE_TOKEN").output().unwrap());
+    assert_eq!((code, error.contains("not posted: there is no token")), (1, true), "{error}");
+    assert!(out.contains("blog: 2 changes"), "{out}");
+
+    played.refuse(403, json!({"message": "Resource not accessible by integration"}));
+    let mut command = clone.driftless(&with(&["--post"]));
+    job(&mut command, Kind::GitHub, &address, &head);
+    let (code, _, error) = told(command.output().unwrap());
+    assert_eq!((code, error.contains("Resource not accessible")), (2, true), "{error}");
+    assert!(!error.contains("t0ken"), "{error}");
+
+    let event = clone.path().join("event.json");
+    let text = json!({"pull_request": {"number": 7, "head": {"sha": head, "repo": {"full_name": "you/infra"}},
+        "base": {"repo": {"full_name": "me/infra"}}}});
+    fs::write(&event, text.to_string()).unwrap();
+    let mut command = clone.driftless(&with(&["--post"]));
+    job(&mut command, Kind::GitHub, &address, &head);
+    let (code, _, error) = told(command.env("GITHUB_EVENT_PATH", &event).output().unwrap());
+    assert_eq!((code, error.contains("the request comes from a fork")), (1, true), "{error}");
+}

@@ -1,0 +1,461 @@
+//! Probes: the kubelet's thresholds and delays under paused time, and HTTP and TCP on real sockets.
+
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    net::{IpAddr, Ipv4Addr},
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use driftless::{
+    clock::Clock,
+    model::{AppName, ContainerId, Probe, ProbeAction, Probes, Readiness, Timestamp},
+    probe::{Exec, Prober, Target},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::Notify,
+    time::{advance, sleep},
+};
+
+/// Commands whose exit code a test sets by the command's first word; it notes when each was run.
+#[derive(Default)]
+struct Commands {
+    codes: Mutex<BTreeMap<String, i64>>,
+    runs: Mutex<Vec<(String, Timestamp)>>,
+    clock: Mutex<Option<Clock>>,
+}
+
+impl Exec for Commands {
+    fn exec<'a>(
+        &'a self,
+        _: &'a ContainerId,
+        command: &'a [String],
+        _: Duration,
+    ) -> Pin<Box<dyn Future<Output = Result<i64, String>> + Send + 'a>> {
+        Box::pin(async move {
+            let now = self.clock.lock().unwrap().unwrap().now();
+            self.runs.lock().unwrap().push((command[0].clone(), now));
+            if command[0] == "hang" {
+                std::future::pending::<()>().await;
+            }
+            Ok(self.codes.lock().unwrap().get(&command[0]).copied().unwrap_or(0))
+        })
+    }
+}
+
+struct Bench {
+    prober: Prober,
+    commands: Arc<Commands>,
+    clock: Clock,
+    wakes: Arc<AtomicUsize>,
+    woken: Arc<Notify>,
+    app: AppName,
+}
+
+const EPOCH: Timestamp = Timestamp(1_800_000_000_000);
+
+impl Bench {
+    fn new() -> Self {
+        let clock = Clock::starting_at(EPOCH);
+        let commands = Arc::new(Commands::default());
+        *commands.clock.lock().unwrap() = Some(clock);
+        let (wakes, woken) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+        let (counter, notify) = (wakes.clone(), woken.clone());
+        let changed = Arc::new(move |_: &AppName| {
+            counter.fetch_add(1, Ordering::SeqCst);
+            notify.notify_one();
+        });
+        let prober = Prober::new(clock, commands.clone(), changed);
+        Self { prober, commands, clock, wakes, woken, app: AppName::from("shop") }
+    }
+
+    fn want(&self, started: Timestamp, probes: Probes) {
+        self.prober.want(&self.app, vec![target(started, probes)]);
+    }
+
+    fn code(&self, command: &str, code: i64) {
+        self.commands.codes.lock().unwrap().insert(command.to_owned(), code);
+    }
+
+    fn readiness(&self, started: Timestamp) -> Option<Readiness> {
+        self.prober.readiness(&container(), started)
+    }
+
+    /// The second since the test began from which on it is ready.
+    fn ready_since(&self) -> Option<u64> {
+        match self.readiness(EPOCH)? {
+            Readiness::Ready { since } => Some(since.since(EPOCH).as_secs()),
+            Readiness::Starting { .. } | Readiness::NotReady { .. } | Readiness::Dead { .. } => None,
+        }
+    }
+
+    /// Seconds since the test began at which a command was run.
+    fn runs(&self, command: &str) -> Vec<u64> {
+        let runs = self.commands.runs.lock().unwrap();
+        runs.iter().filter(|it| it.0 == command).map(|it| it.1.since(EPOCH).as_secs()).collect()
+    }
+
+    fn wakes(&self) -> usize {
+        self.wakes.load(Ordering::SeqCst)
+    }
+}
+
+fn container() -> ContainerId {
+    ContainerId("80".repeat(32))
+}
+
+fn target(started: Timestamp, probes: Probes) -> Target {
+    Target { container: container(), address: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), started, probes }
+}
+
+fn probe(action: ProbeAction) -> Probe {
+    Probe {
+        action,
+        initial_delay: Duration::ZERO,
+        period: Duration::from_secs(10),
+        timeout: Duration::from_secs(1),
+        success_threshold: 1,
+        failure_threshold: 3,
+    }
+}
+
+fn exec(command: &str) -> Probe {
+    probe(ProbeAction::Exec { command: vec![command.to_owned()] })
+}
+
+fn readiness(probe: Probe) -> Probes {
+    Probes { readiness: Some(probe), ..Probes::default() }
+}
+
+/// Moves the time and lets everything due by then happen.
+async fn pass(seconds: u64) {
+    sleep(Duration::from_secs(seconds)).await;
+    advance(Duration::from_millis(1)).await;
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_probe_waits_for_the_initial_delay_and_no_longer() {
+    let bench = Bench::new();
+    bench.want(EPOCH, readiness(Probe { initial_delay: Duration::from_secs(5), ..exec("ready") }));
+    assert!(matches!(bench.readiness(EPOCH), Some(Readiness::Starting { .. })));
+    pass(4).await;
+    assert_eq!(bench.runs("ready"), [0_u64; 0]);
+    pass(1).await;
+    assert_eq!(bench.ready_since(), Some(5));
+    assert_eq!(bench.wakes(), 1);
+    pass(25).await;
+    assert_eq!(bench.runs("ready"), [5, 15, 25]);
+    assert_eq!(bench.wakes(), 1, "no news, no wake");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_agent_does_not_wait_for_the_initial_delay_again() {
+    let bench = Bench::new();
+    let long_ago = Timestamp(EPOCH.0 - 3_600_000);
+    bench.want(long_ago, readiness(Probe { initial_delay: Duration::from_secs(600), ..exec("ready") }));
+    pass(2).await;
+    assert!(matches!(bench.readiness(long_ago), Some(Readiness::Ready { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn readiness_falls_and_rises_by_its_thresholds() {
+    let bench = Bench::new();
+    bench.want(EPOCH, readiness(Probe { success_threshold: 2, ..exec("ready") }));
+    pass(0).await;
+    assert!(matches!(bench.readiness(EPOCH), Some(Readiness::Starting { .. })), "one success of two");
+    pass(10).await;
+    assert_eq!(bench.ready_since(), Some(0), "since the first of the two");
+
+    bench.code("ready", 7);
+    pass(20).await;
+    assert!(matches!(bench.readiness(EPOCH), Some(Readiness::Ready { .. })), "two failures of three");
+    pass(10).await;
+    let reason = "readiness probe: the command ended with code 7".to_owned();
+    assert_eq!(bench.readiness(EPOCH), Some(Readiness::NotReady { reason }));
+
+    bench.code("ready", 0);
+    pass(20).await;
+    assert_eq!(bench.ready_since(), Some(50));
+    assert_eq!(bench.wakes(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_single_success_between_failures_begins_the_count_anew() {
+    let bench = Bench::new();
+    bench.want(EPOCH, Probes { liveness: Some(exec("alive")), ..Probes::default() });
+    bench.code("alive", 1);
+    pass(10).await;
+    bench.code("alive", 0);
+    pass(10).await;
+    bench.code("alive", 1);
+    pass(20).await;
+    assert_eq!(bench.ready_since(), Some(0), "two and two are not three");
+    pass(10).await;
+    assert!(matches!(bench.readiness(EPOCH), Some(Readiness::Dead { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_container_is_probed_no_more_until_it_was_restarted() {
+    let bench = Bench::new();
+    let probes =
+        Probes { liveness: Some(exec("alive")), readiness: Some(exec("ready")), ..Probes::default() };
+    bench.want(EPOCH, probes.clone());
+    bench.code("alive", 1);
+    pass(20).await;
+    let reason = "liveness probe: the command ended with code 1".to_owned();
+    assert_eq!(bench.readiness(EPOCH), Some(Readiness::Dead { reason }));
+    pass(60).await;
+    // Of two probes that are due at the same moment either may come first.
+    assert!(bench.runs("alive").len() == 3 && bench.runs("ready").len() <= 3);
+
+    bench.code("alive", 0);
+    let restarted = bench.clock.now();
+    assert!(matches!(bench.readiness(restarted), Some(Readiness::Starting { .. })), "of another process");
+    bench.want(restarted, probes);
+    pass(0).await;
+    assert!(matches!(bench.readiness(restarted), Some(Readiness::Ready { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_startup_probe_holds_off_the_others() {
+    let bench = Bench::new();
+    let startup = Some(Probe { failure_threshold: 5, ..exec("started") });
+    bench.code("started", 1);
+    bench.want(EPOCH, Probes { startup, liveness: Some(exec("alive")), readiness: Some(exec("ready")) });
+    pass(30).await;
+    let reason = "startup probe: the command ended with code 1".to_owned();
+    assert_eq!(bench.readiness(EPOCH), Some(Readiness::Starting { reason }));
+    assert_eq!((bench.runs("alive").len(), bench.runs("ready").len()), (0, 0));
+
+    bench.code("started", 0);
+    pass(10).await;
+    assert_eq!(bench.ready_since(), Some(40));
+    pass(30).await;
+    assert_eq!(bench.runs("started").len(), 5, "it is made no more");
+    assert_eq!(bench.runs("alive"), [40, 50, 60, 70]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_startup_probe_that_fails_for_good_is_the_end() {
+    let bench = Bench::new();
+    bench.code("started", 1);
+    bench.want(
+        EPOCH,
+        Probes { startup: Some(exec("started")), readiness: Some(exec("ready")), ..Probes::default() },
+    );
+    pass(20).await;
+    let reason = "startup probe: the command ended with code 1".to_owned();
+    assert_eq!(bench.readiness(EPOCH), Some(Readiness::Dead { reason }));
+    assert_eq!(bench.runs("ready").len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_hangs_fails_after_its_timeout() {
+    let bench = Bench::new();
+    bench.want(EPOCH, readiness(Probe { failure_threshold: 1, ..exec("hang") }));
+    pass(1).await;
+    let reason = "readiness probe: no answer within 1s".to_owned();
+    assert_eq!(bench.readiness(EPOCH), Some(Readiness::NotReady { reason }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_wanted_is_not_probed() {
+    let bench = Bench::new();
+    bench.want(EPOCH, Probes::default());
+    assert_eq!(bench.readiness(EPOCH), None, "it has no probes");
+    bench.want(EPOCH, readiness(exec("ready")));
+    pass(0).await;
+    bench.prober.want(&AppName::from("other"), vec![]);
+    assert!(bench.readiness(EPOCH).is_some(), "another application's wishes do not matter");
+    bench.prober.want(&bench.app, vec![]);
+    assert_eq!(bench.readiness(EPOCH), None);
+    pass(30).await;
+    assert_eq!(bench.runs("ready"), [0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn wanting_the_same_again_disturbs_nothing_and_another_probe_keeps_it_ready() {
+    let bench = Bench::new();
+    for _ in 0..5 {
+        bench.want(EPOCH, readiness(exec("ready")));
+        pass(1).await;
+    }
+    assert_eq!(bench.runs("ready"), [0]);
+    bench.want(EPOCH, readiness(Probe { failure_threshold: 1, ..exec("other") }));
+    assert_eq!(bench.ready_since(), Some(0));
+    bench.code("other", 1);
+    pass(10).await;
+    assert!(matches!(bench.readiness(EPOCH), Some(Readiness::NotReady { .. })));
+}
+
+/// Serves each connection one answer, chosen by the request's path, and notes the requests.
+async fn serve(listener: TcpListener, requests: Arc<Mutex<Vec<String>>>) {
+    while let Ok((mut socket, _)) = listener.accept().await {
+        let requests = requests.clone();
+        tokio::spawn(async move {
+            let request = read_request(&mut socket).await;
+            let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
+            requests.lock().unwrap().push(request);
+            let answer = match path.as_str() {
+                "/ok" | "/ok?a=b%20c" => "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok".to_owned(),
+                "/away" => "HTTP/1.1 302 Found\r\nlocation: http://192.0.2.1/\r\ncontent-length: 0\r\n\r\n"
+                    .to_owned(),
+                "/moved" => "HTTP/1.1 301 Moved\r\nlocation: /broken\r\ncontent-length: 0\r\n\r\n".to_owned(),
+                "/round" => "HTTP/1.1 302 Found\r\nlocation: /round\r\ncontent-length: 0\r\n\r\n".to_owned(),
+                "/huge" => {
+                    format!("HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n{}", "x".repeat(20_000))
+                }
+                "/cut" => "HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\nno".to_owned(),
+                _ => "HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n".to_owned(),
+            };
+            let _ = socket.write_all(answer.as_bytes()).await;
+            if path == "/huge" {
+                // It never ends by itself: only a reader that stops early gets an answer in time.
+                let _ = socket.read(&mut [0; 16]).await;
+            }
+        });
+    }
+}
+
+async fn read_request(socket: &mut TcpStream) -> String {
+    let mut text = Vec::new();
+    while !text.ends_with(b"\r\n\r\n") {
+        let mut byte = [0; 1];
+        if socket.read(&mut byte).await.unwrap_or(0) == 0 {
+            break;
+        }
+        text.push(byte[0]);
+    }
+    String::from_utf8(text).unwrap()
+}
+
+/// Makes one real probe and returns what it found, with the requests that the server saw.
+async fn found(action: ProbeAction) -> (Readiness, Vec<String>) {
+    let bench = Bench::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let server = tokio::spawn(serve(listener, requests.clone()));
+    let action = match action {
+        ProbeAction::HttpGet { path, https, host, headers, .. } => {
+            ProbeAction::HttpGet { path, port, https, host, headers }
+        }
+        ProbeAction::TcpSocket { .. } => ProbeAction::TcpSocket { port },
+        exec @ ProbeAction::Exec { .. } => exec,
+    };
+    let patient = Probe { failure_threshold: 1, timeout: Duration::from_secs(20), ..probe(action) };
+    bench.want(EPOCH, readiness(patient));
+    bench.woken.notified().await;
+    server.abort();
+    (
+        bench.readiness(EPOCH).unwrap(),
+        Arc::into_inner(requests).map_or_else(Vec::new, |it| it.into_inner().unwrap()),
+    )
+}
+
+fn get(path: &str) -> ProbeAction {
+    ProbeAction::HttpGet { path: path.to_owned(), port: 0, https: false, host: None, headers: vec![] }
+}
+
+fn is_ready(readiness: &Readiness) -> bool {
+    matches!(readiness, Readiness::Ready { .. })
+}
+
+#[tokio::test]
+async fn a_status_below_400_is_a_success() {
+    for path in ["/ok", "ok", "/ok?a=b%20c", "/away", "/huge"] {
+        let (readiness, _) = found(get(path)).await;
+        assert!(is_ready(&readiness), "{path}: {readiness:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_a_redirect_to_one_and_a_cut_answer_are_failures() {
+    for (path, reason) in
+        [("/", "status 503"), ("/moved", "status 503"), ("/round", "too many redirects"), ("/cut", "")]
+    {
+        let (readiness, _) = found(get(path)).await;
+        let Readiness::NotReady { reason: told } = &readiness else { panic!("{path}: {readiness:?}") };
+        assert!(told.starts_with("readiness probe: ") && told.contains(reason), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_names_its_sender_and_carries_the_manifests_headers() {
+    let headers =
+        vec![("Host".to_owned(), "shop.example.com".to_owned()), ("X-Probe".to_owned(), "1".to_owned())];
+    let action = ProbeAction::HttpGet { path: "/ok".to_owned(), port: 0, https: false, host: None, headers };
+    let (readiness, _) = found(action.clone()).await;
+    assert!(is_ready(&readiness));
+
+    // Once more by hand, to look at the request without a race for the list.
+    let bench = Bench::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let ProbeAction::HttpGet { headers, .. } = action else { unreachable!() };
+    let action = ProbeAction::HttpGet { path: "/x".to_owned(), port, https: false, host: None, headers };
+    bench.want(EPOCH, readiness_of(action));
+    let (mut socket, _) = listener.accept().await.unwrap();
+    let request = read_request(&mut socket).await.to_lowercase();
+    for line in [
+        "get /x http/1.1",
+        "host: shop.example.com",
+        "x-probe: 1",
+        "user-agent: driftless-probe",
+        "connection: close",
+    ] {
+        assert!(request.lines().any(|it| it == line), "{line}\n{request}");
+    }
+    assert_eq!(request.matches("host:").count(), 1);
+}
+
+fn readiness_of(action: ProbeAction) -> Probes {
+    readiness(probe(action))
+}
+
+#[tokio::test]
+async fn a_port_that_accepts_is_a_success_and_a_closed_one_is_not() {
+    assert!(is_ready(&found(ProbeAction::TcpSocket { port: 0 }).await.0));
+
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    for action in [
+        ProbeAction::TcpSocket { port: closed },
+        ProbeAction::HttpGet {
+            path: "/".to_owned(),
+            port: closed,
+            https: false,
+            host: None,
+            headers: vec![],
+        },
+        ProbeAction::HttpGet { path: "/".to_owned(), port: closed, https: true, host: None, headers: vec![] },
+    ] {
+        let bench = Bench::new();
+        bench.want(EPOCH, readiness(Probe { failure_threshold: 1, ..probe(action) }));
+        bench.woken.notified().await;
+        let Some(Readiness::NotReady { reason }) = bench.readiness(EPOCH) else { panic!("it is closed") };
+        assert!(reason.to_lowercase().contains("connection refused"), "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn without_an_address_only_commands_can_be_probed() {
+    for (action, expected) in
+        [(get("/"), false), (ProbeAction::TcpSocket { port: 1 }, false), (exec("ok").action, true)]
+    {
+        let bench = Bench::new();
+        let probes = readiness(Probe { failure_threshold: 1, ..probe(action) });
+        bench.prober.want(&bench.app, vec![Target { address: None, ..target(EPOCH, probes) }]);
+        bench.woken.notified().await;
+        assert_eq!(bench.readiness(EPOCH).is_some_and(|it| is_ready(&it)), expected);
+    }
+}

@@ -1,0 +1,499 @@
+//! Plays `scenarios/*.txt` against the in-memory Docker. The snapshot beside each script is the script with the
+//! planner's answers written in: read those files as the specification.
+//!
+//! What users of such agents complain about most, and where it is shown that it cannot happen here (`x.txt` is a
+//! script, the others are tests of that name):
+//!
+//! | complaint | where |
+//! |---|---|
+//! | it deploys again and again, and nobody knows why | `recreate-rules.txt`, and the cause in brackets of every step |
+//! | a commit that changes nothing, or another file, restarts everything | `a_push_is_deployed_and_one_that_changes_nothing_touches_nothing` |
+//! | each poll, each restart or an upgrade of the agent deploys anew | `a_poll_finds_a_push_by_itself_and_costs_a_listing_while_nothing_changes`, `a_restart_of_the_agent_restarts_no_container`, `a_lost_database_restarts_nothing` |
+//! | commit or default labels are part of what a container is | `rendering_twice_gives_the_same_stack_and_a_comment_changes_no_hash` |
+//! | a project that is down, or one started with Compose, is taken for drift for ever | `an_adopted_project_costs_no_write_call_whatever_happens_that_changes_nothing` |
+//! | short-lived containers of others count as drift | `foreign-holders.txt`, `containers_of_other_projects_and_single_commands_are_never_touched` |
+//! | a crash loop is a success, and then drift, and so on | `crash-loop.txt`, `dependency-that-exits.txt` |
+//! | deployments pile up behind a slow one | `third-version-half-way.txt`, `a_slow_pull_holds_up_neither_healing_nor_a_newer_commit` |
+//! | what was stopped on purpose comes back | `suspended.txt`, `self-heal-off.txt` |
+//! | one change restarts the whole stack | `recreate-rules.txt`, `shared-network.txt` |
+//! | a changed mounted file replaces nothing, or too much | `a_changed_mounted_file_replaces_exactly_the_containers_that_mount_it` |
+//! | a changed configuration restarts what could have read it anew | `in-place.txt`, `a_changed_file_is_read_by_the_very_container_that_ran_before` |
+//! | mounted files vanish, go stale or become folders under a running container | `a_half_written_content_is_never_taken_for_a_whole_one`, `only_what_is_old_and_unused_is_collected` |
+//! | data beside the manifest is lost with a sync | `tracked_files_follow_git_and_untracked_ones_are_left_alone` |
+//! | a relative path means another folder than it did with Compose | `data_of_a_relative_path_are_never_left_behind` |
+//! | a changed subnet, scaling while a rollout is under way, a bind mount, another external volume | `recreate-rules.txt` |
+//! | scaling up makes anew what stands | `recreate-rules.txt`, `scale.txt` |
+//! | a missing external network stops everything | `external-missing.txt` |
+//! | who waits for a dependency that has ended waits for ever | `dependency-that-exits.txt` |
+//! | a `#` in `.env` is part of the value, or cuts it off where it is none | `quotes_comments_and_variables_are_read_as_compose_reads_them` |
+//! | a command after the start is forgotten when the agent dies | `hooks.txt` |
+//! | a changed volume is reported as deployed, or loses its data | `recreate-rules.txt`, `anonymous-volumes.txt` |
+//!
+//! After every step of every script it is checked that availability and size stay within their limits, that
+//! nothing foreign and no volume is touched, and that Docker refuses no step; see `stage`.
+
+use std::{collections::BTreeMap, fmt::Write, fs, sync::Arc, time::Duration};
+
+use driftless::{
+    model::{
+        AgentId, Attachment, Build, Completion, Condition, ContainerId, ContentId, Dependency, FileChange,
+        FileChangeKind, FilesystemDrift, Hook, InPlace, Mount, MountSource, Namespace, Network, NetworkMode,
+        OnChange, Other, Peer, Port, PortRange, Protocol, PullPolicy, Readiness, Replacement, RestartPolicy,
+        State, Strategy, Visit, Volume, VolumesFrom, Workload, WorkloadName,
+    },
+    plan::Plan,
+};
+
+use crate::stage::{NOON, Stage, listing, stack, workload};
+
+#[test]
+fn scenarios_unfold_as_written() {
+    insta::glob!("scenarios/*.txt", |path| {
+        insta::assert_snapshot!(play(&fs::read_to_string(path).unwrap()));
+    });
+}
+
+fn play(script: &str) -> String {
+    let mut stage = Stage::new(stack([]));
+    let mut out = String::new();
+    for line in script.lines() {
+        writeln!(out, "> {line}").unwrap();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            [] | ["#", ..] => {}
+            ["round"] => out.push_str(&answer(&mut stage)),
+            // The agent ends after so many steps.
+            ["cut-short", steps] => {
+                let plan = stage.round_cut_short(steps.parse().unwrap(), |_| 0);
+                out.push_str(&told(&stage, &plan));
+            }
+            ["settle"] => out.push_str(&settle(&mut stage)),
+            ["volumes-of-instances"] => {
+                for it in stage.world.observed.instances.values() {
+                    writeln!(out, "{} has {:?}", it.name, it.anonymous_volumes).unwrap();
+                }
+            }
+            // What each container has last read of its files, and how often.
+            ["read"] => {
+                for it in stage.world.observed.instances.values() {
+                    let Some((files, times)) = stage.told.get(&it.id) else { continue };
+                    let files: Vec<&str> = files.values().map(|it| it.content.0.as_str()).collect();
+                    writeln!(out, "{} has read {} ({times})", it.name, files.join(" and ")).unwrap();
+                }
+            }
+            ["forget-all"] => stage.record = Default::default(),
+            ["ps"] => out.push_str(&listing(&stage.world.observed)),
+            ["tick", pause] => stage.tick(Duration::from_secs(pause.trim_end_matches('s').parse().unwrap())),
+            _ if in_git(&mut stage, &words)
+                || on_the_host(&mut stage, &words)
+                || by_hand(&mut stage, &words)
+                || by_request(&mut stage, &words) => {}
+            _ => panic!("not understood: {line}"),
+        }
+    }
+    out
+}
+
+/// One round and what it says.
+fn answer(stage: &mut Stage) -> String {
+    let plan = stage.round();
+    told(stage, &plan)
+}
+
+fn told(stage: &Stage, plan: &Plan) -> String {
+    let mut out = format!("[{}s]", stage.now.since(NOON).as_secs());
+    if plan.is_settled() {
+        out.push_str(" settled");
+    }
+    out.push('\n');
+    write!(out, "{plan}").unwrap();
+    for drift in &plan.drifts {
+        writeln!(
+            out,
+            "drift: {} {} {} is {} ({:?})",
+            drift.kind, drift.object, drift.field, drift.found, drift.action
+        )
+        .unwrap();
+    }
+    out
+}
+
+/// Rounds, ten seconds apart, until all is well or nothing moves.
+fn settle(stage: &mut Stage) -> String {
+    let (mut out, mut last) = (String::new(), None);
+    for _ in 0..60 {
+        let plan = stage.round();
+        out.push_str(&told(stage, &plan));
+        if plan.is_settled() || (plan.steps.is_empty() && last.as_ref() == Some(&plan)) {
+            return out;
+        }
+        last = Some(plan);
+        stage.tick(Duration::from_secs(10));
+    }
+    panic!("it never settles:\n{out}");
+}
+
+/// What somebody asks the agent for.
+fn by_request(stage: &mut Stage, words: &[&str]) -> bool {
+    let record = &mut stage.record;
+    match *words {
+        ["roll-again", name] => {
+            let mine =
+                stage.world.observed.instances.values().filter(|it| it.instance.workload.as_str() == name);
+            record.replaced.extend(mine.map(|it| (it.id.clone(), Replacement::Restart)));
+            record.progress.remove(&name.into());
+        }
+        ["delete-pod", name] => {
+            let found = stage.world.observed.instances.values().find(|it| it.name == name).unwrap();
+            record.replaced.insert(found.id.clone(), Replacement::Delete);
+        }
+        ["hold", name] => drop(record.paused.insert(name.into())),
+        ["release", name] => drop(record.paused.remove(&name.into())),
+        _ => return false,
+    }
+    record.settled = None;
+    true
+}
+
+/// What Git says.
+fn in_git(stage: &mut Stage, words: &[&str]) -> bool {
+    match *words {
+        ["want", name, image, size, ref options @ ..] => {
+            let mut it = workload(image, size.trim_start_matches('x').parse().unwrap());
+            options.iter().for_each(|option| set(&mut it, option));
+            stage.stack.workloads.insert(name.into(), it);
+        }
+        ["drop", name] => drop(stage.stack.workloads.remove(&name.into())),
+        ["network", name, ref driver @ ..] => {
+            let driver = driver.first().map(|it| (*it).to_owned());
+            let network = Network { key: name.to_owned(), driver, ..Network::default() };
+            stage.stack.networks.insert(name.to_owned(), network);
+        }
+        ["drop-network", name] => drop(stage.stack.networks.remove(name)),
+        ["external-network", name] => {
+            let network = Network { key: name.to_owned(), external: true, ..Network::default() };
+            stage.stack.networks.insert(name.to_owned(), network);
+        }
+        ["volume", name, ref driver @ ..] => {
+            let driver = driver.first().map(|it| (*it).to_owned());
+            let volume = Volume { key: name.to_owned(), driver, ..Volume::default() };
+            stage.stack.volumes.insert(name.to_owned(), volume);
+        }
+        ["subnet", name, subnet] => {
+            let network = stage.stack.networks.get_mut(name).unwrap();
+            network.ipam = vec![(Some(subnet.to_owned()), None, None)];
+        }
+        ["option", volume, key, value] => {
+            let volume = stage.stack.volumes.get_mut(volume).unwrap();
+            volume.options.insert(key.to_owned(), value.to_owned());
+        }
+        ["drop-volume", name] => drop(stage.stack.volumes.remove(name)),
+        ["external-volume", name] => {
+            let volume = Volume { key: name.to_owned(), external: true, ..Volume::default() };
+            stage.stack.volumes.insert(name.to_owned(), volume);
+        }
+        ["self-heal", it] => stage.policy.self_heal = it == "on",
+        ["filesystem-drift", it] => {
+            stage.policy.filesystem_drift = match it {
+                "report" => FilesystemDrift::Report,
+                "revert" => FilesystemDrift::Revert,
+                "off" => FilesystemDrift::Off,
+                other => panic!("no such policy: {other}"),
+            };
+        }
+        ["suspend"] => stage.policy.suspended = true,
+        ["resume"] => stage.policy.suspended = false,
+        _ => return false,
+    }
+    true
+}
+
+fn set(it: &mut Workload, option: &str) {
+    let (key, value) = option.split_once('=').unwrap_or((option, ""));
+    let number = || value.parse::<u32>().unwrap();
+    let mount = |target: &str, source| Mount { target: target.to_owned(), source, read_only: false };
+    match key {
+        "surge" | "unavailable" => {
+            let Strategy::RollingUpdate { max_surge, max_unavailable } = &mut it.strategy else {
+                panic!("it does not roll")
+            };
+            *(if key == "surge" { max_surge } else { max_unavailable }) = number();
+        }
+        "recreate" => it.strategy = Strategy::Recreate,
+        "paused" => it.paused = true,
+        "name" => it.container_name = Some(value.to_owned()),
+        "minready" => it.min_ready = Duration::from_secs(number().into()),
+        "env" => drop(it.container.env.insert("VALUE".to_owned(), Some(value.to_owned()))),
+        "memory" => it.container.resources.memory = Some(u64::from(number()) << 20),
+        "job" => (it.completion, it.container.restart) = (Completion::OnSuccess, RestartPolicy::No),
+        "pull" => it.pull = PullPolicy::Always,
+        "build" => it.build = Some(Build { context: value.to_owned(), ..Build::default() }),
+        "port" => {
+            let (ip, value) = value.rsplit_once(':').map_or((None, value), |(ip, port)| (Some(ip), port));
+            let host = Some(PortRange::one(value.parse().unwrap()));
+            let host_ip = ip.map(|it| it.parse().unwrap());
+            it.container.ports.push(Port { container: 80, protocol: Protocol::Tcp, host_ip, host });
+        }
+        "bind" => {
+            let source =
+                MountSource::Bind { path: value.to_owned(), create: true, propagation: None, selinux: None };
+            it.container.mounts.push(mount("/host", source));
+        }
+        "address" => {
+            let NetworkMode::Networks(networks) = &mut it.container.network_mode else { return };
+            networks.values_mut().for_each(|it| it.ipv4 = Some(value.to_owned()));
+        }
+        "volume" => {
+            let source = MountSource::Volume { name: value.to_owned(), no_copy: false };
+            it.container.mounts.push(mount("/data", source));
+        }
+        // `file=/etc/app.conf:CONTENT:HUP`
+        "file" => {
+            let parts: Vec<&str> = value.split(':').collect();
+            let [target, content, on_change] = parts[..] else { panic!("not a file: {value}") };
+            let on_change = match on_change {
+                "none" => OnChange::None,
+                "restart" => OnChange::Restart,
+                signal => OnChange::Signal(format!("SIG{signal}")),
+            };
+            let content = ContentId(content.to_owned());
+            it.in_place.insert(target.to_owned(), InPlace { content, secret: false, on_change });
+            let source = MountSource::InPlace { secret: false, folder: false };
+            it.container.mounts.push(mount(target, source));
+        }
+        "hook" => {
+            let command = vec![value.to_owned()];
+            it.container.host.post_start.push(Hook { command, ..Hook::default() });
+        }
+        "anonymous" => it.container.mounts.push(mount("/scratch", MountSource::Anonymous)),
+        "net" => {
+            let attachment = Attachment { aliases: vec!["web".to_owned()], ..Attachment::default() };
+            let NetworkMode::Networks(networks) = &mut it.container.network_mode else { return };
+            networks.insert(value.to_owned(), attachment);
+        }
+        "network-of" | "pid-of" | "volumes-of" => {
+            let peer = match value.strip_prefix("container/") {
+                Some(name) => Peer::Container(name.to_owned()),
+                None => Peer::Workload(value.into()),
+            };
+            if let Peer::Workload(workload) = peer.clone() {
+                let condition = Condition::Started;
+                it.after.push(Dependency { workload, condition, required: true, restart: false });
+            }
+            match key {
+                "network-of" => it.container.network_mode = NetworkMode::Of(peer),
+                "pid-of" => it.container.pid_mode = Some(Namespace::Of(peer)),
+                _ => it.container.volumes_from.push(VolumesFrom { peer, read_only: true }),
+            }
+        }
+        "after" | "follow" => {
+            let (on, condition) = value.split_once(':').unwrap();
+            let condition = match condition {
+                "started" => Condition::Started,
+                "healthy" => Condition::Healthy,
+                "completed" => Condition::CompletedSuccessfully,
+                other => panic!("no such condition: {other}"),
+            };
+            let restart = key == "follow";
+            it.after.push(Dependency { workload: on.into(), condition, required: true, restart });
+        }
+        _ => panic!("no such option: {option}"),
+    }
+}
+
+/// What programs, registries and engines do.
+fn on_the_host(stage: &mut Stage, words: &[&str]) -> bool {
+    let now = stage.now;
+    let exited = |code| State::Exited { code, finished: now, out_of_memory: false, error: String::new() };
+    match *words {
+        ["registry", ref images @ ..] => {
+            stage.world.registry = Some(images.iter().map(|it| (*it).to_owned()).collect());
+        }
+        ["broken", ref images @ ..] => {
+            stage.world.broken = images.iter().map(|it| (*it).to_owned()).collect();
+        }
+        ["no-image", image] => drop(stage.world.observed.images.remove(image)),
+        ["sick", image] => drop(stage.sick.insert(image.to_owned())),
+        ["cured", image] => drop(stage.sick.remove(image) | stage.crashing.remove(image)),
+        ["crashing", image] => drop(stage.crashing.insert(image.to_owned())),
+        ["finishing", image] => drop(stage.finishing.insert(image.to_owned())),
+        ["exit", name, code] => stage.named(name).state = exited(code.parse().unwrap()),
+        ["stuck", name] => {
+            let error = "task 489c586ddd7d: already exists: unknown".to_owned();
+            let finished = stage.now;
+            stage.named(name).state = State::Exited { code: 137, finished, out_of_memory: false, error };
+        }
+        ["hang", name] => {
+            stage.named(name).readiness = Readiness::Dead { reason: "liveness: timeout".into() }
+        }
+        ["restarting", name, code] => {
+            stage.named(name).state = State::Restarting { code: code.parse().unwrap(), finished: now };
+        }
+        ["engine-restarts"] => {
+            for it in stage.world.observed.instances.values_mut().filter(|it| it.is_running()) {
+                it.state = exited(137);
+            }
+            stage.world.observed.engine_started = Some(now.after(Duration::from_secs(1)));
+        }
+        ["writes", name, file] => change_file(stage, name, file, FileChangeKind::Added),
+        ["looked-into", name] => look_into(stage, name),
+        ["memory-is-lost"] => stage.record = Default::default(),
+        ["has-anonymous-volume", name, volume] => {
+            stage.named(name).anonymous_volumes = BTreeMap::from([("/scratch".into(), volume.to_owned())]);
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// What somebody does with `docker`.
+fn by_hand(stage: &mut Stage, words: &[&str]) -> bool {
+    let now = stage.now;
+    let exited = |code| State::Exited { code, finished: now, out_of_memory: false, error: String::new() };
+    match *words {
+        ["stop" | "kill", name] => {
+            let it = stage.named(name);
+            it.state = exited(if words[0] == "stop" { 0 } else { 137 });
+            it.touched_by_hand = Some(now);
+        }
+        ["restart", name] => {
+            let it = stage.named(name);
+            it.state = State::Running { since: now, health: driftless::model::Health::Healthy };
+            it.started = Some(now);
+        }
+        ["foreign-network", name] => {
+            let found = driftless::model::ObservedNetwork { id: name.to_owned(), ..Default::default() };
+            stage.world.observed.networks.insert(name.to_owned(), found);
+        }
+        ["foreign-volume", name] => {
+            stage.world.observed.volumes.insert(name.to_owned(), Default::default());
+        }
+        ["foreign-runs", name, number] => {
+            let (id, started) = (ContainerId(format!("{number:0>64}")), Some(now));
+            stage.world.observed.others.insert(name.to_owned(), Other { id: id.clone(), started });
+            stage.world.observed.claims.names.insert(name.to_owned(), id);
+        }
+        ["enter", name, ref command @ ..] => {
+            let id = stage.named(name).id.clone();
+            let what = format!("docker exec {}", command.join(" "));
+            let visits = &mut stage.world.observed.inside.entry(id).or_default().visits;
+            visits.insert(Visit { from: now, to: None, copies: false, what });
+        }
+        ["add-file", name, file] => change_file(stage, name, file, FileChangeKind::Added),
+        ["change-file", name, file] => change_file(stage, name, file, FileChangeKind::Changed),
+        ["delete-file", name, file] => change_file(stage, name, file, FileChangeKind::Deleted),
+        ["leave", name] => {
+            let id = stage.named(name).id.clone();
+            let visits = &mut stage.world.observed.inside.get_mut(&id).unwrap().visits;
+            *visits =
+                visits.iter().map(|it| Visit { to: Some(it.to.unwrap_or(now)), ..it.clone() }).collect();
+        }
+        ["pause", name] => {
+            let it = stage.named(name);
+            it.state = State::Paused;
+            it.touched_by_hand = Some(now);
+        }
+        ["rm", name] => {
+            let id = stage.named(name).id.clone();
+            stage.world.observed.instances.remove(&id);
+        }
+        ["rename", name, to] => stage.named(name).name = to.to_owned(),
+        ["swap-names", one, other] => {
+            stage.named(one).name = "swapping".into();
+            stage.named(other).name = one.to_owned();
+            stage.named("swapping").name = other.to_owned();
+        }
+        ["update-memory", name, mib] => {
+            stage.named(name).live.resources.memory = Some(mib.parse::<u64>().unwrap() << 20);
+        }
+        ["update-restart", name] => stage.named(name).live.restart = RestartPolicy::No,
+        ["disconnect", name, network] => drop(stage.named(name).networks.remove(network)),
+        ["connect", name, network] => {
+            let endpoint = driftless::model::Endpoint {
+                network_id: format!("{network}-id"),
+                ..driftless::model::Endpoint::default()
+            };
+            let observed = driftless::model::ObservedNetwork {
+                id: endpoint.network_id.clone(),
+                ..driftless::model::ObservedNetwork::default()
+            };
+            stage.world.observed.networks.insert(network.to_owned(), observed);
+            stage.named(name).networks.insert(network.to_owned(), endpoint);
+        }
+        ["attach-foreign", network, who] => {
+            stage.world.observed.networks.get_mut(network).unwrap().foreign.push(who.to_owned());
+        }
+        ["detach-foreign", network] => {
+            stage.world.observed.networks.get_mut(network).unwrap().foreign.clear()
+        }
+        ["rm-network", network] => {
+            stage.world.observed.networks.remove(network);
+            for it in stage.world.observed.instances.values_mut().filter(|it| it.is_running()) {
+                it.networks.remove(network);
+            }
+        }
+        ["foreign-name", name] => {
+            let id = ContainerId("f".repeat(64));
+            stage.world.observed.claims.names.insert(name.to_owned(), id);
+        }
+        ["foreign-port", port, who] => {
+            let (ip, port) = port.rsplit_once(':').map_or((None, port), |(ip, port)| (Some(ip), port));
+            stage.world.observed.claims.ports.insert(driftless::model::HeldPort {
+                port: port.parse().unwrap(),
+                protocol: Protocol::Tcp,
+                ip: ip.map(|it| it.parse().unwrap()),
+                by: who.to_owned(),
+            });
+        }
+        ["foreign-leaves"] => stage.world.observed.claims = Default::default(),
+        ["copy", name, to, ref options @ ..] => copy(stage, name, to, options),
+        ["replace-with-other", name, ref options @ ..] => {
+            copy(stage, name, "other", options);
+            let id = stage.named(name).id.clone();
+            stage.world.observed.instances.remove(&id);
+            stage.named("other").name = name.to_owned();
+        }
+        _ => return false,
+    }
+    true
+}
+
+fn change_file(stage: &mut Stage, name: &str, file: &str, kind: FileChangeKind) {
+    let (id, now) = (stage.named(name).id.clone(), stage.now);
+    let inside = stage.world.observed.inside.entry(id).or_default();
+    let files = Arc::make_mut(inside.files.get_or_insert_default());
+    let written = (kind != FileChangeKind::Deleted).then_some(now);
+    files.changed.insert(file.to_owned(), FileChange { kind, written });
+    files.at = now;
+}
+
+/// What was changed in it is seen as it is now.
+fn look_into(stage: &mut Stage, name: &str) {
+    let (id, now) = (stage.named(name).id.clone(), stage.now);
+    let inside = stage.world.observed.inside.entry(id).or_default();
+    Arc::make_mut(inside.files.get_or_insert_default()).at = now;
+}
+
+/// A container run by hand with the labels of another.
+fn copy(stage: &mut Stage, name: &str, to: &str, options: &[&str]) {
+    let mut it = stage.named(name).clone();
+    let number = stage.world.observed.instances.len();
+    it.id = ContainerId(format!("{:064x}", 0xc0de_0000 + number));
+    it.name = to.to_owned();
+    it.created = stage.now;
+    for option in options {
+        let config = Arc::make_mut(&mut it.config);
+        match option.split_once('=').unwrap() {
+            ("slot", slot) => it.instance.slot = slot.parse().unwrap(),
+            ("image", image) => {
+                config.image = image.to_owned();
+                it.image_id = format!("sha256:{image}");
+            }
+            ("env", value) => drop(config.env.insert("VALUE".into(), Some(value.to_owned()))),
+            ("agent", agent) => it.agent = AgentId(agent.to_owned()),
+            ("workload", workload) => it.instance.workload = WorkloadName::from(workload),
+            (other, _) => panic!("no such option: {other}"),
+        }
+    }
+    stage.world.observed.instances.insert(it.id.clone(), it);
+}

@@ -1,0 +1,1100 @@
+//! The whole agent on a simulated Docker and a simulated Git, under paused time.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    sync::{Arc, Mutex, atomic::Ordering},
+    time::Duration,
+};
+
+use driftless::{
+    clock::Clock,
+    config::{self, Verify},
+    controller::{Handle, Parts, RequestKind, Rollback, launch},
+    docker::{Doer, Events, Hand, Simulated},
+    manifest::MemoryFiles,
+    model::{
+        AgentId, AppName, Application, Cause, CommitInfo, ConditionStatus, ContainerId, DriftAction,
+        FilesystemDrift, HealthStatus, Instance, Observed, SyncStatus, Timestamp, Until, digest_hex,
+    },
+    source::{Checkout, Error, Source},
+    store::{ContentDir, StateDir, Store},
+};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::stage::NOON;
+
+/// Git in memory: commits in order, of which one is the tip.
+#[derive(Clone, Default)]
+struct Git(Arc<Mutex<Repository>>);
+
+#[derive(Default)]
+struct Repository {
+    commits: Vec<(CommitInfo, MemoryFiles)>,
+    is_down: bool,
+    rewritten: bool,
+}
+
+impl Git {
+    fn push(&self, compose: &str) -> String {
+        self.push_files("Ada <a@b.c>", &[("shop/compose.yaml", compose)])
+    }
+
+    fn push_files(&self, author: &str, files: &[(&str, &str)]) -> String {
+        let mut it = self.0.lock().unwrap();
+        let number = it.commits.len();
+        let id = digest_hex(format!("{number} {files:?}").as_bytes())[..40].to_owned();
+        let time = NOON;
+        let commit =
+            CommitInfo { id: id.clone(), author: author.into(), subject: format!("push {number}"), time };
+        it.commits.push((commit, MemoryFiles::new(files.iter().copied())));
+        id
+    }
+
+    fn force_push(&self, compose: &str) -> String {
+        self.0.lock().unwrap().rewritten = true;
+        self.push(compose)
+    }
+
+    fn down(&self, is_down: bool) {
+        self.0.lock().unwrap().is_down = is_down;
+    }
+
+    fn checkout(&self, commit: Option<&str>) -> Result<Checkout, Error> {
+        let it = self.0.lock().unwrap();
+        let found = match commit {
+            None => it.commits.last(),
+            Some(id) => it.commits.iter().find(|(commit, _)| commit.id == id),
+        };
+        let missing = || Error::Rejected { doing: "read".into(), message: "no such commit".into() };
+        let (commit, files) = found.ok_or_else(missing)?;
+        let rewritten = it.rewritten;
+        Ok(Checkout { commit: commit.clone(), files: Arc::new(files.clone()), rewritten, tag: None })
+    }
+}
+
+impl Source for Git {
+    async fn fetch(&self, _known: Option<&str>) -> Result<Checkout, Error> {
+        sleep(Duration::from_millis(20)).await;
+        if self.0.lock().unwrap().is_down {
+            let message = "connection refused".into();
+            return Err(Error::Transient { doing: "fetch".into(), message, retry_after: None });
+        }
+        self.checkout(None)
+    }
+
+    async fn local(&self, commit: &str) -> Result<Checkout, Error> {
+        self.checkout(Some(commit))
+    }
+
+    async fn ahead(&self, base: &str, tip: &str) -> Option<u64> {
+        let it = self.0.lock().unwrap();
+        let at = |id: &str| it.commits.iter().position(|(commit, _)| commit.id == id);
+        at(tip)?.checked_sub(at(base)?).map(|it| it as u64)
+    }
+
+    async fn verify(&self, commit: &str, policy: &Verify) -> Result<Result<String, String>, Error> {
+        let (commit, _) = self.checkout(Some(commit)).map(|it| (it.commit, ()))?;
+        Ok(if policy.allowed_signers.contains(&commit.author) {
+            Ok(commit.author)
+        } else {
+            Err("it is not signed".into())
+        })
+    }
+
+    async fn keep(&self, _commits: Vec<String>) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// What outlives the agent, and the agent, if it lives.
+struct Simulation {
+    git: Git,
+    docker: Simulated,
+    store: Store,
+    clock: Clock,
+    settings: config::Repository,
+    contents: ContentDir,
+    handle: Option<Handle>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+    _state: StateDir,
+    _dir: tempfile::TempDir,
+}
+
+fn app() -> AppName {
+    "shop".into()
+}
+
+fn agent_id() -> AgentId {
+    AgentId("ours".to_owned())
+}
+
+impl Simulation {
+    /// A running agent on an empty host, for this first commit.
+    fn of(compose: &str) -> Self {
+        let it = Self::prepared(compose, Clock::starting_at(NOON));
+        it.begun()
+    }
+
+    fn prepared(compose: &str, clock: Clock) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::lock(&dir.path().join("state")).unwrap();
+        let git = Git::default();
+        git.push(compose);
+        Self {
+            git,
+            docker: Simulated::new(agent_id(), clock),
+            store: Store::in_memory(clock).unwrap(),
+            contents: ContentDir::open(&state, &dir.path().join("run"), clock).unwrap(),
+            clock,
+            settings: config::Repository::new("https://git.example/infra.git", "", config::Reference::Head),
+            handle: None,
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            _state: state,
+            _dir: dir,
+        }
+    }
+
+    fn begun(mut self) -> Self {
+        self.begin();
+        self
+    }
+
+    /// Another life of the agent, on a connection of its own.
+    fn begin(&mut self) {
+        self.docker = self.docker.connect();
+        self.stop = CancellationToken::new();
+        let parts = Parts {
+            docker: self.docker.clone(),
+            sources: vec![(self.settings.clone(), self.git.clone())],
+            store: self.store.clone(),
+            contents: self.contents.clone(),
+            clock: self.clock,
+            agent: agent_id(),
+            build_timeout: Duration::from_hours(1),
+        };
+        self.handle = Some(launch(parts, &self.stop, &self.tasks));
+    }
+
+    /// The agent dies. Nothing that it had under way is heard of again.
+    fn crash(&mut self) {
+        self.docker.sever_after(0);
+        self.stop.cancel();
+        self.handle = None;
+    }
+
+    fn handle(&self) -> Handle {
+        self.handle.clone().unwrap()
+    }
+
+    fn status(&self) -> Option<Arc<Application>> {
+        self.handle().applications().get(&app()).cloned()
+    }
+
+    /// Waits for a state of the application, for at most an hour of simulated time.
+    async fn until(&self, what: &str, is_so: impl Fn(&Application) -> bool) -> Arc<Application> {
+        let mut handle = self.handle();
+        let waiting = async {
+            loop {
+                if let Some(it) = self.status().filter(|it| is_so(it)) {
+                    return it;
+                }
+                assert!(handle.changed().await, "the agent stopped");
+            }
+        };
+        let found = timeout(Duration::from_secs(3600), waiting).await;
+        found.unwrap_or_else(|_| panic!("never: {what}\n{}\n{:#?}", self.story(), self.status()))
+    }
+
+    /// Waits until everything is as this commit says.
+    async fn synced(&self, commit: &str) -> Arc<Application> {
+        let is_so = |it: &Application| {
+            it.status.sync == SyncStatus::Synced
+                && it.status.health == HealthStatus::Healthy
+                && it.status.commit.as_ref().is_some_and(|it| it.id == commit)
+        };
+        self.until(&format!("{commit} is synced and healthy"), is_so).await
+    }
+
+    fn tip(&self) -> String {
+        self.git.0.lock().unwrap().commits.last().unwrap().0.id.clone()
+    }
+
+    async fn synced_with_tip(&self) -> Arc<Application> {
+        self.synced(&self.tip()).await
+    }
+
+    async fn ask(&self, kind: RequestKind) {
+        self.handle().request(app(), kind).await.unwrap();
+    }
+
+    /// Pushes and tells the agent at once, as a webhook would.
+    async fn push(&self, compose: &str) -> String {
+        let id = self.git.push(compose);
+        self.ask(RequestKind::Sync).await;
+        id
+    }
+
+    fn images(&self) -> Vec<String> {
+        let all = self.docker.observed(&app());
+        let mut images: Vec<String> =
+            all.instances.values().filter(|it| it.is_running()).map(|it| it.config.image.clone()).collect();
+        images.sort();
+        images
+    }
+
+    fn hand(&self, hand: &Hand) {
+        self.docker.by_hand(&app(), hand).unwrap();
+    }
+
+    fn story(&self) -> String {
+        let all = self.docker.transcript();
+        all.iter().map(|it| format!("{} {:?} {}\n", it.at, it.by, it.what)).collect()
+    }
+
+    fn writes(&self) -> usize {
+        self.docker.transcript().iter().filter(|it| it.by == Doer::Agent).count()
+    }
+
+    /// What must hold of every history: nothing that a plan should have foreseen, and never fewer of a workload
+    /// available by what the agent does than there have to be.
+    fn check(&self, floors: &BTreeMap<&str, usize>) {
+        assert!(self.docker.mistakes().is_empty(), "{:#?}\n{}", self.docker.mistakes(), self.story());
+        for it in self.docker.transcript().iter().filter(|it| it.by == Doer::Agent) {
+            for (workload, floor) in floors {
+                let (before, after) =
+                    (available(&it.before, workload, it.at), available(&it.after, workload, it.at));
+                assert!(
+                    after >= before.min(*floor),
+                    "{} {}: {workload} dips from {before} to {after}\n{}",
+                    it.at,
+                    it.what,
+                    self.story()
+                );
+            }
+        }
+    }
+}
+
+fn available(observed: &Observed, workload: &str, now: Timestamp) -> usize {
+    let is_it = |it: &&Instance| it.instance.workload.as_str() == workload;
+    let slots: BTreeSet<u32> = observed
+        .instances
+        .values()
+        .filter(is_it)
+        .filter(|it| it.is_available(Duration::ZERO, now))
+        .map(|it| it.instance.slot)
+        .collect();
+    slots.len()
+}
+
+/// Two replicas of one image, with a health check.
+fn web(version: &str) -> String {
+    web_and(version, "db:1")
+}
+
+fn web_and(version: &str, db: &str) -> String {
+    format!(
+        "services:\n  web:\n    image: {version}\n    deploy:\n      replicas: 2\n    healthcheck:\n      test: [CMD, \
+         check]\n  db:\n    image: {db}\n    restart: always\n"
+    )
+}
+
+fn floors() -> BTreeMap<&'static str, usize> {
+    BTreeMap::from([("web", 2)])
+}
+
+async fn minutes(count: u64) {
+    sleep(Duration::from_secs(60 * count)).await;
+}
+
+/// How long something takes, in simulated time.
+async fn took<T>(what: impl Future<Output = T>) -> Duration {
+    let before = Instant::now();
+    what.await;
+    before.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_push_is_rolled_out_without_a_dip_and_then_nothing_is_written() {
+    let it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["db:1", "web:1", "web:1"]);
+    it.git.push(&web("web:2"));
+    let taken = took(it.synced_with_tip()).await;
+    assert!(taken < Duration::from_secs(90), "a poll and a rollout take {taken:?}");
+    assert_eq!(it.images(), ["db:1", "web:2", "web:2"]);
+    let writes = it.writes();
+    minutes(60).await;
+    assert_eq!(it.writes(), writes, "{}", it.story());
+    it.check(&floors());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_push_during_an_outage_of_docker_is_rolled_out_once_it_is_back() {
+    let it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    it.docker.go_away();
+    it.push(&web("web:2")).await;
+    minutes(10).await;
+    assert_eq!(it.images(), ["db:1", "web:1", "web:1"]);
+    it.docker.come_back();
+    let taken = took(it.synced_with_tip()).await;
+    assert!(taken < Duration::from_secs(10), "{taken:?}");
+    it.check(&floors());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_dies_after_any_step_of_a_rollout_is_taken_up_from_where_it_was() {
+    for keeps_store in [true, false] {
+        for steps in 1..14 {
+            let mut it = Simulation::of(&web("web:1"));
+            it.synced_with_tip().await;
+            it.docker.sever_after(steps);
+            it.push(&web("web:2")).await;
+            minutes(2).await;
+            it.crash();
+            if !keeps_store {
+                it.store = Store::in_memory(it.clock).unwrap();
+            }
+            it.begin();
+            it.synced_with_tip().await;
+            assert_eq!(it.images(), ["db:1", "web:2", "web:2"], "after {steps} steps\n{}", it.story());
+            assert_eq!(it.docker.observed(&app()).instances.len(), 3, "after {steps} steps\n{}", it.story());
+            it.check(&floors());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_appears_late_is_rolled_out_without_a_new_commit() {
+    let it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    it.docker.faults(|it| it.registry = Some(BTreeSet::from(["web:1".into(), "db:1".into()])));
+    it.push(&web("web:2")).await;
+    let waits = |it: &Application| it.status.waits.iter().any(|it| it.reason == "ImagePullBackOff");
+    it.until("it backs off", waits).await;
+    minutes(10).await;
+    assert_eq!(it.images(), ["db:1", "web:1", "web:1"]);
+    it.docker.faults(|it| it.registry = None);
+    let taken = took(it.synced_with_tip()).await;
+    assert!(taken < Duration::from_secs(400), "{taken:?}");
+    it.check(&floors());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_never_becomes_healthy_never_replaces_the_good_one() {
+    let it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    it.docker.faults(|it| {
+        let _ = it.sick.insert("web:2".into());
+    });
+    it.push(&web("web:2")).await;
+    minutes(60).await;
+    let good = it.images().iter().filter(|it| *it == "web:1").count();
+    assert_eq!(good, 2, "{}", it.story());
+    assert_eq!(it.status().unwrap().status.health, HealthStatus::Degraded);
+    it.push(&web("web:3")).await;
+    it.synced_with_tip().await;
+    it.check(&floors());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_stopped_by_hand_runs_again_at_once() {
+    let it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    minutes(5).await;
+    for hand in [Hand::Stop { name: "shop-db-1".into() }, Hand::Remove { name: "shop-db-1".into() }] {
+        it.hand(&hand);
+        let before = Instant::now();
+        while !it.images().contains(&"db:1".to_owned()) {
+            sleep(Duration::from_millis(1)).await;
+            assert!(before.elapsed() < Duration::from_millis(500), "{hand:?}\n{}", it.story());
+        }
+        minutes(20).await;
+    }
+    it.synced_with_tip().await;
+    it.check(&floors());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_done_by_hand_is_undone_even_if_no_event_tells_of_it() {
+    let it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    let name = || "shop-web-1".to_owned();
+    let hands = [
+        Hand::Stop { name: name() },
+        Hand::Kill { name: name() },
+        Hand::Pause { name: name() },
+        Hand::Remove { name: name() },
+        Hand::Rename { name: name(), to: "mine".into() },
+        Hand::Disconnect { name: name(), network: "shop_default".into() },
+        Hand::RemoveNetwork { name: "shop_default".into() },
+    ];
+    it.docker.faults(|it| it.events = Events::Lost);
+    for hand in hands {
+        it.hand(&hand);
+        minutes(12).await;
+        let healed = it.docker.observed(&app());
+        let is_whole = |it: &Instance| it.is_running() && it.networks.contains_key("shop_default");
+        assert!(healed.instances.values().all(is_whole), "{hand:?}\n{}", it.story());
+        let names: BTreeSet<String> = healed.instances.values().map(|it| it.name.clone()).collect();
+        let wanted = ["shop-db-1", "shop-web-1", "shop-web-2"].map(str::to_owned);
+        assert_eq!(names, BTreeSet::from(wanted), "{hand:?}\n{}", it.story());
+    }
+    it.synced_with_tip().await;
+    it.check(&BTreeMap::from([("web", 1)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clock_may_jump() {
+    for hours in [-30_i64, -1, 1, 30] {
+        let clock = Clock::jumping(NOON);
+        let Clock::Jumping { epoch, .. } = clock else { panic!() };
+        let it = Simulation::prepared(&web("web:1"), clock).begun();
+        it.synced_with_tip().await;
+        let writes = it.writes();
+        epoch.store(NOON.0.saturating_add_signed(hours * 3_600_000), Ordering::SeqCst);
+        minutes(20).await;
+        assert_eq!(it.writes(), writes, "{hours} hours\n{}", it.story());
+        it.push(&web("web:2")).await;
+        let taken = took(it.synced_with_tip()).await;
+        assert!(taken < Duration::from_secs(60), "{hours} hours: {taken:?}");
+        it.hand(&Hand::Stop { name: "shop-db-1".into() });
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(it.images(), ["db:1", "web:2", "web:2"], "{hours} hours\n{}", it.story());
+        it.check(&floors());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_pull_holds_up_neither_healing_nor_a_newer_commit() {
+    let it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    it.docker.faults(|it| {
+        let _ = it.pulls.insert("web:2".into(), Duration::from_secs(3000));
+    });
+    it.push(&web("web:2")).await;
+    minutes(1).await;
+    it.hand(&Hand::Stop { name: "shop-db-1".into() });
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(it.images(), ["db:1", "web:1", "web:1"], "{}", it.story());
+    it.push(&web("web:3")).await;
+    let taken = took(it.synced_with_tip()).await;
+    assert!(taken < Duration::from_secs(30), "{taken:?}");
+    assert!(!it.story().contains("web:2"), "{}", it.story());
+    it.check(&floors());
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_git_is_down_at_the_start_the_last_good_commit_is_enforced() {
+    let mut it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    it.crash();
+    it.git.down(true);
+    it.hand(&Hand::Stop { name: "shop-db-1".into() });
+    it.begin();
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(it.images(), ["db:1", "web:1", "web:1"], "{}", it.story());
+    it.git.push(&web("web:2"));
+    minutes(10).await;
+    it.git.down(false);
+    let taken = took(it.synced_with_tip()).await;
+    assert!(taken < Duration::from_secs(180), "{taken:?}");
+    it.check(&floors());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_after_a_sync_that_brought_nothing_is_not_somebodys() {
+    let it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    it.ask(RequestKind::Sync).await;
+    minutes(2).await;
+    it.git.push(&web("web:2"));
+    it.synced_with_tip().await;
+    it.push(&web("web:3")).await;
+    it.synced_with_tip().await;
+    let causes: Vec<Cause> = it.store.revisions(&app()).unwrap().into_iter().map(|it| it.cause).collect();
+    assert_eq!(causes, [Cause::User, Cause::Commit, Cause::Start]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repository_that_says_nothing_says_why() {
+    let mut it = Simulation::prepared(&web("web:1"), Clock::starting_at(NOON));
+    it.settings = config::Repository::new("https://git.example/infra.git", "sites", config::Reference::Head);
+    it.begin();
+    minutes(2).await;
+    let repositories = it.handle().repositories();
+    let [repository] = repositories.as_slice() else { panic!("{repositories:#?}") };
+    assert!(repository.message.contains("sites"), "{repository:#?}");
+    assert_eq!(repository.commit.as_ref().map(|it| &it.id), Some(&it.tip()));
+    assert!(it.status().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_force_push_is_followed() {
+    let it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    it.push(&web("web:2")).await;
+    it.synced_with_tip().await;
+    it.git.force_push(&web("web:1"));
+    it.ask(RequestKind::Sync).await;
+    let found = it.synced_with_tip().await;
+    assert!(found.status.conditions.iter().any(|it| it.reason == "HistoryRewritten"), "{found:#?}");
+    assert_eq!(it.images(), ["db:1", "web:1", "web:1"]);
+    it.check(&floors());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_suspended_is_left_alone_until_it_is_resumed() {
+    let it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    it.ask(RequestKind::Suspend).await;
+    it.until("it is suspended", |it| it.status.health == HealthStatus::Suspended).await;
+    let writes = it.writes();
+    it.hand(&Hand::Stop { name: "shop-db-1".into() });
+    it.push(&web("web:2")).await;
+    minutes(30).await;
+    assert_eq!(it.writes(), writes, "{}", it.story());
+    it.ask(RequestKind::Resume).await;
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["db:1", "web:2", "web:2"]);
+    it.check(&floors());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rollback_holds_until_the_next_commit() {
+    let it = Simulation::of(&web("web:1"));
+    let first = it.tip();
+    it.synced(&first).await;
+    it.push(&web("web:2")).await;
+    it.synced_with_tip().await;
+    let back = Rollback { to: None, reason: "broken".into(), until: Until::NextCommit };
+    it.ask(RequestKind::Rollback(back)).await;
+    it.synced(&first).await;
+    minutes(30).await;
+    assert_eq!(it.images(), ["db:1", "web:1", "web:1"], "{}", it.story());
+    it.push(&web("web:3")).await;
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["db:1", "web:3", "web:3"]);
+    it.check(&floors());
+}
+
+/// Somebody runs a command in a container that writes a file there.
+fn visit(name: &str, file: &str) -> Hand {
+    let command = "sh -c 'touch it'".to_owned();
+    Hand::Exec { name: name.into(), command, files: vec![file.to_owned()] }
+}
+
+fn write(name: &str, file: &str) -> Hand {
+    Hand::Write { name: name.into(), file: file.into() }
+}
+
+fn has_changed_files(it: &Application) -> bool {
+    it.status.drift.iter().any(|it| it.field == "files")
+}
+
+fn of_policy(policy: FilesystemDrift) -> Simulation {
+    let mut it = Simulation::prepared(&web("web:1"), Clock::starting_at(NOON));
+    it.settings.policy.filesystem_drift = policy;
+    it.begun()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_a_visitor_changed_is_named_with_the_visitor_and_left() {
+    let mut it = of_policy(FilesystemDrift::Report);
+    it.synced_with_tip().await;
+    it.hand(&write("shop-web-1", "/app/written-at-start"));
+    minutes(6).await;
+    let writes = it.writes();
+    it.hand(&visit("shop-web-1", "/etc/evil"));
+    let taken = took(it.until("the file is named", has_changed_files)).await;
+    assert!(taken < Duration::from_secs(10), "{taken:?}");
+    for _ in 0..2 {
+        let found = it.until("the file is named", has_changed_files).await;
+        let drift = found.status.drift.iter().find(|it| it.field == "files").unwrap();
+        assert_eq!((drift.object.as_str(), drift.action), ("shop-web-1", DriftAction::Report), "{drift:#?}");
+        assert!(
+            drift.found.starts_with("/etc/evil added, by `docker exec sh -c 'touch it'` at 12:06:0"),
+            "{drift:#?}"
+        );
+        assert_eq!(found.status.sync, SyncStatus::OutOfSync);
+        assert_eq!(found.status.health, HealthStatus::Healthy, "{found:#?}");
+        // What was found out outlives the agent.
+        it.crash();
+        it.begin();
+    }
+    it.until("the file is named", has_changed_files).await;
+    assert_eq!(it.writes(), writes, "{}", it.story());
+    it.check(&floors());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_a_visitor_changed_is_replaced_where_that_is_asked_for() {
+    let it = of_policy(FilesystemDrift::Revert);
+    it.synced_with_tip().await;
+    minutes(6).await;
+    let ids = |it: &Simulation| -> BTreeMap<String, ContainerId> {
+        it.docker.observed(&app()).instances.into_values().map(|it| (it.name, it.id)).collect()
+    };
+    let before = ids(&it);
+    it.hand(&visit("shop-web-1", "/etc/evil"));
+    it.until("the file is named", has_changed_files).await;
+    it.synced_with_tip().await;
+    let after = ids(&it);
+    let replaced: Vec<&String> =
+        before.iter().filter(|(_, id)| !after.values().any(|it| it == *id)).map(|it| it.0).collect();
+    assert_eq!(replaced, ["shop-web-1"], "{}", it.story());
+    minutes(30).await;
+    assert_eq!(ids(&it), after, "{}", it.story());
+    // Who comes again and again is not answered with a restart each time.
+    let writes = it.writes();
+    for _ in 0..40 {
+        let name = it
+            .docker
+            .observed(&app())
+            .instances
+            .into_values()
+            .find(|it| it.instance.workload.as_str() == "db");
+        it.hand(&visit(&name.unwrap().name, "/etc/evil"));
+        sleep(Duration::from_secs(15)).await;
+    }
+    let fought = it
+        .until("the fight is named", |it| it.status.conditions.iter().any(|it| it.kind == "DriftFight"))
+        .await;
+    assert!(fought.status.conditions.iter().any(|it| it.message.contains("files")), "{fought:#?}");
+    let made = it.writes() - writes;
+    assert!(made < 40, "{made} writes\n{}", it.story());
+    it.check(&floors());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_container_writes_itself_is_a_remark_and_replaces_nothing() {
+    let it = of_policy(FilesystemDrift::Revert);
+    it.synced_with_tip().await;
+    it.hand(&write("shop-web-1", "/app/written-at-start"));
+    minutes(12).await;
+    assert!(it.status().unwrap().status.waits.is_empty(), "{:#?}", it.status());
+    let writes = it.writes();
+    it.hand(&write("shop-web-1", "/app/upload"));
+    let is_told = |it: &Application| it.status.waits.iter().any(|it| it.reason == "WritesInside");
+    let found = it.until("it is told what is not kept", is_told).await;
+    let text = &found.status.waits[0].message;
+    assert!(text.contains("/app/upload") && !text.contains("at-start"), "{text}");
+    assert_eq!((found.status.sync, found.status.health), (SyncStatus::Synced, HealthStatus::Healthy));
+    // Who only looks around is not blamed for what the container writes before and after.
+    it.hand(&write("shop-web-1", "/app/before"));
+    sleep(Duration::from_secs(3)).await;
+    it.hand(&Hand::Exec { name: "shop-web-1".into(), command: "ls".into(), files: Vec::new() });
+    sleep(Duration::from_secs(3)).await;
+    it.hand(&write("shop-web-1", "/app/after"));
+    minutes(12).await;
+    assert!(!has_changed_files(&it.status().unwrap()), "{:#?}", it.status());
+    assert_eq!(it.writes(), writes, "{}", it.story());
+    it.check(&floors());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_looks_into_containers_where_that_is_off() {
+    let it = of_policy(FilesystemDrift::Off);
+    it.synced_with_tip().await;
+    it.hand(&visit("shop-web-1", "/etc/evil"));
+    minutes(30).await;
+    assert_eq!(it.docker.looks(), 0);
+    it.synced_with_tip().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn containers_are_looked_into_seldom() {
+    let it = of_policy(FilesystemDrift::Report);
+    it.synced_with_tip().await;
+    minutes(60).await;
+    let passes = it.docker.looks();
+    assert!((3 * 10..=3 * 13).contains(&passes), "{passes} looks into 3 containers in an hour");
+    // A command every second does not make it a look every second.
+    for _ in 0..300 {
+        it.hand(&Hand::Exec { name: "shop-db-1".into(), command: "check".into(), files: Vec::new() });
+        sleep(Duration::from_secs(1)).await;
+    }
+    let looks = it.docker.looks() - passes;
+    assert!(looks < 25, "{looks} looks in five minutes");
+}
+
+/// A generator of numbers that is the same for the same seed everywhere.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let it = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let it = (it ^ (it >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (it ^ (it >> 31)) % sides
+    }
+}
+
+/// One thing that goes wrong, or a push.
+async fn mishap(it: &mut Simulation, dice: &mut Dice) {
+    let name = ["shop-web-1", "shop-web-2", "shop-db-1"][dice.roll(3) as usize].to_owned();
+    let version = format!("web:{}", dice.roll(5));
+    let db = format!("db:{}", dice.roll(2));
+    match dice.roll(14) {
+        0..=3 => drop(it.git.push(&web_and(&version, &db))),
+        4 => it.docker.go_away(),
+        5 => it.docker.come_back(),
+        6 => it.docker.faults(|it| it.failing_calls = 2),
+        7 => it.docker.faults(|it| it.lost_answers = 2),
+        8 => it.docker.faults(|it| {
+            let _ = it.sick.insert(version);
+        }),
+        9 => it.docker.faults(|it| {
+            let _ = it.ending.insert(db, (Duration::from_secs(3), 1));
+        }),
+        10 => it.docker.faults(|it| {
+            let _ = it.pulls.insert(version, Duration::from_secs(70));
+        }),
+        11 => {
+            it.docker.sever_after(1 + dice.roll(4) as u32);
+            sleep(Duration::from_secs(dice.roll(90))).await;
+            it.crash();
+            if dice.roll(3) == 0 {
+                it.store = Store::in_memory(it.clock).unwrap();
+            }
+            it.begin();
+        }
+        12 => it.git.down(dice.roll(2) == 0),
+        _ => {
+            let hand = match dice.roll(6) {
+                0 => Hand::Stop { name },
+                1 => Hand::Remove { name },
+                2 => Hand::Pause { name },
+                3 => Hand::Kill { name },
+                4 => Hand::Disconnect { name, network: "shop_default".into() },
+                _ => Hand::Rename { to: format!("{name}-mine"), name },
+            };
+            // It may not be there at this moment.
+            let _ = it.docker.by_hand(&app(), &hand);
+        }
+    }
+}
+
+async fn survive(seed: u64) {
+    eprintln!("seed {seed}; to run it alone: SEED={seed}");
+    let mut dice = Dice(seed);
+    let mut it = Simulation::of(&web("web:0"));
+    for _ in 0..25 {
+        mishap(&mut it, &mut dice).await;
+        sleep(Duration::from_millis(dice.roll(40_000))).await;
+    }
+    it.docker.come_back();
+    it.docker.faults(|it| *it = Default::default());
+    it.git.down(false);
+    it.synced_with_tip().await;
+    let writes = it.writes();
+    minutes(30).await;
+    assert_eq!(it.writes(), writes, "seed {seed}\n{}", it.story());
+    assert_eq!(it.images().len(), 3, "seed {seed}\n{}", it.story());
+    it.check(&BTreeMap::from([("web", 2)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_goes_wrong_in_whatever_order_the_end_is_right() {
+    if let Ok(seed) = std::env::var("SEED") {
+        return survive(seed.parse().unwrap()).await;
+    }
+    for seed in 0..30 {
+        survive(seed).await;
+    }
+}
+
+/// The version is part of the content.
+fn built(version: u32) -> String {
+    format!(
+        "services:
+  web:
+    build: {{dockerfile_inline: \"FROM scratch\\nENV VERSION={version}\"}}
+    restart: unless-stopped
+    deploy: {{replicas: 2}}
+  db: {{image: db:1, restart: unless-stopped}}
+"
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_build_holds_up_neither_healing_nor_a_newer_commit() {
+    let it = Simulation::of(&built(1));
+    it.synced_with_tip().await;
+    let [first, db] = [it.images()[1].clone(), it.images()[0].clone()];
+    assert!(first.starts_with("shop-web:"), "{first}");
+    it.docker.faults(|it| {
+        let _ = it.builds.insert("shop-web".into(), Duration::from_secs(3000));
+    });
+    it.push(&built(2)).await;
+    let says = |it: &Application| it.status.workloads.values().any(|it| it.reason == "Building");
+    it.until("it says what it does", says).await;
+    minutes(1).await;
+    it.hand(&Hand::Stop { name: "shop-db-1".into() });
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(it.images(), [db.clone(), first.clone(), first.clone()], "{}", it.story());
+    it.docker.faults(|it| it.builds.clear());
+    it.push(&built(3)).await;
+    let taken = took(it.synced_with_tip()).await;
+    assert!(taken < Duration::from_secs(30), "{taken:?}");
+    let builds = || it.docker.transcript().iter().filter(|it| it.what.starts_with("build ")).count();
+    assert_eq!(builds(), 2, "{}", it.story());
+    // The image of the first commit is still here.
+    it.push(&built(1)).await;
+    it.synced_with_tip().await;
+    assert_eq!((it.images(), builds()), (vec![db, first.clone(), first], 2), "{}", it.story());
+    it.check(&floors());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_build_that_fails_is_tried_again_ever_more_slowly() {
+    let it = Simulation::of(&built(1));
+    it.synced_with_tip().await;
+    let before = it.images();
+    it.docker.faults(|it| {
+        let _ = it.broken.insert("shop-web".into());
+    });
+    it.push(&built(2)).await;
+    let waits = |it: &Application| it.status.waits.iter().any(|it| it.reason == "BuildFailed");
+    let found = it.until("the build has failed", waits).await;
+    let wait = &found.status.waits[0];
+    assert!(wait.message.contains("returned a non-zero code") && wait.attempt == Some(1), "{wait:?}");
+    minutes(20).await;
+    let found = it.until("it waits", waits).await;
+    let attempts = found.status.waits[0].attempt.unwrap();
+    assert!((6..=10).contains(&attempts), "10 s, 20 s, … up to 5 min: {attempts}");
+    assert_eq!(it.images(), before);
+    it.docker.faults(|it| it.broken.clear());
+    it.synced_with_tip().await;
+    it.check(&floors());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_build_that_takes_too_long_is_given_up() {
+    let it = Simulation::of(&built(1));
+    it.docker.faults(|it| {
+        let _ = it.builds.insert("shop-web".into(), Duration::from_hours(2));
+    });
+    minutes(30).await;
+    let says =
+        |it: &Application| it.status.workloads.values().any(|it| it.message.contains("not done within"));
+    it.until("it is given up", says).await;
+    it.docker.faults(|it| it.builds.clear());
+    it.synced_with_tip().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_dies_while_it_builds_builds_again() {
+    let mut it = Simulation::of(&built(1));
+    it.docker.faults(|it| {
+        let _ = it.builds.insert("shop-web".into(), Duration::from_mins(5));
+    });
+    minutes(3).await;
+    it.crash();
+    it.begin();
+    minutes(3).await;
+    assert!(!it.story().contains("build"), "{}", it.story());
+    it.synced_with_tip().await;
+    assert_eq!(it.images().len(), 3);
+}
+
+/// Whoever is called Ada may sign.
+fn trusting_ada() -> Option<Verify> {
+    Some(Verify { allowed_signers: vec!["Ada <a@b.c>".into()], ..Verify::default() })
+}
+
+fn is_refused(it: &Application) -> bool {
+    it.status.conditions.iter().any(|it| it.kind == "Trusted" && it.status == ConditionStatus::False)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_nobody_trusted_signed_is_never_applied() {
+    let mut it = Simulation::prepared(&web("web:1"), Clock::starting_at(NOON));
+    it.settings.verify = trusting_ada();
+    it.begin();
+    let good = it.tip();
+    it.synced(&good).await;
+
+    let bad = it.git.push_files("Eve <e@b.c>", &[("shop/compose.yaml", &web("evil:1"))]);
+    let told = it.until("it is refused", is_refused).await;
+    assert!(told.status.message.contains(&bad[..12]), "{}", told.status.message);
+    assert!(told.status.message.contains("it is not signed"), "{}", told.status.message);
+    assert_eq!(told.status.commit.as_ref().map(|it| it.id.clone()), Some(good.clone()));
+    // The last good one is enforced all the same, and an application cannot be taken away either.
+    it.hand(&Hand::Remove { name: "shop-web-1".into() });
+    it.git.push_files("Eve <e@b.c>", &[("other/compose.yaml", &web("evil:1"))]);
+    minutes(10).await;
+    it.until("healed", |it| it.status.health == HealthStatus::Healthy).await;
+    assert_eq!(it.images(), ["db:1", "web:1", "web:1"]);
+    assert!(is_refused(&it.status().unwrap()));
+
+    // Nor after a restart.
+    it.crash();
+    minutes(1).await;
+    it.begin();
+    it.until("refused again", is_refused).await;
+    assert_eq!(it.images(), ["db:1", "web:1", "web:1"]);
+    let events = it.store.newest_events(500, None).unwrap();
+    assert!(events.iter().any(|it| it.reason == "CommitRefused" && it.message.contains(&bad[..12])));
+
+    it.git.push(&web("web:2"));
+    let synced = it.synced_with_tip().await;
+    assert!(!is_refused(&synced) && synced.status.message.is_empty(), "{}", synced.status.message);
+    it.check(&floors());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_any_good_commit_nothing_runs_and_that_is_said() {
+    let mut it = Simulation::prepared(&web("web:1"), Clock::starting_at(NOON));
+    it.settings.verify = Some(Verify { allowed_signers: vec!["Bob".into()], ..Verify::default() });
+    it.begin();
+    minutes(5).await;
+    assert_eq!(it.images(), Vec::<String>::new());
+    let said = it.handle().readiness().message;
+    assert!(said.contains("is refused: it is not signed"), "{said}");
+    assert!(it.status().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_application_may_ask_for_more_than_its_repository() {
+    let mut it = Simulation::prepared(&web("web:1"), Clock::starting_at(NOON));
+    it.settings.applications = vec![config::ApplicationSettings {
+        name: None,
+        path: "shop".into(),
+        policy: Default::default(),
+        verify: trusting_ada(),
+        variables: BTreeMap::new(),
+        profiles: Vec::new(),
+        files: Vec::new(),
+        env_files: Vec::new(),
+    }];
+    it.begin();
+    let good = it.tip();
+    it.synced(&good).await;
+    for files in [&[("shop/compose.yaml", "services: {}")][..], &[("x", "")]] {
+        it.git.push_files("Eve <e@b.c>", files);
+        it.until("it is refused", is_refused).await;
+        minutes(5).await;
+        assert_eq!(it.images(), ["db:1", "web:1", "web:1"]);
+    }
+    it.push(&web("web:2")).await;
+    it.synced_with_tip().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn rewritten_history_is_refused_until_somebody_accepts_it() {
+    let mut it = Simulation::prepared(&web("web:1"), Clock::starting_at(NOON));
+    it.settings.require_fast_forward = true;
+    it.begin();
+    let good = it.tip();
+    it.synced(&good).await;
+    assert!(it.handle().request(app(), RequestKind::AcceptRewrite).await.is_err(), "there is none");
+    let new = it.git.force_push(&web("web:2"));
+    let told = it.until("it is refused", is_refused).await;
+    assert!(told.status.message.contains("--accept-rewrite"), "{}", told.status.message);
+    minutes(10).await;
+    assert_eq!(it.images(), ["db:1", "web:1", "web:1"]);
+    it.ask(RequestKind::AcceptRewrite).await;
+    it.synced(&new).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_an_application_has_no_part_in_makes_no_revision_and_no_call() {
+    let it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    minutes(1).await;
+    let (calls, revisions) = (it.docker.calls(), it.store.revisions(&app()).unwrap());
+    // Within the five minutes between two full passes.
+    for text in ["one", "two"] {
+        let files = [("shop/compose.yaml", web("web:1")), ("README.md", text.to_owned())];
+        let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
+        let id = it.git.push_files("Ada <a@b.c>", &files);
+        let shown = it.synced(&id).await;
+        assert_eq!(shown.spec.commit.as_ref().map(|it| &it.id), Some(&id));
+    }
+    assert_eq!(it.docker.calls(), calls);
+    assert_eq!(it.store.revisions(&app()).unwrap(), revisions);
+    it.push(&web("web:2")).await;
+    it.synced_with_tip().await;
+    assert_eq!(it.store.revisions(&app()).unwrap().len(), revisions.len() + 1);
+}
+
+fn ids(it: &Simulation, workload: &str) -> BTreeSet<String> {
+    let all = it.docker.observed(&app());
+    let mine = all.instances.values().filter(|it| it.instance.workload.as_str() == workload);
+    mine.map(|it| it.id.to_string()).collect()
+}
+
+fn reasons(it: &Simulation) -> Vec<String> {
+    it.store.newest_events(1000, Some(&app())).unwrap().into_iter().map(|it| it.reason).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_of_a_workload_outlives_the_agent_and_is_no_drift() {
+    let mut it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    let (web, db) = (ids(&it, "web"), ids(&it, "db"));
+    it.ask(RequestKind::Restart("web".into())).await;
+    let asked = it.status().unwrap();
+    assert!(asked.status.observed_generation < asked.generation, "what is shown is not yet of the restart");
+    it.crash();
+    it.begin();
+    let is_done = |now: &Application| {
+        now.status.sync == SyncStatus::Synced && now.status.health == HealthStatus::Healthy
+    };
+    it.until("all of it is replaced", |now| is_done(now) && ids(&it, "web").is_disjoint(&web)).await;
+    assert_eq!((ids(&it, "web").len(), ids(&it, "db")), (2, db), "what nobody asked for stays");
+    let reasons = reasons(&it);
+    assert!(reasons.contains(&"RestartRequested".to_owned()), "{reasons:?}");
+    assert!(!reasons.contains(&"DriftDetected".to_owned()), "{reasons:?}");
+    assert_eq!(it.store.revisions(&app()).unwrap().len(), 1, "it is no new revision");
+    it.check(&floors());
+    // It is over: nothing more is replaced.
+    let (after, writes) = (ids(&it, "web"), it.writes());
+    minutes(30).await;
+    assert_eq!((ids(&it, "web"), it.writes()), (after, writes));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_instance_comes_back_and_a_held_rollout_waits() {
+    let it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    let before = ids(&it, "web");
+    it.ask(RequestKind::DeleteInstance("shop-web-1".to_owned())).await;
+    it.until("another is there", |now| {
+        now.status.sync == SyncStatus::Synced
+            && now.status.health == HealthStatus::Healthy
+            && ids(&it, "web") != before
+    })
+    .await;
+    assert_eq!(ids(&it, "web").intersection(&before).count(), 1, "only the one");
+    let told = reasons(&it);
+    assert!(told.contains(&"Killing".to_owned()) && !told.contains(&"DriftDetected".to_owned()), "{told:?}");
+
+    it.ask(RequestKind::Pause("web".into())).await;
+    let held = ids(&it, "web");
+    let commit = it.push(&web_and("web:2", "db:2")).await;
+    it.until("the other workload is at the new commit", |_| it.images() == ["db:2", "web:1", "web:1"]).await;
+    minutes(10).await;
+    assert_eq!(ids(&it, "web"), held);
+    let refused = it.handle().request(app(), RequestKind::Restart("web".into())).await.unwrap_err();
+    assert_eq!(refused.to_string(), "can't restart paused deployment \"web\" (run rollout resume first)");
+    it.ask(RequestKind::Unpause("web".into())).await;
+    it.synced(&commit).await;
+    assert_eq!(it.images(), ["db:2", "web:2", "web:2"]);
+    for (kind, why) in [
+        (RequestKind::Restart("nothing".into()), "shop has no workload `nothing`"),
+        (RequestKind::Unpause("web".into()), "deployment.apps \"web\" is not paused"),
+        (RequestKind::DeleteInstance("pihole".to_owned()), "shop has no instance `pihole` that is its own"),
+    ] {
+        assert_eq!(it.handle().request(app(), kind).await.unwrap_err().to_string(), why);
+    }
+    it.ask(RequestKind::Suspend).await;
+    let refused = it.handle().request(app(), RequestKind::Restart("web".into())).await.unwrap_err();
+    assert!(refused.to_string().starts_with("shop is suspended"), "{refused}");
+}

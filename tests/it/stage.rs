@@ -1,0 +1,371 @@
+//! One application on an in-memory Docker, round by round, with everything that must never happen checked after
+//! every step.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use driftless::{
+    model::{
+        AgentId, Completion, Container, ContainerId, Format, Health, InPlace, Instance, InstanceId, Location,
+        Mask, MountSource, NetworkMode, Observed, OnChange, Policy, PullPolicy, Record, Replacement, Stack,
+        State, Strategy, Timestamp, Workload, WorkloadName,
+    },
+    plan::{
+        Action, Plan, StepOutcome, Target, World, note_executed, note_observed, note_planned, note_settled,
+        plan,
+    },
+};
+
+/// 2026-01-01T12:00:00Z
+pub(crate) const NOON: Timestamp = Timestamp(1_767_268_800_000);
+
+pub(crate) struct Stage {
+    pub(crate) stack: Stack,
+    /// The stack that was last reached.
+    pub(crate) reached: Option<Stack>,
+    pub(crate) world: World,
+    pub(crate) record: Record,
+    pub(crate) policy: Policy,
+    pub(crate) agent: AgentId,
+    pub(crate) now: Timestamp,
+    /// Containers of these images never become healthy.
+    pub(crate) sick: BTreeSet<String>,
+    /// Containers of these images end with code 1 as soon as they run.
+    pub(crate) crashing: BTreeSet<String>,
+    /// Containers of these images end well.
+    pub(crate) finishing: BTreeSet<String>,
+    /// What lies on the disk to be rewritten in place.
+    pub(crate) files: BTreeMap<InstanceId, BTreeMap<String, InPlace>>,
+    /// What containers last read of it, because they were started or signalled then, and how often that was.
+    pub(crate) told: BTreeMap<ContainerId, (BTreeMap<String, InPlace>, u32)>,
+}
+
+/// One that does nothing but run.
+pub(crate) fn workload(image: &str, replicas: u32) -> Workload {
+    Workload {
+        origin: Location::new("compose.yaml", 1, 1),
+        replicas,
+        container: Container {
+            image: image.to_owned(),
+            restart: driftless::model::RestartPolicy::Always,
+            ..Container::default()
+        },
+        container_name: None,
+        strategy: Strategy::RollingUpdate { max_surge: 1, max_unavailable: 0 },
+        min_ready: Duration::ZERO,
+        progress_deadline: Duration::from_secs(600),
+        revision_history_limit: 10,
+        paused: false,
+        after: Vec::new(),
+        probes: Default::default(),
+        pull: PullPolicy::IfNotPresent,
+        pull_secrets: BTreeSet::new(),
+        in_place: BTreeMap::new(),
+        build: None,
+        secret_env: BTreeSet::new(),
+        completion: Completion::Never,
+    }
+}
+
+pub(crate) fn stack(workloads: impl IntoIterator<Item = (&'static str, Workload)>) -> Stack {
+    Stack {
+        app: "shop".into(),
+        format: Format::Compose,
+        project: "shop".to_owned(),
+        workloads: workloads.into_iter().map(|(name, it)| (name.into(), it)).collect(),
+        networks: BTreeMap::new(),
+        volumes: BTreeMap::new(),
+        app_files: BTreeMap::new(),
+        manifests: Vec::new(),
+        inventory: Default::default(),
+    }
+}
+
+impl Stage {
+    pub(crate) fn new(stack: Stack) -> Self {
+        Self {
+            stack,
+            reached: None,
+            world: World::new(Observed::default()),
+            record: Record::default(),
+            policy: Policy::default(),
+            agent: AgentId("ours".to_owned()),
+            now: NOON,
+            sick: BTreeSet::new(),
+            crashing: BTreeSet::new(),
+            finishing: BTreeSet::new(),
+            files: BTreeMap::new(),
+            told: BTreeMap::new(),
+        }
+    }
+
+    /// One round in which everything that can be done is done, in the order of the plan.
+    pub(crate) fn round(&mut self) -> Plan {
+        self.round_cut_short(usize::MAX, |_| 0)
+    }
+
+    /// One round of which only so many steps are begun. `pick` chooses among so many that are ready.
+    pub(crate) fn round_cut_short(&mut self, cut: usize, mut pick: impl FnMut(usize) -> usize) -> Plan {
+        let mask = Mask::new([7; 32]);
+        let images = BTreeMap::new();
+        let target = Target {
+            stack: &self.stack,
+            fallback: self.reached.as_ref(),
+            agent: &self.agent,
+            policy: &self.policy,
+            images: &images,
+            mask: &mask,
+        };
+        note_observed(&mut self.record, &target, &self.world.observed, self.now);
+        let made = plan(&target, &self.world.observed, &self.record, self.now);
+        let again = plan(&target, &self.world.observed, &self.record, self.now);
+        assert_eq!(made, again, "the same input gives the same plan");
+        note_planned(&mut self.record, &made);
+        if made.is_settled() {
+            assert!(made.steps.is_empty());
+            note_settled(&mut self.record, &target, &self.world.observed);
+            self.reached = Some(self.stack.clone());
+            return made;
+        }
+        let limits = self.limits();
+        let at_first = self.scene();
+        let mut outcomes = vec![StepOutcome::Skipped; made.steps.len()];
+        let mut open: Vec<usize> = (0..made.steps.len()).collect();
+        for _ in 0..cut {
+            let is_done = |it: &usize| matches!(outcomes[*it], StepOutcome::Done | StepOutcome::Created(_));
+            let ready: Vec<usize> =
+                open.iter().copied().filter(|it| made.steps[*it].after.iter().all(is_done)).collect();
+            if ready.is_empty() {
+                break;
+            }
+            let next = ready[pick(ready.len()) % ready.len()];
+            open.retain(|it| *it != next);
+            let action = &made.steps[next].action;
+            self.check_guests(action, &made);
+            // What is unpaused only to be stopped serves nobody in between, and what is restarted was there before.
+            let mut before = self.scene();
+            for (name, (available, live)) in &mut before.workloads {
+                *available = at_first.workloads[name].0.min(*available);
+                *live = at_first.workloads[name].1.max(*live);
+            }
+            outcomes[next] = match self.world.apply(&self.agent, action, self.now) {
+                Ok(Some(id)) => {
+                    self.record.ledger.insert(id.clone());
+                    StepOutcome::Created(id)
+                }
+                Ok(None) => StepOutcome::Done,
+                Err(refusal) => {
+                    let brings = matches!(action, Action::PullImage { .. } | Action::BuildImage { .. });
+                    assert!(brings, "{action}: {refusal}\n{made}");
+                    StepOutcome::Failed { error: refusal.to_string(), retry_after: None }
+                }
+            };
+            self.read(action);
+            self.check(&limits, &before, &self.scene(), action, &made);
+        }
+        let mask = Mask::new([7; 32]);
+        let target = Target {
+            stack: &self.stack,
+            fallback: self.reached.as_ref(),
+            agent: &self.agent,
+            policy: &self.policy,
+            images: &images,
+            mask: &mask,
+        };
+        note_executed(&mut self.record, &target, &made, &outcomes, self.now);
+        made
+    }
+
+    /// What a step does to files, and who reads them then.
+    fn read(&mut self, action: &Action) {
+        let container = match action {
+            Action::WriteFiles { instance, files, container: _ } => {
+                self.files.insert(instance.clone(), files.clone());
+                return;
+            }
+            Action::CreateInstance(creation) => {
+                let mut mounts = creation.container.mounts.iter();
+                let has_any = mounts.any(|it| matches!(it.source, MountSource::InPlace { .. }));
+                assert!(!has_any || self.files.contains_key(&creation.instance), "{action} mounts nothing");
+                return;
+            }
+            Action::StartInstance { container } | Action::SignalInstance { container, .. } => container,
+            _ => return,
+        };
+        let all = &self.world.observed.instances;
+        let found = all.values().find(|it| [it.id.as_str(), &it.name].contains(&container.reference()));
+        let Some(files) = found.and_then(|it| self.files.get(&it.instance)) else { return };
+        let told = self.told.entry(found.unwrap().id.clone()).or_default();
+        *told = (files.clone(), told.1 + 1);
+    }
+
+    /// Time passes, and containers do what they do.
+    pub(crate) fn tick(&mut self, pause: Duration) {
+        self.now = self.now.after(pause);
+        let now = self.now;
+        let (sick, crashing, finishing) = (&self.sick, &self.crashing, &self.finishing);
+        let mut unwell = BTreeMap::new();
+        for (id, it) in &mut self.world.observed.instances {
+            if let State::Restarting { .. } = it.state {
+                it.state = State::Running { since: now, health: Health::Starting };
+                it.started = Some(now);
+            }
+            if it.is_running() && crashing.contains(&it.config.image) {
+                it.state =
+                    State::Exited { code: 1, finished: now, out_of_memory: false, error: String::new() };
+            }
+            if it.is_running() && sick.contains(&it.config.image) {
+                unwell.insert(id.clone(), it.clone());
+            }
+        }
+        self.world.thrive(now, |it| finishing.contains(&it.config.image));
+        self.world.observed.instances.extend(unwell);
+    }
+
+    pub(crate) fn named(&mut self, name: &str) -> &mut Instance {
+        let found = self.world.observed.instances.values_mut().find(|it| it.name == name);
+        found.unwrap_or_else(|| panic!("there is no container {name}"))
+    }
+
+    pub(crate) fn available(&self, name: &WorkloadName) -> usize {
+        self.scene().workloads[name].0
+    }
+
+    /// What the checks look at: per workload how many are available and how many are up; what is not ours; volumes.
+    fn scene(&self) -> Scene {
+        let mut workloads = BTreeMap::new();
+        for (name, wanted) in &self.stack.workloads {
+            let mine = || {
+                let all = self.world.observed.instances.values();
+                all.filter(|it| {
+                    let is_ours = it.agent == self.agent && self.record.ledger.contains(&it.id);
+                    is_ours && it.instance.workload == *name
+                })
+            };
+            // Whoever deletes an instance knows that it serves nobody from then on.
+            let is_deleted = |it: &Instance| self.record.replaced.get(&it.id) == Some(&Replacement::Delete);
+            let available: BTreeSet<u32> = mine()
+                .filter(|it| !is_deleted(it))
+                .filter(|it| it.is_available(wanted.min_ready, self.now))
+                .map(|it| it.instance.slot)
+                .collect();
+            let is_down =
+                |it: &&Instance| matches!(it.state, State::Created | State::Exited { .. } | State::Dead);
+            let live = mine().filter(|it| !is_down(it)).count();
+            workloads.insert(name.clone(), (available.len(), live));
+        }
+        let foreign = self.world.observed.instances.values().filter(|it| it.agent != self.agent);
+        Scene {
+            workloads,
+            foreign: foreign.cloned().collect(),
+            volumes: self.world.observed.volumes.keys().cloned().collect(),
+        }
+    }
+
+    fn check(
+        &self,
+        limits: &BTreeMap<WorkloadName, (usize, usize)>,
+        before: &Scene,
+        after: &Scene,
+        action: &Action,
+        plan: &Plan,
+    ) {
+        assert_eq!(before.foreign, after.foreign, "{action} touches what is not ours");
+        assert!(before.volumes.is_subset(&after.volumes), "{action} removes a volume");
+        for (name, (floor, ceiling)) in limits {
+            let ((available, live), (available_after, live_after)) =
+                (before.workloads[name], after.workloads[name]);
+            assert!(
+                available_after >= available.min(*floor),
+                "{action}: {name} dips to {available_after} below {floor}\n{plan}"
+            );
+            assert!(
+                live_after <= live.max(*ceiling),
+                "{action}: {name} rises to {live_after} above {ceiling}\n{plan}"
+            );
+        }
+    }
+
+    /// Whoever shares a namespace stops before the one it shares it with.
+    fn check_guests(&self, action: &Action, plan: &Plan) {
+        let Action::StopInstance { container, .. } = action else { return };
+        let all = || self.world.observed.instances.values();
+        let Some(host) = all().find(|it| it.id.as_str() == container.reference()) else { return };
+        let is_cut_off = |it: &&Instance| it.is_running() && it.hosts.contains(&host.id);
+        let guest = all().filter(|it| it.agent == self.agent).find(is_cut_off);
+        assert_eq!(guest.map(|it| &it.name), None, "{action} pulls the rug from under it\n{plan}");
+    }
+
+    /// How few may be available in this round, and how many up. A workload may be kept as it was before.
+    fn limits(&self) -> BTreeMap<WorkloadName, (usize, usize)> {
+        let of = |(name, wanted): (&WorkloadName, &Workload)| {
+            let held = self.reached.as_ref().and_then(|it| it.workloads.get(name)).unwrap_or(wanted);
+            let (one, other) = (self.limits_of(name, wanted), self.limits_of(name, held));
+            (name.clone(), (one.0.min(other.0), one.1.max(other.1)))
+        };
+        self.stack.workloads.iter().map(of).collect()
+    }
+
+    fn limits_of(&self, name: &WorkloadName, it: &Workload) -> (usize, usize) {
+        let spec = it.container.spec();
+        let mine = || self.world.observed.instances.values().filter(|it| it.instance.workload == *name);
+        let is_up = |it: &Instance| !matches!(it.state, State::Exited { .. } | State::Created | State::Dead);
+        let is_exclusive = it.container_name.is_some()
+            || matches!(it.container.network_mode, NetworkMode::Of(_))
+            || it.container.volumes_from.iter().any(|it| !it.read_only)
+            || it.container.ports.iter().any(|it| it.host.is_some())
+            || it.container.mounts.iter().any(|it| {
+                matches!(it.source, MountSource::Volume { .. } | MountSource::Bind { .. }) && !it.read_only
+            });
+        // Who stores something without a name goes before its successor comes, whatever it is replaced for.
+        let may_go_first = is_exclusive || mine().any(|it| !it.anonymous_volumes.is_empty());
+        let goes_first =
+            is_exclusive || mine().any(|it| is_up(it) && it.spec != spec && !it.anonymous_volumes.is_empty());
+        let (surge, unavailable) = match it.strategy {
+            Strategy::Recreate => (0, it.replicas),
+            Strategy::RollingUpdate { max_surge, max_unavailable } => (
+                if goes_first { 0 } else { max_surge },
+                if may_go_first { max_unavailable.max(1) } else { max_unavailable },
+            ),
+        };
+        // Who asked for restarts gets them.
+        let restarts = it.in_place.values().any(|it| it.on_change == OnChange::Restart);
+        let unavailable = if restarts { unavailable.max(1) } else { unavailable };
+        // Without the one it shares a namespace with it cannot be.
+        let unavailable = if it.container.hosts().next().is_some() { it.replicas } else { unavailable };
+        (it.replicas.saturating_sub(unavailable) as usize, (it.replicas + surge) as usize)
+    }
+}
+
+struct Scene {
+    workloads: BTreeMap<WorkloadName, (usize, usize)>,
+    foreign: Vec<Instance>,
+    volumes: BTreeSet<String>,
+}
+
+/// One line per container: its name, slot, image, state and networks.
+pub(crate) fn listing(observed: &Observed) -> String {
+    let mut lines: Vec<String> = observed
+        .instances
+        .values()
+        .map(|it| {
+            let state = match &it.state {
+                State::Created => "created".to_owned(),
+                State::Running { health, .. } => format!("running {health:?}"),
+                State::Paused => "paused".to_owned(),
+                State::Restarting { code, .. } => format!("restarting ({code})"),
+                State::Exited { code, .. } => format!("exited ({code})"),
+                State::Removing => "removing".to_owned(),
+                State::Dead => "dead".to_owned(),
+            };
+            let networks: Vec<&str> = it.networks.keys().map(String::as_str).collect();
+            let networks =
+                if networks.is_empty() { String::new() } else { format!(" on {}", networks.join(", ")) };
+            format!("{} = {} {} {state}{networks}\n", it.name, it.instance, it.config.image)
+        })
+        .collect();
+    lines.sort();
+    lines.concat()
+}

@@ -1,0 +1,496 @@
+//! How an application is said to be: sync, health, conditions and the one sentence.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use driftless::{
+    model::{
+        AgentId, Attempt, Completion, ConditionStatus, Container, ContainerId, Crash, Drift, DriftAction,
+        Format, Heal, Health, HealthStatus, Instance, InstanceId, LiveSettings, Location, Network, Observed,
+        Progress, PullPolicy, Readiness, Record, Stack, State, Strategy, SyncStatus, Timestamp, Workload,
+    },
+    plan::{Action, Assessment, Cause, ContainerRef, Plan, Step, Wait, assess},
+};
+
+/// 2026-01-01T04:12:00Z
+const NOW: Timestamp = Timestamp(1_767_240_720_000);
+
+fn container(image: &str) -> Container {
+    Container { image: image.to_owned(), ..Container::default() }
+}
+
+fn workload(replicas: u32) -> Workload {
+    Workload {
+        origin: Location::new("compose.yaml", 12, 0),
+        replicas,
+        container: container("web:1.0.1"),
+        container_name: None,
+        strategy: Strategy::RollingUpdate { max_surge: 1, max_unavailable: 1 },
+        min_ready: Duration::ZERO,
+        progress_deadline: Duration::from_secs(600),
+        revision_history_limit: 10,
+        paused: false,
+        after: Vec::new(),
+        probes: Default::default(),
+        pull: PullPolicy::IfNotPresent,
+        pull_secrets: std::collections::BTreeSet::new(),
+        build: None,
+        in_place: BTreeMap::new(),
+        secret_env: std::collections::BTreeSet::new(),
+        completion: Completion::Never,
+    }
+}
+
+fn running() -> State {
+    State::Running { since: Timestamp(1), health: Health::Healthy }
+}
+
+fn exited(code: i64) -> State {
+    State::Exited { code, finished: NOW, out_of_memory: false, error: String::new() }
+}
+
+/// Everything that is judged, with changes to be made by each test.
+struct Case {
+    stack: Stack,
+    observed: Observed,
+    record: Record,
+    plan: Plan,
+}
+
+impl Case {
+    /// `replicas` are wanted, and none is there.
+    fn new(replicas: u32) -> Self {
+        let stack = Stack {
+            app: "shop".into(),
+            format: Format::Compose,
+            project: "shop".to_owned(),
+            workloads: BTreeMap::from([("web".into(), workload(replicas))]),
+            networks: BTreeMap::new(),
+            volumes: BTreeMap::new(),
+            app_files: BTreeMap::new(),
+            manifests: Vec::new(),
+            inventory: Default::default(),
+        };
+        Self { stack, observed: Observed::default(), record: Record::default(), plan: Plan::default() }
+    }
+
+    fn web(&mut self) -> &mut Workload {
+        self.stack.workloads.get_mut(&"web".into()).unwrap()
+    }
+
+    fn has(&mut self, slot: u32, image: &str, state: State) -> &mut Instance {
+        let config = container(image);
+        let id = ContainerId(format!("c{slot}"));
+        let instance = Instance {
+            id: id.clone(),
+            name: format!("shop-web-{slot}"),
+            instance: InstanceId { workload: "web".into(), slot },
+            agent: AgentId("us".to_owned()),
+            spec: config.spec(),
+            created: Timestamp(1),
+            state,
+            readiness: Readiness::Ready { since: Timestamp(1) },
+            restarts: 0,
+            networks: BTreeMap::new(),
+            live: LiveSettings::default(),
+            config: Arc::new(config),
+            image_id: String::new(),
+            anonymous_volumes: BTreeMap::new(),
+            hosts: Default::default(),
+            volumes_of: Default::default(),
+            started: None,
+            touched_by_hand: None,
+        };
+        self.observed.instances.insert(id.clone(), instance);
+        self.observed.instances.get_mut(&id).unwrap()
+    }
+
+    fn new_one(&mut self, slot: u32, state: State) -> &mut Instance {
+        self.has(slot, "web:1.0.1", state)
+    }
+
+    fn crashed(&mut self, slot: u32, count: u32) {
+        let crash = Crash {
+            spec: container("web:1.0.1").spec(),
+            count,
+            finished: NOW,
+            container: ContainerId(format!("c{slot}")),
+            code: 3,
+            out_of_memory: false,
+            error: String::new(),
+        };
+        self.record.crashes.insert(InstanceId { workload: "web".into(), slot }, crash);
+    }
+
+    fn step(&mut self, action: Action) {
+        self.plan.steps.push(Step { action, cause: Cause::Missing, after: Vec::new() });
+    }
+
+    fn start(&mut self, name: &str) {
+        self.step(Action::StartInstance { container: ContainerRef::Name(name.to_owned()) });
+    }
+
+    fn assess(&self) -> Assessment {
+        assess(&self.stack, &self.observed, &self.record, &self.plan, NOW, &[], &BTreeMap::new())
+    }
+
+    /// Of the only workload: health and reason.
+    fn health(&self) -> (HealthStatus, String) {
+        let web = &self.assess().workloads[&"web".into()];
+        (web.health, web.reason.clone())
+    }
+
+    fn condition(&self, kind: &str) -> Option<(ConditionStatus, String)> {
+        let web = &self.assess().workloads[&"web".into()];
+        web.conditions.iter().find(|it| it.kind == kind).map(|it| (it.status, it.reason.clone()))
+    }
+}
+
+fn is(health: HealthStatus, reason: &str) -> (HealthStatus, String) {
+    (health, reason.to_owned())
+}
+
+#[test]
+fn all_replicas_of_the_wanted_spec_are_synced_and_healthy_and_need_no_words() {
+    let mut case = Case::new(2);
+    case.new_one(1, running());
+    case.new_one(2, running());
+    let it = case.assess();
+    assert_eq!((it.sync, it.health, it.message.as_str()), (SyncStatus::Synced, HealthStatus::Healthy, ""));
+    let web = &it.workloads[&"web".into()];
+    assert_eq!((web.updated_replicas, web.ready_replicas, web.available_replicas), (2, 2, 2));
+    assert_eq!((web.origin.as_str(), web.reason.as_str()), ("compose.yaml:12", ""));
+    assert_eq!(case.condition("Available"), Some((ConditionStatus::True, "MinimumReplicasAvailable".into())));
+    assert_eq!(case.condition("Progressing"), Some((ConditionStatus::True, "NewReplicaSetAvailable".into())));
+    assert_eq!(case.condition("ReplicaFailure"), None);
+}
+
+#[test]
+fn anything_old_missing_extra_or_planned_is_out_of_sync() {
+    let settled = || {
+        let mut case = Case::new(1);
+        case.new_one(1, running());
+        case
+    };
+    assert_eq!(settled().assess().sync, SyncStatus::Synced);
+    let cases: [(&str, fn(&mut Case)); 7] = [
+        ("an old one beside it", |it| {
+            it.has(2, "web:1.0.0", running());
+        }),
+        ("one too many", |it| {
+            it.new_one(2, running());
+        }),
+        ("one too few", |it| it.observed.instances.clear()),
+        ("a stranger", |it| it.new_one(2, running()).instance.workload = "worker".into()),
+        ("a network is missing", |it| {
+            it.stack.networks.insert("shop_default".to_owned(), Network::default());
+        }),
+        ("a step", |it| it.start("shop-web-1")),
+        ("drift", |it| it.plan.drifts.push(drift())),
+    ];
+    for (what, change) in cases {
+        let mut case = settled();
+        change(&mut case);
+        let it = case.assess();
+        assert_eq!(it.sync, SyncStatus::OutOfSync, "{what}");
+        assert!(!it.message.is_empty(), "{what}");
+    }
+}
+
+#[test]
+fn drift_is_told_with_object_field_and_both_values() {
+    let mut case = Case::new(1);
+    case.new_one(1, running());
+    case.plan.drifts.push(drift());
+    assert_eq!(case.assess().message, "shop-web-1: resources.memory is 64 MiB, not 128 MiB");
+    assert_eq!(case.assess().drift, [drift()]);
+    case.new_one(1, exited(0));
+    case.start("shop-web-1");
+    assert_eq!(case.assess().health, HealthStatus::Progressing);
+    assert!(case.assess().message.starts_with("shop-web-1: resources.memory is"), "its cause comes first");
+}
+
+#[test]
+fn a_missing_image_degrades_names_the_next_try_and_what_keeps_running() {
+    let mut case = Case::new(1);
+    case.has(1, "web:1.0.0", running());
+    let until = NOW.after(Duration::from_secs(30));
+    case.plan.waits.push(Wait::ImagePullBackOff {
+        workload: "web".into(),
+        image: "web:1.0.1".to_owned(),
+        attempt: 3,
+        until,
+        error: "web:1.0.1 not found".to_owned(),
+    });
+    let it = case.assess();
+    let sentence = "web: ImagePullBackOff: web:1.0.1 not found, attempt 3, next try 04:12:30 UTC; version 1.0.0 keeps running";
+    assert_eq!(it.message, sentence);
+    assert_eq!((it.sync, it.health), (SyncStatus::OutOfSync, HealthStatus::Degraded));
+    assert_eq!((it.waits[0].attempt, it.waits[0].until), (Some(3), Some(until)));
+    assert_eq!(case.condition("ReplicaFailure"), Some((ConditionStatus::True, "ImagePullBackOff".into())));
+    assert_eq!(case.condition("Available"), Some((ConditionStatus::True, "MinimumReplicasAvailable".into())));
+    assert_eq!(case.condition("Progressing"), Some((ConditionStatus::True, "NewReplicaSetCreated".into())));
+
+    // The memory alone tells the same, as after a restart of the agent.
+    case.plan.waits.clear();
+    let attempt = Attempt { count: 3, next: until, error: "web:1.0.1 not found".to_owned() };
+    case.record.pulls.insert("web:1.0.1".to_owned(), attempt);
+    assert_eq!(case.assess().message, sentence);
+}
+
+#[test]
+fn the_first_crash_is_progress_and_the_second_a_crash_loop() {
+    let mut case = Case::new(1);
+    case.new_one(1, exited(3));
+    case.crashed(1, 1);
+    case.start("shop-web-1");
+    assert_eq!(case.health(), is(HealthStatus::Progressing, "Starting"));
+    case.crashed(1, 2);
+    assert_eq!(case.health(), is(HealthStatus::Degraded, "CrashLoopBackOff"));
+    let it = case.assess();
+    assert_eq!(it.message, "CrashLoopBackOff: web.1 exited with code 3, attempt 2");
+    assert_eq!(it.workloads[&"web".into()].instances[0].state, "CrashLoopBackOff");
+    // It is believed again when it has run for a while, and another spec starts anew.
+    case.new_one(1, State::Running { since: NOW, health: Health::Healthy });
+    assert_eq!(case.health().0, HealthStatus::Degraded);
+    case.plan.steps.clear();
+    case.new_one(1, running());
+    assert_eq!(case.health(), is(HealthStatus::Healthy, ""));
+}
+
+#[test]
+fn one_shots_complete_or_fail_for_good() {
+    let mut case = Case::new(1);
+    case.web().completion = Completion::OnSuccess;
+    case.new_one(1, exited(0));
+    assert_eq!(case.health(), is(HealthStatus::Healthy, "Completed"));
+    let it = case.assess();
+    assert_eq!((it.sync, it.message.as_str()), (SyncStatus::Synced, ""));
+    assert_eq!(it.workloads[&"web".into()].instances[0].state, "Completed");
+    case.new_one(1, exited(1));
+    assert_eq!(case.health(), is(HealthStatus::Degraded, "Failed"));
+    assert_eq!(case.assess().workloads[&"web".into()].instances[0].state, "Exited (1)");
+    case.web().completion = Completion::Never;
+    case.new_one(1, exited(0));
+    assert_ne!(case.health().0, HealthStatus::Healthy, "it was to run for ever");
+}
+
+#[test]
+fn a_rollout_without_progress_is_degraded_after_its_deadline_and_not_before() {
+    let mut case = Case::new(2);
+    case.has(1, "web:1.0.0", running());
+    case.new_one(2, running()).readiness = Readiness::NotReady { reason: "HTTP 503".to_owned() };
+    let progress = |ago| Progress {
+        spec: container("web:1.0.1").spec(),
+        updated: 1,
+        old: 1,
+        available: 1,
+        at: Timestamp(NOW.0 - ago),
+    };
+    case.record.progress.insert("web".into(), progress(600_000));
+    assert_eq!(case.health(), is(HealthStatus::Progressing, "RollingUpdate"));
+    assert_eq!(case.condition("Progressing"), Some((ConditionStatus::True, "ReplicaSetUpdated".into())));
+    case.record.progress.insert("web".into(), progress(600_001));
+    assert_eq!(case.health(), is(HealthStatus::Degraded, "ProgressDeadlineExceeded"));
+    let exceeded = Some((ConditionStatus::False, "ProgressDeadlineExceeded".into()));
+    assert_eq!(case.condition("Progressing"), exceeded);
+    assert!(case.assess().message.ends_with("; version 1.0.0 keeps running"), "{}", case.assess().message);
+}
+
+#[test]
+fn fewer_than_the_minimum_are_not_available() {
+    let mut case = Case::new(3);
+    case.new_one(1, running());
+    for slot in [2, 3] {
+        case.new_one(slot, running()).readiness = Readiness::Starting { reason: "not probed yet".to_owned() };
+    }
+    assert_eq!(
+        case.condition("Available"),
+        Some((ConditionStatus::False, "MinimumReplicasUnavailable".into()))
+    );
+    case.new_one(2, running());
+    assert_eq!(case.condition("Available"), Some((ConditionStatus::True, "MinimumReplicasAvailable".into())));
+    case.web().strategy = Strategy::Recreate;
+    assert_eq!(
+        case.condition("Available"),
+        Some((ConditionStatus::False, "MinimumReplicasUnavailable".into()))
+    );
+}
+
+#[test]
+fn waiting_is_progress_and_says_for_what() {
+    let mut case = Case::new(1);
+    let on_db =
+        Wait::Dependency { workload: "web".into(), on: "db".into(), reason: "not healthy yet".to_owned() };
+    case.plan.waits.push(on_db);
+    assert_eq!(case.health(), is(HealthStatus::Progressing, "Dependency"));
+    assert_eq!(case.assess().message, "Dependency: web on db: not healthy yet");
+}
+
+#[test]
+fn what_is_gone_and_not_being_started_is_missing() {
+    let mut case = Case::new(1);
+    case.plan.waits.push(Wait::SelfHealOff { differences: 1 });
+    assert_eq!(case.health(), is(HealthStatus::Missing, "Missing"));
+    case.start("shop-web-1");
+    case.new_one(1, State::Created);
+    assert_eq!(case.health(), is(HealthStatus::Progressing, "Starting"));
+}
+
+#[test]
+fn half_of_it_gone_and_left_so_is_degraded() {
+    let mut case = Case::new(2);
+    case.new_one(1, running());
+    case.plan.waits.push(Wait::SelfHealOff { differences: 1 });
+    assert_eq!(case.health(), is(HealthStatus::Degraded, "MinimumReplicasUnavailable"));
+}
+
+#[test]
+fn an_unhealthy_instance_and_a_blocked_name_degrade() {
+    let mut case = Case::new(1);
+    case.new_one(1, State::Running { since: Timestamp(1), health: Health::Unhealthy });
+    assert_eq!(case.health(), is(HealthStatus::Degraded, "Unhealthy"));
+    let mut case = Case::new(1);
+    case.plan.waits.push(Wait::Blocked {
+        object: "web.1".to_owned(),
+        by: "nginx".to_owned(),
+        what: "host port 80/tcp".to_owned(),
+    });
+    assert_eq!(case.health(), is(HealthStatus::Degraded, "Blocked"));
+    assert_eq!(case.condition("ReplicaFailure"), Some((ConditionStatus::True, "FailedCreate".into())));
+    assert_eq!(
+        case.assess().message,
+        "Blocked: web.1 needs host port 80/tcp, which nginx holds and is not ours"
+    );
+}
+
+#[test]
+fn paused_and_suspended_are_suspended() {
+    let mut case = Case::new(1);
+    case.new_one(1, running());
+    case.plan.waits.push(Wait::Suspended);
+    let it = case.assess();
+    assert_eq!((it.sync, it.health), (SyncStatus::Synced, HealthStatus::Suspended));
+    assert!(it.message.starts_with("suspended"), "{}", it.message);
+    let mut case = Case::new(1);
+    case.web().paused = true;
+    case.has(1, "web:1.0.0", running());
+    assert_eq!(case.health(), is(HealthStatus::Suspended, "Paused"));
+    assert_eq!(case.condition("Progressing"), Some((ConditionStatus::Unknown, "DeploymentPaused".into())));
+    assert_eq!(case.assess().message, "web is paused");
+}
+
+#[test]
+fn the_whole_is_as_healthy_as_its_worst_part() {
+    let mut case = Case::new(1);
+    case.new_one(1, running());
+    case.stack.workloads.insert("api".into(), workload(1));
+    let it = case.assess();
+    assert_eq!(it.health, HealthStatus::Missing);
+    assert_eq!(it.message, "api: Missing: nothing of it runs");
+}
+
+#[test]
+fn a_condition_keeps_its_time_until_its_status_changes() {
+    let mut case = Case::new(1);
+    case.new_one(1, running());
+    let first = case.assess();
+    let later = NOW.after(Duration::from_secs(60));
+    let again = |case: &Case, before: &Assessment| {
+        let Case { stack, observed, record, plan } = case;
+        assess(stack, observed, record, plan, later, &before.conditions, &before.workloads)
+    };
+    let times = |it: &Assessment| -> Vec<_> {
+        it.workloads[&"web".into()].conditions.iter().map(|it| it.last_transition_time).collect()
+    };
+    assert_eq!(times(&first), [NOW, NOW]);
+    assert_eq!(times(&again(&case, &first)), [NOW, NOW]);
+    case.web().strategy = Strategy::Recreate;
+    case.new_one(1, exited(1));
+    assert_eq!(times(&again(&case, &first)), [later, NOW], "Available turned, Progressing did not");
+}
+
+#[test]
+fn three_heals_in_ten_minutes_are_a_fight_and_it_ends() {
+    let mut case = Case::new(1);
+    case.new_one(1, running());
+    let ago = |seconds: u64| Timestamp(NOW.0 - seconds * 1000);
+    let mut heal = Heal {
+        count: 3,
+        ended: NOW,
+        recent: vec![ago(500), ago(200), NOW],
+        ineffective: 0,
+        difference: "exited -> running".to_owned(),
+        had_effect: true,
+        revision: driftless::model::StackHash(String::new()),
+    };
+    case.record.heals.insert("web.1 state".to_owned(), heal.clone());
+    let first = case.assess();
+    assert_eq!(first.conditions.len(), 1);
+    assert_eq!(
+        (first.conditions[0].kind.as_str(), first.conditions[0].status),
+        ("DriftFight", ConditionStatus::True)
+    );
+    assert!(first.conditions[0].message.contains("web.1 state"), "{}", first.conditions[0].message);
+    heal.recent[0] = ago(600);
+    case.record.heals.insert("web.1 state".to_owned(), heal);
+    assert_eq!(case.assess().conditions, []);
+    let Case { stack, observed, record, plan } = &case;
+    let after = assess(stack, observed, record, plan, NOW, &first.conditions, &BTreeMap::new());
+    assert_eq!(after.conditions[0].status, ConditionStatus::False);
+}
+
+#[test]
+fn states_are_told_in_words() {
+    let mut case = Case::new(4);
+    case.new_one(1, running());
+    case.new_one(2, State::Created);
+    case.new_one(3, State::Paused);
+    case.new_one(4, State::Restarting { code: 1, finished: NOW });
+    let it = case.assess();
+    let states: Vec<_> = it.workloads[&"web".into()].instances.iter().map(|it| it.state.as_str()).collect();
+    assert_eq!(states, ["Running", "Created", "Paused", "Restarting"]);
+}
+
+#[test]
+fn plans_read_as_sentences_and_keep_the_environment_to_themselves() {
+    let drift = |field: &str| Cause::Drift {
+        field: field.to_owned(),
+        found: "hunter2".to_owned(),
+        want: "hunter1".to_owned(),
+    };
+    let step = |cause| Step {
+        action: Action::RemoveInstance { container: ContainerRef::Name("shop-web-1".to_owned()) },
+        cause,
+        after: vec![0],
+    };
+    let plan = Plan {
+        steps: vec![step(Cause::SpecChanged), step(drift("env.DSN")), step(drift("state"))],
+        waits: vec![Wait::Readiness {
+            workload: "web".into(),
+            available: 1,
+            wanted: 3,
+            reason: "readiness probe:\nHTTP 503".to_owned(),
+        }],
+        ..Plan::default()
+    };
+    assert_eq!(
+        plan.to_string(),
+        "0: remove shop-web-1 (spec changed) after [0]\n\
+         1: remove shop-web-1 (drift: env.DSN was changed) after [0]\n\
+         2: remove shop-web-1 (drift: state is hunter2, not hunter1) after [0]\n\
+         wait: web has 1 of 3 available: readiness probe: HTTP 503\n"
+    );
+}
+
+fn drift() -> Drift {
+    Drift {
+        kind: "container".to_owned(),
+        object: "shop-web-1".to_owned(),
+        workload: Some("web".into()),
+        field: "resources.memory".to_owned(),
+        want: "128 MiB".to_owned(),
+        found: "64 MiB".to_owned(),
+        at: None,
+        action: DriftAction::Heal,
+    }
+}

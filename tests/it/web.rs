@@ -1,0 +1,457 @@
+//! The API and the page through the router, and the server's limits through real sockets.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use axum::{Router, body::Body};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use driftless::{
+    controller::{Readiness, RequestKind, Rollback},
+    model::{AppName, Application, Event, RepositoryStatus, Until},
+    web::{Access, Token, router, serve},
+};
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::oneshot,
+};
+use tower::ServiceExt;
+
+use crate::sample::{self, agent, answer, blog, shop};
+
+type Seen = Arc<Mutex<Vec<(AppName, RequestKind)>>>;
+
+/// A router with an agent behind it that answers.
+fn answering() -> (Router, Seen) {
+    let seen = Seen::default();
+    let sample::Agent { handle, store, inbox } = agent([shop(), blog()]);
+    tokio::spawn(answer(inbox, seen.clone()));
+    (router(handle, store, Access::Loopback), seen)
+}
+
+fn get(path: &str) -> Request<Body> {
+    Request::get(path).header("host", "localhost:8484").body(Body::empty()).unwrap()
+}
+
+fn post(path: &str, body: &str) -> Request<Body> {
+    Request::post(path).header("host", "127.0.0.1:8484").body(Body::from(body.to_owned())).unwrap()
+}
+
+async fn ask(router: &Router, request: Request<Body>) -> Response<Body> {
+    router.clone().oneshot(request).await.unwrap()
+}
+
+async fn text(response: Response<Body>) -> String {
+    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+async fn json(response: Response<Body>) -> Value {
+    serde_json::from_str(&text(response).await).unwrap()
+}
+
+/// Checks an error's status and form, and returns its code.
+async fn error(response: Response<Body>, status: StatusCode) -> String {
+    assert_eq!(response.status(), status);
+    assert_eq!(response.headers()["content-type"], "application/json");
+    let body = json(response).await;
+    assert!(!body["error"]["message"].as_str().unwrap().is_empty(), "{body}");
+    body["error"]["code"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn applications_are_served_as_they_were_published() {
+    let (router, _) = answering();
+    let list = json(ask(&router, get("/api/v1/applications")).await).await;
+    let list: Vec<Application> = serde_json::from_value(list).unwrap();
+    assert_eq!(list, [blog(), shop()]);
+    let one = json(ask(&router, get("/api/v1/applications/shop")).await).await;
+    assert_eq!(one["status"]["observedGeneration"], 4);
+    assert_eq!(one["status"]["conditions"][0]["type"], "Available");
+    assert_eq!(serde_json::from_value::<Application>(one).unwrap(), shop());
+}
+
+#[tokio::test]
+async fn errors_are_json_with_a_fitting_status() {
+    let (router, _) = answering();
+    let unknown = ask(&router, get("/api/v1/applications/nothing")).await;
+    assert_eq!(error(unknown, StatusCode::NOT_FOUND).await, "noSuchApplication");
+    for below in ["/revisions", "/plan"] {
+        let unknown = ask(&router, get(&format!("/api/v1/applications/nothing{below}"))).await;
+        assert_eq!(error(unknown, StatusCode::NOT_FOUND).await, "noSuchApplication");
+    }
+    let nowhere = ask(&router, get("/api/v2")).await;
+    assert_eq!(error(nowhere, StatusCode::NOT_FOUND).await, "noSuchRoute");
+    let method = ask(&router, post("/api/v1/applications", "")).await;
+    assert_eq!(method.headers()["allow"], "GET,HEAD");
+    assert_eq!(error(method, StatusCode::METHOD_NOT_ALLOWED).await, "noSuchMethod");
+    let method = ask(&router, get("/api/v1/applications/shop/sync")).await;
+    assert_eq!(error(method, StatusCode::METHOD_NOT_ALLOWED).await, "noSuchMethod");
+    let refused = ask(&router, post("/api/v1/applications/shop/suspend", "")).await;
+    assert_eq!(error(refused, StatusCode::CONFLICT).await, "refused");
+    let name = ask(&router, get("/api/v1/applications/%ff")).await;
+    assert_eq!(error(name, StatusCode::BAD_REQUEST).await, "malformed");
+    let query = ask(&router, get("/api/v1/events?after=soon")).await;
+    assert_eq!(error(query, StatusCode::BAD_REQUEST).await, "malformed");
+}
+
+#[tokio::test]
+async fn every_route_in_the_documentation_is_there() {
+    let (router, _) = answering();
+    let documentation = include_str!("../../docs/api.md");
+    let rows = documentation.lines().filter_map(|it| it.strip_prefix("| `")?.split_once('`'));
+    let routes: Vec<_> = rows.filter_map(|(row, _)| row.split_once(" /")).collect();
+    assert_eq!(routes.len(), 23);
+    for (method, path) in routes {
+        let path = format!("/{}", path.replace("{name}", "shop"));
+        let path = path.replace("{workload}", "web").replace("{instance}", "shop-web-1");
+        let request = Request::builder().method(method).uri(&path).header("host", "localhost");
+        let status = ask(&router, request.body(Body::empty()).unwrap()).await.status();
+        let missing = [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED];
+        assert!(!missing.contains(&status), "{method} {path}: {status}");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_has_stopped_says_so() {
+    let sample::Agent { handle, store, inbox } = agent([shop()]);
+    drop(inbox);
+    let router = router(handle, store, Access::Loopback);
+    let stopping = ask(&router, post("/api/v1/applications/shop/sync", "")).await;
+    assert_eq!(error(stopping, StatusCode::SERVICE_UNAVAILABLE).await, "stopping");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_does_not_answer_is_not_waited_for_for_ever() {
+    let sample::Agent { handle, store, inbox } = agent([shop()]);
+    let router = router(handle, store, Access::Loopback);
+    let slow = ask(&router, post("/api/v1/applications/shop/sync", "")).await;
+    assert_eq!(error(slow, StatusCode::GATEWAY_TIMEOUT).await, "tooSlow");
+    drop(inbox);
+}
+
+#[tokio::test]
+async fn what_is_asked_for_reaches_the_agent() {
+    let (router, seen) = answering();
+    let sync = ask(&router, post("/api/v1/applications/shop/sync", "")).await;
+    assert_eq!(sync.status(), StatusCode::ACCEPTED);
+    assert_eq!(json(sync).await["accepted"], true);
+    let accepted = ask(&router, post("/api/v1/applications/shop/accept-rewrite", "")).await;
+    assert_eq!(accepted.status(), StatusCode::ACCEPTED);
+    let body = r#"{"to": "2", "reason": "orders fail", "until": "next-commit"}"#;
+    let rollback = json(ask(&router, post("/api/v1/applications/blog/rollback", body)).await).await;
+    assert_eq!(rollback["pin"]["revision"], 2);
+    assert_eq!(rollback["pin"]["until"], "nextCommit");
+    ask(&router, post("/api/v1/applications/blog/rollback", "")).await;
+    ask(&router, post("/api/v1/applications/blog/resume", "")).await;
+    let plan = json(ask(&router, get("/api/v1/applications/blog/plan")).await).await;
+    assert_eq!(plan["rounds"][1].as_array().unwrap().len(), 2);
+    let rollback = |to: Option<&str>, reason: &str, until| {
+        let (to, reason) = (to.map(str::to_owned), reason.to_owned());
+        RequestKind::Rollback(Rollback { to, reason, until })
+    };
+    assert_eq!(
+        *seen.lock().unwrap(),
+        [
+            ("shop".into(), RequestKind::Sync),
+            ("shop".into(), RequestKind::AcceptRewrite),
+            ("blog".into(), rollback(Some("2"), "orders fail", Until::NextCommit)),
+            ("blog".into(), rollback(None, "", Until::Manual)),
+            ("blog".into(), RequestKind::Resume),
+            ("blog".into(), RequestKind::Preview),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_body_that_makes_no_sense_is_refused_before_the_agent_hears_of_it() {
+    let (router, seen) = answering();
+    let path = "/api/v1/applications/shop/rollback";
+    for body in ["{", "[]", r#"{"too": 1}"#, r#"{"to": 3}"#, r#"{"until": "soon"}"#, "\u{0}"] {
+        let response = ask(&router, post(path, body)).await;
+        assert_eq!(error(response, StatusCode::BAD_REQUEST).await, "malformed", "{body}");
+    }
+    let long = format!(r#"{{"reason": "{}"}}"#, "x".repeat(64 * 1024));
+    let response = ask(&router, post(path, &long)).await;
+    assert_eq!(error(response, StatusCode::PAYLOAD_TOO_LARGE).await, "bodyTooLarge");
+    assert!(seen.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn without_a_token_only_requests_to_loopbacks_own_names_are_answered() {
+    let (router, _) = answering();
+    for host in ["evil.example", "localhost.evil.example:8484", "192.0.2.1:8484", ""] {
+        let request = Request::get("/").header("host", host).body(Body::empty()).unwrap();
+        assert_eq!(error(ask(&router, request).await, StatusCode::FORBIDDEN).await, "forbidden");
+    }
+    for host in ["localhost", "127.0.0.1:8484", "[::1]:8484"] {
+        let request = Request::get("/").header("host", host).body(Body::empty()).unwrap();
+        assert_eq!(ask(&router, request).await.status(), StatusCode::OK, "{host}");
+    }
+}
+
+#[tokio::test]
+async fn a_page_of_another_origin_may_not_act() {
+    let (router, seen) = answering();
+    for (name, value) in
+        [("origin", "http://evil.example"), ("origin", "null"), ("sec-fetch-site", "cross-site")]
+    {
+        let mut request = post("/api/v1/applications/shop/sync", "");
+        request.headers_mut().insert(name, value.parse().unwrap());
+        assert_eq!(error(ask(&router, request).await, StatusCode::FORBIDDEN).await, "forbidden");
+    }
+    assert!(seen.lock().unwrap().is_empty());
+    let mut own = post("/api/v1/applications/shop/sync", "");
+    own.headers_mut().insert("origin", "http://127.0.0.1:8484".parse().unwrap());
+    assert_eq!(ask(&router, own).await.status(), StatusCode::ACCEPTED);
+}
+
+#[tokio::test]
+async fn with_a_token_nothing_but_health_is_told_to_those_who_have_none() {
+    let sample::Agent { handle, store, inbox } = agent([shop()]);
+    let reason = "repository `secret-project` was never read".to_owned();
+    inbox.readiness.send_replace(Readiness { docker: true, repositories: false, message: reason });
+    let token = "correct-horse-battery";
+    let router = router(handle, store, Access::Token(Token::new(token).unwrap()));
+    for path in ["/", "/api/v1/applications", "/api/v1/events", "/nowhere"] {
+        let response = ask(&router, get(path)).await;
+        assert!(response.headers()["www-authenticate"].to_str().unwrap().starts_with("Basic"));
+        assert_eq!(error(response, StatusCode::UNAUTHORIZED).await, "unauthorized");
+    }
+    assert_eq!(ask(&router, get("/healthz")).await.status(), StatusCode::OK);
+    let unready = ask(&router, get("/readyz")).await;
+    assert_eq!(unready.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(text(unready).await, "not ready\n");
+    let basic = format!("Basic {}", BASE64_STANDARD.encode(format!("me:{token}")));
+    for value in [format!("Bearer {token}"), basic] {
+        // Any name will do: it is the token that counts.
+        let with = |path: &str| {
+            let request = Request::get(path).header("host", "driftless.example");
+            request.header("authorization", &value).body(Body::empty()).unwrap()
+        };
+        assert_eq!(ask(&router, with("/api/v1/applications")).await.status(), StatusCode::OK);
+        assert!(text(ask(&router, with("/readyz")).await).await.contains("secret-project"));
+    }
+    let mut wrong = get("/");
+    wrong.headers_mut().insert("authorization", "Bearer correct-horse-batterz".parse().unwrap());
+    assert_eq!(ask(&router, wrong).await.status(), StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn readiness_has_its_reason_and_health_needs_none() {
+    let sample::Agent { handle, store, inbox } = agent([]);
+    inbox.readiness.send_replace(Readiness {
+        docker: false,
+        repositories: true,
+        message: "Docker does not answer".to_owned(),
+    });
+    let router = router(handle, store, Access::Loopback);
+    assert_eq!(text(ask(&router, get("/healthz")).await).await, "ok\n");
+    let unready = ask(&router, get("/readyz")).await;
+    assert_eq!(unready.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(text(unready).await, "not ready: Docker does not answer\n");
+    let ready = Readiness { docker: true, repositories: true, message: String::new() };
+    inbox.readiness.send_replace(ready);
+    assert_eq!(ask(&router, get("/readyz")).await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_repository_is_told_where_no_application_can_say_it() {
+    let sample::Agent { handle, store, inbox } = agent([shop()]);
+    let repository = |name: &str, message: &str| RepositoryStatus {
+        name: name.to_owned(),
+        url: "https://git.example/infra.git".to_owned(),
+        reference: "branch main".to_owned(),
+        commit: None,
+        applications: 0,
+        message: message.to_owned(),
+        fetched_at: None,
+        next_fetch: None,
+    };
+    let all = vec![repository("infra", ""), repository("lab", "there is no folder `sites` <here>")];
+    inbox.repositories.send_replace(Arc::new(all.clone()));
+    let router = router(handle, store, Access::Loopback);
+    let listed = json(ask(&router, get("/api/v1/repositories")).await).await;
+    assert_eq!(serde_json::from_value::<Vec<RepositoryStatus>>(listed).unwrap(), all);
+    let page = text(ask(&router, get("/")).await).await;
+    assert!(page.contains("<b>Repository lab.</b> there is no folder `sites` &lt;here&gt;"), "{page}");
+    assert!(!page.contains("Repository infra"));
+}
+
+#[tokio::test]
+async fn events_are_listed_in_order_by_place_and_by_application() {
+    let agent = agent([shop(), blog()]);
+    for number in 1..=5 {
+        agent.happens(sample::event(if number % 2 == 0 { "blog" } else { "shop" }, "Started", "it runs"));
+    }
+    let router = router(agent.handle, agent.store, Access::Loopback);
+    let sequences = async |query: &str| {
+        let list = json(ask(&router, get(&format!("/api/v1/events{query}"))).await).await;
+        let list: Vec<Event> = serde_json::from_value(list).unwrap();
+        list.into_iter().map(|it| it.sequence).collect::<Vec<_>>()
+    };
+    assert_eq!(sequences("").await, [1, 2, 3, 4, 5]);
+    assert_eq!(sequences("?limit=2").await, [4, 5]);
+    assert_eq!(sequences("?after=1&limit=2").await, [2, 3]);
+    assert_eq!(sequences("?app=blog").await, [2, 4]);
+    assert_eq!(sequences("?after=2&app=blog").await, [4]);
+}
+
+/// Reads a stream until it holds `wanted`.
+async fn read_until(body: &mut Body, wanted: &str) -> String {
+    let mut text = String::new();
+    let reading = async {
+        while !text.contains(wanted) {
+            let frame = body.frame().await.expect("the stream goes on").unwrap();
+            text.push_str(std::str::from_utf8(&frame.into_data().unwrap()).unwrap());
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), reading).await.expect("it arrives");
+    text
+}
+
+fn stream(path: &str, last: Option<&str>) -> Request<Body> {
+    let request = Request::get(path).header("host", "localhost").header("accept", "text/event-stream");
+    let request = if let Some(last) = last { request.header("last-event-id", last) } else { request };
+    request.body(Body::empty()).unwrap()
+}
+
+#[tokio::test]
+async fn a_stream_begins_after_the_last_event_and_goes_on_live() {
+    let agent = agent([shop(), blog()]);
+    for message in ["one", "two", "three"] {
+        agent.happens(sample::event("shop", "Started", message));
+    }
+    let router = router(agent.handle.clone(), agent.store.clone(), Access::Loopback);
+    let response = ask(&router, stream("/api/v1/events?after=1", Some("2"))).await;
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let mut body = response.into_body();
+    let backlog = read_until(&mut body, "three").await;
+    assert!(backlog.contains("id: 3\n") && !backlog.contains("two"), "{backlog}");
+    agent.happens(sample::event("blog", "Started", "four"));
+    assert!(read_until(&mut body, "four").await.contains("id: 4\n"));
+}
+
+#[tokio::test]
+async fn a_stream_without_a_place_begins_now_and_may_follow_one_application() {
+    let agent = agent([shop(), blog()]);
+    agent.happens(sample::event("shop", "Started", "old"));
+    let router = router(agent.handle.clone(), agent.store.clone(), Access::Loopback);
+    let mut body = ask(&router, stream("/api/v1/events?app=shop", None)).await.into_body();
+    agent.happens(sample::event("blog", "Started", "of another"));
+    agent.happens(sample::event("shop", "Started", "new"));
+    let seen = read_until(&mut body, "new").await;
+    assert!(!seen.contains("old") && !seen.contains("of another"), "{seen}");
+}
+
+#[tokio::test]
+async fn a_client_that_falls_behind_misses_nothing() {
+    let agent = agent([shop()]);
+    let router = router(agent.handle.clone(), agent.store.clone(), Access::Loopback);
+    let mut body = ask(&router, stream("/api/v1/events", None)).await.into_body();
+    // Far more than the live channel holds, while nobody reads.
+    for number in 1..=700 {
+        agent.happens(sample::event("shop", "Started", &format!("number {number}.")));
+    }
+    let seen = read_until(&mut body, "number 700.").await;
+    let ids: Vec<u32> = seen.lines().filter_map(|it| it.strip_prefix("id: ")?.parse().ok()).collect();
+    assert_eq!(ids, (1..=700).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_place_in_a_database_that_was_lost_is_not_waited_for() {
+    let agent = agent([shop()]);
+    agent.happens(sample::event("shop", "Started", "first"));
+    let router = router(agent.handle.clone(), agent.store.clone(), Access::Loopback);
+    let mut body = ask(&router, stream("/api/v1/events", Some("9000"))).await.into_body();
+    agent.happens(sample::event("shop", "Started", "second"));
+    read_until(&mut body, "second").await;
+}
+
+#[tokio::test]
+async fn the_page_shows_everything_and_executes_nothing() {
+    let agent = agent([shop(), blog()]);
+    agent.happens(sample::event("shop", "BackOff", "</td><img src=x onerror=alert(1)>"));
+    let router = router(agent.handle, agent.store, Access::Loopback);
+    let response = ask(&router, get("/")).await;
+    let headers = response.headers().clone();
+    let page = text(response).await;
+    for shown in [
+        "1 of 2 synced",
+        "shop-web-2",
+        "127.0.0.1:8082",
+        "registry.example.com/shop/web:1.4.2",
+        "<b>Pinned</b> to revision 1",
+        "2 behind",
+        "until the next commit",
+        "ImagePullBackOff",
+        "manifest unknown",
+        "being set right",
+        "sites/blog/compose.yaml:9:5",
+        "&lt;cannot&gt;",
+        "First &lt;script&gt;alert(&#39;post&#39;)&lt;/script&gt;",
+        "&lt;/td&gt;&lt;img src=x",
+    ] {
+        assert!(page.contains(shown), "{shown}");
+    }
+    assert_eq!(page.matches("<script").count(), 1, "only its own script");
+    assert!(!page.contains(" src=\"") && !page.contains("@import"), "nothing is fetched from elsewhere");
+    let policy = headers["content-security-policy"].to_str().unwrap();
+    assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+    assert_eq!(headers["x-content-type-options"], "nosniff");
+    assert_eq!(headers["cache-control"], "no-store");
+}
+
+#[tokio::test]
+async fn an_empty_agent_has_a_page_that_says_so() {
+    let sample::Agent { handle, store, inbox } = agent([]);
+    inbox.readiness.send_replace(Readiness::default());
+    let page = text(ask(&router(handle, store, Access::Loopback), get("/")).await).await;
+    assert!(page.contains("No application yet.") && page.contains("Not ready."));
+}
+
+/// A server on a free port, and how to end it.
+async fn served(router: Router) -> (std::net::SocketAddr, oneshot::Sender<()>, tokio::task::JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = oneshot::channel();
+    let server = tokio::spawn(serve(listener, router, async { drop(stopped.await) }));
+    (address, stop, server)
+}
+
+#[tokio::test]
+async fn an_open_stream_does_not_hold_up_the_end_of_the_server() {
+    let agent = agent([shop()]);
+    let (address, stop, server) = served(router(agent.handle, agent.store, Access::Loopback)).await;
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    let request = "GET /api/v1/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n";
+    socket.write_all(request.as_bytes()).await.unwrap();
+    let mut start = [0; 15];
+    socket.read_exact(&mut start).await.unwrap();
+    assert_eq!(&start, b"HTTP/1.1 200 OK");
+    stop.send(()).unwrap();
+    let mut rest = Vec::new();
+    socket.read_to_end(&mut rest).await.unwrap();
+    assert!(rest.ends_with(b"0\r\n\r\n"), "the stream is ended properly");
+    server.await.unwrap();
+    assert!(TcpStream::connect(address).await.is_err(), "nobody listens any more");
+}
+
+#[tokio::test]
+async fn a_client_that_never_ends_its_headers_is_dropped() {
+    let agent = agent([shop()]);
+    let (address, stop, server) = served(router(agent.handle, agent.store, Access::Loopback)).await;
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    socket.write_all(b"GET / HTTP/1.1\r\nhost: local").await.unwrap();
+    // Paused time jumps to the server's limit as soon as nobody has anything else to do.
+    tokio::time::pause();
+    let mut rest = Vec::new();
+    let _ = socket.read_to_end(&mut rest).await;
+    assert!(!rest.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&rest));
+    drop(stop);
+    server.await.unwrap();
+}

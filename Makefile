@@ -4,8 +4,6 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 # How many end-to-end tests run side by side. Each has its own agent, repository and names.
 E2E_THREADS ?= 4
-# Each wait in them has a deadline of its own; this one is for what nobody thought of. In seconds.
-E2E_TIMEOUT ?= 1500
 
 # The cases the property tests draw: the same in each run of `make unit`, so that red means that the code changed.
 # `make soak` draws new ones.
@@ -37,11 +35,8 @@ test: ## Everything: format, lints, unit, integration and end-to-end tests on th
 unit: ## Tests that need no Docker Engine
 	PROPTEST_RNG_SEED=$(PROPTEST_RNG_SEED) cargo test --locked --lib --bins --test it
 
-# The cleaning runs whether the tests pass or not; the tests' own exit code is what counts.
 e2e: ## End-to-end tests on the real engine
-	status=0; cargo test --locked --test e2e --no-run || exit $$?; \
-	timeout $(E2E_TIMEOUT) cargo test --locked --test e2e -- --test-threads=$(E2E_THREADS) || status=$$?; \
-	deploy/test-clean.sh e2e-; deploy/test-clean.sh dl-docker-; exit $$status
+	E2E_THREADS=$(E2E_THREADS) deploy/e2e.sh
 
 # Needs Docker Compose 2, and minutes. ONLY=a,b runs these projects alone.
 differential: ## Every project of tests/e2e/projects by the real Docker Compose and by us, field by field

@@ -1,9 +1,9 @@
 //! What a container prints, as it comes: read from the engine piece by piece, with the engine's frames taken off,
 //! and never more of it in memory than one piece.
 
-use std::{fmt::Write as _, io, pin::Pin};
+use std::{fmt::Write as _, io, pin::Pin, time::Duration};
 
-use futures_util::{Stream, StreamExt};
+use futures_util::{Stream, StreamExt, stream};
 use http::Method;
 use http_body_util::BodyExt;
 use hyper::body::Bytes;
@@ -12,6 +12,8 @@ use serde::Deserialize;
 use super::{
     Error,
     engine::{DEADLINE, Inner, within},
+    failure::Failure,
+    wire::Wire,
 };
 use crate::model::Timestamp;
 
@@ -29,6 +31,10 @@ pub struct LogOptions {
     /// What it printed before its present or last run began, rather than since.
     pub previous: bool,
 }
+
+/// After so long without output we ask whether the container still runs: the engine may go on to follow one that
+/// was removed by force, without a word and without an end (seen with 20.10).
+const ASK_AFTER: Duration = Duration::from_secs(5);
 
 /// The output in pieces, of both streams as they come. Dropping it ends the reading.
 pub type LogStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
@@ -51,6 +57,7 @@ struct Config {
 #[serde(rename_all = "PascalCase")]
 struct State {
     started_at: String,
+    running: bool,
 }
 
 impl Inner {
@@ -69,11 +76,39 @@ impl Inner {
         let (response, has_terminal) =
             opened.map_err(|failure| failure.sort(&format!("read the output of {container}")))?;
         let pieces = response.into_body().into_data_stream().map(|it| it.map_err(io::Error::other));
+        let pieces: LogStream = if options.follow {
+            until_its_end(Box::pin(pieces), self.wire.clone(), container.to_owned())
+        } else {
+            Box::pin(pieces)
+        };
         if has_terminal {
-            return Ok(Box::pin(pieces));
+            return Ok(pieces);
         }
         let mut frames = Frames::default();
         Ok(Box::pin(pieces.map(move |it| it.and_then(|it| frames.take_off(&it)))))
+    }
+}
+
+/// The pieces until the engine ends them, or until none comes and the container has ended or is gone.
+fn until_its_end(pieces: LogStream, wire: Wire, container: String) -> LogStream {
+    Box::pin(stream::unfold((pieces, wire, container), |(mut pieces, wire, container)| async move {
+        loop {
+            match tokio::time::timeout(ASK_AFTER, pieces.next()).await {
+                Ok(piece) => return piece.map(|it| (it, (pieces, wire, container))),
+                Err(_) if has_ended(&wire, &container).await => return None,
+                Err(_) => {}
+            }
+        }
+    }))
+}
+
+/// An engine that does not answer is not one that says so.
+async fn has_ended(wire: &Wire, container: &str) -> bool {
+    let path = format!("/containers/{container}/json");
+    match within(DEADLINE, wire.ask::<Found>(Method::GET, &path, Vec::new())).await {
+        Ok(found) => !found.state.running,
+        Err(Failure::Status { code, .. }) => code == 404,
+        Err(_) => false,
     }
 }
 

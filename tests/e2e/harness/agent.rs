@@ -158,8 +158,14 @@ impl Agent {
 
     /// The program with the agent's own configuration, for `run` or anything else.
     pub fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_driftless"));
-        command.args(words).env_remove("DOCKER_HOST").env("NO_COLOR", "1");
+        // What does not end must not hold the whole run up.
+        let mut command = Command::new("timeout");
+        command.args(["180", env!("CARGO_BIN_EXE_driftless")]).args(words);
+        self.surround(command)
+    }
+
+    fn surround(&self, mut command: Command) -> Command {
+        command.env_remove("DOCKER_HOST").env("NO_COLOR", "1");
         if let Some(host) = &self.docker_host {
             command.env("DOCKER_HOST", host);
         }
@@ -168,9 +174,9 @@ impl Agent {
 
     /// `driftless run` on this agent's state, to be waited for by the caller.
     pub fn run_command(&self) -> Command {
-        let mut command = self.command(&["run", "--config"]);
-        command.arg(&self.configuration).stdin(Stdio::null());
-        command
+        let mut command = Command::new(env!("CARGO_BIN_EXE_driftless"));
+        command.args(["run", "--config"]).arg(&self.configuration).stdin(Stdio::null());
+        self.surround(command)
     }
 
     /// Starts the process and waits for nothing.

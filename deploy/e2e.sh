@@ -1,0 +1,65 @@
+#!/bin/sh
+# The end-to-end tests on the real engine, $E2E_THREADS side by side.
+#
+# One that hangs ends the run after $E2E_STALL seconds in which no test ended, instead of holding it up for ever.
+# What did not pass is then run once more, alone, and named: what a loaded machine made slow passes there, what is
+# broken fails again. More than $E2E_AGAIN of them are not run again: that is no matter of load.
+set -eu
+threads=${E2E_THREADS:-4}
+stall=${E2E_STALL:-300}
+most=${E2E_AGAIN:-8}
+here=$(dirname "$0")
+work=$(mktemp -d)
+said=$work/said
+trap 'rm -rf "$work"' EXIT
+
+clean() {
+    "$here/test-clean.sh" e2e-
+    "$here/test-clean.sh" dl-docker-
+}
+
+cargo test --locked --test e2e --no-run
+cargo test --quiet --locked --test e2e -- --list 2>/dev/null | sed -n 's/: test$//p' | sort >"$work/all"
+[ -s "$work/all" ] || { echo "e2e: there are no tests" >&2; exit 1; }
+
+# In a process group of its own, so that all of it can be ended.
+: >"$said"
+setsid sh -c 'status=0; cargo test --locked --test e2e -- --test-threads="$1" || status=$?; echo "$status" >"$2"' \
+    e2e "$threads" "$work/status" >"$said" 2>&1 &
+run=$!
+tail -n +1 -f --pid="$run" "$said" &
+trap 'kill -TERM -"$run" 2>/dev/null || true; exit 130' INT TERM
+while kill -0 "$run" 2>/dev/null; do
+    sleep 2
+    quiet=$(($(date +%s) - $(stat -c %Y "$said")))
+    if [ "$quiet" -gt "$stall" ]; then
+        echo "e2e: no test ended within $stall s: those that have not ended are ended now" >>"$said"
+        kill -KILL -"$run" 2>/dev/null || true
+        break
+    fi
+done
+wait 2>/dev/null || true
+[ "$(cat "$work/status" 2>/dev/null)" = 0 ] && { clean; exit 0; }
+
+sed -n 's/^test \([^ ]*\) \.\.\. \(ok\|ignored\).*/\1/p' "$said" | sort >"$work/passed"
+comm -23 "$work/all" "$work/passed" >"$work/left"
+left=$(wc -l <"$work/left")
+clean
+if [ "$left" = 0 ] || [ "$left" -gt "$most" ]; then
+    echo "e2e: $left tests did not pass" >&2
+    exit 1
+fi
+failed=0
+while read -r name; do
+    echo "e2e: $name did not pass beside others; now alone"
+    if timeout "$stall" cargo test --locked --test e2e -- --exact "$name" </dev/null; then
+        echo "e2e: FLAKY: $name passed alone"
+    else
+        echo "e2e: FAILED: $name"
+        failed=$((failed + 1))
+    fi
+done <"$work/left"
+clean
+passed=$(($(wc -l <"$work/all") - failed))
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

@@ -39,6 +39,8 @@ mod statuses;
 mod disk;
 // Kubernetes manifests of several kinds.
 mod kubernetes;
+// Services that are more than names of their pods.
+mod services;
 // A shop of ten services.
 mod kubernetes_shop;
 // Registries that ask who we are.

@@ -225,7 +225,7 @@ pub(super) const SERVICE: Fields = &[
     ("allocateLoadBalancerNodePorts", BY_ENGINE),
     ("clusterIP", Honoured),
     ("clusterIPs", BY_ENGINE),
-    ("externalIPs", NOT_YET),
+    ("externalIPs", Honoured),
     ("externalName", NOT_YET),
     ("externalTrafficPolicy", BY_ENGINE),
     ("healthCheckNodePort", BY_ENGINE),
@@ -239,13 +239,16 @@ pub(super) const SERVICE: Fields = &[
     ("publishNotReadyAddresses", NoOp("has no effect: the name is answered with all that run, ready or not")),
     ("selector", Honoured),
     ("sessionAffinity", Honoured),
-    ("sessionAffinityConfig", NoOp("has no effect without a proxy")),
+    ("sessionAffinityConfig", Honoured),
     ("trafficDistribution", BY_ENGINE),
     ("type", Honoured),
 ];
 
 const BY_ENGINE: Class =
     NoOp("has no effect: the engine's name resolution answers with the containers' addresses");
+
+pub(super) const AFFINITY: Fields = &[("clientIP", Honoured)];
+pub(super) const CLIENT_IP: Fields = &[("timeoutSeconds", Honoured)];
 
 pub(super) const SERVICE_PORT: Fields = &[
     ("appProtocol", NoOp("has no effect: traffic is not looked at")),

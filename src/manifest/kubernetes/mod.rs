@@ -37,6 +37,7 @@ mod kinds;
 pub(super) mod kustomize;
 mod names;
 mod probe;
+mod proxy;
 mod pull;
 mod quantity;
 mod reader;
@@ -139,7 +140,8 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     service::check_names(&services, &report);
     let namespaces: BTreeSet<&str> = workloads.iter().map(|it| it.key.namespace.as_str()).collect();
     let nets = Nets::new(spec.name.as_str(), &namespaces);
-    service::connect(&services, &mut workloads, &nets, &report);
+    let proxies = service::connect(&services, &mut workloads, &nets, &report);
+    workloads.extend(proxies);
     check_host_ports(&workloads, &report);
     let inventory = inventory::take(spec.name.as_str(), &workloads, &objects, &catalogue);
     drop((services, objects));

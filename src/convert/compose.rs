@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 use super::{Converted, HIDDEN, Lost, SecretValues, flag, object, seconds};
 use crate::model::{
     Attachment, Condition, Container, Content, ContentId, Contents, HELPER_IMAGE, Healthcheck, HostSettings,
-    Mount, MountSource, NetworkMode, Probe, ProbeAction, PullPolicy, Resources, RestartPolicy, Stack, Strategy,
-    Workload, WorkloadName,
+    Mount, MountSource, NetworkMode, Probe, ProbeAction, PullPolicy, Resources, RestartPolicy, Stack,
+    Strategy, Workload, WorkloadName,
 };
 
 type At<'a> = (&'a WorkloadName, &'a Workload);

@@ -89,15 +89,29 @@ mod tests {
     fn what_is_written_is_read_and_what_makes_no_sense_is_refused() {
         let forwards = Forwards {
             ports: vec![
-                Forward { port: 80, protocol: Protocol::Tcp, targets: vec![("_web".into(), 8080), ("b".into(), 1)] },
+                Forward {
+                    port: 80,
+                    protocol: Protocol::Tcp,
+                    targets: vec![("_web".into(), 8080), ("b".into(), 1)],
+                },
                 Forward { port: 53, protocol: Protocol::Udp, targets: vec![("dns.shop".into(), 5353)] },
             ],
-            affinity: Some(Duration::from_secs(10800)),
+            affinity: Some(Duration::from_hours(3)),
         };
         let words = forwards.command();
         assert_eq!(words, ["--affinity=10800", "80/tcp=_web:8080,b:1", "53/udp=dns.shop:5353"]);
         assert_eq!(Forwards::parse(words.iter().map(String::as_str)), Ok(forwards));
-        for wrong in ["", "80", "80/tcp", "80/tcp=", "80/tcp=a", "80/tcp=:1", "80/sctp=a:1", "a/tcp=a:1", "--affinity=x"] {
+        for wrong in [
+            "",
+            "80",
+            "80/tcp",
+            "80/tcp=",
+            "80/tcp=a",
+            "80/tcp=:1",
+            "80/sctp=a:1",
+            "a/tcp=a:1",
+            "--affinity=x",
+        ] {
             assert_eq!(Forwards::parse([wrong]), Err(InvalidForward(wrong.to_owned())));
         }
     }

@@ -105,7 +105,8 @@ mod tests {
         tokio::time::advance(Duration::from_secs(9)).await;
         assert_eq!(sticky.order(client(1), &all)[0], all[2], "each connection begins the time anew");
         tokio::time::advance(Duration::from_secs(2)).await;
-        let firsts: std::collections::BTreeSet<_> = (0..3).map(|_| sticky.order(client(1), &all)[0]).collect();
+        let firsts: std::collections::BTreeSet<_> =
+            (0..3).map(|_| sticky.order(client(1), &all)[0]).collect();
         assert_eq!(firsts.len(), 3, "then it is like any other");
     }
 

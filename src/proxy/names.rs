@@ -233,7 +233,9 @@ mod tests {
 
     #[test]
     fn hosts_are_known_without_asking() {
-        let found = fixed("127.0.0.1 localhost\n::1 localhost ip6\n172.17.0.1\t_host other # the host\n\n#1.1.1.1 no\n");
+        let found = fixed(
+            "127.0.0.1 localhost\n::1 localhost ip6\n172.17.0.1\t_host other # the host\n\n#1.1.1.1 no\n",
+        );
         assert_eq!(found["_host"], [Ipv4Addr::new(172, 17, 0, 1)]);
         assert_eq!(found.len(), 3, "{found:?}");
     }

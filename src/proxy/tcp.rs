@@ -23,7 +23,7 @@ const CONNECT: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 /// Who is silent for so long is asked whether it is still there.
-const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_mins(1);
 const ASK_AGAIN: Duration = Duration::from_secs(15);
 
 /// Takes connections for ever.

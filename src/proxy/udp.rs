@@ -24,7 +24,7 @@ use super::Route;
 const MOST: usize = 4096;
 const LONGEST: usize = 65_535;
 /// Who is silent for so long is forgotten.
-const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_mins(1);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// What a client has on this side.
@@ -112,7 +112,7 @@ async fn answers(
 
 /// One datagram. The memory for it is there for this moment only, or silent clients would hold all of it.
 fn carry(from: &UdpSocket, to: &UdpSocket, client: SocketAddr) -> bool {
-    let mut buffer = [0; LONGEST];
+    let mut buffer = vec![0; LONGEST];
     match from.try_recv(&mut buffer) {
         Ok(length) => {
             let _ = SockRef::from(to).send_to(buffer.get(..length).unwrap_or_default(), &client.into());

@@ -321,9 +321,15 @@ fn ports_of_services_are_published_and_checked() {
     assert!(web(&direct).container.expose.is_empty());
     told(&with("NodePort", "{port: 8080}", 1), &["a NodePort needs its `nodePort` here"]);
     told(&with("NodePort", "{port: 80, nodePort: 80}", 1), &["must be from 30000 to 32767, but is 80"]);
-    told(&with("ClusterIP", "{port: 80, nodePort: 30080}", 1), &["must not be set when `type` is `ClusterIP`"]);
+    told(
+        &with("ClusterIP", "{port: 80, nodePort: 30080}", 1),
+        &["must not be set when `type` is `ClusterIP`"],
+    );
     told(&with("ClusterIP", "{port: 80, targetPort: nope}", 1), &["`web` has no port named `nope`"]);
-    told(&with("ClusterIP", "{port: 1, protocol: SCTP, targetPort: 2}", 1), &["SCTP is forwarded to one instance only"]);
+    told(
+        &with("ClusterIP", "{port: 1, protocol: SCTP, targetPort: 2}", 1),
+        &["SCTP is forwarded to one instance only"],
+    );
     told(&with("ExternalName", "{port: 80}", 1), &["an ExternalName is not supported"]);
     let lost = format!(
         "{}{}",
@@ -337,12 +343,20 @@ fn ports_of_services_are_published_and_checked() {
     let none = format!("{}{}", deployment("web", "", ""), service("x", "{ports: [{port: 1}]}"));
     told(&none, &["a Service without a selector is not supported"]);
     let with_field = |field: &str| {
-        with("ClusterIP", "{port: 8080}", 2).replace("selector: {app: web}, ports", &format!("{field}, selector: {{app: web}}, ports"))
+        with("ClusterIP", "{port: 8080}", 2)
+            .replace("selector: {app: web}, ports", &format!("{field}, selector: {{app: web}}, ports"))
     };
-    told(&with_field("sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 86401}}"), &["must be from 1 to 86400"]);
-    told(&with_field("sessionAffinityConfig: {clientIP: {timeoutSeconds: 1}}"), &["must not be set when `sessionAffinity` is `None`"]);
+    told(
+        &with_field("sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 86401}}"),
+        &["must be from 1 to 86400"],
+    );
+    told(
+        &with_field("sessionAffinityConfig: {clientIP: {timeoutSeconds: 1}}"),
+        &["must not be set when `sessionAffinity` is `None`"],
+    );
     told(&with_field("externalIPs: [0.0.0.0]"), &["`0.0.0.0` is not an IP address by which"]);
-    told(&with_field("type: NodePort, clusterIP: None").replace("{type: ClusterIP, ", "{").replace("port: 8080}", "port: 8080, nodePort: 30080}"), &["a Service without an address of its own cannot be published"]);
+    let both = with_field("type: LoadBalancer, clusterIP: None").replace("{type: ClusterIP, ", "{");
+    told(&both, &["a Service without an address of its own cannot be published"]);
 }
 
 #[test]
@@ -365,14 +379,17 @@ fn a_proxy_stands_before_pods_where_names_alone_would_be_wrong() {
     assert!(proxy.container.read_only && proxy.container.cap_drop == ["ALL"]);
     assert_eq!(elsewhere.inventory.workloads[&"front_proxy".into()].to_string(), "Service default/front");
 
-    let published = stack(&with("type: LoadBalancer, externalIPs: [192.0.2.1], ports: [{port: 8080, nodePort: 30080}]", 2));
+    let published =
+        stack(&with("type: NodePort, externalIPs: [192.0.2.1], ports: [{port: 8080, nodePort: 30080}]", 2));
     assert!(web(&published).container.ports.is_empty(), "the proxy holds the ports");
     let held = &published.workloads[&"front_proxy".into()].container.ports;
-    let held: Vec<_> = held.iter().map(|it| (it.container, it.host_ip.map(|it| it.to_string()), it.host)).collect();
+    let held: Vec<_> =
+        held.iter().map(|it| (it.container, it.host_ip.map(|it| it.to_string()), it.host)).collect();
     let one = |port| Some(PortRange::one(port));
-    let expected =
-        [(8080, None, one(8080)), (8080, None, one(30080)), (8080, Some("192.0.2.1".to_owned()), one(8080))];
-    assert_eq!(held, expected);
+    assert_eq!(held, [(8080, None, one(30080)), (8080, Some("192.0.2.1".to_owned()), one(8080))]);
+    let balanced = with("type: LoadBalancer, externalIPs: [192.0.2.1], ports: [{port: 8080}]", 2);
+    let held = &stack(&balanced).workloads[&"front_proxy".into()].container.ports;
+    assert_eq!((held.len(), held[0].host), (1, one(8080)), "on all addresses of the host");
 
     let sticky = |replicas| stack(&with("sessionAffinity: ClientIP, ports: [{port: 8080}]", replicas));
     assert_eq!(command(&sticky(2)), words(&["proxy", "--affinity=10800", "8080/tcp=_endpoints.web:8080"]));
@@ -386,9 +403,16 @@ fn a_proxy_stands_before_pods_where_names_alone_would_be_wrong() {
         "{}{}{}",
         deployment("one", "", "ports: [{name: http, containerPort: 1}]"),
         deployment("two", "hostNetwork: true", "ports: [{name: http, containerPort: 2}]"),
-        service("front", "{selector: {tier: all}, ports: [{name: a, port: 80, targetPort: http}, {name: b, port: 53, protocol: UDP}]}"),
+        service(
+            "front",
+            "{selector: {tier: all}, ports: [{name: a, port: 80, targetPort: http}, {name: b, port: 53, protocol: UDP}]}"
+        ),
     );
-    let both = stack(&text.replace("labels: {app: one}", "labels: {app: one, tier: all}").replace("labels: {app: two}", "labels: {app: two, tier: all}"));
+    let both = stack(
+        &text
+            .replace("labels: {app: one}", "labels: {app: one, tier: all}")
+            .replace("labels: {app: two}", "labels: {app: two, tier: all}"),
+    );
     let ends = "80/tcp=_endpoints.one:1,_host:2";
     assert_eq!(command(&both), words(&["proxy", ends, "53/udp=_endpoints.one:53,_host:53"]));
     assert_eq!(both.workloads[&"front_proxy".into()].container.extra_hosts, ["_host:host-gateway"]);

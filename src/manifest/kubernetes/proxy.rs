@@ -2,7 +2,7 @@
 //! other: one container of the helper's image, which answers to the Service's names and holds its ports of the host.
 //!
 //! It finds the pods by a name that each of them carries, and so has nothing to do with how many there are or which.
-//! Not here: how it forwards (`crate::proxy`).
+//! Not here: how it forwards.
 
 use std::collections::BTreeSet;
 
@@ -54,7 +54,8 @@ pub(super) fn before(
             );
             return None;
         }
-        let target = |(it, end): (&&mut Found, &String)| Some((end.clone(), service::target(port, it, report)?));
+        let target =
+            |(it, end): (&&mut Found, &String)| Some((end.clone(), service::target(port, it, report)?));
         let targets: BTreeSet<_> = selected.iter().zip(&ends).filter_map(target).collect();
         let targets: Vec<_> = targets.into_iter().collect();
         ports.push(Forward { port: port.port, protocol: port.protocol, targets });
@@ -84,7 +85,13 @@ fn workload(service: &Service<'_>, forwards: &Forwards) -> Found {
         image: HELPER_IMAGE.to_owned(),
         command: Some(command.collect()),
         restart: RestartPolicy::UnlessStopped,
-        expose: forwards.ports.iter().map(|it| (it.port, it.protocol)).collect::<BTreeSet<_>>().into_iter().collect(),
+        expose: forwards
+            .ports
+            .iter()
+            .map(|it| (it.port, it.protocol))
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect(),
         read_only: true,
         cap_drop: vec!["ALL".to_owned()],
         // Some engines let nobody else listen on ports below 1024.

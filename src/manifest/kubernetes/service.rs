@@ -59,7 +59,7 @@ enum Target<'a> {
 }
 
 /// Reads a Service.
-pub(super) fn read(value: Value<'_>) -> Option<Service<'_>> {
+pub(super) fn read<'a>(value: Value<'a>) -> Option<Service<'a>> {
     let object = value.object(fields::OBJECT)?;
     let metadata = object.require("metadata").and_then(|it| it.object(fields::METADATA))?;
     let Identity { key, origin } = identity(&metadata)?;
@@ -93,7 +93,9 @@ pub(super) fn read(value: Value<'_>) -> Option<Service<'_>> {
     let is_headless = spec.get("clusterIP").and_then(|it| it.node.as_scalar()) == Some("None");
     if let Some(address) = spec.get("clusterIP").filter(|it| it.node.as_scalar() != Some("")) {
         if !is_headless {
-            address.warning("has no effect: the name of the Service is answered with the addresses of the containers");
+            address.warning(
+                "has no effect: the name of the Service is answered with the addresses of the containers",
+            );
         } else if reach != Reach::Inside {
             address.error_help(
                 "a Service without an address of its own cannot be published on the host",
@@ -103,9 +105,14 @@ pub(super) fn read(value: Value<'_>) -> Option<Service<'_>> {
     }
     check_ports(&spec, is_headless);
     let external = external_addresses(&spec);
-    let ports = spec.items("ports").into_iter().filter_map(|it| read_port(it, reach, &external)).collect();
     let selector = names::labels(&selector_place);
     let affinity = affinity(&spec);
+    let read = |it: Value<'a>| {
+        let port = read_port(it, reach, &external)?;
+        // That a headless one must not be published has been said.
+        Some(if is_headless { ServicePort { published: Vec::new(), ..port } } else { port })
+    };
+    let ports = spec.items("ports").into_iter().filter_map(read).collect();
     Some(Service { key, origin, selector, selector_place, is_headless, ports, affinity })
 }
 
@@ -198,7 +205,9 @@ fn read_port<'a>(item: Value<'a>, reach: Reach, external: &[IpAddr]) -> Option<S
     let node_port = node_port.and_then(|it| u16::try_from(it.integer(NODE_PORTS)?).ok());
     let own = (reach == Reach::LoadBalancer).then_some(port);
     let everywhere = own.into_iter().chain(node_port).map(|it| (None, it));
-    let published = everywhere.chain(external.iter().map(|it| (Some(*it), port))).collect();
+    // One on all addresses is on that one as well.
+    let external = external.iter().filter(|_| own.is_none()).map(|it| (Some(*it), port));
+    let published = everywhere.chain(external).collect();
     Some(ServicePort { value: item, port, target, protocol, published })
 }
 
@@ -239,7 +248,9 @@ pub(super) fn connect(
             continue;
         }
         // Those of a set know each other by their own names, whoever answers to that of the Service.
-        selected.iter_mut().for_each(|it| nets.name_pod(it, service));
+        for found in &mut selected {
+            nets.name_pod(found, service);
+        }
         if proxy::is_needed(service, &selected) {
             proxies.extend(proxy::before(service, &mut selected, nets, report));
             continue;
@@ -312,7 +323,8 @@ pub(super) fn publish(
     (host_ip, host): (Option<IpAddr>, u16),
     found: &mut Found,
 ) {
-    let wanted = Port { container: target, protocol: port.protocol, host_ip, host: Some(PortRange::one(host)) };
+    let wanted =
+        Port { container: target, protocol: port.protocol, host_ip, host: Some(PortRange::one(host)) };
     let container = &mut found.workload.container;
     container.expose.retain(|it| *it != (target, port.protocol));
     if !container.ports.contains(&wanted) {
@@ -377,7 +389,9 @@ impl Nets {
     /// Gives the one pod of a set its own name, if this is the Service that knows it by that.
     fn name_pod(&self, found: &mut Found, service: &Service<'_>) {
         let Key { name, namespace } = &service.key;
-        let Some(pod) = found.pod_name.clone().filter(|_| found.service.as_ref() == Some(name)) else { return };
+        let Some(pod) = found.pod_name.clone().filter(|_| found.service.as_ref() == Some(name)) else {
+            return;
+        };
         let far = ["", ".svc", ".svc.cluster.local"].map(|it| format!("{pod}.{name}.{namespace}{it}"));
         found.attach(&self.all, far.into());
         found.attach(self.near(namespace), vec![format!("{pod}.{name}")]);

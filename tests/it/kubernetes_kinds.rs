@@ -234,6 +234,37 @@ fn another_content_of_a_config_map_is_another_container() {
 }
 
 #[test]
+fn volumes_are_given_to_the_group_of_the_pod() {
+    let volumes = "volumes: [{name: e, emptyDir: {}}, {name: m, emptyDir: {medium: Memory}}, {name: c, persistentVolumeClaim: {claimName: c}}, {name: h, hostPath: {path: /h}}]";
+    let mounts = "volumeMounts:\n- {name: e, mountPath: /e, subPath: a}\n- {name: e, mountPath: /f, subPath: b}\n- {name: m, mountPath: /m}\n- {name: c, mountPath: /c}\n- {name: c, mountPath: /r, readOnly: true}\n- {name: h, mountPath: /h}";
+    let claim = "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: c}\nspec: {}\n";
+    let plain = format!("{claim}{}", deployment("web", volumes, mounts));
+    let plain = stack(&plain);
+    assert!(web(&plain).container.host.mount_options.is_empty());
+    let security = "securityContext: {fsGroup: 3000, fsGroupChangePolicy: OnRootMismatch}";
+    let grouped = stack(&format!("{claim}{}", deployment("web", &format!("{security}\n{volumes}"), mounts)));
+    let container = &web(&grouped).container;
+    assert_eq!(container.group_add, ["3000"]);
+    let given = |target: &str| container.host.mount_options.get(target).and_then(|it| it.group);
+    assert_eq!(
+        ["/e", "/f", "/c", "/m", "/r", "/h"].map(given),
+        [Some(3000), Some(3000), Some(3000), None, None, None]
+    );
+    assert_eq!(container.host.mount_options["/m"].tmpfs, ["gid=3000"]);
+    let memory = container.mounts.iter().find(|it| it.target == "/m").unwrap();
+    assert_eq!(memory.source, MountSource::Tmpfs { size: None, mode: Some(0o3777) });
+
+    let twice = |mounts: &str| {
+        deployment("web", "volumes: [{name: e, emptyDir: {}}]", &format!("volumeMounts:\n{mounts}"))
+    };
+    let seen = ["`e` is also mounted in line 13, and its files would not be seen there"];
+    told(&twice("- {name: e, mountPath: /a}\n- {name: e, mountPath: /b}"), &seen);
+    told(&twice("- {name: e, mountPath: /a, subPath: x/y}\n- {name: e, mountPath: /b, subPath: x}"), &seen);
+    let always = deployment("web", "securityContext: {fsGroup: 1, fsGroupChangePolicy: Always}", "");
+    told(&always, &["fsGroupChangePolicy: has no effect: a volume's own folder is given the group"]);
+}
+
+#[test]
 fn a_claim_of_a_persistent_volume_is_what_that_is() {
     let text = |volume: &str| {
         format!(

@@ -496,7 +496,7 @@ pub(super) const PROFILE: Fields = &[("localhostProfile", NOT_YET), ("type", Hon
 pub(super) const POD_SECURITY: Fields = &[
     ("appArmorProfile", Honoured),
     ("fsGroup", Honoured),
-    ("fsGroupChangePolicy", NoOp("has no effect: there are no volumes whose owner could change")),
+    ("fsGroupChangePolicy", Honoured),
     ("runAsGroup", Honoured),
     ("runAsNonRoot", Honoured),
     ("runAsUser", Honoured),

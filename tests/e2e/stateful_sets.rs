@@ -50,7 +50,8 @@ fn said(agent: &Agent, line: &str) -> String {
     text
 }
 
-#[tokio::test]
+// The proxy has to go on while a command is waited for.
+#[tokio::test(flavor = "multi_thread")]
 async fn pods_of_a_set_keep_their_names_their_data_and_their_order() {
     let mut site = Site::new("sts");
     let proxy = Counting::start(&site.directory());

@@ -60,7 +60,11 @@ fn pod(
         metadata.insert("deletionTimestamp".into(), it.since.or(it.created).map_or(Value::Null, moment));
     }
     let name = it.pod.as_ref().unwrap_or(&it.name);
-    object(application, workload, labels, name, image, it.created, (metadata, status), &it.spec)
+    let mut labels = labels.clone();
+    if workload.spec.object.kind == Kind::StatefulSet {
+        labels.insert("statefulset.kubernetes.io/pod-name".to_owned(), name.clone());
+    }
+    object(application, workload, &labels, name, image, it.created, (metadata, status), &it.spec)
 }
 
 /// One that has no container yet.

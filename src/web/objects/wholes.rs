@@ -24,8 +24,11 @@ fn whole(mut parts: Vec<&WorkloadStatus>) -> Option<Cow<'_, WorkloadStatus>> {
     let first = parts.first()?;
     let sum =
         |count: fn(&WorkloadStatus) -> u32| parts.iter().map(|it| count(it)).fold(0, u32::saturating_add);
+    let mut spec = first.spec.clone();
+    // What each has of its own, such as the label with its name, the whole has not.
+    spec.labels.retain(|key, value| parts.iter().all(|it| it.spec.labels.get(key) == Some(value)));
     Some(Cow::Owned(WorkloadStatus {
-        spec: first.spec.clone(),
+        spec,
         health: worst.health,
         reason: worst.reason.clone(),
         message: worst.message.clone(),

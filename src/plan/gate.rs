@@ -8,7 +8,7 @@ use crate::model::{
     WorkloadName,
 };
 
-use super::{Action, Cause, Wait, census::Census, repair, round::Round, share};
+use super::{Action, Cause, Wait, census::Census, ordinals, repair, round::Round, share};
 
 /// Why new instances cannot be created in this round, if they cannot.
 pub(super) enum Gate {
@@ -124,6 +124,10 @@ pub(super) fn gate(
     workload: &Workload,
     census: &Census<'_>,
 ) -> Gate {
+    if let Some(wait) = ordinals::hindrance(round, name, workload, census) {
+        round.wait(wait);
+        return Gate::Closed;
+    }
     // Of those that it shares something with, one is enough; that is looked at below.
     let is_shared = |it: &&Dependency| {
         let peer = Peer::Workload(it.workload.clone());
@@ -186,9 +190,11 @@ pub(super) fn unmet(round: &Round<'_>, dependency: &Dependency, census: &Census<
     if !required && (crash.is_some() || round.unpulled.contains(on)) {
         return None;
     }
+    // Its commands after the start are part of it.
+    let is_hooked = |it: &Instance| !round.record.unhooked.contains(&it.instance.to_string());
     let good = |it: &&&Instance| match condition {
-        Condition::Started => it.is_running() || completed(it),
-        Condition::Healthy => it.is_available(std::time::Duration::ZERO, round.now),
+        Condition::Started => (it.is_running() && is_hooked(it)) || completed(it),
+        Condition::Healthy => it.is_available(std::time::Duration::ZERO, round.now) && is_hooked(it),
         Condition::CompletedSuccessfully => completed(it),
     };
     if current.iter().filter(good).count() >= workload.replicas as usize {

@@ -945,7 +945,8 @@ async fn next(changes: &mut tokio::sync::broadcast::Receiver<Change>) -> Change 
     tokio::time::timeout(Duration::from_secs(60), changes.recv()).await.expect("a change is told").unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread")]
+// On one thread nothing is told before we listen.
+#[tokio::test]
 async fn an_engine_may_come_late_and_go() {
     let corner = Corner::new().await;
     let socket = corner.dir.path().join("late.sock");

@@ -399,7 +399,7 @@ impl Nets {
 
     /// Gives a workload a name that only proxies ask for. No manifest can name anything so.
     pub(super) fn name_endpoints(&self, found: &mut Found) -> String {
-        let name = format!("_endpoints.{}", found.name);
+        let name = format!("_endpoints.{}", found.object.dotted());
         found.attach(&self.all, vec![name.clone()]);
         name
     }

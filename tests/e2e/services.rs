@@ -72,7 +72,7 @@ fn asked_inside(site: &Site, name: &str, port: u16, times: u32) -> Vec<String> {
     let image = images::placeholder();
     let script = format!(
         "for i in $(seq {times}); do at=$(nslookup {name} 127.0.0.11 | grep -oE '[0-9]+(\\.[0-9]+){{3}}' | grep -v 127.0.0.11 | head -n 1)
-         wget -q -T 5 -O - http://$at:{port}/ || echo none; done"
+         wget -q -O - http://$at:{port}/ || echo none; done"
     );
     let place = ["run", "--rm", "--network", &network, "--entrypoint", "/bin/busybox", &image];
     let said = site.docker.run(&[place.as_slice(), &["sh", "-c", &script]].concat());

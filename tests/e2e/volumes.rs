@@ -34,16 +34,14 @@ spec:
 "
         )
     };
-    let grouped = format!(
-        "            - {{name: claim, mountPath: /claim}}
-            - {{name: words, mountPath: /words}}
-            - {{name: made, mountPath: /made}}
-            - {{name: there, mountPath: /there}}
-            - {{name: file, mountPath: /file.txt}}
-            - {{name: socket, mountPath: /docker.sock, readOnly: true}}
-            - {{name: zero, mountPath: /dev/other-zero}}
-"
-    );
+    let grouped = "            - {name: claim, mountPath: /claim}
+            - {name: words, mountPath: /words}
+            - {name: made, mountPath: /made}
+            - {name: there, mountPath: /there}
+            - {name: file, mountPath: /file.txt}
+            - {name: socket, mountPath: /docker.sock, readOnly: true}
+            - {name: zero, mountPath: /dev/other-zero}
+";
     let volumes = "      volumes:
         - {name: empty, emptyDir: {}}
         - {name: parts, emptyDir: {}}
@@ -83,7 +81,7 @@ spec: {}
         &pod("plain", "", &plain_sees),
         volumes,
         &pod("grouped", ", fsGroup: 3000", &grouped_sees),
-        &grouped,
+        grouped,
         volumes,
         &further,
     ]

@@ -153,10 +153,6 @@ fn a_reference_to_what_is_not_there_is_an_error_at_its_place() {
         &["without `..`"],
     );
     told(
-        &mount("{name: v, emptyDir: {}}", "{name: v, mountPath: /v, subPath: a}"),
-        &["cannot be mounted alone"],
-    );
-    told(
         "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\ndata: {a: \"%%%\"}\n",
         &["data.a: is not base64"],
     );
@@ -257,7 +253,7 @@ fn volumes_are_given_to_the_group_of_the_pod() {
     let twice = |mounts: &str| {
         deployment("web", "volumes: [{name: e, emptyDir: {}}]", &format!("volumeMounts:\n{mounts}"))
     };
-    let seen = ["`e` is also mounted in line 13, and its files would not be seen there"];
+    let seen = ["`e` is also mounted in line 15, and its files would not be seen there"];
     told(&twice("- {name: e, mountPath: /a}\n- {name: e, mountPath: /b}"), &seen);
     told(&twice("- {name: e, mountPath: /a, subPath: x/y}\n- {name: e, mountPath: /b, subPath: x}"), &seen);
     let always = deployment("web", "securityContext: {fsGroup: 1, fsGroupChangePolicy: Always}", "");

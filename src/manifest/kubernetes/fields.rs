@@ -312,7 +312,8 @@ pub(super) const POD: Fields = &[
 ];
 
 pub(super) const DNS_CONFIG: Fields =
-    &[("nameservers", Honoured), ("options", NOT_YET), ("searches", Honoured)];
+    &[("nameservers", Honoured), ("options", Honoured), ("searches", Honoured)];
+pub(super) const DNS_OPTION: Fields = &[("name", Honoured), ("value", Honoured)];
 
 pub(super) const LOCAL_REF: Fields = &[("name", Honoured)];
 

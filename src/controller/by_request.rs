@@ -35,15 +35,16 @@ impl<D: Docker, S: Source> App<D, S> {
         }
         self.refuse_paused(kind, name, workload, "restart")?;
         let all = self.replaceable(&goal).await?;
-        let mine: Vec<_> = all.into_iter().filter(|it| it.instance.workload == *name).collect();
+        let parts = parts(&goal, name);
+        let mine: Vec<_> = all.into_iter().filter(|it| parts.contains(&it.instance.workload)).collect();
         if mine.is_empty() {
             return Err(RequestError::Refused(format!("{name} has nothing that could be restarted")));
         }
         let mut record = self.record.clone();
         record.replaced.extend(mine.iter().map(|it| (it.id.clone(), Replacement::Restart)));
         // It begins anew: what came of the rollout before is of no interest.
-        record.progress.remove(name);
-        record.crashes.retain(|it, _| it.workload != *name);
+        record.progress.retain(|it, _| !parts.contains(it));
+        record.crashes.retain(|it, _| !parts.contains(&it.workload));
         self.take_up(record)?;
         let message = format!("{} to be replaced, as its strategy allows", instances(mine.len()));
         self.tell(EventKind::Normal, "RestartRequested", name.as_str(), &message);
@@ -54,7 +55,9 @@ impl<D: Docker, S: Source> App<D, S> {
     pub(super) async fn delete_instance(&mut self, name: &str) -> Result<Answer, RequestError> {
         let goal = self.active_goal()?;
         let all = self.replaceable(&goal).await?;
-        let Some(found) = all.into_iter().find(|it| it.name == name) else {
+        // The pod of a StatefulSet has a name of its own.
+        let is_it = |it: &Replaceable| it.name == name || pod(&goal, &it.instance).as_deref() == Some(name);
+        let Some(found) = all.into_iter().find(is_it) else {
             let text = format!("{} has no instance `{name}` that is its own", self.name);
             return Err(RequestError::Refused(text));
         };
@@ -132,8 +135,9 @@ impl<D: Docker, S: Source> App<D, S> {
         name: &WorkloadName,
     ) -> Result<(Kind, &'a Workload), RequestError> {
         let missing = || RequestError::Refused(format!("{} has no workload `{name}`", self.name));
-        let workload = goal.stack.workloads.get(name).ok_or_else(missing)?;
-        let kind = goal.stack.inventory.workloads.get(name).map_or(Kind::Deployment, |it| it.kind);
+        let part = parts(goal, name).into_iter().next().ok_or_else(missing)?;
+        let workload = goal.stack.workloads.get(&part).ok_or_else(missing)?;
+        let kind = goal.stack.inventory.workloads.get(&part).map_or(Kind::Deployment, |it| it.kind);
         Ok((kind, workload))
     }
 
@@ -180,6 +184,19 @@ impl<D: Docker, S: Source> App<D, S> {
         self.announce();
         Ok(())
     }
+}
+
+/// The workload of this name, or those that make up the object of this name.
+fn parts(goal: &Goal, name: &WorkloadName) -> Vec<WorkloadName> {
+    let is_part = |it: &Workload| it.member.as_ref().is_some_and(|it| it.of == *name);
+    let all = goal.stack.workloads.iter().filter(|(own, it)| *own == name || is_part(it));
+    all.map(|(name, _)| name.clone()).collect()
+}
+
+fn pod(goal: &Goal, instance: &InstanceId) -> Option<String> {
+    let member = goal.stack.workloads.get(&instance.workload)?.member.as_ref()?;
+    let object = goal.stack.inventory.workloads.get(&instance.workload)?;
+    Some(format!("{}-{}", object.name, member.ordinal))
 }
 
 fn instances(count: usize) -> String {

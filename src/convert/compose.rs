@@ -8,7 +8,7 @@ use super::{Converted, HIDDEN, Lost, SecretValues, flag, object, seconds};
 use crate::model::{
     Attachment, Condition, Container, Content, ContentId, Contents, Healthcheck, Hook, HostSettings, Mount,
     MountSource, NetworkMode, Probe, ProbeAction, PullPolicy, Resources, RestartPolicy, Stack, Strategy,
-    Workload, WorkloadName,
+    Update, Workload, WorkloadName,
 };
 
 type At<'a> = (&'a WorkloadName, &'a Workload);
@@ -477,6 +477,12 @@ impl Writer<'_> {
         };
         for (field, is_given, why) in [
             ("paused", at.1.paused, "a rollout that is held up"),
+            (
+                "member",
+                at.1.member.is_some(),
+                "pods of a set that come and go in order: say so with `depends_on`",
+            ),
+            ("update", at.1.update != Update::Rolling, "what runs is replaced when the file changes"),
             ("progressDeadline", seconds(at.1.progress_deadline) != 600, "a deadline of the rollout"),
             ("inPlace", !at.1.in_place.is_empty(), "files that are rewritten while the container runs"),
             (

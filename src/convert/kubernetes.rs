@@ -239,6 +239,8 @@ impl<'a> Writer<'a> {
             build,
             secret_env: _,
             completion: _,
+            member: _,
+            update: _,
         } = at.1;
         if container_name.is_some() {
             self.lost.field(at, "containerName", "pods are named by the cluster");

@@ -24,6 +24,7 @@ mod host;
 mod inside;
 pub mod label;
 mod mask;
+mod member;
 mod mount;
 mod name;
 mod needs;
@@ -50,6 +51,7 @@ pub use hook::{Delivery, DeliveryOutcome, DeliveryResult, HookProvider, HookSecr
 pub use host::{Asked, BlockIo, DeviceRequest, Hook, HostSettings, MountOptions};
 pub use inside::{Author, ChangedFiles, FileChange, FileChangeKind, Inside, KnownInside, Visit};
 pub use mask::Mask;
+pub use member::{Member, Update};
 pub use mount::{InPlace, Mount, MountSource, OnChange, in_place_of, in_place_path};
 pub use name::{AgentId, AppName, ContainerId, InstanceId, InvalidName, WorkloadName};
 pub use needs::{INTERFACE_NAME, Need};

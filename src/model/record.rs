@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ContainerId, ContentId, Instance, InstanceId, KnownInside, SpecHash, StackHash, Timestamp, WorkloadName,
+    ContainerId, ContentId, Instance, InstanceId, KnownInside, SpecHash, StackHash, Timestamp, Workload,
+    WorkloadName,
 };
 
 /// The memory of one application.
@@ -54,6 +55,9 @@ pub struct Record {
     /// Workloads whose rollout somebody holds up.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub paused: BTreeSet<WorkloadName>,
+    /// What workloads were before the stack that was last reached, which by their manifest's word stay so.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub held: BTreeMap<WorkloadName, Workload>,
     /// Since when Git asks for each object, by its kind, namespace and name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub since: BTreeMap<String, Timestamp>,

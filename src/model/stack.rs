@@ -9,8 +9,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AppName, Build, ContentId, HostSettings, InPlace, Inventory, Location, Mount, MountSource, Namespace,
-    Network, Peer, SpecHash, Volume, VolumesFrom, WorkloadName, is_default,
+    AppName, Build, ContentId, HostSettings, InPlace, Inventory, Location, Member, Mount, MountSource,
+    Namespace, Network, Peer, SpecHash, Update, Volume, VolumesFrom, WorkloadName, is_default,
 };
 
 /// One application's desired state, free of its front-end format.
@@ -122,6 +122,11 @@ pub struct Workload {
     pub secret_env: BTreeSet<String>,
     /// Whether a container that ends well has done its work (`restart: no` or `on-failure`) or must come back.
     pub completion: Completion,
+    /// Where several workloads make up one object.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub member: Option<Member>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub update: Update,
 }
 
 /// How instances of a new spec take the place of the old.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AppName, CommitInfo, Finding, Format, ObjectRef, Outcome, Policy, Protocol, Resource, Strategy,
+    AppName, CommitInfo, Finding, Format, Member, ObjectRef, Outcome, Policy, Protocol, Resource, Strategy,
     Timestamp, Until, WorkloadName, is_default,
 };
 
@@ -233,6 +233,9 @@ pub struct WorkloadSpec {
     pub min_ready_seconds: u64,
     pub progress_deadline_seconds: u64,
     pub paused: bool,
+    /// Where several workloads make up the object.
+    #[serde(skip_serializing_if = "is_default")]
+    pub member: Option<Member>,
     /// What the container listens on.
     pub ports: Vec<(u16, Protocol)>,
     /// The container in full, field by field as YAML, masked.
@@ -270,6 +273,9 @@ pub struct JobStatus {
 pub struct InstanceStatus {
     /// The container's name.
     pub name: String,
+    /// The name of its pod, where that is another.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub pod: Option<String>,
     pub container: String,
     pub slot: u32,
     /// `Running`, `Created`, `Paused`, `Exited (1)`, `CrashLoopBackOff`, …

@@ -22,6 +22,12 @@ pub(super) fn object(stack: &Stack, name: &WorkloadName) -> ObjectRef {
     })
 }
 
+/// The name of an instance's pod, where it has one that stays.
+pub(super) fn pod(stack: &Stack, name: &WorkloadName, workload: &Workload) -> Option<String> {
+    let ordinal = workload.member.as_ref()?.ordinal;
+    Some(format!("{}-{ordinal}", object(stack, name).name))
+}
+
 /// All objects that Git asks for.
 pub(super) fn objects(stack: &Stack) -> impl Iterator<Item = ObjectRef> {
     let workloads = stack.workloads.keys().map(|it| object(stack, it));
@@ -52,6 +58,7 @@ pub(super) fn spec(stack: &Stack, name: &WorkloadName, workload: &Workload, reco
         min_ready_seconds: workload.min_ready.as_secs(),
         progress_deadline_seconds: workload.progress_deadline.as_secs(),
         paused: workload.paused || record.paused.contains(name),
+        member: workload.member.clone(),
         ports: ports.into_iter().collect(),
         template: String::new(),
     }
@@ -73,8 +80,9 @@ pub(super) fn awaited(
     };
     let taken: BTreeSet<u32> = tally.mine.iter().map(|it| it.instance.slot).collect();
     let free = (1_u32..).filter(|it| !taken.contains(it)).take(count as usize);
+    let pod = pod(stack, name, workload);
     free.map(|slot| AwaitedInstance {
-        name: container_name(stack, name, slot),
+        name: pod.clone().unwrap_or_else(|| container_name(stack, name, slot)),
         slot,
         reason: reason.to_owned(),
         message: message.clone(),
@@ -118,6 +126,7 @@ fn reason_to_wait(wait: &Wait) -> Option<&'static str> {
         | Wait::VolumeChanged { .. }
         | Wait::ProgressDeadlineExceeded { .. }
         | Wait::Paused { .. }
+        | Wait::Held { .. }
         | Wait::NotAdopted { .. }
         | Wait::NotAsInGit { .. }
         | Wait::WritesInside { .. }

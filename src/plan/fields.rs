@@ -137,7 +137,7 @@ pub(super) fn fields(container: &Container) -> Fields {
         let options = host.mount_options.get(&mount.target);
         out.put(["mounts", slashless(&mount.target)], Value::Text(mounted(mount, options)));
     }
-    networks(&mut out, network_mode);
+    networks(&mut out, network_mode, hostname.as_ref());
     health(&mut out, healthcheck.as_ref());
     out.text("restart", Some(policy(*restart)).filter(|it| it != "no"));
     limits(&mut out, resources);
@@ -299,7 +299,8 @@ fn is_anonymous(volume: &str) -> bool {
     volume.len() == 64 && volume.bytes().all(|it| it.is_ascii_hexdigit())
 }
 
-fn networks(out: &mut Out, mode: &NetworkMode) {
+/// The engine makes the host name an alias by itself, and does not tell whether anybody asked for it as well.
+fn networks(out: &mut Out, mode: &NetworkMode, hostname: Option<&String>) {
     match mode {
         NetworkMode::Host => out.text("networkMode", Some("host".to_owned())),
         NetworkMode::Bridge => out.text("networkMode", Some("bridge".to_owned())),
@@ -322,8 +323,9 @@ fn networks(out: &mut Out, mode: &NetworkMode) {
                     links,
                 } = attachment;
                 out.put(["networks", network, "attached"], Value::Flag);
-                if !aliases.is_empty() {
-                    let sorted: BTreeSet<String> = aliases.iter().cloned().collect();
+                let sorted: BTreeSet<String> =
+                    aliases.iter().filter(|it| Some(*it) != hostname).cloned().collect();
+                if !sorted.is_empty() {
                     let sorted = Value::List(sorted.into_iter().collect());
                     out.put(["networks", network, "aliases"], sorted);
                 }

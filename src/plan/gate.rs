@@ -8,7 +8,7 @@ use crate::model::{
     WorkloadName,
 };
 
-use super::{Action, Cause, Wait, census::Census, repair, round::Round, share};
+use super::{Action, Cause, Wait, census::Census, ordinals, repair, round::Round, share};
 
 /// Why new instances cannot be created in this round, if they cannot.
 pub(super) enum Gate {
@@ -124,6 +124,10 @@ pub(super) fn gate(
     workload: &Workload,
     census: &Census<'_>,
 ) -> Gate {
+    if let Some(wait) = ordinals::hindrance(round, name, workload, census) {
+        round.wait(wait);
+        return Gate::Closed;
+    }
     // Of those that it shares something with, one is enough; that is looked at below.
     let is_shared = |it: &&Dependency| {
         let peer = Peer::Workload(it.workload.clone());

@@ -28,6 +28,7 @@ mod in_place;
 mod inside;
 mod limits;
 mod note;
+mod ordinals;
 mod repair;
 mod replace;
 mod resources;
@@ -358,6 +359,11 @@ pub enum Wait {
     Paused {
         workload: WorkloadName,
     },
+    /// By its manifest's word, what runs of it stays as it was.
+    Held {
+        workload: WorkloadName,
+        reason: String,
+    },
     /// Docker Compose started it, and nobody said that we may take it over.
     NotAdopted {
         app: AppName,
@@ -410,6 +416,7 @@ impl Wait {
             Self::VolumeChanged { .. }
             | Self::NotAsInGit { .. }
             | Self::WritesInside { .. }
+            | Self::Held { .. }
             | Self::Paused { .. } => true,
             Self::Dependency { .. }
             | Self::Readiness { .. }

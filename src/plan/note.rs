@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use crate::model::{
     Attempt, ContainerId, Crash, Drift, DriftAction, Heal, Instance, InstanceId, Observed, Progress,
-    Readiness, Record, Stack, StackHash, State, Timestamp, Workload, WorkloadName,
+    Readiness, Record, Stack, StackHash, State, Timestamp, Update, Workload, WorkloadName,
 };
 
 use super::{
@@ -201,9 +201,25 @@ pub fn note_settled(record: &mut Record, target: &Target<'_>, observed: &Observe
     record.sync = None;
     record.pulls.clear();
     record.slots.clear();
+    note_held(record, target, observed);
     for instance in observed.instances.values().filter(|it| record.ledger.contains(&it.id)) {
         let InstanceId { workload, slot } = &instance.instance;
         record.slots.entry(workload.clone()).or_default().insert(*slot);
+    }
+}
+
+/// What stays as it was is made anew of what it was made of.
+fn note_held(record: &mut Record, target: &Target<'_>, observed: &Observed) {
+    let mut held = std::mem::take(&mut record.held);
+    let kept = target.stack.workloads.iter().filter(|(_, it)| it.update == Update::Never);
+    for (name, wanted) in kept {
+        let spec = wanted.container.spec();
+        let is_old = |it: &&Instance| it.instance.workload == *name && it.spec != spec;
+        let Some(old) = observed.instances.values().find(is_old) else { continue };
+        let before = target.fallback.and_then(|it| it.workloads.get(name)).cloned();
+        let known = [held.remove(name), before].into_iter().flatten();
+        let of_it = known.into_iter().find(|it| it.container.spec() == old.spec);
+        record.held.extend(of_it.map(|it| (name.clone(), it)));
     }
 }
 

@@ -285,7 +285,8 @@ fn reconnect(
     connected
 }
 
-/// The engine adds aliases of its own: the short id, and on newer engines the container's name.
+/// The engine adds aliases of its own: the short id, the host name, and on newer engines the container's name. Whether
+/// anybody asked for them as well, it does not tell.
 fn same_aliases(
     round: &Round<'_>,
     name: &WorkloadName,
@@ -296,6 +297,7 @@ fn same_aliases(
     let own = |it: &&String| {
         it.as_str() != instance.name
             && it.as_str() != instance.id.short()
+            && Some(*it) != instance.config.hostname.as_ref()
             && **it != container_name(round.target.stack, name, instance.instance.slot)
     };
     let want: BTreeSet<&String> = want.iter().filter(own).collect();

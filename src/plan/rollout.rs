@@ -11,7 +11,7 @@ use super::{
     gate::{self, Gate},
     in_place, inside,
     limits::limits,
-    repair, replace,
+    ordinals, repair, replace,
     round::{Difference, Round},
     share,
 };
@@ -63,7 +63,13 @@ pub(super) fn roll_all(round: &mut Round<'_>, census: &Census<'_>) {
                 roll(round, name, &scaled, members, census);
                 round.wait(Wait::Paused { workload: name.clone() });
             }
-            Some(_) | None => roll(round, name, wanted, members, census),
+            Some(_) | None => match ordinals::former(round, name, wanted) {
+                Some((former, wait)) => {
+                    roll(round, name, &former, members, census);
+                    round.wait(wait);
+                }
+                None => roll(round, name, wanted, members, census),
+            },
         }
     }
 }
@@ -114,6 +120,10 @@ fn expel(round: &mut Round<'_>, census: &Census<'_>) {
     for orphan in &census.orphans {
         // What Git wants goes on in its network or among its processes; it goes when they have gone.
         if share::is_needed(round, orphan) {
+            continue;
+        }
+        if let Some(wait) = ordinals::stays(round, orphan, census) {
+            round.wait(wait);
             continue;
         }
         if round.observed.own.as_ref() == Some(&orphan.id) {
@@ -252,7 +262,7 @@ fn muster<'a>(
             }
         }
     }
-    scale_down(round, name, workload, &mut crew.current);
+    scale_down(round, (name, workload), &mut crew.current, census);
     for instance in &crew.current {
         repair::tend(round, name, workload, instance);
     }
@@ -304,7 +314,12 @@ fn dependency_replaced(
 
 /// Removes what is too much: the least useful first, then the highest slots. Nobody is
 /// made to move who shares something with one that can stay.
-fn scale_down(round: &mut Round<'_>, name: &WorkloadName, workload: &Workload, current: &mut Vec<&Instance>) {
+fn scale_down(
+    round: &mut Round<'_>,
+    (name, workload): (&WorkloadName, &Workload),
+    current: &mut Vec<&Instance>,
+    census: &Census<'_>,
+) {
     let wanted = workload.replicas as usize;
     current.sort_by_key(|it| {
         let is_available = it.is_available(workload.min_ready, round.now);
@@ -312,6 +327,10 @@ fn scale_down(round: &mut Round<'_>, name: &WorkloadName, workload: &Workload, c
     });
     let surplus = current.split_off(wanted.min(current.len()));
     for instance in surplus.into_iter().rev() {
+        if let Some(wait) = ordinals::stays(round, instance, census) {
+            round.wait(wait);
+            continue;
+        }
         let cause = if round.settled {
             round.heal(Difference {
                 kind: "container",
@@ -359,6 +378,11 @@ fn remark(
     };
     let good = u32::try_from(current.iter().filter(done).count()).unwrap_or(u32::MAX);
     if good >= workload.replicas && outdated.is_empty() {
+        return;
+    }
+    let is_held = |it: &Wait| matches!(it, Wait::Held { workload, .. } if workload == name);
+    let kept = outdated.iter().filter(|it| it.is_available(workload.min_ready, now)).count();
+    if round.plan.waits.iter().any(is_held) && good as usize + kept >= workload.replicas as usize {
         return;
     }
     let settling = current.iter().filter_map(|it| match (&it.state, &it.readiness) {

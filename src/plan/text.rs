@@ -26,6 +26,7 @@ pub fn reason(wait: &Wait) -> &'static str {
         Wait::VolumeChanged { .. } => "VolumeChanged",
         Wait::ProgressDeadlineExceeded { .. } => "ProgressDeadlineExceeded",
         Wait::Paused { .. } => "Paused",
+        Wait::Held { .. } => "Held",
         Wait::NotAdopted { .. } => "NotAdopted",
         Wait::NotAsInGit { .. } => "NotAsInGit",
         Wait::WritesInside { .. } => "WritesInside",
@@ -54,6 +55,7 @@ pub fn until(wait: &Wait) -> Option<Timestamp> {
         | Wait::VolumeChanged { .. }
         | Wait::ProgressDeadlineExceeded { .. }
         | Wait::Paused { .. }
+        | Wait::Held { .. }
         | Wait::NotAdopted { .. }
         | Wait::NotAsInGit { .. }
         | Wait::WritesInside { .. }
@@ -82,6 +84,7 @@ pub fn attempt(wait: &Wait) -> Option<u32> {
         | Wait::VolumeChanged { .. }
         | Wait::ProgressDeadlineExceeded { .. }
         | Wait::Paused { .. }
+        | Wait::Held { .. }
         | Wait::NotAdopted { .. }
         | Wait::NotAsInGit { .. }
         | Wait::WritesInside { .. }
@@ -154,6 +157,7 @@ fn object(wait: &Wait) -> String {
         | Wait::Images { workload, .. }
         | Wait::ProgressDeadlineExceeded { workload, .. }
         | Wait::NotAdopted { workload, .. }
+        | Wait::Held { workload, .. }
         | Wait::Paused { workload } => workload.to_string(),
         Wait::Own { container, .. } | Wait::WritesInside { container, .. } => container.clone(),
         Wait::CrashLoopBackOff { instance, .. } | Wait::Failed { instance, .. } => instance.to_string(),
@@ -335,6 +339,7 @@ impl fmt::Display for Wait {
                 write!(f, "{workload} has made no progress since {}", time_of_day(*since))
             }
             Self::Paused { workload } => write!(f, "{workload} is paused"),
+            Self::Held { workload, reason } => write!(f, "{workload} stays as it was{}", colon(reason)),
             Self::NotAdopted { app, project, workload, containers, obstacle, policy } => {
                 write!(f, "{workload} was started by docker compose ({}), ", containers.join(", "))?;
                 match (policy, obstacle) {

@@ -90,6 +90,7 @@ pub(super) fn is_grave(wait: &Wait) -> bool {
         | Wait::HealBackOff { .. }
         | Wait::VolumeChanged { .. }
         | Wait::Paused { .. }
+        | Wait::Held { .. }
         | Wait::NotAdopted { .. }
         | Wait::NotAsInGit { .. }
         | Wait::WritesInside { .. }
@@ -110,6 +111,7 @@ pub(super) fn concerns(wait: &Wait, name: &WorkloadName, instances: &[&Instance]
         | Wait::Images { workload, .. }
         | Wait::ProgressDeadlineExceeded { workload, .. }
         | Wait::NotAdopted { workload, .. }
+        | Wait::Held { workload, .. }
         | Wait::Paused { workload } => workload == name,
         Wait::Own { workload, .. } => workload.as_ref() == Some(name),
         Wait::CrashLoopBackOff { instance, .. } | Wait::Failed { instance, .. } => instance.workload == *name,
@@ -179,7 +181,14 @@ impl Scene<'_> {
             old_replicas: tally.old(),
             ready_replicas: tally.ready(),
             available_replicas: tally.available,
-            instances: tally.mine.iter().map(|it| self.instance(it, workload, tally)).collect(),
+            instances: tally
+                .mine
+                .iter()
+                .map(|it| InstanceStatus {
+                    pod: account::pod(self.stack, name, workload),
+                    ..self.instance(it, workload, tally)
+                })
+                .collect(),
             awaited: account::awaited(self.stack, name, workload, tally, self.plan),
             job: account::job(self.stack, name, workload, tally, self.record),
             origin: workload.origin.to_string(),
@@ -206,6 +215,11 @@ impl Scene<'_> {
         // Only a person can end it.
         if let Some(wait) = waits.iter().find(|it| matches!(it, Wait::NotAdopted { .. })) {
             return Finding::new(HealthStatus::Suspended, text::reason(wait), wait.to_string());
+        }
+        // That is as it was asked for.
+        let held = waits.iter().find(|it| matches!(it, Wait::Held { .. }));
+        if let Some(wait) = held.filter(|_| tally.available >= wanted) {
+            return Finding::new(HealthStatus::Healthy, text::reason(wait), wait.to_string());
         }
         if let Some(wait) = waits.first() {
             return Finding::new(HealthStatus::Progressing, text::reason(wait), wait.to_string());
@@ -242,6 +256,7 @@ impl Scene<'_> {
             | Wait::VolumeChanged { .. }
             | Wait::ProgressDeadlineExceeded { .. }
             | Wait::Paused { .. }
+            | Wait::Held { .. }
             | Wait::NotAdopted { .. }
             | Wait::NotAsInGit { .. }
             | Wait::WritesInside { .. }
@@ -358,6 +373,7 @@ impl Scene<'_> {
         };
         InstanceStatus {
             name: instance.name.clone(),
+            pod: None,
             container: instance.id.short().to_owned(),
             slot: instance.instance.slot,
             state,
@@ -457,6 +473,7 @@ fn explain(wait: &Wait) -> String {
         | Wait::EngineTooOld { .. }
         | Wait::VolumeChanged { .. }
         | Wait::Paused { .. }
+        | Wait::Held { .. }
         | Wait::NotAdopted { .. }
         | Wait::NotAsInGit { .. }
         | Wait::WritesInside { .. }

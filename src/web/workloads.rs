@@ -16,7 +16,7 @@ use crate::{
     config::parse_duration,
     controller::RequestKind,
     docker::LogOptions,
-    model::{AppName, Timestamp, WorkloadName},
+    model::{AppName, InstanceStatus, Timestamp, WorkloadName},
 };
 
 /// An application, and one thing of it, as they were written.
@@ -76,7 +76,8 @@ pub(super) async fn logs(
     let application = applications.get(&app).ok_or_else(|| Error::NoSuchApplication(app.clone()))?;
     let mut workloads = application.status.workloads.values();
     let found = workloads.find_map(|workload| {
-        let instance = workload.instances.iter().find(|it| it.name == name)?;
+        let is_it = |it: &&InstanceStatus| it.name == name || it.pod.as_ref() == Some(&name);
+        let instance = workload.instances.iter().find(is_it)?;
         Some((workload, instance))
     });
     let Some((workload, instance)) = found else { return Err(Error::NoSuchInstance(app, name)) };

@@ -84,7 +84,7 @@ async fn several_kinds_run_find_each_other_and_roll_with_their_data() {
     let agent = site.agent().await;
     agent.settled(&commit).await;
 
-    let (db, client) = (site.container("db"), site.container("client"));
+    let (db, client) = (site.container("db-0"), site.container("client"));
     assert_eq!(db.variable("POD").as_deref(), Some("db-0"));
     assert_eq!(client.variable("WORD").as_deref(), Some("correct-horse-first"));
     // It removes the mark that the command after the start made, and fails without.
@@ -106,7 +106,7 @@ async fn several_kinds_run_find_each_other_and_roll_with_their_data() {
     let commit = site.repository.commit(&[(&site.path("all.yaml"), &manifests(&image, "second"))]);
     agent.sync().await;
     agent.deployed(&commit).await;
-    let (after, client_after) = (site.container("db"), site.container("client"));
+    let (after, client_after) = (site.container("db-0"), site.container("client"));
     assert_ne!(after.id(), db.id(), "another content is another container");
     assert_ne!(client_after.id(), client.id(), "and so is another secret");
     assert_eq!(site.container("migrate").id(), job.id(), "what did not change is not done again");

@@ -47,6 +47,8 @@ mod registries;
 mod kubectl;
 // Pods of several containers.
 mod pods;
+// Pods that stay who they are.
+mod stateful_sets;
 // What Docker Compose started is taken over, and Docker Compose works on what we started.
 mod adoption;
 // The same project by Docker Compose and by us, field by field.

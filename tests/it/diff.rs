@@ -256,6 +256,8 @@ fn stack() -> Stack {
         build: None,
         secret_env: std::collections::BTreeSet::new(),
         completion: driftless::model::Completion::Never,
+        member: None,
+        update: Default::default(),
     };
     Stack {
         app: "shop".into(),

@@ -366,16 +366,15 @@ fn owners_of_pods_say_how_often_and_how_long_they_run() {
         "{text}{}",
         service("db", "{clusterIP: None, selector: {app: web}, ports: [{port: 1}]}")
     ));
-    assert_eq!(web(&stateful).container.hostname.as_deref(), Some("web-0"));
+    let pod = &stateful.workloads[&"web-0".into()].container;
+    assert_eq!(pod.hostname.as_deref(), Some("web-0"));
     let volume = MountSource::Volume { name: "shop_data-web-0".into(), no_copy: true };
-    assert_eq!(web(&stateful).container.mounts[0].source, volume);
-    let names = aliases(&stateful, "web", "shop_default");
+    assert_eq!(pod.mounts[0].source, volume);
+    let names = aliases(&stateful, "web-0", "shop_default");
     assert!(
         names.contains(&"web-0.db") && names.contains(&"web-0.db.default.svc.cluster.local"),
         "{names:?}"
     );
-    let two = owned("StatefulSet", "apps/v1", &format!("{selector}\n  replicas: 2"), forever);
-    told(&two, &["more than one replica of a StatefulSet is not supported yet"]);
 
     let job = stack(&owned("Job", "batch/v1", "backoffLimit: 2", "restartPolicy: Never"));
     let retried = RestartPolicy::OnFailure { max_retries: Some(2) };

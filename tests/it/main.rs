@@ -73,6 +73,7 @@ mod scenarios;
 mod simulation;
 // One application on an in-memory Docker, for `scenarios` and `convergence`.
 mod stage;
+mod stateful_sets;
 // What is remembered across restarts, and the files beside it.
 mod store;
 // Sync, health and conditions.

@@ -66,6 +66,8 @@ pub(crate) fn workload(image: &str, replicas: u32) -> Workload {
         build: None,
         secret_env: BTreeSet::new(),
         completion: Completion::Never,
+        member: None,
+        update: Default::default(),
     }
 }
 

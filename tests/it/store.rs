@@ -59,6 +59,8 @@ fn stack(image: &str, mounts: Vec<MountSource>) -> Stack {
         build: None,
         secret_env: BTreeSet::new(),
         completion: driftless::model::Completion::Never,
+        member: None,
+        update: Default::default(),
     };
     Stack {
         app: shop(),

@@ -37,6 +37,8 @@ fn workload(replicas: u32) -> Workload {
         in_place: BTreeMap::new(),
         secret_env: std::collections::BTreeSet::new(),
         completion: Completion::Never,
+        member: None,
+        update: Default::default(),
     }
 }
 

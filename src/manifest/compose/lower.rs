@@ -162,6 +162,8 @@ impl Lowering<'_> {
             build,
             secret_env: std::collections::BTreeSet::new(),
             completion,
+            member: None,
+            update: crate::model::Update::Rolling,
         }
     }
 

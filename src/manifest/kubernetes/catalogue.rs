@@ -113,6 +113,11 @@ impl Catalogue {
         }
     }
 
+    /// The name of a container that there is one of.
+    pub(super) fn name_in_docker(&self, key: &Key) -> String {
+        format!("{}-{}", self.app, key.dotted())
+    }
+
     /// What a claim is here.
     pub(super) fn claim(&self, key: &Key) -> Option<Claim> {
         self.storage.claim(key)

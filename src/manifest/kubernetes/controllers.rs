@@ -1,7 +1,4 @@
-//! The other owners of pods: StatefulSet, DaemonSet, Job, and a Pod by itself.
-//!
-//! On one host a DaemonSet is one instance, and a StatefulSet of one replica is one instance with a name that
-//! stays. What only several of them could tell apart (ordinals, a volume for each) is refused, not approximated.
+//! The other owners of pods: DaemonSet, Job, and a Pod by itself. On one host a DaemonSet is one instance.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,23 +9,22 @@ use super::{
     deployment::{MOST, check_own_labels, check_selector, history_limit, seconds, whole},
     fields, names,
     reader::{Object, Value},
-    service,
-    storage::check_template,
+    stateful_set,
 };
-use crate::model::{Location, Strategy, Workload};
+use crate::model::{Location, Strategy, Update, Workload};
 
 /// One instance is gone before the next one starts: what holds a name or a volume is there once.
-const ONE_BY_ONE: Strategy = Strategy::RollingUpdate { max_surge: 0, max_unavailable: 1 };
+pub(super) const ONE_BY_ONE: Strategy = Strategy::RollingUpdate { max_surge: 0, max_unavailable: 1 };
 
 /// An object's `metadata` and `spec`, and who it is.
-struct Head<'a> {
-    metadata: Object<'a>,
-    spec: Object<'a>,
-    key: Key,
-    origin: Location,
+pub(super) struct Head<'a> {
+    pub(super) metadata: Object<'a>,
+    pub(super) spec: Object<'a>,
+    pub(super) key: Key,
+    pub(super) origin: Location,
 }
 
-fn head(value: Value<'_>, table: fields::Fields) -> Option<Head<'_>> {
+pub(super) fn head(value: Value<'_>, table: fields::Fields) -> Option<Head<'_>> {
     let object = value.object(fields::OBJECT)?;
     let metadata = object.require("metadata").and_then(|it| it.object(fields::METADATA));
     let spec = object.require("spec").and_then(|it| it.object(table));
@@ -37,88 +33,16 @@ fn head(value: Value<'_>, table: fields::Fields) -> Option<Head<'_>> {
     Some(Head { metadata, spec: spec?, key, origin })
 }
 
-/// A set of instances with names that stay, as far as one instance can be a set.
-pub(super) fn stateful_set(value: Value<'_>, catalogue: &Catalogue) -> Option<Found> {
-    let Head { metadata, spec, key, origin } = head(value, fields::STATEFUL_SET)?;
-    let replicas = spec.integer("replicas", 0..=MOST).map_or(1, whole);
-    if let Some(value) = spec.get("replicas").filter(|_| replicas > 1) {
-        let message = "more than one replica of a StatefulSet is not supported yet: each would need a name and \
-                       volumes of its own";
-        value.error_help(message, "set it to 1, or use a Deployment if the instances are equal");
-    }
-    let min_ready = spec.integer("minReadySeconds", 0..=MOST).map_or(0, seconds);
-    history_limit(&spec);
-    update_strategy(&spec);
-    let start = spec.object("ordinals", fields::ORDINALS).and_then(|it| it.integer("start", 0..=MOST));
-    let pod_name = format!("{}-{}", key.name, start.unwrap_or(0));
-    let template = Template::read(&spec);
-    check_selector(&spec, template.as_ref().map(|it| &it.labels));
-    let template = template?;
-    check_own_labels(&metadata, &template.labels, "StatefulSet");
-    let owner = Owner {
-        kind: "StatefulSet",
-        key: &key,
-        pod_name: Some(&pod_name),
-        restarts: Restarts::Always,
-        claims: claim_templates(&spec, &key, &pod_name),
-        catalogue,
-    };
-    let pod = container::read(&template, &owner)?;
-    let service = service::service_name(&spec).map(str::to_owned);
-    let mut found = Found::new(key.clone(), origin, "StatefulSet", template.labels, pod);
-    found.workload = Workload {
-        replicas,
-        strategy: ONE_BY_ONE,
-        min_ready: Duration::from_secs(min_ready),
-        ..found.workload
-    };
-    found.pod_name = Some(pod_name);
-    found.service = service;
-    Some(found)
-}
-
-fn update_strategy(spec: &Object<'_>) {
-    let Some(object) = spec.object("updateStrategy", fields::UPDATE_STRATEGY) else { return };
-    let words = [("RollingUpdate", true), ("OnDelete", false)];
-    if let Some(value) = object.get("type")
-        && value.one_of(&words) == Some(false)
-    {
-        let message =
-            "`OnDelete` is not supported: what runs is as Git says, without somebody deleting it first";
-        value.error_help(message, "remove it");
-    }
-    let Some(rolling) = object.object("rollingUpdate", fields::SET_ROLLING_UPDATE) else { return };
-    if let Some(value) = rolling.get("partition")
-        && value.integer(0..=MOST).is_some_and(|it| it > 0)
-    {
-        value.error_help("would hold back the update of the only instance for ever", "remove it");
-    }
-}
-
-/// The volumes that a StatefulSet claims for its instance, by the name of the template.
-fn claim_templates<'a>(spec: &Object<'a>, key: &Key, pod_name: &str) -> BTreeMap<&'a str, String> {
-    let mut claims = BTreeMap::new();
-    for item in spec.items("volumeClaimTemplates") {
-        let Some(template) = item.object(fields::CLAIM_TEMPLATE) else { continue };
-        let metadata = template.require("metadata").and_then(|it| it.object(fields::METADATA));
-        let claim = template.require("spec").and_then(|it| it.object(fields::CLAIM));
-        if let Some(claim) = claim {
-            check_template(&claim);
-        }
-        let Some(name) = metadata.and_then(|it| it.require("name")) else { continue };
-        let Some(text) = names::label(&name) else { continue };
-        let volume = Key::new(&key.namespace, &format!("{text}-{pod_name}")).dotted();
-        claims.insert(text, volume);
-    }
-    claims
-}
-
 /// One instance on each host, and there is one host.
 pub(super) fn daemon_set(value: Value<'_>, catalogue: &Catalogue) -> Option<Found> {
     let Head { metadata, spec, key, origin } = head(value, fields::DAEMON_SET)?;
     let min_ready = spec.integer("minReadySeconds", 0..=MOST).map_or(0, seconds);
     history_limit(&spec);
-    update_strategy(&spec);
+    let strategy = spec.object("updateStrategy", fields::DAEMON_STRATEGY);
+    let is_on_delete = strategy.is_some_and(|it| {
+        it.object("rollingUpdate", fields::DAEMON_ROLLING_UPDATE);
+        stateful_set::on_delete(&it)
+    });
     let template = Template::read(&spec);
     check_selector(&spec, template.as_ref().map(|it| &it.labels));
     let template = template?;
@@ -133,8 +57,9 @@ pub(super) fn daemon_set(value: Value<'_>, catalogue: &Catalogue) -> Option<Foun
     };
     let pod = container::read(&template, &owner)?;
     let mut found = Found::new(key, origin, "DaemonSet", template.labels, pod);
-    found.workload =
-        Workload { strategy: ONE_BY_ONE, min_ready: Duration::from_secs(min_ready), ..found.workload };
+    let update = if is_on_delete { Update::OnDelete } else { Update::Rolling };
+    let min_ready = Duration::from_secs(min_ready);
+    found.workload = Workload { strategy: ONE_BY_ONE, min_ready, update, ..found.workload };
     Some(found)
 }
 

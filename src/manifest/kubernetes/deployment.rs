@@ -227,13 +227,13 @@ fn rolling_update(value: Option<Value<'_>>, replicas: u32) -> Strategy {
 
 /// A number of instances, or a share of the replicas.
 #[derive(Clone, Copy)]
-enum Amount {
+pub(super) enum Amount {
     Number(u32),
     Percent(u32),
 }
 
 impl Amount {
-    fn read(value: &Value<'_>) -> Option<Self> {
+    pub(super) fn read(value: &Value<'_>) -> Option<Self> {
         let Some(Scalar::Text(text)) = value.node.resolved() else {
             return value.integer(0..=MOST).map(|it| Self::Number(whole(it)));
         };
@@ -250,7 +250,7 @@ impl Amount {
         matches!(self, Self::Number(0) | Self::Percent(0))
     }
 
-    fn of(self, replicas: u32, divide: fn(u64, u64) -> u64) -> u32 {
+    pub(super) fn of(self, replicas: u32, divide: fn(u64, u64) -> u64) -> u32 {
         match self {
             Self::Number(number) => number,
             Self::Percent(percent) => {

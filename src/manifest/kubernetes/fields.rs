@@ -88,8 +88,8 @@ pub(super) const REPLICA_SET: Fields =
 pub(super) const STATEFUL_SET: Fields = &[
     ("minReadySeconds", Honoured),
     ("ordinals", Honoured),
-    ("persistentVolumeClaimRetentionPolicy", NoOp("has no effect: volumes are never removed unasked")),
-    ("podManagementPolicy", NoOp("has no effect: there is one instance")),
+    ("persistentVolumeClaimRetentionPolicy", Honoured),
+    ("podManagementPolicy", Honoured),
     ("replicas", Honoured),
     ("revisionHistoryLimit", Honoured),
     ("selector", Honoured),
@@ -101,14 +101,8 @@ pub(super) const STATEFUL_SET: Fields = &[
 
 pub(super) const ORDINALS: Fields = &[("start", Honoured)];
 pub(super) const UPDATE_STRATEGY: Fields = &[("rollingUpdate", Honoured), ("type", Honoured)];
-pub(super) const SET_ROLLING_UPDATE: Fields = &[
-    ("maxSurge", NoOp("has no effect: there is one instance, and it is gone before the next one starts")),
-    (
-        "maxUnavailable",
-        NoOp("has no effect: there is one instance, and it is gone before the next one starts"),
-    ),
-    ("partition", Honoured),
-];
+pub(super) const SET_ROLLING_UPDATE: Fields = &[("maxUnavailable", Honoured), ("partition", Honoured)];
+pub(super) const RETENTION: Fields = &[("whenDeleted", Honoured), ("whenScaled", Honoured)];
 
 pub(super) const CLAIM_TEMPLATE: Fields = &[
     ("apiVersion", Honoured),
@@ -125,6 +119,13 @@ pub(super) const DAEMON_SET: Fields = &[
     ("template", Honoured),
     ("updateStrategy", Honoured),
 ];
+
+pub(super) const DAEMON_STRATEGY: Fields = UPDATE_STRATEGY;
+pub(super) const DAEMON_ROLLING_UPDATE: Fields =
+    &[("maxSurge", ONE_INSTANCE), ("maxUnavailable", ONE_INSTANCE)];
+
+const ONE_INSTANCE: Class =
+    NoOp("has no effect: there is one instance, and it is gone before the next one starts");
 
 pub(super) const JOB: Fields = &[
     ("activeDeadlineSeconds", NOT_YET),

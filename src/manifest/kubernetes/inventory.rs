@@ -21,7 +21,7 @@ pub(super) fn take(
     catalogue: &Catalogue,
 ) -> Inventory {
     let named = |it: &Found| {
-        let Key { namespace, name } = it.key.clone();
+        let Key { namespace, name } = it.object.clone();
         let kind = Kind::parse(it.kind).unwrap_or_default();
         (it.name.clone(), ObjectRef { kind, namespace, name })
     };

@@ -21,8 +21,8 @@ use super::{
     yaml::{self, Kind, Limits, Node, with_excerpt},
 };
 use crate::model::{
-    Attachment, Finding, Format, Location, Mask, Network, NetworkMode, Protocol, Stack, Strategy, Workload,
-    WorkloadName,
+    Attachment, Finding, Format, Location, Mask, Network, NetworkMode, Protocol, Stack, Strategy, Update,
+    Workload, WorkloadName,
 };
 
 mod catalogue;
@@ -45,6 +45,7 @@ mod resources;
 mod security;
 mod service;
 mod shown;
+mod stateful_set;
 mod storage;
 mod volumes;
 
@@ -56,7 +57,10 @@ use service::Nets;
 
 /// A workload that could be read.
 struct Found {
+    /// Of its pods.
     key: Key,
+    /// The name of what the manifest defines, where its pods have others.
+    object: Key,
     name: WorkloadName,
     kind: &'static str,
     /// Of the pod template.
@@ -96,10 +100,12 @@ impl Found {
             in_place: BTreeMap::new(),
             secret_env: pod.secret_env,
             completion: pod.completion,
+            member: None,
+            update: Update::Rolling,
         };
         let (named, published) = (pod.named, pod.published);
-        let name = WorkloadName(key.dotted());
-        Self { key, name, kind, labels, named, workload, published, pod_name: None, service: None }
+        let (name, object) = (WorkloadName(key.dotted()), key.clone());
+        Self { key, object, name, kind, labels, named, workload, published, pod_name: None, service: None }
     }
 
     /// Joins a network, under more names. One that uses the host's network has none of its own.
@@ -211,8 +217,9 @@ fn presented(report: Report, sources: &BTreeMap<String, Arc<[u8]>>) -> Vec<Findi
     });
     let mut findings: Vec<_> = excerpted.collect();
     findings.sort_by(|a, b| a.location.cmp(&b.location));
-    // What a kustomization says for all objects is one thing, however many there are.
-    findings.dedup();
+    // What a kustomization says for all objects, or a template for all its pods, is one thing, however many there are.
+    let mut said = BTreeSet::new();
+    findings.retain(|it| said.insert((it.location.clone(), it.path.clone(), it.message.clone())));
     findings
 }
 
@@ -310,29 +317,32 @@ fn workloads(objects: &[(Owned, Value<'_>)], catalogue: &Catalogue, report: &Rep
     let mut found: BTreeMap<WorkloadName, Found> = BTreeMap::new();
     for (kind, value) in objects {
         let value = value.clone();
-        let read = match kind {
-            Owned::Deployment => deployment::read(value, "Deployment", catalogue),
-            Owned::ReplicaSet => deployment::read(value, "ReplicaSet", catalogue),
-            Owned::ReplicationController => deployment::read(value, "ReplicationController", catalogue),
-            Owned::StatefulSet => controllers::stateful_set(value, catalogue),
-            Owned::DaemonSet => controllers::daemon_set(value, catalogue),
-            Owned::Pod => controllers::pod(value, catalogue),
-            Owned::Job => controllers::job(value, catalogue),
+        let one = |it: Option<Found>| it.into_iter().collect();
+        let read: Vec<Found> = match kind {
+            Owned::Deployment => one(deployment::read(value, "Deployment", catalogue)),
+            Owned::ReplicaSet => one(deployment::read(value, "ReplicaSet", catalogue)),
+            Owned::ReplicationController => one(deployment::read(value, "ReplicationController", catalogue)),
+            Owned::StatefulSet => stateful_set::read(value, catalogue),
+            Owned::DaemonSet => one(controllers::daemon_set(value, catalogue)),
+            Owned::Pod => one(controllers::pod(value, catalogue)),
+            Owned::Job => one(controllers::job(value, catalogue)),
             Owned::ConfigMap
             | Owned::Secret
             | Owned::Service
             | Owned::PersistentVolume
-            | Owned::PersistentVolumeClaim => None,
+            | Owned::PersistentVolumeClaim => Vec::new(),
         };
-        let Some(read) = read else { continue };
-        if let Some(first) = found.get(&read.name) {
-            let Found { name, kind, .. } = first;
-            let message = format!("the {kind} `{name}` is already defined at {}", first.workload.origin);
-            let finding = Finding::error(read.workload.origin.clone(), "metadata.name", message);
-            report.say(finding.help("rename one of the two, or remove it"));
-            continue;
+        for read in read {
+            if let Some(first) = found.get(&read.name) {
+                let Found { object, kind, .. } = first;
+                let (name, place) = (object.dotted(), &first.workload.origin);
+                let message = format!("the {kind} `{name}` is already defined at {place}");
+                let finding = Finding::error(read.workload.origin.clone(), "metadata.name", message);
+                report.say(finding.help("rename one of the two, or remove it"));
+                continue;
+            }
+            found.insert(read.name.clone(), read);
         }
-        found.insert(read.name.clone(), read);
     }
     found.into_values().collect()
 }

@@ -21,6 +21,7 @@ use crate::model::{
 };
 
 mod pods;
+mod wholes;
 
 use pods::pods;
 
@@ -126,8 +127,8 @@ fn moment(at: Timestamp) -> Value {
 
 fn objects_of(application: &Application) -> Vec<Object> {
     let mut all = Vec::new();
-    for (name, workload) in &application.status.workloads {
-        all.extend(workload_objects(application, name, workload));
+    for (name, workload) in wholes::of(&application.status.workloads) {
+        all.extend(workload_objects(application, name, &workload));
     }
     all.extend(application.status.resources.iter().map(|it| resource(application, it)));
     all
@@ -212,7 +213,7 @@ fn spec(it: &WorkloadStatus, own: &BTreeMap<String, String>) -> Value {
         }),
         Kind::StatefulSet => json!({
             "replicas": it.replicas, "minReadySeconds": it.spec.min_ready_seconds, "selector": selector,
-            "template": template, "updateStrategy": strategy(it),
+            "template": template, "updateStrategy": set_strategy(it), "podManagementPolicy": management(it),
         }),
         Kind::ReplicaSet => json!({ "replicas": it.replicas, "selector": selector, "template": template }),
         Kind::Deployment
@@ -242,6 +243,17 @@ fn strategy(it: &WorkloadStatus) -> Value {
         Some(Strategy::Recreate) => json!({ "type": "Recreate" }),
         None => Value::Null,
     }
+}
+
+/// Without a number, the pods go one by one.
+fn set_strategy(it: &WorkloadStatus) -> Value {
+    let most = it.spec.member.as_ref().map_or(1, |it| it.max_unavailable);
+    json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": most } })
+}
+
+fn management(it: &WorkloadStatus) -> &'static str {
+    let is_parallel = it.spec.member.as_ref().is_some_and(|it| !it.ordered);
+    if is_parallel { "Parallel" } else { "OrderedReady" }
 }
 
 fn template(it: &WorkloadStatus) -> Value {

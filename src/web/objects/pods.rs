@@ -59,7 +59,12 @@ fn pod(
         // When it began is not known; that it began is what counts.
         metadata.insert("deletionTimestamp".into(), it.since.or(it.created).map_or(Value::Null, moment));
     }
-    object(application, workload, labels, &it.name, image, it.created, (metadata, status), &it.spec)
+    let name = it.pod.as_ref().unwrap_or(&it.name);
+    let mut labels = labels.clone();
+    if workload.spec.object.kind == Kind::StatefulSet {
+        labels.insert("statefulset.kubernetes.io/pod-name".to_owned(), name.clone());
+    }
+    object(application, workload, &labels, name, image, it.created, (metadata, status), &it.spec)
 }
 
 /// One that has no container yet.

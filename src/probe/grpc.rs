@@ -87,11 +87,14 @@ fn question(service: &str) -> Bytes {
 }
 
 fn varint(out: &mut Vec<u8>, mut number: usize) {
-    while number >= 0x80 {
-        out.push((number & 0x7f) as u8 | 0x80);
+    loop {
+        let seven = number.to_le_bytes()[0] & 0x7f;
         number >>= 7;
+        if number == 0 {
+            return out.push(seven);
+        }
+        out.push(seven | 0x80);
     }
-    out.push((number & 0x7f) as u8);
 }
 
 /// Field 1 of a `HealthCheckResponse`; 0 where it is left out, as Protocol Buffers does with what is 0.

@@ -35,6 +35,7 @@ mod fields;
 mod inventory;
 mod kinds;
 pub(super) mod kustomize;
+mod lifecycle;
 mod names;
 mod probe;
 mod proxy;

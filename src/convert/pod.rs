@@ -510,6 +510,7 @@ fn host(writer: &mut Writer<'_>, at: At<'_>) {
         cpu_realtime_runtime,
         storage_opt,
         annotations,
+        non_root,
         mount_options,
         post_start: _,
         pre_stop: _,
@@ -536,6 +537,7 @@ fn host(writer: &mut Writer<'_>, at: At<'_>) {
         ("cpuRealtimeRuntime", cpu_realtime_runtime.is_some()),
         ("storageOpt", !storage_opt.is_empty()),
         ("annotations", !annotations.is_empty()),
+        ("nonRoot", *non_root),
         ("mountOptions", other_options),
     ] {
         if is_given {

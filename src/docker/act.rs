@@ -356,6 +356,9 @@ impl Inner {
         if let Some(message) = self.unreachable_mount(&creation.container.mounts) {
             return Err(Error::Rejected { doing, message });
         }
+        if let Some(message) = self.runs_as_root(creation).await.map_err(|it| it.sort(&doing))? {
+            return Err(Error::Rejected { doing, message });
+        }
         let lower::Lowered { mut body, join_after, mac_address } =
             lower::create_body(creation, &self.paths(), version);
         if creation.format == Format::Compose {

@@ -36,6 +36,7 @@ mod inventory;
 mod job;
 mod kinds;
 pub(super) mod kustomize;
+mod lifecycle;
 mod names;
 mod probe;
 mod pull;

@@ -39,6 +39,7 @@ pub(super) mod kustomize;
 mod lifecycle;
 mod names;
 mod probe;
+mod proxy;
 mod pull;
 mod quantity;
 mod reader;
@@ -148,7 +149,8 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     service::check_names(&services, &report);
     let namespaces: BTreeSet<&str> = workloads.iter().map(|it| it.key.namespace.as_str()).collect();
     let nets = Nets::new(spec.name.as_str(), &namespaces);
-    service::connect(&services, &mut workloads, &nets, &report);
+    let proxies = service::connect(&services, &mut workloads, &nets, &report);
+    workloads.extend(proxies);
     check_host_ports(&workloads, &report);
     let inventory = inventory::take(spec.name.as_str(), &workloads, &objects, &catalogue);
     drop((services, objects));

@@ -68,7 +68,8 @@ impl Inner {
         let name = creation.image.as_ref().unwrap_or(&container.image);
         let image = self.image(name).await?;
         let user = image.and_then(|it| it.defaults.user.clone()).unwrap_or_default();
-        Ok(wrong_user(&user).map(|what| format!("the image {name} {what}, and `runAsNonRoot` forbids that; set `runAsUser`")))
+        Ok(wrong_user(&user)
+            .map(|what| format!("the image {name} {what}, and `runAsNonRoot` forbids that; set `runAsUser`")))
     }
 
     async fn prepare_one(&self, id: &ContainerId, wanted: &Wanted) -> Result<(), Failure> {

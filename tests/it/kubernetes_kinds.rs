@@ -232,10 +232,14 @@ fn another_content_of_a_config_map_is_another_container() {
 #[test]
 fn an_image_is_looked_at_where_only_it_says_who_runs() {
     let asks = |pod: &str, own: &str| {
-        web(&stack(&deployment("web", &format!("securityContext: {pod}"), &format!("securityContext: {own}"))))
-            .container
-            .host
-            .non_root
+        web(&stack(&deployment(
+            "web",
+            &format!("securityContext: {pod}"),
+            &format!("securityContext: {own}"),
+        )))
+        .container
+        .host
+        .non_root
     };
     assert!(asks("{runAsNonRoot: true}", "{}") && asks("{}", "{runAsNonRoot: true}"));
     assert!(!asks("{runAsNonRoot: true}", "{runAsNonRoot: false}"), "the container's word counts");

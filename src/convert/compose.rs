@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 
 use super::{Converted, HIDDEN, Lost, SecretValues, flag, object, seconds};
 use crate::model::{
-    Attachment, Condition, Container, Content, ContentId, Contents, Healthcheck, HostSettings, Mount,
-    MountSource, NetworkMode, Probe, ProbeAction, PullPolicy, Resources, RestartPolicy, Stack, Strategy,
-    Update, Workload, WorkloadName,
+    Attachment, Condition, Container, Content, ContentId, Contents, HELPER_IMAGE, Healthcheck, Hook,
+    HostSettings, Mount, MountSource, NetworkMode, Probe, ProbeAction, PullPolicy, Resources, RestartPolicy,
+    Stack, Strategy, Update, Workload, WorkloadName,
 };
 
 type At<'a> = (&'a WorkloadName, &'a Workload);
@@ -111,6 +111,8 @@ impl Writer<'_> {
             ("tty", flag(it.tty)),
             ("stdin_open", flag(it.stdin_open)),
             ("stop_signal", json!(it.stop_signal)),
+            ("post_start", hooks(&it.host.post_start)),
+            ("pre_stop", hooks(&it.host.pre_stop)),
             ("stop_grace_period", time(it.stop_grace_period)),
             ("labels", json!(labels)),
             ("ports", json!(ports(it))),
@@ -123,7 +125,7 @@ impl Writer<'_> {
         ]);
         let rest = object([
             ("healthcheck", self.healthcheck(at)),
-            ("restart", json!(restart(it.restart))),
+            ("restart", json!(restart(at.1))),
             ("depends_on", depends_on(at.1)),
             ("deploy", self.deploy(at)),
             ("privileged", flag(it.privileged)),
@@ -469,6 +471,8 @@ impl Writer<'_> {
             dns_opt: at.1.container.host.dns_opt.clone(),
             platform: at.1.container.host.platform.clone(),
             runtime: at.1.container.host.runtime.clone(),
+            post_start: at.1.container.host.post_start.clone(),
+            pre_stop: at.1.container.host.pre_stop.clone(),
             ..HostSettings::default()
         };
         for (field, is_given, why) in [
@@ -477,6 +481,11 @@ impl Writer<'_> {
                 "member",
                 at.1.member.is_some(),
                 "pods of a set that come and go in order: say so with `depends_on`",
+            ),
+            (
+                "job",
+                at.1.job.as_ref().is_some_and(|it| !it.is_plain(at.0)),
+                "how often, how many at a time and for how long it runs",
             ),
             ("update", at.1.update != Update::Rolling, "what runs is replaced when the file changes"),
             ("progressDeadline", seconds(at.1.progress_deadline) != 600, "a deadline of the rollout"),
@@ -487,7 +496,14 @@ impl Writer<'_> {
                 "logins for registries: name them in the agent's configuration",
             ),
             ("build", at.1.build.is_some(), "the build: push the image to a registry, and name it there"),
+            (
+                "image",
+                at.1.container.image == HELPER_IMAGE,
+                "the image, which the agent makes of itself, as what it does there",
+            ),
             ("volumesFrom", !at.1.container.volumes_from.is_empty(), "volumes of another container"),
+            ("host.postStart", pauses(&at.1.container.host.post_start), PAUSE),
+            ("host.preStop", pauses(&at.1.container.host.pre_stop), PAUSE),
             ("host", bare != at.1.container.host, "settings of the host"),
         ] {
             if is_given {
@@ -495,6 +511,31 @@ impl Writer<'_> {
             }
         }
     }
+}
+
+const PAUSE: &str = "a pause, made by the image's own `sleep`";
+
+fn pauses(hooks: &[Hook]) -> bool {
+    hooks.iter().any(|it| it.sleep.is_some())
+}
+
+fn hooks(all: &[Hook]) -> Value {
+    let hook = |it: &Hook| {
+        let Hook { command, sleep, user, privileged, working_dir, env } = it;
+        let command = match sleep {
+            Some(sleep) => vec!["sleep".to_owned(), sleep.as_secs().to_string()],
+            None => command.iter().map(|it| escaped(it)).collect(),
+        };
+        let env: BTreeMap<_, _> = env.iter().map(|(name, value)| (name, escaped(value))).collect();
+        object([
+            ("command", json!(command)),
+            ("user", json!(user)),
+            ("privileged", json!(privileged.then_some(true))),
+            ("working_dir", json!(working_dir)),
+            ("environment", json!(env)),
+        ])
+    };
+    json!(all.iter().map(hook).collect::<Vec<_>>())
 }
 
 fn name_of(workload: &WorkloadName, target: &str) -> String {
@@ -521,7 +562,13 @@ fn expose(it: &Container) -> Vec<String> {
     it.expose.iter().map(|(port, protocol)| format!("{port}/{}", protocol.as_str())).collect()
 }
 
-fn restart(policy: RestartPolicy) -> String {
+/// What is tried again by the agent in one format is by the engine in the other.
+fn restart(workload: &Workload) -> String {
+    let retries = workload.job.as_ref().map(|it| it.backoff_limit).filter(|it| *it > 0);
+    let policy = match retries {
+        Some(retries) => RestartPolicy::OnFailure { max_retries: Some(retries) },
+        None => workload.container.restart,
+    };
     match policy {
         RestartPolicy::No => "no".to_owned(),
         RestartPolicy::Always => "always".to_owned(),

@@ -25,6 +25,7 @@ mod own;
 mod peers;
 mod pipe;
 mod podman;
+mod prepare;
 mod pull;
 mod raise;
 mod simulated;

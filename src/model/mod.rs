@@ -17,11 +17,13 @@ mod build;
 mod content;
 mod event;
 mod finding;
+mod forward;
 mod hash;
 mod helper;
 mod hook;
 mod host;
 mod inside;
+mod job;
 pub mod label;
 mod mask;
 mod member;
@@ -36,6 +38,7 @@ mod peer;
 mod policy;
 mod record;
 mod revision;
+mod schedule;
 mod selector;
 mod stack;
 mod status;
@@ -45,11 +48,13 @@ pub use build::{Build, Dockerfile};
 pub use content::{Content, ContentId, ContentTree, Contents};
 pub use event::{Event, EventKind};
 pub use finding::{Finding, Location, Severity};
+pub use forward::{Forward, Forwards, InvalidForward};
 pub use hash::{SpecHash, StackHash, digest_hex};
 pub use helper::HELPER_IMAGE;
 pub use hook::{Delivery, DeliveryOutcome, DeliveryResult, HookProvider, HookSecret, HookStatus, Missed};
 pub use host::{Asked, BlockIo, DeviceRequest, Hook, HostSettings, MountOptions};
 pub use inside::{Author, ChangedFiles, FileChange, FileChangeKind, Inside, KnownInside, Visit};
+pub use job::{Job, JobEnd, JobOutcome, JobRecord};
 pub use mask::Mask;
 pub use member::{Member, Update};
 pub use mount::{InPlace, Mount, MountSource, OnChange, in_place_of, in_place_path};
@@ -67,6 +72,7 @@ pub use record::{
     Adopted, AdoptedContainer, AdoptedNetwork, Attempt, Crash, Heal, Progress, Record, Replacement,
 };
 pub use revision::{Cause, CommitInfo, Outcome, Pin, Revision, Until};
+pub use schedule::Schedule;
 pub use selector::{InvalidSelector, Selector};
 pub use stack::{
     Attachment, Completion, Condition, Container, Dependency, Format, Healthcheck, NetworkMode, Port,

@@ -9,7 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AppName, Build, ContentId, HostSettings, InPlace, Inventory, Location, Member, Mount, MountSource,
+    AppName, Build, ContentId, HostSettings, InPlace, Inventory, Job, Location, Member, Mount, MountSource,
     Namespace, Network, Peer, SpecHash, Update, Volume, VolumesFrom, WorkloadName, is_default,
 };
 
@@ -127,6 +127,9 @@ pub struct Workload {
     pub member: Option<Member>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub update: Update,
+    /// Where it is work that ends, as Kubernetes has it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub job: Option<Job>,
 }
 
 /// How instances of a new spec take the place of the old.
@@ -549,6 +552,13 @@ pub enum ProbeAction {
     },
     TcpSocket {
         port: u16,
+    },
+    /// `grpc.health.v1.Health/Check` without TLS: `SERVING` succeeds.
+    Grpc {
+        port: u16,
+        /// Which of the server's services; empty: the server as a whole.
+        #[serde(default, skip_serializing_if = "is_default")]
+        service: String,
     },
     /// Exit code 0 succeeds. Not through a shell.
     Exec {

@@ -8,7 +8,7 @@ use crate::model::{
 };
 
 use super::{
-    Action, CRASH_RESET, Cause, ContainerRef, Plan, Step, Target, account, census, in_place, inside,
+    Action, CRASH_RESET, Cause, ContainerRef, Plan, Step, Target, account, census, in_place, inside, jobs,
     pull_delay, repair,
     round::{TRIES, heal_key},
 };
@@ -75,6 +75,7 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
         }
     }
     inside::learn(record, target, observed);
+    jobs::note(record, target, observed, now);
     let wanted: BTreeSet<&WorkloadName> = target.stack.workloads.keys().collect();
     record.crashes.retain(|it, _| wanted.contains(&it.workload));
     record.progress.retain(|it, _| wanted.contains(it));
@@ -367,6 +368,7 @@ fn undoes(step: &Step, drift: &Drift) -> bool {
         | Cause::CrashLoop { .. }
         | Cause::Restarted
         | Cause::Deleted
+        | Cause::Finished { .. }
         | Cause::FilesChanged { .. }
         | Cause::DependencyReplaced { .. }
         | Cause::DependencyRestarted { .. } => false,

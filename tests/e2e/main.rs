@@ -39,6 +39,10 @@ mod statuses;
 mod disk;
 // Kubernetes manifests of several kinds.
 mod kubernetes;
+// What pods mount, and who may write there.
+mod volumes;
+// Services that are more than names of their pods.
+mod services;
 // A shop of ten services.
 mod kubernetes_shop;
 // Registries that ask who we are.
@@ -49,6 +53,8 @@ mod kubectl;
 mod pods;
 // Pods that stay who they are.
 mod stateful_sets;
+// Work that ends.
+mod batch;
 // What Docker Compose started is taken over, and Docker Compose works on what we started.
 mod adoption;
 // The same project by Docker Compose and by us, field by field.

@@ -5,6 +5,8 @@
 
 // What Docker Compose has started, and its taking over.
 mod adoption;
+// Jobs are begun, tried again, done, and not done again.
+mod batch;
 // The shape of the code itself.
 mod architecture;
 // How commands print, and the program as a client.
@@ -63,6 +65,8 @@ mod jobs;
 mod preview;
 // Probes: their thresholds, and real sockets.
 mod probe;
+// What forwards for a Service, over real sockets.
+mod proxy;
 // One report in all its forms.
 mod report;
 // Sample applications and an agent's side that answers, for `cli` and `web`.

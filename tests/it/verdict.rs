@@ -39,6 +39,7 @@ fn workload(replicas: u32) -> Workload {
         completion: Completion::Never,
         member: None,
         update: Default::default(),
+        job: None,
     }
 }
 

@@ -33,10 +33,13 @@ mod env;
 mod expand;
 mod fields;
 mod inventory;
+mod job;
 mod kinds;
 pub(super) mod kustomize;
+mod lifecycle;
 mod names;
 mod probe;
+mod proxy;
 mod pull;
 mod quantity;
 mod reader;
@@ -101,6 +104,7 @@ impl Found {
             completion: pod.completion,
             member: None,
             update: Update::Rolling,
+            job: None,
         };
         let (named, published) = (pod.named, pod.published);
         let (name, object) = (WorkloadName(key.dotted()), key.clone());
@@ -145,7 +149,8 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     service::check_names(&services, &report);
     let namespaces: BTreeSet<&str> = workloads.iter().map(|it| it.key.namespace.as_str()).collect();
     let nets = Nets::new(spec.name.as_str(), &namespaces);
-    service::connect(&services, &mut workloads, &nets, &report);
+    let proxies = service::connect(&services, &mut workloads, &nets, &report);
+    workloads.extend(proxies);
     check_host_ports(&workloads, &report);
     let inventory = inventory::take(spec.name.as_str(), &workloads, &objects, &catalogue);
     drop((services, objects));
@@ -324,7 +329,7 @@ fn workloads(objects: &[(Owned, Value<'_>)], catalogue: &Catalogue, report: &Rep
             Owned::StatefulSet => stateful_set::read(value, catalogue),
             Owned::DaemonSet => one(controllers::daemon_set(value, catalogue)),
             Owned::Pod => one(controllers::pod(value, catalogue)),
-            Owned::Job => one(controllers::job(value, catalogue)),
+            Owned::Job => job::read(value, catalogue),
             Owned::ConfigMap
             | Owned::Secret
             | Owned::Service

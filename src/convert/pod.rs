@@ -186,6 +186,7 @@ fn hostname(writer: &mut Writer<'_>, at: At<'_>) -> Option<String> {
 fn lifecycle(writer: &mut Writer<'_>, at: At<'_>) -> Value {
     let host = &at.1.container.host;
     let mut hook = |field: &str, all: &[Hook]| {
+        let field = &format!("host.{field}");
         let [Hook { command, sleep, user, privileged, working_dir, env }] = all else {
             if !all.is_empty() {
                 writer.lost.field(at, field, "several commands: a pod has one, so join them in a script");

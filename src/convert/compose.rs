@@ -9,8 +9,8 @@ use super::{
     values::{depends_on, expose, limits_of, ports},
 };
 use crate::model::{
-    Attachment, Container, Content, ContentId, Contents, HELPER_IMAGE, Healthcheck, Hook, HostSettings,
-    Mount, MountSource, NetworkMode, Probe, ProbeAction, PullPolicy, RestartPolicy, Stack, Strategy, Update,
+    Attachment, Content, ContentId, Contents, HELPER_IMAGE, Healthcheck, Hook, HostSettings, Mount,
+    MountSource, NetworkMode, Probe, ProbeAction, PullPolicy, RestartPolicy, Stack, Strategy, Update,
     Workload, WorkloadName,
 };
 

@@ -61,7 +61,7 @@ impl Home {
 pub(super) fn suspects() -> Vec<String> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let is_contained = Path::new("/.dockerenv").exists() || Path::new("/run/.containerenv").exists();
-    let mut all = ids_in(&read("/proc/self/mountinfo"), &["/containers/", "/overlay-containers/"]);
+    let mut all = ids_in(&roots(&read("/proc/self/mountinfo")), &["/containers/", "/overlay-containers/"]);
     all.extend(ids_in(&read("/proc/self/cgroup"), &["/docker/", "/docker-", "/libpod-"]));
     if is_contained {
         let name = read("/proc/sys/kernel/hostname").trim().to_owned();
@@ -72,6 +72,12 @@ pub(super) fn suspects() -> Vec<String> {
     }
     all.dedup();
     all
+}
+
+/// What is mounted here, without where. The engine mounts the shared memory of a pod into its own folders, which an agent
+/// beside it sees and is not in.
+fn roots(mountinfo: &str) -> String {
+    mountinfo.lines().filter_map(|it| it.split(' ').nth(3)).collect::<Vec<_>>().join("\n")
 }
 
 /// 64 hexadecimal digits after one of these words, in order, each once.
@@ -175,7 +181,10 @@ mod tests {
     fn ids_are_found_where_engines_put_them() {
         let id = "0123456789abcdef".repeat(4);
         let mountinfo = format!("612 598 254:1 /var/lib/docker/containers/{id}/hostname /etc/hostname rw\n");
-        assert_eq!(ids_in(&mountinfo, &["/containers/"]), std::slice::from_ref(&id));
+        assert_eq!(ids_in(&roots(&mountinfo), &["/containers/"]), std::slice::from_ref(&id));
+        let of_another =
+            format!("700 598 0:50 / /var/lib/docker/containers/{id}/mounts/shm rw - tmpfs shm rw\n");
+        assert_eq!(ids_in(&roots(&of_another), &["/containers/"]), [""; 0]);
         let cgroup = format!("0::/system.slice/docker-{id}.scope\n1:cpu:/docker/{id}\n");
         assert_eq!(ids_in(&cgroup, &["/docker/", "/docker-"]), [id]);
         assert_eq!(ids_in("/containers/short/x", &["/containers/"]), [""; 0]);

@@ -137,6 +137,7 @@ impl Pair {
             image: None,
             inherit: BTreeMap::new(),
             peers: BTreeMap::new(),
+            part: None,
             manifests: Vec::new(),
             depends_on: Vec::new(),
         }))

@@ -5,7 +5,10 @@
 //! change with the commit, and are rolled back with it, is deliberate. A claim is a named volume of Docker, and
 //! never removed; an `emptyDir` lives and dies with its container.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::{
     catalogue::{Catalogue, Claim, DataKind, Key},
@@ -15,7 +18,7 @@ use super::{
     reader::{Object, Value, closest},
     resources::quantity,
 };
-use crate::manifest::yaml::Place;
+use crate::manifest::yaml::{Node, Place};
 use crate::model::{Container, Content, ContentTree, Mount, MountOptions, MountSource, Volume};
 
 /// A volume of the pod.
@@ -39,6 +42,44 @@ enum Source {
 /// The volumes of a pod, by name. One that could not be read has been told, and is `None`.
 pub(super) struct PodVolumes<'a> {
     sources: BTreeMap<&'a str, Option<Source>>,
+    /// The empty ones that more than one container mounts, so that none can have them for itself.
+    shared: BTreeSet<&'a str>,
+}
+
+impl PodVolumes<'_> {
+    /// Mounts a shared volume into the pod's first container, which holds it for the others.
+    pub(super) fn provide(&self, name: &str, own: &mut Container) {
+        let target = place_in_pod(name);
+        if let Some(Some(Source::Memory(size))) = self.sources.get(name) {
+            let size = size.map(|it| format!("size={it}"));
+            let tmpfs = ["mode=1777".to_owned()].into_iter().chain(size).collect();
+            own.host.mount_options.insert(target.clone(), MountOptions { tmpfs, ..MountOptions::default() });
+        }
+        own.mounts.push(Mount { target, source: MountSource::Empty, read_only: false });
+    }
+}
+
+/// Where the pod's first container has a volume that it holds for the others.
+pub(super) fn place_in_pod(name: &str) -> String {
+    format!("/volumes/{name}")
+}
+
+/// The volumes that more than one container mounts.
+fn shared<'a>(pod: &Object<'a>) -> BTreeSet<&'a str> {
+    let mut seen = BTreeSet::new();
+    let mut shared = BTreeSet::new();
+    for list in ["initContainers", "containers"] {
+        for container in pod.value.node.get(list).into_iter().flat_map(Node::items) {
+            let mounts = container.get("volumeMounts").into_iter().flat_map(Node::items);
+            let names: BTreeSet<&str> = mounts.filter_map(|it| it.get("name")?.as_scalar()).collect();
+            for name in names {
+                if !seen.insert(name) {
+                    shared.insert(name);
+                }
+            }
+        }
+    }
+    shared
 }
 
 /// Reads `volumes` of a pod. `templates` are the claims that a StatefulSet makes, by name.
@@ -67,7 +108,7 @@ pub(super) fn read<'a>(
         }
         sources.insert(text, source(&volume, owner, text, about));
     }
-    PodVolumes { sources }
+    PodVolumes { sources, shared: shared(pod) }
 }
 
 fn source(volume: &Object<'_>, owner: &str, name: &str, about: &About<'_>) -> Option<Source> {
@@ -364,14 +405,15 @@ fn inner_path(value: &Value<'_>) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// Reads `volumeMounts` of the container into it.
+/// Reads `volumeMounts` of the container into it. Returns those that its pod holds for it: the volume, by target.
 pub(super) fn mount(
     object: &Object<'_>,
     volumes: &PodVolumes<'_>,
     variables: &BTreeMap<String, String>,
     catalogue: &Catalogue,
     container: &mut Container,
-) {
+) -> BTreeMap<String, String> {
+    let mut held = BTreeMap::new();
     let security = object.value.node.get("securityContext");
     let is_privileged = security.and_then(|it| it.get("privileged")?.as_bool()) == Some(true);
     let mut places: BTreeMap<String, &Place> = BTreeMap::new();
@@ -391,6 +433,15 @@ pub(super) fn mount(
         match volumes.sources.get(name_text) {
             Some(Some(source)) => {
                 if let Some(inside) = sub_path(&item, variables) {
+                    let is_empty = matches!(source, Source::Empty | Source::Memory(_));
+                    if is_empty && volumes.shared.contains(name_text) && inside.is_empty() {
+                        let read_only = item.boolean("readOnly").unwrap_or(false);
+                        propagation(&item, false, is_privileged);
+                        let mount = Mount { target: path.clone(), source: MountSource::Anonymous, read_only };
+                        container.mounts.push(mount);
+                        held.insert(path, name_text.to_owned());
+                        continue;
+                    }
                     place(&item, source, path, &inside, catalogue, is_privileged, container);
                 }
             }
@@ -406,6 +457,7 @@ pub(super) fn mount(
         }
     }
     container.mounts.sort();
+    held
 }
 
 /// Without doubled and trailing slashes, and beginning with one, as the kubelet takes a relative one.

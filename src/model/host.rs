@@ -1,7 +1,7 @@
 //! What a container asks of the host beyond its files, networks and limits: devices, the kernel's namespaces and
 //! knobs, and commands that run beside it. Nouns only; what the engine makes of them is told in `over`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -122,11 +122,15 @@ pub struct MountOptions {
     pub tmpfs: Vec<String>,
 }
 
-/// A command beside the container's own.
+/// A command beside the container's own, or a pause instead of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Hook {
+    /// Empty with `sleep`.
     pub command: Vec<String>,
+    /// Nothing is run, and so long is waited.
+    #[serde(skip_serializing_if = "is_default")]
+    pub sleep: Option<Duration>,
     #[serde(skip_serializing_if = "is_default")]
     pub user: Option<String>,
     #[serde(skip_serializing_if = "is_default")]
@@ -148,7 +152,7 @@ pub struct Asked {
     pub mac_addresses: BTreeMap<String, String>,
     /// Older engines know no such interval.
     #[serde(skip_serializing_if = "is_default")]
-    pub health_start_interval: Option<std::time::Duration>,
+    pub health_start_interval: Option<Duration>,
     #[serde(skip_serializing_if = "is_default")]
     pub post_start: Vec<Hook>,
     #[serde(skip_serializing_if = "is_default")]

@@ -113,9 +113,12 @@ fn request(request: &DeviceRequest) -> String {
 
 fn hooks(out: &mut Out, name: &str, all: &[Hook]) {
     for (index, hook) in all.iter().enumerate() {
-        let Hook { command, user, privileged, working_dir, env } = hook;
+        let Hook { command, sleep, user, privileged, working_dir, env } = hook;
         let index = &index.to_string();
-        out.put([name, index, "command"], Value::Words(command.clone()));
+        match sleep {
+            Some(sleep) => out.put([name, index, "sleep"], Value::Text(format!("{}s", sleep.as_secs()))),
+            None => out.put([name, index, "command"], Value::Words(command.clone())),
+        }
         for (field, value) in [("user", user), ("workingDir", working_dir)] {
             if let Some(value) = value {
                 out.put([name, index, field], Value::Text(value.clone()));

@@ -13,7 +13,7 @@ use super::{
     catalogue::{Catalogue, Key},
     env::{self, About},
     expand::expand,
-    fields, names, probe,
+    fields, lifecycle, names, probe,
     reader::{Object, Value},
     resources, volumes,
 };
@@ -203,9 +203,7 @@ pub(super) fn read_container(
     container.working_dir = object.get("workingDir").and_then(|it| it.text()).map(str::to_owned);
     container.stdin_open = object.boolean("stdin").unwrap_or(false);
     container.tty = object.boolean("tty").unwrap_or(false);
-    if let Some(lifecycle) = object.object("lifecycle", fields::LIFECYCLE) {
-        container.stop_signal = lifecycle.get("stopSignal").and_then(|it| stop_signal(&it));
-    }
+    lifecycle::read(object, &mut container);
     let (named, published) = read_ports(object, &mut container);
     if let Some(resources) = object.object("resources", fields::RESOURCES) {
         let given = resources::read(&resources);
@@ -330,7 +328,7 @@ fn address(value: &Value<'_>) -> Option<IpAddr> {
     parsed
 }
 
-fn stop_signal(value: &Value<'_>) -> Option<String> {
+pub(super) fn stop_signal(value: &Value<'_>) -> Option<String> {
     let text = value.text()?;
     let is_signal = text.strip_prefix("SIG").is_some_and(|it| {
         !it.is_empty()

@@ -441,12 +441,19 @@ pub(super) const PORT: Fields = &[
 ];
 
 pub(super) const LIFECYCLE: Fields =
-    &[("postStart", NOT_YET), ("preStop", NOT_YET), ("stopSignal", Honoured)];
+    &[("postStart", Honoured), ("preStop", Honoured), ("stopSignal", Honoured)];
+pub(super) const LIFECYCLE_HANDLER: Fields = &[
+    ("exec", Honoured),
+    ("httpGet", Refused("is not supported here; let `exec` make the request")),
+    ("sleep", Honoured),
+    ("tcpSocket", Refused("is not supported, as in Kubernetes; use `exec`")),
+];
+pub(super) const SLEEP: Fields = &[("seconds", Honoured)];
 
 pub(super) const PROBE: Fields = &[
     ("exec", Honoured),
     ("failureThreshold", Honoured),
-    ("grpc", Refused("probes are not supported yet; use `httpGet`, `tcpSocket` or `exec`")),
+    ("grpc", Honoured),
     ("httpGet", Honoured),
     ("initialDelaySeconds", Honoured),
     ("periodSeconds", Honoured),
@@ -465,6 +472,7 @@ pub(super) const HTTP_GET: Fields = &[
     ("scheme", Honoured),
 ];
 pub(super) const HEADER: Fields = &[("name", Honoured), ("value", Honoured)];
+pub(super) const GRPC: Fields = &[("port", Honoured), ("service", Honoured)];
 pub(super) const TCP_SOCKET: Fields = &[
     ("host", Refused("is not supported: the probe is made to the container's own address; remove it")),
     ("port", Honoured),

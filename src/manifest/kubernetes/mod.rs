@@ -34,6 +34,7 @@ mod fields;
 mod inventory;
 mod kinds;
 pub(super) mod kustomize;
+mod lifecycle;
 mod names;
 mod pod;
 mod probe;

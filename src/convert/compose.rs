@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 
 use super::{Converted, HIDDEN, Lost, SecretValues, flag, object, seconds};
 use crate::model::{
-    Attachment, Condition, Container, Content, ContentId, Contents, Healthcheck, Hook, HostSettings, Mount,
-    MountSource, NetworkMode, Probe, ProbeAction, PullPolicy, Resources, RestartPolicy, Stack, Strategy,
-    Update, Workload, WorkloadName,
+    Attachment, Condition, Container, Content, ContentId, Contents, HELPER_IMAGE, Healthcheck, Hook,
+    HostSettings, Mount, MountSource, NetworkMode, Probe, ProbeAction, PullPolicy, Resources, RestartPolicy,
+    Stack, Strategy, Update, Workload, WorkloadName,
 };
 
 type At<'a> = (&'a WorkloadName, &'a Workload);
@@ -492,6 +492,11 @@ impl Writer<'_> {
             ),
             ("parts", !at.1.parts.is_empty(), "the further containers of the pod: give each a service"),
             ("build", at.1.build.is_some(), "the build: push the image to a registry, and name it there"),
+            (
+                "image",
+                at.1.container.image == HELPER_IMAGE,
+                "the image, which the agent makes of itself, as what it does there",
+            ),
             ("volumesFrom", !at.1.container.volumes_from.is_empty(), "volumes of another container"),
             ("host.postStart", pauses(&at.1.container.host.post_start), PAUSE),
             ("host.preStop", pauses(&at.1.container.host.pre_stop), PAUSE),

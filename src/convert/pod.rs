@@ -515,8 +515,8 @@ fn host(writer: &mut Writer<'_>, at: At<'_>) {
         pre_stop: _,
     } = &at.1.container.host;
     let other_options = mount_options.values().any(|it| {
-        let crate::model::MountOptions { subpath: _, labels, recursive, tmpfs } = it;
-        !labels.is_empty() || recursive.is_some() || !tmpfs.is_empty()
+        let crate::model::MountOptions { subpath: _, labels, recursive, tmpfs, group } = it;
+        !labels.is_empty() || recursive.is_some() || !tmpfs.is_empty() || group.is_some()
     });
     for (field, is_given) in [
         ("platform", platform.is_some()),

@@ -120,6 +120,10 @@ pub struct MountOptions {
     /// Of a memory file system, or of an empty volume that is kept in memory: `noexec`, `uid=1000`. Sorted, without size and mode.
     #[serde(skip_serializing_if = "is_default")]
     pub tmpfs: Vec<String>,
+    /// Of a volume: the group that its folder is given, with all rights and the bit that hands it on to what is made
+    /// there, before the container starts for the first time.
+    #[serde(skip_serializing_if = "is_default")]
+    pub group: Option<u32>,
 }
 
 /// A command beside the container's own, or a pause instead of one.

@@ -126,6 +126,7 @@ pub(super) fn read_pod(spec: &Object<'_>, container: &mut Container) {
     if let Some(config) = spec.object("dnsConfig", fields::DNS_CONFIG) {
         container.dns = config.get("nameservers").map(|it| it.strings()).unwrap_or_default();
         container.dns_search = config.get("searches").map(|it| it.strings()).unwrap_or_default();
+        container.host.dns_opt = config.items("options").into_iter().filter_map(dns_option).collect();
     }
     for alias in spec.items("hostAliases") {
         let Some(alias) = alias.object(fields::HOST_ALIAS) else { continue };
@@ -141,6 +142,13 @@ pub(super) fn read_pod(spec: &Object<'_>, container: &mut Container) {
     let host = || Some("host".into());
     container.pid_mode = spec.boolean("hostPID").unwrap_or(false).then(host).flatten();
     container.ipc_mode = spec.boolean("hostIPC").unwrap_or(false).then(host).flatten();
+}
+
+/// `ndots:2`, or `edns0` alone, as the resolver takes it.
+fn dns_option(item: Value<'_>) -> Option<String> {
+    let option = item.object(fields::DNS_OPTION)?;
+    let name = option.require("name")?.text()?;
+    Some(option.string("value").map_or_else(|| name.to_owned(), |value| format!("{name}:{value}")))
 }
 
 /// What happens when the container ends.

@@ -226,7 +226,7 @@ pub(super) const SERVICE: Fields = &[
     ("allocateLoadBalancerNodePorts", BY_ENGINE),
     ("clusterIP", Honoured),
     ("clusterIPs", BY_ENGINE),
-    ("externalIPs", NOT_YET),
+    ("externalIPs", Honoured),
     ("externalName", NOT_YET),
     ("externalTrafficPolicy", BY_ENGINE),
     ("healthCheckNodePort", BY_ENGINE),
@@ -240,13 +240,16 @@ pub(super) const SERVICE: Fields = &[
     ("publishNotReadyAddresses", NoOp("has no effect: the name is answered with all that run, ready or not")),
     ("selector", Honoured),
     ("sessionAffinity", Honoured),
-    ("sessionAffinityConfig", NoOp("has no effect without a proxy")),
+    ("sessionAffinityConfig", Honoured),
     ("trafficDistribution", BY_ENGINE),
     ("type", Honoured),
 ];
 
 const BY_ENGINE: Class =
     NoOp("has no effect: the engine's name resolution answers with the containers' addresses");
+
+pub(super) const AFFINITY: Fields = &[("clientIP", Honoured)];
+pub(super) const CLIENT_IP: Fields = &[("timeoutSeconds", Honoured)];
 
 pub(super) const SERVICE_PORT: Fields = &[
     ("appProtocol", NoOp("has no effect: traffic is not looked at")),
@@ -309,7 +312,8 @@ pub(super) const POD: Fields = &[
 ];
 
 pub(super) const DNS_CONFIG: Fields =
-    &[("nameservers", Honoured), ("options", NOT_YET), ("searches", Honoured)];
+    &[("nameservers", Honoured), ("options", Honoured), ("searches", Honoured)];
+pub(super) const DNS_OPTION: Fields = &[("name", Honoured), ("value", Honoured)];
 
 pub(super) const LOCAL_REF: Fields = &[("name", Honoured)];
 
@@ -502,7 +506,7 @@ pub(super) const PROFILE: Fields = &[("localhostProfile", NOT_YET), ("type", Hon
 pub(super) const POD_SECURITY: Fields = &[
     ("appArmorProfile", Honoured),
     ("fsGroup", Honoured),
-    ("fsGroupChangePolicy", NoOp("has no effect: there are no volumes whose owner could change")),
+    ("fsGroupChangePolicy", Honoured),
     ("runAsGroup", Honoured),
     ("runAsNonRoot", Honoured),
     ("runAsUser", Honoured),

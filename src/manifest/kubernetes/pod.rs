@@ -11,7 +11,7 @@ use super::{
     env::About,
     fields, pull,
     reader::{Object, Value},
-    security, volumes,
+    security, shared, volumes,
 };
 use crate::model::{
     Completion, Container, HELPER_IMAGE, Namespace, NetworkMode, Part, Peer, Probes, PullPolicy,
@@ -122,7 +122,7 @@ impl Frame<'_> {
         shared.sort();
         shared.dedup();
         for name in shared {
-            self.volumes.provide(&name, &mut self.own);
+            shared::provide(self.volumes, &name, &mut self.own);
         }
         self.own.mounts.sort();
         Pod {
@@ -179,7 +179,7 @@ impl Frame<'_> {
             }
             let mut volumes = BTreeMap::new();
             for (target, volume) in shared {
-                volumes.insert(target, volumes::place_in_pod(&volume));
+                volumes.insert(target, shared::place_in_pod(&volume));
                 parts.shared.push(volume);
             }
             parts.all.push(Part {

@@ -17,8 +17,9 @@ use super::{
     fields,
     reader::{Object, Value, closest},
     resources::quantity,
+    shared,
 };
-use crate::manifest::yaml::{Node, Place};
+use crate::manifest::yaml::Place;
 use crate::model::{Container, Content, ContentTree, Mount, MountOptions, MountSource, Volume};
 
 /// A volume of the pod.
@@ -42,44 +43,20 @@ enum Source {
 /// The volumes of a pod, by name. One that could not be read has been told, and is `None`.
 pub(super) struct PodVolumes<'a> {
     sources: BTreeMap<&'a str, Option<Source>>,
-    /// The empty ones that more than one container mounts, so that none can have them for itself.
+    /// Those that more than one container mounts.
     shared: BTreeSet<&'a str>,
+    /// The group that those are given which are the pod's to give away.
+    pub(super) group: Option<u32>,
 }
 
 impl PodVolumes<'_> {
-    /// Mounts a shared volume into the pod's first container, which holds it for the others.
-    pub(super) fn provide(&self, name: &str, own: &mut Container) {
-        let target = place_in_pod(name);
-        if let Some(Some(Source::Memory(size))) = self.sources.get(name) {
-            let size = size.map(|it| format!("size={it}"));
-            let tmpfs = ["mode=1777".to_owned()].into_iter().chain(size).collect();
-            own.host.mount_options.insert(target.clone(), MountOptions { tmpfs, ..MountOptions::default() });
-        }
-        own.mounts.push(Mount { target, source: MountSource::Empty, read_only: false });
-    }
-}
-
-/// Where the pod's first container has a volume that it holds for the others.
-pub(super) fn place_in_pod(name: &str) -> String {
-    format!("/volumes/{name}")
-}
-
-/// The volumes that more than one container mounts.
-fn shared<'a>(pod: &Object<'a>) -> BTreeSet<&'a str> {
-    let mut seen = BTreeSet::new();
-    let mut shared = BTreeSet::new();
-    for list in ["initContainers", "containers"] {
-        for container in pod.value.node.get(list).into_iter().flat_map(Node::items) {
-            let mounts = container.get("volumeMounts").into_iter().flat_map(Node::items);
-            let names: BTreeSet<&str> = mounts.filter_map(|it| it.get("name")?.as_scalar()).collect();
-            for name in names {
-                if !seen.insert(name) {
-                    shared.insert(name);
-                }
-            }
+    /// The most that it may hold, if it is kept in memory.
+    pub(super) fn in_memory(&self, name: &str) -> Option<Option<u64>> {
+        match self.sources.get(name) {
+            Some(Some(Source::Memory(size))) => Some(*size),
+            _ => None,
         }
     }
-    shared
 }
 
 /// Reads `volumes` of a pod. `templates` are the claims that a StatefulSet makes, by name.
@@ -108,7 +85,24 @@ pub(super) fn read<'a>(
         }
         sources.insert(text, source(&volume, owner, text, about));
     }
-    PodVolumes { sources, shared: shared(pod) }
+    PodVolumes { sources, shared: shared::names(pod), group: group(pod) }
+}
+
+/// The group of the pod's volumes.
+fn group(pod: &Object<'_>) -> Option<u32> {
+    let security = pod.value.node.get("securityContext")?;
+    let path = format!("{}.securityContext", pod.value.path);
+    let policy = security.get("fsGroupChangePolicy").filter(|it| !it.is_null());
+    let policy = policy.map(|it| Value::new(it, format!("{path}.fsGroupChangePolicy"), pod.value.report()));
+    if let Some(value) = policy
+        && value.one_of(&[("OnRootMismatch", false), ("Always", true)]) == Some(true)
+    {
+        value.warning(
+            "has no effect: a volume's own folder is given the group, and what lies deeper keeps its own",
+        );
+    }
+    // Whether it is a group is said where all groups are read.
+    security.get("fsGroup")?.as_i64().and_then(|it| u32::try_from(it).ok())
 }
 
 fn source(volume: &Object<'_>, owner: &str, name: &str, about: &About<'_>) -> Option<Source> {
@@ -417,6 +411,7 @@ pub(super) fn mount(
     let security = object.value.node.get("securityContext");
     let is_privileged = security.and_then(|it| it.get("privileged")?.as_bool()) == Some(true);
     let mut places: BTreeMap<String, &Place> = BTreeMap::new();
+    let mut empty = Vec::new();
     for item in object.items("volumeMounts") {
         let Some(item) = item.object(fields::VOLUME_MOUNT) else { continue };
         let (Some(name), Some(target)) = (item.require("name"), item.require("mountPath")) else { continue };
@@ -434,15 +429,16 @@ pub(super) fn mount(
             Some(Some(source)) => {
                 if let Some(inside) = sub_path(&item, variables) {
                     let is_empty = matches!(source, Source::Empty | Source::Memory(_));
-                    if is_empty && volumes.shared.contains(name_text) && inside.is_empty() {
-                        let read_only = item.boolean("readOnly").unwrap_or(false);
-                        propagation(&item, false, is_privileged);
-                        let mount = Mount { target: path.clone(), source: MountSource::Anonymous, read_only };
-                        container.mounts.push(mount);
+                    if is_empty && volumes.shared.contains(name_text) {
+                        shared::mount(&item, path.clone(), &inside, container);
                         held.insert(path, name_text.to_owned());
                         continue;
                     }
-                    place(&item, source, path, &inside, catalogue, is_privileged, container);
+                    if is_empty {
+                        shared::apart(&item, name_text, &inside, &mut empty);
+                    }
+                    let into = Into { catalogue, group: volumes.group, is_privileged, container };
+                    place(&item, source, path, &inside, into);
                 }
             }
             // What is wrong with the volume has been said there.
@@ -494,15 +490,16 @@ fn inner(value: &Value<'_>, text: &str) -> Option<String> {
     Some(absolute(text).trim_start_matches('/').to_owned())
 }
 
-fn place(
-    item: &Object<'_>,
-    source: &Source,
-    target: String,
-    inside: &str,
-    catalogue: &Catalogue,
+/// What a mount becomes part of.
+struct Into<'a> {
+    catalogue: &'a Catalogue,
+    group: Option<u32>,
     is_privileged: bool,
-    container: &mut Container,
-) {
+    container: &'a mut Container,
+}
+
+fn place(item: &Object<'_>, source: &Source, target: String, inside: &str, into: Into<'_>) {
+    let Into { catalogue, group, is_privileged, container } = into;
     let mut read_only = item.boolean("readOnly").unwrap_or(false);
     let is_host = matches!(source, Source::Host { .. });
     let propagation = propagation(item, is_host, is_privileged);
@@ -529,6 +526,10 @@ fn place(
             let at = item.get("subPath").or_else(|| item.get("subPathExpr")).or_else(|| item.get("name"));
             let place = at.unwrap_or_else(|| item.value.clone());
             let name = catalogue.mount(name, volume, inside, &place);
+            // A share of another host has owners of its own.
+            if volume.options.is_empty() && !read_only {
+                give(group, &target, container);
+            }
             MountSource::Volume { name, no_copy: true }
         }
         Source::Image(reference) => {
@@ -539,17 +540,25 @@ fn place(
             }
             MountSource::Image(reference.clone())
         }
-        Source::Memory(_) | Source::Empty if !inside.is_empty() => {
-            item.value.error_help(
-                "a path inside an `emptyDir` cannot be mounted alone, and mounting all of it would be wrong",
-                "give it an `emptyDir` of its own",
-            );
-            return;
+        Source::Memory(size) => {
+            let options =
+                group.map(|it| MountOptions { tmpfs: vec![format!("gid={it}")], ..MountOptions::default() });
+            let mode = if options.is_some() { 0o3777 } else { 0o1777 };
+            container.host.mount_options.extend(options.map(|it| (target.clone(), it)));
+            MountSource::Tmpfs { size: *size, mode: Some(mode) }
         }
-        Source::Memory(size) => MountSource::Tmpfs { size: *size, mode: Some(0o1777) },
-        Source::Empty => MountSource::Empty,
+        Source::Empty => {
+            give(group, &target, container);
+            MountSource::Empty
+        }
     };
     container.mounts.push(Mount { target, source, read_only });
+}
+
+/// Gives the volume at a place to a group, if there is one.
+fn give(group: Option<u32>, target: &str, container: &mut Container) {
+    let options = group.map(|it| MountOptions { group: Some(it), ..MountOptions::default() });
+    container.host.mount_options.extend(options.map(|it| (target.to_owned(), it)));
 }
 
 /// The files at and below a path.

@@ -42,7 +42,6 @@ pub(super) fn provide(volumes: &PodVolumes<'_>, name: &str, own: &mut Container)
         (Some(size), group) => {
             let mode = if group.is_some() { "mode=3777" } else { "mode=1777" };
             let group = group.map(|it| format!("gid={it}"));
-            let size = size.map(|it| format!("size={it}"));
             let all = group.into_iter().chain([mode.to_owned()]).chain(size);
             MountOptions { tmpfs: all.collect(), ..MountOptions::default() }
         }

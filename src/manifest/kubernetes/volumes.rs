@@ -50,10 +50,10 @@ pub(super) struct PodVolumes<'a> {
 }
 
 impl PodVolumes<'_> {
-    /// The most that it may hold, if it is kept in memory.
-    pub(super) fn in_memory(&self, name: &str) -> Option<Option<u64>> {
+    /// Options of the memory that it is kept in, if it is.
+    pub(super) fn in_memory(&self, name: &str) -> Option<Vec<String>> {
         match self.sources.get(name) {
-            Some(Some(Source::Memory(size))) => Some(*size),
+            Some(Some(Source::Memory(size))) => Some(size.iter().map(|it| format!("size={it}")).collect()),
             _ => None,
         }
     }

@@ -254,8 +254,7 @@ impl<D: Docker, S: Source> App<D, S> {
         let plan = plan::plan(&target, &observed, &self.record, now);
         plan::note_planned(&mut self.record, &plan);
         // What only we know once we have acted must be on the disk before.
-        let irretrievable = |it: &Record| (it.stopped.clone(), it.bequests.clone(), it.unhooked.clone());
-        if irretrievable(&self.record) != irretrievable(&remembered) {
+        if self.record.irretrievable() != remembered.irretrievable() {
             self.keep_record();
         }
         let asks_for =

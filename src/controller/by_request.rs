@@ -188,15 +188,20 @@ impl<D: Docker, S: Source> App<D, S> {
 
 /// The workload of this name, or those that make up the object of this name.
 fn parts(goal: &Goal, name: &WorkloadName) -> Vec<WorkloadName> {
-    let is_part = |it: &Workload| it.member.as_ref().is_some_and(|it| it.of == *name);
+    let is_part = |it: &Workload| {
+        let of = it.member.as_ref().map(|it| &it.of).or(it.job.as_ref().map(|it| &it.of));
+        of == Some(name)
+    };
     let all = goal.stack.workloads.iter().filter(|(own, it)| *own == name || is_part(it));
     all.map(|(name, _)| name.clone()).collect()
 }
 
 fn pod(goal: &Goal, instance: &InstanceId) -> Option<String> {
-    let member = goal.stack.workloads.get(&instance.workload)?.member.as_ref()?;
+    let workload = goal.stack.workloads.get(&instance.workload)?;
+    let job = workload.job.as_ref().filter(|it| it.of != instance.workload);
+    let ordinal = workload.member.as_ref().map(|it| it.ordinal).or(job.map(|it| it.ordinal))?;
     let object = goal.stack.inventory.workloads.get(&instance.workload)?;
-    Some(format!("{}-{}", object.name, member.ordinal))
+    Some(format!("{}-{ordinal}", object.name))
 }
 
 fn instances(count: usize) -> String {

@@ -125,7 +125,7 @@ impl Writer<'_> {
         ]);
         let rest = object([
             ("healthcheck", self.healthcheck(at)),
-            ("restart", json!(restart(it.restart))),
+            ("restart", json!(restart(at.1))),
             ("depends_on", depends_on(at.1)),
             ("deploy", self.deploy(at)),
             ("privileged", flag(it.privileged)),
@@ -482,6 +482,11 @@ impl Writer<'_> {
                 at.1.member.is_some(),
                 "pods of a set that come and go in order: say so with `depends_on`",
             ),
+            (
+                "job",
+                at.1.job.as_ref().is_some_and(|it| !it.is_plain(at.0)),
+                "how often, how many at a time and for how long it runs",
+            ),
             ("update", at.1.update != Update::Rolling, "what runs is replaced when the file changes"),
             ("progressDeadline", seconds(at.1.progress_deadline) != 600, "a deadline of the rollout"),
             ("inPlace", !at.1.in_place.is_empty(), "files that are rewritten while the container runs"),
@@ -558,7 +563,13 @@ fn expose(it: &Container) -> Vec<String> {
     it.expose.iter().map(|(port, protocol)| format!("{port}/{}", protocol.as_str())).collect()
 }
 
-fn restart(policy: RestartPolicy) -> String {
+/// What is tried again by the agent in one format is by the engine in the other.
+fn restart(workload: &Workload) -> String {
+    let retries = workload.job.as_ref().map(|it| it.backoff_limit).filter(|it| *it > 0);
+    let policy = match retries {
+        Some(retries) => RestartPolicy::OnFailure { max_retries: Some(retries) },
+        None => workload.container.restart,
+    };
     match policy {
         RestartPolicy::No => "no".to_owned(),
         RestartPolicy::Always => "always".to_owned(),

@@ -243,6 +243,7 @@ impl<'a> Writer<'a> {
             completion: _,
             member: _,
             update: _,
+            job: _,
         } = at.1;
         if container_name.is_some() {
             self.lost.field(at, "containerName", "pods are named by the cluster");

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use super::{Container, Stack};
 
 /// Digest of everything that would require replacing an instance.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SpecHash(pub String);
 

@@ -23,6 +23,7 @@ mod helper;
 mod hook;
 mod host;
 mod inside;
+mod job;
 pub mod label;
 mod mask;
 mod member;
@@ -38,6 +39,7 @@ mod pod;
 mod policy;
 mod record;
 mod revision;
+mod schedule;
 mod selector;
 mod stack;
 mod status;
@@ -53,6 +55,7 @@ pub use helper::HELPER_IMAGE;
 pub use hook::{Delivery, DeliveryOutcome, DeliveryResult, HookProvider, HookSecret, HookStatus, Missed};
 pub use host::{Asked, BlockIo, DeviceRequest, Hook, HostSettings, MountOptions};
 pub use inside::{Author, ChangedFiles, FileChange, FileChangeKind, Inside, KnownInside, Visit};
+pub use job::{Job, JobEnd, JobOutcome, JobRecord};
 pub use mask::Mask;
 pub use member::{Member, Update};
 pub use mount::{InPlace, Mount, MountSource, OnChange, in_place_of, in_place_path};
@@ -71,6 +74,7 @@ pub use record::{
     Adopted, AdoptedContainer, AdoptedNetwork, Attempt, Crash, Heal, Progress, Record, Replacement,
 };
 pub use revision::{Cause, CommitInfo, Outcome, Pin, Revision, Until};
+pub use schedule::Schedule;
 pub use selector::{InvalidSelector, Selector};
 pub use stack::{
     Attachment, Completion, Condition, Container, Dependency, Format, Healthcheck, NetworkMode, Port,

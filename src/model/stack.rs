@@ -9,7 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AppName, Build, ContentId, HostSettings, InPlace, Inventory, Location, Member, Mount, MountSource,
+    AppName, Build, ContentId, HostSettings, InPlace, Inventory, Job, Location, Member, Mount, MountSource,
     Namespace, Network, Part, Peer, SpecHash, Update, Volume, VolumesFrom, WorkloadName, is_default,
 };
 
@@ -131,6 +131,9 @@ pub struct Workload {
     pub member: Option<Member>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub update: Update,
+    /// Where it is work that ends, as Kubernetes has it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub job: Option<Job>,
 }
 
 /// How instances of a new spec take the place of the old.

@@ -236,7 +236,10 @@ pub struct WorkloadSpec {
     /// The containers of a pod of several.
     #[serde(skip_serializing_if = "is_default")]
     pub containers: Vec<PartSpec>,
-    /// Where several workloads make up the object.
+    /// The object that it makes up, alone or with others, where that has another name.
+    #[serde(skip_serializing_if = "is_default")]
+    pub whole: Option<WorkloadName>,
+    /// Its place in a StatefulSet.
     #[serde(skip_serializing_if = "is_default")]
     pub member: Option<Member>,
     /// What the container listens on.
@@ -267,6 +270,18 @@ pub struct JobStatus {
     pub failed: u32,
     /// It failed, and is not tried again.
     pub is_over: bool,
+    /// Why it ended, in Kubernetes' word.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub reason: Option<String>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub suspended: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub completions: Option<u32>,
+    #[serde(default)]
+    pub parallelism: u32,
+    /// Which of them are done, where they are told apart: `0,2`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub completed_indexes: Option<String>,
     pub start_time: Option<Timestamp>,
     pub completion_time: Option<Timestamp>,
 }

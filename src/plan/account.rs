@@ -4,10 +4,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{Action, Plan, Wait, container_name, tally::Tally, text, verdict::concerns};
+use super::{Action, Plan, Wait, container_name, jobs, tally::Tally, text, verdict::concerns};
 use crate::model::{
-    AwaitedInstance, ExitStatus, Format, Instance, JobStatus, Kind, ObjectRef, Part, PartSpec, PartStatus,
-    Record, ResourceStatus, Role, Stack, State, Workload, WorkloadName, WorkloadSpec,
+    AwaitedInstance, ExitStatus, Format, Instance, JobOutcome, JobStatus, Kind, ObjectRef, Observed, Part,
+    PartSpec, PartStatus, Record, ResourceStatus, Role, Stack, State, Workload, WorkloadName, WorkloadSpec,
 };
 
 /// What a workload is called. A service of Compose is a Deployment in the namespace of its application.
@@ -22,9 +22,18 @@ pub(super) fn object(stack: &Stack, name: &WorkloadName) -> ObjectRef {
     })
 }
 
+/// The object that it makes up with others.
+fn whole(workload: &Workload) -> Option<WorkloadName> {
+    let member = workload.member.as_ref().map(|it| &it.of);
+    member.or(workload.job.as_ref().map(|it| &it.of)).cloned()
+}
+
 /// The name of an instance's pod, where it has one that stays.
 pub(super) fn pod(stack: &Stack, name: &WorkloadName, workload: &Workload) -> Option<String> {
-    let ordinal = workload.member.as_ref()?.ordinal;
+    let ordinal = workload.member.as_ref().map(|it| it.ordinal).or_else(|| {
+        let job = workload.job.as_ref().filter(|it| it.of != *name)?;
+        Some(job.ordinal)
+    })?;
     Some(format!("{}-{ordinal}", object(stack, name).name))
 }
 
@@ -59,6 +68,7 @@ pub(super) fn spec(stack: &Stack, name: &WorkloadName, workload: &Workload, reco
         progress_deadline_seconds: workload.progress_deadline.as_secs(),
         paused: workload.paused || record.paused.contains(name),
         containers: workload.parts.iter().map(part_spec).collect(),
+        whole: whole(workload),
         member: workload.member.clone(),
         ports: ports.into_iter().collect(),
         template: String::new(),
@@ -116,6 +126,10 @@ pub(super) fn awaited(
     tally: &Tally<'_>,
     plan: &Plan,
 ) -> Vec<AwaitedInstance> {
+    if workload.job.is_some() {
+        // Nobody knows which of them will be made, nor whether.
+        return Vec::new();
+    }
     let missing = workload.replicas.saturating_sub(tally.updated());
     let count = if tally.old.is_empty() { missing } else { missing.min(1) };
     let Some((reason, message)) = hindrance(name, workload, tally, plan).filter(|_| count > 0) else {
@@ -170,6 +184,7 @@ fn reason_to_wait(wait: &Wait) -> Option<&'static str> {
         | Wait::ProgressDeadlineExceeded { .. }
         | Wait::Paused { .. }
         | Wait::Held { .. }
+        | Wait::JobFailed { .. }
         | Wait::NotAdopted { .. }
         | Wait::NotAsInGit { .. }
         | Wait::WritesInside { .. }
@@ -195,26 +210,30 @@ pub(super) fn exit(instance: &Instance) -> Option<ExitStatus> {
 /// How far a Job has come.
 pub(super) fn job(
     stack: &Stack,
-    name: &WorkloadName,
     workload: &Workload,
-    tally: &Tally<'_>,
+    observed: &Observed,
     record: &Record,
 ) -> Option<JobStatus> {
-    if object(stack, name).kind != Kind::Job {
-        return None;
-    }
-    let is_over = tally.updated.iter().any(|it| tally.failed_for_good(it, workload).is_some());
-    let is_active = |it: &&&Instance| !tally.is_completed(it, workload) && !is_over;
-    let crashes = record.crashes.iter().filter(|(it, _)| it.workload == *name);
-    let failed: u32 = crashes.map(|(_, it)| it.count).sum();
-    let finished = |it: &&Instance| exit(it).map(|it| it.finished);
-    let is_complete = tally.completed > 0 && tally.completed >= workload.replicas;
+    let job = workload.job.as_ref()?;
+    let jobs = jobs::all(stack);
+    let parts = jobs.get(&job.of)?;
+    let known = jobs::record_of(record, parts).cloned().unwrap_or_default();
+    let is_part = |it: &&Instance| parts.iter().any(|part| *part.name == it.instance.workload);
+    let active = observed.instances.values().filter(is_part).filter(|it| jobs::is_begun(it)).count();
+    let indexes = known.done.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let end = known.ended.as_ref();
+    let completed = end.filter(|it| it.outcome == JobOutcome::Complete);
     Some(JobStatus {
-        active: u32::try_from(tally.updated.iter().filter(is_active).count()).unwrap_or(u32::MAX),
-        succeeded: tally.completed,
-        failed: failed.max(u32::from(is_over)),
-        is_over,
-        start_time: tally.updated.iter().map(|it| it.created).min(),
-        completion_time: tally.updated.iter().filter_map(finished).max().filter(|_| is_complete),
+        active: u32::try_from(active).unwrap_or(u32::MAX),
+        succeeded: u32::try_from(known.done.len()).unwrap_or(u32::MAX),
+        failed: known.failures,
+        is_over: end.is_some() && completed.is_none(),
+        reason: end.map(|it| it.outcome.as_str().to_owned()),
+        suspended: job.suspended,
+        completions: job.completions,
+        parallelism: job.parallelism,
+        completed_indexes: Some(indexes).filter(|it| job.indexed && !it.is_empty()),
+        start_time: known.started,
+        completion_time: completed.map(|it| it.at),
     })
 }

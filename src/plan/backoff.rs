@@ -37,6 +37,11 @@ pub fn heal_delay(count: u32) -> Duration {
     }
 }
 
+/// Before work that failed for the `count`th time in a row is tried again: 10, 20, 40 … 320, 600, 600 s.
+pub(super) fn job_delay(count: u32) -> Duration {
+    doubling(Duration::from_secs(10), count, Duration::from_mins(10))
+}
+
 /// After the `count`th failed sync in a row: 5, 10, 20, 40, 80, 160, 180, 180 s …
 pub fn sync_delay(count: u32) -> Duration {
     doubling(Duration::from_secs(5), count, Duration::from_mins(3))
@@ -103,6 +108,11 @@ mod tests {
     fn heals_are_immediate_at_first_and_then_three_times_as_slow_each_time() {
         assert_eq!(seconds(heal_delay, 0, 8), [0, 2, 6, 18, 54, 162, 300, 300, 300]);
         assert_eq!(heal_delay(u32::MAX), Duration::from_mins(5));
+    }
+
+    #[test]
+    fn work_that_failed_is_tried_again_after_ten_seconds_up_to_ten_minutes() {
+        assert_eq!(seconds(job_delay, 0, 8), [0, 10, 20, 40, 80, 160, 320, 600, 600]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::model::{
     WorkloadName,
 };
 
-use super::{Action, Cause, Wait, census::Census, ordinals, repair, round::Round, share};
+use super::{Action, Cause, Wait, census::Census, jobs, ordinals, repair, round::Round, share};
 
 /// Why new instances cannot be created in this round, if they cannot.
 pub(super) enum Gate {
@@ -30,7 +30,8 @@ pub(super) fn pull_missing(round: &mut Round<'_>, census: &Census<'_>) {
             .iter()
             .filter(|it| it.spec == spec && !matches!(it.state, State::Removing | State::Dead))
             .count();
-        if present >= workload.replicas as usize {
+        if present >= workload.replicas as usize || jobs::is_over(round.record, round.target.stack, workload)
+        {
             continue;
         }
         obtain_all(round, name, workload);

@@ -26,6 +26,7 @@ mod forecast;
 mod gate;
 mod in_place;
 mod inside;
+mod jobs;
 mod limits;
 mod note;
 mod ordinals;
@@ -263,6 +264,8 @@ pub enum Cause {
     Restarted,
     /// Somebody asked for another in its place, at once.
     Deleted,
+    /// The work that it is part of has come to its end.
+    Finished { reason: String },
     /// Files that are rewritten in place, by where they are mounted, are others in Git.
     FilesChanged { files: Vec<String> },
     /// A dependency was replaced, and the manifest asks to follow it, or it shares something with it.
@@ -367,6 +370,11 @@ pub enum Wait {
     Paused {
         workload: WorkloadName,
     },
+    /// Work that has ended without success, and is not tried again.
+    JobFailed {
+        workload: WorkloadName,
+        reason: String,
+    },
     /// By its manifest's word, what runs of it stays as it was.
     Held {
         workload: WorkloadName,
@@ -434,6 +442,7 @@ impl Wait {
             | Self::Images { .. }
             | Self::CrashLoopBackOff { .. }
             | Self::Failed { .. }
+            | Self::JobFailed { .. }
             | Self::HealBackOff { .. }
             | Self::HealIneffective { .. }
             | Self::Blocked { .. }

@@ -8,8 +8,8 @@ use crate::model::{
 };
 
 use super::{
-    Action, CRASH_RESET, Cause, ContainerRef, Plan, Step, Target, account, census, in_place, inside, pod,
-    pull_delay, repair,
+    Action, CRASH_RESET, Cause, ContainerRef, Plan, Step, Target, account, census, in_place, inside, jobs,
+    pod, pull_delay, repair,
     round::{TRIES, heal_key},
 };
 
@@ -77,6 +77,7 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
     }
     note_parts(record, target, observed, now);
     inside::learn(record, target, observed);
+    jobs::note(record, target, observed, now);
     let wanted: BTreeSet<&WorkloadName> = target.stack.workloads.keys().collect();
     record.crashes.retain(|it, _| wanted.contains(&it.workload.whole()));
     record.progress.retain(|it, _| wanted.contains(it));
@@ -393,6 +394,7 @@ fn undoes(step: &Step, drift: &Drift) -> bool {
         | Cause::CrashLoop { .. }
         | Cause::Restarted
         | Cause::Deleted
+        | Cause::Finished { .. }
         | Cause::FilesChanged { .. }
         | Cause::DependencyReplaced { .. }
         | Cause::DependencyRestarted { .. } => false,

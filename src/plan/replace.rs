@@ -168,7 +168,7 @@ fn bequest(round: &mut Round<'_>, name: &WorkloadName, slot: u32) -> BTreeMap<St
 
 /// Creates one instance. Without a cause nothing makes way for it; if the stack was reached before, its absence
 /// then is drift.
-fn create(
+pub(super) fn create(
     round: &mut Round<'_>,
     (name, workload): (&WorkloadName, &Workload),
     slot: u32,

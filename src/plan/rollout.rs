@@ -9,7 +9,7 @@ use super::{
     Cause, Wait,
     census::Census,
     gate::{self, Gate},
-    in_place, inside,
+    in_place, inside, jobs,
     limits::limits,
     ordinals, pod, repair, replace,
     round::{Difference, Round},
@@ -35,8 +35,9 @@ pub(super) struct Crew<'a> {
 /// names and ports.
 pub(super) fn roll_all(round: &mut Round<'_>, census: &Census<'_>) {
     expel(round, census);
+    jobs::run_all(round, census);
     for (name, wanted) in share::in_order(round.target.stack) {
-        if is_held_back(round, name, wanted, census) {
+        if wanted.job.is_some() || is_held_back(round, name, wanted, census) {
             continue;
         }
         let before = round.target.fallback.and_then(|it| it.workloads.get(name));

@@ -27,6 +27,7 @@ pub fn reason(wait: &Wait) -> &'static str {
         Wait::ProgressDeadlineExceeded { .. } => "ProgressDeadlineExceeded",
         Wait::Paused { .. } => "Paused",
         Wait::Held { .. } => "Held",
+        Wait::JobFailed { .. } => "JobFailed",
         Wait::NotAdopted { .. } => "NotAdopted",
         Wait::NotAsInGit { .. } => "NotAsInGit",
         Wait::WritesInside { .. } => "WritesInside",
@@ -56,6 +57,7 @@ pub fn until(wait: &Wait) -> Option<Timestamp> {
         | Wait::ProgressDeadlineExceeded { .. }
         | Wait::Paused { .. }
         | Wait::Held { .. }
+        | Wait::JobFailed { .. }
         | Wait::NotAdopted { .. }
         | Wait::NotAsInGit { .. }
         | Wait::WritesInside { .. }
@@ -85,6 +87,7 @@ pub fn attempt(wait: &Wait) -> Option<u32> {
         | Wait::ProgressDeadlineExceeded { .. }
         | Wait::Paused { .. }
         | Wait::Held { .. }
+        | Wait::JobFailed { .. }
         | Wait::NotAdopted { .. }
         | Wait::NotAsInGit { .. }
         | Wait::WritesInside { .. }
@@ -158,6 +161,7 @@ fn object(wait: &Wait) -> String {
         | Wait::ProgressDeadlineExceeded { workload, .. }
         | Wait::NotAdopted { workload, .. }
         | Wait::Held { workload, .. }
+        | Wait::JobFailed { workload, .. }
         | Wait::Paused { workload } => workload.to_string(),
         Wait::Own { container, .. } | Wait::WritesInside { container, .. } => container.clone(),
         Wait::CrashLoopBackOff { instance, .. } | Wait::Failed { instance, .. } => instance.to_string(),
@@ -270,6 +274,7 @@ impl fmt::Display for Cause {
             Self::Drift { field, found, want } => write!(f, "drift: {field} is {found}, not {want}"),
             Self::Restarted => f.write_str("restart requested"),
             Self::Deleted => f.write_str("deletion requested"),
+            Self::Finished { reason } => f.write_str(reason),
             Self::FilesChanged { files } => write!(f, "{} changed", files.join(", ")),
             Self::DependencyReplaced { on } => write!(f, "{on} was replaced"),
             Self::DependencyRestarted { on } => write!(f, "follows {on}"),
@@ -340,6 +345,7 @@ impl fmt::Display for Wait {
                 write!(f, "{workload} has made no progress since {}", time_of_day(*since))
             }
             Self::Paused { workload } => write!(f, "{workload} is paused"),
+            Self::JobFailed { workload, reason } => write!(f, "{workload} failed{}", colon(reason)),
             Self::Held { workload, reason } => write!(f, "{workload} stays as it was{}", colon(reason)),
             Self::NotAdopted { app, project, workload, containers, obstacle, policy } => {
                 write!(f, "{workload} was started by docker compose ({}), ", containers.join(", "))?;

@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    Action, Plan, Wait, account, conditions, pod,
+    Action, Plan, Wait, account, conditions, jobs, pod,
     tally::{Tally, is_crash_looping},
     text,
 };
@@ -48,7 +48,10 @@ pub fn assess(
     let mut is_complete = true;
     for (name, workload) in &stack.workloads {
         let tally = Tally::of(name, workload, observed, record, now);
-        is_complete &= tally.is_rolled_out(workload);
+        is_complete &= match &workload.job {
+            Some(_) => tally.old.is_empty(),
+            None => tally.is_rolled_out(workload),
+        };
         let before = before_workloads.get(name).map_or(&[][..], |it| &it.conditions);
         workloads.insert(name.clone(), scene.workload(name, workload, &tally, is_suspended, before));
     }
@@ -80,6 +83,7 @@ pub(super) fn is_grave(wait: &Wait) -> bool {
         | Wait::BuildFailed { .. }
         | Wait::CrashLoopBackOff { .. }
         | Wait::Failed { .. }
+        | Wait::JobFailed { .. }
         | Wait::HealIneffective { .. }
         | Wait::Blocked { .. }
         | Wait::ExternalMissing { .. }
@@ -114,6 +118,7 @@ pub(super) fn concerns(wait: &Wait, name: &WorkloadName, instances: &[&Instance]
         | Wait::ProgressDeadlineExceeded { workload, .. }
         | Wait::NotAdopted { workload, .. }
         | Wait::Held { workload, .. }
+        | Wait::JobFailed { workload, .. }
         | Wait::Paused { workload } => workload == name,
         Wait::Own { workload, .. } => workload.as_ref() == Some(name),
         Wait::CrashLoopBackOff { instance, .. } | Wait::Failed { instance, .. } => instance.is_of(name),
@@ -192,12 +197,15 @@ impl Scene<'_> {
                 })
                 .collect(),
             awaited: account::awaited(self.stack, name, workload, tally, self.plan),
-            job: account::job(self.stack, name, workload, tally, self.record),
+            job: account::job(self.stack, workload, self.observed, self.record),
             origin: workload.origin.to_string(),
         }
     }
 
     fn judge(&self, name: &WorkloadName, workload: &Workload, tally: &Tally<'_>) -> Finding {
+        if let Some(finding) = self.job(workload, tally) {
+            return finding;
+        }
         if let Some(failure) = self.failure(name, workload, tally) {
             return failure;
         }
@@ -237,6 +245,26 @@ impl Scene<'_> {
         Finding::new(HealthStatus::Missing, "Missing", "nothing of it runs")
     }
 
+    /// Work that ends is well when it has ended well, and on its way until then.
+    fn job(&self, workload: &Workload, tally: &Tally<'_>) -> Option<Finding> {
+        let wanted = workload.job.as_ref()?;
+        let job = account::job(self.stack, workload, self.observed, self.record)?;
+        let is_done = jobs::is_over(self.record, self.stack, workload);
+        let counted = format!("{} of {} done", job.succeeded, job.completions.unwrap_or(1));
+        Some(match job.reason {
+            Some(reason) if job.is_over => {
+                let message = format!("{} failed after {} failures", wanted.of, job.failed);
+                Finding::new(HealthStatus::Degraded, &reason, message)
+            }
+            Some(_) => Finding::new(HealthStatus::Healthy, "Completed", ""),
+            None if job.suspended => Finding::new(HealthStatus::Suspended, "JobSuspended", "it is suspended"),
+            None if is_done => Finding::new(HealthStatus::Healthy, "Completed", ""),
+            // What keeps it from being begun is told as of any other workload.
+            None if tally.updated.is_empty() && job.active == 0 && job.failed == 0 => return None,
+            None => Finding::new(HealthStatus::Progressing, "Running", counted),
+        })
+    }
+
     /// What makes it `Degraded`: the most telling first.
     fn failure(&self, name: &WorkloadName, workload: &Workload, tally: &Tally<'_>) -> Option<Finding> {
         let degraded = |reason: &str, message| Some(Finding::new(HealthStatus::Degraded, reason, message));
@@ -259,6 +287,7 @@ impl Scene<'_> {
             | Wait::ProgressDeadlineExceeded { .. }
             | Wait::Paused { .. }
             | Wait::Held { .. }
+            | Wait::JobFailed { .. }
             | Wait::NotAdopted { .. }
             | Wait::NotAsInGit { .. }
             | Wait::WritesInside { .. }
@@ -510,6 +539,7 @@ fn explain(wait: &Wait) -> String {
         | Wait::VolumeChanged { .. }
         | Wait::Paused { .. }
         | Wait::Held { .. }
+        | Wait::JobFailed { .. }
         | Wait::NotAdopted { .. }
         | Wait::NotAsInGit { .. }
         | Wait::WritesInside { .. }

@@ -53,6 +53,8 @@ mod kubectl;
 mod pods;
 // Pods that stay who they are.
 mod stateful_sets;
+// Work that ends.
+mod batch;
 // What Docker Compose started is taken over, and Docker Compose works on what we started.
 mod adoption;
 // The same project by Docker Compose and by us, field by field.

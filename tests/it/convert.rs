@@ -59,6 +59,15 @@ fn fields(workload: &Workload) -> BTreeMap<String, Value> {
     if container.restart == RestartPolicy::Always {
         container.restart = RestartPolicy::UnlessStopped;
     }
+    // What is tried again by the agent in one format is by the engine in the other.
+    if let Some(job) = &workload.job {
+        container.restart = match job.backoff_limit {
+            0 => RestartPolicy::No,
+            retries => RestartPolicy::OnFailure { max_retries: Some(retries) },
+        };
+    }
+    container.labels.retain(|key, _| !key.ends_with("job-name"));
+    workload.job.take_if(|it| it.is_plain(&it.of.clone()));
     container.resources = container.resources.normal();
     // What a cluster takes a missing request from.
     if container.resources.nano_cpus.is_some() {

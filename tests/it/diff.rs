@@ -259,6 +259,7 @@ fn stack() -> Stack {
         completion: driftless::model::Completion::Never,
         member: None,
         update: Default::default(),
+        job: None,
     };
     Stack {
         app: "shop".into(),

@@ -5,6 +5,8 @@
 
 // What Docker Compose has started, and its taking over.
 mod adoption;
+// Jobs are begun, tried again, done, and not done again.
+mod batch;
 // The shape of the code itself.
 mod architecture;
 // How commands print, and the program as a client.

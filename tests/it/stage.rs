@@ -69,6 +69,7 @@ pub(crate) fn workload(image: &str, replicas: u32) -> Workload {
         completion: Completion::Never,
         member: None,
         update: Default::default(),
+        job: None,
     }
 }
 

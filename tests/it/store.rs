@@ -62,6 +62,7 @@ fn stack(image: &str, mounts: Vec<MountSource>) -> Stack {
         completion: driftless::model::Completion::Never,
         member: None,
         update: Default::default(),
+        job: None,
     };
     Stack {
         app: shop(),

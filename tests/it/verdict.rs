@@ -40,6 +40,7 @@ fn workload(replicas: u32) -> Workload {
         completion: Completion::Never,
         member: None,
         update: Default::default(),
+        job: None,
     }
 }
 

@@ -165,6 +165,7 @@ impl Lowering<'_> {
             completion,
             member: None,
             update: crate::model::Update::Rolling,
+            job: None,
         }
     }
 

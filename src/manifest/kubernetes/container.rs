@@ -36,6 +36,16 @@ pub(super) struct Pod {
     pub(super) secret_env: BTreeSet<String>,
 }
 
+impl Pod {
+    /// The containers that the manifest names.
+    pub(super) fn programs(&mut self) -> Vec<&mut Container> {
+        if self.parts.is_empty() {
+            return vec![&mut self.container];
+        }
+        self.parts.iter_mut().map(|it| &mut it.container).collect()
+    }
+}
+
 /// A pod as its owner writes it.
 pub(super) struct Template<'a> {
     pub(super) spec: Object<'a>,

@@ -1,4 +1,4 @@
-//! The other owners of pods: DaemonSet, Job, and a Pod by itself. On one host a DaemonSet is one instance.
+//! The other owners of pods: DaemonSet, and a Pod by itself. On one host a DaemonSet is one instance.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,7 +6,7 @@ use super::{
     Found,
     catalogue::{Catalogue, Identity, Key, identity},
     container::{Owner, Restarts, Template},
-    deployment::{MOST, check_own_labels, check_selector, history_limit, seconds, whole},
+    deployment::{MOST, check_own_labels, check_selector, history_limit, seconds},
     fields, names, pod,
     reader::{Object, Value},
     stateful_set,
@@ -84,37 +84,5 @@ pub(super) fn pod(value: Value<'_>, catalogue: &Catalogue) -> Option<Found> {
     let mut found = Found::new(key.clone(), origin, "Pod", template.labels, read);
     found.workload = Workload { strategy: Strategy::Recreate, ..found.workload };
     found.pod_name = Some(key.name);
-    Some(found)
-}
-
-/// Work that ends: one instance that runs until it succeeds, or has failed too often.
-pub(super) fn job(value: Value<'_>, catalogue: &Catalogue) -> Option<Found> {
-    let Head { metadata, spec, key, origin } = head(value, fields::JOB)?;
-    for field in ["completions", "parallelism"] {
-        if let Some(value) = spec.get(field)
-            && value.integer(0..=MOST).is_some_and(|it| it != 1)
-        {
-            value.error_help("other than 1 is not supported yet", "set it to 1");
-        }
-    }
-    let retries = spec.integer("backoffLimit", 0..=MOST).map_or(6, whole);
-    let suspended = spec.boolean("suspend").unwrap_or(false);
-    if let Some(selector) = spec.get("selector") {
-        selector.warning("has no effect: a Job knows its instance by its name");
-    }
-    let template = Template::read(&spec)?;
-    check_own_labels(&metadata, &template.labels, "Job");
-    let owner = Owner {
-        kind: "Job",
-        key: &key,
-        pod_name: None,
-        restarts: Restarts::Ending { retries },
-        claims: BTreeMap::new(),
-        catalogue,
-    };
-    let read = pod::read(&template, &owner, &key)?;
-    let mut found = Found::new(key, origin, "Job", template.labels, read);
-    let replicas = u32::from(!suspended);
-    found.workload = Workload { replicas, strategy: Strategy::Recreate, ..found.workload };
     Some(found)
 }

@@ -128,25 +128,22 @@ const ONE_INSTANCE: Class =
     NoOp("has no effect: there is one instance, and it is gone before the next one starts");
 
 pub(super) const JOB: Fields = &[
-    ("activeDeadlineSeconds", NOT_YET),
+    ("activeDeadlineSeconds", Honoured),
     ("backoffLimit", Honoured),
     ("backoffLimitPerIndex", NOT_YET),
-    ("completionMode", NOT_YET),
+    ("completionMode", Honoured),
     ("completions", Honoured),
     ("managedBy", NOT_YET),
-    ("manualSelector", NoOp("has no effect: a Job knows its instance by its name")),
+    ("manualSelector", NoOp("has no effect: a Job knows its instances by their names")),
     ("maxFailedIndexes", NOT_YET),
     ("parallelism", Honoured),
     ("podFailurePolicy", NOT_YET),
-    ("podReplacementPolicy", NoOp("has no effect: there is one instance")),
+    ("podReplacementPolicy", NoOp("has no effect: one is tried again once it has ended")),
     ("selector", Honoured),
     ("successPolicy", NOT_YET),
     ("suspend", Honoured),
     ("template", Honoured),
-    (
-        "ttlSecondsAfterFinished",
-        NoOp("has no effect: what has ended stays until Git changes it, as its record"),
-    ),
+    ("ttlSecondsAfterFinished", Honoured),
 ];
 
 pub(super) const CONFIG_MAP: Fields = &[

@@ -32,6 +32,7 @@ mod env;
 mod expand;
 mod fields;
 mod inventory;
+mod job;
 mod kinds;
 pub(super) mod kustomize;
 mod lifecycle;
@@ -105,6 +106,7 @@ impl Found {
             completion: pod.completion,
             member: None,
             update: Update::Rolling,
+            job: None,
         };
         let (named, published) = (pod.named, pod.published);
         let (name, object) = (WorkloadName(key.dotted()), key.clone());
@@ -329,7 +331,7 @@ fn workloads(objects: &[(Owned, Value<'_>)], catalogue: &Catalogue, report: &Rep
             Owned::StatefulSet => stateful_set::read(value, catalogue),
             Owned::DaemonSet => one(controllers::daemon_set(value, catalogue)),
             Owned::Pod => one(controllers::pod(value, catalogue)),
-            Owned::Job => one(controllers::job(value, catalogue)),
+            Owned::Job => job::read(value, catalogue),
             Owned::ConfigMap
             | Owned::Secret
             | Owned::Service

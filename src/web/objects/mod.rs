@@ -20,6 +20,7 @@ use crate::model::{
     StatusCondition, Strategy, Timestamp, WorkloadName, WorkloadStatus, label,
 };
 
+mod jobs;
 mod pods;
 mod wholes;
 
@@ -204,9 +205,7 @@ fn spec(it: &WorkloadStatus, own: &BTreeMap<String, String>) -> Value {
     let template = template(it);
     let selector = json!({ "matchLabels": own });
     match it.spec.object.kind {
-        Kind::Job => json!({
-            "completions": 1, "parallelism": 1, "suspend": it.replicas == 0, "selector": selector, "template": template,
-        }),
+        Kind::Job => jobs::spec(it, &selector, &template),
         Kind::DaemonSet => json!({
             "minReadySeconds": it.spec.min_ready_seconds, "selector": selector, "template": template,
             "updateStrategy": strategy(it),
@@ -290,7 +289,7 @@ fn status(application: &Application, it: &WorkloadStatus) -> Value {
     let current = it.updated_replicas.saturating_add(it.old_replicas);
     let conditions: Vec<Value> = it.conditions.iter().map(condition).collect();
     match it.spec.object.kind {
-        Kind::Job => job_status(it),
+        Kind::Job => jobs::status(it),
         Kind::DaemonSet => json!({
             "observedGeneration": observed,
             "desiredNumberScheduled": it.replicas,
@@ -335,33 +334,6 @@ fn status(application: &Application, it: &WorkloadStatus) -> Value {
             "conditions": conditions,
         }),
     }
-}
-
-fn job_status(it: &WorkloadStatus) -> Value {
-    let job = it.job.clone().unwrap_or_default();
-    let mut status = Map::new();
-    for (key, count) in [("active", job.active), ("succeeded", job.succeeded), ("failed", job.failed)] {
-        if count > 0 {
-            status.insert(key.into(), count.into());
-        }
-    }
-    status.insert("ready".into(), it.ready_replicas.into());
-    for (key, at) in [("startTime", job.start_time), ("completionTime", job.completion_time)] {
-        if let Some(at) = at {
-            status.insert(key.into(), moment(at));
-        }
-    }
-    let verdict = match (job.completion_time, job.is_over) {
-        (Some(_), _) => Some(("Complete", "CompletionsReached")),
-        (None, true) => Some(("Failed", "BackoffLimitExceeded")),
-        (None, false) if it.replicas == 0 => Some(("Suspended", "JobSuspended")),
-        (None, false) => None,
-    };
-    if let Some((kind, reason)) = verdict {
-        let condition = json!({ "type": kind, "status": "True", "reason": reason, "message": it.message });
-        status.insert("conditions".into(), json!([condition]));
-    }
-    Value::Object(status)
 }
 
 fn condition(it: &StatusCondition) -> Value {

@@ -61,7 +61,7 @@ fn pod(
     }
     let name = it.pod.as_ref().unwrap_or(&it.name);
     let mut labels = labels.clone();
-    if workload.spec.object.kind == Kind::StatefulSet {
+    if it.pod.is_some() && workload.spec.object.kind == Kind::StatefulSet {
         labels.insert("statefulset.kubernetes.io/pod-name".to_owned(), name.clone());
     }
     object(application, workload, &labels, name, image, it.created, (metadata, status), &it.spec)
@@ -175,6 +175,9 @@ fn conditions(ready: bool, available: bool) -> Value {
     ])
 }
 
+/// Reasons for which nobody starts anything again.
+const FAILED: [&str; 3] = ["Failed", "BackoffLimitExceeded", "DeadlineExceeded"];
+
 /// What a container does, told by its published state.
 enum Life {
     Creating,
@@ -208,7 +211,7 @@ impl Life {
     fn phase(&self, workload: &WorkloadStatus) -> &'static str {
         match self {
             // Nobody will start it again.
-            Self::Ended if workload.reason == "Failed" => "Failed",
+            Self::Ended if FAILED.contains(&workload.reason.as_str()) => "Failed",
             Self::Creating => "Pending",
             Self::Running | Self::Paused | Self::BackOff | Self::Leaving | Self::Ended => "Running",
             Self::Completed => "Succeeded",

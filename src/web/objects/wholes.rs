@@ -10,7 +10,7 @@ pub(super) fn of(
 ) -> BTreeMap<&WorkloadName, Cow<'_, WorkloadStatus>> {
     let mut all: BTreeMap<&WorkloadName, Vec<&WorkloadStatus>> = BTreeMap::new();
     for (name, it) in workloads {
-        all.entry(it.spec.member.as_ref().map_or(name, |it| &it.of)).or_default().push(it);
+        all.entry(it.spec.whole.as_ref().unwrap_or(name)).or_default().push(it);
     }
     all.into_iter().filter_map(|(name, parts)| Some((name, whole(parts)?))).collect()
 }

@@ -1,0 +1,106 @@
+//! Work that ends: what a Job asks for, and what is remembered of how far it has come.
+//!
+//! A Job of several completions is several workloads, one for each; they share their parallelism and their failures.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{ContainerId, SpecHash, Timestamp, WorkloadName, is_default};
+
+/// Which part of which Job a workload is, and what holds for the Job as a whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Job {
+    /// The whole, by the name that a workload of it has, or would have.
+    pub of: WorkloadName,
+    /// Which of its completions.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub ordinal: u32,
+    /// `None`: one that succeeds is enough, once all have ended.
+    pub completions: Option<u32>,
+    pub parallelism: u32,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub indexed: bool,
+    /// So many failures are forgiven, of all its parts together.
+    pub backoff_limit: u32,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub active_deadline: Option<Duration>,
+    /// How long its containers are kept once it has ended.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub ttl: Option<Duration>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub suspended: bool,
+    /// Each try is a container of its own (`restartPolicy: Never`).
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub fresh: bool,
+}
+
+impl Job {
+    /// Whether it runs once, at once, and is kept: the whole of it is called as the workload.
+    pub fn is_plain(&self, name: &WorkloadName) -> bool {
+        let Self { of, completions, parallelism, indexed, active_deadline, ttl, suspended, .. } = self;
+        let is_limited = active_deadline.is_some() || ttl.is_some() || *suspended;
+        of == name && *completions == Some(1) && *parallelism == 1 && !indexed && !is_limited
+    }
+}
+
+/// How far a Job has come. It outlives its containers, so that what was done is not done again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct JobRecord {
+    /// Of what it was made of: another template is another Job.
+    pub spec: SpecHash,
+    /// When it was taken up, or taken up again after it had been suspended.
+    pub started: Option<Timestamp>,
+    /// The parts that succeeded.
+    pub done: BTreeSet<u32>,
+    pub failures: u32,
+    /// Failures since the last success: the next try waits for longer after each.
+    pub streak: u32,
+    pub last_failure: Option<Timestamp>,
+    pub last_code: i64,
+    /// The ends that were counted, by container.
+    pub counted: BTreeMap<ContainerId, Timestamp>,
+    pub ended: Option<JobEnd>,
+}
+
+/// How a Job ended, and when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobEnd {
+    pub at: Timestamp,
+    pub outcome: JobOutcome,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobOutcome {
+    Complete,
+    BackoffLimitExceeded,
+    DeadlineExceeded,
+}
+
+impl JobOutcome {
+    /// As Kubernetes gives the reason.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Complete => "CompletionsReached",
+            Self::BackoffLimitExceeded => "BackoffLimitExceeded",
+            Self::DeadlineExceeded => "DeadlineExceeded",
+        }
+    }
+}
+
+impl fmt::Display for JobOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Complete => "complete",
+            Self::BackoffLimitExceeded => "it has failed too often",
+            Self::DeadlineExceeded => "it has taken longer than its deadline allows",
+        })
+    }
+}

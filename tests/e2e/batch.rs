@@ -1,0 +1,91 @@
+//! Jobs on the real engine: each part once, whatever dies in between, and never again.
+
+use std::process::Stdio;
+
+use driftless::model::HealthStatus;
+
+use crate::harness::{Agent, Container, Site, images};
+
+fn manifests(image: &str, program: &str, more: &str) -> String {
+    format!(
+        "apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {{name: log}}
+spec: {{accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 1Gi}}}}}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {{name: work}}
+spec:
+{more}
+  template:
+    spec:
+      restartPolicy: Never
+      terminationGracePeriodSeconds: 0
+      containers:
+        - name: work
+          image: \"{image}\"
+          command: [/bin/busybox, sh, -c, '{program}']
+          volumeMounts: [{{name: log, mountPath: /log}}]
+      volumes: [{{name: log, persistentVolumeClaim: {{claimName: log}}}}]
+"
+    )
+}
+
+#[track_caller]
+fn said(agent: &Agent, line: &str) -> String {
+    let words: Vec<&str> = line.split(' ').collect();
+    let mut command = agent.command(&words);
+    command.env("DRIFTLESS_SERVER", format!("http://{}", agent.address)).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "driftless {line}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test]
+async fn each_part_of_a_job_runs_once_and_a_failed_one_says_so() {
+    let site = Site::new("job");
+    let image = images::placeholder();
+    let program = r#"echo "$JOB_COMPLETION_INDEX" >> /log/all; sleep 2"#;
+    let indexed = "  completions: 3\n  parallelism: 2\n  completionMode: Indexed";
+    let first = site.repository.commit(&[(&site.path("job.yaml"), &manifests(&image, program, indexed))]);
+    let mut agent = site.agent().await;
+    site.until("two parts run", |docker| (docker.running(&site.app).len() == 2).then_some(())).await;
+    agent.kill9();
+    // Both end while nobody looks.
+    site.until("both have ended", |docker| docker.running(&site.app).is_empty().then_some(())).await;
+    agent.launch();
+    agent.ready().await;
+    agent.settled(&first).await;
+    let ended: Vec<Container> = site.docker.containers(&site.app);
+    assert_eq!(ended.len(), 3, "what has ended is kept");
+    let last = site.container("work-2");
+    let first_end = ended.iter().map(|it| it.text("/State/FinishedAt")).min().unwrap();
+    assert!(last.text("/Created") > first_end, "two at a time");
+    let rows = said(&agent, "get jobs");
+    let row: Vec<&str> = rows.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!((rows.lines().count(), &row[..3]), (2, &["work", "Complete", "3/3"][..]), "{rows}");
+    assert!(said(&agent, "get pods").lines().any(|it| it.starts_with("work-1 ")));
+
+    // What somebody cleans up is not done again.
+    for container in &ended {
+        site.docker.run(&["rm", &container.id()]);
+    }
+    agent.restart().await;
+    agent.sync().await;
+    agent.settled(&first).await;
+    assert_eq!(site.docker.containers(&site.app).len(), 0);
+    let volume = format!("{}_log:/log", site.app);
+    let cat = ["run", "--rm", "-v", &volume, "--entrypoint", "/bin/busybox", &image, "sort", "/log/all"];
+    assert_eq!(site.docker.run(&cat), "0\n1\n2");
+
+    let failing = manifests(&image, "exit 3", "  backoffLimit: 0");
+    site.repository.commit(&[(&site.path("job.yaml"), &failing)]);
+    agent.sync().await;
+    let failed = agent.until("the Job has failed", |it| {
+        it.status.workloads.values().any(|it| it.reason == "BackoffLimitExceeded")
+    });
+    assert_eq!(failed.await.status.health, HealthStatus::Degraded);
+    assert_eq!(site.container("work").number("/State/ExitCode"), 3);
+    assert!(said(&agent, "get jobs").contains("Failed"));
+}

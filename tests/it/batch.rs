@@ -1,0 +1,205 @@
+//! Jobs, from manifest to containers in memory: begun, tried again, done, and not done again.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use driftless::{
+    manifest::{AppSpec, MemoryFiles, Rendered, render},
+    model::{Format, HealthStatus, JobOutcome, Severity, Stack},
+    plan::{Action, Plan, assess},
+};
+
+use crate::stage::Stage;
+
+fn rendered(text: &str) -> Rendered {
+    let files = MemoryFiles::new([("job.yaml", text)]);
+    let spec = AppSpec {
+        name: "shop".into(),
+        path: String::new(),
+        format: Format::Kubernetes,
+        files: vec!["job.yaml".to_owned()],
+        variables: BTreeMap::new(),
+        profiles: Vec::new(),
+        env_files: Vec::new(),
+        has_listed_files: false,
+    };
+    render(&files, &spec)
+}
+
+fn manifest(image: &str, policy: &str, more: &str) -> String {
+    format!(
+        "apiVersion: batch/v1
+kind: Job
+metadata: {{name: work}}
+spec:
+{more}
+  template:
+    spec:
+      restartPolicy: {policy}
+      containers: [{{name: work, image: \"{image}\", args: [run, $(JOB_COMPLETION_INDEX)]}}]
+"
+    )
+}
+
+fn stack(text: &str) -> Stack {
+    let Rendered { stack, findings, .. } = rendered(text);
+    stack.unwrap_or_else(|| panic!("{findings:?}"))
+}
+
+fn stage(text: &str) -> Stage {
+    let mut stage = Stage::new(stack(text));
+    for image in ["good:1", "good:2", "bad:1", "long:1"] {
+        stage.world.observed.images.entry(image.to_owned()).or_default();
+    }
+    stage.finishing.extend(["good:1".to_owned(), "good:2".to_owned()]);
+    stage.crashing.insert("bad:1".to_owned());
+    stage
+}
+
+/// What is made (`+work-0`), started (`>`) and removed (`-`) in one round.
+fn changes(stage: &Stage, plan: &Plan) -> String {
+    let named = |name: &str| {
+        let found = stage.world.observed.instances.values().find(|it| it.name == name);
+        found.map_or_else(|| name.to_owned(), |it| it.instance.workload.to_string())
+    };
+    let one = |action: &Action| match action {
+        Action::CreateInstance(it) => Some(format!("+{}", it.instance.workload)),
+        Action::StartInstance { container } => Some(format!(">{}", named(container.name()))),
+        Action::RemoveInstance { .. } => Some("-".to_owned()),
+        _ => None,
+    };
+    plan.steps.iter().filter_map(|it| one(&it.action)).collect::<Vec<_>>().join(" ")
+}
+
+/// The changes of so many rounds, each with the second in which it was made.
+fn played(stage: &mut Stage, rounds: usize, pause: u64) -> Vec<String> {
+    let mut all = Vec::new();
+    for _ in 0..rounds {
+        let plan = stage.round();
+        let done = changes(stage, &plan);
+        if !done.is_empty() {
+            all.push(format!("{}s {done}", stage.now.since(crate::stage::NOON).as_secs()));
+        }
+        stage.tick(Duration::from_secs(pause));
+    }
+    all
+}
+
+fn judged(stage: &mut Stage) -> (HealthStatus, String) {
+    let plan = stage.round();
+    let (stack, observed) = (&stage.stack, &stage.world.observed);
+    let all = assess(stack, observed, &stage.record, &plan, stage.now, &[], &BTreeMap::new());
+    let reason = all.workloads.values().max_by_key(|it| it.health).unwrap().reason.clone();
+    (all.health, reason)
+}
+
+#[test]
+fn three_of_two_at_a_time_each_know_their_index_and_are_done_once() {
+    let text = manifest("good:1", "Never", "  completions: 3\n  parallelism: 2\n  completionMode: Indexed");
+    let mut stage = stage(&text);
+    let second = &stage.stack.workloads[&"work-1".into()];
+    assert_eq!(second.container.env["JOB_COMPLETION_INDEX"].as_deref(), Some("1"));
+    assert_eq!(second.container.command.as_deref().unwrap(), ["run", "1"]);
+    assert_eq!(second.container.hostname.as_deref(), Some("work-1"));
+    assert_eq!(second.container.labels["batch.kubernetes.io/job-name"], "work");
+    assert_eq!(played(&mut stage, 10, 5), ["0s +work-0 >work-0 +work-1 >work-1", "5s +work-2 >work-2"]);
+    assert_eq!(judged(&mut stage), (HealthStatus::Healthy, "Completed".to_owned()));
+
+    // What somebody cleans up is not done again, but another template is another Job.
+    stage.world.observed.instances.clear();
+    assert_eq!(played(&mut stage, 5, 5), [""; 0]);
+    assert!(stage.round().is_settled());
+    stage.stack = stack(&text.replace("good:1", "good:2"));
+    assert_eq!(played(&mut stage, 10, 5).len(), 2);
+    // A pace of its own is not.
+    stage.stack = stack(&text.replace("good:1", "good:2").replace("parallelism: 2", "parallelism: 3"));
+    assert_eq!(played(&mut stage, 5, 5), [""; 0]);
+}
+
+#[test]
+fn failures_of_all_parts_are_counted_together_and_tried_again_ever_more_slowly() {
+    let mut stage = stage(&manifest("bad:1", "Never", "  backoffLimit: 2"));
+    let made = played(&mut stage, 100, 1);
+    assert_eq!(made, ["0s +work >work", "11s - +work >work", "32s - +work >work"]);
+    assert_eq!(judged(&mut stage), (HealthStatus::Degraded, "BackoffLimitExceeded".to_owned()));
+    let waits = stage.round().to_string();
+    assert!(waits.contains("work failed: it has failed too often"), "{waits}");
+
+    // In place, and by the engine never.
+    let mut stage = self::stage(&manifest("bad:1", "OnFailure", "  backoffLimit: 1"));
+    assert_eq!(played(&mut stage, 50, 1), ["0s +work >work", "11s >work"]);
+    let job = &stage.record.jobs[&"work".into()];
+    assert_eq!((job.failures, job.ended.as_ref().unwrap().outcome), (2, JobOutcome::BackoffLimitExceeded));
+
+    // Two at a time fail together.
+    let text = manifest("bad:1", "Never", "  completions: 5\n  parallelism: 2\n  backoffLimit: 2");
+    let mut stage = self::stage(&text);
+    let made = played(&mut stage, 100, 1);
+    assert_eq!(made, ["0s +work-0 >work-0 +work-1 >work-1", "21s - +work-0 >work-0 - +work-1 >work-1"]);
+    assert_eq!(stage.record.jobs[&"work".into()].failures, 4);
+}
+
+#[test]
+fn a_deadline_ends_what_runs_and_suspension_does_so_until_it_is_lifted() {
+    let mut stage = stage(&manifest("long:1", "OnFailure", "  activeDeadlineSeconds: 30"));
+    assert_eq!(played(&mut stage, 60, 1), ["0s +work >work", "30s -"]);
+    assert_eq!(judged(&mut stage), (HealthStatus::Degraded, "DeadlineExceeded".to_owned()));
+
+    let text = manifest("long:1", "OnFailure", "  activeDeadlineSeconds: 30\n  suspend: false");
+    let mut stage = self::stage(&text);
+    assert_eq!(played(&mut stage, 20, 1), ["0s +work >work"]);
+    stage.stack = stack(&text.replace("false", "true"));
+    assert_eq!(played(&mut stage, 60, 1), ["20s -"]);
+    assert_eq!(judged(&mut stage), (HealthStatus::Suspended, "JobSuspended".to_owned()));
+    stage.stack = stack(&text);
+    assert_eq!(played(&mut stage, 60, 1), ["80s +work >work", "110s -"], "the deadline begins anew");
+}
+
+#[test]
+fn what_has_ended_is_kept_for_as_long_as_it_says_and_not_done_again() {
+    let mut stage = stage(&manifest("good:1", "Never", "  ttlSecondsAfterFinished: 60"));
+    assert_eq!(played(&mut stage, 100, 1), ["0s +work >work", "61s -"]);
+    assert!(stage.round().is_settled());
+    assert_eq!(judged(&mut stage), (HealthStatus::Healthy, "Completed".to_owned()));
+
+    // A queue of work: nobody is begun once one says that there is no more of it.
+    let mut stage = self::stage(&manifest("good:1", "Never", "  parallelism: 2"));
+    assert_eq!(played(&mut stage, 10, 1), ["0s +work-0 >work-0 +work-1 >work-1"]);
+    stage.world.observed.instances.clear();
+    assert_eq!(played(&mut stage, 10, 1), [""; 0]);
+}
+
+#[test]
+fn wherever_the_agent_ends_nothing_is_done_twice() {
+    let text = manifest("good:1", "Never", "  completions: 3\n  parallelism: 2");
+    for cut in 0..5 {
+        let mut stage = stage(&text);
+        let mut made = 0;
+        for round in 0..30 {
+            let before = stage.world.observed.instances.len();
+            // What was not written down before the agent acted is forgotten.
+            stage.round_cut_short(if round % 2 == 0 { cut } else { usize::MAX }, |_| 0);
+            if round % 3 == 0 {
+                stage.record.ledger.clear();
+            }
+            made += stage.world.observed.instances.len().saturating_sub(before);
+            stage.tick(Duration::from_secs(1));
+        }
+        assert_eq!((made, stage.record.jobs[&"work".into()].done.len()), (3, 3), "cut after {cut}");
+    }
+}
+
+#[test]
+fn what_a_job_cannot_be_is_told_at_its_place() {
+    let told = |text: &str, severity: Severity| -> Vec<String> {
+        let findings = rendered(text).findings.into_iter().filter(|it| it.severity == severity);
+        findings.map(|it| format!("{}:{} {}", it.location.line, it.path, it.message)).collect()
+    };
+    let errors = |more: &str| told(&manifest("a:1", "Never", more), Severity::Error);
+    assert_eq!(errors("  completionMode: Indexed"), ["5:spec.completionMode `Indexed` needs `completions`"]);
+    assert!(errors("  completions: 501")[0].contains("more than 500 pods"));
+    let policy = errors("  podFailurePolicy: {rules: []}");
+    assert!(policy[0].starts_with("5:spec.podFailurePolicy"), "{policy:?}");
+    // A fault of the template is told once, however many are made of it.
+    let many = manifest("a:1", "Always", "  completions: 3");
+    assert_eq!(told(&many, Severity::Error).len(), 1);
+}

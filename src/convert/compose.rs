@@ -498,6 +498,7 @@ impl Writer<'_> {
                 !at.1.pull_secrets.is_empty(),
                 "logins for registries: name them in the agent's configuration",
             ),
+            ("parts", !at.1.parts.is_empty(), "the further containers of the pod: give each a service"),
             ("build", at.1.build.is_some(), "the build: push the image to a registry, and name it there"),
             (
                 "image",

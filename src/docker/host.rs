@@ -188,7 +188,10 @@ fn long_options(mount: &api::Mount) -> MountOptions {
             ];
             found.into_iter().find(|(set, _)| is(*set)).map(|(_, word)| word.to_owned())
         }),
-        tmpfs: Vec::new(),
+        tmpfs: volume
+            .and_then(|it| it.driver_config.as_ref()?.options.as_ref()?.get("o"))
+            .map(|it| it.split(',').map(str::to_owned).collect())
+            .unwrap_or_default(),
         group: mounted::group(mount),
     }
 }

@@ -120,7 +120,7 @@ pub struct MountOptions {
     /// Of a bind mount: what becomes of mounts inside of it, `disabled`, `writable` or `readonly`.
     #[serde(skip_serializing_if = "is_default")]
     pub recursive: Option<String>,
-    /// Of a memory file system: `noexec`, `uid=1000`. Sorted, without size and mode.
+    /// Of a memory file system, or of an empty volume that is kept in memory: `noexec`, `uid=1000`. Sorted, without size and mode.
     #[serde(skip_serializing_if = "is_default")]
     pub tmpfs: Vec<String>,
     /// Of a volume: the group that its folder is given, with all rights and the bit that hands it on to what is made

@@ -73,6 +73,7 @@ impl Corner {
             image: None,
             inherit: BTreeMap::new(),
             peers: BTreeMap::new(),
+            part: None,
             manifests: vec!["sites/shop/compose.yaml".to_owned()],
             depends_on: vec!["db:service_started:false".to_owned()],
         }

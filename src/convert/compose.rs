@@ -4,11 +4,14 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Map, Value, json};
 
-use super::{Converted, HIDDEN, Lost, SecretValues, flag, object, seconds};
+use super::{
+    Converted, HIDDEN, Lost, SecretValues, flag, object, seconds,
+    values::{depends_on, expose, limits_of, ports},
+};
 use crate::model::{
-    Attachment, Condition, Container, Content, ContentId, Contents, HELPER_IMAGE, Healthcheck, Hook,
-    HostSettings, Mount, MountSource, NetworkMode, Probe, ProbeAction, PullPolicy, Resources, RestartPolicy,
-    Stack, Strategy, Update, Workload, WorkloadName,
+    Attachment, Content, ContentId, Contents, HELPER_IMAGE, Healthcheck, Hook, HostSettings, Mount,
+    MountSource, NetworkMode, Probe, ProbeAction, PullPolicy, RestartPolicy, Stack, Strategy, Update,
+    Workload, WorkloadName,
 };
 
 type At<'a> = (&'a WorkloadName, &'a Workload);
@@ -495,6 +498,7 @@ impl Writer<'_> {
                 !at.1.pull_secrets.is_empty(),
                 "logins for registries: name them in the agent's configuration",
             ),
+            ("parts", !at.1.parts.is_empty(), "the further containers of the pod: give each a service"),
             ("build", at.1.build.is_some(), "the build: push the image to a registry, and name it there"),
             (
                 "image",
@@ -543,25 +547,6 @@ fn name_of(workload: &WorkloadName, target: &str) -> String {
     format!("{workload}-{}", target.trim_start_matches('/')).chars().map(plain).collect()
 }
 
-fn ports(it: &Container) -> Vec<Value> {
-    let port = |it: &crate::model::Port| {
-        let host = it
-            .host
-            .map(|it| if it.len() == 1 { it.first.to_string() } else { format!("{}-{}", it.first, it.last) });
-        object([
-            ("target", json!(it.container)),
-            ("published", json!(host)),
-            ("protocol", json!(it.protocol.as_str())),
-            ("host_ip", json!(it.host_ip)),
-        ])
-    };
-    it.ports.iter().map(port).collect()
-}
-
-fn expose(it: &Container) -> Vec<String> {
-    it.expose.iter().map(|(port, protocol)| format!("{port}/{}", protocol.as_str())).collect()
-}
-
 /// What is tried again by the agent in one format is by the engine in the other.
 fn restart(workload: &Workload) -> String {
     let retries = workload.job.as_ref().map(|it| it.backoff_limit).filter(|it| *it > 0);
@@ -576,48 +561,4 @@ fn restart(workload: &Workload) -> String {
         RestartPolicy::OnFailure { max_retries: None } => "on-failure".to_owned(),
         RestartPolicy::OnFailure { max_retries: Some(retries) } => format!("on-failure:{retries}"),
     }
-}
-
-fn depends_on(workload: &Workload) -> Value {
-    let all = workload.after.iter().map(|it| {
-        let condition = match it.condition {
-            Condition::Started => "service_started",
-            Condition::Healthy => "service_healthy",
-            Condition::CompletedSuccessfully => "service_completed_successfully",
-        };
-        let required = if it.required { Value::Null } else { json!(false) };
-        let one =
-            object([("condition", json!(condition)), ("required", required), ("restart", flag(it.restart))]);
-        (it.workload.to_string(), one)
-    });
-    Value::Object(all.collect())
-}
-
-fn limits_of(resources: &Resources) -> Value {
-    let Resources {
-        nano_cpus,
-        memory,
-        memory_reservation,
-        memory_swap,
-        cpu_shares,
-        pids,
-        cpu_quota,
-        cpu_period,
-        cpuset,
-    } = resources;
-    let cpus = nano_cpus.map(|it| {
-        let text = format!("{}.{:09}", it / 1_000_000_000, it % 1_000_000_000);
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
-    });
-    object([
-        ("cpus", json!(cpus)),
-        ("mem_limit", json!(memory)),
-        ("mem_reservation", json!(memory_reservation)),
-        ("memswap_limit", json!(memory_swap)),
-        ("cpu_shares", json!(cpu_shares)),
-        ("pids_limit", json!(pids)),
-        ("cpu_quota", json!(cpu_quota)),
-        ("cpu_period", json!(cpu_period)),
-        ("cpuset", json!(cpuset)),
-    ])
 }

@@ -35,6 +35,7 @@ mod object;
 mod observed;
 mod over;
 mod peer;
+mod pod;
 mod policy;
 mod record;
 mod revision;
@@ -67,6 +68,7 @@ pub use observed::{
     ObservedVolume, Other, Readiness, State,
 };
 pub use peer::{Namespace, Peer, VolumesFrom};
+pub use pod::{Part, PartOf, Role};
 pub use policy::{Adopt, FilesystemDrift, Policy};
 pub use record::{
     Adopted, AdoptedContainer, AdoptedNetwork, Attempt, Crash, Heal, Progress, Record, Replacement,
@@ -81,8 +83,9 @@ pub use stack::{
 };
 pub use status::{
     Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, ConditionStatus, Drift, DriftAction,
-    ExitStatus, HealthStatus, InstanceStatus, JobStatus, Operation, OperationPhase, PinStatus,
-    RepositoryStatus, ResourceStatus, StatusCondition, SyncStatus, WaitStatus, WorkloadSpec, WorkloadStatus,
+    ExitStatus, HealthStatus, InstanceStatus, JobStatus, Operation, OperationPhase, PartSpec, PartStatus,
+    PinStatus, RepositoryStatus, ResourceStatus, StatusCondition, SyncStatus, WaitStatus, WorkloadSpec,
+    WorkloadStatus,
 };
 pub use time::Timestamp;
 

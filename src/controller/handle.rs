@@ -106,6 +106,8 @@ pub enum RequestKind {
     Adopt,
     /// A new rollout of one workload, although Git asks for no other.
     Restart(WorkloadName),
+    /// A run of a CronJob at once, under this name.
+    CreateJob(WorkloadName, String),
     /// Holds up the rollout of one workload.
     Pause(WorkloadName),
     /// Lets it go on.

@@ -15,6 +15,7 @@
 
 mod build;
 mod content;
+mod cron;
 mod event;
 mod finding;
 mod hash;
@@ -45,6 +46,7 @@ mod time;
 
 pub use build::{Build, Dockerfile};
 pub use content::{Content, ContentId, ContentTree, Contents};
+pub use cron::{Concurrency, Cron, CronRecord};
 pub use event::{Event, EventKind};
 pub use finding::{Finding, Location, Severity};
 pub use hash::{SpecHash, StackHash, digest_hex};
@@ -78,7 +80,7 @@ pub use stack::{
     Workload,
 };
 pub use status::{
-    Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, ConditionStatus, Drift, DriftAction,
+    Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, ConditionStatus, CronStatus, Drift, DriftAction,
     ExitStatus, HealthStatus, InstanceStatus, JobStatus, Operation, OperationPhase, PinStatus,
     RepositoryStatus, ResourceStatus, StatusCondition, SyncStatus, WaitStatus, WorkloadSpec, WorkloadStatus,
 };

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::{Action, Plan, Wait, container_name, jobs, tally::Tally, text, verdict::concerns};
 use crate::model::{
-    AwaitedInstance, ExitStatus, Format, Instance, JobOutcome, JobStatus, Kind, ObjectRef, Observed, Record,
+    AwaitedInstance, CronStatus, ExitStatus, Format, Instance, JobOutcome, JobStatus, Kind, ObjectRef, Observed, Record,
     ResourceStatus, Stack, State, Workload, WorkloadName, WorkloadSpec,
 };
 
@@ -192,5 +192,21 @@ pub(super) fn job(
         completed_indexes: Some(indexes).filter(|it| job.indexed && !it.is_empty()),
         start_time: known.started,
         completion_time: completed.map(|it| it.at),
+    })
+}
+
+/// What a CronJob has begun.
+pub(super) fn cron(name: &WorkloadName, workload: &Workload, record: &Record) -> Option<CronStatus> {
+    let cron = workload.cron.as_ref()?;
+    let known = record.crons.get(name).cloned().unwrap_or_default();
+    let is_active = |it: &&WorkloadName| record.jobs.get(*it).is_none_or(|it| it.ended.is_none());
+    Some(CronStatus {
+        schedule: cron.schedule.clone(),
+        time_zone: cron.zone.clone(),
+        concurrency_policy: cron.concurrency.as_str().to_owned(),
+        suspend: cron.suspended,
+        active: known.runs.keys().filter(is_active).map(ToString::to_string).collect(),
+        last_schedule_time: known.last,
+        last_successful_time: known.last_success,
     })
 }

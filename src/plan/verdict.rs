@@ -6,9 +6,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    Action, Plan, Wait, account, conditions, jobs,
+    Action, Plan, Wait, account, conditions,
     tally::{Tally, is_crash_looping},
-    text,
+    text, work,
 };
 use crate::model::{
     Drift, Health, HealthStatus, Instance, InstanceStatus, Observed, Port, Readiness, Record, Stack, State,
@@ -148,14 +148,14 @@ struct Scene<'a> {
 }
 
 /// Health, its reason in one word, and its explanation.
-struct Finding {
+pub(super) struct Finding {
     health: HealthStatus,
     reason: String,
     message: String,
 }
 
 impl Finding {
-    fn new(health: HealthStatus, reason: &str, message: impl Into<String>) -> Self {
+    pub(super) fn new(health: HealthStatus, reason: &str, message: impl Into<String>) -> Self {
         Self { health, reason: reason.to_owned(), message: message.into() }
     }
 }
@@ -196,12 +196,13 @@ impl Scene<'_> {
                 .collect(),
             awaited: account::awaited(self.stack, name, workload, tally, self.plan),
             job: account::job(self.stack, workload, self.observed, self.record),
+            cron: account::cron(name, workload, self.record),
             origin: workload.origin.to_string(),
         }
     }
 
     fn judge(&self, name: &WorkloadName, workload: &Workload, tally: &Tally<'_>) -> Finding {
-        if let Some(finding) = self.job(workload, tally) {
+        if let Some(finding) = work::judge(self.stack, self.observed, self.record, workload, tally) {
             return finding;
         }
         if let Some(failure) = self.failure(name, workload, tally) {
@@ -241,26 +242,6 @@ impl Scene<'_> {
             return Finding::new(HealthStatus::Degraded, "MinimumReplicasUnavailable", counted);
         }
         Finding::new(HealthStatus::Missing, "Missing", "nothing of it runs")
-    }
-
-    /// Work that ends is well when it has ended well, and on its way until then.
-    fn job(&self, workload: &Workload, tally: &Tally<'_>) -> Option<Finding> {
-        let wanted = workload.job.as_ref()?;
-        let job = account::job(self.stack, workload, self.observed, self.record)?;
-        let is_done = jobs::is_over(self.record, self.stack, workload);
-        let counted = format!("{} of {} done", job.succeeded, job.completions.unwrap_or(1));
-        Some(match job.reason {
-            Some(reason) if job.is_over => {
-                let message = format!("{} failed after {} failures", wanted.of, job.failed);
-                Finding::new(HealthStatus::Degraded, &reason, message)
-            }
-            Some(_) => Finding::new(HealthStatus::Healthy, "Completed", ""),
-            None if job.suspended => Finding::new(HealthStatus::Suspended, "JobSuspended", "it is suspended"),
-            None if is_done => Finding::new(HealthStatus::Healthy, "Completed", ""),
-            // What keeps it from being begun is told as of any other workload.
-            None if tally.updated.is_empty() && job.active == 0 && job.failed == 0 => return None,
-            None => Finding::new(HealthStatus::Progressing, "Running", counted),
-        })
     }
 
     /// What makes it `Degraded`: the most telling first.

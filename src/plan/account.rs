@@ -67,7 +67,7 @@ pub(super) fn spec(stack: &Stack, name: &WorkloadName, workload: &Workload, reco
         min_ready_seconds: workload.min_ready.as_secs(),
         progress_deadline_seconds: workload.progress_deadline.as_secs(),
         paused: workload.paused || record.paused.contains(name),
-        whole: whole(workload),
+        whole: whole(workload).filter(|it| it != name),
         member: workload.member.clone(),
         ports: ports.into_iter().collect(),
         template: String::new(),

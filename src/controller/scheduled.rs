@@ -51,7 +51,7 @@ impl<D: Docker, S: Source> App<D, S> {
         if goal.stack.workloads.contains_key(&run) {
             return Err(RequestError::Refused(format!("jobs.batch \"{name}\" already exists")));
         }
-        let Some(workload) = run_of(template, from, &run) else {
+        let Some(workload) = run_of(template, from, &run, name) else {
             return Err(RequestError::Refused(format!("{from} has no template")));
         };
         let mut record = self.record.clone();

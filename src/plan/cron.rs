@@ -74,10 +74,14 @@ pub fn without_runs(stack: &Stack) -> Stack {
 }
 
 /// A run of this template, at this moment.
-pub fn run_of(template: &Workload, cron: &WorkloadName, run: &WorkloadName) -> Option<Workload> {
+pub fn run_of(template: &Workload, cron: &WorkloadName, run: &WorkloadName, name: &str) -> Option<Workload> {
     let job = Job { of: run.clone(), cron: Some(cron.clone()), ..template.job.clone()? };
     let replicas = u32::from(!job.suspended);
-    Some(Workload { replicas, job: Some(job), cron: None, ..template.clone() })
+    let mut workload = Workload { replicas, job: Some(job), cron: None, ..template.clone() };
+    for label in ["batch.kubernetes.io/job-name", "job-name"] {
+        workload.container.labels.insert(label.to_owned(), name.to_owned());
+    }
+    Some(workload)
 }
 
 /// The workload of the Job of this name beside a CronJob: `report-29384756` is `report-29384756.shop` beside `report.shop`.
@@ -89,7 +93,16 @@ pub fn run_name(cron: &WorkloadName, object: Option<&ObjectRef>, job: &str) -> W
 
 /// Looks again when the next run is due.
 pub(super) fn look_ahead(round: &mut Round<'_>) {
+    if round.target.policy.suspended || all(round.target.stack).next().is_none() {
+        return;
+    }
     let now = round.now;
+    // A run that was just seen to have ended may let another begin.
+    let mut then = round.record.clone();
+    schedule(&mut then, round.target.stack, now);
+    if then.crons != round.record.crons {
+        round.look_again(now);
+    }
     let next = all(round.target.stack)
         .filter(|(_, _, cron)| !cron.suspended)
         .filter_map(|(_, _, cron)| parsed(cron)?.next(now));
@@ -173,19 +186,20 @@ fn begin(
     }
     let is_active = |it: &WorkloadName| record.jobs.get(it).is_none_or(|it| it.ended.is_none());
     let active: Vec<WorkloadName> = known.runs.keys().filter(|it| is_active(it)).cloned().collect();
-    match cron.concurrency {
-        Concurrency::Forbid if !active.is_empty() => {
-            let message = format!("not begun, because {} has not ended", active[0]);
+    match (cron.concurrency, active.first()) {
+        (Concurrency::Forbid, Some(active)) => {
+            let message = format!("not begun, because {active} has not ended");
             tell(known, EventKind::Normal, "JobAlreadyActive", message);
             return;
         }
-        Concurrency::Replace => active.iter().for_each(|it| drop(known.runs.remove(it))),
-        Concurrency::Allow | Concurrency::Forbid => {}
+        (Concurrency::Replace, Some(_)) => active.iter().for_each(|it| drop(known.runs.remove(it))),
+        (Concurrency::Allow | Concurrency::Forbid | Concurrency::Replace, _) => {}
     }
     let plain = object.map_or(name.as_str(), |it| &it.name);
-    let run = run_name(name, object, &format!("{plain}-{}", due.0 / 60_000));
+    let job = format!("{plain}-{}", due.0 / 60_000);
+    let run = run_name(name, object, &job);
     known.last = Some(due);
-    if let Some(workload) = run_of(template, name, &run) {
+    if let Some(workload) = run_of(template, name, &run, &job) {
         let message = format!("begun for {due}");
         told.push(Told {
             kind: EventKind::Normal,

@@ -25,7 +25,8 @@ use crate::{
 
 use super::{
     Answer, Handle, Inbox, Readiness, Repositories, Request, RequestError,
-    app::{App, Asked, Shared},
+    app::{App, Shared},
+    handle::Asked,
     inside::{LOOKS_AT_ONCE, Looks},
     logins,
     logs::FromEngine,

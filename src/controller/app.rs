@@ -10,7 +10,7 @@ use std::{
 };
 
 use tokio::{
-    sync::{Notify, Semaphore, broadcast, mpsc, oneshot, watch},
+    sync::{Notify, Semaphore, broadcast, mpsc, watch},
     time::{Instant, sleep, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -29,10 +29,9 @@ use crate::{
 };
 
 use super::{
-    Answer, RequestError, RequestKind,
     execute::{Executed, Hands, chain, done, execute},
     goal::Goal,
-    handle::Applications,
+    handle::{Applications, Asked, acknowledged},
     inside::Looks,
     orders::Orders,
     probes,
@@ -63,8 +62,6 @@ pub(super) struct Shared<D> {
     pub(super) verdicts: watch::Sender<Verdicts>,
     pub(super) wakes: Wakes,
 }
-
-pub(super) type Asked = (RequestKind, oneshot::Sender<Result<Answer, RequestError>>);
 
 pub(super) struct App<D, S> {
     pub(super) name: AppName,
@@ -142,7 +139,7 @@ impl<D: Docker, S: Source> App<D, S> {
                             if !asked.0.is_question() {
                                 interrupt.cancel();
                             }
-                            waiting.push(asked);
+                            waiting.push(acknowledged(asked));
                         }
                         Ok(()) = orders.changed() => interrupt.cancel(),
                     }

@@ -39,6 +39,20 @@ impl fmt::Debug for Handle {
     }
 }
 
+/// A request on its way to its application, and where the answer goes.
+pub(super) type Asked = (RequestKind, oneshot::Sender<Result<Answer, RequestError>>);
+
+/// What is accepted whatever the application is busy with is answered at once: a container may take minutes to stop,
+/// and nobody waits that long to hear that there will be a look at Git.
+pub(super) fn acknowledged((kind, reply): Asked) -> Asked {
+    if kind != RequestKind::Sync {
+        return (kind, reply);
+    }
+    // Whoever asked may have gone.
+    let _ = reply.send(Ok(Answer::Accepted));
+    (kind, oneshot::channel().0)
+}
+
 /// Everything the agent manages, as of its last rounds.
 pub type Applications = Arc<BTreeMap<AppName, Arc<Application>>>;
 

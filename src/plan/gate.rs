@@ -191,9 +191,11 @@ pub(super) fn unmet(round: &Round<'_>, dependency: &Dependency, census: &Census<
     if !required && (crash.is_some() || round.unpulled.contains(on)) {
         return None;
     }
+    // Its commands after the start are part of it.
+    let is_hooked = |it: &Instance| !round.record.unhooked.contains(&it.instance.to_string());
     let good = |it: &&&Instance| match condition {
-        Condition::Started => it.is_running() || completed(it),
-        Condition::Healthy => it.is_available(std::time::Duration::ZERO, round.now),
+        Condition::Started => (it.is_running() && is_hooked(it)) || completed(it),
+        Condition::Healthy => it.is_available(std::time::Duration::ZERO, round.now) && is_hooked(it),
         Condition::CompletedSuccessfully => completed(it),
     };
     if current.iter().filter(good).count() >= workload.replicas as usize {

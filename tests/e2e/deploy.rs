@@ -166,6 +166,69 @@ secrets:
 }
 
 #[tokio::test]
+async fn mounted_files_outlive_commits_restarts_a_lost_mirror_and_a_reboot() {
+    let image = images::placeholder();
+    let mut site = Site::new("outlive");
+    let beside = site.also("beside");
+    let compose = format!(
+        "services:
+  web:
+    image: {image}
+    restart: unless-stopped
+    volumes: ['./conf:/conf:ro', './one:/etc/one:ro']
+    secrets: [token]
+secrets: {{token: {{file: ./token}}}}
+"
+    );
+    let neighbour = format!("services:\n  web: {{image: {image}, volumes: ['./conf:/conf:ro']}}\n");
+    let of_neighbour = |file: &str| format!("sites/{beside}/{file}");
+    site.repository.commit(&[
+        (&site.path("conf/page"), "page\n"),
+        (&site.path("one"), "one\n"),
+        (&site.path("token"), "token\n"),
+        (&of_neighbour("compose.yaml"), &neighbour),
+        (&of_neighbour("conf/page"), "theirs\n"),
+    ]);
+    let mut agent = site.running(&compose).await;
+    let first = site.container("web");
+    let reads = |site: &Site| {
+        let name = first.name();
+        let words = ["exec", &name, "/bin/busybox", "cat", "/conf/page", "/etc/one", "/run/secrets/token"];
+        assert_eq!(site.docker.run(&words), "page\none\ntoken");
+        assert_eq!(site.container("web").id(), first.id());
+    };
+    reads(&site);
+    // Commits, of others too.
+    for number in ["1", "2", "3"] {
+        let page = of_neighbour("conf/page");
+        let commit = site.repository.commit(&[("README.md", number), (&page, number)]);
+        agent.deployed(&commit).await;
+    }
+    reads(&site);
+    site.docker.run(&["restart", "-t", "0", &first.id()]);
+    agent.settled(&site.repository.head()).await;
+    reads(&site);
+    // All applications of a repository have one mirror of it, and no file lies in it that is mounted.
+    let mirrors = agent.state_dir().join("mirrors");
+    assert_eq!(std::fs::read_dir(&mirrors).unwrap().count(), 1);
+    agent.kill9();
+    std::fs::remove_dir_all(&mirrors).unwrap();
+    reads(&site);
+    agent.restart().await;
+    agent.settled(&site.repository.head()).await;
+    reads(&site);
+    // A reboot: nothing runs, and what lay in memory is gone.
+    agent.kill9();
+    site.docker.run(&["kill", &first.id()]);
+    std::fs::remove_dir_all(&agent.runtime).unwrap();
+    agent.restart().await;
+    let is_back = || (site.container("web").state() == "running").then_some(());
+    crate::harness::wait_until("it runs again", is_back).await;
+    agent.settled(&site.repository.head()).await;
+    reads(&site);
+}
+
+#[tokio::test]
 async fn a_push_is_deployed_and_one_that_changes_nothing_touches_nothing() {
     let site = Site::new("push");
     let agent = site.running(&web(&images::server("1.0"), "one")).await;

@@ -2,12 +2,13 @@
 //! same in every field, once what must differ is taken away (each with its reason below). The agent takes over what Docker
 //! Compose has started without a single call that writes, and nothing that changes nothing costs one.
 //!
-//! A dozen projects are part of every run, all of them of `make differential`.
+//! A dozen projects are part of every run, all of them of `make differential`. What Docker Compose has no word for, or
+//! does by files of its own folder, is started by the agent alone and has to be as calm.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use serde_json::Value;
@@ -23,21 +24,25 @@ const AT_ONCE: usize = 6;
 /// Projects of the short run: one of each kind.
 const SLICE: &[&str] = &[
     "binds",
+    "build",
     "capabilities",
     "depends",
     "environment",
     "limits",
+    "files-in-place",
+    "hooks",
     "networks",
     "network-ipam",
     "ports",
     "replicas",
+    "secrets",
     "sysctls",
     "tmpfs",
     "volumes-long",
 ];
 
 #[tokio::test]
-async fn a_dozen_projects_are_the_same_whoever_starts_them() {
+async fn projects_of_each_kind_are_the_same_whoever_starts_them() {
     differential(|name| SLICE.contains(&name)).await;
 }
 
@@ -48,37 +53,69 @@ async fn every_project_is_the_same_whoever_starts_it() {
     differential(|name| only.is_empty() || only.split(',').any(|it| it == name)).await;
 }
 
+/// A file of that name, or a folder with its Compose file and all else that this needs.
 struct Project {
     name: String,
     /// Application and Compose project.
     app: String,
-    text: String,
+    /// By their paths in the application's folder.
+    files: BTreeMap<String, String>,
+    /// Why it is not held against Docker Compose, as its first line says.
+    ours_alone: Option<String>,
+}
+
+impl Project {
+    fn read(path: &Path, name: &str, app: String) -> Self {
+        let mut files = BTreeMap::new();
+        if path.is_dir() {
+            collect(path, path, &mut files);
+        } else {
+            files.insert("compose.yaml".to_owned(), fs::read_to_string(path).unwrap());
+        }
+        for text in files.values_mut() {
+            *text = text.replace("e2e-diff", &app);
+        }
+        let first = files["compose.yaml"].lines().next().unwrap_or_default();
+        let ours_alone = first.strip_prefix("# Ours alone: ").map(str::to_owned);
+        Self { name: name.to_owned(), app, files, ours_alone }
+    }
+}
+
+fn collect(root: &Path, folder: &Path, files: &mut BTreeMap<String, String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect(root, &path, files);
+        } else {
+            let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+            files.insert(name, fs::read_to_string(&path).unwrap());
+        }
+    }
 }
 
 async fn differential(is_wanted: impl Fn(&str) -> bool) {
     let Some(compose) = Compose::v2() else { return };
     images::placeholder();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/projects");
-    let mut names: Vec<String> = fs::read_dir(&folder)
+    let all: BTreeMap<String, PathBuf> = fs::read_dir(&folder)
         .unwrap()
-        .filter_map(|it| it.unwrap().file_name().to_str()?.strip_suffix(".yaml").map(str::to_owned))
-        .filter(|it| is_wanted(it))
+        .map(|it| it.unwrap().path())
+        .filter(|it| it.is_dir() || it.extension().is_some_and(|it| it == "yaml"))
+        .map(|it| (it.file_stem().unwrap().to_str().unwrap().to_owned(), it))
+        .filter(|(name, _)| is_wanted(name))
         .collect();
-    names.sort();
+    let names: Vec<String> = all.keys().cloned().collect();
     assert!(!names.is_empty());
+    let (mut compared, mut alone) = (0, 0);
     let mut said = Vec::new();
     for batch in names.chunks(AT_ONCE) {
         let mut site = Site::new("differential");
         let projects: Vec<Project> = batch
             .iter()
             .enumerate()
-            .map(|(index, name)| {
-                let app = site.also(&format!("df{index}"));
-                let text = fs::read_to_string(folder.join(name).with_extension("yaml")).unwrap();
-                Project { name: name.clone(), text: text.replace("e2e-diff", &app), app }
-            })
+            .map(|(index, name)| Project::read(&all[name], name, site.also(&format!("df{index}"))))
             .collect();
-        let of_batch = one_batch(&site, &compose, projects).await;
+        let of_batch = one_batch(&site, &compose, projects, &mut compared, &mut alone).await;
         println!(
             "{}: {}",
             batch.join(", "),
@@ -86,20 +123,31 @@ async fn differential(is_wanted: impl Fn(&str) -> bool) {
         );
         said.extend(of_batch);
     }
-    println!("{} projects compared", names.len());
+    println!("{} projects: {compared} compared, {alone} by the agent alone", names.len());
     assert!(said.is_empty(), "{}", said.join("\n"));
 }
 
-async fn one_batch(site: &Site, compose: &Compose, mut projects: Vec<Project>) -> Vec<String> {
+async fn one_batch(
+    site: &Site,
+    compose: &Compose,
+    projects: Vec<Project>,
+    compared: &mut usize,
+    alone: &mut usize,
+) -> Vec<String> {
     let mut said = Vec::new();
     let docker = &site.docker;
     let _leftovers: Vec<Leftovers> =
         projects.iter().map(|it| Leftovers { docker: docker.clone(), project: it.app.clone() }).collect();
     let mut by_compose = BTreeMap::new();
-    projects.retain(|it| {
+    let (ours, mut theirs): (Vec<Project>, Vec<Project>) =
+        projects.into_iter().partition(|it| it.ours_alone.is_some());
+    theirs.retain(|it| {
         let folder = site.directory().join(&it.app);
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("compose.yaml"), &it.text).unwrap();
+        for (path, text) in &it.files {
+            let path = folder.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
         let started = compose.attempt(&folder, &it.app, &["up", "-d", "--quiet-pull"]);
         match &started {
             // A host that is a container itself may not do everything.
@@ -112,53 +160,64 @@ async fn one_batch(site: &Site, compose: &Compose, mut projects: Vec<Project>) -
         by_compose.insert(it.app.clone(), snapshot(docker, &it.app));
         started.is_ok()
     });
-    let projects = &projects;
-    let commit = commit(site, projects, |it| it.to_owned());
+    (*compared, *alone) = (*compared + theirs.len(), *alone + ours.len());
+    let proxy = Counting::start(&site.directory());
+    // Polls come of themselves while it is watched.
+    let settings =
+        Settings { docker_host: Some(proxy.host()), adopt: "auto", poll: "1s", ..Settings::default() };
 
     // What Compose has started is taken over as it stands.
-    let proxy = Counting::start(&site.directory());
-    let settings = Settings { docker_host: Some(proxy.host()), adopt: "auto", ..Settings::default() };
-    let before: BTreeSet<String> = projects.iter().flat_map(|it| ids(docker, &it.app)).collect();
-    let mut agent = Agent::start(&site.directory(), &projects[0].app, &site.server.url(), &settings).await;
-    said.extend(settled(&agent, projects, &commit).await);
-    let after: BTreeSet<String> = projects.iter().flat_map(|it| ids(docker, &it.app)).collect();
-    if before != after || !proxy.writes().is_empty() {
-        said.push(format!("taking over cost {:#?}", proxy.writes()));
-        said.extend(
-            agent
-                .log()
-                .lines()
-                .filter(|it| it.contains("taken over") || it.contains("done"))
-                .map(str::to_owned),
-        );
+    if !theirs.is_empty() {
+        let commit = commit(site, &theirs, str::to_owned);
+        let before: BTreeSet<String> = theirs.iter().flat_map(|it| ids(docker, &it.app)).collect();
+        let mut agent = Agent::start(&site.directory(), &theirs[0].app, &site.server.url(), &settings).await;
+        said.extend(settled(&agent, &theirs, &commit).await);
+        let after: BTreeSet<String> = theirs.iter().flat_map(|it| ids(docker, &it.app)).collect();
+        if before != after || !proxy.writes().is_empty() {
+            said.push(format!("taking over cost {:#?}", proxy.writes()));
+            said.extend(
+                agent
+                    .log()
+                    .lines()
+                    .filter(|it| it.contains("taken over") || it.contains("done"))
+                    .map(str::to_owned),
+            );
+        }
+        said.extend(calm(site, &mut agent, &theirs, &proxy, "an adopted").await);
+        agent.kill9();
     }
-    said.extend(calm(site, &mut agent, projects, &proxy, "an adopted").await);
-    agent.kill9();
-    drop(agent);
 
     // The same from nothing, by the agent.
-    for it in projects {
+    for it in &theirs {
         compose.run(&site.directory().join(&it.app), &it.app, &["down", "-t", "0", "--volumes"]);
     }
     let again = site.directory().join("again");
     fs::create_dir_all(&again).unwrap();
-    let commit = self::commit(site, projects, |it| format!("{it}\n"));
+    let projects: Vec<Project> = theirs.into_iter().chain(ours).collect();
+    let commit = commit(site, &projects, |it| format!("{it}\n"));
     let mut agent = Agent::start(&again, &projects[0].app, &site.server.url(), &settings).await;
-    said.extend(settled(&agent, projects, &commit).await);
-    for it in projects {
+    said.extend(settled(&agent, &projects, &commit).await);
+    for it in &projects {
         let ours = snapshot(docker, &it.app);
-        said.extend(
-            compare(&by_compose[&it.app], &ours).into_iter().map(|line| format!("{}: {line}", it.name)),
-        );
+        if let Some(theirs) = by_compose.get(&it.app) {
+            said.extend(compare(theirs, &ours).into_iter().map(|line| format!("{}: {line}", it.name)));
+        } else if ours.is_empty() {
+            said.push(format!("{}: nothing was made", it.name));
+        }
     }
-    said.extend(calm(site, &mut agent, projects, &proxy, "an own").await);
+    said.extend(calm(site, &mut agent, &projects, &proxy, "an own").await);
     said
 }
 
-/// Commits the file of every project, changed by `change`.
+/// Commits all projects, their Compose files changed by `change`.
 fn commit(site: &Site, projects: &[Project], change: impl Fn(&str) -> String) -> String {
-    let files: Vec<(String, String)> =
-        projects.iter().map(|it| (format!("sites/{}/compose.yaml", it.app), change(&it.text))).collect();
+    let mut files = Vec::new();
+    for it in projects {
+        for (path, text) in &it.files {
+            let text = if path == "compose.yaml" { change(text) } else { text.clone() };
+            files.push((format!("sites/{}/{path}", it.app), text));
+        }
+    }
     let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
     site.repository.commit(&files)
 }
@@ -186,7 +245,8 @@ async fn settled(agent: &Agent, projects: &[Project], commit: &str) -> Vec<Strin
     said
 }
 
-/// What changes nothing costs no call that writes.
+/// What changes nothing costs no call that writes: a further sync, a commit elsewhere, a restart of the agent, the
+/// same files in another order, polls.
 async fn calm(
     site: &Site,
     agent: &mut Agent,
@@ -196,16 +256,27 @@ async fn calm(
 ) -> Vec<String> {
     let before = proxy.writes().len();
     let mut said = Vec::new();
+    said.extend(settled(agent, projects, &site.repository.head()).await);
     let unrelated = site.repository.commit(&[("README.md", whose)]);
     said.extend(settled(agent, projects, &unrelated).await);
     agent.restart().await;
     said.extend(settled(agent, projects, &unrelated).await);
     let turned = commit(site, projects, reordered);
     said.extend(settled(agent, projects, &turned).await);
+    // A poll that has begun is over when the next one begins.
+    site.server.take_requests();
+    let mut polls = 0;
+    let began = Instant::now();
+    while polls < 2 {
+        polls += site.server.take_requests().iter().filter(|it| it.starts_with("GET ")).count();
+        assert!(began.elapsed() < PATIENCE, "no poll comes");
+        sleep(Duration::from_millis(50)).await;
+    }
     let writes = proxy.writes();
     let new = writes.get(before..).unwrap_or_default();
     if !new.is_empty() {
         said.push(format!("{whose} project was written to although nothing changed: {new:#?}"));
+        said.extend(agent.log().lines().filter(|it| it.contains("done")).map(str::to_owned));
     }
     said
 }

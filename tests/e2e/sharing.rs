@@ -131,6 +131,7 @@ async fn a_new_image_of_the_host_takes_its_guests_along_and_keeps_what_it_stored
     let (vpn, bystander) = (site.container("vpn"), site.container("bystander"));
     let volume = |it: &Container| it.text("/Mounts/0/Name");
     site.compose(&compose(&images::server("2.0"), &images::server("1.0")));
+    agent.sync().await;
     site.replaced("vpn", &vpn.id()).await;
     together_again(&site, &agent).await;
     assert_eq!(volume(&site.container("vpn")), volume(&vpn));
@@ -142,6 +143,7 @@ async fn a_new_image_of_a_guest_leaves_the_host_alone() {
     let (site, agent) = start("guest-bump").await;
     let (vpn, torrent) = (site.container("vpn"), site.container("torrent"));
     site.compose(&compose(&images::server("1.0"), &images::server("2.0")));
+    agent.sync().await;
     site.replaced("torrent", &torrent.id()).await;
     together_again(&site, &agent).await;
     assert_eq!(site.container("vpn").started(), vpn.started());

@@ -100,6 +100,97 @@ fn a_changed_file_changes_the_hash_of_what_mounts_it_and_of_nothing_else() {
 }
 
 #[test]
+fn another_content_in_the_manifest_is_another_container() {
+    let render_with = |content: &str| {
+        let text = format!(
+            "services: {{web: {{image: a, configs: [page]}}, api: {{image: a, secrets: [word]}}, db: {{image: b}}}}\n\
+             configs: {{page: {{content: {content}}}}}\nsecrets: {{word: {{environment: WORD}}}}\n"
+        );
+        let word = format!("WORD={content}\n");
+        let files = MemoryFiles::new([("compose.yaml", text.as_str()), (".env", word.as_str())]);
+        render(&files, &app(&files, "")).stack.unwrap()
+    };
+    let (one, other) = (render_with("one"), render_with("two"));
+    let spec = |stack: &driftless::model::Stack, name: &str| stack.workloads[&name.into()].container.spec();
+    assert_ne!(spec(&one, "web"), spec(&other, "web"));
+    assert_ne!(spec(&one, "api"), spec(&other, "api"));
+    assert_eq!(spec(&one, "db"), spec(&other, "db"));
+}
+
+#[test]
+fn a_mount_of_what_the_commit_has_not_is_refused_or_told() {
+    let refused = render_text(
+        "services:\n  web:\n    image: a\n    configs: [page]\n    volumes:\n    - {type: bind, source: ./conf, \
+         target: /c, read_only: true, bind: {create_host_path: false}}\nconfigs: {page: {file: ./page}}\n",
+    );
+    let told: Vec<String> = refused.findings.iter().map(ToString::to_string).collect();
+    assert!(refused.stack.is_none() && told.len() == 2, "{told:?}");
+    assert!(told.iter().all(|it| it.contains("does not exist in the repository")), "{told:?}");
+    // As Docker does with the short form; but not in silence.
+    let told = render_text("services: {web: {image: a, volumes: ['./conf:/c:ro']}}\n");
+    assert!(told.stack.is_some());
+    assert!(told.findings[0].message.contains("an empty folder is mounted"), "{:?}", told.findings);
+}
+
+#[test]
+fn names_that_differ_in_case_alone_are_two_files() {
+    let files = MemoryFiles::new([
+        (
+            "compose.yaml",
+            "services: {web: {image: a, volumes: ['./conf:/c:ro', './Conf:/d:ro', './one:/one:ro', './ONE:/two:ro']}}",
+        ),
+        ("conf/a", "1"),
+        ("conf/A", "2"),
+        ("Conf/a", "3"),
+        ("one", "4"),
+        ("ONE", "5"),
+    ]);
+    let rendered = render(&files, &app(&files, ""));
+    assert_eq!(rendered.findings, []);
+    let mut found: Vec<Vec<String>> = rendered
+        .contents
+        .values()
+        .map(|it| match it {
+            Content::Folder(tree) => tree
+                .iter()
+                .map(|(name, (bytes, _))| format!("{name} {}", String::from_utf8_lossy(bytes)))
+                .collect(),
+            Content::File { bytes, .. } | Content::Owned { bytes, .. } => {
+                vec![String::from_utf8_lossy(bytes).into_owned()]
+            }
+        })
+        .collect();
+    found.sort();
+    assert_eq!(found, [vec!["4"], vec!["5"], vec!["A 2", "a 1"], vec!["a 3"]]);
+}
+
+/// A container whose hash is another one is made anew: where this snapshot changes, every user's containers do, at the
+/// first start of the release. So a field that is new must leave out what it is by default.
+#[test]
+fn every_project_has_the_hashes_that_it_had() {
+    let mut files = MemoryFiles::default();
+    collect(Path::new("tests/e2e/projects"), "sites", &mut files);
+    let flat: Vec<String> = files.0.keys().filter(|it| it.matches('/').count() == 1).cloned().collect();
+    for path in flat {
+        let bytes = files.0.remove(&path).unwrap();
+        if let Some(folder) = path.strip_suffix(".yaml") {
+            files.0.insert(format!("{folder}/compose.yaml"), bytes);
+        }
+    }
+    let found = discover(&files, "sites", "repository", &[]);
+    assert_eq!(found.findings, []);
+    assert!(found.apps.len() > 75, "{}", found.apps.len());
+    let mut out = String::new();
+    for spec in &found.apps {
+        let stack = render(&files, spec).stack.unwrap();
+        for (name, workload) in &stack.workloads {
+            writeln!(out, "{} {name} {}", spec.name, workload.container.spec().short()).unwrap();
+        }
+    }
+    insta::assert_snapshot!(out);
+}
+
+#[test]
 fn secrets_appear_in_no_finding() {
     let text = "services:\n  web:\n    image: app\n    environment: {A: 'hunter2${', B: [hunter2]}\n    hunter: hunter2\n";
     let rendered = render_text(text);

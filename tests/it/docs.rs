@@ -286,3 +286,42 @@ fn lines(findings: &[Finding]) -> Vec<String> {
 fn told(rendered: &Rendered) -> String {
     lines(&rendered.findings).join("\n")
 }
+
+/// The tables of complaints and of bad input name what shows that they are met: all of that is there.
+#[test]
+fn every_proof_that_a_table_of_the_tests_names_is_there() {
+    let mut tests = String::new();
+    for folder in ["tests", "src"] {
+        read_all(Path::new(folder), &mut tests);
+    }
+    for page in ["tests/it/scenarios.rs", "tests/it/webhooks.rs"] {
+        let text = fs::read_to_string(page).unwrap();
+        let rows = text.lines().filter_map(|it| it.strip_prefix("//! | ")).skip(1);
+        let named: Vec<&str> =
+            rows.flat_map(|it| it.rsplit_once(" | ").unwrap().1.split('`').skip(1).step_by(2)).collect();
+        assert!(named.len() > 10, "{page}");
+        let missing: Vec<&str> = named
+            .into_iter()
+            .filter(|it| {
+                let is_project = ["", ".yaml"]
+                    .iter()
+                    .any(|end| Path::new(&format!("tests/e2e/projects/{it}{end}")).exists());
+                let is_module = Path::new(&format!("tests/e2e/{it}.rs")).exists();
+                let is_script = Path::new("tests/it/scenarios").join(it).is_file();
+                !is_project && !is_module && !is_script && !tests.contains(&format!("fn {it}("))
+            })
+            .collect();
+        assert_eq!(missing, [""; 0], "{page}");
+    }
+}
+
+fn read_all(folder: &Path, text: &mut String) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            read_all(&path, text);
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            text.push_str(&fs::read_to_string(&path).unwrap());
+        }
+    }
+}

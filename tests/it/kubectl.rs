@@ -122,6 +122,8 @@ fn orders() -> Application {
         }],
         job: Some(JobStatus {
             succeeded: 1,
+            completions: Some(1),
+            parallelism: 1,
             start_time: Some(Timestamp(1_767_225_600_000)),
             completion_time: Some(Timestamp(1_767_225_612_000)),
             ..JobStatus::default()

@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    io::{Read, Write},
     path::Path,
     process::{Command, Output, Stdio},
 };
@@ -270,6 +271,72 @@ fn every_error_exits_with_2_or_where_asked_for_with_1() {
             let (code, _, error) = clone.run(&[&words[..1], &["--detailed-exitcode"], &words[1..]].concat());
             assert_eq!(code, 1, "{words:?}: {error}");
         }
+    }
+}
+
+/// Answers whatever is asked with the same bytes; with none, it keeps the connection and says nothing.
+fn answering(bytes: &'static str) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut held = Vec::new();
+        for mut stream in listener.incoming().flatten() {
+            let mut asked = [0; 4096];
+            let _ = stream.read(&mut asked);
+            let _ = stream.write_all(bytes.as_bytes());
+            if bytes.is_empty() {
+                held.push(stream);
+            }
+        }
+    });
+    format!("http://{address}")
+}
+
+#[test]
+fn an_agent_that_answers_badly_is_an_error_and_never_without_drift() {
+    let clone = Clone::new();
+    for (what, bytes) in [
+        ("nothing at all", ""),
+        ("no HTTP", "good day\r\n\r\n"),
+        ("no JSON", "HTTP/1.1 200 OK\r\ncontent-length: 4\r\nconnection: close\r\n\r\nfine"),
+        ("another JSON", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"),
+        ("half of it", "HTTP/1.1 200 OK\r\ncontent-length: 200\r\nconnection: close\r\n\r\n[{\"name\":"),
+        ("a fault", "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"),
+        ("a refusal", "HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"),
+        (
+            "another place",
+            "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:9/\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+        ),
+    ] {
+        let server = answering(bytes);
+        let (code, out, error) = clone.run(&["drift", "--server", &server, "--timeout", "1s"]);
+        assert_eq!(code, 2, "{what}: {out}{error}");
+        assert!(!error.is_empty() && !out.contains("no drift"), "{what}: {out}{error}");
+    }
+}
+
+#[test]
+fn an_engine_that_answers_badly_is_an_error_and_never_without_drift() {
+    let clone = Clone::new();
+    for (number, bytes) in
+        ["", "good day\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{]"].iter().enumerate()
+    {
+        let socket = clone.path().join(format!("engine-{number}.sock"));
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        std::thread::spawn(move || {
+            let mut held = Vec::new();
+            for mut stream in listener.incoming().flatten() {
+                let mut asked = [0; 4096];
+                let _ = stream.read(&mut asked);
+                let _ = stream.write_all(bytes.as_bytes());
+                held.push(stream);
+            }
+        });
+        let host = format!("unix://{}", socket.display());
+        let words = ["drift", "--docker", &host, "--repo", ".", "--path", "sites", "--timeout", "2s"];
+        let (code, out, error) = clone.run(&words);
+        assert_eq!(code, 2, "{bytes}: {out}{error}");
+        assert!(!error.is_empty() || out.contains("error"), "{bytes}: {out}{error}");
     }
 }
 

@@ -490,6 +490,22 @@ async fn a_slow_pull_holds_up_neither_healing_nor_a_newer_commit() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_sync_is_answered_at_once_while_the_engine_takes_its_time() {
+    let it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    it.docker.faults(|it| it.latency = Duration::from_secs(90));
+    it.push(&web("web:2")).await;
+    minutes(1).await;
+    it.git.push(&web("web:3"));
+    let taken = took(it.ask(RequestKind::Sync)).await;
+    assert!(taken < Duration::from_secs(1), "{taken:?}");
+    it.docker.faults(|it| it.latency = Duration::from_millis(5));
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["db:1", "web:3", "web:3"], "{}", it.story());
+    it.check(&floors());
+}
+
+#[tokio::test(start_paused = true)]
 async fn while_git_is_down_at_the_start_the_last_good_commit_is_enforced() {
     let mut it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;

@@ -1,5 +1,39 @@
 //! Webhooks over real sockets: every forge's delivery, signed by openssl, and everything that strangers may send
 //! instead.
+//!
+//! What may come in that is bad, from a forge, from Git or into a report, and where it is shown what becomes of it;
+//! that all of them are there is checked by `docs`:
+//!
+//! | bad input | where |
+//! |---|---|
+//! | wrong signature, none, one over another payload, one by an algorithm that is not configured | `every_forges_delivery_is_taken_if_its_signature_is_good_and_only_then`, `the_algorithm_is_the_configured_one_whatever_a_header_says` |
+//! | headers of several forges at once | `by_itself_the_most_special_header_decides_and_nothing_behind_it_counts` |
+//! | replay, and signatures of another time | `every_forges_delivery_is_taken_if_its_signature_is_good_and_only_then`, `what_was_signed_long_ago_or_in_the_future_is_refused` |
+//! | another branch, a tag of the branch's name, a deleted branch, another repository's URL | `every_forges_delivery_is_taken_if_its_signature_is_good_and_only_then` |
+//! | no secret, a short one, a lost one | `a_secret_that_is_changed_or_lost_counts_at_the_next_look`, `mistakes_in_the_configuration_are_told` |
+//! | another method or path | `nothing_is_there_but_the_one_method_at_the_one_path` |
+//! | no payload, a deep or long one, a form, a packed one | `what_is_no_payload_is_refused_and_said_to_be_none` |
+//! | truncated body | `a_payload_that_ends_too_early_counts_for_nothing` |
+//! | a body of 100 MB, announced or not, endless headers | `a_hundred_megabytes_are_refused_before_they_are_read` |
+//! | slow loris | `whoever_sends_a_payload_byte_by_byte_is_not_waited_for`, `those_who_only_hold_connections_keep_no_forge_out` |
+//! | 10,000 a second for ten seconds | `a_hundred_thousand_hooks_hold_nothing_up_and_take_no_memory`, `a_flood_is_turned_away_and_says_when_to_come_back` |
+//! | a full disk while one is taken | `a_database_that_takes_nothing_is_said_to_the_forge` |
+//! | killed after the answer | `what_was_taken_outlives_the_process`, `what_was_taken_is_done_after_a_kill` |
+//! | host key changed, revoked, or of another server | `a_pinned_fingerprint_lets_its_server_in_and_no_other`, `an_authority_vouches_for_a_server_and_a_revoked_key_is_refused_whatever_else_is_known`, `ssh_fetches_with_a_key_from_a_known_host_only` |
+//! | certificate expired, of another name, of an unknown authority | `a_certificate_that_is_not_good_is_told_in_plain_words`, `an_unknown_authority_is_not_trusted` |
+//! | token revoked while it runs | `a_revoked_token_is_told_and_a_new_one_in_its_file_is_taken_up` |
+//! | a repository that asks for a credential that is not there | `answers_of_http_servers_are_sorted_by_what_to_do_next` |
+//! | what runs while Git refuses or is away | `a_git_server_that_is_away_leaves_everything_enforced`, `an_unsigned_commit_is_never_applied_and_the_signed_one_before_is_enforced` |
+//! | links that leave the repository | `links_are_followed_inside_the_repository_only` |
+//! | paths with `..` | `paths_stay_in_the_repository`, `settings_outside_of_the_repository_are_refused`, `every_fixture_becomes_what_its_snapshot_says` |
+//! | names that differ in case alone | `two_folders_of_one_name_are_both_told`, `names_that_differ_in_case_alone_are_two_files` |
+//! | submodule loop | `circles_other_servers_and_missing_commits_are_refused_and_what_was_stays_readable` |
+//! | for reports: every mistake in the options, files and references that are not there | `every_error_exits_with_2_or_where_asked_for_with_1` |
+//! | for reports: an agent or an engine that answers wrongly, late, by half or not at all | `an_agent_that_answers_badly_is_an_error_and_never_without_drift`, `an_engine_that_answers_badly_is_an_error_and_never_without_drift`, `an_engine_that_is_away_is_an_error` |
+//! | for reports: what cannot be rendered | `what_cannot_be_rendered_is_an_error_and_goes_before_changes`, `what_git_cannot_render_is_an_error_and_not_without_drift` |
+//! | for reports: an output that is full or closed | `an_output_that_cannot_be_written_is_an_error_even_without_drift` |
+//! | for reports: values that look like markup, commands or another test | `the_markdown_reads_well_and_nothing_in_it_breaks_out`, `annotations_are_escaped_and_a_value_cannot_become_a_command`, `junit_is_as_its_schema_says_and_its_counts_add_up` |
+//! | for reports: more than a comment may hold | `a_comment_keeps_to_its_limit_and_still_names_and_counts_every_application`, `more_applications_than_a_comment_can_name_are_counted` |
 
 use std::{
     fs,

@@ -61,7 +61,7 @@ fn pod(
     }
     let name = it.pod.as_ref().unwrap_or(&it.name);
     let mut labels = labels.clone();
-    if workload.spec.object.kind == Kind::StatefulSet {
+    if it.pod.is_some() && workload.spec.object.kind == Kind::StatefulSet {
         labels.insert("statefulset.kubernetes.io/pod-name".to_owned(), name.clone());
     }
     object(application, workload, &labels, name, image, it.created, (metadata, status), &it.spec)

@@ -80,8 +80,8 @@ pub use stack::{
     Workload,
 };
 pub use status::{
-    Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, ConditionStatus, CronStatus, Drift, DriftAction,
-    ExitStatus, HealthStatus, InstanceStatus, JobStatus, Operation, OperationPhase, PinStatus,
+    Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, ConditionStatus, CronStatus, Drift,
+    DriftAction, ExitStatus, HealthStatus, InstanceStatus, JobStatus, Operation, OperationPhase, PinStatus,
     RepositoryStatus, ResourceStatus, StatusCondition, SyncStatus, WaitStatus, WorkloadSpec, WorkloadStatus,
 };
 pub use time::Timestamp;

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ContainerId, ContentId, CronRecord, Instance, InstanceId, JobRecord, KnownInside, SpecHash, StackHash, Timestamp,
-    Workload, WorkloadName,
+    ContainerId, ContentId, CronRecord, Instance, InstanceId, JobRecord, KnownInside, SpecHash, StackHash,
+    Timestamp, Workload, WorkloadName,
 };
 
 /// The memory of one application.

@@ -9,8 +9,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AppName, Build, ContentId, Cron, HostSettings, InPlace, Inventory, Job, Location, Member, Mount, MountSource,
-    Namespace, Network, Peer, SpecHash, StackHash, Update, Volume, VolumesFrom, WorkloadName, is_default,
+    AppName, Build, ContentId, Cron, HostSettings, InPlace, Inventory, Job, Location, Member, Mount,
+    MountSource, Namespace, Network, Peer, SpecHash, StackHash, Update, Volume, VolumesFrom, WorkloadName,
+    is_default,
 };
 
 /// One application's desired state, free of its front-end format.

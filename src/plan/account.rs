@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use super::{Action, Plan, Wait, container_name, jobs, tally::Tally, text, verdict::concerns};
 use crate::model::{
-    AwaitedInstance, CronStatus, ExitStatus, Format, Instance, JobOutcome, JobStatus, Kind, ObjectRef, Observed, Record,
-    ResourceStatus, Stack, State, Workload, WorkloadName, WorkloadSpec,
+    AwaitedInstance, CronStatus, ExitStatus, Format, Instance, JobOutcome, JobStatus, Kind, ObjectRef,
+    Observed, Record, ResourceStatus, Stack, State, Workload, WorkloadName, WorkloadSpec,
 };
 
 /// What a workload is called. A service of Compose is a Deployment in the namespace of its application.

@@ -100,7 +100,9 @@ impl Clock {
     fn told_of(&self, plan: &Plan) -> Vec<String> {
         let minutes = self.stage.now.since(crate::stage::NOON).as_secs() / 60;
         let of = |action: &Action| match action {
-            Action::CreateInstance(it) => Some(format!("{minutes}m +{}", short(it.instance.workload.as_str()))),
+            Action::CreateInstance(it) => {
+                Some(format!("{minutes}m +{}", short(it.instance.workload.as_str())))
+            }
             Action::RemoveInstance { .. } => Some(format!("{minutes}m -")),
             _ => None,
         };
@@ -139,7 +141,10 @@ const MINUTE: Duration = Duration::from_secs(60);
 fn each_time_has_one_run_and_the_last_ones_are_kept() {
     let mut clock = Clock::new(&manifest("*/10 * * * *", "good:1", ""));
     let done = clock.until(MINUTE * 65);
-    assert_eq!(done, ["10m +10", "20m +20", "30m +30", "40m +40", "40m -", "50m +50", "50m -", "60m +60", "60m -"]);
+    assert_eq!(
+        done,
+        ["10m +10", "20m +20", "30m +30", "40m +40", "40m -", "50m +50", "50m -", "60m +60", "60m -"]
+    );
     assert_eq!(clock.runs(), ["40", "50", "60"]);
     assert_eq!(clock.health(), (HealthStatus::Healthy, String::new()));
     let record = &clock.stage.record.crons[&"report.prod".into()];
@@ -171,7 +176,9 @@ fn a_year_of_nights_has_a_run_for_each_but_the_one_in_which_the_hour_is_left_out
 
 #[test]
 fn while_one_runs_the_next_is_begun_too_or_waits_or_takes_its_place() {
-    let with = |policy: &str| Clock::new(&manifest("* * * * *", "long:1", &format!("  concurrencyPolicy: {policy}")));
+    let with = |policy: &str| {
+        Clock::new(&manifest("* * * * *", "long:1", &format!("  concurrencyPolicy: {policy}")))
+    };
     let mut allow = with("Allow");
     assert_eq!(allow.until(MINUTE * 3 + MINUTE / 2), ["1m +1", "2m +2", "3m +3"]);
     assert_eq!(allow.health().0, HealthStatus::Healthy);
@@ -252,7 +259,9 @@ fn a_record_that_was_lost_with_the_agent_begins_no_minute_twice() {
 fn what_a_cron_job_cannot_be_is_told_at_its_place() {
     let told = |text: &str| -> Vec<String> {
         let findings = rendered(text).findings.into_iter().filter(|it| it.severity == Severity::Error);
-        findings.map(|it| format!("{}:{}:{} {}", it.location.line, it.location.column, it.path, it.message)).collect()
+        findings
+            .map(|it| format!("{}:{}:{} {}", it.location.line, it.location.column, it.path, it.message))
+            .collect()
     };
     assert_eq!(
         told(&manifest("61 * * * *", "a:1", "")),

@@ -35,11 +35,8 @@ pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Option<Found> {
     {
         value.error(error);
     }
-    let words = [
-        ("Allow", Concurrency::Allow),
-        ("Forbid", Concurrency::Forbid),
-        ("Replace", Concurrency::Replace),
-    ];
+    let words =
+        [("Allow", Concurrency::Allow), ("Forbid", Concurrency::Forbid), ("Replace", Concurrency::Replace)];
     let concurrency = spec.get("concurrencyPolicy").and_then(|it| it.one_of(&words));
     let number = |field| spec.integer(field, 0..=MOST).map(whole);
     let cron = Cron {

@@ -82,15 +82,8 @@ const NO_OPS: &[(&str, &str)] = &[
 const NO_API: &str = "containers have no Kubernetes API to talk to";
 
 /// Kinds that we know and cannot do yet.
-const NOT_YET: &[&str] = &[
-    "Endpoints",
-    "EndpointSlice",
-    "Gateway",
-    "HTTPRoute",
-    "Ingress",
-    "IngressClass",
-    "PodTemplate",
-];
+const NOT_YET: &[&str] =
+    &["Endpoints", "EndpointSlice", "Gateway", "HTTPRoute", "Ingress", "IngressClass", "PodTemplate"];
 
 /// The group of kustomizations. (Flux has another kind of this name.)
 const KUSTOMIZE: &str = "kustomize.config.k8s.io/";

@@ -142,6 +142,7 @@ impl RequestKind {
             | Self::Suspend
             | Self::Adopt
             | Self::Restart(_)
+            | Self::CreateJob(..)
             | Self::Pause(_)
             | Self::Unpause(_)
             | Self::DeleteInstance(_) => false,

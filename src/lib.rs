@@ -7,7 +7,7 @@
 //! |---|---|
 //! | 0 | [`model`] nouns, [`clock`] time |
 //! | 1 | [`config`] settings, [`manifest`] files → stack, [`convert`] stack → the other format, [`plan`] the decisions |
-//! | 2 | [`source`] Git, [`docker`] the engine, [`store`] the memory, [`probe`] probes, [`forge`] commit statuses and comments, [`report`] reports, [`webhook`] what forges say |
+//! | 2 | [`source`] Git, [`docker`] the engine, [`store`] the memory, [`probe`] probes, [`proxy`] what forwards for a Service, [`forge`] commit statuses and comments, [`report`] reports, [`webhook`] what forges say |
 //! | 3 | [`controller`] the loop |
 //! | 4 | [`web`] API |
 //! | 5 | [`cli`] commands |
@@ -25,6 +25,7 @@ pub mod manifest;
 pub mod model;
 pub mod plan;
 pub mod probe;
+pub mod proxy;
 pub mod report;
 pub mod source;
 pub mod store;

@@ -2,7 +2,7 @@
 
 use std::{env, process::ExitCode, sync::Arc, time::Duration};
 
-use driftless::cli::{Colours, Environment, Invocation, LogFormat, Logging, Screen, pause};
+use driftless::cli::{Colours, Environment, Invocation, LogFormat, Logging, Screen, pause, proxy};
 use tracing_subscriber::EnvFilter;
 
 /// What a blocking call, such as one on the network, may still hold up the end for.
@@ -13,12 +13,16 @@ fn main() -> ExitCode {
     if env::args_os().nth(1).is_some_and(|it| it == "pause") {
         return pause();
     }
+    let environment: Environment = Arc::new(|name| env::var(name).ok());
+    let screen = Screen::stderr(environment("NO_COLOR").as_deref());
+    if env::args_os().nth(1).is_some_and(|it| it == "proxy") {
+        trace(Logging { format: LogFormat::Text, filter: "info" }, environment("RUST_LOG"), &screen);
+        return proxy(env::args_os().skip(2).map(|it| it.to_string_lossy().into_owned()));
+    }
     let invocation = match Invocation::parse(env::args_os()) {
         Ok(invocation) => invocation,
         Err(code) => return code,
     };
-    let environment: Environment = Arc::new(|name| env::var(name).ok());
-    let screen = Screen::stderr(environment("NO_COLOR").as_deref());
     trace(invocation.logging(), environment("RUST_LOG"), &screen);
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,

@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 
 use super::{Converted, HIDDEN, Lost, SecretValues, flag, object, seconds};
 use crate::model::{
-    Attachment, Condition, Container, Content, ContentId, Contents, Healthcheck, HostSettings, Mount,
-    MountSource, NetworkMode, Probe, ProbeAction, PullPolicy, Resources, RestartPolicy, Stack, Strategy,
-    Update, Workload, WorkloadName,
+    Attachment, Condition, Container, Content, ContentId, Contents, HELPER_IMAGE, Healthcheck, Hook,
+    HostSettings, Mount, MountSource, NetworkMode, Probe, ProbeAction, PullPolicy, Resources, RestartPolicy,
+    Stack, Strategy, Update, Workload, WorkloadName,
 };
 
 type At<'a> = (&'a WorkloadName, &'a Workload);
@@ -111,6 +111,8 @@ impl Writer<'_> {
             ("tty", flag(it.tty)),
             ("stdin_open", flag(it.stdin_open)),
             ("stop_signal", json!(it.stop_signal)),
+            ("post_start", hooks(&it.host.post_start)),
+            ("pre_stop", hooks(&it.host.pre_stop)),
             ("stop_grace_period", time(it.stop_grace_period)),
             ("labels", json!(labels)),
             ("ports", json!(ports(it))),
@@ -469,6 +471,8 @@ impl Writer<'_> {
             dns_opt: at.1.container.host.dns_opt.clone(),
             platform: at.1.container.host.platform.clone(),
             runtime: at.1.container.host.runtime.clone(),
+            post_start: at.1.container.host.post_start.clone(),
+            pre_stop: at.1.container.host.pre_stop.clone(),
             ..HostSettings::default()
         };
         for (field, is_given, why) in [
@@ -492,7 +496,14 @@ impl Writer<'_> {
                 "logins for registries: name them in the agent's configuration",
             ),
             ("build", at.1.build.is_some(), "the build: push the image to a registry, and name it there"),
+            (
+                "image",
+                at.1.container.image == HELPER_IMAGE,
+                "the image, which the agent makes of itself, as what it does there",
+            ),
             ("volumesFrom", !at.1.container.volumes_from.is_empty(), "volumes of another container"),
+            ("host.postStart", pauses(&at.1.container.host.post_start), PAUSE),
+            ("host.preStop", pauses(&at.1.container.host.pre_stop), PAUSE),
             ("host", bare != at.1.container.host, "settings of the host"),
         ] {
             if is_given {
@@ -500,6 +511,31 @@ impl Writer<'_> {
             }
         }
     }
+}
+
+const PAUSE: &str = "a pause, made by the image's own `sleep`";
+
+fn pauses(hooks: &[Hook]) -> bool {
+    hooks.iter().any(|it| it.sleep.is_some())
+}
+
+fn hooks(all: &[Hook]) -> Value {
+    let hook = |it: &Hook| {
+        let Hook { command, sleep, user, privileged, working_dir, env } = it;
+        let command = match sleep {
+            Some(sleep) => vec!["sleep".to_owned(), sleep.as_secs().to_string()],
+            None => command.iter().map(|it| escaped(it)).collect(),
+        };
+        let env: BTreeMap<_, _> = env.iter().map(|(name, value)| (name, escaped(value))).collect();
+        object([
+            ("command", json!(command)),
+            ("user", json!(user)),
+            ("privileged", json!(privileged.then_some(true))),
+            ("working_dir", json!(working_dir)),
+            ("environment", json!(env)),
+        ])
+    };
+    json!(all.iter().map(hook).collect::<Vec<_>>())
 }
 
 fn name_of(workload: &WorkloadName, target: &str) -> String {

@@ -43,7 +43,9 @@ pub(super) fn convert(writer: &mut Writer<'_>, at: (&WorkloadName, &Workload)) -
         let Some(volume) = volume(writer, at, mount) else { continue };
         let (kind, source) = volume.source;
         let number = names.len() + 1;
-        let name = names.entry(format!("{kind}{source}")).or_insert_with(|| {
+        // But for one that is empty at first: each has files of its own.
+        let own = if kind == "emptyDir" { mount.target.as_str() } else { "" };
+        let name = names.entry(format!("{kind}{source}{own}")).or_insert_with(|| {
             let name = format!("volume-{number}");
             all.volumes.push(Value::Object(Map::from_iter([
                 ("name".to_owned(), json!(name)),

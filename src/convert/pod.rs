@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::{flag, kubernetes::Writer, mounts, object, seconds};
 use crate::model::{
-    Container, Healthcheck, HostSettings, Namespace, NetworkMode, Probe, ProbeAction, Protocol, PullPolicy,
-    Resources, Workload, WorkloadName,
+    Container, Healthcheck, Hook, HostSettings, Namespace, NetworkMode, Probe, ProbeAction, Protocol,
+    PullPolicy, Resources, Workload, WorkloadName,
 };
 
 pub(super) struct Pod {
@@ -85,7 +85,7 @@ fn container(writer: &mut Writer<'_>, at: At<'_>, mounts: Vec<Value>) -> Value {
         ("stdin", flag(it.stdin_open)),
         ("tty", flag(it.tty)),
         ("ports", json!(ports(writer, at))),
-        ("lifecycle", object([("stopSignal", json!(stop_signal(writer, at)))])),
+        ("lifecycle", lifecycle(writer, at)),
         ("resources", resources(writer, at)),
         ("securityContext", security(writer, at)),
         ("startupProbe", json!(probes.startup.as_ref().map(probe))),
@@ -181,6 +181,32 @@ fn hostname(writer: &mut Writer<'_>, at: At<'_>) -> Option<String> {
     }
     writer.lost.field(at, "hostname", format!("`{name}`: no pod can be called so"));
     None
+}
+
+fn lifecycle(writer: &mut Writer<'_>, at: At<'_>) -> Value {
+    let host = &at.1.container.host;
+    let mut hook = |field: &str, all: &[Hook]| {
+        let [Hook { command, sleep, user, privileged, working_dir, env }] = all else {
+            if !all.is_empty() {
+                writer.lost.field(at, field, "several commands: a pod has one, so join them in a script");
+            }
+            return Value::Null;
+        };
+        if user.is_some() || *privileged || working_dir.is_some() || !env.is_empty() {
+            writer.lost.field(
+                at,
+                field,
+                "its own user, folder and environment: in a pod they are the container's",
+            );
+        }
+        match sleep {
+            Some(sleep) => json!({ "sleep": { "seconds": sleep.as_secs() } }),
+            None => json!({ "exec": { "command": command } }),
+        }
+    };
+    let (post_start, pre_stop) = (hook("postStart", &host.post_start), hook("preStop", &host.pre_stop));
+    let signal = json!(stop_signal(writer, at));
+    object([("postStart", post_start), ("preStop", pre_stop), ("stopSignal", signal)])
 }
 
 fn stop_signal(writer: &mut Writer<'_>, at: At<'_>) -> Option<String> {
@@ -302,6 +328,7 @@ fn probe(it: &Probe) -> Value {
             ("httpGet", asked)
         }
         ProbeAction::TcpSocket { port } => ("tcpSocket", json!({ "port": port })),
+        ProbeAction::Grpc { port, service } => ("grpc", json!({ "port": port, "service": service })),
         ProbeAction::Exec { command } => ("exec", json!({ "command": command })),
     };
     object([
@@ -484,12 +511,12 @@ fn host(writer: &mut Writer<'_>, at: At<'_>) {
         storage_opt,
         annotations,
         mount_options,
-        post_start,
-        pre_stop,
+        post_start: _,
+        pre_stop: _,
     } = &at.1.container.host;
     let other_options = mount_options.values().any(|it| {
-        let crate::model::MountOptions { subpath: _, labels, recursive, tmpfs } = it;
-        !labels.is_empty() || recursive.is_some() || !tmpfs.is_empty()
+        let crate::model::MountOptions { subpath: _, labels, recursive, tmpfs, group } = it;
+        !labels.is_empty() || recursive.is_some() || !tmpfs.is_empty() || group.is_some()
     });
     for (field, is_given) in [
         ("platform", platform.is_some()),
@@ -510,8 +537,6 @@ fn host(writer: &mut Writer<'_>, at: At<'_>) {
         ("storageOpt", !storage_opt.is_empty()),
         ("annotations", !annotations.is_empty()),
         ("mountOptions", other_options),
-        ("postStart", !post_start.is_empty()),
-        ("preStop", !pre_stop.is_empty()),
     ] {
         if is_given {
             writer.lost.field(

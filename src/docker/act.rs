@@ -75,6 +75,7 @@ impl Inner {
     async fn start(&self, container: &ContainerRef) -> Result<(), Error> {
         let doing = format!("start {}", named(container));
         let id = self.ours(container, &doing).await?.ok_or_else(|| gone(&doing))?;
+        self.prepare(&id, &doing).await?;
         let options = None::<query::StartContainerOptions>;
         let started = self.call(DEADLINE, self.docker.start_container(id.as_str(), options)).await;
         self.cache.tear_container(&id);

@@ -98,6 +98,8 @@ struct State {
     stopped_by_us: BTreeMap<ContainerId, Timestamp>,
     /// Signals that we sent to say something, and of which the engine has not told yet.
     signals: BTreeMap<ContainerId, u32>,
+    /// Copies into it by us that the engine has not told of yet.
+    copies: BTreeMap<ContainerId, u32>,
 }
 
 #[derive(Debug)]
@@ -163,6 +165,7 @@ impl Cache {
         state.stopped_by_us.retain(|id, _| exists(id));
         state.visits.retain(|id, _| exists(id));
         state.signals.retain(|id, _| exists(id));
+        state.copies.retain(|id, _| exists(id));
         state.made.retain(|_, id| exists(id));
         state.hooked.retain(|id| exists(id));
     }
@@ -272,6 +275,7 @@ impl Cache {
         state.visits.remove(id);
         state.stopped_by_us.remove(id);
         state.signals.remove(id);
+        state.copies.remove(id);
         state.made.retain(|_, it| it != id);
         state.hooked.remove(id);
     }
@@ -283,20 +287,22 @@ impl Cache {
 
     /// The next signal that the engine tells of is ours, and is not meant to end it.
     pub(super) fn signalling(&self, id: &ContainerId) {
-        let mut state = self.lock();
-        let sent = state.signals.entry(id.clone()).or_default();
-        *sent = sent.saturating_add(1);
+        expect(&mut self.lock().signals, id);
     }
 
     /// Whether a signal that the engine tells of is one of ours.
     pub(super) fn is_our_signal(&self, id: &ContainerId) -> bool {
-        let mut state = self.lock();
-        let Some(sent) = state.signals.get_mut(id) else { return false };
-        *sent -= 1;
-        if *sent == 0 {
-            state.signals.remove(id);
-        }
-        true
+        is_expected(&mut self.lock().signals, id)
+    }
+
+    /// The next copy into it that the engine tells of is ours.
+    pub(super) fn copying(&self, id: &ContainerId) {
+        expect(&mut self.lock().copies, id);
+    }
+
+    /// Whether a copy that the engine tells of is one of ours.
+    pub(super) fn is_our_copy(&self, id: &ContainerId) -> bool {
+        is_expected(&mut self.lock().copies, id)
     }
 
     /// It runs again, so what was done to it before no longer matters. The news may be older than our order to
@@ -382,6 +388,20 @@ impl Cache {
     }
 }
 
+fn expect(all: &mut BTreeMap<ContainerId, u32>, id: &ContainerId) {
+    let count = all.entry(id.clone()).or_default();
+    *count = count.saturating_add(1);
+}
+
+fn is_expected(all: &mut BTreeMap<ContainerId, u32>, id: &ContainerId) -> bool {
+    let Some(count) = all.get_mut(id) else { return false };
+    *count -= 1;
+    if *count == 0 {
+        all.remove(id);
+    }
+    true
+}
+
 impl State {
     fn draw(&mut self) -> u64 {
         self.drawn = self.drawn.saturating_add(1);
@@ -414,6 +434,7 @@ impl State {
         self.torn_images = self.drawn;
         // What the engine told meanwhile, nobody heard.
         self.signals.clear();
+        self.copies.clear();
     }
 }
 

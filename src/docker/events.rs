@@ -190,6 +190,9 @@ impl Inner {
                 !is_check
             }
             None if action == "extract-to-dir" => {
+                if self.cache.is_our_copy(id) {
+                    return false;
+                }
                 self.cache.copied(id, inside::COPY, at);
                 true
             }

@@ -78,7 +78,11 @@ impl Inner {
     }
 
     async fn hook(&self, id: &ContainerId, kind: &str, hook: &Hook) -> Result<(), String> {
-        let Hook { command, user, privileged, working_dir, env } = hook;
+        let Hook { command, sleep, user, privileged, working_dir, env } = hook;
+        if let Some(sleep) = sleep {
+            tokio::time::sleep((*sleep).min(LONGEST)).await;
+            return Ok(());
+        }
         let options = CreateExecOptions {
             cmd: Some(command.clone()),
             user: user.clone(),

@@ -6,7 +6,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use bollard::models as api;
 
-use super::lower::{hash, signed};
+use super::{
+    lower::{hash, signed},
+    mounted,
+};
 use crate::model::{Asked, BlockIo, DeviceRequest, HostSettings, MountOptions, label};
 
 /// Takes away the engine's own list of hidden paths, where others write it into `security_opt`.
@@ -170,8 +173,8 @@ fn long_options(mount: &api::Mount) -> MountOptions {
             .and_then(|it| it.labels.as_ref())
             .into_iter()
             .flatten()
-            // That one is ours.
-            .filter(|(name, _)| *name != label::EMPTY)
+            // Those are ours.
+            .filter(|(name, _)| *name != label::EMPTY && *name != label::GROUP)
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect(),
         recursive: bind.and_then(|it| {
@@ -183,6 +186,7 @@ fn long_options(mount: &api::Mount) -> MountOptions {
             found.into_iter().find(|(set, _)| is(*set)).map(|(_, word)| word.to_owned())
         }),
         tmpfs: Vec::new(),
+        group: mounted::group(mount),
     }
 }
 

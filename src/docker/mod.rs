@@ -24,6 +24,7 @@ mod observe;
 mod own;
 mod peers;
 mod pipe;
+mod prepare;
 mod pull;
 mod raise;
 mod simulated;

@@ -47,6 +47,30 @@ fn empty_targets(found: &api::ContainerInspectResponse) -> BTreeSet<String> {
     mounts.into_iter().flatten().filter(|it| is_empty(it)).filter_map(|it| it.target.clone()).collect()
 }
 
+/// A volume whose folder is to be made ready before its container starts for the first time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) target: String,
+    pub(super) is_empty: bool,
+    /// Whose it is to be.
+    pub(super) group: Option<u32>,
+}
+
+pub(super) fn to_prepare(found: &api::ContainerInspectResponse) -> Vec<Wanted> {
+    let mounts = found.host_config.as_ref().and_then(|it| it.mounts.as_ref());
+    let wanted = |it: &api::Mount| {
+        let (is_empty, group) = (is_empty(it), group(it));
+        let is_needed = (is_empty || group.is_some()) && it.read_only != Some(true);
+        Some(Wanted { target: it.target.clone().filter(|_| is_needed)?, is_empty, group })
+    };
+    mounts.into_iter().flatten().filter_map(wanted).collect()
+}
+
+/// The group that a volume is to belong to, if one was asked for.
+pub(super) fn group(mount: &api::Mount) -> Option<u32> {
+    mount.volume_options.as_ref()?.labels.as_ref()?.get(label::GROUP)?.parse().ok()
+}
+
 /// A volume that we made to be empty and to go with its container.
 fn is_empty(mount: &api::Mount) -> bool {
     let labels = mount.volume_options.as_ref().and_then(|it| it.labels.as_ref());

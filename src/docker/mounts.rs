@@ -60,7 +60,10 @@ pub(super) fn mounts_of(wanted: &[Mount], creation: &Creation, paths: &Paths, ve
             MountSource::Empty => api::Mount {
                 volume_options: Some(api::MountVolumeOptions {
                     no_copy: Some(true),
-                    labels: Some([(label::EMPTY.to_owned(), "true".to_owned())].into()),
+                    labels: Some(hash(&with_group(
+                        &[(label::EMPTY.to_owned(), "true".to_owned())].into(),
+                        &options,
+                    ))),
                     ..api::MountVolumeOptions::default()
                 }),
                 ..long(api::MountType::VOLUME, None, *read_only)
@@ -115,14 +118,22 @@ pub(super) fn mounts_of(wanted: &[Mount], creation: &Creation, paths: &Paths, ve
 }
 
 fn volume_options(no_copy: bool, options: &MountOptions) -> Option<api::MountVolumeOptions> {
-    let MountOptions { subpath, labels, recursive: _, tmpfs: _ } = options;
+    let MountOptions { subpath, labels, recursive: _, tmpfs: _, group: _ } = options;
+    let labels = with_group(labels, options);
     let says_something = no_copy || subpath.is_some() || !labels.is_empty();
     says_something.then(|| api::MountVolumeOptions {
         no_copy: no_copy.then_some(true),
         subpath: subpath.clone(),
-        labels: (!labels.is_empty()).then(|| hash(labels)),
+        labels: (!labels.is_empty()).then(|| hash(&labels)),
         driver_config: None,
     })
+}
+
+/// Where what is to be done to a volume is written down.
+fn with_group(labels: &BTreeMap<String, String>, options: &MountOptions) -> BTreeMap<String, String> {
+    let mut all = labels.clone();
+    all.extend(options.group.map(|it| (label::GROUP.to_owned(), it.to_string())));
+    all
 }
 
 fn bind_options(

@@ -61,7 +61,8 @@ impl Home {
 pub(super) fn suspects() -> Vec<String> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let is_contained = Path::new("/.dockerenv").exists() || Path::new("/run/.containerenv").exists();
-    let mut all = ids_in(&read("/proc/self/mountinfo"), &["/containers/", "/overlay-containers/"]);
+    let mut all =
+        ids_in(&own_files(&read("/proc/self/mountinfo")), &["/containers/", "/overlay-containers/"]);
     all.extend(ids_in(&read("/proc/self/cgroup"), &["/docker/", "/docker-", "/libpod-"]));
     if is_contained {
         let name = read("/proc/sys/kernel/hostname").trim().to_owned();
@@ -72,6 +73,18 @@ pub(super) fn suspects() -> Vec<String> {
     }
     all.dedup();
     all
+}
+
+/// The sources of the files that an engine mounts into each container of its own. Where an engine runs beside us, in
+/// a container as we do, what it mounts for its containers is in our list too, but never there.
+fn own_files(mountinfo: &str) -> String {
+    let sources = mountinfo.lines().filter_map(|line| {
+        // proc(5): an id, the parent's, a device, the root within the file system, the mount point.
+        let mut fields = line.split(' ').skip(3);
+        let (root, target) = (fields.next()?, fields.next()?);
+        ["/etc/hostname", "/etc/hosts", "/etc/resolv.conf"].contains(&target).then_some(root)
+    });
+    sources.collect::<Vec<_>>().join("\n")
 }
 
 /// 64 hexadecimal digits after one of these words, in order, each once.
@@ -174,8 +187,12 @@ mod tests {
     #[test]
     fn ids_are_found_where_engines_put_them() {
         let id = "0123456789abcdef".repeat(4);
-        let mountinfo = format!("612 598 254:1 /var/lib/docker/containers/{id}/hostname /etc/hostname rw\n");
-        assert_eq!(ids_in(&mountinfo, &["/containers/"]), std::slice::from_ref(&id));
+        let other = "f".repeat(64);
+        let mountinfo = format!(
+            "611 598 0:52 / /var/lib/docker/containers/{other}/mounts/shm rw - tmpfs shm rw\n\
+             612 598 254:1 /var/lib/docker/containers/{id}/hostname /etc/hostname rw\n"
+        );
+        assert_eq!(ids_in(&own_files(&mountinfo), &["/containers/"]), std::slice::from_ref(&id));
         let cgroup = format!("0::/system.slice/docker-{id}.scope\n1:cpu:/docker/{id}\n");
         assert_eq!(ids_in(&cgroup, &["/docker/", "/docker-"]), [id]);
         assert_eq!(ids_in("/containers/short/x", &["/containers/"]), [""; 0]);

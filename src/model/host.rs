@@ -1,7 +1,7 @@
 //! What a container asks of the host beyond its files, networks and limits: devices, the kernel's namespaces and
 //! knobs, and commands that run beside it. Nouns only; what the engine makes of them is told in `over`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -120,13 +120,21 @@ pub struct MountOptions {
     /// Of a memory file system: `noexec`, `uid=1000`. Sorted, without size and mode.
     #[serde(skip_serializing_if = "is_default")]
     pub tmpfs: Vec<String>,
+    /// Of a volume: the group that its folder is given, with all rights and the bit that hands it on to what is made
+    /// there, before the container starts for the first time.
+    #[serde(skip_serializing_if = "is_default")]
+    pub group: Option<u32>,
 }
 
-/// A command beside the container's own.
+/// A command beside the container's own, or a pause instead of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Hook {
+    /// Empty with `sleep`.
     pub command: Vec<String>,
+    /// Nothing is run, and so long is waited.
+    #[serde(skip_serializing_if = "is_default")]
+    pub sleep: Option<Duration>,
     #[serde(skip_serializing_if = "is_default")]
     pub user: Option<String>,
     #[serde(skip_serializing_if = "is_default")]
@@ -148,7 +156,7 @@ pub struct Asked {
     pub mac_addresses: BTreeMap<String, String>,
     /// Older engines know no such interval.
     #[serde(skip_serializing_if = "is_default")]
-    pub health_start_interval: Option<std::time::Duration>,
+    pub health_start_interval: Option<Duration>,
     #[serde(skip_serializing_if = "is_default")]
     pub post_start: Vec<Hook>,
     #[serde(skip_serializing_if = "is_default")]

@@ -26,6 +26,9 @@ pub const BUILD: &str = "driftless.build";
 /// On a volume without a name: it is empty at first, and removed with its container.
 pub const EMPTY: &str = "driftless.empty";
 
+/// On the mount of a volume: the group that its folder is to belong to.
+pub const GROUP: &str = "driftless.group";
+
 /// Labels of Docker Compose, so that `docker compose ls`, `ps`, `logs` and `down` work on what we run.
 pub mod compose {
     pub const PROJECT: &str = "com.docker.compose.project";

@@ -560,6 +560,13 @@ pub enum ProbeAction {
     TcpSocket {
         port: u16,
     },
+    /// `grpc.health.v1.Health/Check` without TLS: `SERVING` succeeds.
+    Grpc {
+        port: u16,
+        /// Which of the server's services; empty: the server as a whole.
+        #[serde(default, skip_serializing_if = "is_default")]
+        service: String,
+    },
     /// Exit code 0 succeeds. Not through a shell.
     Exec {
         command: Vec<String>,

@@ -66,12 +66,13 @@ pub(super) fn write(out: &mut Out, settings: &HostSettings) {
 
 /// What a mount asks for besides, as it follows after what is mounted.
 pub(super) fn mount(options: &MountOptions) -> String {
-    let MountOptions { subpath, labels, recursive, tmpfs } = options;
+    let MountOptions { subpath, labels, recursive, tmpfs, group } = options;
     let subpath = subpath.iter().map(|it| format!(" at {it}"));
     let recursive = recursive.iter().map(|it| format!(", recursive {it}"));
     let tmpfs = tmpfs.iter().map(|it| format!(", {it}"));
     let labels = labels.iter().map(|(name, value)| format!(", label {name}={value}"));
-    subpath.chain(recursive).chain(tmpfs).chain(labels).collect()
+    let group = group.iter().map(|it| format!(", group {it}"));
+    subpath.chain(recursive).chain(tmpfs).chain(group).chain(labels).collect()
 }
 
 /// Takes away what the engine or its kernel filled in where nobody asked, and puts back what they left out because
@@ -113,9 +114,12 @@ fn request(request: &DeviceRequest) -> String {
 
 fn hooks(out: &mut Out, name: &str, all: &[Hook]) {
     for (index, hook) in all.iter().enumerate() {
-        let Hook { command, user, privileged, working_dir, env } = hook;
+        let Hook { command, sleep, user, privileged, working_dir, env } = hook;
         let index = &index.to_string();
-        out.put([name, index, "command"], Value::Words(command.clone()));
+        match sleep {
+            Some(sleep) => out.put([name, index, "sleep"], Value::Text(format!("{}s", sleep.as_secs()))),
+            None => out.put([name, index, "command"], Value::Words(command.clone())),
+        }
         for (field, value) in [("user", user), ("workingDir", working_dir)] {
             if let Some(value) = value {
                 out.put([name, index, field], Value::Text(value.clone()));

@@ -5,7 +5,7 @@ use std::{net::IpAddr, sync::OnceLock, time::Duration};
 use reqwest::{Client, Url, header, redirect};
 use tokio::{net::TcpStream, time::timeout};
 
-use super::{Shared, Target};
+use super::{Shared, Target, grpc};
 use crate::model::{Probe, ProbeAction};
 
 /// As the kubelet: a page that is longer says nothing more.
@@ -41,6 +41,7 @@ pub(super) async fn attempt(shared: &Shared, target: &Target, probe: &Probe) -> 
                 Ok(_) => Ok(()),
                 Err(error) => Err(format!("could not connect to port {port}: {error}")),
             },
+            ProbeAction::Grpc { port, service } => grpc::check(address?, *port, service).await,
             ProbeAction::Exec { command } => {
                 match shared.exec.exec(&target.container, command, probe.timeout).await {
                     Ok(0) => Ok(()),

@@ -22,6 +22,7 @@ use crate::{
 };
 
 mod attempt;
+mod grpc;
 mod watch;
 
 /// Runs commands inside containers: what the prober needs of the engine.

@@ -59,6 +59,9 @@ spec:
         - name: client
           image: \"{image}\"
           env: [{{name: WORD, valueFrom: {{secretKeyRef: {{name: login, key: word}}}}}}]
+          lifecycle:
+            postStart: {{exec: {{command: [/server, --unhealthy]}}}}
+            preStop: {{sleep: {{seconds: 1}}}}
 ---
 apiVersion: batch/v1
 kind: Job
@@ -84,6 +87,8 @@ async fn several_kinds_run_find_each_other_and_roll_with_their_data() {
     let (db, client) = (site.container("db-0"), site.container("client"));
     assert_eq!(db.variable("POD").as_deref(), Some("db-0"));
     assert_eq!(client.variable("WORD").as_deref(), Some("correct-horse-first"));
+    // It removes the mark that the command after the start made, and fails without.
+    site.docker.run(&["exec", &client.name(), "/server", "--healthy"]);
     let job = site.container("migrate");
     assert_eq!((job.state().as_str(), job.number("/State/ExitCode")), ("exited", 0));
     let names = ["database", "database.default", "database.default.svc.cluster.local", "db-0.database"];

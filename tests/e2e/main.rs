@@ -39,6 +39,10 @@ mod statuses;
 mod disk;
 // Kubernetes manifests of several kinds.
 mod kubernetes;
+// What pods mount, and who may write there.
+mod volumes;
+// Services that are more than names of their pods.
+mod services;
 // A shop of ten services.
 mod kubernetes_shop;
 // Registries that ask who we are.

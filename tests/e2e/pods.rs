@@ -7,7 +7,7 @@ async fn the_helpers_image_is_made_of_the_agent_itself_and_ends_at_once() {
     let site = Site::new("helper");
     let agent = site
         .running(
-            "services: {pause: {image: \"driftless/helper:1\", stop_grace_period: 80s, restart: always}}",
+            "services: {pause: {image: \"driftless/helper:2\", stop_grace_period: 80s, restart: always}}",
         )
         .await;
     let pause = site.container("pause");

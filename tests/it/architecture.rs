@@ -10,7 +10,7 @@ const FLOORS: &[&[&str]] = &[
     &["model"],
     &["clock"],
     &["config", "manifest", "convert", "plan"],
-    &["source", "docker", "store", "probe", "forge", "report", "webhook"],
+    &["source", "docker", "store", "probe", "proxy", "forge", "report", "webhook"],
     &["controller"],
     &["web"],
     &["cli"],

@@ -214,7 +214,8 @@ fn every_file_that_a_document_links_to_is_there() {
             if link.starts_with("https://") || link.starts_with('#') {
                 continue;
             }
-            assert!(folder.join(link).exists(), "{page}: {link}");
+            let file = link.split('#').next().unwrap_or(link);
+            assert!(folder.join(file).exists(), "{page}: {link}");
         }
     }
 }

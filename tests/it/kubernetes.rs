@@ -210,6 +210,29 @@ fn every_field_that_is_honoured_arrives() {
 }
 
 #[test]
+fn a_container_is_asked_by_grpc_and_has_commands_at_its_ends() {
+    let text = container(
+        "livenessProbe:
+  grpc: {port: 9000, service: orders}
+readinessProbe:
+  grpc: {port: 9001}
+lifecycle:
+  postStart: {exec: {command: [warm, up]}}
+  preStop: {sleep: {seconds: 5}}",
+    );
+    let workload = only_workload(&text);
+    assert_eq!(findings(&text), Vec::<String>::new());
+    let action = |port, service: &str| ProbeAction::Grpc { port, service: service.to_owned() };
+    assert_eq!(workload.probes.liveness.unwrap().action, action(9000, "orders"));
+    assert_eq!(workload.probes.readiness.unwrap().action, action(9001, ""));
+    let host = workload.container.host;
+    assert_eq!(host.post_start.len(), 1);
+    assert_eq!(host.post_start[0].command, ["warm", "up"]);
+    assert_eq!(host.pre_stop.len(), 1);
+    assert_eq!(host.pre_stop[0].sleep, Some(Duration::from_secs(5)));
+}
+
+#[test]
 fn surge_is_rounded_up_and_unavailable_down() {
     let strategy = |replicas: u32, surge: &str, unavailable: &str| {
         let text = spec(&format!(
@@ -405,9 +428,10 @@ fn what_running_without_would_be_wrong_is_refused() {
     let inner = "spec.template.spec.containers[0]";
     let cases = [
         (container("env:\n- name: A\n  valueFrom: {fileKeyRef: {key: a}}"), format!("a.yaml:15:23: error: {inner}.env[0].valueFrom.fileKeyRef: is not supported yet")),
-        (container("lifecycle:\n  preStop: {exec: {command: [a]}}"), format!("a.yaml:14:11: error: {inner}.lifecycle.preStop: is not supported yet")),
-        (container("lifecycle:\n  postStart: {exec: {command: [a]}}"), format!("a.yaml:14:11: error: {inner}.lifecycle.postStart: is not supported yet")),
-        (container("livenessProbe:\n  grpc: {port: 1}"), format!("a.yaml:14:11: error: {inner}.livenessProbe.grpc: probes are not supported yet; use `httpGet`")),
+        (container("lifecycle:\n  preStop: {httpGet: {port: 1}}"), format!("a.yaml:14:21: error: {inner}.lifecycle.preStop.httpGet: is not supported here")),
+        (container("lifecycle:\n  postStart: {}"), format!("a.yaml:14:22: error: {inner}.lifecycle.postStart: nothing is to be done")),
+        (container("lifecycle:\n  postStart: {exec: {command: [a]}, sleep: {seconds: 1}}"), format!("a.yaml:14:22: error: {inner}.lifecycle.postStart: has one of `exec` and `sleep`")),
+        (container("livenessProbe:\n  grpc: {port: a}"), format!("a.yaml:14:24: error: {inner}.livenessProbe.grpc.port: must be a whole number")),
         (container("livenessProbe:\n  tcpSocket: {port: 1, host: a}"), format!("a.yaml:14:32: error: {inner}.livenessProbe.tcpSocket.host: is not supported")),
         (container("livenessProbe:\n  tcpSocket: {port: 1}\n  terminationGracePeriodSeconds: 5"), format!("a.yaml:15:11: error: {inner}.livenessProbe.terminationGracePeriodSeconds: is not supported yet")),
         (container("resources:\n  limits: {amd.com/gpu: 1}"), format!("a.yaml:14:33: error: {inner}.resources.limits.amd.com/gpu: the resource `amd.com/gpu` is not supported yet")),

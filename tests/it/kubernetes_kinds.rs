@@ -153,10 +153,6 @@ fn a_reference_to_what_is_not_there_is_an_error_at_its_place() {
         &["without `..`"],
     );
     told(
-        &mount("{name: v, emptyDir: {}}", "{name: v, mountPath: /v, subPath: a}"),
-        &["cannot be mounted alone"],
-    );
-    told(
         "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\ndata: {a: \"%%%\"}\n",
         &["data.a: is not base64"],
     );
@@ -234,6 +230,37 @@ fn another_content_of_a_config_map_is_another_container() {
 }
 
 #[test]
+fn volumes_are_given_to_the_group_of_the_pod() {
+    let volumes = "volumes: [{name: e, emptyDir: {}}, {name: m, emptyDir: {medium: Memory}}, {name: c, persistentVolumeClaim: {claimName: c}}, {name: h, hostPath: {path: /h}}]";
+    let mounts = "volumeMounts:\n- {name: e, mountPath: /e, subPath: a}\n- {name: e, mountPath: /f, subPath: b}\n- {name: m, mountPath: /m}\n- {name: c, mountPath: /c}\n- {name: c, mountPath: /r, readOnly: true}\n- {name: h, mountPath: /h}";
+    let claim = "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: c}\nspec: {}\n";
+    let plain = format!("{claim}{}", deployment("web", volumes, mounts));
+    let plain = stack(&plain);
+    assert!(web(&plain).container.host.mount_options.is_empty());
+    let security = "securityContext: {fsGroup: 3000, fsGroupChangePolicy: OnRootMismatch}";
+    let grouped = stack(&format!("{claim}{}", deployment("web", &format!("{security}\n{volumes}"), mounts)));
+    let container = &web(&grouped).container;
+    assert_eq!(container.group_add, ["3000"]);
+    let given = |target: &str| container.host.mount_options.get(target).and_then(|it| it.group);
+    assert_eq!(
+        ["/e", "/f", "/c", "/m", "/r", "/h"].map(given),
+        [Some(3000), Some(3000), Some(3000), None, None, None]
+    );
+    assert_eq!(container.host.mount_options["/m"].tmpfs, ["gid=3000"]);
+    let memory = container.mounts.iter().find(|it| it.target == "/m").unwrap();
+    assert_eq!(memory.source, MountSource::Tmpfs { size: None, mode: Some(0o3777) });
+
+    let twice = |mounts: &str| {
+        deployment("web", "volumes: [{name: e, emptyDir: {}}]", &format!("volumeMounts:\n{mounts}"))
+    };
+    let seen = ["`e` is also mounted in line 15, and its files would not be seen there"];
+    told(&twice("- {name: e, mountPath: /a}\n- {name: e, mountPath: /b}"), &seen);
+    told(&twice("- {name: e, mountPath: /a, subPath: x/y}\n- {name: e, mountPath: /b, subPath: x}"), &seen);
+    let always = deployment("web", "securityContext: {fsGroup: 1, fsGroupChangePolicy: Always}", "");
+    told(&always, &["fsGroupChangePolicy: has no effect: a volume's own folder is given the group"]);
+}
+
+#[test]
 fn a_claim_of_a_persistent_volume_is_what_that_is() {
     let text = |volume: &str| {
         format!(
@@ -305,7 +332,7 @@ fn short_names_hold_within_their_namespace() {
 }
 
 #[test]
-fn ports_of_the_host_are_published_for_one_instance_and_refused_for_more() {
+fn ports_of_services_are_published_and_checked() {
     let with = |kind: &str, port: &str, replicas: u32| {
         let web = deployment("web", "", "ports: [{containerPort: 8080}]");
         let web = web.replace("spec:\n  selector", &format!("spec:\n  replicas: {replicas}\n  selector"));
@@ -314,19 +341,22 @@ fn ports_of_the_host_are_published_for_one_instance_and_refused_for_more() {
             service("web", &format!("{{type: {kind}, selector: {{app: web}}, ports: [{port}]}}"))
         )
     };
-    let (stack, rendered) = rendered(&with("LoadBalancer", "{port: 80, targetPort: 8080}", 1));
-    let port = &web(&stack).container.ports[0];
-    assert_eq!((port.container, port.host), (8080, Some(PortRange::one(80))));
-    assert!(web(&stack).container.expose.is_empty());
-    let warned = lines(&rendered);
-    assert!(
-        warned.len() == 1 && warned[0].contains("`web:80` is answered on port 8080 inside"),
-        "{warned:?}"
-    );
-    told(&with("LoadBalancer", "{port: 8080}", 2), &["port 8080 of the host can be held by one instance"]);
+    let direct = stack(&with("NodePort", "{port: 8080, nodePort: 30080}", 1));
+    assert_eq!(direct.workloads.len(), 1);
+    let port = &web(&direct).container.ports[0];
+    assert_eq!((port.container, port.host), (8080, Some(PortRange::one(30080))));
+    assert!(web(&direct).container.expose.is_empty());
     told(&with("NodePort", "{port: 8080}", 1), &["a NodePort needs its `nodePort` here"]);
-    told(&with("ClusterIP", "{port: 80, targetPort: 8080}", 1), &["there is no proxy between them"]);
+    told(&with("NodePort", "{port: 80, nodePort: 80}", 1), &["must be from 30000 to 32767, but is 80"]);
+    told(
+        &with("ClusterIP", "{port: 80, nodePort: 30080}", 1),
+        &["must not be set when `type` is `ClusterIP`"],
+    );
     told(&with("ClusterIP", "{port: 80, targetPort: nope}", 1), &["`web` has no port named `nope`"]);
+    told(
+        &with("ClusterIP", "{port: 1, protocol: SCTP, targetPort: 2}", 1),
+        &["SCTP is forwarded to one instance only"],
+    );
     told(&with("ExternalName", "{port: 80}", 1), &["an ExternalName is not supported"]);
     let lost = format!(
         "{}{}",
@@ -339,9 +369,80 @@ fn ports_of_the_host_are_published_for_one_instance_and_refused_for_more() {
     );
     let none = format!("{}{}", deployment("web", "", ""), service("x", "{ports: [{port: 1}]}"));
     told(&none, &["a Service without a selector is not supported"]);
-    let sticky = with("ClusterIP", "{port: 8080}", 2)
-        .replace("selector: {app: web}, ports", "sessionAffinity: ClientIP, selector: {app: web}, ports");
-    told(&sticky, &["sessionAffinity: needs a proxy"]);
+    let with_field = |field: &str| {
+        with("ClusterIP", "{port: 8080}", 2)
+            .replace("selector: {app: web}, ports", &format!("{field}, selector: {{app: web}}, ports"))
+    };
+    told(
+        &with_field("sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 86401}}"),
+        &["must be from 1 to 86400"],
+    );
+    told(
+        &with_field("sessionAffinityConfig: {clientIP: {timeoutSeconds: 1}}"),
+        &["must not be set when `sessionAffinity` is `None`"],
+    );
+    told(&with_field("externalIPs: [0.0.0.0]"), &["`0.0.0.0` is not an IP address by which"]);
+    let both = with_field("type: LoadBalancer, clusterIP: None").replace("{type: ClusterIP, ", "{");
+    told(&both, &["a Service without an address of its own cannot be published"]);
+}
+
+#[test]
+fn a_proxy_stands_before_pods_where_names_alone_would_be_wrong() {
+    let with = |spec: &str, replicas: u32| {
+        let web = deployment("web", "", "ports: [{name: http, containerPort: 8080}]");
+        let web = web.replace("spec:\n  selector", &format!("spec:\n  replicas: {replicas}\n  selector"));
+        format!("{web}{}", service("front", &format!("{{selector: {{app: web}}, {spec}}}")))
+    };
+    let command = |stack: &Stack| stack.workloads.get(&"front_proxy".into())?.container.command.clone();
+    let words = |text: &[&str]| Some(text.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>());
+
+    let elsewhere = stack(&with("ports: [{port: 80, targetPort: http}]", 3));
+    assert_eq!(command(&elsewhere), words(&["proxy", "80/tcp=_endpoints.web:8080"]));
+    assert_eq!(aliases(&elsewhere, "web", "shop_default"), ["_endpoints.web", "web"]);
+    let names = ["front", "front.default", "front.default.svc", "front.default.svc.cluster.local"];
+    assert_eq!(aliases(&elsewhere, "front_proxy", "shop_default"), names);
+    let proxy = &elsewhere.workloads[&"front_proxy".into()];
+    assert_eq!((proxy.replicas, proxy.container.ports.len()), (1, 0));
+    assert!(proxy.container.read_only && proxy.container.cap_drop == ["ALL"]);
+    assert_eq!(elsewhere.inventory.workloads[&"front_proxy".into()].to_string(), "Service default/front");
+
+    let published =
+        stack(&with("type: NodePort, externalIPs: [192.0.2.1], ports: [{port: 8080, nodePort: 30080}]", 2));
+    assert!(web(&published).container.ports.is_empty(), "the proxy holds the ports");
+    let held = &published.workloads[&"front_proxy".into()].container.ports;
+    let held: Vec<_> =
+        held.iter().map(|it| (it.container, it.host_ip.map(|it| it.to_string()), it.host)).collect();
+    let one = |port| Some(PortRange::one(port));
+    assert_eq!(held, [(8080, None, one(30080)), (8080, Some("192.0.2.1".to_owned()), one(8080))]);
+    let balanced = with("type: LoadBalancer, externalIPs: [192.0.2.1], ports: [{port: 8080}]", 2);
+    let held = &stack(&balanced).workloads[&"front_proxy".into()].container.ports;
+    assert_eq!((held.len(), held[0].host), (1, one(8080)), "on all addresses of the host");
+
+    let sticky = |replicas| stack(&with("sessionAffinity: ClientIP, ports: [{port: 8080}]", replicas));
+    assert_eq!(command(&sticky(2)), words(&["proxy", "--affinity=10800", "8080/tcp=_endpoints.web:8080"]));
+    assert_eq!(command(&sticky(1)), None, "one instance is always the same");
+    for direct in ["ports: [{port: 8080}]", "clusterIP: None, ports: [{port: 80, targetPort: http}]"] {
+        assert_eq!(command(&stack(&with(direct, 3))), None, "{direct}");
+    }
+
+    // Two workloads with the named port at different numbers, and one of them on the host's own network.
+    let text = format!(
+        "{}{}{}",
+        deployment("one", "", "ports: [{name: http, containerPort: 1}]"),
+        deployment("two", "hostNetwork: true", "ports: [{name: http, containerPort: 2}]"),
+        service(
+            "front",
+            "{selector: {tier: all}, ports: [{name: a, port: 80, targetPort: http}, {name: b, port: 53, protocol: UDP}]}"
+        ),
+    );
+    let both = stack(
+        &text
+            .replace("labels: {app: one}", "labels: {app: one, tier: all}")
+            .replace("labels: {app: two}", "labels: {app: two, tier: all}"),
+    );
+    let ends = "80/tcp=_endpoints.one:1,_host:2";
+    assert_eq!(command(&both), words(&["proxy", ends, "53/udp=_endpoints.one:53,_host:53"]));
+    assert_eq!(both.workloads[&"front_proxy".into()].container.extra_hosts, ["_host:host-gateway"]);
 }
 
 #[test]

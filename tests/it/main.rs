@@ -67,6 +67,8 @@ mod jobs;
 mod preview;
 // Probes: their thresholds, and real sockets.
 mod probe;
+// What forwards for a Service, over real sockets.
+mod proxy;
 // One report in all its forms.
 mod report;
 // Sample applications and an agent's side that answers, for `cli` and `web`.

@@ -351,7 +351,7 @@ async fn found(action: ProbeAction) -> (Readiness, Vec<String>) {
             ProbeAction::HttpGet { path, port, https, host, headers }
         }
         ProbeAction::TcpSocket { .. } => ProbeAction::TcpSocket { port },
-        exec @ ProbeAction::Exec { .. } => exec,
+        other @ (ProbeAction::Exec { .. } | ProbeAction::Grpc { .. }) => other,
     };
     let patient = Probe { failure_threshold: 1, timeout: Duration::from_secs(20), ..probe(action) };
     bench.want(EPOCH, readiness(patient));
@@ -447,11 +447,71 @@ async fn a_port_that_accepts_is_a_success_and_a_closed_one_is_not() {
     }
 }
 
+/// A gRPC server that says for each service what its name begins with: a code of gRPC, or a status.
+async fn health(listener: TcpListener) {
+    use http_body_util::{BodyExt, Full};
+    let answer = |request: http::Request<hyper::body::Incoming>| async move {
+        assert_eq!(request.uri().path(), "/grpc.health.v1.Health/Check");
+        assert_eq!(request.headers()["content-type"], "application/grpc");
+        let asked = request.into_body().collect().await.unwrap().to_bytes();
+        let service = asked.get(7..).map_or(String::new(), |it| String::from_utf8(it.to_vec()).unwrap());
+        let mut trailers = http::HeaderMap::new();
+        let status = match service.as_str() {
+            "" | "orders" => 1,
+            "orders.paused" => 2,
+            _ => {
+                trailers.insert("grpc-status", http::HeaderValue::from_static("5"));
+                trailers.insert("grpc-message", http::HeaderValue::from_static("unknown service"));
+                0
+            }
+        };
+        trailers.entry("grpc-status").or_insert(http::HeaderValue::from_static("0"));
+        let body = Full::new(hyper::body::Bytes::from(vec![0, 0, 0, 0, 2, 8, status]));
+        let body = body.with_trailers(std::future::ready(Some(Ok(trailers))));
+        Ok::<_, std::convert::Infallible>(http::Response::new(body))
+    };
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let io = hyper_util::rt::TokioIo::new(stream);
+        let executor = hyper_util::rt::TokioExecutor::new();
+        let connection = hyper::server::conn::http2::Builder::new(executor);
+        tokio::spawn(connection.serve_connection(io, hyper::service::service_fn(answer)));
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_says_serving_is_a_success() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = tokio::spawn(health(listener));
+    let grpc = |service: &str| ProbeAction::Grpc { port, service: service.to_owned() };
+    assert!(is_ready(&found(grpc("")).await.0));
+    assert!(is_ready(&found(grpc("orders")).await.0));
+    for (service, said) in
+        [("orders.paused", "the service said NOT_SERVING"), ("stock", "ended with status 5: unknown service")]
+    {
+        let Readiness::NotReady { reason } = found(grpc(service)).await.0 else { panic!("{service}") };
+        assert!(reason.contains(said), "{reason}");
+    }
+    server.abort();
+    // An HTTP server that knows nothing of all this.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = tokio::spawn(serve(listener, Arc::default()));
+    let (readiness, _) = found(ProbeAction::Grpc { port, service: String::new() }).await;
+    let Readiness::NotReady { reason } = readiness else { panic!("it speaks no gRPC") };
+    assert!(reason.contains("the gRPC call failed"), "{reason}");
+    server.abort();
+}
+
 #[tokio::test]
 async fn without_an_address_only_commands_can_be_probed() {
-    for (action, expected) in
-        [(get("/"), false), (ProbeAction::TcpSocket { port: 1 }, false), (exec("ok").action, true)]
-    {
+    for (action, expected) in [
+        (get("/"), false),
+        (ProbeAction::TcpSocket { port: 1 }, false),
+        (ProbeAction::Grpc { port: 1, service: String::new() }, false),
+        (exec("ok").action, true),
+    ] {
         let bench = Bench::new();
         let probes = readiness(Probe { failure_threshold: 1, ..probe(action) });
         bench.prober.want(&bench.app, vec![Target { address: None, ..target(EPOCH, probes) }]);

@@ -13,7 +13,7 @@ use super::{
     catalogue::{Catalogue, Key},
     env::{self, About},
     expand::expand,
-    fields, names, probe, pull,
+    fields, lifecycle, names, probe, pull,
     reader::{Object, Value},
     resources, security, volumes,
 };
@@ -171,6 +171,7 @@ fn read_pod(spec: &Object<'_>, container: &mut Container) {
     if let Some(config) = spec.object("dnsConfig", fields::DNS_CONFIG) {
         container.dns = config.get("nameservers").map(|it| it.strings()).unwrap_or_default();
         container.dns_search = config.get("searches").map(|it| it.strings()).unwrap_or_default();
+        container.host.dns_opt = config.items("options").into_iter().filter_map(dns_option).collect();
     }
     for alias in spec.items("hostAliases") {
         let Some(alias) = alias.object(fields::HOST_ALIAS) else { continue };
@@ -186,6 +187,13 @@ fn read_pod(spec: &Object<'_>, container: &mut Container) {
     let host = || Some("host".into());
     container.pid_mode = spec.boolean("hostPID").unwrap_or(false).then(host).flatten();
     container.ipc_mode = spec.boolean("hostIPC").unwrap_or(false).then(host).flatten();
+}
+
+/// `ndots:2`, or `edns0` alone, as the resolver takes it.
+fn dns_option(item: Value<'_>) -> Option<String> {
+    let option = item.object(fields::DNS_OPTION)?;
+    let name = option.require("name")?.text()?;
+    Some(option.string("value").map_or_else(|| name.to_owned(), |value| format!("{name}:{value}")))
 }
 
 /// What happens when the container ends.
@@ -247,9 +255,7 @@ fn read_container(
     container.working_dir = object.get("workingDir").and_then(|it| it.text()).map(str::to_owned);
     container.stdin_open = object.boolean("stdin").unwrap_or(false);
     container.tty = object.boolean("tty").unwrap_or(false);
-    if let Some(lifecycle) = object.object("lifecycle", fields::LIFECYCLE) {
-        container.stop_signal = lifecycle.get("stopSignal").and_then(|it| stop_signal(&it));
-    }
+    lifecycle::read(object, &mut container);
     let (named, published) = read_ports(object, &mut container);
     if let Some(resources) = object.object("resources", fields::RESOURCES) {
         let given = resources::read(&resources);
@@ -372,7 +378,7 @@ fn address(value: &Value<'_>) -> Option<IpAddr> {
     parsed
 }
 
-fn stop_signal(value: &Value<'_>) -> Option<String> {
+pub(super) fn stop_signal(value: &Value<'_>) -> Option<String> {
     let text = value.text()?;
     let is_signal = text.strip_prefix("SIG").is_some_and(|it| {
         !it.is_empty()

@@ -235,7 +235,7 @@ pub(super) const SERVICE: Fields = &[
     ("allocateLoadBalancerNodePorts", BY_ENGINE),
     ("clusterIP", Honoured),
     ("clusterIPs", BY_ENGINE),
-    ("externalIPs", NOT_YET),
+    ("externalIPs", Honoured),
     ("externalName", NOT_YET),
     ("externalTrafficPolicy", BY_ENGINE),
     ("healthCheckNodePort", BY_ENGINE),
@@ -249,13 +249,16 @@ pub(super) const SERVICE: Fields = &[
     ("publishNotReadyAddresses", NoOp("has no effect: the name is answered with all that run, ready or not")),
     ("selector", Honoured),
     ("sessionAffinity", Honoured),
-    ("sessionAffinityConfig", NoOp("has no effect without a proxy")),
+    ("sessionAffinityConfig", Honoured),
     ("trafficDistribution", BY_ENGINE),
     ("type", Honoured),
 ];
 
 const BY_ENGINE: Class =
     NoOp("has no effect: the engine's name resolution answers with the containers' addresses");
+
+pub(super) const AFFINITY: Fields = &[("clientIP", Honoured)];
+pub(super) const CLIENT_IP: Fields = &[("timeoutSeconds", Honoured)];
 
 pub(super) const SERVICE_PORT: Fields = &[
     ("appProtocol", NoOp("has no effect: traffic is not looked at")),
@@ -318,7 +321,8 @@ pub(super) const POD: Fields = &[
 ];
 
 pub(super) const DNS_CONFIG: Fields =
-    &[("nameservers", Honoured), ("options", NOT_YET), ("searches", Honoured)];
+    &[("nameservers", Honoured), ("options", Honoured), ("searches", Honoured)];
+pub(super) const DNS_OPTION: Fields = &[("name", Honoured), ("value", Honoured)];
 
 pub(super) const LOCAL_REF: Fields = &[("name", Honoured)];
 
@@ -450,12 +454,19 @@ pub(super) const PORT: Fields = &[
 ];
 
 pub(super) const LIFECYCLE: Fields =
-    &[("postStart", NOT_YET), ("preStop", NOT_YET), ("stopSignal", Honoured)];
+    &[("postStart", Honoured), ("preStop", Honoured), ("stopSignal", Honoured)];
+pub(super) const LIFECYCLE_HANDLER: Fields = &[
+    ("exec", Honoured),
+    ("httpGet", Refused("is not supported here; let `exec` make the request")),
+    ("sleep", Honoured),
+    ("tcpSocket", Refused("is not supported, as in Kubernetes; use `exec`")),
+];
+pub(super) const SLEEP: Fields = &[("seconds", Honoured)];
 
 pub(super) const PROBE: Fields = &[
     ("exec", Honoured),
     ("failureThreshold", Honoured),
-    ("grpc", Refused("probes are not supported yet; use `httpGet`, `tcpSocket` or `exec`")),
+    ("grpc", Honoured),
     ("httpGet", Honoured),
     ("initialDelaySeconds", Honoured),
     ("periodSeconds", Honoured),
@@ -474,6 +485,7 @@ pub(super) const HTTP_GET: Fields = &[
     ("scheme", Honoured),
 ];
 pub(super) const HEADER: Fields = &[("name", Honoured), ("value", Honoured)];
+pub(super) const GRPC: Fields = &[("port", Honoured), ("service", Honoured)];
 pub(super) const TCP_SOCKET: Fields = &[
     ("host", Refused("is not supported: the probe is made to the container's own address; remove it")),
     ("port", Honoured),
@@ -503,7 +515,7 @@ pub(super) const PROFILE: Fields = &[("localhostProfile", NOT_YET), ("type", Hon
 pub(super) const POD_SECURITY: Fields = &[
     ("appArmorProfile", Honoured),
     ("fsGroup", Honoured),
-    ("fsGroupChangePolicy", NoOp("has no effect: there are no volumes whose owner could change")),
+    ("fsGroupChangePolicy", Honoured),
     ("runAsGroup", Honoured),
     ("runAsNonRoot", Honoured),
     ("runAsUser", Honoured),

@@ -58,10 +58,14 @@ const OWNED: &[(&str, &str, Owned)] = &[
 
 /// Kinds that mean nothing on one host, with the reason.
 const NO_OPS: &[(&str, &str)] = &[
+    ("APIService", NO_SERVER),
+    ("CSIDriver", "every claim is a volume of Docker"),
     ("ClusterRole", NO_API),
     ("ClusterRoleBinding", NO_API),
+    ("CustomResourceDefinition", NO_SERVER),
     ("HorizontalPodAutoscaler", "nothing scales by itself; `replicas` of the Deployment counts"),
     ("LimitRange", "limits are those of the containers"),
+    ("MutatingWebhookConfiguration", NO_SERVER),
     ("Namespace", "namespaces become part of the workloads' names"),
     (
         "NetworkPolicy",
@@ -69,6 +73,7 @@ const NO_OPS: &[(&str, &str)] = &[
     ),
     ("PodDisruptionBudget", "nothing is evicted from the only host"),
     ("PodMonitor", "nobody collects metrics here"),
+    ("PodSecurityPolicy", "what a pod may do is what its manifest says"),
     ("PriorityClass", "nothing is scheduled on the only host"),
     ("ResourceQuota", "limits are those of the containers"),
     ("Role", NO_API),
@@ -76,9 +81,13 @@ const NO_OPS: &[(&str, &str)] = &[
     ("ServiceAccount", NO_API),
     ("StorageClass", "every claim is a volume of Docker"),
     ("ServiceMonitor", "nobody collects metrics here"),
+    ("ValidatingAdmissionPolicy", NO_SERVER),
+    ("ValidatingAdmissionPolicyBinding", NO_SERVER),
+    ("ValidatingWebhookConfiguration", NO_SERVER),
     ("VerticalPodAutoscaler", "nothing scales by itself; `resources` of the container count"),
 ];
 
+const NO_SERVER: &str = "there is no API server that it could add to or be asked by";
 const NO_API: &str = "containers have no Kubernetes API to talk to";
 
 /// Kinds that we know and cannot do yet.

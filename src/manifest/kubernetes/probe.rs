@@ -48,9 +48,15 @@ fn read_probe(object: &Object<'_>, ports: &NamedPorts) -> Option<Probe> {
 }
 
 fn read_action(object: &Object<'_>, ports: &NamedPorts) -> Option<ProbeAction> {
-    let (exec, http, tcp) = (object.get("exec"), object.get("httpGet"), object.get("tcpSocket"));
-    match (exec, http, tcp) {
-        (Some(exec), None, None) => {
+    let given = ["exec", "httpGet", "tcpSocket", "grpc"].map(|it| object.get(it));
+    if given.iter().flatten().count() > 1 {
+        object
+            .value
+            .error("a probe has one of `httpGet`, `tcpSocket`, `grpc` and `exec`, but here are several");
+        return None;
+    }
+    match given {
+        [Some(exec), ..] => {
             let command = exec.object(fields::EXEC)?.require("command")?;
             let words = command.strings();
             if words.is_empty() {
@@ -58,20 +64,22 @@ fn read_action(object: &Object<'_>, ports: &NamedPorts) -> Option<ProbeAction> {
             }
             Some(ProbeAction::Exec { command: words })
         }
-        (None, Some(http), None) => http_get(&http.object(fields::HTTP_GET)?, ports),
-        (None, None, Some(tcp)) => {
+        [_, Some(http), ..] => http_get(&http.object(fields::HTTP_GET)?, ports),
+        [_, _, Some(tcp), _] => {
             let port = tcp.object(fields::TCP_SOCKET)?.require("port")?;
             Some(ProbeAction::TcpSocket { port: port_number(&port, ports)? })
         }
-        (None, None, None) => {
-            // A probe by gRPC was already refused.
-            if object.get("grpc").is_none() {
-                object.value.error_help("the probe asks nothing", "give it `httpGet`, `tcpSocket` or `exec`");
-            }
-            None
+        [.., Some(grpc)] => {
+            let grpc = grpc.object(fields::GRPC)?;
+            let service = grpc.string("service").unwrap_or_default().to_owned();
+            // A number only, as in Kubernetes.
+            let port = grpc.require("port")?.integer(1..=65535).and_then(|it| u16::try_from(it).ok())?;
+            Some(ProbeAction::Grpc { port, service })
         }
-        (Some(_), Some(_), _) | (Some(_), _, Some(_)) | (_, Some(_), Some(_)) => {
-            object.value.error("a probe has one of `httpGet`, `tcpSocket` and `exec`, but here are several");
+        [None, None, None, None] => {
+            object
+                .value
+                .error_help("the probe asks nothing", "give it `httpGet`, `tcpSocket`, `grpc` or `exec`");
             None
         }
     }

@@ -90,7 +90,7 @@ fn read_pod(pod: &Object<'_>, into: &mut Container) {
     {
         value.error("`Strict` is not supported: the engine always adds the groups of the image's user");
     }
-    // It also becomes the owner of volumes, of which there are none yet.
+    // Volumes are given it where they are mounted.
     if let Some(group) = pod.integer("fsGroup", 0..=MOST) {
         into.group_add.push(group.to_string());
     }

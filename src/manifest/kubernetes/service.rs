@@ -1,17 +1,21 @@
 //! Services: the names under which the containers of an application find each other, and the ports of the host
 //! under which others find them.
 //!
-//! A Service answers through the engine's own name resolution, with the addresses of all instances it selects;
-//! there is no proxy. So where a proxy would be needed to be right (another port than the container's, one host
-//! port for several instances), it is refused or said.
+//! A Service answers through the engine's own name resolution, with the addresses of all instances it selects. Where
+//! that cannot be right (another port than the container's, one host port for several instances, a client that is to
+//! stay with one of them), a proxy answers in their place: see [`super::proxy`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    time::Duration,
+};
 
 use super::{
     Found,
     catalogue::{Identity, Key, identity},
     container::{HostPort, port_number},
-    fields, names,
+    fields, names, proxy,
     reader::{Object, Report, Value},
 };
 use crate::manifest::yaml::Scalar;
@@ -30,21 +34,22 @@ enum Reach {
 
 pub(super) struct Service<'a> {
     pub(super) key: Key,
-    origin: Location,
+    pub(super) origin: Location,
     selector: BTreeMap<String, String>,
     selector_place: Value<'a>,
     is_headless: bool,
-    reach: Reach,
-    ports: Vec<ServicePort<'a>>,
-    affinity: Option<Value<'a>>,
+    pub(super) ports: Vec<ServicePort<'a>>,
+    /// For how long a client stays with the instance that it was sent to.
+    pub(super) affinity: Option<Duration>,
 }
 
-struct ServicePort<'a> {
-    value: Value<'a>,
-    port: u16,
+pub(super) struct ServicePort<'a> {
+    pub(super) value: Value<'a>,
+    pub(super) port: u16,
     target: Target<'a>,
-    protocol: Protocol,
-    node_port: Option<u16>,
+    pub(super) protocol: Protocol,
+    /// The ports of the host that lead to it, each with the address of the host if it is not on all.
+    pub(super) published: Vec<(Option<IpAddr>, u16)>,
 }
 
 /// Where the traffic goes.
@@ -54,7 +59,7 @@ enum Target<'a> {
 }
 
 /// Reads a Service.
-pub(super) fn read(value: Value<'_>) -> Option<Service<'_>> {
+pub(super) fn read<'a>(value: Value<'a>) -> Option<Service<'a>> {
     let object = value.object(fields::OBJECT)?;
     let metadata = object.require("metadata").and_then(|it| it.object(fields::METADATA))?;
     let Identity { key, origin } = identity(&metadata)?;
@@ -86,18 +91,56 @@ pub(super) fn read(value: Value<'_>) -> Option<Service<'_>> {
         return None;
     };
     let is_headless = spec.get("clusterIP").and_then(|it| it.node.as_scalar()) == Some("None");
-    if let Some(address) = spec.get("clusterIP").filter(|it| !is_headless && it.node.as_scalar() != Some(""))
-    {
-        address.warning(
-            "has no effect: the name of the Service is answered with the addresses of the containers",
-        );
+    if let Some(address) = spec.get("clusterIP").filter(|it| it.node.as_scalar() != Some("")) {
+        if !is_headless {
+            address.warning(
+                "has no effect: the name of the Service is answered with the addresses of the containers",
+            );
+        } else if reach != Reach::Inside {
+            address.error_help(
+                "a Service without an address of its own cannot be published on the host",
+                "remove it, or set `type: ClusterIP`",
+            );
+        }
     }
     check_ports(&spec, is_headless);
-    let ports = spec.items("ports").into_iter().filter_map(|it| read_port(it, reach)).collect();
-    let words = [("None", false), ("ClientIP", true)];
-    let affinity = spec.get("sessionAffinity").filter(|it| it.one_of(&words) == Some(true));
+    let external = external_addresses(&spec);
     let selector = names::labels(&selector_place);
-    Some(Service { key, origin, selector, selector_place, is_headless, reach, ports, affinity })
+    let affinity = affinity(&spec);
+    let read = |it: Value<'a>| {
+        let port = read_port(it, reach, &external)?;
+        // That a headless one must not be published has been said.
+        Some(if is_headless { ServicePort { published: Vec::new(), ..port } } else { port })
+    };
+    let ports = spec.items("ports").into_iter().filter_map(read).collect();
+    Some(Service { key, origin, selector, selector_place, is_headless, ports, affinity })
+}
+
+/// Addresses of the host at which the Service's own ports are reached from outside.
+fn external_addresses(spec: &Object<'_>) -> Vec<IpAddr> {
+    let address = |value: Value<'_>| {
+        let text = value.text()?;
+        let found = text.parse::<IpAddr>().ok().filter(|it| !it.is_unspecified() && !it.is_loopback());
+        if found.is_none() {
+            value.error(format!("`{text}` is not an IP address by which others could reach this host"));
+        }
+        found
+    };
+    spec.items("externalIPs").into_iter().filter_map(address).collect()
+}
+
+/// How long a client stays with one instance; three hours, unless it is said.
+fn affinity(spec: &Object<'_>) -> Option<Duration> {
+    const DEFAULT: i64 = 10_800;
+    let words = [("None", false), ("ClientIP", true)];
+    let is_sticky = spec.get("sessionAffinity").and_then(|it| it.one_of(&words)).unwrap_or(false);
+    let config = spec.object("sessionAffinityConfig", fields::AFFINITY);
+    if let Some(config) = config.as_ref().filter(|_| !is_sticky) {
+        config.value.error_help("must not be set when `sessionAffinity` is `None`", "set that to `ClientIP`");
+    }
+    let client = config.and_then(|it| it.object("clientIP", fields::CLIENT_IP));
+    let seconds = client.and_then(|it| it.integer("timeoutSeconds", 1..=86_400)).unwrap_or(DEFAULT);
+    is_sticky.then(|| Duration::from_secs(seconds.unsigned_abs()))
 }
 
 /// What the ports of one Service must not have in common.
@@ -131,7 +174,7 @@ fn check_ports(spec: &Object<'_>, is_headless: bool) {
     }
 }
 
-fn read_port(item: Value<'_>, reach: Reach) -> Option<ServicePort<'_>> {
+fn read_port<'a>(item: Value<'a>, reach: Reach, external: &[IpAddr]) -> Option<ServicePort<'a>> {
     let object = item.clone().object(fields::SERVICE_PORT)?;
     let port = object.require("port").and_then(|it| port_number(&it))?;
     if let Some(name) = object.get("name") {
@@ -150,29 +193,47 @@ fn read_port(item: Value<'_>, reach: Reach) -> Option<ServicePort<'_>> {
         },
     };
     let node_port = object.get("nodePort").filter(|it| it.node.as_i64() != Some(0));
-    let node_port = node_port.and_then(|it| port_number(&it));
+    if let Some(value) = node_port.as_ref().filter(|_| reach == Reach::Inside) {
+        value.error_help("must not be set when `type` is `ClusterIP`", "remove it, or set `type: NodePort`");
+    }
     if reach == Reach::NodePort && node_port.is_none() {
         let message =
             "a NodePort needs its `nodePort` here: nobody would know a port that was chosen at random";
-        object.value.error_help(message, "add `nodePort`, any free port of the host");
+        object.value.error_help(message, "add `nodePort`, from 30000 to 32767");
         return None;
     }
-    Some(ServicePort { value: item, port, target, protocol, node_port })
+    let node_port = node_port.and_then(|it| u16::try_from(it.integer(NODE_PORTS)?).ok());
+    let own = (reach == Reach::LoadBalancer).then_some(port);
+    let everywhere = own.into_iter().chain(node_port).map(|it| (None, it));
+    // One on all addresses is on that one as well.
+    let external = external.iter().filter(|_| own.is_none()).map(|it| (Some(*it), port));
+    let published = everywhere.chain(external).collect();
+    Some(ServicePort { value: item, port, target, protocol, published })
 }
 
-/// Gives each Service's names and ports to the workloads it selects.
-pub(super) fn connect(services: &[Service<'_>], workloads: &mut [Found], nets: &Nets, report: &Report) {
+/// As the API server has it, unless it is told otherwise.
+const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
+
+/// Gives each Service's names and ports to the workloads it selects, or to a proxy before them. These proxies are
+/// workloads as well.
+pub(super) fn connect(
+    services: &[Service<'_>],
+    workloads: &mut [Found],
+    nets: &Nets,
+    report: &Report,
+) -> Vec<Found> {
     let names: BTreeSet<&str> = services.iter().map(|it| it.key.name.as_str()).collect();
     for found in workloads.iter_mut() {
         nets.join(found, &names);
     }
+    let mut proxies = Vec::new();
     for service in services {
-        let selects = |it: &Found| {
+        let selects = |it: &&mut Found| {
             it.key.namespace == service.key.namespace
                 && service.selector.iter().all(|(key, value)| it.labels.get(key) == Some(value))
         };
-        let count = workloads.iter().filter(|it| selects(it)).count();
-        if count == 0 {
+        let mut selected: Vec<&mut Found> = workloads.iter_mut().filter(selects).collect();
+        if selected.is_empty() {
             let message = format!(
                 "`{}` selects no workload of this application, so nobody answers to its name",
                 service.key.dotted()
@@ -184,22 +245,33 @@ pub(super) fn connect(services: &[Service<'_>], workloads: &mut [Found], nets: &
                 Some(help) => finding.help(help),
                 None => finding,
             });
+            continue;
         }
-        for found in workloads.iter_mut().filter(|it| selects(it)) {
-            nets.name(found, service);
-            for port in &service.ports {
-                open(service, port, found, count, report);
+        // Those of a set know each other by their own names, whoever answers to that of the Service.
+        for found in &mut selected {
+            nets.name_pod(found, service);
+        }
+        if proxy::is_needed(service, &selected) {
+            proxies.extend(proxy::before(service, &mut selected, nets, report));
+            continue;
+        }
+        for found in selected {
+            if proxy::is_on_host(found) {
+                service.selector_place.warning(format!(
+                    "`{}` uses the network of the host, and so is no answer to the name of a headless Service",
+                    found.name
+                ));
             }
-            if let Some(value) =
-                service.affinity.as_ref().filter(|_| found.workload.replicas > 1 || count > 1)
-            {
-                value.error_help(
-                    "needs a proxy, which there is none of: clients would reach any of the instances",
-                    "set it to None, or `replicas` to 1",
-                );
+            nets.name(found, &service.key);
+            for port in &service.ports {
+                let Some(target) = target(port, found, report) else { continue };
+                for (address, host) in &port.published {
+                    publish(port, target, (*address, *host), found);
+                }
             }
         }
     }
+    proxies
 }
 
 /// What is wrong with a selector, if some workload matches it in part.
@@ -214,57 +286,45 @@ fn nearest(service: &Service<'_>, workloads: &[Found]) -> Option<String> {
     })
 }
 
-/// One port of a Service on one workload.
-fn open(service: &Service<'_>, port: &ServicePort<'_>, found: &mut Found, selected: usize, report: &Report) {
-    let target = match port.target {
-        Target::Number(number) => number,
-        Target::Name(name) => {
-            let Some(number) = found.named.get(name) else {
-                let message = format!("`{}` has no port named `{name}`", found.name);
-                let place = port.value.node.get("targetPort").unwrap_or(port.value.node);
-                let path = format!("{}.targetPort", port.value.path);
-                report.say(place.finding(path, message).help("name the port in the container's `ports`"));
-                return;
-            };
-            *number
-        }
-    };
-    let host = match service.reach {
-        Reach::Inside => None,
-        Reach::NodePort => port.node_port,
-        Reach::LoadBalancer => Some(port.port),
-    };
-    if target != port.port && !service.is_headless {
-        let ServicePort { port: own, .. } = port;
-        let name = &service.key.name;
-        let message = format!(
-            "`{name}:{own}` is answered on port {target} inside the application: there is no proxy between them"
-        );
-        let finding = match host {
-            // Who comes from outside is served right.
-            Some(_) => port.value.node.warning(&*port.value.path, message),
-            None => port.value.node.finding(&*port.value.path, message),
-        };
-        report.say(finding.help(format!("let clients use port {target}, and set `port: {target}`")));
+impl Service<'_> {
+    /// A Service whose name is answered with the addresses of its pods, whatever its ports.
+    pub(super) fn is_headless(&self) -> bool {
+        self.is_headless
     }
-    let Some(host) = host else { return };
-    let wanted = found.workload.replicas;
-    if wanted > 1 || selected > 1 {
-        let message = format!(
-            "port {host} of the host can be held by one instance, but `{}` selects {}",
-            service.key.dotted(),
-            if selected > 1 { format!("{selected} workloads") } else { format!("{wanted} replicas") },
-        );
-        let help = "set `replicas` to 1, or put a reverse proxy of one instance before them";
-        report.say(port.value.node.finding(&*port.value.path, message).help(help));
-        return;
-    }
-    publish(port, target, host, found);
 }
 
-fn publish(port: &ServicePort<'_>, target: u16, host: u16, found: &mut Found) {
+/// The port of a workload that a port of a Service leads to.
+pub(super) fn target(port: &ServicePort<'_>, found: &Found, report: &Report) -> Option<u16> {
+    let number = port.target_in(found);
+    if number.is_none()
+        && let Target::Name(name) = port.target
+    {
+        let message = format!("`{}` has no port named `{name}`", found.name);
+        let place = port.value.node.get("targetPort").unwrap_or(port.value.node);
+        let path = format!("{}.targetPort", port.value.path);
+        report.say(place.finding(path, message).help("name the port in the container's `ports`"));
+    }
+    number
+}
+
+impl ServicePort<'_> {
+    pub(super) fn target_in(&self, found: &Found) -> Option<u16> {
+        match self.target {
+            Target::Number(number) => Some(number),
+            Target::Name(name) => found.named.get(name).copied(),
+        }
+    }
+}
+
+/// Lets a port of the host lead to a port of a container.
+pub(super) fn publish(
+    port: &ServicePort<'_>,
+    target: u16,
+    (host_ip, host): (Option<IpAddr>, u16),
+    found: &mut Found,
+) {
     let wanted =
-        Port { container: target, protocol: port.protocol, host_ip: None, host: Some(PortRange::one(host)) };
+        Port { container: target, protocol: port.protocol, host_ip, host: Some(PortRange::one(host)) };
     let container = &mut found.workload.container;
     container.expose.retain(|it| *it != (target, port.protocol));
     if !container.ports.contains(&wanted) {
@@ -275,7 +335,7 @@ fn publish(port: &ServicePort<'_>, target: u16, host: u16, found: &mut Found) {
             path: port.value.path.clone(),
             host,
             protocol: port.protocol,
-            host_ip: None,
+            host_ip,
         });
     }
 }
@@ -320,21 +380,28 @@ impl Nets {
     }
 
     /// Gives a workload the names of a Service.
-    fn name(&self, found: &mut Found, service: &Service<'_>) {
+    pub(super) fn name(&self, found: &mut Found, Key { name, namespace }: &Key) {
+        let far = ["", ".svc", ".svc.cluster.local"].map(|it| format!("{name}.{namespace}{it}"));
+        found.attach(&self.all, far.into());
+        found.attach(self.near(namespace), vec![name.clone()]);
+    }
+
+    /// Gives the one pod of a set its own name, if this is the Service that knows it by that.
+    fn name_pod(&self, found: &mut Found, service: &Service<'_>) {
         let Key { name, namespace } = &service.key;
-        let near = self.near(namespace).to_owned();
-        let long = [format!("{name}.{namespace}"), format!("{name}.{namespace}.svc")];
-        let whole = format!("{name}.{namespace}.svc.cluster.local");
-        let pod = found.pod_name.clone().filter(|_| found.service.as_deref() == Some(name));
-        let pods = pod.iter().flat_map(|pod| {
-            let prefixes = [format!("{pod}.{name}.{namespace}"), format!("{pod}.{name}.{namespace}.svc")];
-            prefixes.into_iter().chain([format!("{pod}.{whole}")])
-        });
-        let far: Vec<String> = long.into_iter().chain([whole.clone()]).chain(pods).collect();
-        found.attach(&self.all, far);
-        let short = pod.iter().map(|pod| format!("{pod}.{name}")).chain([name.clone()]);
-        let short: Vec<String> = short.collect();
-        found.attach(&near, short);
+        let Some(pod) = found.pod_name.clone().filter(|_| found.service.as_ref() == Some(name)) else {
+            return;
+        };
+        let far = ["", ".svc", ".svc.cluster.local"].map(|it| format!("{pod}.{name}.{namespace}{it}"));
+        found.attach(&self.all, far.into());
+        found.attach(self.near(namespace), vec![format!("{pod}.{name}")]);
+    }
+
+    /// Gives a workload a name that only proxies ask for. No manifest can name anything so.
+    pub(super) fn name_endpoints(&self, found: &mut Found) -> String {
+        let name = format!("_endpoints.{}", found.object.dotted());
+        found.attach(&self.all, vec![name.clone()]);
+        name
     }
 }
 

@@ -39,6 +39,8 @@ enum Source {
 /// The volumes of a pod, by name. One that could not be read has been told, and is `None`.
 pub(super) struct PodVolumes<'a> {
     sources: BTreeMap<&'a str, Option<Source>>,
+    /// The group that those are given which are the pod's to give away.
+    group: Option<u32>,
 }
 
 /// Reads `volumes` of a pod. `templates` are the claims that a StatefulSet makes, by name.
@@ -67,7 +69,24 @@ pub(super) fn read<'a>(
         }
         sources.insert(text, source(&volume, owner, text, about));
     }
-    PodVolumes { sources }
+    PodVolumes { sources, group: group(pod) }
+}
+
+/// The group of the pod's volumes.
+fn group(pod: &Object<'_>) -> Option<u32> {
+    let security = pod.value.node.get("securityContext")?;
+    let path = format!("{}.securityContext", pod.value.path);
+    let policy = security.get("fsGroupChangePolicy").filter(|it| !it.is_null());
+    let policy = policy.map(|it| Value::new(it, format!("{path}.fsGroupChangePolicy"), pod.value.report()));
+    if let Some(value) = policy
+        && value.one_of(&[("OnRootMismatch", false), ("Always", true)]) == Some(true)
+    {
+        value.warning(
+            "has no effect: a volume's own folder is given the group, and what lies deeper keeps its own",
+        );
+    }
+    // Whether it is a group is said where all groups are read.
+    security.get("fsGroup")?.as_i64().and_then(|it| u32::try_from(it).ok())
 }
 
 fn source(volume: &Object<'_>, owner: &str, name: &str, about: &About<'_>) -> Option<Source> {
@@ -375,6 +394,7 @@ pub(super) fn mount(
     let security = object.value.node.get("securityContext");
     let is_privileged = security.and_then(|it| it.get("privileged")?.as_bool()) == Some(true);
     let mut places: BTreeMap<String, &Place> = BTreeMap::new();
+    let mut empty = Vec::new();
     for item in object.items("volumeMounts") {
         let Some(item) = item.object(fields::VOLUME_MOUNT) else { continue };
         let (Some(name), Some(target)) = (item.require("name"), item.require("mountPath")) else { continue };
@@ -391,7 +411,11 @@ pub(super) fn mount(
         match volumes.sources.get(name_text) {
             Some(Some(source)) => {
                 if let Some(inside) = sub_path(&item, variables) {
-                    place(&item, source, path, &inside, catalogue, is_privileged, container);
+                    if matches!(source, Source::Empty | Source::Memory(_)) {
+                        apart(&item, name_text, &inside, &mut empty);
+                    }
+                    let into = Into { catalogue, group: volumes.group, is_privileged, container };
+                    place(&item, source, path, &inside, into);
                 }
             }
             // What is wrong with the volume has been said there.
@@ -406,6 +430,24 @@ pub(super) fn mount(
         }
     }
     container.mounts.sort();
+}
+
+/// Each mount of an `emptyDir`, or of a path inside it, is a volume of its own. So none may have files that another
+/// would have to see.
+fn apart(item: &Object<'_>, name: &str, inside: &str, seen: &mut Vec<(String, String, u32)>) {
+    let overlaps = |other: &str| {
+        let is_below = |a: &str, b: &str| b.is_empty() || a == b || a.starts_with(&format!("{b}/"));
+        is_below(inside, other) || is_below(other, inside)
+    };
+    if let Some((_, _, line)) = seen.iter().find(|(of, other, _)| of == name && overlaps(other)) {
+        let message =
+            format!("`{name}` is also mounted in line {line}, and its files would not be seen there");
+        item.value.error_help(
+            message,
+            "mount it once, or different paths of it, or give each an `emptyDir` of its own",
+        );
+    }
+    seen.push((name.to_owned(), inside.to_owned(), item.value.place().line));
 }
 
 /// Without doubled and trailing slashes, and beginning with one, as the kubelet takes a relative one.
@@ -442,15 +484,16 @@ fn inner(value: &Value<'_>, text: &str) -> Option<String> {
     Some(absolute(text).trim_start_matches('/').to_owned())
 }
 
-fn place(
-    item: &Object<'_>,
-    source: &Source,
-    target: String,
-    inside: &str,
-    catalogue: &Catalogue,
+/// What a mount becomes part of.
+struct Into<'a> {
+    catalogue: &'a Catalogue,
+    group: Option<u32>,
     is_privileged: bool,
-    container: &mut Container,
-) {
+    container: &'a mut Container,
+}
+
+fn place(item: &Object<'_>, source: &Source, target: String, inside: &str, into: Into<'_>) {
+    let Into { catalogue, group, is_privileged, container } = into;
     let mut read_only = item.boolean("readOnly").unwrap_or(false);
     let is_host = matches!(source, Source::Host { .. });
     let propagation = propagation(item, is_host, is_privileged);
@@ -477,6 +520,10 @@ fn place(
             let at = item.get("subPath").or_else(|| item.get("subPathExpr")).or_else(|| item.get("name"));
             let place = at.unwrap_or_else(|| item.value.clone());
             let name = catalogue.mount(name, volume, inside, &place);
+            // A share of another host has owners of its own.
+            if volume.options.is_empty() && !read_only {
+                give(group, &target, container);
+            }
             MountSource::Volume { name, no_copy: true }
         }
         Source::Image(reference) => {
@@ -487,17 +534,25 @@ fn place(
             }
             MountSource::Image(reference.clone())
         }
-        Source::Memory(_) | Source::Empty if !inside.is_empty() => {
-            item.value.error_help(
-                "a path inside an `emptyDir` cannot be mounted alone, and mounting all of it would be wrong",
-                "give it an `emptyDir` of its own",
-            );
-            return;
+        Source::Memory(size) => {
+            let options =
+                group.map(|it| MountOptions { tmpfs: vec![format!("gid={it}")], ..MountOptions::default() });
+            let mode = if options.is_some() { 0o3777 } else { 0o1777 };
+            container.host.mount_options.extend(options.map(|it| (target.clone(), it)));
+            MountSource::Tmpfs { size: *size, mode: Some(mode) }
         }
-        Source::Memory(size) => MountSource::Tmpfs { size: *size, mode: Some(0o1777) },
-        Source::Empty => MountSource::Empty,
+        Source::Empty => {
+            give(group, &target, container);
+            MountSource::Empty
+        }
     };
     container.mounts.push(Mount { target, source, read_only });
+}
+
+/// Gives the volume at a place to a group, if there is one.
+fn give(group: Option<u32>, target: &str, container: &mut Container) {
+    let options = group.map(|it| MountOptions { group: Some(it), ..MountOptions::default() });
+    container.host.mount_options.extend(options.map(|it| (target.to_owned(), it)));
 }
 
 /// The files at and below a path.

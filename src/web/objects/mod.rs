@@ -163,8 +163,8 @@ fn workload_objects(application: &Application, name: &WorkloadName, it: &Workloa
     if kind == Kind::Deployment {
         all.extend(replica_sets(application, it, &labels));
     }
-    // A Pod without an owner is its own instance.
-    if kind != Kind::Pod {
+    // A Pod without an owner is its own instance, and a Service is told of with its ports, whoever answers for it.
+    if kind != Kind::Pod && kind != Kind::Service {
         all.push(Object {
             of: it.spec.object.clone(),
             labels,

@@ -1,0 +1,64 @@
+//! `driftless proxy`: what runs in the container of a Service that needs more than a name. Its arguments are those of
+//! [`Forwards`]; it is told nothing else.
+
+use std::{error::Error as _, process::ExitCode};
+
+use tokio::{
+    runtime::Builder,
+    select,
+    signal::unix::{SignalKind, signal},
+};
+
+use crate::{
+    model::Forwards,
+    proxy::{self, ENGINE, Names},
+};
+
+/// Forwards until it is told to end, by SIGTERM or SIGINT, which it does at once.
+pub fn proxy(arguments: impl IntoIterator<Item = String>) -> ExitCode {
+    let arguments: Vec<String> = arguments.into_iter().collect();
+    let forwards = match Forwards::parse(arguments.iter().map(String::as_str)) {
+        Ok(forwards) => forwards,
+        Err(error) => {
+            tracing::error!("{error}");
+            return ExitCode::from(2);
+        }
+    };
+    let runtime = match Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "could not start the runtime");
+            return ExitCode::FAILURE;
+        }
+    };
+    let code = runtime.block_on(until_told(forwards));
+    // Connections that are still open end here.
+    runtime.shutdown_background();
+    code
+}
+
+async fn until_told(forwards: Forwards) -> ExitCode {
+    let (mut terminate, mut interrupt) =
+        match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
+            (Ok(terminate), Ok(interrupt)) => (terminate, interrupt),
+            (Err(error), _) | (_, Err(error)) => {
+                tracing::error!(%error, "could not wait for a signal");
+                return ExitCode::FAILURE;
+            }
+        };
+    let targets: Vec<String> =
+        forwards.ports.iter().flat_map(|it| it.targets.iter().map(|(name, _)| name.clone())).collect();
+    let names = Names::new(ENGINE, targets.iter().map(String::as_str));
+    select! {
+        served = proxy::serve(forwards, names) => match served {
+            Ok(()) => ExitCode::FAILURE,
+            Err(error) => {
+                let cause = error.source().map(|it| format!(": {it}")).unwrap_or_default();
+                tracing::error!("{error}{cause}");
+                ExitCode::FAILURE
+            }
+        },
+        _ = terminate.recv() => ExitCode::SUCCESS,
+        _ = interrupt.recv() => ExitCode::SUCCESS,
+    }
+}

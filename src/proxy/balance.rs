@@ -1,0 +1,127 @@
+//! Which endpoint a client is sent to: one after the other, or the one that it was sent to before.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+/// So many clients are remembered; beyond that, those go first who have not been here for longest.
+const MOST: usize = 65_536;
+
+/// The turns of one port.
+#[derive(Debug)]
+pub struct Balance {
+    affinity: Option<Duration>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    turn: usize,
+    known: BTreeMap<IpAddr, (SocketAddr, Instant)>,
+}
+
+impl Balance {
+    pub fn new(affinity: Option<Duration>) -> Self {
+        Self { affinity, state: Mutex::default() }
+    }
+
+    /// The endpoints in the order in which they are to be tried for a client.
+    pub fn order(&self, client: IpAddr, endpoints: &[SocketAddr]) -> Vec<SocketAddr> {
+        let mut state = self.state();
+        let known = self.known(&state, client).and_then(|it| endpoints.iter().position(|other| *other == it));
+        let first = known.unwrap_or_else(|| {
+            state.turn = state.turn.wrapping_add(1);
+            state.turn.checked_rem(endpoints.len()).unwrap_or_default()
+        });
+        let (after, before) = endpoints.split_at_checked(first).map_or((endpoints, &[][..]), |(a, b)| (b, a));
+        [after, before].concat()
+    }
+
+    /// Remembers where a client was sent.
+    pub fn sent(&self, client: IpAddr, endpoint: SocketAddr) {
+        let Some(time) = self.affinity else { return };
+        let now = Instant::now();
+        let mut state = self.state();
+        if state.known.len() >= MOST && !state.known.contains_key(&client) {
+            state.known.retain(|_, (_, at)| now.saturating_duration_since(*at) < time);
+        }
+        if state.known.len() >= MOST {
+            // Half of them at once, so that this is rare.
+            let mut times: Vec<Instant> = state.known.values().map(|(_, at)| *at).collect();
+            let (_, median, _) = times.select_nth_unstable(MOST / 2);
+            let median = *median;
+            state.known.retain(|_, (_, at)| *at > median);
+        }
+        state.known.insert(client, (endpoint, now));
+    }
+
+    fn known(&self, state: &State, client: IpAddr) -> Option<SocketAddr> {
+        let time = self.affinity?;
+        let (endpoint, at) = state.known.get(&client)?;
+        (at.elapsed() < time).then_some(*endpoint)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Whoever panicked has left it whole: each change of it is one.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoints(count: u8) -> Vec<SocketAddr> {
+        (1..=count).map(|it| SocketAddr::from(([10, 0, 0, it], 80))).collect()
+    }
+
+    fn client(number: u32) -> IpAddr {
+        IpAddr::V4(number.into())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_is_served_in_turn_and_a_known_client_where_it_was() {
+        let all = endpoints(3);
+        let plain = Balance::new(None);
+        let firsts: Vec<_> = (0..6).map(|_| plain.order(client(1), &all)[0]).collect();
+        assert_eq!(firsts[..3].iter().collect::<std::collections::BTreeSet<_>>().len(), 3);
+        assert_eq!(firsts[..3], firsts[3..]);
+        assert_eq!(plain.order(client(1), &all).len(), 3, "all others come after");
+        assert_eq!(plain.order(client(1), &[]), []);
+
+        let sticky = Balance::new(Some(Duration::from_secs(10)));
+        sticky.sent(client(1), all[2]);
+        for _ in 0..5 {
+            assert_eq!(sticky.order(client(1), &all), [all[2], all[0], all[1]]);
+        }
+        assert_eq!(sticky.order(client(1), &all[..2]).len(), 2, "one that is gone is no choice");
+        tokio::time::advance(Duration::from_secs(9)).await;
+        sticky.sent(client(1), all[2]);
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert_eq!(sticky.order(client(1), &all)[0], all[2], "each connection begins the time anew");
+        tokio::time::advance(Duration::from_secs(2)).await;
+        let firsts: std::collections::BTreeSet<_> =
+            (0..3).map(|_| sticky.order(client(1), &all)[0]).collect();
+        assert_eq!(firsts.len(), 3, "then it is like any other");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn so_many_are_remembered_and_no_more() {
+        let sticky = Balance::new(Some(Duration::from_secs(1000)));
+        let all = endpoints(1);
+        for number in 0..u32::try_from(MOST).unwrap() + 10 {
+            if number % 1024 == 0 {
+                tokio::time::advance(Duration::from_millis(1)).await;
+            }
+            sticky.sent(client(number), all[0]);
+            assert!(sticky.state().known.len() <= MOST);
+        }
+        assert!(sticky.state().known.contains_key(&client(u32::try_from(MOST).unwrap())));
+        assert!(!sticky.state().known.contains_key(&client(0)));
+    }
+}

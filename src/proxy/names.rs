@@ -1,0 +1,242 @@
+//! What a name stands for, asked of the engine's own name server: a small client, since what the C library would ask
+//! with may be missing in the image, and caches nobody knows how long.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::atomic::{AtomicU16, Ordering},
+    time::Duration,
+};
+
+use tokio::{
+    net::UdpSocket,
+    sync::Mutex,
+    time::{Instant, timeout},
+};
+
+/// Where the engine answers, inside of every container.
+pub const ENGINE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 11)), 53);
+
+/// A name is asked for at most so often.
+const FRESH: Duration = Duration::from_secs(1);
+/// For so long the last answer holds while there is no new one. Longer, and an address may be somebody else's.
+const STALE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The longest answer, which is said in the question: some 4000 addresses.
+const LONGEST: u16 = u16::MAX;
+
+/// The names that are asked for, with what is known of them.
+#[derive(Debug)]
+pub struct Names {
+    server: SocketAddr,
+    /// What `/etc/hosts` says, which no server is asked for.
+    fixed: BTreeMap<String, Vec<Ipv4Addr>>,
+    known: BTreeMap<String, Mutex<Known>>,
+    question: AtomicU16,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    addresses: Vec<Ipv4Addr>,
+    asked: Option<Instant>,
+    answered: Option<Instant>,
+}
+
+impl Names {
+    pub fn new<'a>(server: SocketAddr, names: impl IntoIterator<Item = &'a str>) -> Self {
+        let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
+        let known = names.into_iter().map(|it| (it.to_owned(), Mutex::default())).collect();
+        Self { server, fixed: fixed(&hosts), known, question: AtomicU16::new(1) }
+    }
+
+    /// The addresses of a name, sorted. None of one that was not told at the beginning.
+    pub(super) async fn addresses(&self, name: &str) -> Vec<Ipv4Addr> {
+        if let Some(found) = self.fixed.get(name) {
+            return found.clone();
+        }
+        let Some(known) = self.known.get(name) else { return Vec::new() };
+        // Whoever comes meanwhile waits for the same answer.
+        let mut known = known.lock().await;
+        let now = Instant::now();
+        if known.asked.is_none_or(|it| now.saturating_duration_since(it) >= FRESH) {
+            let answer = self.ask(name).await;
+            let now = Instant::now();
+            known.asked = Some(now);
+            match answer {
+                Ok(addresses) => {
+                    known.answered = Some(now);
+                    known.addresses = addresses;
+                }
+                Err(error) => {
+                    tracing::debug!(name, %error, "could not ask for a name");
+                    if known.answered.is_none_or(|it| now.saturating_duration_since(it) > STALE) {
+                        known.addresses.clear();
+                    }
+                }
+            }
+        }
+        known.addresses.clone()
+    }
+
+    async fn ask(&self, name: &str) -> io::Result<Vec<Ipv4Addr>> {
+        let id = self.question.fetch_add(1, Ordering::Relaxed);
+        let question = question(id, name)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the name is too long"))?;
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
+        socket.connect(self.server).await?;
+        socket.send(&question).await?;
+        let answered = async {
+            let mut buffer = vec![0; usize::from(LONGEST)];
+            loop {
+                let length = socket.recv(&mut buffer).await?;
+                match answer(id, buffer.get(..length).unwrap_or_default()) {
+                    // What belongs to another question is not ours.
+                    Some(Answer { id: other, .. }) if other != id => {}
+                    Some(Answer { code: 0 | 3, mut addresses, .. }) => {
+                        addresses.sort_unstable();
+                        addresses.dedup();
+                        return Ok(addresses);
+                    }
+                    Some(Answer { code, .. }) => {
+                        return Err(io::Error::other(format!("the name server says {code}")));
+                    }
+                    None => return Err(io::Error::other("the name server's answer makes no sense")),
+                }
+            }
+        };
+        timeout(PATIENCE, answered).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+/// The names of a hosts file.
+fn fixed(hosts: &str) -> BTreeMap<String, Vec<Ipv4Addr>> {
+    let mut found: BTreeMap<String, Vec<Ipv4Addr>> = BTreeMap::new();
+    for line in hosts.lines() {
+        let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
+        let Some(address) = words.next().and_then(|it| it.parse().ok()) else { continue };
+        for name in words {
+            found.entry(name.to_owned()).or_default().push(address);
+        }
+    }
+    found
+}
+
+/// Asks for the addresses (IPv4) of a name.
+fn question(id: u16, name: &str) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(64);
+    out.extend(id.to_be_bytes());
+    // Recursion is desired; one question, and one addition that says how long the answer may be.
+    out.extend([1, 0, 0, 1, 0, 0, 0, 0, 0, 1]);
+    for label in name.split('.') {
+        let length = u8::try_from(label.len()).ok().filter(|it| (1..=63).contains(it))?;
+        out.push(length);
+        out.extend(label.as_bytes());
+    }
+    out.extend([0, 0, 1, 0, 1]);
+    out.extend([0, 0, 41]);
+    out.extend(LONGEST.to_be_bytes());
+    out.extend([0; 6]);
+    (name.len() < 254).then_some(out)
+}
+
+struct Answer {
+    id: u16,
+    /// 0 is no error, and 3 that there is no such name.
+    code: u8,
+    addresses: Vec<Ipv4Addr>,
+}
+
+/// `None` of what is no answer, or cut short.
+fn answer(wanted: u16, bytes: &[u8]) -> Option<Answer> {
+    let mut rest = Reader(bytes);
+    let id = rest.number()?;
+    let flags = rest.number()?;
+    if id != wanted {
+        return Some(Answer { id, code: 0, addresses: Vec::new() });
+    }
+    let is_answer = flags & 0x8000 != 0;
+    let code = u8::try_from(flags & 0xF).ok()?;
+    let (questions, answers) = (rest.number()?, rest.number()?);
+    rest.skip(4)?;
+    for _ in 0..questions {
+        rest.name()?;
+        rest.skip(4)?;
+    }
+    let mut addresses = Vec::new();
+    for _ in 0..answers {
+        rest.name()?;
+        let (kind, class) = (rest.number()?, rest.number()?);
+        rest.skip(4)?;
+        let length = rest.number()?;
+        let data = rest.take(usize::from(length))?;
+        if let (1, 1, Ok(octets)) = (kind, class, <[u8; 4]>::try_from(data)) {
+            addresses.push(Ipv4Addr::from(octets));
+        }
+    }
+    is_answer.then_some(Answer { id, code, addresses })
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn skip(&mut self, count: usize) -> Option<()> {
+        self.take(count).map(drop)
+    }
+
+    fn number(&mut self) -> Option<u16> {
+        self.take(2).and_then(|it| it.try_into().ok()).map(u16::from_be_bytes)
+    }
+
+    /// Passes over a name, which may end with a pointer to what stood before.
+    fn name(&mut self) -> Option<()> {
+        loop {
+            match *self.take(1)?.first()? {
+                0 => return Some(()),
+                0xC0.. => return self.skip(1),
+                length => self.skip(usize::from(length))?,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_and_whatever_else_is_none() {
+        let question = question(7, "_endpoints.web").unwrap();
+        let mut reply = question.get(..question.len() - 11).unwrap().to_vec();
+        reply[2] = 0x81;
+        reply[7] = 2;
+        reply[11] = 0;
+        for last in [9, 4] {
+            reply.extend([0xC0, 12, 0, 1, 0, 1, 0, 0, 2, 88, 0, 4, 10, 0, 0, last]);
+        }
+        let found = answer(7, &reply).unwrap();
+        assert_eq!((found.id, found.code), (7, 0));
+        assert_eq!(found.addresses, [Ipv4Addr::new(10, 0, 0, 9), Ipv4Addr::new(10, 0, 0, 4)]);
+        for cut in 0..reply.len() {
+            assert!(answer(7, &reply[..cut]).is_none(), "cut at {cut}");
+        }
+        assert!(answer(7, &question).is_none(), "a question is no answer");
+        assert_eq!(super::question(1, &"a".repeat(64)), None);
+        assert_eq!(super::question(1, "a..b"), None);
+    }
+
+    #[test]
+    fn hosts_are_known_without_asking() {
+        let found = fixed(
+            "127.0.0.1 localhost\n::1 localhost ip6\n172.17.0.1\t_host other # the host\n\n#1.1.1.1 no\n",
+        );
+        assert_eq!(found["_host"], [Ipv4Addr::new(172, 17, 0, 1)]);
+        assert_eq!(found.len(), 3, "{found:?}");
+    }
+}

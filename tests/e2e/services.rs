@@ -1,0 +1,133 @@
+//! Services that are more than names of their pods: another port than theirs, a port of the host for several, a client
+//! that stays where it was.
+
+use std::{
+    collections::BTreeSet,
+    io::{Read, Write},
+    net::TcpStream,
+    time::Duration,
+};
+
+use crate::harness::{Site, images, wait_until};
+
+const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
+
+/// One of those that a NodePort may have, which nobody holds.
+fn node_port() -> u16 {
+    let offset = u16::try_from(crate::harness::random() % 2_700).unwrap();
+    let mut all = NODE_PORTS.skip(usize::from(offset));
+    all.find(|port| std::net::TcpListener::bind(("0.0.0.0", *port)).is_ok()).expect("a free port")
+}
+
+fn manifests(image: &str, port: u16, node_port: u16) -> String {
+    format!(
+        "apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: web}}
+spec:
+  replicas: 3
+  selector: {{matchLabels: {{app: web}}}}
+  template:
+    metadata: {{labels: {{app: web}}}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers:
+        - name: web
+          image: \"{image}\"
+          env: [{{name: PORT, value: \"{port}\"}}]
+          ports: [{{name: http, containerPort: {port}}}]
+          readinessProbe: {{httpGet: {{path: /healthz, port: http}}, periodSeconds: 1}}
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: front}}
+spec: {{type: NodePort, selector: {{app: web}}, ports: [{{port: 80, targetPort: http, nodePort: {node_port}}}]}}
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: sticky}}
+spec: {{sessionAffinity: ClientIP, selector: {{app: web}}, ports: [{{port: 8080}}]}}
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: pods}}
+spec: {{clusterIP: None, selector: {{app: web}}, ports: [{{port: 80, targetPort: http}}]}}
+"
+    )
+}
+
+/// What the server says of itself, if it is reached.
+fn asked(port: u16) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
+    stream.write_all(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).filter(|it| !it.is_empty())
+}
+
+/// What is heard at a name from inside the application. (The image has no resolver of its own.)
+fn asked_inside(site: &Site, name: &str, port: u16, times: u32) -> Vec<String> {
+    let network = format!("{}_default", site.app);
+    let image = images::placeholder();
+    let script = format!(
+        "for i in $(seq {times}); do at=$(nslookup {name} 127.0.0.11 | grep -oE '[0-9]+(\\.[0-9]+){{3}}' | grep -v 127.0.0.11 | head -n 1)
+         wget -q -O - http://$at:{port}/ || echo none; done"
+    );
+    let place = ["run", "--rm", "--network", &network, "--entrypoint", "/bin/busybox", &image];
+    let said = site.docker.run(&[place.as_slice(), &["sh", "-c", &script]].concat());
+    said.lines().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn a_service_with_a_proxy_spreads_and_sticks_and_outlives_its_pods_and_itself() {
+    let site = Site::new("services");
+    let image = images::server("1.0");
+    let node_port = node_port();
+    let commit = site.repository.commit(&[(&site.path("all.yaml"), &manifests(&image, 8080, node_port))]);
+    let agent = site.agent().await;
+    let application = agent.settled(&commit).await;
+    let status = &application.status.workloads[&"front_proxy".into()];
+    assert_eq!(status.spec.object.to_string(), "Service default/front");
+
+    // From outside, and inside under all of its names, and in turn.
+    let outside: BTreeSet<String> = (0..12).filter_map(|_| asked(node_port)).collect();
+    assert_eq!(outside.len(), 3, "{outside:?}");
+    for name in ["front", "front.default.svc.cluster.local"] {
+        let heard: BTreeSet<String> = asked_inside(&site, name, 80, 6).into_iter().collect();
+        assert_eq!(heard.len(), 3, "{name}: {heard:?}");
+        assert!(heard.iter().all(|it| it.starts_with("server 1.0 on ")), "{heard:?}");
+    }
+    let stuck: BTreeSet<String> = asked_inside(&site, "sticky", 8080, 6).into_iter().collect();
+    assert_eq!(stuck.len(), 1, "{stuck:?}");
+    let pods = asked_inside(&site, "pods", 8080, 1);
+    assert!(pods[0].starts_with("server 1.0 on "), "a headless Service is its pods: {pods:?}");
+
+    // A roll to another port of the containers, with clients at it all the time.
+    let proxy = site.container("front_proxy");
+    let commit = site.repository.commit(&[(&site.path("all.yaml"), &manifests(&image, 9090, node_port))]);
+    agent.sync().await;
+    agent.deployed(&commit).await;
+    let rolled = site.container("front_proxy");
+    assert_ne!(rolled.id(), proxy.id(), "another target is another proxy");
+    wait_until("the new pods to answer", || asked(node_port)).await;
+
+    // What is killed comes back, and until then the others serve.
+    let pod = site.of("web").remove(0);
+    site.docker.run(&["rm", "-f", &pod.id()]);
+    for _ in 0..6 {
+        assert!(asked(node_port).is_some(), "one pod less is no failure");
+    }
+    site.docker.run(&["rm", "-f", &rolled.id()]);
+    wait_until("the proxy to be back", || asked(node_port)).await;
+    site.replaced("front_proxy", &rolled.id()).await;
+    drop(agent);
+
+    // It ends as soon as it is told to, with connections open.
+    let _open = TcpStream::connect(("127.0.0.1", node_port)).unwrap();
+    let proxy = site.container("front_proxy");
+    site.docker.run(&["update", "--restart", "no", &proxy.id()]);
+    site.docker.run(&["stop", "-t", "80", &proxy.id()]);
+    let ended = site.docker.container(&proxy.id()).unwrap();
+    assert_eq!((ended.state().as_str(), ended.number("/State/ExitCode")), ("exited", 0));
+}

@@ -1,0 +1,292 @@
+//! The proxy of a Service over real sockets: a name server that says what the test wants, and endpoints on addresses
+//! of the loopback device.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use driftless::{
+    model::{Forward, Forwards, Protocol},
+    proxy::{self, Names},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream, UdpSocket},
+    task::JoinSet,
+    time::{Instant, timeout},
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A proxy of one port and what it stands on; all of it ends with this.
+struct Scene {
+    /// Of the proxy.
+    port: u16,
+    endpoints: Vec<SocketAddr>,
+    answers: Arc<Mutex<Vec<Ipv4Addr>>>,
+    questions: Arc<AtomicUsize>,
+    tasks: JoinSet<()>,
+}
+
+impl Scene {
+    /// So many endpoints, at which nobody listens yet.
+    async fn new(count: u8, protocol: Protocol, affinity: Option<Duration>) -> Self {
+        let target = free_port(protocol).await;
+        let port = free_port(protocol).await;
+        let addresses: Vec<Ipv4Addr> = (1..=count).map(|it| Ipv4Addr::new(127, 0, 7, it)).collect();
+        let server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let names = Names::new(server.local_addr().unwrap(), ["_endpoints.web"]);
+        let answers = Arc::new(Mutex::new(addresses.clone()));
+        let questions = Arc::new(AtomicUsize::new(0));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(answer(server, Arc::clone(&answers), Arc::clone(&questions)));
+        let targets = vec![("_endpoints.web".to_owned(), target)];
+        let forwards = Forwards { ports: vec![Forward { port, protocol, targets }], affinity };
+        tasks.spawn(async move { panic!("the proxy ended: {:?}", proxy::serve(forwards, names).await) });
+        let endpoints = addresses.into_iter().map(|it| (it, target).into()).collect();
+        Self { port, endpoints, answers, questions, tasks }
+    }
+
+    /// An endpoint that says its address, and then whatever it hears until it hears no more.
+    async fn echo(&mut self, index: usize) {
+        let address = self.endpoints[index];
+        let listener = TcpListener::bind(address).await.unwrap();
+        self.tasks.spawn(async move {
+            let mut open = JoinSet::new();
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                open.spawn(async move {
+                    let _ = stream.write_all(&address.ip().to_canonical().to_string().into_bytes()).await;
+                    let _ = stream.write_all(b"\n").await;
+                    let (mut from, mut to) = stream.split();
+                    let _ = tokio::io::copy(&mut from, &mut to).await;
+                    let _ = to.shutdown().await;
+                });
+            }
+        });
+    }
+
+    async fn connect(&self) -> TcpStream {
+        let began = Instant::now();
+        loop {
+            match TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await {
+                Ok(stream) => return stream,
+                Err(error) => assert!(began.elapsed() < PATIENCE, "the proxy does not listen: {error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Says something and hears all of the answer: which endpoint it was.
+    async fn ask(&self, text: &str) -> String {
+        let mut stream = self.connect().await;
+        stream.write_all(text.as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut answer = String::new();
+        timeout(PATIENCE, stream.read_to_string(&mut answer)).await.expect("an answer").unwrap();
+        let (who, rest) = answer.split_once('\n').expect("a line");
+        assert_eq!(rest, text, "what was said last comes back, though we have said that we are done");
+        who.to_owned()
+    }
+}
+
+/// The engine's name server: answers each question with these addresses, in another order each time.
+async fn answer(server: UdpSocket, answers: Arc<Mutex<Vec<Ipv4Addr>>>, questions: Arc<AtomicUsize>) {
+    let mut buffer = [0; 2048];
+    loop {
+        let (length, from) = server.recv_from(&mut buffer).await.unwrap();
+        questions.fetch_add(1, Ordering::Relaxed);
+        // The question without the addition of eleven bytes at its end.
+        let mut reply = buffer[..length - 11].to_vec();
+        let addresses: Vec<Ipv4Addr> = {
+            let mut answers = answers.lock().unwrap();
+            answers.reverse();
+            answers.clone()
+        };
+        reply[2] |= 0x80;
+        reply[3] = if addresses.is_empty() { 3 } else { 0 };
+        reply[7] = u8::try_from(addresses.len()).unwrap();
+        reply[11] = 0;
+        for address in addresses {
+            reply.extend([0xC0, 12, 0, 1, 0, 1, 0, 0, 2, 88, 0, 4]);
+            reply.extend(address.octets());
+        }
+        server.send_to(&reply, from).await.unwrap();
+    }
+}
+
+async fn free_port(protocol: Protocol) -> u16 {
+    match protocol {
+        Protocol::Udp => UdpSocket::bind("[::]:0").await.unwrap().local_addr().unwrap().port(),
+        Protocol::Tcp | Protocol::Sctp => {
+            TcpListener::bind("[::]:0").await.unwrap().local_addr().unwrap().port()
+        }
+    }
+}
+
+#[tokio::test]
+async fn connections_go_to_all_endpoints_and_past_those_that_do_not_answer() {
+    let mut scene = Scene::new(3, Protocol::Tcp, None).await;
+    for index in 0..2 {
+        scene.echo(index).await;
+    }
+    // The third is known and nobody listens there.
+    let mut heard = BTreeMap::new();
+    for number in 0..30 {
+        *heard.entry(scene.ask(&format!("hello {number}")).await).or_insert(0) += 1;
+    }
+    assert_eq!(heard.keys().collect::<Vec<_>>(), ["127.0.7.1", "127.0.7.2"]);
+    assert!(heard.values().all(|it| *it >= 10), "{heard:?}");
+
+    // One that comes is found, and one that is gone is not asked any more.
+    scene.echo(2).await;
+    *scene.answers.lock().unwrap() = vec![Ipv4Addr::new(127, 0, 7, 3)];
+    let began = Instant::now();
+    while scene.ask("a").await != "127.0.7.3" {
+        assert!(began.elapsed() < PATIENCE);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let before = scene.questions.load(Ordering::Relaxed);
+    let began = Instant::now();
+    let mut open = Vec::new();
+    for _ in 0..150 {
+        open.push(scene.connect().await);
+    }
+    for (number, stream) in open.iter_mut().enumerate() {
+        stream.write_all(&[u8::try_from(number).unwrap(); 1000]).await.unwrap();
+    }
+    for (number, stream) in open.iter_mut().enumerate() {
+        let mut answer = [0; 1010];
+        timeout(PATIENCE, stream.read_exact(&mut answer)).await.expect("an answer").unwrap();
+        assert!(answer[10..].iter().all(|it| usize::from(*it) == number), "each hears its own");
+    }
+    let asked = scene.questions.load(Ordering::Relaxed) - before;
+    assert!(asked as u64 <= began.elapsed().as_secs() + 1, "asked {asked} times in {:?}", began.elapsed());
+
+    // Nobody is left: who comes is told so, and those who are there are served on.
+    scene.answers.lock().unwrap().clear();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut late = scene.connect().await;
+    let ended = timeout(PATIENCE, late.read(&mut [0; 10])).await.expect("an end");
+    assert!(ended.is_err(), "broken off, not just closed: {ended:?}");
+    open[7].write_all(b"still there").await.unwrap();
+    let mut answer = [0; 11];
+    timeout(PATIENCE, open[7].read_exact(&mut answer)).await.expect("an answer").unwrap();
+    assert_eq!(&answer, b"still there");
+}
+
+#[tokio::test]
+async fn what_a_side_does_is_what_the_other_sees() {
+    let scene = Scene::new(1, Protocol::Tcp, None).await;
+    let listener = TcpListener::bind(scene.endpoints[0]).await.unwrap();
+
+    // The endpoint says its last word first.
+    let mut client = scene.connect().await;
+    let (mut endpoint, _) = listener.accept().await.unwrap();
+    endpoint.write_all(b"first").await.unwrap();
+    endpoint.shutdown().await.unwrap();
+    let mut heard = String::new();
+    timeout(PATIENCE, client.read_to_string(&mut heard)).await.expect("an end").unwrap();
+    assert_eq!(heard, "first");
+
+    // It does not read, and so nothing is read for it: what waits on the way is bounded.
+    let piece = vec![7; 64 * 1024];
+    let mut sent = 0;
+    while let Ok(written) = timeout(Duration::from_millis(500), client.write(&piece)).await {
+        sent += written.unwrap();
+        assert!(sent < 64 << 20, "somebody keeps all of it");
+    }
+    client.shutdown().await.unwrap();
+    let mut all = Vec::new();
+    timeout(PATIENCE, endpoint.read_to_end(&mut all)).await.expect("an end").unwrap();
+    assert_eq!(all.len(), sent, "nothing is lost");
+
+    // It breaks off.
+    let mut client = scene.connect().await;
+    let (endpoint, _) = listener.accept().await.unwrap();
+    client.write_all(b"unread").await.unwrap();
+    timeout(PATIENCE, endpoint.peek(&mut [0; 6])).await.expect("a word").unwrap();
+    // Closed with something unread, it is a reset.
+    drop(endpoint);
+    let broken = timeout(PATIENCE, client.read(&mut [0; 10])).await.expect("an end");
+    assert!(broken.is_err(), "{broken:?}");
+}
+
+#[tokio::test]
+async fn a_client_stays_where_it_was_as_long_as_that_answers() {
+    let mut scene = Scene::new(3, Protocol::Tcp, Some(Duration::from_secs(100))).await;
+    for index in 0..3 {
+        scene.echo(index).await;
+    }
+    let first = scene.ask("a").await;
+    for _ in 0..5 {
+        assert_eq!(scene.ask("a").await, first);
+    }
+    let others: Vec<Ipv4Addr> =
+        scene.answers.lock().unwrap().iter().copied().filter(|it| it.to_string() != first).collect();
+    *scene.answers.lock().unwrap() = others.clone();
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let second = scene.ask("a").await;
+    assert_ne!(second, first);
+    assert_eq!(scene.ask("a").await, second);
+}
+
+#[tokio::test]
+async fn datagrams_find_their_way_there_and_back() {
+    let scene = Scene::new(2, Protocol::Udp, None).await;
+    let mut tasks = JoinSet::new();
+    for address in scene.endpoints.clone() {
+        let socket = UdpSocket::bind(address).await.unwrap();
+        tasks.spawn(async move {
+            let mut buffer = vec![0; 65_535];
+            loop {
+                let (length, from) = socket.recv_from(&mut buffer).await.unwrap();
+                let mut reply = address.ip().to_string().into_bytes();
+                reply.extend(&buffer[..length]);
+                socket.send_to(&reply, from).await.unwrap();
+            }
+        });
+    }
+    let mut heard = BTreeSet::new();
+    for number in 0..4_usize {
+        let client = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        client.connect((Ipv4Addr::LOCALHOST, scene.port)).await.unwrap();
+        let mut own = BTreeSet::new();
+        for size in [0, 10, 30_000] {
+            let sent = vec![u8::try_from(number).unwrap(); size];
+            let mut buffer = vec![0; 65_535];
+            let began = Instant::now();
+            // As datagrams go, and before the proxy listens, one may be lost.
+            let length = loop {
+                assert!(began.elapsed() < PATIENCE);
+                let _ = client.send(&sent).await;
+                match timeout(Duration::from_millis(200), client.recv(&mut buffer)).await {
+                    Ok(Ok(length)) if length == 9 + size => break length,
+                    _ => {}
+                }
+            };
+            assert_eq!(buffer[9..length], sent);
+            own.insert(String::from_utf8(buffer[..9].to_vec()).unwrap());
+        }
+        assert_eq!(own.len(), 1, "a client has one endpoint: {own:?}");
+        heard.extend(own);
+    }
+    assert_eq!(heard.len(), 2, "{heard:?}");
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_an_error() {
+    let taken = TcpListener::bind("[::]:0").await.unwrap();
+    let forward: Forward = format!("{}/tcp=web:1", taken.local_addr().unwrap().port()).parse().unwrap();
+    let names = || Names::new(([127, 0, 0, 1], 1).into(), ["web"]);
+    let served = proxy::serve(Forwards { ports: vec![forward], affinity: None }, names()).await;
+    assert!(matches!(served, Err(proxy::Error::Listen { .. })), "{served:?}");
+    let served = proxy::serve(Forwards::default(), names()).await;
+    assert!(matches!(served, Err(proxy::Error::NoPorts)), "{served:?}");
+}

@@ -11,7 +11,7 @@ use super::{
     cache::Shelf,
     engine::{DEADLINE, Inner, within},
     failure::Failure,
-    lower, mounted, raise,
+    lower, mounted, podman, raise,
 };
 use crate::{
     model::{AppName, Attachment, ContainerId, Format, LiveSettings, Network, SpecHash, Volume, label},
@@ -25,6 +25,9 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// The host port or address that somebody else holds.
 const TAKEN: &[&str] = &["port is already allocated", "address already in use"];
+/// Each engine has its own words for a network that is joined already.
+const ATTACHED: &[&str] =
+    &["already exists in network", "already attached to network", "network is already connected"];
 /// What a start fails on however often it is tried.
 const HOPELESS: &[&str] = &[
     "executable file not found",
@@ -248,7 +251,7 @@ impl Inner {
         let request =
             api::NetworkConnectRequest { container: id.to_string(), endpoint_config: Some(endpoint) };
         let joined = self.call(DEADLINE, self.docker.connect_network(&target, request)).await;
-        tolerate(joined, |it| it.says(&["already exists in network", "already attached to network"]))
+        tolerate(joined, |it| it.says(ATTACHED))
     }
 
     async fn disconnect(&self, container: &ContainerRef, network: &str) -> Result<(), Error> {
@@ -356,8 +359,15 @@ impl Inner {
         if let Some(message) = self.unreachable_mount(&creation.container.mounts) {
             return Err(Error::Rejected { doing, message });
         }
+        let is_podman = self.is_podman();
+        if let Some(message) = podman::misunderstood(&creation.container).filter(|_| is_podman) {
+            return Err(Error::Rejected { doing, message });
+        }
         let lower::Lowered { mut body, join_after, mac_address } =
             lower::create_body(creation, &self.paths(), version);
+        if is_podman {
+            body = podman::without_its_defaults(body);
+        }
         if creation.format == Format::Compose {
             // Compose compares it with what the name stands for, and shows it.
             let made_of = self.image(body.image.as_deref().unwrap_or_default()).await;
@@ -380,7 +390,8 @@ impl Inner {
             Ok(id) => ContainerId(id),
             // A call that was interrupted may have succeeded, and then the holder of the name is what we want. But
             // labels can be copied: only a look at the whole of it tells, and that is the planner's.
-            Err(failure) if failure.code() == Some(409) && failure.says(&["is already in use"]) => {
+            // Docker says so with 409, Podman with 500.
+            Err(failure) if failure.says(&["is already in use by"]) => {
                 return Err(failure.refused(&doing));
             }
             Err(failure) => return Err(self.sort_create(failure.without(&creation.container.env), &doing)),

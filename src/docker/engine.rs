@@ -67,6 +67,8 @@ pub struct About {
     pub version: String,
     /// The version of the API that we agreed on.
     pub api: ApiVersion,
+    /// It is Podman, which speaks Docker's API as far as it goes.
+    pub is_podman: bool,
 }
 
 /// A Docker Engine. Dropping it ends its watch.
@@ -250,16 +252,15 @@ impl Inner {
             log_driver: info.logging_driver.unwrap_or_else(|| "json-file".to_owned()),
             no_swap_limit: info.swap_limit == Some(false),
         };
-        let is_podman =
-            |it: &bollard::models::SystemVersionComponents| it.name.to_lowercase().contains("podman");
-        if found.components.iter().flatten().any(is_podman) {
+        let is_podman = found.components.iter().flatten().any(|it| it.name.to_lowercase().contains("podman"));
+        if is_podman {
             let version = found.version.as_deref().unwrap_or_default();
             tracing::warn!(
                 version,
                 "the engine is Podman: docs/container.md says what is known to work on it"
             );
         }
-        let about = About { version: found.version.unwrap_or_default(), api };
+        let about = About { version: found.version.unwrap_or_default(), api, is_podman };
         let home = self.find_home().await?;
         let known = Known { about, defaults, home };
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
@@ -274,6 +275,11 @@ impl Inner {
     /// What the engine fills in by itself, as of the last agreement.
     pub(super) fn defaults(&self) -> Defaults {
         self.known().map(|it| it.defaults).unwrap_or_default()
+    }
+
+    /// Whether it was Podman when we last agreed.
+    pub(super) fn is_podman(&self) -> bool {
+        self.known().is_some_and(|it| it.about.is_podman)
     }
 
     /// Asks the engine whether one of its containers is the one we run in.

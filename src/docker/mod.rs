@@ -24,6 +24,7 @@ mod observe;
 mod own;
 mod peers;
 mod pipe;
+mod podman;
 mod prepare;
 mod pull;
 mod raise;

@@ -35,6 +35,8 @@ async fn a_closed_registry_is_pulled_from_with_the_login_of_the_configuration_an
     site.settings =
         Settings { whole: Some(configured(&site.directory(), &registry.address)), ..Settings::default() };
     let agent = site.agent().await;
+    // The pause after the refusal outlives the agent, and whoever has mended the login need not wait for its end.
+    agent.sync().await;
     agent.settled(&commit).await;
 
     // The base of a build as well, which is on this host no more.

@@ -89,11 +89,12 @@ async fn what_was_just_deployed_has_no_drift_seen_from_either_side() {
 async fn what_somebody_changed_is_told_field_by_field_seen_from_either_side() {
     let (mut site, agent) = start("report-some").await;
     let web = site.name("web");
-    site.docker.run(&["stop", &web]);
-    site.docker.run(&["update", "--memory", "96m", "--memory-swap", "192m", &web]);
     let other = site.foreign("other");
     site.docker.run(&["network", "create", &other]);
+    // While it runs: of a stopped one newer engines do not tell it until it is started.
     site.docker.run(&["network", "connect", &other, &web]);
+    site.docker.run(&["stop", &web]);
+    site.docker.run(&["update", "--memory", "96m", "--memory-swap", "192m", &web]);
     agent.until("the agent sees it", |it| it.status.drift.len() >= 3).await;
     let expected = |got: String| {
         [

@@ -593,5 +593,5 @@ fn tell_step(app: &AppName, step: &plan::Step, outcome: &StepOutcome) {
 
 /// The contents that the running containers of an application mount.
 pub(super) fn contents_in_use(observed: &Observed) -> BTreeSet<ContentId> {
-    observed.instances.values().flat_map(|it| it.contents().cloned().collect::<Vec<_>>()).collect()
+    observed.containers().flat_map(|it| it.contents().cloned().collect::<Vec<_>>()).collect()
 }

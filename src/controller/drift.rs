@@ -254,7 +254,7 @@ fn unlabelled(claims: &[Claim]) -> String {
 
 /// What was taken over carries no label of ours.
 fn nobodys(observed: &Observed) -> BTreeSet<String> {
-    let ours: BTreeSet<&str> = observed.instances.values().map(|it| it.name.as_str()).collect();
+    let ours: BTreeSet<&str> = observed.containers().map(|it| it.name.as_str()).collect();
     observed.claims.nobodys.iter().filter(|it| !ours.contains(it.as_str())).cloned().collect()
 }
 

@@ -80,7 +80,7 @@ impl Looks {
 
     /// Puts what was seen last into an observation.
     pub(super) fn overlay(&mut self, observed: &mut Observed) {
-        self.by_container.retain(|id, _| observed.instances.get(id).is_some_and(Instance::is_running));
+        self.by_container.retain(|id, _| observed.container(id).is_some_and(Instance::is_running));
         for (id, look) in &mut self.by_container {
             look.collect();
             if let Some(files) = &look.seen {
@@ -103,7 +103,7 @@ impl Looks {
         }
         let now = self.clock.now();
         let mut next: Option<Timestamp> = None;
-        let ours = observed.instances.values().filter(|it| it.is_running() && record.ledger.contains(&it.id));
+        let ours = observed.containers().filter(|it| it.is_running() && record.ledger.contains(&it.id));
         for instance in ours {
             let inside = observed.inside.get(&instance.id);
             let look = self.by_container.entry(instance.id.clone()).or_default();

@@ -30,20 +30,28 @@ impl<D: Docker> Exec for ThroughEngine<D> {
 /// Tells the prober whom to probe, and writes what it found into the observation.
 pub(super) fn overlay(prober: &Prober, stack: &Stack, app: &AppName, observed: &mut Observed) {
     let wanted = |it: &Instance| {
-        let workload = stack.workloads.get(&it.instance.workload)?;
-        (it.spec == workload.container.spec()).then(|| workload.probes.clone())
+        let workload = stack.workloads.get(&it.instance.workload.whole())?;
+        let asked = match &it.part {
+            Some(of) => &workload.part(&of.name)?.probes,
+            None => &workload.probes,
+        };
+        (it.spec == workload.spec()).then(|| asked.clone())
     };
     let mut targets = Vec::new();
-    for instance in observed.instances.values() {
+    for instance in observed.containers() {
         let State::Running { since, .. } = instance.state else { continue };
         let Some(wanted) = wanted(instance) else { continue };
-        let address = instance.networks.values().find_map(|it| it.ip.as_ref()?.parse().ok());
-        let address = if instance.on_host_network() { Some([127, 0, 0, 1].into()) } else { address };
+        // A part is reached where its pod is.
+        let pod = instance.part.as_ref().map_or(Some(instance), |it| observed.instances.get(&it.pod));
+        let Some(pod) = pod else { continue };
+        let address = pod.networks.values().find_map(|it| it.ip.as_ref()?.parse().ok());
+        let address = if pod.on_host_network() { Some([127, 0, 0, 1].into()) } else { address };
         // The start as the engine tells it: the health check's own success moves `since`, not this.
         targets.push(Target { container: instance.id.clone(), address, started: since, probes: wanted });
     }
     prober.want(app, targets);
-    for instance in observed.instances.values_mut() {
+    let Observed { instances, parts, .. } = observed;
+    for instance in instances.values_mut().chain(parts.values_mut()) {
         let State::Running { since, health } = instance.state else { continue };
         let Some(found) = prober.readiness(&instance.id, since) else { continue };
         instance.readiness = match (health, found) {

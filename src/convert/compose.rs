@@ -6,12 +6,12 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Converted, HIDDEN, Lost, SecretValues, flag, object, seconds,
-    terms::{depends_on, expose, limits_of, ports, restart},
+    values::{depends_on, expose, limits_of, ports},
 };
 use crate::model::{
     Attachment, Content, ContentId, Contents, HELPER_IMAGE, Healthcheck, Hook, HostSettings, Mount,
-    MountSource, NetworkMode, Probe, ProbeAction, PullPolicy, Stack, Strategy, Update, Workload,
-    WorkloadName,
+    MountSource, NetworkMode, Probe, ProbeAction, PullPolicy, RestartPolicy, Stack, Strategy, Update,
+    Workload, WorkloadName,
 };
 
 type At<'a> = (&'a WorkloadName, &'a Workload);
@@ -500,6 +500,7 @@ impl Writer<'_> {
                 !at.1.pull_secrets.is_empty(),
                 "logins for registries: name them in the agent's configuration",
             ),
+            ("parts", !at.1.parts.is_empty(), "the further containers of the pod: give each a service"),
             ("build", at.1.build.is_some(), "the build: push the image to a registry, and name it there"),
             (
                 "image",
@@ -546,4 +547,20 @@ fn hooks(all: &[Hook]) -> Value {
 fn name_of(workload: &WorkloadName, target: &str) -> String {
     let plain = |it: char| if it.is_ascii_alphanumeric() || it == '.' { it } else { '_' };
     format!("{workload}-{}", target.trim_start_matches('/')).chars().map(plain).collect()
+}
+
+/// What is tried again by the agent in one format is by the engine in the other.
+fn restart(workload: &Workload) -> String {
+    let retries = workload.job.as_ref().map(|it| it.backoff_limit).filter(|it| *it > 0);
+    let policy = match retries {
+        Some(retries) => RestartPolicy::OnFailure { max_retries: Some(retries) },
+        None => workload.container.restart,
+    };
+    match policy {
+        RestartPolicy::No => "no".to_owned(),
+        RestartPolicy::Always => "always".to_owned(),
+        RestartPolicy::UnlessStopped => "unless-stopped".to_owned(),
+        RestartPolicy::OnFailure { max_retries: None } => "on-failure".to_owned(),
+        RestartPolicy::OnFailure { max_retries: Some(retries) } => format!("on-failure:{retries}"),
+    }
 }

@@ -225,6 +225,8 @@ impl<'a> Writer<'a> {
             origin: _,
             replicas: _,
             container: _,
+            // Nothing but Kubernetes has them.
+            parts: _,
             container_name,
             strategy: _,
             min_ready: _,

@@ -148,7 +148,7 @@ impl Inner {
             .await
         {
             Ok(found) => mounted::empty_volumes(&found),
-            Err(failure) if failure.code() == Some(404) => Vec::new(),
+            Err(failure) if failure.code() == Some(404) => std::collections::BTreeMap::new(),
             Err(failure) => return Err(failure.sort(&doing)),
         };
         let options = query::RemoveContainerOptionsBuilder::new().force(false).v(false).build();
@@ -157,7 +157,7 @@ impl Inner {
         let is_done = |it: &Failure| it.code() == Some(404) || it.says(&["already in progress"]);
         tolerate(removed, is_done).map_err(|it| it.sort(&doing))?;
         self.cache.gone(&id);
-        for volume in empty {
+        for volume in empty.into_values() {
             let options = None::<query::RemoveVolumeOptions>;
             let removed = self.call(DEADLINE, self.docker.remove_volume(&volume, options)).await;
             // Somebody else may have mounted it by now; then it is theirs.
@@ -357,6 +357,9 @@ impl Inner {
         let doing = format!("create {}", creation.name);
         let version = self.agree().await.map_err(|it| it.sort(&doing))?;
         if let Some(message) = self.unreachable_mount(&creation.container.mounts) {
+            return Err(Error::Rejected { doing, message });
+        }
+        if let Some(message) = self.runs_as_root(creation).await.map_err(|it| it.sort(&doing))? {
             return Err(Error::Rejected { doing, message });
         }
         let is_podman = self.is_podman();

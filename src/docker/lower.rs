@@ -18,7 +18,8 @@ use super::{
 use crate::{
     model::{
         AgentId, AppName, Asked, Attachment, Container, Format, Healthcheck, LiveSettings, Namespace,
-        Network, NetworkMode, Peer, Port, Resources, RestartPolicy, SpecHash, Volume, VolumesFrom, label,
+        Network, NetworkMode, PartOf, Peer, Port, Resources, RestartPolicy, SpecHash, Volume, VolumesFrom,
+        label,
     },
     plan::Creation,
 };
@@ -382,6 +383,7 @@ fn labels(creation: &Creation) -> HashMap<String, String> {
         spec,
         inherit: _,
         peers: _,
+        part,
         manifests,
         depends_on,
     } = creation;
@@ -404,8 +406,13 @@ fn labels(creation: &Creation) -> HashMap<String, String> {
         );
     }
     all.extend(owner_labels(app, agent, spec));
-    all.insert(label::WORKLOAD.to_owned(), instance.workload.to_string());
+    all.insert(label::WORKLOAD.to_owned(), instance.workload.whole().to_string());
     all.insert(label::SLOT.to_owned(), instance.slot.to_string());
+    if let Some(PartOf { pod, name, role }) = part {
+        all.insert(label::POD.to_owned(), pod.to_string());
+        all.insert(label::PART.to_owned(), name.clone());
+        all.insert(label::ROLE.to_owned(), role.as_str().to_owned());
+    }
     if let Some(asked) = Asked::of(container) {
         let text = serde_json::to_string(&asked).expect("text and maps of text are JSON");
         all.insert(label::ASKED.to_owned(), text);

@@ -126,7 +126,7 @@ pub struct Interest {
 impl Interest {
     /// All that a stack names.
     pub fn of(stack: &Stack) -> Self {
-        let containers = || stack.workloads.values().map(|it| &it.container);
+        let containers = || stack.workloads.values().flat_map(crate::model::Workload::containers);
         let other = |it: &Peer| match it {
             Peer::Container(name) => Some(name.clone()),
             Peer::Workload(_) => None,

@@ -29,10 +29,10 @@ fn is_own_volume(found: &api::ContainerInspectResponse, target: &String) -> bool
     !shares_volumes || of_image() || long()
 }
 
-/// The volumes that are removed with their container.
-pub(super) fn empty_volumes(found: &api::ContainerInspectResponse) -> Vec<String> {
+/// The volumes that are removed with their container, by target.
+pub(super) fn empty_volumes(found: &api::ContainerInspectResponse) -> BTreeMap<String, String> {
     let empty = empty_targets(found);
-    unnamed(found).filter(|(target, _)| empty.contains(target)).map(|(_, name)| name).collect()
+    unnamed(found).filter(|(target, _)| empty.contains(target)).collect()
 }
 
 fn unnamed(found: &api::ContainerInspectResponse) -> impl Iterator<Item = (String, String)> {

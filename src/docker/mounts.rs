@@ -64,6 +64,7 @@ pub(super) fn mounts_of(wanted: &[Mount], creation: &Creation, paths: &Paths, ve
                         &[(label::EMPTY.to_owned(), "true".to_owned())].into(),
                         &options,
                     ))),
+                    driver_config: in_memory(&options),
                     ..api::MountVolumeOptions::default()
                 }),
                 ..long(api::MountType::VOLUME, None, *read_only)
@@ -126,6 +127,15 @@ fn volume_options(no_copy: bool, options: &MountOptions) -> Option<api::MountVol
         subpath: subpath.clone(),
         labels: (!labels.is_empty()).then(|| hash(&labels)),
         driver_config: None,
+    })
+}
+
+/// The driver of a volume that is kept in memory, if it is.
+fn in_memory(options: &MountOptions) -> Option<api::MountVolumeOptionsDriverConfig> {
+    let of = [("type", "tmpfs".to_owned()), ("device", "tmpfs".to_owned()), ("o", options.tmpfs.join(","))];
+    (!options.tmpfs.is_empty()).then(|| api::MountVolumeOptionsDriverConfig {
+        name: Some("local".to_owned()),
+        options: Some(of.map(|(name, value)| (name.to_owned(), value)).into()),
     })
 }
 

@@ -21,8 +21,8 @@ use super::{
 };
 use crate::model::{
     AgentId, AppName, Candidate, Claims, ContainerId, Endpoint, Health, HeldPort, Image, Inside, Instance,
-    InstanceId, LiveSettings, Observed, ObservedNetwork, ObservedVolume, Other, Readiness, SpecHash, State,
-    Timestamp, WorkloadName, label,
+    InstanceId, LiveSettings, Observed, ObservedNetwork, ObservedVolume, Other, PartOf, Readiness, Role,
+    SpecHash, State, Timestamp, WorkloadName, label,
 };
 
 /// How many containers are inspected at the same time.
@@ -38,12 +38,19 @@ impl Inner {
         let observed = async {
             self.cache.adopted(app, &interest.adopted, &interest.adopted_networks);
             let listing = self.listing().await?;
-            let mut instances = self.instances(app, &listing).await?;
+            let (mut parts, mut instances): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                self.instances(app, &listing).await?.into_iter().partition(|(_, it)| it.part.is_some());
             let mut candidates = self.candidates(interest, &listing).await?;
-            peers::name(&mut instances, &mut candidates, &listing);
+            peers::name(&mut instances, &mut parts, &mut candidates, &listing);
             Ok(Observed {
-                inside: self.inside(instances.values().chain(candidates.values().map(|it| &it.instance))),
+                inside: self.inside(
+                    instances
+                        .values()
+                        .chain(parts.values())
+                        .chain(candidates.values().map(|it| &it.instance)),
+                ),
                 instances,
+                parts,
                 candidates,
                 others: self.others(interest).await?,
                 own: self.own(),
@@ -193,10 +200,14 @@ impl Inner {
         let retries = config.healthcheck.as_ref().and_then(|it| it.retries).unwrap_or(3);
         let state = found.state.as_ref().map_or(State::Created, |it| state(it, created, retries));
         let name = found.name.as_deref().unwrap_or_default().trim_start_matches('/').to_owned();
+        let part = Role::parse(&label(label::ROLE))
+            .filter(|_| !label(label::POD).is_empty())
+            .map(|role| PartOf { pod: ContainerId(label(label::POD)), name: label(label::PART), role });
+        let workload = WorkloadName(either(label::WORKLOAD, label::compose::SERVICE));
         Instance {
             id: id.clone(),
             instance: InstanceId {
-                workload: WorkloadName(either(label::WORKLOAD, label::compose::SERVICE)),
+                workload: part.as_ref().map_or_else(|| workload.clone(), |it| workload.part(&it.name)),
                 slot: either(label::SLOT, label::compose::CONTAINER_NUMBER).parse().unwrap_or_default(),
             },
             agent: AgentId(label(label::AGENT)),
@@ -211,6 +222,8 @@ impl Inner {
             config: Arc::new(config),
             image_id: found.image.clone().unwrap_or_default(),
             anonymous_volumes: mounted::anonymous_volumes(found),
+            empty_volumes: mounted::empty_volumes(found),
+            part,
             hosts: peers::hosts(found),
             volumes_of: peers::volumes_of(found),
             started: found.state.as_ref().and_then(|it| Timestamp::parse(it.started_at.as_deref()?)),

@@ -47,6 +47,7 @@ pub(super) fn volumes_from(host: &api::HostConfig) -> Vec<VolumesFrom> {
 /// The engine tells of what is shared with whom by id. What is one of ours, or has a name, is told by that.
 pub(super) fn name(
     instances: &mut BTreeMap<ContainerId, Instance>,
+    parts: &mut BTreeMap<ContainerId, Instance>,
     candidates: &mut BTreeMap<ContainerId, Candidate>,
     listing: &Listing,
 ) {
@@ -65,7 +66,10 @@ pub(super) fn name(
             (None, None) => {}
         }
     };
-    let all = instances.values_mut().chain(candidates.values_mut().map(|it| &mut it.instance));
+    let all = instances
+        .values_mut()
+        .chain(parts.values_mut())
+        .chain(candidates.values_mut().map(|it| &mut it.instance));
     for instance in all.filter(|it| !it.hosts.is_empty() || !it.volumes_of.is_empty()) {
         let config = Arc::make_mut(&mut instance.config);
         if let NetworkMode::Of(peer) = &mut config.network_mode {

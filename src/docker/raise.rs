@@ -354,7 +354,17 @@ fn env(list: Option<&Vec<String>>) -> BTreeMap<String, Option<String>> {
 }
 
 fn labels<'a>(all: impl Iterator<Item = (&'a String, &'a String)>) -> BTreeMap<String, String> {
-    let ours = [label::AGENT, label::APPLICATION, label::WORKLOAD, label::SLOT, label::SPEC, label::ASKED];
+    let ours = [
+        label::AGENT,
+        label::APPLICATION,
+        label::WORKLOAD,
+        label::SLOT,
+        label::SPEC,
+        label::ASKED,
+        label::POD,
+        label::PART,
+        label::ROLE,
+    ];
     all.filter(|(name, _)| !ours.contains(&name.as_str()) && !name.starts_with(label::compose::PREFIX))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect()

@@ -54,6 +54,9 @@ pub struct HostSettings {
     pub storage_opt: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "is_default")]
     pub annotations: BTreeMap<String, String>,
+    /// Do not create it of an image that runs as root, or as a user of whom only the image knows who it is.
+    #[serde(skip_serializing_if = "is_default")]
+    pub non_root: bool,
     /// What else a mount asks for, by its path inside the container.
     #[serde(skip_serializing_if = "is_default")]
     pub mount_options: BTreeMap<String, MountOptions>,
@@ -117,7 +120,7 @@ pub struct MountOptions {
     /// Of a bind mount: what becomes of mounts inside of it, `disabled`, `writable` or `readonly`.
     #[serde(skip_serializing_if = "is_default")]
     pub recursive: Option<String>,
-    /// Of a memory file system: `noexec`, `uid=1000`. Sorted, without size and mode.
+    /// Of a memory file system, or of an empty volume that is kept in memory: `noexec`, `uid=1000`. Sorted, without size and mode.
     #[serde(skip_serializing_if = "is_default")]
     pub tmpfs: Vec<String>,
     /// Of a volume: the group that its folder is given, with all rights and the bit that hands it on to what is made

@@ -13,6 +13,12 @@ pub const WORKLOAD: &str = "driftless.workload";
 pub const SLOT: &str = "driftless.slot";
 /// The hash of the fully lowered container, network or volume. This alone decides what is outdated.
 pub const SPEC: &str = "driftless.spec";
+/// On a part of a pod: the id of the pod's first container.
+pub const POD: &str = "driftless.pod";
+/// Likewise: its own name in the pod.
+pub const PART: &str = "driftless.container";
+/// Likewise: `init`, `sidecar` or `app`.
+pub const ROLE: &str = "driftless.role";
 /// What was asked for and the engine does not tell, as JSON (see [`super::Asked`]).
 pub const ASKED: &str = "driftless.asked";
 

@@ -36,6 +36,7 @@ mod object;
 mod observed;
 mod over;
 mod peer;
+mod pod;
 mod policy;
 mod record;
 mod revision;
@@ -69,6 +70,7 @@ pub use observed::{
     ObservedVolume, Other, Readiness, State,
 };
 pub use peer::{Namespace, Peer, VolumesFrom};
+pub use pod::{Part, PartOf, Role};
 pub use policy::{Adopt, FilesystemDrift, Policy};
 pub use record::{
     Adopted, AdoptedContainer, AdoptedNetwork, Attempt, Crash, Heal, Progress, Record, Replacement,
@@ -83,8 +85,9 @@ pub use stack::{
 };
 pub use status::{
     Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, ConditionStatus, CronStatus, Drift,
-    DriftAction, ExitStatus, HealthStatus, InstanceStatus, JobStatus, Operation, OperationPhase, PinStatus,
-    RepositoryStatus, ResourceStatus, StatusCondition, SyncStatus, WaitStatus, WorkloadSpec, WorkloadStatus,
+    DriftAction, ExitStatus, HealthStatus, InstanceStatus, JobStatus, Operation, OperationPhase, PartSpec,
+    PartStatus, PinStatus, RepositoryStatus, ResourceStatus, StatusCondition, SyncStatus, WaitStatus,
+    WorkloadSpec, WorkloadStatus,
 };
 pub use time::Timestamp;
 

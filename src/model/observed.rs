@@ -10,14 +10,16 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AgentId, Container, ContainerId, ContentId, Inside, InstanceId, Network, NetworkMode, Port, Protocol,
-    Resources, RestartPolicy, SpecHash, Timestamp, Volume,
+    AgentId, Container, ContainerId, ContentId, Inside, InstanceId, Network, NetworkMode, PartOf, Port,
+    Protocol, Resources, RestartPolicy, SpecHash, Timestamp, Volume,
 };
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     /// Every container that carries our label for this application, whoever made it.
     pub instances: BTreeMap<ContainerId, Instance>,
+    /// Those of them that are parts of a pod. Not among the instances.
+    pub parts: BTreeMap<ContainerId, Instance>,
     /// Networks that carry our label for this application, and any other that the stack names. By name.
     pub networks: BTreeMap<String, ObservedNetwork>,
     /// Likewise for volumes.
@@ -118,6 +120,10 @@ pub struct Instance {
     pub image_id: String,
     /// The volumes that the engine made for it without a name, by target.
     pub anonymous_volumes: BTreeMap<String, String>,
+    /// Those that are empty at first and go with it, by target.
+    pub empty_volumes: BTreeMap<String, String>,
+    /// Of which pod it is a part. It then counts under the part's own name, such as `web/log`.
+    pub part: Option<PartOf>,
     /// The very containers whose network, processes or memory it shares.
     pub hosts: BTreeSet<ContainerId>,
     /// The very containers whose volumes it was given.
@@ -246,6 +252,26 @@ fn repository(reference: &str) -> &str {
     let short =
         name.strip_prefix("docker.io/").or_else(|| name.strip_prefix("index.docker.io/")).unwrap_or(name);
     short.strip_prefix("library/").unwrap_or(short)
+}
+
+impl Observed {
+    /// All containers that carry our label: instances and their parts.
+    pub fn containers(&self) -> impl Iterator<Item = &Instance> {
+        self.instances.values().chain(self.parts.values())
+    }
+
+    /// One of them by its id.
+    pub fn container(&self, id: &ContainerId) -> Option<&Instance> {
+        self.instances.get(id).or_else(|| self.parts.get(id))
+    }
+
+    /// The parts of a pod, those that came first before the others.
+    pub fn parts_of<'a>(&'a self, pod: &'a ContainerId) -> Vec<&'a Instance> {
+        let is_of = |it: &&Instance| it.part.as_ref().is_some_and(|it| it.pod == *pod);
+        let mut parts: Vec<&Instance> = self.parts.values().filter(is_of).collect();
+        parts.sort_by_key(|it| (it.created, &it.id));
+        parts
+    }
 }
 
 impl Instance {

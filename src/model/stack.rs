@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AppName, Build, ContentId, Cron, HostSettings, InPlace, Inventory, Job, Location, Member, Mount,
-    MountSource, Namespace, Network, Peer, SpecHash, StackHash, Update, Volume, VolumesFrom, WorkloadName,
-    is_default,
+    MountSource, Namespace, Network, Part, Peer, SpecHash, StackHash, Update, Volume, VolumesFrom,
+    WorkloadName, is_default,
 };
 
 /// One application's desired state, free of its front-end format.
@@ -52,14 +52,14 @@ impl Stack {
 
     /// Every image that must be on the host: what is run, and what is mounted. Some may come twice.
     pub fn images(&self) -> impl Iterator<Item = &String> {
-        self.workloads.values().flat_map(|it| std::iter::once(&it.container.image).chain(it.mounted_images()))
+        self.workloads.values().flat_map(|it| it.containers().map(|it| &it.image).chain(it.mounted_images()))
     }
 }
 
 impl Workload {
     /// The images whose files it mounts.
     pub fn mounted_images(&self) -> impl Iterator<Item = &String> {
-        self.container.mounts.iter().filter_map(|it| match &it.source {
+        self.containers().flat_map(|it| &it.mounts).filter_map(|it| match &it.source {
             MountSource::Image(image) => Some(image),
             MountSource::Volume { .. }
             | MountSource::Anonymous
@@ -89,7 +89,11 @@ pub struct Workload {
     /// Where the manifest defines it.
     pub origin: Location,
     pub replicas: u32,
+    /// The only container of an instance, or that which the others share with.
     pub container: Container,
+    /// The further containers of an instance: initial ones and sidecars in the order of their start, then the others.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub parts: Vec<Part>,
     /// A fixed name of its single container (`container_name`). It allows one instance at a time.
     #[serde(default, skip_serializing_if = "is_default")]
     pub container_name: Option<String>,

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AppName, CommitInfo, Finding, Format, Member, ObjectRef, Outcome, Policy, Protocol, Resource, Strategy,
-    Timestamp, Until, WorkloadName, is_default,
+    AppName, CommitInfo, Finding, Format, Member, ObjectRef, Outcome, Policy, Protocol, Resource, Role,
+    Strategy, Timestamp, Until, WorkloadName, is_default,
 };
 
 /// One application, whole.
@@ -236,6 +236,9 @@ pub struct WorkloadSpec {
     pub min_ready_seconds: u64,
     pub progress_deadline_seconds: u64,
     pub paused: bool,
+    /// The containers of a pod of several.
+    #[serde(skip_serializing_if = "is_default")]
+    pub containers: Vec<PartSpec>,
     /// The object that it makes up, alone or with others, where that has another name.
     #[serde(skip_serializing_if = "is_default")]
     pub whole: Option<WorkloadName>,
@@ -334,6 +337,30 @@ pub struct InstanceStatus {
     pub exit: Option<ExitStatus>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub ip: Option<String>,
+    /// The containers of a pod of several: initial ones and sidecars in the order of their start, then the others. The
+    /// rest is then told of the pod.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub containers: Vec<PartStatus>,
+}
+
+/// One of several containers of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PartStatus {
+    #[serde(flatten)]
+    pub spec: PartSpec,
+    /// What there is of it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub instance: Option<Box<InstanceStatus>>,
+}
+
+/// What a pod's container is called, what it is for, and its image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PartSpec {
+    pub name: String,
+    pub role: Role,
+    pub image: String,
 }
 
 /// How a run ended.

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use super::{Action, Plan, Wait, container_name, jobs, tally::Tally, text, verdict::concerns};
 use crate::model::{
     AwaitedInstance, CronStatus, ExitStatus, Format, Instance, JobOutcome, JobStatus, Kind, ObjectRef,
-    Observed, Record, ResourceStatus, Stack, State, Workload, WorkloadName, WorkloadSpec,
+    Observed, Part, PartSpec, PartStatus, Record, ResourceStatus, Role, Stack, State, Workload, WorkloadName,
+    WorkloadSpec,
 };
 
 /// What a workload is called. A service of Compose is a Deployment in the namespace of its application.
@@ -61,17 +62,60 @@ pub(super) fn spec(stack: &Stack, name: &WorkloadName, workload: &Workload, reco
     WorkloadSpec {
         created: record.since.get(&object.to_string()).copied(),
         object,
-        hash: container.spec().short().to_owned(),
+        hash: workload.spec().short().to_owned(),
         labels: container.labels.clone(),
         strategy: Some(workload.strategy),
         min_ready_seconds: workload.min_ready.as_secs(),
         progress_deadline_seconds: workload.progress_deadline.as_secs(),
         paused: workload.paused || record.paused.contains(name),
+        containers: workload.parts.iter().map(part_spec).collect(),
         whole: whole(workload).filter(|it| it != name),
         member: workload.member.clone(),
         ports: ports.into_iter().collect(),
         template: String::new(),
     }
+}
+
+/// What a pod's container is called and made of.
+pub(super) fn part_spec(part: &Part) -> PartSpec {
+    PartSpec { name: part.name.clone(), role: part.role, image: part.container.image.clone() }
+}
+
+/// The images that an instance runs, without the one that only holds a pod together.
+pub(super) fn images(workload: &Workload) -> String {
+    if workload.parts.is_empty() {
+        return workload.container.image.clone();
+    }
+    let apps = workload.parts.iter().filter(|it| it.role == Role::App);
+    apps.map(|it| it.container.image.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// Likewise, of what there is.
+pub(super) fn images_of(parts: &[PartStatus]) -> String {
+    let apps = parts.iter().filter(|it| it.spec.role == Role::App);
+    apps.map(|it| it.spec.image.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// What a pod of several does, in kubectl's words, where that is not what its first container does.
+pub(super) fn word(parts: &[PartStatus]) -> Option<String> {
+    let state = |it: &PartStatus| it.instance.as_ref().map(|it| it.state.clone()).unwrap_or_default();
+    let initial = || parts.iter().filter(|it| it.spec.role != Role::App);
+    let apps = || parts.iter().filter(|it| it.spec.role == Role::App);
+    if apps().all(|it| it.instance.is_none()) {
+        let is_done = |it: &&PartStatus| match it.spec.role {
+            Role::Sidecar => it.instance.as_ref().is_some_and(|it| it.ready),
+            Role::Init | Role::App => state(it) == "Completed",
+        };
+        let done = initial().take_while(is_done).count();
+        let at = initial().nth(done)?;
+        return Some(match state(at).as_str() {
+            "" | "Created" | "Running" | "Completed" => format!("Init:{done}/{}", initial().count()),
+            it if it.starts_with("Exited") || it == "Restarting" => "Init:Error".to_owned(),
+            it => format!("Init:{it}"),
+        });
+    }
+    let is_telling = |it: &String| it == "CrashLoopBackOff" || it.starts_with("Exited");
+    apps().chain(initial()).map(state).find(is_telling)
 }
 
 /// Kubernetes shows an instance before it has a container. Beside old ones that serve, the next one stands for all
@@ -111,9 +155,9 @@ fn hindrance(
     tally: &Tally<'_>,
     plan: &Plan,
 ) -> Option<(&'static str, String)> {
-    let wanted = &workload.container.image;
-    let is_pull = |it: &Action| matches!(it, Action::PullImage { image, .. } if image == wanted);
-    let is_build = |it: &Action| matches!(it, Action::BuildImage { image, .. } if image == wanted);
+    let is_wanted = |image: &String| workload.containers().any(|it| it.image == *image);
+    let is_pull = |it: &Action| matches!(it, Action::PullImage { image, .. } | Action::ImportImage { image } if is_wanted(image));
+    let is_build = |it: &Action| matches!(it, Action::BuildImage { image, .. } if is_wanted(image));
     let mut actions = plan.steps.iter().map(|it| &it.action);
     let brought = actions.find(|it| is_pull(it) || is_build(it));
     let word = |it: &Action| if is_build(it) { "Building" } else { "ContainerCreating" };

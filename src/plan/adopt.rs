@@ -186,7 +186,7 @@ fn container_claim(target: &Target<'_>, candidate: &Candidate) -> Option<Claim> 
         what: Claimed::Container { id: instance.id.clone(), instance: instance.instance.clone() },
         differences,
         obstacle: data_elsewhere(workload, &instance.config),
-        spec: if stays { workload.container.spec() } else { instance.config.spec() },
+        spec: if stays { workload.spec() } else { instance.config.spec() },
         stays,
     })
 }

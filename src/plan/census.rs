@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{Instance, Observed, Record, Stack, WorkloadName};
+use crate::model::{Instance, Observed, Record, Stack, Workload, WorkloadName};
 
 use super::{Target, container_name, diff};
 
@@ -75,19 +75,33 @@ pub(super) fn examine(target: &Target<'_>, observed: &Observed, instance: &Insta
     let Some(workload) = target.stack.workloads.get(&instance.instance.workload) else {
         return Verdict::Genuine;
     };
-    if instance.spec != workload.container.spec() {
+    if instance.spec != workload.spec() {
         // The label names a spec that is not wanted any more. It is replaced as outdated in either case.
         return Verdict::Genuine;
     }
+    match compare(target, observed, workload, instance) {
+        None => Verdict::Genuine,
+        Some((field, want, found)) => Verdict::Impostor { field, want, found },
+    }
+}
+
+/// What of a container is not as its workload has it, and could not have been changed since it was made: the field, what
+/// is wanted and what was found.
+pub(super) fn compare(
+    target: &Target<'_>,
+    observed: &Observed,
+    workload: &Workload,
+    instance: &Instance,
+) -> Option<(String, String, String)> {
     let image = observed.images.get(&workload.container.image);
     if let Some(image) = image.filter(|it| it.id != instance.image_id && target.images.is_empty()) {
         // The tag may have moved since: only a container that names another image is a fraud.
-        if instance.config.image != workload.container.image {
+        let is_other = instance.config.image != workload.container.image;
+        return is_other.then(|| {
             let want = format!("{} ({})", workload.container.image, short(&image.id));
             let found = format!("{} ({})", instance.config.image, short(&instance.image_id));
-            return Verdict::Impostor { field: "image".into(), want, found };
-        }
-        return Verdict::Genuine;
+            ("image".to_owned(), want, found)
+        });
     }
     let defaults = image.map(|it| it.defaults.clone()).unwrap_or_default();
     let pinned = target.images.get(&workload.container.image);
@@ -97,10 +111,7 @@ pub(super) fn examine(target: &Target<'_>, observed: &Observed, instance: &Insta
         .filter(|it| !["networks", "resources", "restart"].iter().any(|live| it.field.starts_with(live)))
         // A rollback makes containers from the digest in place of the manifest's reference.
         .find(|it| it.field != "image" || pinned != Some(&instance.config.image));
-    match telling {
-        None => Verdict::Genuine,
-        Some(it) => Verdict::Impostor { field: it.field, want: it.want, found: it.found },
-    }
+    telling.map(|it| (it.field, it.want, it.found))
 }
 
 /// Which of several containers in one slot is the one: remembered before not, rightly named before not, older

@@ -16,8 +16,8 @@ use super::{
     inside, repair, text,
 };
 use crate::model::{
-    AgentId, Condition, Container, ContentId, Dependency, Instance, Location, Mask, Observed, Record,
-    SpecHash, Stack, State, Workload, WorkloadName,
+    AgentId, Condition, Container, ContentId, Dependency, Instance, Location, Mask, Observed, Part, Record,
+    Role, SpecHash, Stack, State, Workload, WorkloadName,
 };
 
 /// One object that is not the same on both sides.
@@ -110,7 +110,7 @@ struct Live<'a> {
 impl Live<'_> {
     fn compare(&self, all: &mut Vec<ObjectDifference>) {
         let Self { target, observed, name, workload, .. } = self;
-        let spec = workload.container.spec();
+        let spec = workload.spec();
         let is_of_it = |it: &&Instance| it.agent == *target.agent && it.instance.workload == **name;
         let mut found: Vec<&Instance> = observed.instances.values().filter(is_of_it).collect();
         // Those that are as wanted stand in for the wanted ones; the others are too many.
@@ -121,17 +121,44 @@ impl Live<'_> {
             if index < wanted {
                 slots.insert(instance.instance.slot);
                 all.extend(self.one(instance));
+                self.parts(instance, all);
             } else {
                 all.push(extra_container(instance, &workload.origin, target.mask));
             }
         }
         let free = (1..=u32::MAX).filter(|it| !slots.contains(it));
         for slot in free.take(wanted.saturating_sub(found.len())) {
-            let name = container_name(target.stack, name, slot);
-            let mut missing = object("container", name, workload.origin.clone(), Change::Missing);
-            missing.labels = labels(&workload.container.labels, target.mask);
-            missing.want = diff::canonical_yaml(&self.effective(), target.mask);
-            all.push(missing);
+            all.push(self.missing(container_name(target.stack, name, slot)));
+        }
+    }
+
+    fn missing(&self, name: String) -> ObjectDifference {
+        let Self { target, workload, .. } = self;
+        let mut missing = object("container", name, workload.origin.clone(), Change::Missing);
+        missing.labels = labels(&workload.container.labels, target.mask);
+        missing.want = diff::canonical_yaml(&self.effective(), target.mask);
+        missing
+    }
+
+    /// The further containers of a pod that stands for a wanted one.
+    fn parts(&self, pod: &Instance, all: &mut Vec<ObjectDifference>) {
+        if self.workload.parts.is_empty() || pod.spec != self.workload.spec() {
+            return;
+        }
+        let found = self.observed.parts_of(&pod.id);
+        let named = |name: &str| found.iter().find(|it| it.part.as_ref().is_some_and(|it| it.name == name));
+        let is_app = |it: &&Part| it.role == Role::App;
+        let has_begun = self.workload.parts.iter().filter(is_app).any(|it| named(&it.name).is_some());
+        let pod_name = container_name(self.target.stack, self.name, pod.instance.slot);
+        for part in &self.workload.parts {
+            let one = self.workload.of_part(part);
+            let live = Live { workload: &one, ..*self };
+            let name = format!("{pod_name}-{}", part.name);
+            match named(&part.name) {
+                Some(there) => all.extend(live.difference(there, &name, true)),
+                None if part.role == Role::Init && has_begun => {}
+                None => all.push(live.missing(name)),
+            }
         }
     }
 
@@ -143,28 +170,29 @@ impl Live<'_> {
 
     /// A container that stands for a wanted one, if anything about it is not as wanted.
     fn one(&self, instance: &Instance) -> Option<ObjectDifference> {
-        let Self { target, observed, workload, name, .. } = self;
+        let name = container_name(self.target.stack, self.name, instance.instance.slot);
+        self.difference(instance, &name, instance.spec == self.workload.spec())
+    }
+
+    fn difference(&self, instance: &Instance, name: &str, is_of_spec: bool) -> Option<ObjectDifference> {
+        let Self { target, observed, workload, .. } = self;
         let effective = workload.container.over(diff::defaults(workload, instance, observed));
         let mut found = fields(&diff::without_engine_defaults(&instance.config, &effective));
         let mut want = fields(&effective);
         self.pin_image(&mut want, &found);
-        let slot = instance.instance.slot;
-        let (is_named, is_of_spec) = (
-            instance.name == container_name(target.stack, name, slot),
-            instance.spec == workload.container.spec(),
-        );
+        let is_named = instance.name == name;
         if let Some(state) = self.state(instance) {
             put(&mut want, "state", "running");
             put(&mut found, "state", &state);
         }
         // Where the specification is part of the name, the one says it of both.
         if !is_named && (is_of_spec || target.stack.format == crate::model::Format::Compose) {
-            put(&mut want, "name", &container_name(target.stack, name, slot));
+            put(&mut want, "name", name);
             put(&mut found, "name", &instance.name);
         }
         self.in_place(instance, &mut want, &mut found);
         if want == found && !is_of_spec {
-            put(&mut want, "spec", workload.container.spec().short());
+            put(&mut want, "spec", workload.spec().short());
             put(&mut found, "spec", instance.spec.short());
         }
         if let Some((as_made, changed)) = inside::found(observed, self.record, instance) {
@@ -308,10 +336,14 @@ fn outline(stack: Option<&Stack>) -> BTreeMap<Key, Side> {
         let mut fields = fields(&workload.container.over(&Container::default()));
         let outer =
             Workload { container: Container::default(), origin: Location::default(), ..workload.clone() };
-        flatten(&mut fields, &mut Vec::new(), json(&outer), &["container", "origin", "after"]);
+        flatten(&mut fields, &mut Vec::new(), json(&outer), &["container", "parts", "origin", "after"]);
         depends_on(&mut fields, &workload.after);
         fields.retain(|path, value| !is_default(path, value));
-        let outer = Workload { origin: Location::default(), ..workload.clone() };
+        let outer = Workload { origin: Location::default(), parts: Vec::new(), ..workload.clone() };
+        for part in &workload.parts {
+            let side = part_side(workload, part);
+            all.insert(("workload", name.part(&part.name).to_string()), side);
+        }
         let side = Side {
             origin: workload.origin.clone(),
             labels: workload.container.labels.clone(),
@@ -342,6 +374,20 @@ fn outline(stack: Option<&Stack>) -> BTreeMap<Key, Side> {
     put(&mut side.fields, "project", &stack.project);
     all.insert(("application", stack.app.to_string()), side);
     all
+}
+
+/// One container of a pod of several.
+fn part_side(workload: &Workload, part: &Part) -> Side {
+    let mut fields = fields(&part.container.over(&Container::default()));
+    let outer = Part { container: Container::default(), ..part.clone() };
+    flatten(&mut fields, &mut Vec::new(), json(&outer), &["container", "name"]);
+    fields.retain(|path, value| !is_default(path, value));
+    Side {
+        origin: workload.origin.clone(),
+        labels: part.container.labels.clone(),
+        fields,
+        digest: digest(part),
+    }
 }
 
 fn plain_side<T: Serialize>(stack: &Stack, value: &T, labels: &BTreeMap<String, String>) -> Side {

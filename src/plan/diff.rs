@@ -84,9 +84,13 @@ pub fn stack_diff(stack: &Stack, observed: &Observed, mask: &Mask) -> String {
     );
     for (name, workload) in &stack.workloads {
         out.push_str(&workload_diff(stack, name, workload, observed, mask));
+        for part in &workload.parts {
+            let one = workload.of_part(part);
+            out.push_str(&workload_diff(stack, &name.part(&part.name), &one, observed, mask));
+        }
     }
-    for instance in observed.instances.values() {
-        if !stack.workloads.contains_key(&instance.instance.workload) {
+    for instance in observed.containers() {
+        if !stack.workloads.contains_key(&instance.instance.workload.whole()) {
             let from = yaml(&fields(&instance.config), mask);
             out.push_str(&unified_diff(&format!("live/{app}/{}", instance.name), &from, "/dev/null", ""));
         }
@@ -104,7 +108,7 @@ fn workload_diff(
 ) -> String {
     let label = format!("git/{}/{name}", stack.app);
     let mut by_text: BTreeMap<(String, String), Vec<&str>> = BTreeMap::new();
-    for instance in observed.instances.values().filter(|it| it.instance.workload == *name) {
+    for instance in observed.containers().filter(|it| it.instance.workload == *name) {
         let want = workload.container.over(defaults(workload, instance, observed));
         let found = without_engine_defaults(&instance.config, &want);
         let (want, found) = (fields(&want), fields(&found));
@@ -152,7 +156,7 @@ fn outline(stack: &Stack) -> String {
         line(&mut out, &format!("volume {name}"));
     }
     for (name, workload) in &stack.workloads {
-        let (replicas, spec) = (workload.replicas, workload.container.spec());
+        let (replicas, spec) = (workload.replicas, workload.spec());
         if replicas > 0 {
             line(&mut out, &format!("workload {name}: {replicas} at {spec}"));
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::{Completion, Observed, Record, Timestamp};
+use crate::model::{Completion, Observed, Record, Role, Timestamp};
 
 use super::{Plan, StepOutcome, Target, World, note_executed, note_observed, plan};
 
@@ -20,14 +20,18 @@ pub fn forecast(target: &Target<'_>, observed: &Observed, record: &Record, now: 
     let mut now = now;
     let mut rounds = Vec::new();
     let services = |it: &crate::model::Instance| {
-        let workload = target.stack.workloads.get(&it.instance.workload);
+        let workload = target.stack.workloads.get(&it.instance.workload.whole());
         workload.is_none_or(|it| it.completion == Completion::Never)
     };
     let awaited = |it: &crate::model::Instance| {
         target.stack.workloads.values().flat_map(|it| &it.after).any(|edge| {
-            edge.workload == it.instance.workload
+            it.instance.is_of(&edge.workload)
                 && edge.condition == crate::model::Condition::CompletedSuccessfully
         })
+    };
+    let is_pod = |it: &crate::model::Instance| {
+        let workload = target.stack.workloads.get(&it.instance.workload);
+        workload.is_some_and(|it| !it.parts.is_empty())
     };
     while rounds.len() < ROUNDS {
         note_observed(&mut record, target, &world.observed, now);
@@ -49,7 +53,13 @@ pub fn forecast(target: &Target<'_>, observed: &Observed, record: &Record, now: 
         }
         note_executed(&mut record, target, &plan, &outcomes, now);
         now = now.after(ROUND);
-        world.thrive(now, |it| !services(it) && awaited(it));
+        world.thrive(now, |it| match it.part.as_ref().map(|it| it.role) {
+            Some(Role::Init) => true,
+            Some(Role::Sidecar) => false,
+            // The first container of a pod is ended once the others are.
+            None if is_pod(it) => false,
+            None | Some(Role::App) => !services(it) && awaited(it),
+        });
         rounds.push(plan);
     }
     rounds

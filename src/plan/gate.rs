@@ -34,12 +34,20 @@ pub(super) fn pull_missing(round: &mut Round<'_>, census: &Census<'_>) {
         {
             continue;
         }
-        obtain(round, name, workload);
+        obtain_all(round, name, workload);
+    }
+}
+
+/// Sees that all images of a workload are or will be here.
+fn obtain_all(round: &mut Round<'_>, name: &WorkloadName, workload: &Workload) {
+    obtain(round, name, workload);
+    for part in &workload.parts {
+        obtain(round, name, &workload.of_part(part));
     }
 }
 
 /// Sees that the image of a workload is or will be here, and says so where it cannot be had for now.
-fn obtain(round: &mut Round<'_>, name: &WorkloadName, workload: &Workload) {
+pub(super) fn obtain(round: &mut Round<'_>, name: &WorkloadName, workload: &Workload) {
     let image = round.image(workload);
     obtain_image(round, name, workload, image);
     for mounted in workload.mounted_images() {
@@ -84,7 +92,12 @@ fn obtain_image(round: &mut Round<'_>, name: &WorkloadName, workload: &Workload,
 }
 
 /// The steps that have to come before instances are made of this image, or anything is stopped for them.
-pub(super) fn refresh(round: &mut Round<'_>, workload: &Workload) -> Option<usize> {
+pub(super) fn refresh(round: &mut Round<'_>, workload: &Workload) -> Vec<usize> {
+    let parts: Vec<Workload> = workload.parts.iter().map(|it| workload.of_part(it)).collect();
+    std::iter::once(workload).chain(&parts).filter_map(|it| refresh_one(round, it)).collect()
+}
+
+fn refresh_one(round: &mut Round<'_>, workload: &Workload) -> Option<usize> {
     let image = round.image(workload);
     let is_due = match workload.pull {
         PullPolicy::Always => true,
@@ -141,7 +154,8 @@ pub(super) fn gate(
             return Gate::Closed;
         }
     }
-    if let (Some(speaks), Some(need)) = (round.observed.engine_api, workload.container.needs())
+    let newest = workload.containers().filter_map(crate::model::Container::needs).max_by_key(|it| it.api);
+    if let (Some(speaks), Some(need)) = (round.observed.engine_api, newest)
         && speaks < need.api
     {
         let (object, field, needs) = (name.to_string(), need.field, need.api);
@@ -149,10 +163,11 @@ pub(super) fn gate(
         return Gate::Closed;
     }
     // What is replaced for another reason than its spec may run an image that has left the host since.
-    obtain(round, name, workload);
-    let image = round.image(workload);
+    obtain_all(round, name, workload);
+    let parts = workload.parts.iter().map(|it| round.image(&workload.of_part(it)));
+    let images: Vec<String> = parts.chain([round.image(workload)]).collect();
     let is_known = |it: &String| round.observed.images.contains_key(it) || round.pulls.contains_key(it);
-    let is_to_be_had = is_known(&image) && workload.mounted_images().all(is_known);
+    let is_to_be_had = images.iter().all(is_known) && workload.mounted_images().all(is_known);
     let is_refused = round.unpulled.contains(name) && round.is_wanted(name, workload);
     if !is_to_be_had || is_refused {
         // The pull is backing off; that is said where pulls are planned.
@@ -222,7 +237,7 @@ fn needs(round: &Round<'_>, workload: &Workload) -> Option<Vec<usize>> {
             None => return None,
         }
     }
-    for mount in &workload.container.mounts {
+    for mount in workload.containers().flat_map(|it| &it.mounts) {
         let name = match &mount.source {
             MountSource::Volume { name, no_copy: _ } => name,
             MountSource::Anonymous

@@ -109,7 +109,7 @@ pub(super) fn write(
 
 /// The targets whose content a container was not told of. While images are missing, what runs is kept as it was.
 fn undelivered(round: &Round<'_>, workload: &Workload, instance: &Instance) -> BTreeSet<String> {
-    if !round.unpulled.is_empty() || workload.container.spec() != instance.spec {
+    if !round.unpulled.is_empty() || workload.spec() != instance.spec {
         return BTreeSet::new();
     }
     let told = round.record.delivered.get(&instance.id);

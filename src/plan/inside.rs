@@ -130,12 +130,12 @@ fn is_below(path: &str, folder: &str) -> bool {
 /// Takes into memory who changed what, as far as it can be told.
 pub(super) fn learn(record: &mut Record, target: &Target<'_>, observed: &Observed) {
     let is_off = target.policy.filesystem_drift == FilesystemDrift::Off;
-    record.inside.retain(|it, _| !is_off && observed.instances.contains_key(it));
+    record.inside.retain(|it, _| !is_off && observed.container(it).is_some());
     if is_off {
         return;
     }
     for (id, inside) in &observed.inside {
-        let (Some(instance), Some(files)) = (observed.instances.get(id), &inside.files) else { continue };
+        let (Some(instance), Some(files)) = (observed.container(id), &inside.files) else { continue };
         if !record.ledger.contains(id) {
             continue;
         }

@@ -14,7 +14,7 @@ use super::{
     Cause, Target, Wait, backoff,
     census::Census,
     gate::{self, Gate},
-    repair, replace,
+    pod, repair, replace,
     round::Round,
 };
 
@@ -42,7 +42,7 @@ pub(super) fn all(stack: &Stack) -> BTreeMap<&WorkloadName, Vec<Part<'_>>> {
 
 /// What a Job is made of. A change of anything else, such as its parallelism, goes on with the same Job.
 fn spec_of(parts: &[Part<'_>]) -> SpecHash {
-    let first = parts.first().map(|it| (it.workload.container.spec(), it.job.completions, it.job.indexed));
+    let first = parts.first().map(|it| (it.workload.spec(), it.job.completions, it.job.indexed));
     SpecHash::of(&first)
 }
 
@@ -63,7 +63,7 @@ pub(super) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed
         job.counted.retain(|it, _| observed.instances.contains_key(it));
         let mut active = 0;
         for part in &parts {
-            let spec = part.workload.container.spec();
+            let spec = part.workload.spec();
             let mine = observed.instances.values().filter(|it| {
                 it.instance.workload == *part.name
                     && it.spec == spec
@@ -266,13 +266,15 @@ fn tend(
     let has_failed = matches!(instance.state, State::Exited { finished, .. } if Some(finished) == failed);
     if !has_failed {
         repair::tend(round, name, workload, instance);
+        pod::tend(round, name, workload, instance);
         return;
     }
     if is_pausing(round, known, &instance.instance) {
         return;
     }
     let cause = Cause::CrashLoop { attempt: known.streak };
-    if job.fresh {
+    // Of a pod of several there is no second run: those that have ended well are not to do it again.
+    if job.fresh || !workload.parts.is_empty() {
         let mut after = cleared.to_vec();
         after.push(round.remove(instance, &cause, &[]));
         create(round, part, &cause, after, census);

@@ -39,7 +39,7 @@ pub(super) fn exclusive(workload: &Workload) -> Option<&'static str> {
     let has_fixed_address = container.networks().values().any(|it| it.ipv4.is_some() || it.ipv6.is_some());
     let has_fixed_port =
         container.ports.iter().any(|it| it.host.is_some_and(|host| host.len() <= workload.replicas));
-    let writes_data = container.mounts.iter().any(|it| {
+    let writes_data = workload.containers().flat_map(|it| &it.mounts).any(|it| {
         !it.read_only
             && match it.source {
                 MountSource::Volume { .. } | MountSource::Bind { .. } | MountSource::AppFolder(_) => true,
@@ -59,7 +59,7 @@ pub(super) fn exclusive(workload: &Workload) -> Option<&'static str> {
         (has_fixed_address, "a fixed address"),
         (container.network_mode == NetworkMode::Host, "the host's network"),
         (shares_network, "another's network"),
-        (!container.devices.is_empty(), "a device"),
+        (workload.containers().any(|it| !it.devices.is_empty()), "a device"),
         (writes_data, "a writable volume"),
     ];
     claims.into_iter().find(|(has, _)| *has).map(|(_, what)| what)

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{
     Adopt, AgentId, AppName, Attachment, Build, Container, ContainerId, ContentId, Drift, Format, InPlace,
-    InstanceId, LiveSettings, Mask, Network, Observed, Peer, Policy, Record, SpecHash, Stack, Timestamp,
-    Volume, WorkloadName,
+    InstanceId, LiveSettings, Mask, Network, Observed, PartOf, Peer, Policy, Record, SpecHash, Stack,
+    Timestamp, Volume, WorkloadName,
 };
 
 mod account;
@@ -31,6 +31,7 @@ mod jobs;
 mod limits;
 mod note;
 mod ordinals;
+mod pod;
 mod repair;
 mod replace;
 mod resources;
@@ -57,6 +58,7 @@ pub use forecast::forecast;
 pub use in_place::suppose_delivered;
 pub use inside::{FOLLOWED, watched};
 pub use note::{StepOutcome, note_executed, note_observed, note_planned, note_settled};
+pub use pod::whole;
 pub use text::{attempt, reason, until, wait_status};
 pub use verdict::{Assessment, assess};
 pub use world::{Refusal, World};
@@ -64,6 +66,7 @@ pub use world::{Refusal, World};
 /// Plans the next round: what is safe now, given what is wanted, what there is, what is remembered, and the
 /// time. The same inputs give the same plan.
 pub fn plan(target: &Target<'_>, observed: &Observed, record: &Record, now: Timestamp) -> Plan {
+    let observed = &*pod::whole_of(target, observed);
     let mut round = round::Round::new(target, observed, record, now);
     let census = census::take(target, observed, record);
     if adopt::hold(&mut round, &census) {
@@ -227,6 +230,9 @@ pub struct Creation {
     /// The very containers that it shares something with.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub peers: BTreeMap<Peer, ContainerId>,
+    /// Of which pod it is a part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<PartOf>,
     /// For Compose's labels: paths of the manifests, and `service:condition:restart` per dependency.
     pub manifests: Vec<String>,
     pub depends_on: Vec<String>,
@@ -250,6 +256,8 @@ pub enum Cause {
     Interrupted,
     /// It ended by itself.
     Exited,
+    /// Its pod has done its work, or has failed for good.
+    Over,
     /// A probe or health check failed for good.
     Unhealthy { reason: String },
     /// It keeps ending: held until its pause is over, or tried again after it.
@@ -507,7 +515,7 @@ pub fn container_name(stack: &Stack, workload: &WorkloadName, slot: u32) -> Stri
     let project = &stack.project;
     match (stack.format, wanted) {
         (Format::Kubernetes, Some(wanted)) => {
-            let spec = wanted.container.spec();
+            let spec = wanted.spec();
             format!("{project}-{workload}-{}-{slot}", spec.short())
         }
         (Format::Kubernetes | Format::Compose, _) => format!("{project}-{workload}-{slot}"),

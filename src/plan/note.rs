@@ -9,7 +9,7 @@ use crate::model::{
 
 use super::{
     Action, CRASH_RESET, Cause, ContainerRef, Plan, Step, Target, account, census, in_place, inside, jobs,
-    pull_delay, repair,
+    pod, pull_delay, repair,
     round::{TRIES, heal_key},
 };
 
@@ -36,18 +36,19 @@ pub enum StepOutcome {
 /// Before planning: takes into the ledger what proves genuine, counts crashes, notes who is done, and measures
 /// progress.
 pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observed, now: Timestamp) {
+    let observed = &*pod::whole_of(target, observed);
     forget_the_future(record, now);
-    let present: BTreeSet<&ContainerId> = observed.instances.keys().collect();
+    let present: BTreeSet<&ContainerId> = observed.containers().map(|it| &it.id).collect();
     record.ledger.retain(|it| present.contains(it));
     record.completed.retain(|it| present.contains(it));
     record.replaced.retain(|it, _| present.contains(it));
-    record.stopped.retain(|it| observed.instances.get(it).is_some_and(|it| !it.is_running()));
+    record.stopped.retain(|it| observed.container(it).is_some_and(|it| !it.is_running()));
     // Whoever holds the volumes now hands them on himself.
     let held: BTreeSet<&String> =
         observed.instances.values().flat_map(|it| it.anonymous_volumes.values()).collect();
     record.bequests.retain(|_, volumes| !volumes.values().all(|it| held.contains(it)));
     record.delivered.retain(|it, _| present.contains(it));
-    let slots: BTreeSet<String> = observed.instances.values().map(|it| it.instance.to_string()).collect();
+    let slots: BTreeSet<String> = observed.containers().map(|it| it.instance.to_string()).collect();
     record.unhooked.retain(|it| slots.contains(it));
     record.adopted.containers.retain(|it, _| present.contains(it));
     record
@@ -74,16 +75,38 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
             count_crash(record, observed, instance, now);
         }
     }
+    note_parts(record, target, observed, now);
     inside::learn(record, target, observed);
     jobs::note(record, target, observed, now);
     let wanted: BTreeSet<&WorkloadName> = target.stack.workloads.keys().collect();
-    record.crashes.retain(|it, _| wanted.contains(&it.workload));
+    record.crashes.retain(|it, _| wanted.contains(&it.workload.whole()));
     record.progress.retain(|it, _| wanted.contains(it));
     record.paused.retain(|it| wanted.contains(it));
     record.heals.retain(|_, heal| now.since(heal.ended) < FIGHT || heal.ineffective + 1 >= TRIES);
     note_objects(record, target.stack, now);
     for (name, workload) in &target.stack.workloads {
         measure(record, observed, name, workload, now);
+    }
+}
+
+/// Likewise of the parts of pods.
+fn note_parts(record: &mut Record, target: &Target<'_>, observed: &Observed, now: Timestamp) {
+    for part in observed.parts.values().filter(|it| it.agent == *target.agent) {
+        if !record.ledger.contains(&part.id) && pod::genuine(target, observed, part) {
+            record.ledger.insert(part.id.clone());
+        }
+        let Some(workload) = pod::definition(target, observed, part) else { continue };
+        if !record.ledger.contains(&part.id) {
+            continue;
+        }
+        let pod = part.part.as_ref().and_then(|it| observed.instances.get(&it.pod));
+        if repair::is_completed(record, observed.engine_started, &workload, part) {
+            record.completed.insert(part.id.clone());
+            record.crashes.remove(&part.instance);
+        } else if pod.is_some_and(Instance::is_running) {
+            // Who ends with its pod does not end by itself.
+            count_crash(record, observed, part, now);
+        }
     }
 }
 
@@ -165,11 +188,13 @@ pub fn note_planned(record: &mut Record, plan: &Plan) {
                 let is_end = plan.steps.iter().skip(index).any(|it| {
                     matches!(&it.action, Action::RemoveInstance { container } if container.reference() == id.as_str())
                 });
-                if !is_end {
+                // Whose work is done has ended as it should.
+                if !is_end && step.cause != Cause::Over {
                     record.stopped.insert(id.clone());
                 }
             }
-            Action::CreateInstance(creation) if !creation.inherit.is_empty() => {
+            // What is shared in a pod stays with the pod.
+            Action::CreateInstance(creation) if !creation.inherit.is_empty() && creation.part.is_none() => {
                 record.bequests.insert(creation.instance.to_string(), creation.inherit.clone());
             }
             Action::RunHooks { instance, .. } => {
@@ -214,12 +239,12 @@ fn note_held(record: &mut Record, target: &Target<'_>, observed: &Observed) {
     let mut held = std::mem::take(&mut record.held);
     let kept = target.stack.workloads.iter().filter(|(_, it)| it.update == Update::Never);
     for (name, wanted) in kept {
-        let spec = wanted.container.spec();
+        let spec = wanted.spec();
         let is_old = |it: &&Instance| it.instance.workload == *name && it.spec != spec;
         let Some(old) = observed.instances.values().find(is_old) else { continue };
         let before = target.fallback.and_then(|it| it.workloads.get(name)).cloned();
         let known = [held.remove(name), before].into_iter().flatten();
-        let of_it = known.into_iter().find(|it| it.container.spec() == old.spec);
+        let of_it = known.into_iter().find(|it| it.spec() == old.spec);
         record.held.extend(of_it.map(|it| (name.clone(), it)));
     }
 }
@@ -298,7 +323,7 @@ fn measure(
     workload: &Workload,
     now: Timestamp,
 ) {
-    let spec = workload.container.spec();
+    let spec = workload.spec();
     let mine = || observed.instances.values().filter(|it| it.instance.workload == *name);
     let count =
         |all: &dyn Fn(&&Instance) -> bool| u32::try_from(mine().filter(all).count()).unwrap_or(u32::MAX);
@@ -364,6 +389,7 @@ fn undoes(step: &Step, drift: &Drift) -> bool {
         | Cause::NotStarted
         | Cause::Interrupted
         | Cause::Exited
+        | Cause::Over
         | Cause::Unhealthy { .. }
         | Cause::CrashLoop { .. }
         | Cause::Restarted

@@ -45,7 +45,7 @@ pub(super) fn former(
         return None;
     }
     let before = || round.target.fallback.and_then(|it| it.workloads.get(name));
-    let former = round.record.held.get(name).or_else(before).filter(|it| it.container != wanted.container)?;
+    let former = round.record.held.get(name).or_else(before).filter(|it| !it.is_like(wanted))?;
     let (replicas, member) = (wanted.replicas, wanted.member.clone());
     let former = Workload { replicas, member, update: Update::Rolling, ..former.clone() };
     Some((Box::new(former), held(name, PARTITION)))

@@ -17,7 +17,8 @@ use super::{
 
 /// Looks after one instance of the wanted spec that need not be replaced.
 pub(super) fn tend(round: &mut Round<'_>, name: &WorkloadName, workload: &Workload, instance: &Instance) {
-    rename(round, name, workload, instance);
+    let stack = round.stack_of(name, workload);
+    rename(round, name, container_name(stack, name, instance.instance.slot), instance);
     let mut connected = reconnect(round, name, workload, instance);
     connected.extend(round.reconnected.get(&instance.id).into_iter().flatten());
     limit(round, name, workload, instance);
@@ -186,9 +187,8 @@ fn irrevocable(want: &Resources, found: &Resources) -> Option<(&'static str, Str
         .or_else(|| Some(("cpuset", found.cpuset.clone().filter(|_| cpuset.is_none())?)))
 }
 
-fn rename(round: &mut Round<'_>, name: &WorkloadName, workload: &Workload, instance: &Instance) {
-    let stack = round.stack_of(name, workload);
-    let wanted = container_name(stack, name, instance.instance.slot);
+/// Gives it the name that it is to have.
+pub(super) fn rename(round: &mut Round<'_>, name: &WorkloadName, wanted: String, instance: &Instance) {
     if instance.name == wanted {
         return;
     }
@@ -305,7 +305,8 @@ fn same_aliases(
     want == found
 }
 
-fn limit(round: &mut Round<'_>, name: &WorkloadName, workload: &Workload, instance: &Instance) {
+/// Sets its limits, and its restart policy.
+pub(super) fn limit(round: &mut Round<'_>, name: &WorkloadName, workload: &Workload, instance: &Instance) {
     let want =
         LiveSettings { resources: workload.container.resources.clone(), restart: workload.container.restart };
     let mut causes = Vec::new();
@@ -403,7 +404,7 @@ pub(super) fn is_over(round: &Round<'_>, workload: &Workload, instance: &Instanc
 }
 
 /// The code with which it failed for good. What somebody stopped, or the engine's end brought down, did not fail.
-fn failure(round: &Round<'_>, workload: &Workload, instance: &Instance) -> Option<i64> {
+pub(super) fn failure(round: &Round<'_>, workload: &Workload, instance: &Instance) -> Option<i64> {
     let State::Exited { code, finished, ref error, .. } = instance.state else { return None };
     let crash = crash_of(round, instance).filter(|it| it.finished >= finished)?;
     // What the engine could not start has not run, so it has not failed either: it is tried again, ever more slowly.

@@ -12,7 +12,7 @@ use super::{
     gate::{self, Gate},
     in_place, inside, jobs,
     limits::limits,
-    ordinals, repair, replace,
+    ordinals, pod, repair, replace,
     round::{Difference, Round},
     share,
 };
@@ -42,7 +42,7 @@ pub(super) fn roll_all(round: &mut Round<'_>, census: &Census<'_>) {
             continue;
         }
         let before = round.target.fallback.and_then(|it| it.workloads.get(name));
-        let before = before.filter(|it| it.container != wanted.container);
+        let before = before.filter(|it| !it.is_like(wanted));
         let members = census.members_of(name);
         let spec = round.spec(name, wanted);
         let is_change = members.iter().any(|it| it.spec != spec);
@@ -87,7 +87,7 @@ fn is_held_back(round: &mut Round<'_>, name: &WorkloadName, wanted: &Workload, c
     let Some(own) = members.iter().find(|it| round.observed.own.as_ref() == Some(&it.id)) else {
         return false;
     };
-    let what = if own.spec != wanted.container.spec() {
+    let what = if own.spec != wanted.spec() {
         "Git asks for another container in its place"
     } else if members.len() != wanted.replicas as usize {
         "Git asks for another number of them"
@@ -115,6 +115,7 @@ fn expel(round: &mut Round<'_>, census: &Census<'_>) {
             round.remove(impostor, &cause, &[]);
         }
     }
+    pod::expel(round);
     if !round.unpulled.is_empty() {
         return;
     }
@@ -209,7 +210,7 @@ fn roll(
 /// Sets how many that do not run may be started before there are more than the limits allow: what has ended and
 /// what took its place must not run side by side where there is room for one.
 fn allow_starts(round: &mut Round<'_>, workload: &Workload, members: &[&Instance]) {
-    let spec = workload.container.spec();
+    let spec = workload.spec();
     let leaving = members.iter().copied().filter(|it| it.spec != spec && !replace::is_spent(round, it));
     let is_up = |it: &&&Instance| match it.state {
         State::Running { .. } | State::Paused | State::Restarting { .. } => true,
@@ -269,6 +270,7 @@ fn muster<'a>(
     scale_down(round, (name, workload), &mut crew.current, census);
     for instance in &crew.current {
         repair::tend(round, name, workload, instance);
+        pod::tend(round, name, workload, instance);
     }
     in_place::deliver(round, workload, &crew);
     crew
@@ -290,7 +292,7 @@ fn outdated(
         object: &instance.name,
         workload: Some(name),
         field: "spec".into(),
-        want: workload.container.spec().to_string(),
+        want: workload.spec().to_string(),
         found: instance.spec.to_string(),
         at: Some(instance.created),
     })
@@ -362,6 +364,7 @@ fn keep(round: &mut Round<'_>, name: &WorkloadName, members: &[&Instance]) {
             && let Some(workload) = round.target.definition(member)
         {
             repair::revive(round, name, workload, member, vec![]);
+            pod::tend(round, name, workload, member);
         }
     }
 }

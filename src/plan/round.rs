@@ -11,7 +11,7 @@ use crate::model::{
 
 use super::{
     Action, Cause, ContainerRef, Creation, Plan, Step, Target, Wait, backoff, container_name, in_place,
-    inside, share,
+    inside, pod, share,
 };
 
 /// How often the same difference is set right although it stays as it is.
@@ -86,7 +86,7 @@ impl<'a> Round<'a> {
         let settled = record.settled.as_ref() == Some(&revision);
         Self {
             target,
-            specs: target.stack.workloads.iter().map(|(name, it)| (name, it.container.spec())).collect(),
+            specs: target.stack.workloads.iter().map(|(name, it)| (name, it.spec())).collect(),
             observed,
             record,
             now,
@@ -194,6 +194,7 @@ impl<'a> Round<'a> {
     /// Stops an instance if it has to be, then removes it. Returns the step that removes.
     pub(super) fn remove(&mut self, instance: &Instance, cause: &Cause, after: &[usize]) -> usize {
         let mut after = after.to_vec();
+        after.extend(pod::remove(self, instance, cause, &after));
         after.extend(self.reconnected.get(&instance.id).into_iter().flatten());
         match instance.state {
             State::Paused => {
@@ -225,10 +226,15 @@ impl<'a> Round<'a> {
             let stopped = self.stop(guest, &Cause::DependencyRestarted { on }, after.clone());
             after.push(stopped);
         }
+        after.extend(pod::stop(self, instance, cause, &after));
         let container = reference(instance);
         // The wanted grace period, not the one that it was created with: a commit may be the cure for a slow stop.
-        let wanted = self.target.stack.workloads.get(&instance.instance.workload);
-        let grace = wanted.map_or(instance.config.stop_grace_period, |it| it.container.stop_grace_period);
+        let wanted = self.target.stack.workloads.get(&instance.instance.workload.whole());
+        let wanted = match &instance.part {
+            Some(of) => wanted.and_then(|it| it.part(&of.name)).map(|it| &it.container),
+            None => wanted.map(|it| &it.container),
+        };
+        let grace = wanted.map_or(instance.config.stop_grace_period, |it| it.stop_grace_period);
         let step = self.push(Action::StopInstance { container, grace }, cause.clone(), after);
         self.stopped.insert(instance.id.clone(), step);
         step
@@ -262,6 +268,7 @@ impl<'a> Round<'a> {
             spec: self.spec(name, workload),
             inherit,
             peers,
+            part: None,
             manifests: stack.manifests.clone(),
             depends_on: depends_on(workload),
         };
@@ -285,7 +292,7 @@ impl<'a> Round<'a> {
     /// Starts an instance that is there. Returns the step.
     pub(super) fn start(&mut self, instance: &Instance, cause: Cause, mut after: Vec<usize>) -> usize {
         let container = reference(instance);
-        let definition = self.target.definition(instance).filter(|it| it.container.spec() == instance.spec);
+        let definition = self.target.definition(instance).filter(|it| it.spec() == instance.spec);
         if let Some(workload) = definition {
             let id = &instance.instance;
             after.extend(in_place::write(self, workload, id, container.clone(), &cause, after.clone()));
@@ -316,13 +323,13 @@ impl<'a> Round<'a> {
     /// it should be, so those of the wanted ones are made once.
     pub(super) fn spec(&self, name: &WorkloadName, workload: &Workload) -> SpecHash {
         let known = self.specs.get(name).filter(|_| self.is_wanted(name, workload));
-        known.cloned().unwrap_or_else(|| workload.container.spec())
+        known.cloned().unwrap_or_else(|| workload.spec())
     }
 
     /// Whether this definition of a workload is the wanted one, and not the one fallen back to.
     pub(super) fn is_wanted(&self, name: &WorkloadName, workload: &Workload) -> bool {
         let wanted = self.target.stack.workloads.get(name);
-        wanted.is_some_and(|it| std::ptr::eq(it, workload) || it.container == workload.container)
+        wanted.is_some_and(|it| std::ptr::eq(it, workload) || it.is_like(workload))
     }
 
     /// The steps after which a name is free, or who holds it.
@@ -331,7 +338,7 @@ impl<'a> Round<'a> {
             return Err(format!("{name} ({})", id.short()));
         }
         let mut steps = Vec::new();
-        for holder in self.observed.instances.values().filter(|it| it.name == name) {
+        for holder in self.observed.containers().filter(|it| it.name == name) {
             match self.removed.get(&holder.id).or_else(|| self.renamed.get(&holder.id)) {
                 Some(step) => steps.push(*step),
                 None => return Err(format!("{name} ({})", holder.id.short())),
@@ -342,7 +349,7 @@ impl<'a> Round<'a> {
 
     /// Whether whoever bears this name is being removed at this moment.
     pub(super) fn is_leaving(&self, name: &str) -> bool {
-        self.observed.instances.values().any(|it| it.name == name && it.state == State::Removing)
+        self.observed.containers().any(|it| it.name == name && it.state == State::Removing)
     }
 
     /// Whether the one of ours that bears this name is to bear another.
@@ -356,8 +363,8 @@ impl<'a> Round<'a> {
 
     /// The steps that remove what was in a slot.
     pub(super) fn slot_freed(&self, name: &WorkloadName, slot: u32) -> Vec<usize> {
-        let was_there = |it: &&Instance| it.instance.slot == slot && it.instance.workload == *name;
-        let before = self.observed.instances.values().filter(was_there);
+        let was_there = |it: &&Instance| it.instance.slot == slot && it.instance.is_of(name);
+        let before = self.observed.containers().filter(was_there);
         before.filter_map(|it| self.removed.get(&it.id).copied()).collect()
     }
 
@@ -393,10 +400,10 @@ impl<'a> Target<'a> {
         let wanted = self.stack.workloads.get(name);
         let before = self.fallback.and_then(|it| it.workloads.get(name));
         // Whichever it was made from, they say the same.
-        if before.is_none_or(|before| wanted.is_some_and(|it| it.container == before.container)) {
+        if before.is_none_or(|before| wanted.is_some_and(|it| it.is_like(before))) {
             return wanted;
         }
-        let is_of = |it: &&Workload| it.container.spec() == instance.spec;
+        let is_of = |it: &&Workload| it.spec() == instance.spec;
         wanted.filter(is_of).or_else(|| before.filter(is_of)).or(wanted)
     }
 }

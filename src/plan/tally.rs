@@ -36,7 +36,7 @@ impl<'a> Tally<'a> {
         let mut mine: Vec<&Instance> =
             observed.instances.values().filter(|it| it.instance.workload == *name).collect();
         mine.sort_by_key(|it| (it.instance.slot, it.created, &it.id));
-        let spec = workload.container.spec();
+        let spec = workload.spec();
         let live = || mine.iter().copied().filter(|it| !matches!(it.state, State::Removing | State::Dead));
         let mut tally = Self {
             updated: live().filter(|it| record.is_current(it, &spec)).collect(),

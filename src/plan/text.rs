@@ -266,6 +266,7 @@ impl fmt::Display for Cause {
             Self::NotStarted => f.write_str("not started"),
             Self::Interrupted => f.write_str("interrupted"),
             Self::Exited => f.write_str("exited"),
+            Self::Over => f.write_str("its pod is over"),
             Self::Unhealthy { reason } => write!(f, "unhealthy: {reason}"),
             Self::CrashLoop { attempt } => write!(f, "crash loop, attempt {attempt}"),
             // A value of the environment may be a secret whatever its variable is called.

@@ -6,13 +6,14 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    Action, Plan, Wait, account, conditions,
+    Action, Plan, Wait, account, conditions, pod,
     tally::{Tally, is_crash_looping},
     text, work,
 };
 use crate::model::{
-    Drift, Health, HealthStatus, Instance, InstanceStatus, Observed, Port, Readiness, Record, Stack, State,
-    StatusCondition, SyncStatus, Timestamp, WaitStatus, Workload, WorkloadName, WorkloadStatus,
+    Drift, Health, HealthStatus, Instance, InstanceStatus, Observed, Part, PartOf, PartSpec, PartStatus,
+    Port, Readiness, Record, Stack, State, StatusCondition, SyncStatus, Timestamp, WaitStatus, Workload,
+    WorkloadName, WorkloadStatus,
 };
 
 /// What the status says of an application besides its revision, pin and findings.
@@ -40,6 +41,7 @@ pub fn assess(
     before: &[StatusCondition],
     before_workloads: &BTreeMap<WorkloadName, WorkloadStatus>,
 ) -> Assessment {
+    let observed = &*pod::whole(stack, observed);
     let scene = Scene { stack, observed, record, plan, now };
     let is_suspended = plan.waits.contains(&Wait::Suspended);
     let mut workloads = BTreeMap::new();
@@ -119,7 +121,7 @@ pub(super) fn concerns(wait: &Wait, name: &WorkloadName, instances: &[&Instance]
         | Wait::JobFailed { workload, .. }
         | Wait::Paused { workload } => workload == name,
         Wait::Own { workload, .. } => workload.as_ref() == Some(name),
-        Wait::CrashLoopBackOff { instance, .. } | Wait::Failed { instance, .. } => instance.workload == *name,
+        Wait::CrashLoopBackOff { instance, .. } | Wait::Failed { instance, .. } => instance.is_of(name),
         Wait::HealBackOff { object, .. }
         | Wait::HealIneffective { object, .. }
         | Wait::Blocked { object, .. } => {
@@ -179,7 +181,7 @@ impl Scene<'_> {
             conditions: conditions::of_workload(workload, tally, &reason, &message, self.now, before),
             reason,
             message,
-            image: workload.container.image.clone(),
+            image: account::images(workload),
             replicas: workload.replicas,
             spec: account::spec(self.stack, name, workload, self.record),
             updated_replicas: tally.updated(),
@@ -279,7 +281,7 @@ impl Scene<'_> {
         }
         // What waits for one that failed for good waits in vain.
         let has_failed = |on: &WorkloadName| {
-            let of = |it: &Wait| matches!(it, Wait::Failed { instance, .. } if instance.workload == *on);
+            let of = |it: &Wait| matches!(it, Wait::Failed { instance, .. } if instance.is_of(on));
             self.plan.waits.iter().any(of)
         };
         let vain = waits.iter().find(|it| matches!(it, Wait::Dependency { on, .. } if has_failed(on)));
@@ -339,7 +341,7 @@ impl Scene<'_> {
         let is_starting = tally.updated.iter().any(|it| it.is_running() && !tally.is_available(it));
         is_starting
             || self.plan.steps.iter().any(|step| match &step.action {
-                Action::CreateInstance(creation) => creation.instance.workload == *name,
+                Action::CreateInstance(creation) => creation.instance.is_of(name),
                 Action::WriteFiles { container, .. }
                 | Action::RunHooks { container, .. }
                 | Action::SignalInstance { container, .. }
@@ -381,6 +383,17 @@ impl Scene<'_> {
             State::Removing => ("Removing".to_owned(), None),
             State::Dead => ("Dead".to_owned(), None),
         };
+        let containers = self.parts(instance, workload, tally);
+        let restarts = containers.iter().filter_map(|it| it.instance.as_ref()).map(|it| it.restarts).sum();
+        let state = match &instance.state {
+            State::Running { .. } => account::word(&containers).unwrap_or(state),
+            _ => state,
+        };
+        let image = if containers.is_empty() {
+            instance.config.image.clone()
+        } else {
+            account::images_of(&containers)
+        };
         InstanceStatus {
             name: instance.name.clone(),
             pod: None,
@@ -390,17 +403,40 @@ impl Scene<'_> {
             ready: super::tally::is_ready(instance),
             available: tally.is_available(instance),
             updated: tally.updated.iter().any(|it| it.id == instance.id),
-            restarts: instance.restarts.max(crash.map_or(0, |it| it.count)),
+            restarts: instance.restarts.max(crash.map_or(0, |it| it.count)).max(restarts),
             since,
             message: condition_of(instance),
             spec: instance.spec.short().to_owned(),
             ports: instance.config.ports.iter().map(port).collect(),
-            image: instance.config.image.clone(),
+            image,
             created: Some(instance.created),
             started: instance.started,
             exit: account::exit(instance),
             ip: instance.networks.values().find_map(|it| it.ip.clone()),
+            containers,
         }
+    }
+
+    /// The containers of a pod, those that are still to come among them.
+    fn parts(&self, pod: &Instance, workload: &Workload, tally: &Tally<'_>) -> Vec<PartStatus> {
+        let found = self.observed.parts_of(&pod.id);
+        let boxed = |it: &Instance, of: &Workload| Some(Box::new(self.instance(it, of, tally)));
+        if pod.spec == tally.spec {
+            let named = |name: &str| {
+                found.iter().find(|it| it.part.as_ref().is_some_and(|it| it.name == name)).copied()
+            };
+            let one = |it: &Part| PartStatus {
+                spec: account::part_spec(it),
+                instance: named(&it.name).and_then(|found| boxed(found, &workload.of_part(it))),
+            };
+            return workload.parts.iter().map(one).collect();
+        }
+        let one = |it: &&Instance| {
+            let PartOf { pod: _, name, role } = it.part.clone()?;
+            let spec = PartSpec { name, role, image: it.config.image.clone() };
+            Some(PartStatus { spec, instance: boxed(it, workload) })
+        };
+        found.iter().filter_map(one).collect()
     }
 }
 

@@ -147,7 +147,8 @@ impl World {
 
     /// Time passes without harm: what runs becomes healthy, and what has work to finish finishes it.
     pub fn thrive(&mut self, now: Timestamp, ends: impl Fn(&Instance) -> bool) {
-        for instance in self.observed.instances.values_mut() {
+        let Observed { instances, parts, .. } = &mut self.observed;
+        for instance in instances.values_mut().chain(parts.values_mut()) {
             let State::Running { since, .. } = instance.state else { continue };
             if ends(instance) {
                 instance.state = exited(0, now);
@@ -172,7 +173,7 @@ impl World {
     }
 
     fn create(&mut self, creation: &Creation, now: Timestamp) -> Result<ContainerId, Refusal> {
-        let Creation { agent, instance, name, container, image, spec, inherit, peers, .. } = creation;
+        let Creation { agent, instance, name, container, image, spec, inherit, peers, part, .. } = creation;
         let image = image.as_ref().unwrap_or(&container.image);
         let found =
             self.observed.images.get(image).ok_or_else(|| Refusal::NoSuchImage(image.clone()))?.clone();
@@ -200,6 +201,14 @@ impl World {
             self.shared_with(id)?;
         }
         let id = ContainerId(format!("{:064x}", self.next()));
+        if let Some(of) = part
+            && !self.observed.instances.contains_key(&of.pod)
+        {
+            return Err(Refusal::NoSuchContainer(of.pod.to_string()));
+        }
+        let empty = container.mounts.iter().filter(|it| it.source == MountSource::Empty);
+        let empty_volumes =
+            empty.map(|it| (it.target.clone(), format!("{}-{}", id.short(), it.target))).collect();
         let made = Instance {
             id: id.clone(),
             name: name.clone(),
@@ -215,12 +224,15 @@ impl World {
             config: Arc::new(container.over(&found.defaults)),
             image_id: found.id,
             anonymous_volumes: inherit.clone(),
+            empty_volumes,
+            part: part.clone(),
             hosts: container.hosts().filter_map(|it| peers.get(it)).cloned().collect(),
             volumes_of: container.volumes_from.iter().filter_map(|it| peers.get(&it.peer)).cloned().collect(),
             started: None,
             touched_by_hand: None,
         };
-        self.observed.instances.insert(id.clone(), made);
+        let all = if part.is_some() { &mut self.observed.parts } else { &mut self.observed.instances };
+        all.insert(id.clone(), made);
         Ok(id)
     }
 
@@ -245,7 +257,7 @@ impl World {
             ports.cloned().collect::<Vec<Port>>()
         };
         let is_up = |it: &&Instance| it.is_running() || it.state == State::Paused;
-        let held: Vec<Port> = self.observed.instances.values().filter(is_up).flat_map(fixed).collect();
+        let held: Vec<Port> = self.observed.containers().filter(is_up).flat_map(fixed).collect();
         let is_held = |it: &&Port| {
             let same = |held: &Port| held.host == it.host && held.protocol == it.protocol;
             held.iter().any(|held| same(held) && it.overlaps(held.host_ip))
@@ -271,6 +283,7 @@ impl World {
         }
         let id = instance.id.clone();
         self.observed.instances.remove(&id);
+        self.observed.parts.remove(&id);
         self.observed.inside.remove(&id);
         Ok(())
     }
@@ -294,7 +307,7 @@ impl World {
         loop {
             self.created += 1;
             let (container, network) = (format!("{:064x}", self.created), format!("net{}", self.created));
-            let is_taken = self.observed.instances.contains_key(&ContainerId(container))
+            let is_taken = self.observed.container(&ContainerId(container)).is_some()
                 || self.observed.networks.values().any(|it| it.id == network);
             if !is_taken {
                 return self.created;
@@ -317,12 +330,12 @@ impl World {
     }
 
     fn holds(&self, name: &str) -> bool {
-        self.observed.instances.values().any(|it| it.name == name)
-            || self.observed.claims.names.contains_key(name)
+        self.observed.containers().any(|it| it.name == name) || self.observed.claims.names.contains_key(name)
     }
 
     fn find(&mut self, container: &ContainerRef) -> Result<&mut Instance, Refusal> {
-        let found = self.observed.instances.values_mut().find(|it| match container {
+        let Observed { instances, parts, .. } = &mut self.observed;
+        let found = instances.values_mut().chain(parts.values_mut()).find(|it| match container {
             ContainerRef::Id(id, _) => it.id == *id,
             ContainerRef::Name(name) => it.name == *name,
         });

@@ -18,7 +18,7 @@ use std::{
 use super::{Error, StateDir, relative};
 use crate::{
     clock::Clock,
-    model::{Content, ContentId, ContentTree, Contents, InPlace, MountSource, Stack},
+    model::{Content, ContentId, ContentTree, Contents, InPlace, MountSource, Stack, Workload},
 };
 
 /// Names of what is being written begin with this; the next start clears it away.
@@ -101,7 +101,7 @@ impl ContentDir {
         for id in stack.workloads.values().flat_map(|it| &it.pull_secrets) {
             self.provide(id, contents, Visibility::Secret)?;
         }
-        for mount in stack.workloads.values().flat_map(|it| &it.container.mounts) {
+        for mount in stack.workloads.values().flat_map(Workload::containers).flat_map(|it| &it.mounts) {
             match &mount.source {
                 MountSource::Content(id) => self.provide(id, contents, Visibility::Public)?,
                 MountSource::Secret(id) => self.provide(id, contents, Visibility::Secret)?,

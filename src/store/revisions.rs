@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::{Durability, Error, NewRevision, Source, Store, from_json, from_sql, readable, to_json, to_sql};
-use crate::model::{AppName, ContentId, MountSource, Outcome, Pin, Revision, Stack, StackHash, Timestamp};
+use crate::model::{
+    AppName, ContentId, MountSource, Outcome, Pin, Revision, Stack, StackHash, Timestamp, Workload,
+};
 
 /// How many revisions are kept per application that succeeded, and as many that did not.
 const KEPT: usize = 10;
@@ -155,16 +157,18 @@ fn put_stack(transaction: &Transaction<'_>, hash: &StackHash, stack: &Stack) -> 
         .prepare_cached("INSERT OR IGNORE INTO stacks (hash, stack) VALUES (?1, ?2)")?
         .execute(params![hash.0, to_json(stack)?])?;
     let mounted =
-        stack.workloads.values().flat_map(|it| &it.container.mounts).filter_map(|it| match &it.source {
-            MountSource::Content(id) | MountSource::Secret(id) => Some(id),
-            MountSource::Bind { .. }
-            | MountSource::Volume { .. }
-            | MountSource::Anonymous
-            | MountSource::Image(_)
-            | MountSource::Empty
-            | MountSource::Tmpfs { .. }
-            | MountSource::InPlace { .. }
-            | MountSource::AppFolder(_) => None,
+        stack.workloads.values().flat_map(Workload::containers).flat_map(|it| &it.mounts).filter_map(|it| {
+            match &it.source {
+                MountSource::Content(id) | MountSource::Secret(id) => Some(id),
+                MountSource::Bind { .. }
+                | MountSource::Volume { .. }
+                | MountSource::Anonymous
+                | MountSource::Image(_)
+                | MountSource::Empty
+                | MountSource::Tmpfs { .. }
+                | MountSource::InPlace { .. }
+                | MountSource::AppFolder(_) => None,
+            }
         });
     let mut insert =
         transaction.prepare_cached("INSERT OR IGNORE INTO stack_contents (hash, content) VALUES (?1, ?2)")?;

@@ -16,7 +16,7 @@ use crate::{
     config::parse_duration,
     controller::RequestKind,
     docker::LogOptions,
-    model::{AppName, InstanceStatus, Timestamp, WorkloadName},
+    model::{AppName, InstanceStatus, PartStatus, Role, Timestamp, WorkloadName, WorkloadStatus},
 };
 
 /// An application, and one thing of it, as they were written.
@@ -69,6 +69,8 @@ pub(super) struct LogQuery {
     since: Option<String>,
     timestamps: bool,
     previous: bool,
+    /// Of a pod of several; otherwise that of its first.
+    container: Option<String>,
 }
 
 /// Only of what is published of the application: nobody reads the output of anything else on this host.
@@ -88,13 +90,13 @@ pub(super) async fn logs(
         Some((workload, instance))
     });
     let Some((workload, instance)) = found else { return Err(Error::NoSuchInstance(app, name)) };
+    let (instance, container) = container_of(workload, instance, query.container.as_deref())?;
     if query.previous && instance.restarts == 0 {
-        let container = &workload.spec.object.name;
         let text = format!("previous terminated container \"{container}\" in pod \"{name}\" not found");
         return Err(Error::Refused(text));
     }
     let since = query.since.as_deref().map(|it| since(it, shared.clock.now())).transpose()?;
-    let LogQuery { follow, tail, since: _, timestamps, previous } = query;
+    let LogQuery { follow, tail, since: _, timestamps, previous, container: _ } = query;
     let options = LogOptions { follow, tail, since, timestamps, previous };
     let opened = tokio::time::timeout(ANSWER_WITHIN, shared.handle.logs(&instance.container, &options)).await;
     let stream = opened.map_err(|_| Error::TooSlow)??;
@@ -102,6 +104,30 @@ pub(super) async fn logs(
     // The body is dropped when the client goes, and with it the reading from the engine.
     let body = Body::from_stream(stream.take_until(stopping.0.cancelled_owned()));
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response())
+}
+
+/// The container of an instance that is meant, and its name.
+fn container_of<'a>(
+    workload: &'a WorkloadStatus,
+    instance: &'a InstanceStatus,
+    wanted: Option<&str>,
+) -> Result<(&'a InstanceStatus, &'a str), Error> {
+    let own = workload.spec.object.name.as_str();
+    let pod = &instance.name;
+    let unknown = |it: &str| Error::Refused(format!("container {it} is not valid for pod {pod}"));
+    if instance.containers.is_empty() {
+        return wanted.filter(|it| *it != own).map_or(Ok((instance, own)), |it| Err(unknown(it)));
+    }
+    let is_it = |it: &&PartStatus| match wanted {
+        Some(wanted) => it.spec.name == wanted,
+        None => it.spec.role == Role::App,
+    };
+    let found = instance.containers.iter().find(is_it).ok_or_else(|| unknown(wanted.unwrap_or(own)))?;
+    let name = found.spec.name.as_str();
+    let there = found.instance.as_deref().ok_or_else(|| {
+        Error::Refused(format!("container \"{name}\" in pod \"{pod}\" is waiting to start: PodInitializing"))
+    })?;
+    Ok((there, name))
 }
 
 /// `10m` ago, or a time.

@@ -10,8 +10,9 @@ use driftless::{
     clock::Clock,
     docker::{Docker as _, Effect, Engine, EngineOptions, Error, Interest, Registries},
     model::{
-        AgentId, AppName, Attachment, Container, ContainerId, Format, InstanceId, LiveSettings, Mount,
-        MountSource, Network, NetworkMode, Observed, Resources, RestartPolicy, State, Timestamp, Volume,
+        AgentId, AppName, Attachment, Container, ContainerId, Format, Instance, InstanceId, LiveSettings,
+        Mount, MountSource, Network, NetworkMode, Observed, PartOf, Peer, Resources, RestartPolicy, Role,
+        State, Timestamp, Volume,
     },
     plan::{Action, ContainerRef, Creation, World},
 };
@@ -39,6 +40,9 @@ struct Pair {
 struct Seen {
     /// By name: state, networks, limits.
     instances: BTreeMap<String, (&'static str, BTreeSet<String>, LiveSettings)>,
+    /// By name: state, name and role in the pod, and the targets of what is empty at first.
+    parts: BTreeMap<String, (&'static str, String, Role)>,
+    empty: BTreeMap<String, BTreeSet<String>>,
     networks: BTreeSet<String>,
     volumes: BTreeSet<String>,
 }
@@ -57,7 +61,15 @@ fn seen(observed: &Observed) -> Seen {
         let networks = it.networks.keys().cloned().collect();
         (it.name.clone(), (state(&it.state), networks, it.live.clone()))
     });
+    let parts = observed.parts.values().map(|it| {
+        let of = it.part.clone().unwrap();
+        assert!(observed.instances.contains_key(&of.pod), "{} has its pod", it.name);
+        (it.name.clone(), (state(&it.state), of.name, of.role))
+    });
+    let empty = |it: &Instance| (it.name.clone(), it.empty_volumes.keys().cloned().collect());
     Seen {
+        parts: parts.collect(),
+        empty: observed.containers().map(empty).collect(),
         instances: instances.collect(),
         networks: observed.networks.keys().cloned().collect(),
         volumes: observed.volumes.keys().cloned().collect(),
@@ -137,6 +149,7 @@ impl Pair {
             image: None,
             inherit: BTreeMap::new(),
             peers: BTreeMap::new(),
+            part: None,
             manifests: Vec::new(),
             depends_on: Vec::new(),
         }))
@@ -171,6 +184,15 @@ impl Pair {
             let name = real.name().to_owned();
             let (id, other) = self.ids[&name].clone();
             (*real, *strict) = (ContainerRef::Id(id, name.clone()), ContainerRef::Id(other, name));
+        }
+        if let (Action::CreateInstance(real), Action::CreateInstance(strict)) = (&mut real, &mut strict)
+            && let Some(of) = real.part.clone()
+        {
+            let (id, other) = self.ids[of.pod.as_str()].clone();
+            for (creation, id) in [(real, id), (strict, other)] {
+                creation.peers.values_mut().for_each(|it| it.clone_from(&id));
+                creation.part.as_mut().unwrap().pod = id;
+            }
         }
         (real, strict)
     }
@@ -282,4 +304,46 @@ async fn the_planners_docker_behaves_as_the_real_one() {
     }
     it.both(remove_network.clone(), BothDo).await;
     it.both(remove_network, Already).await;
+}
+
+#[tokio::test]
+async fn a_part_of_a_pod_is_told_from_an_instance_and_needs_it_to_run() {
+    use Answer::{BothDo, BothRefuse};
+    let mut it = Pair::new();
+    let pull = Action::PullImage { image: it.image.clone(), platform: None, secrets: Vec::new() };
+    it.world.apply(&it.agent.clone(), &pull, Timestamp(1)).unwrap();
+    let own = Container {
+        image: it.image.clone(),
+        network_mode: NetworkMode::None,
+        mounts: vec![Mount { target: "/volumes/work".into(), source: MountSource::Empty, read_only: false }],
+        stop_grace_period: Some(Duration::ZERO),
+        ..Container::default()
+    };
+    let (pod, peer) = (it.name(1), Peer::Workload("web".into()));
+    it.both(it.create(1, own), BothDo).await;
+    let Action::CreateInstance(mut part) = it.create(2, Container::default()) else { unreachable!() };
+    let id = ContainerId(pod);
+    part.name = format!("{}-log", it.name(1));
+    part.instance = InstanceId { workload: "web/log".into(), slot: 1 };
+    part.container = Container {
+        image: it.image.clone(),
+        network_mode: NetworkMode::Of(peer.clone()),
+        stop_grace_period: Some(Duration::ZERO),
+        ..Container::default()
+    };
+    part.peers = BTreeMap::from([(peer, id.clone())]);
+    part.part = Some(PartOf { pod: id, name: "log".to_owned(), role: Role::Sidecar });
+    let log = ContainerRef::Name(part.name.clone());
+    it.both(Action::CreateInstance(part), BothDo).await;
+    let web = it.web(1);
+    let start = |container: &ContainerRef| Action::StartInstance { container: container.clone() };
+    let stop = |container: &ContainerRef| Action::StopInstance { container: container.clone(), grace: None };
+    let remove = |container: &ContainerRef| Action::RemoveInstance { container: container.clone() };
+    it.both(start(&log), BothRefuse).await;
+    it.both(start(&web), BothDo).await;
+    it.both(start(&log), BothDo).await;
+    for container in [&log, &web] {
+        it.both(stop(container), BothDo).await;
+        it.both(remove(container), BothDo).await;
+    }
 }

@@ -187,6 +187,8 @@ fn place(stage: &mut Stage, all: Vec<Found>, has_network: bool) {
             image_id: format!("sha256:{}", digest_hex(container.image.as_bytes())),
             config: Arc::new(container.over(&Default::default())),
             anonymous_volumes: BTreeMap::new(),
+            empty_volumes: BTreeMap::new(),
+            part: None,
             hosts: if container.hosts().next().is_some() { shared.clone() } else { BTreeSet::new() },
             volumes_of: if container.volumes_from.is_empty() { BTreeSet::new() } else { shared },
             started: is_up.then_some(if found.oddity == 10 { Timestamp(NOON.0 - 400) } else { LONG_AGO }),

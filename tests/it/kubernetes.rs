@@ -5,8 +5,9 @@ use std::{collections::BTreeMap, time::Duration};
 use driftless::{
     manifest::{AppSpec, MemoryFiles, Rendered, kubernetes, yaml},
     model::{
-        AppName, Attachment, Completion, Finding, Format, Network, NetworkMode, Port, PortRange, Probe,
-        ProbeAction, Protocol, PullPolicy, RestartPolicy, Stack, Strategy, Workload,
+        AppName, Attachment, Completion, Finding, Format, HELPER_IMAGE, MountSource, Namespace, Network,
+        NetworkMode, Peer, Port, PortRange, Probe, ProbeAction, Protocol, PullPolicy, RestartPolicy, Role,
+        Stack, Strategy, Workload,
     },
 };
 
@@ -410,7 +411,6 @@ fn what_running_without_would_be_wrong_is_refused() {
         (container(text), at)
     };
     let cases = [
-        in_pod("initContainers: [{name: a, image: b}]", "initContainers"),
         in_pod("ephemeralContainers: [{name: a}]", "ephemeralContainers"),
         in_pod("runtimeClassName: gvisor", "runtimeClassName"),
         in_pod("readinessGates: [{conditionType: a}]", "readinessGates"),
@@ -441,12 +441,10 @@ fn what_running_without_would_be_wrong_is_refused() {
         (container("securityContext: {appArmorProfile: {type: Localhost}}"), format!("a.yaml:13:51: error: {inner}.securityContext.appArmorProfile.type: profiles of the host")),
         (container("securityContext: {windowsOptions: {hostProcess: true}}"), format!("a.yaml:13:27: error: {inner}.securityContext.windowsOptions: is for Windows")),
         (container("securityContext: {seccompProfile: {type: Localhost}}"), format!("a.yaml:13:50: error: {inner}.securityContext.seccompProfile.type: profiles of the host")),
-        (container("securityContext: {runAsNonRoot: true}"), format!("a.yaml:13:41: error: {inner}.securityContext.runAsNonRoot: which user the image has is not checked yet")),
         (pod("securityContext: {supplementalGroupsPolicy: Strict}"), "a.yaml:10:51: error: spec.template.spec.securityContext.supplementalGroupsPolicy: `Strict` is not supported".to_owned()),
         (pod("hostUsers: false"), "a.yaml:10:18: error: spec.template.spec.hostUsers: a user namespace".to_owned()),
         (pod("dnsPolicy: None"), "a.yaml:10:18: error: spec.template.spec.dnsPolicy: `None` needs a `dnsConfig`".to_owned()),
         (pod("resources: {limits: {cpu: 1}}"), "a.yaml:10:7: error: spec.template.spec.resources: of the whole pod is not supported yet".to_owned()),
-        (format!("{}      - name: two\n        image: b:1\n", With::default().text()), "a.yaml:13:9: error: spec.template.spec.containers[1]: more than one container in a pod is not supported yet".to_owned()),
     ];
     each_is_told(&cases.iter().map(|(text, at)| (text.clone(), at.as_str())).collect::<Vec<_>>());
 }
@@ -467,7 +465,6 @@ fn what_means_nothing_on_one_host_is_a_warning_and_renders() {
         "schedulerName: mine",
         "serviceAccount: a",
         "serviceAccountName: a",
-        "shareProcessNamespace: true",
         "tolerations: [{operator: Exists}]",
         "topologySpreadConstraints: [{maxSkew: 1}]",
     ];
@@ -518,6 +515,11 @@ fn what_means_nothing_on_one_host_is_a_warning_and_renders() {
     cases.push((
         container("env: [{name: A, value: a}, {name: A, value: b}]"),
         "a.yaml:13:43: warning: spec.template.spec.containers[0].env[1].name: `A` is already defined at line 13".to_owned(),
+    ));
+    cases.push((
+        pod("shareProcessNamespace: true"),
+        "a.yaml:10:30: warning: spec.template.spec.shareProcessNamespace: has no effect: the pod has one container"
+            .to_owned(),
     ));
     let rendered = |text: &str| render(&[("a.yaml", text)]).stack.is_some();
     each_is_told(&cases.iter().map(|(text, at)| (text.clone(), at.as_str())).collect::<Vec<_>>());
@@ -926,5 +928,125 @@ fn whatever_a_line_becomes_the_result_is_a_stack_or_a_located_error() {
             errors.iter().all(|it| it.location.line > 0 || it.location.file == "shop"),
             "{text}\n{errors:#?}"
         );
+    }
+}
+
+const PAIR: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      hostname: twins
+      shareProcessNamespace: true
+      terminationGracePeriodSeconds: 7
+      securityContext: {sysctls: [{name: net.core.somaxconn, value: "99"}], supplementalGroups: [5]}
+      initContainers:
+        - {name: prepare, image: "a:1", volumeMounts: [{name: shared, mountPath: /out}]}
+        - name: beside
+          image: a:1
+          restartPolicy: Always
+          startupProbe: {tcpSocket: {port: 9000}}
+      containers:
+        - name: serve
+          image: b:1
+          imagePullPolicy: Never
+          env: [{name: WORD, value: x}]
+          ports: [{name: http, containerPort: 8080, hostPort: 80}, {containerPort: 9090}]
+          readinessProbe: {httpGet: {port: http}}
+          volumeMounts:
+            - {name: shared, mountPath: /in, readOnly: true}
+            - {name: fast, mountPath: /fast}
+            - {name: own, mountPath: /own}
+        - {name: log, image: "c:1", volumeMounts: [{name: fast, mountPath: /memory}]}
+      volumes:
+        - {name: shared, emptyDir: {}}
+        - {name: own, emptyDir: {}}
+        - {name: fast, emptyDir: {medium: Memory, sizeLimit: 1Mi}}
+"#;
+
+#[test]
+fn what_is_the_pods_is_held_by_its_first_container_and_the_rest_by_each() {
+    let web = only_workload(PAIR);
+    let own = &web.container;
+    assert_eq!((own.image.as_str(), own.hostname.as_deref()), (HELPER_IMAGE, Some("twins")));
+    assert_eq!(own.ports.len(), 1);
+    assert_eq!(own.expose, [(9090, Protocol::Tcp)]);
+    assert_eq!(own.sysctls.len(), 1);
+    assert_eq!(own.ipc_mode, Some("shareable".into()));
+    assert_eq!((own.networks().len(), own.restart), (1, RestartPolicy::UnlessStopped));
+    let held: Vec<_> = own.mounts.iter().map(|it| (it.target.as_str(), it.source.clone())).collect();
+    assert_eq!(held, [("/volumes/fast", MountSource::Empty), ("/volumes/shared", MountSource::Empty)]);
+    assert_eq!(own.host.mount_options["/volumes/fast"].tmpfs, ["mode=1777", "size=1048576"]);
+
+    let parts: Vec<_> = web.parts.iter().map(|it| (it.name.as_str(), it.role, it.completion)).collect();
+    let expected = [
+        ("prepare", Role::Init, Completion::OnSuccess),
+        ("beside", Role::Sidecar, Completion::Never),
+        ("serve", Role::App, Completion::Never),
+        ("log", Role::App, Completion::Never),
+    ];
+    assert_eq!(parts, expected);
+    let pod = Peer::Workload("web".into());
+    for part in &web.parts {
+        let it = &part.container;
+        assert_eq!(it.network_mode, NetworkMode::Of(pod.clone()));
+        assert_eq!(it.pid_mode, Some(Namespace::Of(pod.clone())));
+        assert_eq!(it.ipc_mode, Some(Namespace::Of(pod.clone())));
+        assert_eq!(it.stop_grace_period, Some(Duration::from_secs(7)));
+        assert!(it.ports.is_empty() && it.expose.is_empty() && it.sysctls.is_empty());
+        assert_eq!(it.group_add, ["5"]);
+    }
+    let (prepare, serve) = (&web.parts[0], &web.parts[2]);
+    assert_eq!(prepare.container.restart, RestartPolicy::OnFailure { max_retries: None });
+    assert_eq!(prepare.volumes, BTreeMap::from([("/out".to_owned(), "/volumes/shared".to_owned())]));
+    assert_eq!(serve.pull, PullPolicy::Never);
+    assert!(serve.probes.readiness.is_some() && web.parts[1].probes.startup.is_some());
+    let mounts: Vec<_> = serve
+        .container
+        .mounts
+        .iter()
+        .map(|it| (it.target.as_str(), it.source.clone(), it.read_only))
+        .collect();
+    let expected = [
+        ("/fast", MountSource::Anonymous, false),
+        ("/in", MountSource::Anonymous, true),
+        ("/own", MountSource::Empty, false),
+    ];
+    assert_eq!(mounts, expected);
+
+    // All of it is what an instance is; how it is asked whether it is well is not.
+    let changed = |from: &str, to: &str| only_workload(&PAIR.replace(from, to)).spec() != web.spec();
+    assert!(changed("value: x", "value: y"));
+    assert!(changed("a:1\", volumeMounts", "a:2\", volumeMounts"));
+    assert!(!changed("port: 9000", "port: 9001"));
+}
+
+#[test]
+fn a_wrong_container_of_several_is_told_where_it_stands() {
+    let cases = [
+        (
+            "{name: log,",
+            "{name: serve,",
+            "containers[1].name: another container of the pod is already named `serve`",
+        ),
+        (
+            "          restartPolicy: Always\n",
+            "",
+            "initContainers[1].startupProbe: is not allowed in an initial container",
+        ),
+        (
+            "restartPolicy: Always",
+            "restartPolicy: Never",
+            "initContainers[1].restartPolicy: must be `Always`",
+        ),
+        ("{name: log, image", "{image", "containers[1].name: `name` is missing"),
+    ];
+    for (from, to, expected) in cases {
+        let found = findings(&PAIR.replace(from, to));
+        assert!(found.iter().any(|it| it.contains(expected)), "{expected}: {found:#?}");
     }
 }

@@ -61,6 +61,8 @@ mod loading;
 mod names;
 // What would be done, round by round.
 mod plans;
+// Pods of several containers, round by round.
+mod pods;
 // The ready-made jobs for CIs, by running their steps.
 mod jobs;
 // `preview` and `drift` as programs: Git repositories, exit codes, forges.

@@ -14,7 +14,7 @@ use driftless::{
     },
     plan::{
         Action, Plan, StepOutcome, Target, World, note_executed, note_observed, note_planned, note_settled,
-        plan,
+        plan, whole,
     },
 };
 
@@ -52,6 +52,7 @@ pub(crate) fn workload(image: &str, replicas: u32) -> Workload {
             restart: driftless::model::RestartPolicy::Always,
             ..Container::default()
         },
+        parts: Vec::new(),
         container_name: None,
         strategy: Strategy::RollingUpdate { max_surge: 1, max_unavailable: 0 },
         min_ready: Duration::ZERO,
@@ -199,8 +200,8 @@ impl Stage {
             Action::StartInstance { container } | Action::SignalInstance { container, .. } => container,
             _ => return,
         };
-        let all = &self.world.observed.instances;
-        let found = all.values().find(|it| [it.id.as_str(), &it.name].contains(&container.reference()));
+        let mut all = self.world.observed.containers();
+        let found = all.find(|it| [it.id.as_str(), &it.name].contains(&container.reference()));
         let Some(files) = found.and_then(|it| self.files.get(&it.instance)) else { return };
         let told = self.told.entry(found.unwrap().id.clone()).or_default();
         *told = (files.clone(), told.1 + 1);
@@ -212,7 +213,8 @@ impl Stage {
         let now = self.now;
         let (sick, crashing, finishing) = (&self.sick, &self.crashing, &self.finishing);
         let mut unwell = BTreeMap::new();
-        for (id, it) in &mut self.world.observed.instances {
+        let Observed { instances, parts, .. } = &mut self.world.observed;
+        for (id, it) in instances.iter_mut().chain(parts) {
             if let State::Restarting { .. } = it.state {
                 it.state = State::Running { since: now, health: Health::Starting };
                 it.started = Some(now);
@@ -226,11 +228,15 @@ impl Stage {
             }
         }
         self.world.thrive(now, |it| finishing.contains(&it.config.image));
-        self.world.observed.instances.extend(unwell);
+        for (id, it) in unwell {
+            let Observed { instances, parts, .. } = &mut self.world.observed;
+            if it.part.is_some() { parts } else { instances }.insert(id, it);
+        }
     }
 
     pub(crate) fn named(&mut self, name: &str) -> &mut Instance {
-        let found = self.world.observed.instances.values_mut().find(|it| it.name == name);
+        let Observed { instances, parts, .. } = &mut self.world.observed;
+        let found = instances.values_mut().chain(parts.values_mut()).find(|it| it.name == name);
         found.unwrap_or_else(|| panic!("there is no container {name}"))
     }
 
@@ -241,9 +247,10 @@ impl Stage {
     /// What the checks look at: per workload how many are available and how many are up; what is not ours; volumes.
     fn scene(&self) -> Scene {
         let mut workloads = BTreeMap::new();
+        let observed = whole(&self.stack, &self.world.observed);
         for (name, wanted) in &self.stack.workloads {
             let mine = || {
-                let all = self.world.observed.instances.values();
+                let all = observed.instances.values();
                 all.filter(|it| {
                     let is_ours = it.agent == self.agent && self.record.ledger.contains(&it.id);
                     is_ours && it.instance.workload == *name
@@ -261,7 +268,7 @@ impl Stage {
             let live = mine().filter(|it| !is_down(it)).count();
             workloads.insert(name.clone(), (available.len(), live));
         }
-        let foreign = self.world.observed.instances.values().filter(|it| it.agent != self.agent);
+        let foreign = self.world.observed.containers().filter(|it| it.agent != self.agent);
         Scene {
             workloads,
             foreign: foreign.cloned().collect(),
@@ -296,7 +303,7 @@ impl Stage {
     /// Whoever shares a namespace stops before the one it shares it with.
     fn check_guests(&self, action: &Action, plan: &Plan) {
         let Action::StopInstance { container, .. } = action else { return };
-        let all = || self.world.observed.instances.values();
+        let all = || self.world.observed.containers();
         let Some(host) = all().find(|it| it.id.as_str() == container.reference()) else { return };
         let is_cut_off = |it: &&Instance| it.is_running() && it.hosts.contains(&host.id);
         let guest = all().filter(|it| it.agent == self.agent).find(is_cut_off);
@@ -314,7 +321,7 @@ impl Stage {
     }
 
     fn limits_of(&self, name: &WorkloadName, it: &Workload) -> (usize, usize) {
-        let spec = it.container.spec();
+        let spec = it.spec();
         let mine = || self.world.observed.instances.values().filter(|it| it.instance.workload == *name);
         let is_up = |it: &Instance| !matches!(it.state, State::Exited { .. } | State::Created | State::Dead);
         let is_exclusive = it.container_name.is_some()

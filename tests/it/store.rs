@@ -45,6 +45,7 @@ fn stack(image: &str, mounts: Vec<MountSource>) -> Stack {
         origin: Location::file("compose.yaml"),
         replicas: 1,
         container: Container { image: image.to_owned(), mounts, ..Container::default() },
+        parts: Vec::new(),
         container_name: None,
         strategy: Strategy::Recreate,
         min_ready: Duration::ZERO,

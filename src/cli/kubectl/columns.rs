@@ -136,7 +136,12 @@ fn or_none(text: String) -> String {
 }
 
 fn pod(it: &Value, is_wide: bool, now: Timestamp) -> Vec<Cell> {
-    let containers = list(it, "/status/containerStatuses");
+    // Sidecars count among those that run on.
+    let is_sidecar = |it: &&Value| it["restartPolicy"] == "Always";
+    let sidecars: Vec<&Value> = list(it, "/spec/initContainers").iter().filter(is_sidecar).collect();
+    let beside = list(it, "/status/initContainerStatuses");
+    let beside = beside.iter().filter(|it| sidecars.iter().any(|sidecar| sidecar["name"] == it["name"]));
+    let containers: Vec<&Value> = list(it, "/status/containerStatuses").iter().chain(beside).collect();
     let ready = containers.iter().filter(|it| it["ready"] == true).count();
     let restarts: u64 = containers.iter().filter_map(|it| it["restartCount"].as_u64()).sum();
     let ended = containers.iter().filter_map(|it| it.pointer("/lastState/terminated/finishedAt"));
@@ -150,7 +155,7 @@ fn pod(it: &Value, is_wide: bool, now: Timestamp) -> Vec<Cell> {
         "Pending" | "ContainerCreating" | "Terminating" | "Building" => Cell::painted(Paint::Busy, status),
         _ => Cell::painted(Paint::Bad, status),
     };
-    let total = list(it, "/spec/containers").len();
+    let total = list(it, "/spec/containers").len() + sidecars.len();
     let mut row = vec![
         format!("{ready}/{total}").into(),
         status,
@@ -171,10 +176,12 @@ pub(super) fn pod_status(it: &Value) -> String {
     if it.pointer("/metadata/deletionTimestamp").is_some() {
         return "Terminating".to_owned();
     }
-    let init = list(it, "/status/initContainerStatuses");
-    let is_over = |it: &Value| it.pointer("/state/terminated/exitCode") == Some(&Value::from(0));
+    // Once it is over, its sidecars are as well, however they ended.
+    let is_over = matches!(at(it, "/status/phase").as_str(), "Succeeded" | "Failed");
+    let init = if is_over { &[] } else { list(it, "/status/initContainerStatuses") };
+    let has_ended = |it: &Value| it.pointer("/state/terminated/exitCode") == Some(&Value::from(0));
     // A sidecar counts as done once it has started.
-    let unfinished = init.iter().position(|it| !is_over(it) && it["started"] != true);
+    let unfinished = init.iter().position(|it| !has_ended(it) && it["started"] != true);
     if let Some(index) = unfinished {
         let word = init.get(index).map(container_status).unwrap_or_default();
         return match word.as_str() {

@@ -232,9 +232,18 @@ impl Page {
         if it.pointer("/status/message").is_some() {
             self.field("Message", at(it, "/status/message"));
         }
+        let initial = it.pointer("/status/initContainerStatuses").and_then(Value::as_array);
+        if initial.is_some_and(|it| !it.is_empty()) {
+            self.0.push_str("Init Containers:\n");
+            self.containers(it, "initContainer");
+        }
         self.0.push_str("Containers:\n");
-        let statuses = it.pointer("/status/containerStatuses").and_then(Value::as_array);
-        let specs = it.pointer("/spec/containers").and_then(Value::as_array);
+        self.containers(it, "container");
+    }
+
+    fn containers(&mut self, it: &Value, kind: &str) {
+        let statuses = it.pointer(&format!("/status/{kind}Statuses")).and_then(Value::as_array);
+        let specs = it.pointer(&format!("/spec/{kind}s")).and_then(Value::as_array);
         for container in statuses.into_iter().flatten() {
             let name = at(container, "/name");
             let spec = specs.and_then(|all| all.iter().find(|it| it["name"] == name.as_str()));

@@ -26,13 +26,22 @@ pub(in crate::cli) async fn logs(args: &LogsArgs, context: &Context<'_>) -> Resu
     }
     let Some(pod) = pod(&target, &client, context).await? else { return Ok(Verdict::No) };
     let name = at(&pod, "/metadata/name");
-    let container = at(&pod, "/spec/containers/0/name");
-    if let Some(wanted) = args.container.as_ref().filter(|it| **it != container) {
-        context.screen.say(format!("error: container {wanted} is not valid for pod {name}"));
+    let first = at(&pod, "/spec/containers/0/name");
+    let container = args.container.clone().unwrap_or(first);
+    let of = |list: &str| pod.pointer(list).and_then(Value::as_array).into_iter().flatten();
+    let mut statuses = of("/status/containerStatuses").chain(of("/status/initContainerStatuses"));
+    let Some(status) = statuses.find(|it| it["name"] == container.as_str()) else {
+        context.screen.say(format!("error: container {container} is not valid for pod {name}"));
         return Ok(Verdict::No);
+    };
+    let count = of("/spec/containers").count();
+    if args.container.is_none() && count > 1 {
+        let all: Vec<String> =
+            of("/spec/containers").chain(of("/spec/initContainers")).map(|it| at(it, "/name")).collect();
+        context.screen.say(format!("Defaulted container \"{container}\" out of: {}", all.join(", ")));
     }
-    if pod.pointer("/status/containerStatuses/0/containerID").is_none() {
-        let reason = at(&pod, "/status/containerStatuses/0/state/waiting/reason");
+    if status.get("containerID").is_none() {
+        let reason = at(status, "/state/waiting/reason");
         context.screen.say(format!(
             "Error from server (BadRequest): container \"{container}\" in pod \"{name}\" is waiting to start: {reason}"
         ));
@@ -41,6 +50,7 @@ pub(in crate::cli) async fn logs(args: &LogsArgs, context: &Context<'_>) -> Resu
     let tail = u64::try_from(args.tail).ok().map(|it| it.to_string());
     let yes = |it: bool| it.then(|| "true".to_owned());
     let asked = [
+        ("container", Some(container)),
         ("follow", yes(args.follow)),
         ("tail", tail),
         ("since", args.since.clone()),

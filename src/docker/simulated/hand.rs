@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    model::{FileChange, FileChangeKind, Inside, Instance, LiveSettings, State, Timestamp, Visit},
+    model::{FileChange, FileChangeKind, Inside, Instance, LiveSettings, Observed, State, Timestamp, Visit},
     plan::{Action, ContainerRef, Refusal, World},
 };
 
@@ -82,6 +82,7 @@ pub(super) fn apply(world: &mut World, hand: &Hand, now: Timestamp) -> Result<()
         Hand::Remove { name } => {
             let id = find(world, name)?.id.clone();
             world.observed.instances.remove(&id);
+            world.observed.parts.remove(&id);
         }
         Hand::Rename { name, to } => {
             let agent = find(world, name)?.agent.clone();
@@ -125,6 +126,7 @@ fn write(inside: &mut Inside, file: &str, now: Timestamp) {
 }
 
 pub(super) fn find<'a>(world: &'a mut World, name: &str) -> Result<&'a mut Instance, Refusal> {
-    let found = world.observed.instances.values_mut().find(|it| it.name == name);
+    let Observed { instances, parts, .. } = &mut world.observed;
+    let found = instances.values_mut().chain(parts.values_mut()).find(|it| it.name == name);
     found.ok_or_else(|| Refusal::NoSuchContainer(name.to_owned()))
 }

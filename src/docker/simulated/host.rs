@@ -14,8 +14,8 @@ use crate::{
     clock::Clock,
     docker::{Change, Error},
     model::{
-        AgentId, AppName, Claims, ContainerId, FileChange, Health, HeldPort, Image, Instance, Readiness,
-        RestartPolicy, State, Timestamp,
+        AgentId, AppName, Claims, ContainerId, FileChange, Health, HeldPort, Image, Instance, Observed,
+        Readiness, RestartPolicy, State, Timestamp,
     },
     plan::{Action, ContainerRef, Refusal, World},
 };
@@ -312,14 +312,15 @@ impl Inside {
     }
 
     fn instance(&mut self, app: &AppName, which: impl Fn(&Instance) -> bool) -> Option<&mut Instance> {
-        self.corners.get_mut(app)?.world.observed.instances.values_mut().find(|it| which(it))
+        let Observed { instances, parts, .. } = &mut self.corners.get_mut(app)?.world.observed;
+        instances.values_mut().chain(parts.values_mut()).find(|it| which(it))
     }
 
     /// What the other applications hold.
     pub(super) fn claims(&self, app: &AppName) -> Claims {
         let mut claims = Claims::default();
         let others = self.corners.iter().filter(|(name, _)| *name != app);
-        for instance in others.flat_map(|(_, it)| it.world.observed.instances.values()) {
+        for instance in others.flat_map(|(_, it)| it.world.observed.containers()) {
             claims.names.insert(instance.name.clone(), instance.id.clone());
             if !instance.is_running() {
                 continue;

@@ -325,7 +325,7 @@ impl Docker for Simulated {
         let doing = format!("run a command in {container}");
         self.call(&doing).await?;
         let inside = self.host.inside();
-        let mut all = inside.corners.values().flat_map(|it| it.world.observed.instances.values());
+        let mut all = inside.corners.values().flat_map(|it| it.world.observed.containers());
         match all.find(|it| it.id == *container && it.is_running()) {
             Some(it) if inside.faults.sick.contains(&it.config.image) => Ok((1, "sick".to_owned())),
             Some(_) => Ok((0, String::new())),
@@ -338,7 +338,7 @@ impl Docker for Simulated {
         let doing = format!("read the output of {container}");
         self.call(&doing).await?;
         let inside = self.host.inside();
-        let mut all = inside.corners.values().flat_map(|it| it.world.observed.instances.values());
+        let mut all = inside.corners.values().flat_map(|it| it.world.observed.containers());
         let Some(found) = all.find(|it| it.id.as_str().starts_with(container)) else {
             return Err(Error::Refused { doing, message: "no such container".to_owned() });
         };

@@ -146,6 +146,7 @@ impl Lowering<'_> {
             origin: service.origin.clone(),
             replicas,
             container,
+            parts: Vec::new(),
             container_name: self.container_name(service),
             strategy: strategy(update.as_ref(), replicas),
             min_ready,

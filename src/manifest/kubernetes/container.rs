@@ -1,4 +1,4 @@
-//! The pod template with its one container.
+//! One container of a pod, and what a pod says of itself.
 //!
 //! `command` replaces the image's entry point and `args` its command, as in Kubernetes. Only `hostPort` publishes
 //! a port. Not here: resources, security and probes, which have files of their own.
@@ -13,18 +13,19 @@ use super::{
     catalogue::{Catalogue, Key},
     env::{self, About},
     expand::expand,
-    fields, lifecycle, names, probe, pull,
+    fields, lifecycle, names, probe,
     reader::{Object, Value},
-    resources, security, volumes,
+    resources, volumes,
 };
 use crate::model::{
-    Completion, Container, ContentId, Location, NetworkMode, Port, PortRange, Probes, Protocol, PullPolicy,
-    RestartPolicy,
+    Completion, Container, ContentId, Location, NetworkMode, Part, Port, PortRange, Probes, Protocol,
+    PullPolicy, RestartPolicy,
 };
 
 /// What a pod template says.
 pub(super) struct Pod {
     pub(super) container: Container,
+    pub(super) parts: Vec<Part>,
     pub(super) probes: Probes,
     pub(super) pull: PullPolicy,
     pub(super) pull_secrets: BTreeSet<ContentId>,
@@ -33,6 +34,16 @@ pub(super) struct Pod {
     pub(super) published: Vec<HostPort>,
     /// Variables whose values come from a Secret.
     pub(super) secret_env: BTreeSet<String>,
+}
+
+impl Pod {
+    /// The containers that the manifest names.
+    pub(super) fn programs(&mut self) -> Vec<&mut Container> {
+        if self.parts.is_empty() {
+            return vec![&mut self.container];
+        }
+        self.parts.iter_mut().map(|it| &mut it.container).collect()
+    }
 }
 
 /// A pod as its owner writes it.
@@ -80,7 +91,7 @@ pub(super) type NamedPorts = BTreeMap<String, u16>;
 
 /// Annotations become labels under this prefix, so that a change of one replaces the instances, as it does in
 /// Kubernetes, and none is taken for a label.
-const ANNOTATION: &str = "annotation.";
+pub(super) const ANNOTATION: &str = "annotation.";
 
 impl<'a> Template<'a> {
     /// Reads `template` of an owner.
@@ -97,54 +108,8 @@ impl<'a> Template<'a> {
     }
 }
 
-/// Reads a pod. `None` when there is no container to read.
-pub(super) fn read(template: &Template<'_>, owner: &Owner<'_>) -> Option<Pod> {
-    let Template { spec, labels, annotations } = template;
-    let annotated = annotations.iter().map(|(key, text)| (format!("{ANNOTATION}{key}"), text.clone()));
-    let labels_of_container = labels.clone().into_iter().chain(annotated).collect();
-    let (restart, completion) = restarts(spec, owner);
-    let mut container = Container { labels: labels_of_container, restart, ..Container::default() };
-    // The networks are those of its Services, which are read later.
-    if spec.boolean("hostNetwork").unwrap_or(false) {
-        container.network_mode = NetworkMode::Host;
-    }
-    read_pod(spec, &mut container);
-    if container.hostname.is_none() {
-        container.hostname = owner.pod_name.filter(|it| it.len() <= 63).map(str::to_owned);
-    }
-
-    let containers = spec.require("containers")?;
-    let items = containers.items();
-    if items.is_empty() {
-        containers.error("a pod needs a container");
-    }
-    for further in items.iter().skip(1) {
-        further.error_help(
-            "more than one container in a pod is not supported yet, and running without it would be wrong",
-            "give it a Deployment of its own",
-        );
-    }
-    let about = About {
-        catalogue: owner.catalogue,
-        namespace: &owner.key.namespace,
-        pod_name: owner.pod_name,
-        service_account: spec
-            .string("serviceAccountName")
-            .or_else(|| spec.string("serviceAccount"))
-            .unwrap_or("default"),
-        labels,
-        annotations,
-    };
-    let volumes = volumes::read(spec, &owner.key.dotted(), &about, &owner.claims);
-    let object = items.into_iter().next()?.object(fields::CONTAINER)?;
-    let mut pod = read_container(&object, container, &about, &volumes, owner);
-    pod.completion = completion;
-    pod.pull_secrets = pull::secrets(spec, &about);
-    security::read(spec, &object, &mut pod.container);
-    Some(pod)
-}
-
-fn read_pod(spec: &Object<'_>, container: &mut Container) {
+/// What is the pod's and not that of one container.
+pub(super) fn read_pod(spec: &Object<'_>, container: &mut Container) {
     let grace = spec.integer("terminationGracePeriodSeconds", 0..=0x7FFF_FFFF).unwrap_or(30);
     container.stop_grace_period = Some(Duration::from_secs(u64::try_from(grace).unwrap_or(30)));
     container.hostname = spec.get("hostname").and_then(|it| names::label(&it)).map(str::to_owned);
@@ -197,7 +162,7 @@ fn dns_option(item: Value<'_>) -> Option<String> {
 }
 
 /// What happens when the container ends.
-fn restarts(spec: &Object<'_>, owner: &Owner<'_>) -> (RestartPolicy, Completion) {
+pub(super) fn restarts(spec: &Object<'_>, owner: &Owner<'_>) -> (RestartPolicy, Completion) {
     let words = [("Always", "Always"), ("OnFailure", "OnFailure"), ("Never", "Never")];
     let given = spec.get("restartPolicy");
     let policy = given.as_ref().map_or(Some("Always"), |it| it.one_of(&words)).unwrap_or("Always");
@@ -227,24 +192,25 @@ fn restarts(spec: &Object<'_>, owner: &Owner<'_>) -> (RestartPolicy, Completion)
     }
 }
 
-fn read_container(
+/// One container, and which of the pod's volumes it mounts that must be held for it, by target.
+pub(super) struct ReadContainer {
+    pub(super) pod: Pod,
+    pub(super) shared: BTreeMap<String, String>,
+}
+
+pub(super) fn read_container(
     object: &Object<'_>,
     mut container: Container,
     about: &About<'_>,
     mounted: &volumes::PodVolumes<'_>,
     owner: &Owner<'_>,
-) -> Pod {
+) -> ReadContainer {
     if let Some(name) = object.require("name") {
         names::label(&name);
     }
     let pull = read_image(object, &mut container);
-    if let Some(value) = object.get("restartPolicy")
-        && (owner.restarts != Restarts::Always || value.string() != Some("Always"))
-    {
-        value.error_help("of one container is not supported", "set `restartPolicy` of the pod");
-    }
     let env::Variables { values: variables, secret } = env::read(object, about);
-    volumes::mount(object, mounted, &variables, owner.catalogue, &mut container);
+    let shared = volumes::mount(object, mounted, &variables, owner.catalogue, &mut container);
     let words = |key| {
         let list = object.get(key)?.strings();
         (!list.is_empty()).then(|| list.iter().map(|it| expand(it, &variables)).collect())
@@ -263,16 +229,18 @@ fn read_container(
         container.host.device_requests = given.devices;
     }
     let completion = Completion::Never;
-    Pod {
+    let pod = Pod {
         probes: probe::read(object, &named),
         pull,
         pull_secrets: BTreeSet::new(),
         container,
+        parts: Vec::new(),
         completion,
         named,
         published,
         secret_env: secret,
-    }
+    };
+    ReadContainer { pod, shared }
 }
 
 /// The image, and when it is pulled: always if its tag is `latest` or missing and no digest pins it.

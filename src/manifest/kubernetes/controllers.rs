@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, time::Duration};
 use super::{
     Found,
     catalogue::{Catalogue, Identity, Key, identity},
-    container::{self, Owner, Restarts, Template},
+    container::{Owner, Restarts, Template},
     deployment::{MOST, check_own_labels, check_selector, history_limit, seconds},
-    fields, names,
+    fields, names, pod,
     reader::{Object, Value},
     stateful_set,
 };
@@ -55,8 +55,8 @@ pub(super) fn daemon_set(value: Value<'_>, catalogue: &Catalogue) -> Option<Foun
         claims: BTreeMap::new(),
         catalogue,
     };
-    let pod = container::read(&template, &owner)?;
-    let mut found = Found::new(key, origin, "DaemonSet", template.labels, pod);
+    let read = pod::read(&template, &owner, &key)?;
+    let mut found = Found::new(key, origin, "DaemonSet", template.labels, read);
     let update = if is_on_delete { Update::OnDelete } else { Update::Rolling };
     let min_ready = Duration::from_secs(min_ready);
     found.workload = Workload { strategy: ONE_BY_ONE, min_ready, update, ..found.workload };
@@ -80,8 +80,8 @@ pub(super) fn pod(value: Value<'_>, catalogue: &Catalogue) -> Option<Found> {
         claims: BTreeMap::new(),
         catalogue,
     };
-    let pod = container::read(&template, &owner)?;
-    let mut found = Found::new(key.clone(), origin, "Pod", template.labels, pod);
+    let read = pod::read(&template, &owner, &key)?;
+    let mut found = Found::new(key.clone(), origin, "Pod", template.labels, read);
     found.workload = Workload { strategy: Strategy::Recreate, ..found.workload };
     found.pod_name = Some(key.name);
     Some(found)

@@ -8,8 +8,8 @@ use std::{collections::BTreeMap, time::Duration};
 use super::{
     Found,
     catalogue::{Catalogue, Identity, identity},
-    container::{self, Owner, Restarts, Template},
-    fields, names,
+    container::{Owner, Restarts, Template},
+    fields, names, pod,
     reader::{Object, Value},
 };
 use crate::manifest::yaml::{Scalar, join};
@@ -57,11 +57,11 @@ pub(super) fn read(value: Value<'_>, kind: &'static str, catalogue: &Catalogue) 
         claims: BTreeMap::new(),
         catalogue,
     };
-    let pod = container::read(&template, &owner)?;
+    let read = pod::read(&template, &owner, &key)?;
     if !is_deployment {
         spec.value.warning("instances of an older template are replaced, as in a Deployment");
     }
-    let mut found = Found::new(key, origin, kind, template.labels, pod);
+    let mut found = Found::new(key, origin, kind, template.labels, read);
     found.workload = Workload {
         replicas,
         strategy,

@@ -8,10 +8,10 @@ use std::time::Duration;
 use super::{
     Found,
     catalogue::{Catalogue, Key},
-    container::{self, Owner, Restarts, Template},
+    container::{Owner, Restarts, Template},
     controllers::{Head, head},
     deployment::{MOST, check_own_labels, seconds, whole},
-    fields,
+    fields, pod,
     reader::{Object, Value},
 };
 use crate::model::{Job, Location, RestartPolicy, Strategy, Workload, WorkloadName};
@@ -115,17 +115,18 @@ impl Maker<'_> {
             claims: std::collections::BTreeMap::new(),
             catalogue,
         };
-        let mut pod = container::read(&template, &owner)?;
+        let part_key = if *is_one { (*key).clone() } else { Key::new(&key.namespace, &name) };
+        let mut pod = pod::read(&template, &owner, &part_key)?;
         pod.container.restart = RestartPolicy::No;
         if job.indexed {
-            let container = &mut pod.container;
-            container.env.insert(INDEX_VARIABLE.to_owned(), Some(ordinal.to_string()));
             let reference = format!("$({INDEX_VARIABLE})");
-            for word in container.entrypoint.iter_mut().chain(&mut container.command).flatten() {
-                *word = word.replace(&reference, &ordinal.to_string());
+            for container in pod.programs() {
+                container.env.insert(INDEX_VARIABLE.to_owned(), Some(ordinal.to_string()));
+                for word in container.entrypoint.iter_mut().chain(&mut container.command).flatten() {
+                    *word = word.replace(&reference, &ordinal.to_string());
+                }
             }
         }
-        let part_key = if *is_one { (*key).clone() } else { Key::new(&key.namespace, &name) };
         let mut found = Found::new(part_key, (*origin).clone(), kind, template.labels, pod);
         found.object = (*key).clone();
         found.pod_name = job.indexed.then_some(name);

@@ -6,8 +6,7 @@
 //! namespace too if that is not `default`: `web` in the namespace `shop` is `web.shop`, as its Service would be called in
 //! a cluster.
 //!
-//! Deliberately not here yet: pods of several containers. Where running without something would be wrong, it is
-//! an error.
+//! Where running without something would be wrong, it is an error.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,6 +38,7 @@ mod kinds;
 pub(super) mod kustomize;
 mod lifecycle;
 mod names;
+mod pod;
 mod probe;
 mod proxy;
 mod pull;
@@ -47,6 +47,7 @@ mod reader;
 mod resources;
 mod security;
 mod service;
+mod shared;
 mod shown;
 mod stateful_set;
 mod storage;
@@ -89,6 +90,7 @@ impl Found {
             origin,
             replicas: 1,
             container: pod.container,
+            parts: pod.parts,
             container_name: None,
             strategy: Strategy::RollingUpdate { max_surge: 1, max_unavailable: 0 },
             min_ready: Duration::ZERO,

@@ -101,6 +101,7 @@ fn workload(service: &Service<'_>, forwards: &Forwards) -> Found {
     };
     let pod = Pod {
         container,
+        parts: Vec::new(),
         probes: Probes::default(),
         pull: PullPolicy::IfNotPresent,
         pull_secrets: BTreeSet::new(),

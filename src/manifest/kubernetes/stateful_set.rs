@@ -7,10 +7,10 @@ use std::{collections::BTreeMap, time::Duration};
 use super::{
     Found,
     catalogue::{Catalogue, Key},
-    container::{self, Owner, Restarts, Template},
+    container::{Owner, Restarts, Template},
     controllers::{Head, ONE_BY_ONE, head},
     deployment::{Amount, MOST, check_own_labels, check_selector, history_limit, seconds, whole},
-    fields, names,
+    fields, names, pod,
     reader::{Object, Value},
     service,
     storage::check_template,
@@ -94,8 +94,8 @@ impl Set<'_> {
             claims: claim_templates(spec, key, &pod_name),
             catalogue,
         };
-        let pod = container::read(&template, &owner)?;
-        let mut found = Found::new(pod_key, origin.clone(), "StatefulSet", template.labels, pod);
+        let read = pod::read(&template, &owner, &pod_key)?;
+        let mut found = Found::new(pod_key, origin.clone(), "StatefulSet", template.labels, read);
         found.workload.member = Some(Member {
             of: WorkloadName(key.dotted()),
             ordinal,

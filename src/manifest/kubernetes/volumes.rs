@@ -5,7 +5,10 @@
 //! change with the commit, and are rolled back with it, is deliberate. A claim is a named volume of Docker, and
 //! never removed; an `emptyDir` lives and dies with its container.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::{
     catalogue::{Catalogue, Claim, DataKind, Key},
@@ -14,6 +17,7 @@ use super::{
     fields,
     reader::{Object, Value, closest},
     resources::quantity,
+    shared,
 };
 use crate::manifest::yaml::Place;
 use crate::model::{Container, Content, ContentTree, Mount, MountOptions, MountSource, Volume};
@@ -39,8 +43,20 @@ enum Source {
 /// The volumes of a pod, by name. One that could not be read has been told, and is `None`.
 pub(super) struct PodVolumes<'a> {
     sources: BTreeMap<&'a str, Option<Source>>,
+    /// Those that more than one container mounts.
+    shared: BTreeSet<&'a str>,
     /// The group that those are given which are the pod's to give away.
-    group: Option<u32>,
+    pub(super) group: Option<u32>,
+}
+
+impl PodVolumes<'_> {
+    /// Options of the memory that it is kept in, if it is.
+    pub(super) fn in_memory(&self, name: &str) -> Option<Vec<String>> {
+        match self.sources.get(name) {
+            Some(Some(Source::Memory(size))) => Some(size.iter().map(|it| format!("size={it}")).collect()),
+            _ => None,
+        }
+    }
 }
 
 /// Reads `volumes` of a pod. `templates` are the claims that a StatefulSet makes, by name.
@@ -69,7 +85,7 @@ pub(super) fn read<'a>(
         }
         sources.insert(text, source(&volume, owner, text, about));
     }
-    PodVolumes { sources, group: group(pod) }
+    PodVolumes { sources, shared: shared::names(pod), group: group(pod) }
 }
 
 /// The group of the pod's volumes.
@@ -383,14 +399,15 @@ fn inner_path(value: &Value<'_>) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// Reads `volumeMounts` of the container into it.
+/// Reads `volumeMounts` of the container into it. Returns those that its pod holds for it: the volume, by target.
 pub(super) fn mount(
     object: &Object<'_>,
     volumes: &PodVolumes<'_>,
     variables: &BTreeMap<String, String>,
     catalogue: &Catalogue,
     container: &mut Container,
-) {
+) -> BTreeMap<String, String> {
+    let mut held = BTreeMap::new();
     let security = object.value.node.get("securityContext");
     let is_privileged = security.and_then(|it| it.get("privileged")?.as_bool()) == Some(true);
     let mut places: BTreeMap<String, &Place> = BTreeMap::new();
@@ -411,8 +428,14 @@ pub(super) fn mount(
         match volumes.sources.get(name_text) {
             Some(Some(source)) => {
                 if let Some(inside) = sub_path(&item, variables) {
-                    if matches!(source, Source::Empty | Source::Memory(_)) {
-                        apart(&item, name_text, &inside, &mut empty);
+                    let is_empty = matches!(source, Source::Empty | Source::Memory(_));
+                    if is_empty && volumes.shared.contains(name_text) {
+                        shared::mount(&item, path.clone(), &inside, container);
+                        held.insert(path, name_text.to_owned());
+                        continue;
+                    }
+                    if is_empty {
+                        shared::apart(&item, name_text, &inside, &mut empty);
                     }
                     let into = Into { catalogue, group: volumes.group, is_privileged, container };
                     place(&item, source, path, &inside, into);
@@ -430,24 +453,7 @@ pub(super) fn mount(
         }
     }
     container.mounts.sort();
-}
-
-/// Each mount of an `emptyDir`, or of a path inside it, is a volume of its own. So none may have files that another
-/// would have to see.
-fn apart(item: &Object<'_>, name: &str, inside: &str, seen: &mut Vec<(String, String, u32)>) {
-    let overlaps = |other: &str| {
-        let is_below = |a: &str, b: &str| b.is_empty() || a == b || a.starts_with(&format!("{b}/"));
-        is_below(inside, other) || is_below(other, inside)
-    };
-    if let Some((_, _, line)) = seen.iter().find(|(of, other, _)| of == name && overlaps(other)) {
-        let message =
-            format!("`{name}` is also mounted in line {line}, and its files would not be seen there");
-        item.value.error_help(
-            message,
-            "mount it once, or different paths of it, or give each an `emptyDir` of its own",
-        );
-    }
-    seen.push((name.to_owned(), inside.to_owned(), item.value.place().line));
+    held
 }
 
 /// Without doubled and trailing slashes, and beginning with one, as the kubelet takes a relative one.

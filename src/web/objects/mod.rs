@@ -16,8 +16,8 @@ use serde_json::{Map, Value, json};
 
 use super::{Shared, error::Error};
 use crate::model::{
-    Application, ConditionStatus, Facts, Kind, ObjectRef, ResourceStatus, Selector, StatusCondition,
-    Strategy, Timestamp, WorkloadName, WorkloadStatus, label,
+    Application, ConditionStatus, Facts, Kind, ObjectRef, PartSpec, ResourceStatus, Role, Selector,
+    StatusCondition, Strategy, Timestamp, WorkloadName, WorkloadStatus, label,
 };
 
 mod jobs;
@@ -256,13 +256,31 @@ fn management(it: &WorkloadStatus) -> &'static str {
 }
 
 fn template(it: &WorkloadStatus) -> Value {
-    json!({ "metadata": { "labels": it.spec.labels }, "spec": { "containers": containers(it, &it.image) } })
+    json!({ "metadata": { "labels": it.spec.labels }, "spec": pod_spec(it, &it.image) })
 }
 
-fn containers(it: &WorkloadStatus, image: &str) -> Value {
+/// `image` is that of an instance of one container; those of several stand in the workload's own specification.
+fn pod_spec(it: &WorkloadStatus, image: &str) -> Value {
     let port = |(port, protocol): &(u16, crate::model::Protocol)| json!({ "containerPort": port, "protocol": protocol.as_str().to_uppercase() });
     let ports: Vec<Value> = it.spec.ports.iter().map(port).collect();
-    json!([{ "name": it.spec.object.name, "image": image, "ports": ports }])
+    if it.spec.containers.is_empty() {
+        return json!({ "containers": [{ "name": it.spec.object.name, "image": image, "ports": ports }] });
+    }
+    let one = |it: &PartSpec| match it.role {
+        Role::Sidecar => json!({ "name": it.name, "image": it.image, "restartPolicy": "Always" }),
+        Role::Init | Role::App => json!({ "name": it.name, "image": it.image }),
+    };
+    let (apps, initial): (Vec<_>, Vec<_>) = it.spec.containers.iter().partition(|it| it.role == Role::App);
+    let mut apps: Vec<Value> = apps.into_iter().map(one).collect();
+    // They are the pod's, whichever of its containers listens.
+    if let Some(first) = apps.first_mut() {
+        first["ports"] = ports.into();
+    }
+    let mut spec = json!({ "containers": apps });
+    if !initial.is_empty() {
+        spec["initContainers"] = initial.into_iter().map(one).collect();
+    }
+    spec
 }
 
 /// In the words of each kind.
@@ -369,7 +387,7 @@ fn replica_sets(
             rest: json!({
                 "spec": {
                     "replicas": wanted, "selector": { "matchLabels": labels },
-                    "template": { "metadata": { "labels": labels }, "spec": { "containers": containers(it, image) } },
+                    "template": { "metadata": { "labels": labels }, "spec": pod_spec(it, image) },
                 },
                 "status": {
                     "replicas": current, "fullyLabeledReplicas": current,

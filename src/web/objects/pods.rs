@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::{Object, annotations, containers, moment, owner};
+use super::{Object, annotations, moment, owner, pod_spec};
 use crate::model::{
-    Application, AwaitedInstance, InstanceStatus, Kind, ObjectRef, Timestamp, WorkloadStatus,
+    Application, AwaitedInstance, InstanceStatus, Kind, ObjectRef, PartStatus, Role, Timestamp,
+    WorkloadStatus,
 };
 
 /// The Pods of a workload: those that have a container, and those that are awaited.
@@ -27,23 +28,22 @@ fn pod(
 ) -> Object {
     let life = Life::of(it);
     let image = if it.image.is_empty() { &workload.image } else { &it.image };
-    let mut container = json!({
-        "name": workload.spec.object.name,
-        "image": image,
-        "ready": it.ready,
-        "restartCount": it.restarts,
-        "started": matches!(life, Life::Running),
-        "containerID": format!("docker://{}", it.container),
-        "state": life.state(it),
-    });
-    if let Some(last) = life.last_state(it) {
-        container["lastState"] = last;
-    }
+    let is_initial = |it: &&PartStatus| it.spec.role != Role::App;
+    let (initial, apps): (Vec<_>, Vec<_>) = it.containers.iter().partition(is_initial);
+    let apps = match apps.as_slice() {
+        [] => vec![container(&workload.spec.object.name, image, it)],
+        apps => apps.iter().map(|it| part(it)).collect(),
+    };
+    let is_begun = it.containers.iter().any(|it| !is_initial(&it) && it.instance.is_some());
+    let phase = if it.containers.is_empty() || is_begun { life.phase(workload) } else { "Pending" };
     let mut status = json!({
-        "phase": life.phase(workload),
+        "phase": phase,
         "conditions": conditions(it.ready, it.available),
-        "containerStatuses": [container],
+        "containerStatuses": apps,
     });
+    if !initial.is_empty() {
+        status["initContainerStatuses"] = initial.into_iter().map(part).collect();
+    }
     if let Some(started) = it.created {
         status["startTime"] = moment(started);
     }
@@ -67,6 +67,41 @@ fn pod(
     object(application, workload, &labels, name, image, it.created, (metadata, status), &it.spec)
 }
 
+/// One container, as Kubernetes tells of it.
+fn container(name: &str, image: &str, it: &InstanceStatus) -> Value {
+    let life = Life::of(it);
+    let mut container = json!({
+        "name": name,
+        "image": image,
+        "ready": it.ready,
+        "restartCount": it.restarts,
+        "started": matches!(life, Life::Running),
+        "containerID": format!("docker://{}", it.container),
+        "state": life.state(it),
+    });
+    if let Some(last) = life.last_state(it) {
+        container["lastState"] = last;
+    }
+    container
+}
+
+/// One of several.
+fn part(PartStatus { spec, instance }: &PartStatus) -> Value {
+    let Some(instance) = instance else {
+        return json!({
+            "name": spec.name, "image": spec.image, "ready": false, "restartCount": 0, "started": false,
+            "state": { "waiting": { "reason": "PodInitializing" } },
+        });
+    };
+    let mut status = container(&spec.name, &spec.image, instance);
+    if spec.role == Role::Init {
+        // It is not there to go on.
+        status["started"] = false.into();
+        status["ready"] = (instance.state == "Completed").into();
+    }
+    status
+}
+
 /// One that has no container yet.
 fn awaited(
     application: &Application,
@@ -75,12 +110,19 @@ fn awaited(
     it: &AwaitedInstance,
 ) -> Object {
     let waiting = json!({ "reason": it.reason, "message": it.message });
-    let container = json!({
-        "name": workload.spec.object.name, "image": workload.image, "ready": false, "restartCount": 0,
-        "started": false, "state": { "waiting": waiting },
-    });
+    let container = |name: &str, image: &str| {
+        json!({
+            "name": name, "image": image, "ready": false, "restartCount": 0, "started": false,
+            "state": { "waiting": waiting },
+        })
+    };
+    let apps = workload.spec.containers.iter().filter(|it| it.role == Role::App);
+    let mut containers: Vec<Value> = apps.map(|it| container(&it.name, &it.image)).collect();
+    if containers.is_empty() {
+        containers.push(container(&workload.spec.object.name, &workload.image));
+    }
     let status = json!({
-        "phase": "Pending", "conditions": conditions(false, false), "containerStatuses": [container],
+        "phase": "Pending", "conditions": conditions(false, false), "containerStatuses": containers,
         "message": it.message,
     });
     let hash = &workload.spec.hash;
@@ -108,7 +150,7 @@ fn object(
         annotations: annotations(application, &workload.origin),
         created,
         metadata: Value::Object(metadata),
-        rest: json!({ "spec": { "containers": containers(workload, image) }, "status": status }),
+        rest: json!({ "spec": pod_spec(workload, image), "status": status }),
     }
 }
 
@@ -155,6 +197,7 @@ impl Life {
         match it.state.as_str() {
             "Created" => Self::Creating,
             "Running" => Self::Running,
+            it if it.starts_with("Init:") => Self::Running,
             "Paused" => Self::Paused,
             "Completed" => Self::Completed,
             "CrashLoopBackOff" => Self::BackOff,

@@ -1,9 +1,9 @@
-//! Values of the model in the words of a Compose file.
+//! Values of a Compose file that are a matter of form alone: ports, dependencies, limits.
 
 use serde_json::{Value, json};
 
 use super::{flag, object};
-use crate::model::{Condition, Container, Resources, RestartPolicy, Workload};
+use crate::model::{Condition, Container, Resources, Workload};
 
 pub(super) fn ports(it: &Container) -> Vec<Value> {
     let port = |it: &crate::model::Port| {
@@ -22,22 +22,6 @@ pub(super) fn ports(it: &Container) -> Vec<Value> {
 
 pub(super) fn expose(it: &Container) -> Vec<String> {
     it.expose.iter().map(|(port, protocol)| format!("{port}/{}", protocol.as_str())).collect()
-}
-
-/// What is tried again by the agent in one format is by the engine in the other.
-pub(super) fn restart(workload: &Workload) -> String {
-    let retries = workload.job.as_ref().map(|it| it.backoff_limit).filter(|it| *it > 0);
-    let policy = match retries {
-        Some(retries) => RestartPolicy::OnFailure { max_retries: Some(retries) },
-        None => workload.container.restart,
-    };
-    match policy {
-        RestartPolicy::No => "no".to_owned(),
-        RestartPolicy::Always => "always".to_owned(),
-        RestartPolicy::UnlessStopped => "unless-stopped".to_owned(),
-        RestartPolicy::OnFailure { max_retries: None } => "on-failure".to_owned(),
-        RestartPolicy::OnFailure { max_retries: Some(retries) } => format!("on-failure:{retries}"),
-    }
 }
 
 pub(super) fn depends_on(workload: &Workload) -> Value {

@@ -1,0 +1,230 @@
+//! Pods of several containers, planned round by round: order, readiness, healing, replacement and completion.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use driftless::{
+    model::{
+        Completion, Container, HELPER_IMAGE, NetworkMode, Part, Peer, Probes, PullPolicy, Readiness,
+        RestartPolicy, Role, State, Workload,
+    },
+    plan::{Plan, Wait, whole},
+};
+
+use crate::stage::{Stage, stack, workload};
+
+fn part(name: &str, role: Role, image: &str) -> Part {
+    let (restart, completion) = match role {
+        Role::Init => (RestartPolicy::OnFailure { max_retries: None }, Completion::OnSuccess),
+        Role::Sidecar | Role::App => (RestartPolicy::UnlessStopped, Completion::Never),
+    };
+    Part {
+        name: name.to_owned(),
+        role,
+        container: Container {
+            image: image.to_owned(),
+            restart,
+            network_mode: NetworkMode::Of(Peer::Workload("web".into())),
+            ..Container::default()
+        },
+        volumes: BTreeMap::new(),
+        probes: Probes::default(),
+        pull: PullPolicy::IfNotPresent,
+        completion,
+    }
+}
+
+/// Two that prepare, one that stays beside, and two that serve.
+fn pod(version: &str, replicas: u32) -> Workload {
+    let image = |name: &str| format!("{name}:{version}");
+    Workload {
+        parts: vec![
+            part("first", Role::Init, "init:1"),
+            part("beside", Role::Sidecar, "beside:1"),
+            part("second", Role::Init, "init:1"),
+            part("serve", Role::App, &image("serve")),
+            part("log", Role::App, "log:1"),
+        ],
+        ..workload(HELPER_IMAGE, replicas)
+    }
+}
+
+fn stage(workload: Workload) -> Stage {
+    let mut stage = Stage::new(stack([("web", workload)]));
+    stage.finishing.insert("init:1".to_owned());
+    stage
+}
+
+/// What a plan creates, by the ends of the names.
+fn made(plan: &Plan) -> Vec<String> {
+    let created = plan.steps.iter().filter_map(|it| match &it.action {
+        driftless::plan::Action::CreateInstance(creation) => Some(creation.instance.to_string()),
+        _ => None,
+    });
+    created.collect()
+}
+
+/// Rounds until nothing is left to do. Returns what was made in each.
+fn settle(stage: &mut Stage) -> Vec<Vec<String>> {
+    let mut all = Vec::new();
+    for _ in 0..80 {
+        let plan = stage.round();
+        if plan.is_settled() {
+            return all;
+        }
+        all.push(made(&plan));
+        all.retain(|it| !it.is_empty());
+        stage.tick(Duration::from_secs(1));
+    }
+    panic!("it never settles: {:#?}", stage.round());
+}
+
+fn ids(stage: &Stage) -> BTreeMap<String, String> {
+    stage.world.observed.containers().map(|it| (it.instance.to_string(), it.id.to_string())).collect()
+}
+
+#[test]
+fn a_pod_comes_up_in_order_and_is_ready_when_all_of_it_is() {
+    let mut stage = stage(pod("1", 1));
+    let order = settle(&mut stage);
+    let expected: [&[&str]; 5] =
+        [&["web.1"], &["web/first.1"], &["web/beside.1"], &["web/second.1"], &["web/serve.1", "web/log.1"]];
+    assert_eq!(order, expected);
+    assert_eq!(stage.available(&"web".into()), 1);
+    // One that is not ready makes the pod so, and by its name.
+    stage.named("shop-web-1-log").readiness = Readiness::NotReady { reason: "busy".into() };
+    let observed = whole(&stage.stack, &stage.world.observed);
+    let pod = observed.instances.values().next().unwrap();
+    assert_eq!(pod.readiness, Readiness::NotReady { reason: "log: busy".into() });
+}
+
+#[test]
+fn what_goes_missing_comes_back_into_the_same_pod_and_what_has_prepared_it_is_not_run_again() {
+    let mut stage = stage(pod("1", 1));
+    settle(&mut stage);
+    let before = ids(&stage);
+    for gone in ["web/serve.1", "web/beside.1", "web/first.1"] {
+        let id = driftless::model::ContainerId(before[gone].clone());
+        stage.world.observed.parts.remove(&id);
+    }
+    let order = settle(&mut stage);
+    assert_eq!(order, [["web/beside.1", "web/serve.1"]]);
+    let after = ids(&stage);
+    assert_eq!((&after["web.1"], &after["web/log.1"]), (&before["web.1"], &before["web/log.1"]));
+    // Its first container takes all others along.
+    let pause = driftless::model::ContainerId(after["web.1"].clone());
+    stage.world.observed.instances.remove(&pause);
+    settle(&mut stage);
+    let last = ids(&stage);
+    assert_eq!(last.len(), 6);
+    assert!(last.values().all(|it| !after.values().any(|old| old == it)), "{last:?}");
+}
+
+#[test]
+fn a_rollout_waits_for_whole_pods_and_old_ones_serve_meanwhile() {
+    // The stage checks after each step that two are available, and no more than three there.
+    let mut stage = stage(pod("1", 2));
+    settle(&mut stage);
+    stage.stack = stack([("web", pod("2", 2))]);
+    settle(&mut stage);
+    assert_eq!(stage.world.observed.parts.len(), 10);
+    let mut images = stage.world.observed.parts.values().map(|it| it.config.image.clone());
+    assert!(!images.any(|it| it == "serve:1"));
+
+    // What never becomes ready removes nobody.
+    let before = ids(&stage);
+    stage.sick.insert("serve:3".to_owned());
+    stage.stack = stack([("web", pod("3", 2))]);
+    for _ in 0..20 {
+        stage.round();
+        stage.tick(Duration::from_secs(5));
+    }
+    assert_eq!(stage.available(&"web".into()), 2);
+    let after = ids(&stage);
+    assert!(before.iter().all(|(name, id)| after.get(name) == Some(id)), "{before:?} {after:?}");
+}
+
+#[test]
+fn who_fails_to_prepare_is_tried_again_ever_more_slowly_and_nothing_else_begins() {
+    let mut stage = stage(pod("1", 1));
+    stage.finishing.clear();
+    stage.crashing.insert("init:1".to_owned());
+    let mut held = false;
+    for _ in 0..40 {
+        let plan = stage.round();
+        held |= plan.waits.iter().any(
+            |it| matches!(it, Wait::CrashLoopBackOff { instance, .. } if instance.to_string() == "web/first.1"),
+        );
+        stage.tick(Duration::from_secs(2));
+    }
+    assert!(held);
+    assert_eq!(stage.world.observed.parts.len(), 1);
+    assert_eq!(stage.available(&"web".into()), 0);
+    stage.crashing.clear();
+    stage.finishing.insert("init:1".to_owned());
+    stage.tick(Duration::from_secs(300));
+    settle(&mut stage);
+    assert_eq!(stage.available(&"web".into()), 1);
+}
+
+/// Work of two that ends, with one beside them that would not.
+fn job(restart: RestartPolicy) -> Workload {
+    let mut job = pod("1", 1);
+    job.completion = Completion::OnSuccess;
+    job.container.restart = restart;
+    for part in job.parts.iter_mut().filter(|it| it.role == Role::App) {
+        part.completion = Completion::OnSuccess;
+        part.container.restart = restart;
+    }
+    job
+}
+
+#[test]
+fn work_is_done_when_all_that_works_is_and_what_stood_beside_it_ends_then() {
+    let mut stage = stage(job(RestartPolicy::OnFailure { max_retries: Some(2) }));
+    stage.finishing.extend(["serve:1".to_owned(), "log:1".to_owned()]);
+    settle(&mut stage);
+    let states = || stage.world.observed.containers().map(|it| (it.instance.to_string(), it.state.clone()));
+    for (name, state) in states() {
+        assert!(matches!(state, State::Exited { .. }), "{name}: {state:?}");
+    }
+    let before = ids(&stage);
+    stage.tick(Duration::from_secs(600));
+    assert!(stage.round().is_settled());
+    assert_eq!(ids(&stage), before);
+}
+
+#[test]
+fn work_that_fails_for_good_ends_its_pod_and_says_so() {
+    let mut stage = stage(job(RestartPolicy::No));
+    stage.finishing.insert("log:1".to_owned());
+    stage.crashing.insert("serve:1".to_owned());
+    let mut last = Plan::default();
+    for _ in 0..20 {
+        last = stage.round();
+        stage.tick(Duration::from_secs(30));
+    }
+    assert!(last.steps.is_empty(), "{last}");
+    assert!(last.waits.iter().any(|it| matches!(it, Wait::Failed { .. })), "{last}");
+    assert!(stage.world.observed.containers().all(|it| !it.is_running()));
+}
+
+#[test]
+fn wherever_we_are_cut_off_the_pod_is_finished_as_it_was_begun() {
+    let mut stage = stage(pod("1", 1));
+    let mut begun = Vec::new();
+    for _ in 0..200 {
+        // The agent ends after each single step, and remembers nothing of it.
+        let plan = stage.round_cut_short(1, |_| 0);
+        if plan.is_settled() {
+            break;
+        }
+        begun.extend(made(&plan).into_iter().next());
+        stage.record.ledger.clear();
+        stage.tick(Duration::from_secs(1));
+    }
+    assert!(stage.round().is_settled());
+    assert_eq!(ids(&stage).len(), 6);
+    begun.dedup();
+    let expected = ["web.1", "web/first.1", "web/beside.1", "web/second.1", "web/serve.1", "web/log.1"];
+    assert_eq!(begun, expected);
+}

@@ -314,11 +314,12 @@ async fn a_part_of_a_pod_is_told_from_an_instance_and_needs_it_to_run() {
     it.world.apply(&it.agent.clone(), &pull, Timestamp(1)).unwrap();
     let own = Container {
         image: it.image.clone(),
-        network_mode: NetworkMode::None,
         mounts: vec![Mount { target: "/volumes/work".into(), source: MountSource::Empty, read_only: false }],
         stop_grace_period: Some(Duration::ZERO),
-        ..Container::default()
+        ..it.container()
     };
+    let network = Network { key: "net".into(), ..Network::default() };
+    it.both(Action::CreateNetwork { name: it.network.clone(), network }, BothDo).await;
     let (pod, peer) = (it.name(1), Peer::Workload("web".into()));
     it.both(it.create(1, own), BothDo).await;
     let Action::CreateInstance(mut part) = it.create(2, Container::default()) else { unreachable!() };

@@ -6,12 +6,12 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Converted, HIDDEN, Lost, SecretValues, flag, object, seconds,
-    service::{depends_on, expose, hooks, limits_of, ports, restart},
+    values::{depends_on, expose, limits_of, ports},
 };
 use crate::model::{
     Attachment, Content, ContentId, Contents, HELPER_IMAGE, Healthcheck, Hook, HostSettings, Mount,
-    MountSource, NetworkMode, Probe, ProbeAction, PullPolicy, Stack, Strategy, Update, Workload,
-    WorkloadName,
+    MountSource, NetworkMode, Probe, ProbeAction, PullPolicy, RestartPolicy, Stack, Strategy, Update,
+    Workload, WorkloadName,
 };
 
 type At<'a> = (&'a WorkloadName, &'a Workload);
@@ -58,7 +58,7 @@ pub(super) fn convert(stack: &Stack, contents: &Contents, secrets: SecretValues)
 }
 
 /// A dollar would begin a variable.
-pub(super) fn escaped(text: &str) -> String {
+fn escaped(text: &str) -> String {
     text.replace('$', "$$")
 }
 
@@ -523,7 +523,42 @@ fn pauses(hooks: &[Hook]) -> bool {
     hooks.iter().any(|it| it.sleep.is_some())
 }
 
+fn hooks(all: &[Hook]) -> Value {
+    let hook = |it: &Hook| {
+        let Hook { command, sleep, user, privileged, working_dir, env } = it;
+        let command = match sleep {
+            Some(sleep) => vec!["sleep".to_owned(), sleep.as_secs().to_string()],
+            None => command.iter().map(|it| escaped(it)).collect(),
+        };
+        let env: BTreeMap<_, _> = env.iter().map(|(name, value)| (name, escaped(value))).collect();
+        object([
+            ("command", json!(command)),
+            ("user", json!(user)),
+            ("privileged", json!(privileged.then_some(true))),
+            ("working_dir", json!(working_dir)),
+            ("environment", json!(env)),
+        ])
+    };
+    json!(all.iter().map(hook).collect::<Vec<_>>())
+}
+
 fn name_of(workload: &WorkloadName, target: &str) -> String {
     let plain = |it: char| if it.is_ascii_alphanumeric() || it == '.' { it } else { '_' };
     format!("{workload}-{}", target.trim_start_matches('/')).chars().map(plain).collect()
+}
+
+/// What is tried again by the agent in one format is by the engine in the other.
+fn restart(workload: &Workload) -> String {
+    let retries = workload.job.as_ref().map(|it| it.backoff_limit).filter(|it| *it > 0);
+    let policy = match retries {
+        Some(retries) => RestartPolicy::OnFailure { max_retries: Some(retries) },
+        None => workload.container.restart,
+    };
+    match policy {
+        RestartPolicy::No => "no".to_owned(),
+        RestartPolicy::Always => "always".to_owned(),
+        RestartPolicy::UnlessStopped => "unless-stopped".to_owned(),
+        RestartPolicy::OnFailure { max_retries: None } => "on-failure".to_owned(),
+        RestartPolicy::OnFailure { max_retries: Some(retries) } => format!("on-failure:{retries}"),
+    }
 }

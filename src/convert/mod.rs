@@ -12,7 +12,7 @@ mod compose;
 mod kubernetes;
 mod mounts;
 mod pod;
-mod service;
+mod values;
 
 /// Whether the values of secrets are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -186,6 +186,7 @@ fn hostname(writer: &mut Writer<'_>, at: At<'_>) -> Option<String> {
 fn lifecycle(writer: &mut Writer<'_>, at: At<'_>) -> Value {
     let host = &at.1.container.host;
     let mut hook = |field: &str, all: &[Hook]| {
+        let field = &format!("host.{field}");
         let [Hook { command, sleep, user, privileged, working_dir, env }] = all else {
             if !all.is_empty() {
                 writer.lost.field(at, field, "several commands: a pod has one, so join them in a script");
@@ -204,8 +205,7 @@ fn lifecycle(writer: &mut Writer<'_>, at: At<'_>) -> Value {
             None => json!({ "exec": { "command": command } }),
         }
     };
-    let (post_start, pre_stop) =
-        (hook("host.postStart", &host.post_start), hook("host.preStop", &host.pre_stop));
+    let (post_start, pre_stop) = (hook("postStart", &host.post_start), hook("preStop", &host.pre_stop));
     let signal = json!(stop_signal(writer, at));
     object([("postStart", post_start), ("preStop", pre_stop), ("stopSignal", signal)])
 }
@@ -511,6 +511,7 @@ fn host(writer: &mut Writer<'_>, at: At<'_>) {
         cpu_realtime_runtime,
         storage_opt,
         annotations,
+        non_root,
         mount_options,
         post_start: _,
         pre_stop: _,
@@ -537,6 +538,7 @@ fn host(writer: &mut Writer<'_>, at: At<'_>) {
         ("cpuRealtimeRuntime", cpu_realtime_runtime.is_some()),
         ("storageOpt", !storage_opt.is_empty()),
         ("annotations", !annotations.is_empty()),
+        ("nonRoot", *non_root),
         ("mountOptions", other_options),
     ] {
         if is_given {

@@ -359,6 +359,9 @@ impl Inner {
         if let Some(message) = self.unreachable_mount(&creation.container.mounts) {
             return Err(Error::Rejected { doing, message });
         }
+        if let Some(message) = self.runs_as_root(creation).await.map_err(|it| it.sort(&doing))? {
+            return Err(Error::Rejected { doing, message });
+        }
         let is_podman = self.is_podman();
         if let Some(message) = podman::misunderstood(&creation.container).filter(|_| is_podman) {
             return Err(Error::Rejected { doing, message });

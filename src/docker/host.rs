@@ -36,6 +36,8 @@ pub(super) fn lower(settings: &HostSettings, host: &mut api::HostConfig) {
         cpu_realtime_runtime,
         storage_opt,
         annotations,
+        // Looked at before it is created.
+        non_root: _,
         // Of the mounts.
         mount_options: _,
         // Ours to run.
@@ -106,6 +108,7 @@ pub(super) fn raise(host: &api::HostConfig, asked: &Asked) -> HostSettings {
         cpu_realtime_runtime: positive(host.cpu_realtime_runtime),
         storage_opt: map(&host.storage_opt),
         annotations: map(&host.annotations),
+        non_root: false,
         mount_options: mount_options(host),
         post_start: asked.post_start.clone(),
         pre_stop: asked.pre_stop.clone(),

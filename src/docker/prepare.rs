@@ -1,5 +1,5 @@
-//! What the volumes of a container are made before it starts for the first time: those that are empty can be written by
-//! every user, and where a group is asked for it gets them.
+//! What is seen to before a container starts for the first time: that its image is not root's, where that is asked, and
+//! that its volumes can be used: those that are empty by every user, and by a group where one is to have them.
 //!
 //! The engine makes a volume's folder for root alone, and has no call to change that. But whatever is copied into a
 //! container may be a folder with its mode and owner, and that folder may be the volume's own. Deliberately not here:
@@ -14,7 +14,10 @@ use super::{
     failure::Failure,
     mounted::{self, Wanted},
 };
-use crate::model::{ContainerId, MountSource, State};
+use crate::{
+    model::{ContainerId, MountSource, State},
+    plan::Creation,
+};
 
 /// Everybody may do everything.
 const EVERYBODY: u32 = 0o777;
@@ -54,6 +57,19 @@ impl Inner {
             self.prepare_one(id, &wanted).await.map_err(|it| it.sort(doing))?;
         }
         Ok(())
+    }
+
+    /// Why a container must not be created of its image, if it must not.
+    pub(super) async fn runs_as_root(&self, creation: &Creation) -> Result<Option<String>, Failure> {
+        let container = &creation.container;
+        if !container.host.non_root {
+            return Ok(None);
+        }
+        let name = creation.image.as_ref().unwrap_or(&container.image);
+        let image = self.image(name).await?;
+        let user = image.and_then(|it| it.defaults.user.clone()).unwrap_or_default();
+        Ok(wrong_user(&user)
+            .map(|what| format!("the image {name} {what}, and `runAsNonRoot` forbids that; set `runAsUser`")))
     }
 
     async fn prepare_one(&self, id: &ContainerId, wanted: &Wanted) -> Result<(), Failure> {
@@ -104,6 +120,18 @@ impl Inner {
     }
 }
 
+/// What is wrong with the user of an image that is not to be root.
+fn wrong_user(user: &str) -> Option<String> {
+    let name = user.split(':').next().unwrap_or_default();
+    match name.parse::<u32>() {
+        Ok(0) => Some("runs as root".to_owned()),
+        Ok(_) => None,
+        Err(_) if name.is_empty() || name == "root" => Some("runs as root".to_owned()),
+        // It alone knows which number that is.
+        Err(_) => Some(format!("runs as `{name}`, whose number is not known")),
+    }
+}
+
 /// An archive of the folder that it is unpacked in. The name is the only one by which the engine changes that folder.
 fn archive(folder: Folder) -> Vec<u8> {
     let Folder { mode, user, group } = folder;
@@ -135,6 +163,17 @@ fn first_of(head: &[u8]) -> Option<Folder> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_number_says_that_somebody_is_not_root() {
+        for fine in ["1000", "65532:65532", "1:0"] {
+            assert_eq!(wrong_user(fine), None, "{fine}");
+        }
+        for root in ["", "0", "0:1000", "root", "root:1000", ":1000"] {
+            assert_eq!(wrong_user(root).as_deref(), Some("runs as root"), "{root}");
+        }
+        assert_eq!(wrong_user("app:app").as_deref(), Some("runs as `app`, whose number is not known"));
+    }
 
     #[test]
     fn what_is_sent_is_what_is_read() {

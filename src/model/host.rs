@@ -54,6 +54,9 @@ pub struct HostSettings {
     pub storage_opt: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "is_default")]
     pub annotations: BTreeMap<String, String>,
+    /// Do not create it of an image that runs as root, or as a user of whom only the image knows who it is.
+    #[serde(skip_serializing_if = "is_default")]
+    pub non_root: bool,
     /// What else a mount asks for, by its path inside the container.
     #[serde(skip_serializing_if = "is_default")]
     pub mount_options: BTreeMap<String, MountOptions>,

@@ -24,6 +24,7 @@ pub(super) fn write(out: &mut Out, settings: &HostSettings) {
         cpu_realtime_runtime,
         storage_opt,
         annotations,
+        non_root,
         // Told with the mounts.
         mount_options: _,
         post_start,
@@ -60,6 +61,7 @@ pub(super) fn write(out: &mut Out, settings: &HostSettings) {
             out.put([group, name], Value::Text(value.clone()));
         }
     }
+    out.flag("nonRoot", *non_root);
     hooks(out, "postStart", post_start);
     hooks(out, "preStop", pre_stop);
 }
@@ -78,6 +80,8 @@ pub(super) fn mount(options: &MountOptions) -> String {
 /// Takes away what the engine or its kernel filled in where nobody asked, and puts back what they left out because
 /// they cannot do it. The engine says that only once, when the container is made.
 pub(super) fn forgive(found: &mut HostSettings, want: &HostSettings) {
+    // It was looked at when the container was made, and nothing tells of it.
+    found.non_root = want.non_root;
     // Only our own label tells of it.
     found.platform = found.platform.take().or_else(|| want.platform.clone());
     // The daemon's configuration names its own.

@@ -463,8 +463,16 @@ fn all_settings(corner: &Corner) -> Container {
             mount_options: BTreeMap::from([
                 ("/bound".to_owned(), options(|it| it.recursive = Some("disabled".into()))),
                 ("/tmpfs".to_owned(), options(|it| it.tmpfs = words("noexec uid=1000"))),
-                ("/volume".to_owned(), options(|it| it.labels = [("a".to_owned(), "b".to_owned())].into())),
+                (
+                    "/volume".to_owned(),
+                    options(|it| {
+                        it.labels = [("a".to_owned(), "b".to_owned())].into();
+                        it.group = Some(3000);
+                    }),
+                ),
             ]),
+            // Looked at when it is made, and told of by nothing.
+            non_root: false,
             post_start: vec![hook.clone()],
             pre_stop: vec![hook],
         },
@@ -875,6 +883,14 @@ async fn a_start_that_cannot_be_says_why() {
     corner.create(&corner.creation(3, wrong)).await;
     let error = corner.act(start(3)).await.unwrap_err();
     assert!(matches!(error, Error::Rejected { .. }), "{error:?}");
+
+    // Its image has no user, and so is root's.
+    let mut forbidden = sleeper();
+    forbidden.host.non_root = true;
+    let create = Action::CreateInstance(Box::new(corner.creation(4, forbidden)));
+    let error = corner.act(create).await.unwrap_err();
+    let says = |it: &Error| matches!(it, Error::Rejected { message, .. } if message.contains("runs as root"));
+    assert!(says(&error), "{error:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

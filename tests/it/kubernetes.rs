@@ -441,7 +441,6 @@ fn what_running_without_would_be_wrong_is_refused() {
         (container("securityContext: {appArmorProfile: {type: Localhost}}"), format!("a.yaml:13:51: error: {inner}.securityContext.appArmorProfile.type: profiles of the host")),
         (container("securityContext: {windowsOptions: {hostProcess: true}}"), format!("a.yaml:13:27: error: {inner}.securityContext.windowsOptions: is for Windows")),
         (container("securityContext: {seccompProfile: {type: Localhost}}"), format!("a.yaml:13:50: error: {inner}.securityContext.seccompProfile.type: profiles of the host")),
-        (container("securityContext: {runAsNonRoot: true}"), format!("a.yaml:13:41: error: {inner}.securityContext.runAsNonRoot: which user the image has is not checked yet")),
         (pod("securityContext: {supplementalGroupsPolicy: Strict}"), "a.yaml:10:51: error: spec.template.spec.securityContext.supplementalGroupsPolicy: `Strict` is not supported".to_owned()),
         (pod("hostUsers: false"), "a.yaml:10:18: error: spec.template.spec.hostUsers: a user namespace".to_owned()),
         (pod("dnsPolicy: None"), "a.yaml:10:18: error: spec.template.spec.dnsPolicy: `None` needs a `dnsConfig`".to_owned()),

@@ -230,6 +230,23 @@ fn another_content_of_a_config_map_is_another_container() {
 }
 
 #[test]
+fn an_image_is_looked_at_where_only_it_says_who_runs() {
+    let asks = |pod: &str, own: &str| {
+        web(&stack(&deployment(
+            "web",
+            &format!("securityContext: {pod}"),
+            &format!("securityContext: {own}"),
+        )))
+        .container
+        .host
+        .non_root
+    };
+    assert!(asks("{runAsNonRoot: true}", "{}") && asks("{}", "{runAsNonRoot: true}"));
+    assert!(!asks("{runAsNonRoot: true}", "{runAsNonRoot: false}"), "the container's word counts");
+    assert!(!asks("{runAsNonRoot: true}", "{runAsUser: 1000}"), "it is the manifest that says it");
+}
+
+#[test]
 fn volumes_are_given_to_the_group_of_the_pod() {
     let volumes = "volumes: [{name: e, emptyDir: {}}, {name: m, emptyDir: {medium: Memory}}, {name: c, persistentVolumeClaim: {claimName: c}}, {name: h, hostPath: {path: /h}}]";
     let mounts = "volumeMounts:\n- {name: e, mountPath: /e, subPath: a}\n- {name: e, mountPath: /f, subPath: b}\n- {name: m, mountPath: /m}\n- {name: c, mountPath: /c}\n- {name: c, mountPath: /r, readOnly: true}\n- {name: h, mountPath: /h}";

@@ -24,7 +24,7 @@ pub(super) fn read(pod: &Object<'_>, container: &Object<'_>, into: &mut Containe
         group.error_help("a group needs a user", "set `runAsUser` too");
     }
     if let Some(value) = get("runAsNonRoot") {
-        check_non_root(&value, user.as_ref().map(|(id, _)| *id));
+        into.host.non_root = must_be_checked(&value, user.as_ref().map(|(id, _)| *id));
     }
     into.user = match (&user, &group) {
         (Some((user, _)), Some((group, _))) => Some(format!("{user}:{group}")),
@@ -47,19 +47,13 @@ pub(super) fn read(pod: &Object<'_>, container: &Object<'_>, into: &mut Containe
     into.security_opt.sort();
 }
 
-/// What user an image has is not known before it is pulled, so the manifest must say it.
-fn check_non_root(value: &Value<'_>, user: Option<i64>) {
-    if value.boolean() != Some(true) {
-        return;
+/// What user an image has is not known before it is pulled, so it is looked at then.
+fn must_be_checked(value: &Value<'_>, user: Option<i64>) -> bool {
+    let is_wanted = value.boolean() == Some(true);
+    if is_wanted && user == Some(0) {
+        value.error_help("the container runs as root", "set `runAsUser` to another user than 0");
     }
-    match user {
-        Some(0) => value.error_help("the container runs as root", "set `runAsUser` to another user than 0"),
-        Some(_) => {}
-        None => value.error_help(
-            "which user the image has is not checked yet, and running it as root would be wrong",
-            "set `runAsUser` to the number of the image's user",
-        ),
-    }
+    is_wanted && user.is_none()
 }
 
 /// A profile of seccomp or `AppArmor` that the engine can give.

@@ -1,31 +1,9 @@
-//! What a Compose service says that follows from single fields of the model. What is not carried over, and what needs the
-//! whole of a stack, is for [`super::compose`].
-
-use std::collections::BTreeMap;
+//! Values of a Compose file that are a matter of form alone: ports, dependencies, limits.
 
 use serde_json::{Value, json};
 
-use super::{compose::escaped, flag, object};
-use crate::model::{Condition, Container, Hook, Resources, RestartPolicy, Workload};
-
-pub(super) fn hooks(all: &[Hook]) -> Value {
-    let hook = |it: &Hook| {
-        let Hook { command, sleep, user, privileged, working_dir, env } = it;
-        let command = match sleep {
-            Some(sleep) => vec!["sleep".to_owned(), sleep.as_secs().to_string()],
-            None => command.iter().map(|it| escaped(it)).collect(),
-        };
-        let env: BTreeMap<_, _> = env.iter().map(|(name, value)| (name, escaped(value))).collect();
-        object([
-            ("command", json!(command)),
-            ("user", json!(user)),
-            ("privileged", json!(privileged.then_some(true))),
-            ("working_dir", json!(working_dir)),
-            ("environment", json!(env)),
-        ])
-    };
-    json!(all.iter().map(hook).collect::<Vec<_>>())
-}
+use super::{flag, object};
+use crate::model::{Condition, Container, Resources, Workload};
 
 pub(super) fn ports(it: &Container) -> Vec<Value> {
     let port = |it: &crate::model::Port| {
@@ -44,22 +22,6 @@ pub(super) fn ports(it: &Container) -> Vec<Value> {
 
 pub(super) fn expose(it: &Container) -> Vec<String> {
     it.expose.iter().map(|(port, protocol)| format!("{port}/{}", protocol.as_str())).collect()
-}
-
-/// What is tried again by the agent in one format is by the engine in the other.
-pub(super) fn restart(workload: &Workload) -> String {
-    let retries = workload.job.as_ref().map(|it| it.backoff_limit).filter(|it| *it > 0);
-    let policy = match retries {
-        Some(retries) => RestartPolicy::OnFailure { max_retries: Some(retries) },
-        None => workload.container.restart,
-    };
-    match policy {
-        RestartPolicy::No => "no".to_owned(),
-        RestartPolicy::Always => "always".to_owned(),
-        RestartPolicy::UnlessStopped => "unless-stopped".to_owned(),
-        RestartPolicy::OnFailure { max_retries: None } => "on-failure".to_owned(),
-        RestartPolicy::OnFailure { max_retries: Some(retries) } => format!("on-failure:{retries}"),
-    }
 }
 
 pub(super) fn depends_on(workload: &Workload) -> Value {

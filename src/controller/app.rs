@@ -11,7 +11,7 @@ use std::{
 
 use tokio::{
     sync::{Notify, Semaphore, broadcast, mpsc, watch},
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -105,6 +105,9 @@ const SURPRISES: u32 = 3;
 
 /// When to try again to save what the disk had no room for.
 const SAVE_AGAIN: Duration = Duration::from_secs(30);
+
+/// How long it waits until fewer applications act.
+const TURN: Duration = Duration::from_secs(10);
 
 /// A bound on rounds without a rest, so that a fault of ours cannot keep the host busy.
 const ROUNDS_AT_ONCE: usize = 40;
@@ -302,7 +305,8 @@ impl<D: Docker, S: Source> App<D, S> {
     ) -> Next {
         let materials = self.materials(goal, target);
         let shared = Arc::clone(&self.shared);
-        let Ok(_permit) = shared.permits.acquire().await else { return Next::At(None) };
+        // Who has waited so long goes on without: others may be stopping what takes its time.
+        let _permit = timeout(TURN, shared.permits.acquire()).await;
         let written =
             shared.store.write_plan(&self.name, self.revision.as_ref().map(|it| it.number), &plan.steps);
         if let Err(error) = &written {

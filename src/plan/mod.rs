@@ -27,6 +27,7 @@ mod forecast;
 mod gate;
 mod in_place;
 mod inside;
+mod instances;
 mod jobs;
 mod limits;
 mod note;

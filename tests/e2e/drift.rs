@@ -320,3 +320,46 @@ async fn a_fight_over_one_field_is_slowed_down_and_called_by_its_name() {
     let events = agent.events().await;
     assert!(events.iter().any(|it| it.kind == EventKind::Warning), "{events:?}");
 }
+
+#[tokio::test]
+async fn applications_that_take_long_to_stop_hold_no_other_up() {
+    let mut site = Site::new("quick");
+    let image = images::placeholder();
+    // As process 1 it hears of no such signal.
+    let slow = |version: u8| {
+        format!(
+            "services:\n  web:\n    image: {image}\n    environment: {{VERSION: '{version}'}}\n    restart: always\n    \
+             container_name: NAME\n    stop_signal: SIGUSR1\n    stop_grace_period: 10m\n"
+        )
+    };
+    let names: Vec<String> = (0..6).map(|it| site.also(&format!("slow{it}"))).collect();
+    let commit = |site: &Site, version: u8| {
+        let files: Vec<(String, String)> = names
+            .iter()
+            .map(|it| {
+                (format!("sites/{it}/compose.yaml"), slow(version).replace("NAME", &format!("{it}-web")))
+            })
+            .collect();
+        let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (&**path, &**text)).collect();
+        site.repository.commit(&files)
+    };
+    commit(&site, 1);
+    let agent = site
+        .running(&format!("services:\n  web: {{image: {image}, restart: always, stop_grace_period: 0s}}\n"))
+        .await;
+    for name in &names {
+        crate::harness::wait_until("it runs", || (site.docker.running(name).len() == 1).then_some(())).await;
+    }
+    let second = commit(&site, 2);
+    agent.sync().await;
+    agent.settled(&second).await;
+    // More of them than may act at the same time are stopping now.
+    crate::harness::wait_until("the others are stopping", || {
+        (agent.log().matches("within 10m (spec changed)").count() >= 4).then_some(())
+    })
+    .await;
+    let before = site.container("web");
+    site.docker.run(&["rm", "-f", &before.id()]);
+    site.replaced("web", &before.id()).await;
+    assert!(names.iter().all(|it| site.docker.running(it).len() == 1), "they are still stopping");
+}

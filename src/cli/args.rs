@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::{
-    kubectl::args::{DeleteArgs, DescribeArgs, GetArgs, LogsArgs, RolloutCommand},
+    kubectl::args::{CreateCommand, DeleteArgs, DescribeArgs, GetArgs, LogsArgs, RolloutCommand},
     report::args::{DriftArgs, PreviewArgs},
 };
 
@@ -49,6 +49,8 @@ pub(super) enum Command {
     Rollout(RolloutCommand),
     Logs(LogsArgs),
     Delete(DeleteArgs),
+    #[command(subcommand)]
+    Create(CreateCommand),
     Sync(SyncArgs),
     Rollback(RollbackArgs),
     /// End a pin or a suspension: follow Git again.

@@ -201,6 +201,7 @@ async fn dispatch(command: &Command, context: &Context<'_>) -> Result<Verdict, E
         Command::Rollout(command) => kubectl::rollout(command, context).await,
         Command::Logs(args) => kubectl::logs(args, context).await,
         Command::Delete(args) => kubectl::delete(args, context).await,
+        Command::Create(command) => kubectl::create(command, context).await,
         Command::Events(args) => events::events(args, context).await,
         Command::Webhook(command) => webhook::webhook(command, context).await,
         Command::Wait(args) => ask::wait(args, context).await,

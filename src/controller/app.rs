@@ -218,7 +218,7 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 
     async fn round(&mut self, interrupt: &CancellationToken) -> Next {
-        let goal = match self.goal() {
+        let mut goal = match self.goal() {
             Ok(Some(goal)) => goal,
             Ok(None) => {
                 self.publish_without_goal();
@@ -226,6 +226,7 @@ impl<D: Docker, S: Source> App<D, S> {
             }
             Err(error) => return self.stumble(&chain(&error)),
         };
+        self.begin_due(&mut goal);
         self.note_target(&goal);
         if let Err(error) = self.prepare(&goal).await {
             return self.stumble(&error);

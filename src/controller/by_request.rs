@@ -116,7 +116,7 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 
     /// The goal, if anything is being done about it.
-    fn active_goal(&mut self) -> Result<Goal, RequestError> {
+    pub(super) fn active_goal(&mut self) -> Result<Goal, RequestError> {
         let app = self.name.clone();
         let goal = self.goal().map_err(|it| RequestError::Refused(chain(&it)))?;
         let goal = goal
@@ -176,7 +176,7 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 
     /// Writes down what was asked for. What follows from it is no drift.
-    fn take_up(&mut self, mut record: Record) -> Result<(), RequestError> {
+    pub(super) fn take_up(&mut self, mut record: Record) -> Result<(), RequestError> {
         record.settled = None;
         let saved = self.shared.store.save_record(&self.name, &record);
         saved.map_err(|it| RequestError::Refused(format!("it cannot be remembered: {}", chain(&it))))?;

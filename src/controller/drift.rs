@@ -26,6 +26,7 @@ use super::{
     execute::chain,
     orders::Presence,
     probes,
+    scheduled::add_runs,
 };
 
 /// What an application is held against.
@@ -47,11 +48,12 @@ impl<D: Docker, S: Source> App<D, S> {
         let refused = |error: &dyn std::error::Error| RequestError::Refused(chain(error));
         let pin = self.shared.store.pin(&self.name).map_err(|it| refused(&it))?;
         app.pinned = pin.map(|it| it.commit);
-        let Some(measure) = self.measure(against).await? else {
+        let Some(mut measure) = self.measure(against).await? else {
             let nothing = || format!("{} has nothing to be compared with: see its findings", self.name);
             app.error = app.error.or_else(|| Some(nothing()));
             return Ok(Inspection { app, unmanaged: BTreeSet::new() });
         };
+        add_runs(&mut measure.stack, &self.record);
         app.suspended = measure.policy.suspended;
         app.commit = Some(measure.commit.clone());
         let wanted = interest_in(&measure.stack, &measure.images, &self.record);

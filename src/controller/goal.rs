@@ -9,7 +9,7 @@ use crate::{
         Cause, CommitInfo, Contents, EventKind, Finding, Image, Mask, Observed, Outcome, Pin, Policy, Stack,
         StackHash, Timestamp, Until,
     },
-    plan::{Plan, Target, Wait, note_settled},
+    plan::{Plan, Target, Wait, note_settled, without_runs},
     source::Source,
     store::{self, NewRevision, Suspension},
 };
@@ -38,7 +38,7 @@ pub(super) struct Goal {
 
 impl<D: Docker, S: Source> App<D, S> {
     /// Chooses the target. `None`: nothing was ever good enough to be applied.
-    pub(super) fn goal(&mut self) -> Result<Option<Goal>, store::Error> {
+    pub(super) fn chosen(&mut self) -> Result<Option<Goal>, store::Error> {
         let wanted = Arc::clone(&self.orders.wanted);
         self.forget_fruitless_ask();
         let mut policy = wanted.policy.clone();
@@ -205,12 +205,12 @@ impl<D: Docker, S: Source> App<D, S> {
             cause: goal.cause.clone(),
             changes: changes::describe(
                 before.as_ref(),
-                &goal.stack,
+                &without_runs(&goal.stack),
                 &self.mask_of(&goal.stack, before.as_ref()),
             ),
             rollback_of: goal.pin.as_ref().map(|it| it.revision),
         };
-        match self.shared.store.begin_revision(&new, &goal.stack) {
+        match self.shared.store.begin_revision(&new, &without_runs(&goal.stack)) {
             Ok(revision) => {
                 self.asked = None;
                 let object = format!("revision {}", revision.number);
@@ -313,6 +313,7 @@ impl<D: Docker, S: Source> App<D, S> {
             }
             RequestKind::Adopt => self.adopt().await,
             RequestKind::Restart(name) => self.restart(name).await,
+            RequestKind::CreateJob(from, name) => self.create_job(from, name),
             RequestKind::Pause(name) => self.hold(name),
             RequestKind::Unpause(name) => self.release(name),
             RequestKind::DeleteInstance(name) => self.delete_instance(name).await,

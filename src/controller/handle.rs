@@ -120,6 +120,8 @@ pub enum RequestKind {
     Adopt,
     /// A new rollout of one workload, although Git asks for no other.
     Restart(WorkloadName),
+    /// A run of a CronJob at once, under this name.
+    CreateJob(WorkloadName, String),
     /// Holds up the rollout of one workload.
     Pause(WorkloadName),
     /// Lets it go on.
@@ -140,6 +142,7 @@ impl RequestKind {
             | Self::Suspend
             | Self::Adopt
             | Self::Restart(_)
+            | Self::CreateJob(..)
             | Self::Pause(_)
             | Self::Unpause(_)
             | Self::DeleteInstance(_) => false,

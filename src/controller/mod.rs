@@ -20,6 +20,7 @@ mod preview;
 mod probes;
 mod pulls;
 mod repository;
+mod scheduled;
 mod status;
 mod told;
 mod trust;

@@ -485,6 +485,8 @@ impl Writer<'_> {
                 at.1.member.is_some(),
                 "pods of a set that come and go in order: say so with `depends_on`",
             ),
+            ("cron", at.1.cron.is_some(), "a schedule: have it begun from outside"),
+            ("strategy", at.1.cron.is_some(), "runs of it are begun from outside"),
             (
                 "job",
                 at.1.job.as_ref().is_some_and(|it| !it.is_plain(at.0)),

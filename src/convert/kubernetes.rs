@@ -244,6 +244,7 @@ impl<'a> Writer<'a> {
             member: _,
             update: _,
             job: _,
+            cron: _,
         } = at.1;
         if container_name.is_some() {
             self.lost.field(at, "containerName", "pods are named by the cluster");

@@ -18,6 +18,9 @@ use super::{ContainerId, SpecHash, Timestamp, WorkloadName, is_default};
 pub struct Job {
     /// The whole, by the name that a workload of it has, or would have.
     pub of: WorkloadName,
+    /// The CronJob that began it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub cron: Option<WorkloadName>,
     /// Which of its completions.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ordinal: u32,

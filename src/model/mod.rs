@@ -15,6 +15,7 @@
 
 mod build;
 mod content;
+mod cron;
 mod event;
 mod finding;
 mod forward;
@@ -47,6 +48,7 @@ mod time;
 
 pub use build::{Build, Dockerfile};
 pub use content::{Content, ContentId, ContentTree, Contents};
+pub use cron::{Concurrency, Cron, CronRecord};
 pub use event::{Event, EventKind};
 pub use finding::{Finding, Location, Severity};
 pub use forward::{Forward, Forwards, InvalidForward};
@@ -82,10 +84,10 @@ pub use stack::{
     Workload,
 };
 pub use status::{
-    Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, ConditionStatus, Drift, DriftAction,
-    ExitStatus, HealthStatus, InstanceStatus, JobStatus, Operation, OperationPhase, PartSpec, PartStatus,
-    PinStatus, RepositoryStatus, ResourceStatus, StatusCondition, SyncStatus, WaitStatus, WorkloadSpec,
-    WorkloadStatus,
+    Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, ConditionStatus, CronStatus, Drift,
+    DriftAction, ExitStatus, HealthStatus, InstanceStatus, JobStatus, Operation, OperationPhase, PartSpec,
+    PartStatus, PinStatus, RepositoryStatus, ResourceStatus, StatusCondition, SyncStatus, WaitStatus,
+    WorkloadSpec, WorkloadStatus,
 };
 pub use time::Timestamp;
 

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ContainerId, ContentId, Instance, InstanceId, JobRecord, KnownInside, SpecHash, StackHash, Timestamp,
-    Workload, WorkloadName,
+    ContainerId, ContentId, CronRecord, Instance, InstanceId, JobRecord, KnownInside, SpecHash, StackHash,
+    Timestamp, Workload, WorkloadName,
 };
 
 /// The memory of one application.
@@ -58,6 +58,9 @@ pub struct Record {
     /// What workloads were before the stack that was last reached, which by their manifest's word stay so.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub held: BTreeMap<WorkloadName, Workload>,
+    /// What CronJobs have begun.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub crons: BTreeMap<WorkloadName, CronRecord>,
     /// How far Jobs have come.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub jobs: BTreeMap<WorkloadName, JobRecord>,
@@ -86,7 +89,7 @@ pub enum Replacement {
 impl Record {
     /// What can be found nowhere once we have acted on it.
     pub fn irretrievable(&self) -> impl PartialEq + '_ {
-        (&self.stopped, &self.bequests, &self.unhooked, &self.jobs)
+        (&self.stopped, &self.bequests, &self.unhooked, &self.jobs, &self.crons)
     }
 
     /// Whether an instance is as it is wanted, and nobody asked for another in its place.

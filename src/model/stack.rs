@@ -9,8 +9,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AppName, Build, ContentId, HostSettings, InPlace, Inventory, Job, Location, Member, Mount, MountSource,
-    Namespace, Network, Part, Peer, SpecHash, Update, Volume, VolumesFrom, WorkloadName, is_default,
+    AppName, Build, ContentId, Cron, HostSettings, InPlace, Inventory, Job, Location, Member, Mount,
+    MountSource, Namespace, Network, Part, Peer, SpecHash, StackHash, Update, Volume, VolumesFrom,
+    WorkloadName, is_default,
 };
 
 /// One application's desired state, free of its front-end format.
@@ -38,6 +39,9 @@ pub struct Stack {
     pub manifests: Vec<String>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub inventory: Inventory,
+    /// The hash of what Git says, where the runs of CronJobs have been added to it.
+    #[serde(skip)]
+    pub given: Option<StackHash>,
 }
 
 impl Stack {
@@ -134,6 +138,9 @@ pub struct Workload {
     /// Where it is work that ends, as Kubernetes has it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub job: Option<Job>,
+    /// Where it is begun again and again; it is then the template of what is begun.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub cron: Option<Cron>,
 }
 
 /// How instances of a new spec take the place of the old.

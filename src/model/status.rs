@@ -209,6 +209,9 @@ pub struct WorkloadStatus {
     /// Those that cannot be made yet.
     #[serde(default, skip_serializing_if = "is_default")]
     pub awaited: Vec<AwaitedInstance>,
+    /// Of a CronJob.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub cron: Option<CronStatus>,
     /// Of a Job.
     #[serde(default, skip_serializing_if = "is_default")]
     pub job: Option<JobStatus>,
@@ -258,6 +261,20 @@ pub struct AwaitedInstance {
     /// `ImagePullBackOff`, `ContainerCreating`, `Pending`, …
     pub reason: String,
     pub message: String,
+}
+
+/// What is begun again and again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CronStatus {
+    pub schedule: String,
+    pub time_zone: Option<String>,
+    pub concurrency_policy: String,
+    pub suspend: bool,
+    /// The Jobs that have not ended.
+    pub active: Vec<String>,
+    pub last_schedule_time: Option<Timestamp>,
+    pub last_successful_time: Option<Timestamp>,
 }
 
 /// How far work that ends has come.

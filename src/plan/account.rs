@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 
 use super::{Action, Plan, Wait, container_name, jobs, tally::Tally, text, verdict::concerns};
 use crate::model::{
-    AwaitedInstance, ExitStatus, Format, Instance, JobOutcome, JobStatus, Kind, ObjectRef, Observed, Part,
-    PartSpec, PartStatus, Record, ResourceStatus, Role, Stack, State, Workload, WorkloadName, WorkloadSpec,
+    AwaitedInstance, CronStatus, ExitStatus, Format, Instance, JobOutcome, JobStatus, Kind, ObjectRef,
+    Observed, Part, PartSpec, PartStatus, Record, ResourceStatus, Role, Stack, State, Workload, WorkloadName,
+    WorkloadSpec,
 };
 
 /// What a workload is called. A service of Compose is a Deployment in the namespace of its application.
@@ -68,7 +69,7 @@ pub(super) fn spec(stack: &Stack, name: &WorkloadName, workload: &Workload, reco
         progress_deadline_seconds: workload.progress_deadline.as_secs(),
         paused: workload.paused || record.paused.contains(name),
         containers: workload.parts.iter().map(part_spec).collect(),
-        whole: whole(workload),
+        whole: whole(workload).filter(|it| it != name),
         member: workload.member.clone(),
         ports: ports.into_iter().collect(),
         template: String::new(),
@@ -235,5 +236,21 @@ pub(super) fn job(
         completed_indexes: Some(indexes).filter(|it| job.indexed && !it.is_empty()),
         start_time: known.started,
         completion_time: completed.map(|it| it.at),
+    })
+}
+
+/// What a CronJob has begun.
+pub(super) fn cron(name: &WorkloadName, workload: &Workload, record: &Record) -> Option<CronStatus> {
+    let cron = workload.cron.as_ref()?;
+    let known = record.crons.get(name).cloned().unwrap_or_default();
+    let is_active = |it: &&WorkloadName| record.jobs.get(*it).is_none_or(|it| it.ended.is_none());
+    Some(CronStatus {
+        schedule: cron.schedule.clone(),
+        time_zone: cron.zone.clone(),
+        concurrency_policy: cron.concurrency.as_str().to_owned(),
+        suspend: cron.suspended,
+        active: known.runs.keys().filter(is_active).map(ToString::to_string).collect(),
+        last_schedule_time: known.last,
+        last_successful_time: known.last_success,
     })
 }

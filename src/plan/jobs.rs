@@ -30,7 +30,7 @@ pub(super) struct Part<'a> {
 pub(super) fn all(stack: &Stack) -> BTreeMap<&WorkloadName, Vec<Part<'_>>> {
     let mut all: BTreeMap<&WorkloadName, Vec<Part<'_>>> = BTreeMap::new();
     for (name, workload) in &stack.workloads {
-        if let Some(job) = &workload.job {
+        if let Some(job) = workload.job.as_ref().filter(|_| workload.cron.is_none()) {
             all.entry(&job.of).or_default().push(Part { name, workload, job });
         }
     }
@@ -235,7 +235,8 @@ fn wind_up(round: &mut Round<'_>, job: &Job, end: &JobEnd, current: &[(Part<'_>,
             round.look_again(gone);
         }
     }
-    if *outcome != JobOutcome::Complete {
+    // Of a CronJob's run, the CronJob tells it; nobody waits for it.
+    if *outcome != JobOutcome::Complete && job.cron.is_none() {
         round.wait(Wait::JobFailed { workload: job.of.clone(), reason: outcome.to_string() });
     }
 }

@@ -20,12 +20,14 @@ mod backoff;
 mod census;
 mod compare;
 mod conditions;
+mod cron;
 mod diff;
 mod fields;
 mod forecast;
 mod gate;
 mod in_place;
 mod inside;
+mod instances;
 mod jobs;
 mod limits;
 mod note;
@@ -42,6 +44,7 @@ mod slots;
 mod tally;
 mod text;
 mod verdict;
+mod work;
 mod world;
 
 pub use account::resources;
@@ -50,6 +53,7 @@ pub use backoff::{
     CRASH_RESET, crash_delay, docker_delay, fetch_delay, heal_delay, poll_with_jitter, pull_delay, sync_delay,
 };
 pub use compare::{Change, ObjectDifference, compare_live, compare_stacks};
+pub use cron::{Told, run_name, run_of, schedule, with_runs, without_runs};
 pub use diff::{FieldDifference, canonical_yaml, differences, stack_diff, unified_diff};
 pub use forecast::forecast;
 pub use in_place::suppose_delivered;
@@ -73,6 +77,7 @@ pub fn plan(target: &Target<'_>, observed: &Observed, record: &Record, now: Time
     resources::provide(&mut round);
     rollout::roll_all(&mut round, &census);
     resources::collect(&mut round);
+    cron::look_ahead(&mut round);
     round.finish()
 }
 

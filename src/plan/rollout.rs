@@ -8,6 +8,7 @@ use crate::model::{Instance, Peer, Replacement, State, Timestamp, Workload, Work
 use super::{
     Cause, Wait,
     census::Census,
+    cron,
     gate::{self, Gate},
     in_place, inside, jobs,
     limits::limits,
@@ -37,7 +38,7 @@ pub(super) fn roll_all(round: &mut Round<'_>, census: &Census<'_>) {
     expel(round, census);
     jobs::run_all(round, census);
     for (name, wanted) in share::in_order(round.target.stack) {
-        if wanted.job.is_some() || is_held_back(round, name, wanted, census) {
+        if wanted.job.is_some() || wanted.cron.is_some() || is_held_back(round, name, wanted, census) {
             continue;
         }
         let before = round.target.fallback.and_then(|it| it.workloads.get(name));
@@ -133,7 +134,9 @@ fn expel(round: &mut Round<'_>, census: &Census<'_>) {
             round.wait(Wait::Own { workload: None, container, what });
             continue;
         }
-        let cause = if round.settled {
+        let cause = if cron::was_run(round.target.stack, &orphan.instance.workload) {
+            Some(Cause::Finished { reason: "no longer kept".to_owned() })
+        } else if round.settled {
             round.heal(Difference {
                 kind: "container",
                 object: &orphan.name,

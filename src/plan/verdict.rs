@@ -6,14 +6,13 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    Action, Plan, Wait, account, conditions, jobs, pod,
+    Action, Plan, Wait, account, conditions, pod,
     tally::{Tally, is_crash_looping},
-    text,
+    text, work,
 };
 use crate::model::{
-    Drift, Health, HealthStatus, Instance, InstanceStatus, Observed, Part, PartOf, PartSpec, PartStatus,
-    Port, Readiness, Record, Stack, State, StatusCondition, SyncStatus, Timestamp, WaitStatus, Workload,
-    WorkloadName, WorkloadStatus,
+    Drift, Health, HealthStatus, Instance, InstanceStatus, Observed, Readiness, Record, Stack, State,
+    StatusCondition, SyncStatus, Timestamp, WaitStatus, Workload, WorkloadName, WorkloadStatus,
 };
 
 /// What the status says of an application besides its revision, pin and findings.
@@ -141,23 +140,23 @@ pub(super) fn concerns(wait: &Wait, name: &WorkloadName, instances: &[&Instance]
 }
 
 /// What all workloads are judged by.
-struct Scene<'a> {
+pub(super) struct Scene<'a> {
     stack: &'a Stack,
-    observed: &'a Observed,
-    record: &'a Record,
+    pub(super) observed: &'a Observed,
+    pub(super) record: &'a Record,
     plan: &'a Plan,
-    now: Timestamp,
+    pub(super) now: Timestamp,
 }
 
 /// Health, its reason in one word, and its explanation.
-struct Finding {
+pub(super) struct Finding {
     health: HealthStatus,
     reason: String,
     message: String,
 }
 
 impl Finding {
-    fn new(health: HealthStatus, reason: &str, message: impl Into<String>) -> Self {
+    pub(super) fn new(health: HealthStatus, reason: &str, message: impl Into<String>) -> Self {
         Self { health, reason: reason.to_owned(), message: message.into() }
     }
 }
@@ -198,12 +197,13 @@ impl Scene<'_> {
                 .collect(),
             awaited: account::awaited(self.stack, name, workload, tally, self.plan),
             job: account::job(self.stack, workload, self.observed, self.record),
+            cron: account::cron(name, workload, self.record),
             origin: workload.origin.to_string(),
         }
     }
 
     fn judge(&self, name: &WorkloadName, workload: &Workload, tally: &Tally<'_>) -> Finding {
-        if let Some(finding) = self.job(workload, tally) {
+        if let Some(finding) = work::judge(self.stack, self.observed, self.record, workload, tally) {
             return finding;
         }
         if let Some(failure) = self.failure(name, workload, tally) {
@@ -243,26 +243,6 @@ impl Scene<'_> {
             return Finding::new(HealthStatus::Degraded, "MinimumReplicasUnavailable", counted);
         }
         Finding::new(HealthStatus::Missing, "Missing", "nothing of it runs")
-    }
-
-    /// Work that ends is well when it has ended well, and on its way until then.
-    fn job(&self, workload: &Workload, tally: &Tally<'_>) -> Option<Finding> {
-        let wanted = workload.job.as_ref()?;
-        let job = account::job(self.stack, workload, self.observed, self.record)?;
-        let is_done = jobs::is_over(self.record, self.stack, workload);
-        let counted = format!("{} of {} done", job.succeeded, job.completions.unwrap_or(1));
-        Some(match job.reason {
-            Some(reason) if job.is_over => {
-                let message = format!("{} failed after {} failures", wanted.of, job.failed);
-                Finding::new(HealthStatus::Degraded, &reason, message)
-            }
-            Some(_) => Finding::new(HealthStatus::Healthy, "Completed", ""),
-            None if job.suspended => Finding::new(HealthStatus::Suspended, "JobSuspended", "it is suspended"),
-            None if is_done => Finding::new(HealthStatus::Healthy, "Completed", ""),
-            // What keeps it from being begun is told as of any other workload.
-            None if tally.updated.is_empty() && job.active == 0 && job.failed == 0 => return None,
-            None => Finding::new(HealthStatus::Progressing, "Running", counted),
-        })
     }
 
     /// What makes it `Degraded`: the most telling first.
@@ -382,80 +362,6 @@ impl Scene<'_> {
                 | Action::CreateVolume { .. } => true,
                 Action::RemoveNetwork { .. } => false,
             })
-    }
-
-    fn instance(&self, instance: &Instance, workload: &Workload, tally: &Tally<'_>) -> InstanceStatus {
-        let crash = self.record.crashes.get(&instance.instance).filter(|it| it.spec == instance.spec);
-        let is_completed = tally.is_completed(instance, workload);
-        let (state, since) = match &instance.state {
-            State::Created => ("Created".to_owned(), Some(instance.created)),
-            State::Running { since, health: _ } => ("Running".to_owned(), Some(*since)),
-            State::Paused => ("Paused".to_owned(), None),
-            State::Restarting { finished, .. } => ("Restarting".to_owned(), Some(*finished)),
-            State::Exited { finished, .. } if is_completed => ("Completed".to_owned(), Some(*finished)),
-            State::Exited { finished, .. }
-                if crash.is_some_and(|it| is_crash_looping(it, instance, self.now)) =>
-            {
-                ("CrashLoopBackOff".to_owned(), Some(*finished))
-            }
-            State::Exited { code, finished, .. } => (format!("Exited ({code})"), Some(*finished)),
-            State::Removing => ("Removing".to_owned(), None),
-            State::Dead => ("Dead".to_owned(), None),
-        };
-        let containers = self.parts(instance, workload, tally);
-        let restarts = containers.iter().filter_map(|it| it.instance.as_ref()).map(|it| it.restarts).sum();
-        let state = match &instance.state {
-            State::Running { .. } => account::word(&containers).unwrap_or(state),
-            _ => state,
-        };
-        let image = if containers.is_empty() {
-            instance.config.image.clone()
-        } else {
-            account::images_of(&containers)
-        };
-        InstanceStatus {
-            name: instance.name.clone(),
-            pod: None,
-            container: instance.id.short().to_owned(),
-            slot: instance.instance.slot,
-            state,
-            ready: super::tally::is_ready(instance),
-            available: tally.is_available(instance),
-            updated: tally.updated.iter().any(|it| it.id == instance.id),
-            restarts: instance.restarts.max(crash.map_or(0, |it| it.count)).max(restarts),
-            since,
-            message: condition_of(instance),
-            spec: instance.spec.short().to_owned(),
-            ports: instance.config.ports.iter().map(port).collect(),
-            image,
-            created: Some(instance.created),
-            started: instance.started,
-            exit: account::exit(instance),
-            ip: instance.networks.values().find_map(|it| it.ip.clone()),
-            containers,
-        }
-    }
-
-    /// The containers of a pod, those that are still to come among them.
-    fn parts(&self, pod: &Instance, workload: &Workload, tally: &Tally<'_>) -> Vec<PartStatus> {
-        let found = self.observed.parts_of(&pod.id);
-        let boxed = |it: &Instance, of: &Workload| Some(Box::new(self.instance(it, of, tally)));
-        if pod.spec == tally.spec {
-            let named = |name: &str| {
-                found.iter().find(|it| it.part.as_ref().is_some_and(|it| it.name == name)).copied()
-            };
-            let one = |it: &Part| PartStatus {
-                spec: account::part_spec(it),
-                instance: named(&it.name).and_then(|found| boxed(found, &workload.of_part(it))),
-            };
-            return workload.parts.iter().map(one).collect();
-        }
-        let one = |it: &&Instance| {
-            let PartOf { pod: _, name, role } = it.part.clone()?;
-            let spec = PartSpec { name, role, image: it.config.image.clone() };
-            Some(PartStatus { spec, instance: boxed(it, workload) })
-        };
-        found.iter().filter_map(one).collect()
     }
 }
 
@@ -587,41 +493,6 @@ fn unhealthy(instance: &Instance) -> Option<String> {
             | State::Dead,
             _,
         ) => None,
-    }
-}
-
-/// What else there is to say about an instance.
-fn condition_of(instance: &Instance) -> String {
-    match (&instance.state, &instance.readiness) {
-        (State::Exited { out_of_memory: true, .. }, _) => "out of memory".to_owned(),
-        (State::Exited { error, .. }, _) => text::one_line(error),
-        (State::Restarting { code, .. }, _) => format!("exited with code {code}"),
-        (State::Running { health: Health::Unhealthy, .. }, _) => "its health check fails".to_owned(),
-        (State::Running { health: Health::Starting, .. }, _) => {
-            "its health check has not succeeded yet".to_owned()
-        }
-        (
-            State::Running { health: Health::Healthy, .. },
-            Readiness::Starting { reason } | Readiness::NotReady { reason } | Readiness::Dead { reason },
-        ) => text::one_line(reason),
-        (State::Running { health: Health::Healthy, .. }, Readiness::Ready { .. })
-        | (State::Created | State::Paused | State::Removing | State::Dead, _) => String::new(),
-    }
-}
-
-/// `127.0.0.1:8080->80/tcp`, as `docker ps` prints it.
-fn port(Port { container, protocol, host_ip, host }: &Port) -> String {
-    let inside = format!("{container}/{}", protocol.as_str());
-    let Some(range) = host else { return inside };
-    let outside = if range.first == range.last {
-        range.first.to_string()
-    } else {
-        format!("{}-{}", range.first, range.last)
-    };
-    match host_ip {
-        Some(ip) if ip.is_ipv6() => format!("[{ip}]:{outside}->{inside}"),
-        Some(ip) => format!("{ip}:{outside}->{inside}"),
-        None => format!("{outside}->{inside}"),
     }
 }
 

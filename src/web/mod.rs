@@ -78,6 +78,7 @@ pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Re
         .route("/api/v1/applications/{name}/suspend", post(api::suspend))
         .route("/api/v1/applications/{name}/adopt", post(api::adopt))
         .route("/api/v1/applications/{name}/workloads/{workload}/restart", post(workloads::restart))
+        .route("/api/v1/applications/{name}/workloads/{workload}/jobs/{job}", post(workloads::create_job))
         .route("/api/v1/applications/{name}/workloads/{workload}/pause", post(workloads::pause))
         .route("/api/v1/applications/{name}/workloads/{workload}/resume", post(workloads::resume))
         .route("/api/v1/applications/{name}/instances/{instance}/delete", post(workloads::delete))

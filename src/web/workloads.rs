@@ -40,6 +40,13 @@ pub(super) async fn restart(
     ask(&shared, app, RequestKind::Restart(WorkloadName(name))).await
 }
 
+pub(super) async fn create_job(
+    State(shared): State<Shared>,
+    Path((app, workload, job)): Path<(String, String, String)>,
+) -> Result<Response, Error> {
+    ask(&shared, AppName(app), RequestKind::CreateJob(WorkloadName(workload), job)).await
+}
+
 pub(super) async fn pause(State(shared): State<Shared>, Names(app, name): Names) -> Result<Response, Error> {
     ask(&shared, app, RequestKind::Pause(WorkloadName(name))).await
 }

@@ -1,4 +1,4 @@
-//! Jobs on the real engine: each part once, whatever dies in between, and never again.
+//! Jobs and CronJobs on the real engine: each part once, whatever dies in between, and never again.
 
 use std::process::Stdio;
 
@@ -88,4 +88,56 @@ async fn each_part_of_a_job_runs_once_and_a_failed_one_says_so() {
     assert_eq!(failed.await.status.health, HealthStatus::Degraded);
     assert_eq!(site.container("work").number("/State/ExitCode"), 3);
     assert!(said(&agent, "get jobs").contains("Failed"));
+}
+
+/// A CronJob that is never due but by the clock of the very minute.
+fn cron(image: &str, schedule: &str) -> String {
+    format!(
+        "apiVersion: batch/v1
+kind: CronJob
+metadata: {{name: report}}
+spec:
+  schedule: \"{schedule}\"
+  timeZone: Europe/Berlin
+  concurrencyPolicy: Forbid
+  jobTemplate:
+    spec:
+      template:
+        spec:
+          restartPolicy: Never
+          terminationGracePeriodSeconds: 0
+          containers: [{{name: report, image: \"{image}\", command: [/bin/busybox, echo, done]}}]
+"
+    )
+}
+
+#[tokio::test]
+async fn a_cron_job_begins_its_minute_once_and_more_when_asked() {
+    let site = Site::new("cron");
+    let image = images::placeholder();
+    let commit = site.repository.commit(&[(&site.path("cron.yaml"), &cron(&image, "* * * * *"))]);
+    let mut agent = site.agent().await;
+    agent.settled(&commit).await;
+    said(&agent, "create job now --from=cronjob/report");
+    site.until("what was asked for is done", |docker| {
+        docker.containers(&site.app).iter().find(|it| it.state() == "exited").map(|_| ())
+    })
+    .await;
+    let is_run = |it: &Container| it.label("driftless.workload").starts_with("report-");
+    // At the turn of the minute, and not once more by an agent that comes back.
+    let first = site
+        .until("the minute turns", |docker| docker.containers(&site.app).into_iter().find(|it| is_run(it)))
+        .await;
+    agent.restart().await;
+    agent.settled(&commit).await;
+    let same = first.label("driftless.workload");
+    let runs = site.docker.containers(&site.app);
+    assert_eq!(runs.iter().filter(|it| it.label("driftless.workload") == same).count(), 1);
+    assert_eq!(site.docker.container(&first.id()).unwrap().started(), first.started());
+    let rows = said(&agent, "get cj");
+    let row: Vec<&str> = rows.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(row[..3], ["report", "*", "*"], "{rows}");
+    assert!(!row.contains(&"<none>"), "it says when the last was begun: {rows}");
+    let jobs = said(&agent, "get jobs");
+    assert!(jobs.contains("now ") && jobs.contains(&same), "{jobs}");
 }

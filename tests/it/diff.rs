@@ -260,6 +260,7 @@ fn stack() -> Stack {
         member: None,
         update: Default::default(),
         job: None,
+        cron: None,
     };
     Stack {
         app: "shop".into(),
@@ -271,6 +272,7 @@ fn stack() -> Stack {
         app_files: BTreeMap::new(),
         manifests: Vec::new(),
         inventory: Default::default(),
+        given: None,
     }
 }
 

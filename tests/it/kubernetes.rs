@@ -764,7 +764,7 @@ fn other_kinds_are_refused_or_left_out_with_a_word() {
         format!("{deployment}---\napiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\n")
     };
     let mut cases = Vec::new();
-    for (version, kind) in [("batch/v1", "CronJob"), ("networking.k8s.io/v1", "Ingress")] {
+    for (version, kind) in [("v1", "PodTemplate"), ("networking.k8s.io/v1", "Ingress")] {
         cases.push((of(version, kind), format!("a.yaml:15:7: error: kind: the kind {kind} is not supported yet, and running without it would be wrong")));
     }
     for (version, kind) in [

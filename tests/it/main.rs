@@ -7,6 +7,8 @@
 mod adoption;
 // Jobs are begun, tried again, done, and not done again.
 mod batch;
+// CronJobs, over days that take milliseconds.
+mod cron;
 // The shape of the code itself.
 mod architecture;
 // How commands print, and the program as a client.

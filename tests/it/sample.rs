@@ -264,6 +264,7 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
             RequestKind::Resume
             | RequestKind::AcceptRewrite
             | RequestKind::Restart(_)
+            | RequestKind::CreateJob(..)
             | RequestKind::Pause(_)
             | RequestKind::Unpause(_)
             | RequestKind::DeleteInstance(_) => Ok(Answer::Accepted),

@@ -70,6 +70,7 @@ pub(crate) fn workload(image: &str, replicas: u32) -> Workload {
         member: None,
         update: Default::default(),
         job: None,
+        cron: None,
     }
 }
 
@@ -84,6 +85,7 @@ pub(crate) fn stack(workloads: impl IntoIterator<Item = (&'static str, Workload)
         app_files: BTreeMap::new(),
         manifests: Vec::new(),
         inventory: Default::default(),
+        given: None,
     }
 }
 

@@ -63,6 +63,7 @@ fn stack(image: &str, mounts: Vec<MountSource>) -> Stack {
         member: None,
         update: Default::default(),
         job: None,
+        cron: None,
     };
     Stack {
         app: shop(),
@@ -74,6 +75,7 @@ fn stack(image: &str, mounts: Vec<MountSource>) -> Stack {
         app_files: BTreeMap::new(),
         manifests: vec!["compose.yaml".to_owned()],
         inventory: Default::default(),
+        given: None,
     }
 }
 

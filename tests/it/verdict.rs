@@ -41,6 +41,7 @@ fn workload(replicas: u32) -> Workload {
         member: None,
         update: Default::default(),
         job: None,
+        cron: None,
     }
 }
 
@@ -73,6 +74,7 @@ impl Case {
             app_files: BTreeMap::new(),
             manifests: Vec::new(),
             inventory: Default::default(),
+            given: None,
         };
         Self { stack, observed: Observed::default(), record: Record::default(), plan: Plan::default() }
     }

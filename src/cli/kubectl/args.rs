@@ -203,6 +203,30 @@ pub(in crate::cli) struct DeleteArgs {
     pub(super) server: ServerArgs,
 }
 
+/// Begin a Job of a CronJob at once.
+#[derive(Debug, Subcommand)]
+pub(in crate::cli) enum CreateCommand {
+    Job(CreateJobArgs),
+}
+
+/// Begin a Job from the template of a CronJob, whatever its schedule says.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  driftless create job report-now --from=cronjob/report")]
+pub(in crate::cli) struct CreateJobArgs {
+    /// The name of the Job.
+    #[arg(value_name = "NAME")]
+    pub(super) name: String,
+    /// cronjob/NAME
+    #[arg(long, value_name = "CRONJOB")]
+    pub(super) from: String,
+    #[command(flatten)]
+    pub(super) scope: ScopeArgs,
+    #[command(flatten)]
+    pub(super) server: ServerArgs,
+}
+
 /// How objects are printed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Output {

@@ -12,6 +12,7 @@ use crate::model::{InvalidSelector, Kind};
 mod age;
 pub(super) mod args;
 mod columns;
+mod create;
 mod delete;
 mod describe;
 mod get;
@@ -20,6 +21,7 @@ mod logs;
 mod rollout;
 mod target;
 
+pub(super) use create::create;
 pub(super) use delete::delete;
 pub(super) use describe::describe;
 pub(super) use get::get;

@@ -69,6 +69,7 @@ pub(super) fn lower(
         app_files,
         manifests: spec.files.clone(),
         inventory: Inventory::default(),
+        given: None,
     };
     (stack, contents)
 }
@@ -166,6 +167,7 @@ impl Lowering<'_> {
             member: None,
             update: crate::model::Update::Rolling,
             job: None,
+            cron: None,
         }
     }
 

@@ -146,6 +146,18 @@ pub(super) const JOB: Fields = &[
     ("ttlSecondsAfterFinished", Honoured),
 ];
 
+pub(super) const CRON_JOB: Fields = &[
+    ("concurrencyPolicy", Honoured),
+    ("failedJobsHistoryLimit", Honoured),
+    ("jobTemplate", Honoured),
+    ("schedule", Honoured),
+    ("startingDeadlineSeconds", Honoured),
+    ("successfulJobsHistoryLimit", Honoured),
+    ("suspend", Honoured),
+    ("timeZone", Honoured),
+];
+pub(super) const JOB_TEMPLATE: Fields = &[("metadata", Honoured), ("spec", Honoured)];
+
 pub(super) const CONFIG_MAP: Fields = &[
     ("apiVersion", Honoured),
     ("binaryData", Honoured),
@@ -530,6 +542,7 @@ mod tests {
             DEPLOYMENT,
             STATEFUL_SET,
             JOB,
+            CRON_JOB,
             SERVICE,
             CLAIM,
             PERSISTENT,

@@ -55,7 +55,8 @@ fn resource(app: &str, kind: Owned, node: &Node, catalogue: &Catalogue) -> Optio
             let volume = bound.unwrap_or_else(|| format!("{app}_{}", key.dotted()));
             (Kind::PersistentVolumeClaim, Facts::Claim { volume, access_modes })
         }
-        Owned::DaemonSet
+        Owned::CronJob
+        | Owned::DaemonSet
         | Owned::Deployment
         | Owned::Job
         | Owned::PersistentVolume

@@ -59,6 +59,7 @@ pub(super) fn parts(
     let backoff_limit = number("backoffLimit").unwrap_or(6);
     let job = Job {
         of: WorkloadName(key.dotted()),
+        cron: None,
         ordinal: 0,
         // One of one is what everybody means who says neither.
         completions: if parallelism <= 1 { Some(completions.unwrap_or(1)) } else { completions },

@@ -25,6 +25,7 @@ pub(super) enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owned {
     ConfigMap,
+    CronJob,
     DaemonSet,
     Deployment,
     Job,
@@ -41,6 +42,7 @@ pub(super) enum Owned {
 /// Each with its version and its name.
 const OWNED: &[(&str, &str, Owned)] = &[
     ("v1", "ConfigMap", Owned::ConfigMap),
+    ("batch/v1", "CronJob", Owned::CronJob),
     ("apps/v1", "DaemonSet", Owned::DaemonSet),
     ("apps/v1", "Deployment", Owned::Deployment),
     ("batch/v1", "Job", Owned::Job),
@@ -89,16 +91,8 @@ const NO_SERVER: &str = "there is no API server that it could add to or be asked
 const NO_API: &str = "containers have no Kubernetes API to talk to";
 
 /// Kinds that we know and cannot do yet.
-const NOT_YET: &[&str] = &[
-    "CronJob",
-    "Endpoints",
-    "EndpointSlice",
-    "Gateway",
-    "HTTPRoute",
-    "Ingress",
-    "IngressClass",
-    "PodTemplate",
-];
+const NOT_YET: &[&str] =
+    &["Endpoints", "EndpointSlice", "Gateway", "HTTPRoute", "Ingress", "IngressClass", "PodTemplate"];
 
 /// The group of kustomizations. (Flux has another kind of this name.)
 const KUSTOMIZE: &str = "kustomize.config.k8s.io/";

@@ -27,6 +27,7 @@ use crate::model::{
 mod catalogue;
 mod container;
 mod controllers;
+mod cron_job;
 mod deployment;
 mod env;
 mod expand;
@@ -107,6 +108,7 @@ impl Found {
             member: None,
             update: Update::Rolling,
             job: None,
+            cron: None,
         };
         let (named, published) = (pod.named, pod.published);
         let (name, object) = (WorkloadName(key.dotted()), key.clone());
@@ -184,6 +186,7 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
             .cloned()
             .collect(),
         inventory,
+        given: None,
     };
     Rendered { stack: Some(stack), findings, contents }
 }
@@ -332,6 +335,7 @@ fn workloads(objects: &[(Owned, Value<'_>)], catalogue: &Catalogue, report: &Rep
             Owned::DaemonSet => one(controllers::daemon_set(value, catalogue)),
             Owned::Pod => one(controllers::pod(value, catalogue)),
             Owned::Job => job::read(value, catalogue),
+            Owned::CronJob => one(cron_job::read(value, catalogue)),
             Owned::ConfigMap
             | Owned::Secret
             | Owned::Service

@@ -7,10 +7,8 @@ use super::{
     reader::{Object, Value},
     volumes::PodVolumes,
 };
-use crate::{
-    manifest::yaml::Node,
-    model::{Container, Mount, MountOptions, MountSource},
-};
+use crate::manifest::yaml::Node;
+use crate::model::{Container, Mount, MountOptions, MountSource};
 
 /// What more than one container of the pod mounts.
 pub(super) fn names<'a>(pod: &Object<'a>) -> BTreeSet<&'a str> {

@@ -1,4 +1,4 @@
-//! Jobs as Kubernetes objects.
+//! Jobs and CronJobs as Kubernetes objects.
 
 use serde_json::{Map, Value, json};
 
@@ -40,6 +40,32 @@ pub(super) fn status(it: &WorkloadStatus) -> Value {
     if let Some((kind, reason)) = verdict {
         let condition = json!({ "type": kind, "status": "True", "reason": reason, "message": it.message });
         status.insert("conditions".into(), json!([condition]));
+    }
+    Value::Object(status)
+}
+
+pub(super) fn cron_spec(it: &WorkloadStatus, template: &Value) -> Value {
+    let cron = it.cron.clone().unwrap_or_default();
+    json!({
+        "schedule": cron.schedule, "timeZone": cron.time_zone, "suspend": cron.suspend,
+        "concurrencyPolicy": cron.concurrency_policy, "jobTemplate": { "spec": { "template": template } },
+    })
+}
+
+pub(super) fn cron_status(it: &WorkloadStatus) -> Value {
+    let cron = it.cron.clone().unwrap_or_default();
+    let namespace = &it.spec.object.namespace;
+    let job = |name: &String| json!({ "apiVersion": "batch/v1", "kind": "Job", "name": name, "namespace": namespace });
+    let mut status = Map::new();
+    if !cron.active.is_empty() {
+        status.insert("active".into(), cron.active.iter().map(job).collect());
+    }
+    let times =
+        [("lastScheduleTime", cron.last_schedule_time), ("lastSuccessfulTime", cron.last_successful_time)];
+    for (key, at) in times {
+        if let Some(at) = at {
+            status.insert(key.into(), moment(at));
+        }
     }
     Value::Object(status)
 }

@@ -206,6 +206,7 @@ fn spec(it: &WorkloadStatus, own: &BTreeMap<String, String>) -> Value {
     let selector = json!({ "matchLabels": own });
     match it.spec.object.kind {
         Kind::Job => jobs::spec(it, &selector, &template),
+        Kind::CronJob => jobs::cron_spec(it, &template),
         Kind::DaemonSet => json!({
             "minReadySeconds": it.spec.min_ready_seconds, "selector": selector, "template": template,
             "updateStrategy": strategy(it),
@@ -218,7 +219,6 @@ fn spec(it: &WorkloadStatus, own: &BTreeMap<String, String>) -> Value {
         Kind::Deployment
         | Kind::Pod
         | Kind::Service
-        | Kind::CronJob
         | Kind::ConfigMap
         | Kind::Secret
         | Kind::PersistentVolumeClaim
@@ -290,6 +290,7 @@ fn status(application: &Application, it: &WorkloadStatus) -> Value {
     let conditions: Vec<Value> = it.conditions.iter().map(condition).collect();
     match it.spec.object.kind {
         Kind::Job => jobs::status(it),
+        Kind::CronJob => jobs::cron_status(it),
         Kind::DaemonSet => json!({
             "observedGeneration": observed,
             "desiredNumberScheduled": it.replicas,
@@ -320,7 +321,6 @@ fn status(application: &Application, it: &WorkloadStatus) -> Value {
         Kind::Deployment
         | Kind::Pod
         | Kind::Service
-        | Kind::CronJob
         | Kind::ConfigMap
         | Kind::Secret
         | Kind::PersistentVolumeClaim

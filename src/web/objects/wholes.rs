@@ -42,6 +42,7 @@ fn whole(mut parts: Vec<&WorkloadStatus>) -> Option<Cow<'_, WorkloadStatus>> {
         instances: parts.iter().flat_map(|it| it.instances.clone()).collect(),
         awaited: parts.iter().flat_map(|it| it.awaited.clone()).collect(),
         job: first.job.clone(),
+        cron: first.cron.clone(),
         origin: first.origin.clone(),
     }))
 }

@@ -1,0 +1,30 @@
+//! `driftless create job`: a run of a CronJob at once. What Git asks for is created there.
+
+use super::{
+    Error, Wanted,
+    args::{CreateCommand, CreateJobArgs},
+    target::Target,
+};
+use crate::{
+    cli::{self, Context, Verdict, client::Client, screen::print},
+    model::Kind,
+    web::Accepted,
+};
+
+pub(in crate::cli) async fn create(
+    command: &CreateCommand,
+    context: &Context<'_>,
+) -> Result<Verdict, cli::Error> {
+    let CreateCommand::Job(CreateJobArgs { name, from, scope, server }) = command;
+    let wanted = Wanted::pair(from)?;
+    if wanted.kinds != [Kind::CronJob] {
+        let text = format!("from must be an existing cronjob, and `{from}` is none: write cronjob/NAME");
+        return Err(Error::Usage(text).into());
+    }
+    let client = Client::new(server, context.environment)?;
+    let Some(target) = Target::find(&wanted, scope, &client, context).await? else { return Ok(Verdict::No) };
+    let route = target.route(&format!("/workloads/{}/jobs/{name}", target.workload))?;
+    let _: Accepted = client.post(&route, None::<&()>).await?;
+    print(&format!("job.batch/{name} created\n"))?;
+    Ok(Verdict::Yes)
+}

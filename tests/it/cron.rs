@@ -1,0 +1,305 @@
+//! CronJobs, over days that take milliseconds: what is begun when, what is kept, and what is never done twice.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use driftless::{
+    manifest::{AppSpec, MemoryFiles, Rendered, render},
+    model::{Format, HealthStatus, Schedule, Severity, Stack, State, Timestamp},
+    plan::{Action, Plan, Told, assess, schedule, with_runs},
+};
+use proptest::prelude::*;
+
+use crate::stage::Stage;
+
+fn rendered(text: &str) -> Rendered {
+    let files = MemoryFiles::new([("cron.yaml", text)]);
+    let spec = AppSpec {
+        name: "shop".into(),
+        path: String::new(),
+        format: Format::Kubernetes,
+        files: vec!["cron.yaml".to_owned()],
+        variables: BTreeMap::new(),
+        profiles: Vec::new(),
+        env_files: Vec::new(),
+        has_listed_files: false,
+    };
+    render(&files, &spec)
+}
+
+fn manifest(schedule: &str, image: &str, more: &str) -> String {
+    format!(
+        "apiVersion: batch/v1
+kind: CronJob
+metadata: {{name: report, namespace: prod}}
+spec:
+  schedule: \"{schedule}\"
+{more}
+  jobTemplate:
+    spec:
+      backoffLimit: 0
+      template:
+        spec:
+          restartPolicy: Never
+          containers: [{{name: report, image: \"{image}\"}}]
+"
+    )
+}
+
+fn stack(text: &str) -> Stack {
+    let Rendered { stack, findings, .. } = rendered(text);
+    stack.unwrap_or_else(|| panic!("{findings:?}"))
+}
+
+/// A stage whose stack has the runs that are begun.
+struct Clock {
+    git: Stack,
+    stage: Stage,
+    told: Vec<Told>,
+}
+
+impl Clock {
+    fn new(text: &str) -> Self {
+        let git = stack(text);
+        let mut stage = Stage::new(git.clone());
+        for image in ["good:1", "good:2", "bad:1", "long:1"] {
+            stage.world.observed.images.entry(image.to_owned()).or_default();
+        }
+        stage.finishing.extend(["good:1".to_owned(), "good:2".to_owned()]);
+        stage.crashing.insert("bad:1".to_owned());
+        Self { git, stage, told: Vec::new() }
+    }
+
+    fn round(&mut self) -> Plan {
+        let now = self.stage.now;
+        self.told.extend(schedule(&mut self.stage.record, &self.git, now));
+        self.stage.stack = with_runs(&self.git, &self.stage.record).into_owned();
+        self.stage.round()
+    }
+
+    /// Everything that is made and removed until then, in minutes since noon. Time passes as the plans say.
+    fn until(&mut self, end: Duration) -> Vec<String> {
+        let end = crate::stage::NOON.after(end);
+        let mut all = Vec::new();
+        while self.stage.now < end {
+            let mut plan = self.round();
+            let mut rounds = 0;
+            while !plan.steps.is_empty() && rounds < 10 {
+                all.extend(self.told_of(&plan));
+                self.stage.tick(Duration::from_secs(1));
+                plan = self.round();
+                rounds += 1;
+            }
+            assert!(plan.drifts.is_empty(), "what is begun and forgotten is no drift: {plan}");
+            let next = plan.look_again.unwrap_or(end).min(end);
+            let pause = next.since(self.stage.now).max(Duration::from_secs(1));
+            self.stage.tick(pause);
+        }
+        all
+    }
+
+    fn told_of(&self, plan: &Plan) -> Vec<String> {
+        let minutes = self.stage.now.since(crate::stage::NOON).as_secs() / 60;
+        let of = |action: &Action| match action {
+            Action::CreateInstance(it) => {
+                Some(format!("{minutes}m +{}", short(it.instance.workload.as_str())))
+            }
+            Action::RemoveInstance { .. } => Some(format!("{minutes}m -")),
+            _ => None,
+        };
+        plan.steps.iter().filter_map(|it| of(&it.action)).collect()
+    }
+
+    fn reasons(&mut self) -> Vec<&'static str> {
+        std::mem::take(&mut self.told).iter().map(|it| it.reason).collect()
+    }
+
+    fn runs(&self) -> Vec<String> {
+        let all = self.stage.world.observed.instances.values();
+        let mut all: Vec<_> = all.map(|it| short(it.instance.workload.as_str())).collect();
+        all.sort();
+        all
+    }
+
+    fn health(&mut self) -> (HealthStatus, String) {
+        let plan = self.round();
+        let (stack, observed) = (&self.stage.stack, &self.stage.world.observed);
+        let all = assess(stack, observed, &self.stage.record, &plan, self.stage.now, &[], &BTreeMap::new());
+        (all.health, all.workloads[&"report.prod".into()].reason.clone())
+    }
+}
+
+/// A run by its minute after noon.
+fn short(name: &str) -> String {
+    let minute: u64 = name.trim_start_matches("report-").trim_end_matches(".prod").parse().unwrap();
+    (minute - crate::stage::NOON.0 / 60_000).to_string()
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[test]
+fn each_time_has_one_run_and_the_last_ones_are_kept() {
+    let mut clock = Clock::new(&manifest("*/10 * * * *", "good:1", ""));
+    let done = clock.until(MINUTE * 65);
+    assert_eq!(
+        done,
+        ["10m +10", "20m +20", "30m +30", "40m +40", "40m -", "50m +50", "50m -", "60m +60", "60m -"]
+    );
+    assert_eq!(clock.runs(), ["40", "50", "60"]);
+    assert_eq!(clock.health(), (HealthStatus::Healthy, String::new()));
+    let record = &clock.stage.record.crons[&"report.prod".into()];
+    assert_eq!(record.last, Some(crate::stage::NOON.after(HOUR)));
+    assert!(record.last_success >= record.last && record.runs.len() == 3);
+    let object = &clock.stage.stack.inventory.workloads[clock.stage.record.jobs.keys().last().unwrap()];
+    assert!(object.to_string().starts_with("Job prod/report-29"), "{object}");
+
+    // Another template is for the next run; what was begun with the old one is left as it is.
+    let before: Vec<_> = clock.stage.world.observed.instances.keys().cloned().collect();
+    clock.git = stack(&manifest("*/10 * * * *", "good:2", ""));
+    assert_eq!(clock.until(MINUTE * 69), [""; 0]);
+    assert!(before.iter().all(|it| clock.stage.world.observed.instances.contains_key(it)));
+    assert_eq!(clock.until(MINUTE * 71), ["70m +70", "70m -"]);
+    // Without it, everything of it goes.
+    clock.git.workloads.clear();
+    clock.round();
+    assert_eq!(clock.runs(), [""; 0]);
+}
+
+#[test]
+fn a_year_of_nights_has_a_run_for_each_but_the_one_in_which_the_hour_is_left_out() {
+    let text = manifest("30 2 * * *", "good:1", "  timeZone: Europe/Berlin");
+    let mut clock = Clock::new(&text);
+    let made = clock.until(HOUR * 24 * 365).into_iter().filter(|it| it.contains('+')).count();
+    // The night of 29 March has none, that of 25 October has two.
+    assert_eq!(made, 365);
+}
+
+#[test]
+fn while_one_runs_the_next_is_begun_too_or_waits_or_takes_its_place() {
+    let with = |policy: &str| {
+        Clock::new(&manifest("* * * * *", "long:1", &format!("  concurrencyPolicy: {policy}")))
+    };
+    let mut allow = with("Allow");
+    assert_eq!(allow.until(MINUTE * 3 + MINUTE / 2), ["1m +1", "2m +2", "3m +3"]);
+    assert_eq!(allow.health().0, HealthStatus::Healthy);
+
+    let mut replace = with("Replace");
+    let done = replace.until(MINUTE * 3 + MINUTE / 2);
+    assert_eq!(done, ["1m +1", "2m -", "2m +2", "3m -", "3m +3"]);
+
+    let mut forbid = with("Forbid");
+    assert_eq!(forbid.until(MINUTE * 5 + MINUTE / 2), ["1m +1"]);
+    let reasons = forbid.reasons();
+    assert_eq!(reasons.iter().filter(|it| **it == "JobAlreadyActive").count(), 4, "{reasons:?}");
+    // When it has ended, what was missed last is made up for.
+    for it in forbid.stage.world.observed.instances.values_mut() {
+        let finished = forbid.stage.now;
+        it.state = State::Exited { code: 0, finished, out_of_memory: false, error: String::new() };
+    }
+    assert_eq!(forbid.until(MINUTE * 5 + MINUTE * 3 / 4), ["5m +5"]);
+}
+
+#[test]
+fn of_what_was_missed_the_last_is_begun_unless_it_is_too_late() {
+    let mut clock = Clock::new(&manifest("*/10 * * * *", "good:1", ""));
+    clock.until(MINUTE * 15);
+    clock.reasons();
+    // The agent is away for three hours.
+    clock.stage.tick(HOUR * 3);
+    assert_eq!(clock.until(MINUTE * 196), ["195m +190"]);
+    assert_eq!(clock.reasons(), ["SuccessfulCreate"]);
+    clock.stage.tick(HOUR * 24);
+    clock.until(clock.stage.now.since(crate::stage::NOON) + MINUTE);
+    assert_eq!(clock.reasons(), ["TooManyMissedTimes", "SuccessfulCreate"]);
+
+    let mut late = Clock::new(&manifest("0 * * * *", "good:1", "  startingDeadlineSeconds: 60"));
+    late.until(MINUTE * 61);
+    late.stage.tick(HOUR * 2 + MINUTE * 5);
+    assert_eq!(late.until(MINUTE * 239), [""; 0], "it was due six minutes ago");
+    assert_eq!(late.until(MINUTE * 241), ["240m +240"]);
+}
+
+#[test]
+fn what_is_suspended_begins_nothing_and_a_failed_run_says_so() {
+    let mut clock = Clock::new(&manifest("* * * * *", "good:1", "  suspend: true"));
+    assert_eq!(clock.until(MINUTE * 10), [""; 0]);
+
+    let mut bad = Clock::new(&manifest("*/10 * * * *", "bad:1", ""));
+    bad.until(MINUTE * 35);
+    assert_eq!(bad.runs(), ["30"], "one that failed is kept");
+    assert_eq!(bad.health(), (HealthStatus::Degraded, "LastRunFailed".to_owned()));
+    assert!(bad.round().is_settled(), "nobody waits for it");
+    bad.git = stack(&manifest("*/10 * * * *", "good:1", ""));
+    bad.until(MINUTE * 45);
+    assert_eq!(bad.health().0, HealthStatus::Healthy);
+}
+
+#[test]
+fn a_record_that_was_lost_with_the_agent_begins_no_minute_twice() {
+    let mut clock = Clock::new(&manifest("* * * * *", "good:1", "  successfulJobsHistoryLimit: 50"));
+    let mut made = Vec::new();
+    for _ in 0..30 {
+        let before = clock.stage.record.clone();
+        let plan = clock.round();
+        made.extend(clock.told_of(&plan));
+        // It is killed after it has acted, and before it has written anything down.
+        clock.stage.record = before;
+        clock.stage.tick(Duration::from_secs(10));
+        let plan = clock.round();
+        made.extend(clock.told_of(&plan));
+        clock.stage.tick(Duration::from_secs(10));
+    }
+    let mut once = made.clone();
+    once.dedup();
+    assert_eq!(made, once);
+    assert_eq!(made.len(), 9, "{made:?}");
+}
+
+#[test]
+fn what_a_cron_job_cannot_be_is_told_at_its_place() {
+    let told = |text: &str| -> Vec<String> {
+        let findings = rendered(text).findings.into_iter().filter(|it| it.severity == Severity::Error);
+        findings
+            .map(|it| format!("{}:{}:{} {}", it.location.line, it.location.column, it.path, it.message))
+            .collect()
+    };
+    assert_eq!(
+        told(&manifest("61 * * * *", "a:1", "")),
+        ["5:13:spec.schedule `61` is not a minute: it is from 0 to 59"]
+    );
+    let zone = told(&manifest("@daily", "a:1", "  timeZone: Moon/Base"));
+    assert!(zone[0].starts_with("6:13:spec.timeZone `Moon/Base` is not a time zone"), "{zone:?}");
+    assert!(told(&manifest("CRON_TZ=UTC 0 0 * * *", "a:1", ""))[0].contains("in `timeZone`"));
+    assert_eq!(told(&manifest("@daily", "a:1", "  concurrencyPolicy: Sometimes")).len(), 1);
+    let many = manifest("@daily", "a:1", "").replace("backoffLimit: 0", "completions: 2");
+    assert!(told(&many)[0].contains("other than 1 is not supported in a CronJob yet"), "{:?}", told(&many));
+    let long = manifest("@daily", "a:1", "").replace("name: report,", &format!("name: {},", "a".repeat(53)));
+    assert!(told(&long)[0].contains("at most 52 characters"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn whatever_is_written_is_a_schedule_or_a_sentence(text in "[-0-9*/,? a-z@=]{0,24}") {
+        if let Err(error) = Schedule::parse(&text, None) {
+            prop_assert!(!error.is_empty());
+        }
+    }
+
+    /// Looked for minute by minute, the next time is the same.
+    #[test]
+    fn the_next_time_is_the_first_that_suits(
+        minute in 0_u64..60, hour in 0_u64..24, day in 1_u64..29, begin in 0_u64..(3 * 366 * 24 * 60),
+    ) {
+        let text = format!("{minute} {hour} {day} * *");
+        let parsed = Schedule::parse(&text, None).unwrap();
+        let begin = Timestamp(1_700_000_000_000 / 60_000 * 60_000 + begin * 60_000);
+        let next = parsed.next(begin).unwrap();
+        prop_assert!(next > begin && next.since(begin) <= Duration::from_secs(32 * 24 * 3600));
+        let printed = next.to_string();
+        prop_assert!(printed.ends_with(&format!("-{day:02}T{hour:02}:{minute:02}:00.000Z")), "{printed}");
+        prop_assert_eq!(parsed.missed(begin, next, 10), Some((next, 1)));
+        prop_assert_eq!(parsed.missed(begin, Timestamp(next.0 - 1), 10), None);
+    }
+}

@@ -218,15 +218,14 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 
     async fn round(&mut self, interrupt: &CancellationToken) -> Next {
-        let mut goal = match self.goal() {
-            Ok(Some(goal)) => goal,
+        let goal = match self.goal() {
+            Ok(Some(goal)) => self.with_due(goal),
             Ok(None) => {
                 self.publish_without_goal();
                 return Next::At(None);
             }
             Err(error) => return self.stumble(&chain(&error)),
         };
-        self.begin_due(&mut goal);
         self.note_target(&goal);
         if let Err(error) = self.prepare(&goal).await {
             return self.stumble(&error);

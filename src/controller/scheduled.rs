@@ -23,15 +23,16 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 
     /// Begins what is due. It is written down before anything is done about it.
-    pub(super) fn begin_due(&mut self, goal: &mut Goal) {
+    pub(super) fn with_due(&mut self, mut goal: Goal) -> Goal {
         if goal.policy.suspended {
-            return;
+            return goal;
         }
         let now = self.shared.clock.now();
         for Told { kind, reason, object, message } in schedule(&mut self.record, &goal.stack, now) {
             self.tell(kind, reason, &object, &message);
         }
         add_runs(&mut goal.stack, &self.record);
+        goal
     }
 
     /// Begins a run at once, because somebody asks for it.

@@ -205,8 +205,7 @@ fn lifecycle(writer: &mut Writer<'_>, at: At<'_>) -> Value {
             None => json!({ "exec": { "command": command } }),
         }
     };
-    let (post_start, pre_stop) =
-        (hook("host.postStart", &host.post_start), hook("host.preStop", &host.pre_stop));
+    let (post_start, pre_stop) = (hook("postStart", &host.post_start), hook("preStop", &host.pre_stop));
     let signal = json!(stop_signal(writer, at));
     object([("postStart", post_start), ("preStop", pre_stop), ("stopSignal", signal)])
 }

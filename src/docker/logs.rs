@@ -43,8 +43,11 @@ pub type LogStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Found {
+    created: String,
     config: Config,
     state: State,
+    #[serde(default)]
+    restart_count: i64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -57,6 +60,7 @@ struct Config {
 #[serde(rename_all = "PascalCase")]
 struct State {
     started_at: String,
+    finished_at: String,
     running: bool,
 }
 
@@ -67,8 +71,7 @@ impl Inner {
             self.agree().await?;
             let found: Found =
                 self.wire.ask(Method::GET, &format!("/containers/{container}/json"), Vec::new()).await?;
-            let started = Timestamp::parse(&found.state.started_at);
-            let path = path(container, options, started);
+            let path = path(container, options, began(&found));
             let response = self.wire.send(Method::GET, &path, Vec::new()).await?;
             Ok((response, found.config.tty))
         };
@@ -87,6 +90,25 @@ impl Inner {
         let mut frames = Frames::default();
         Ok(Box::pin(pieces.map(move |it| it.and_then(|it| frames.take_off(&it)))))
     }
+}
+
+/// How long before the engine noted a start the container may have printed already.
+const EARLY_MILLIS: u64 = 500;
+/// What was started so soon after it was made was not started before.
+const FIRST_MILLIS: u64 = 10_000;
+
+/// When the present or last run began, for what it printed; `None`: there was none before it. The engine notes the
+/// time of a start after the start, when a quick program has printed, or even ended.
+fn began(found: &Found) -> Option<Timestamp> {
+    let State { started_at, finished_at, running } = &found.state;
+    let before = Timestamp::parse(finished_at).filter(|it| it.0 > 0);
+    if *running {
+        return before;
+    }
+    let Timestamp(started) = Timestamp::parse(started_at)?;
+    let Timestamp(created) = Timestamp::parse(&found.created)?;
+    let is_first = found.restart_count == 0 && started.saturating_sub(created) < FIRST_MILLIS;
+    (!is_first).then(|| Timestamp(started.saturating_sub(EARLY_MILLIS)))
 }
 
 /// The pieces until the engine ends them, or until none comes and the container has ended or is gone.

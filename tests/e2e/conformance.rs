@@ -328,6 +328,8 @@ async fn a_part_of_a_pod_is_told_from_an_instance() {
     part.instance = InstanceId { workload: "web/log".into(), slot: 1 };
     part.container = Container {
         image: it.image.clone(),
+        // The pod's own has the other.
+        env: BTreeMap::from([("PORT".to_owned(), Some("8081".to_owned()))]),
         network_mode: NetworkMode::Of(peer.clone()),
         stop_grace_period: Some(Duration::ZERO),
         ..Container::default()

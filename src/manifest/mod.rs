@@ -76,6 +76,11 @@ pub fn compose_keys() -> String {
     compose::keys()
 }
 
+/// Every kind and field of Kubernetes' manifests and what becomes of it, as tables for `docs/kubernetes.md`.
+pub fn kubernetes_fields() -> String {
+    kubernetes::fields_page()
+}
+
 /// Every key of a kustomization and what becomes of it, as a table for `docs/kustomize.md`.
 pub fn kustomization_keys() -> String {
     kubernetes::kustomize::page()

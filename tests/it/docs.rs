@@ -10,7 +10,7 @@ use std::{
 use driftless::{
     cli::Invocation,
     config::Settings,
-    manifest::{AppSpec, MemoryFiles, Rendered, compose_keys, kustomization_keys, render},
+    manifest::{AppSpec, MemoryFiles, Rendered, compose_keys, kubernetes_fields, kustomization_keys, render},
     model::{AppName, Finding, Format, Severity},
 };
 
@@ -73,10 +73,13 @@ fn what_is_said_not_to_be_supported_is_refused_at_its_line() {
 
 #[test]
 fn the_tables_of_keys_are_those_of_the_code() {
-    for (path, text, keys) in
-        [("docs/compose.md", COMPOSE, compose_keys()), ("docs/kustomize.md", KUSTOMIZE, kustomization_keys())]
-    {
-        let (before, _) = text.split_once("\n| key | | |\n").unwrap_or((text.trim_end_matches('\n'), ""));
+    for (path, text, keys) in [
+        ("docs/compose.md", COMPOSE, compose_keys()),
+        ("docs/kustomize.md", KUSTOMIZE, kustomization_keys()),
+        ("docs/kubernetes.md", KUBERNETES, kubernetes_fields()),
+    ] {
+        let head = format!("\n{}\n", keys.lines().next().unwrap());
+        let (before, _) = text.split_once(&head).unwrap_or((text.trim_end_matches('\n'), ""));
         let page = format!("{before}\n{keys}");
         if std::env::var_os("UPDATE_DOCS").is_some() {
             fs::write(path, &page).unwrap();

@@ -97,6 +97,14 @@ const NOT_YET: &[&str] =
 /// The group of kustomizations. (Flux has another kind of this name.)
 const KUSTOMIZE: &str = "kustomize.config.k8s.io/";
 
+/// Every kind that is known: its name, what becomes of it in a word, and why.
+pub(super) fn all() -> Vec<(&'static str, &'static str, &'static str)> {
+    let owned = OWNED.iter().map(|(_, kind, _)| (*kind, "used", ""));
+    let no_ops = NO_OPS.iter().map(|(kind, why)| (*kind, "no effect", *why));
+    let not_yet = NOT_YET.iter().map(|kind| (*kind, "refused", "running without it would be wrong"));
+    owned.chain(no_ops).chain(not_yet).collect()
+}
+
 /// The version and kind, or findings that say which is missing.
 pub(super) fn identify<'a>(value: &Value<'a>) -> Option<(&'a str, &'a str)> {
     let read = |field: &str, example: &str| {

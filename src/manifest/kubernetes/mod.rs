@@ -51,6 +51,7 @@ mod shared;
 mod shown;
 mod stateful_set;
 mod storage;
+mod table;
 mod volumes;
 
 use catalogue::{Catalogue, DataKind, Key};
@@ -123,6 +124,11 @@ impl Found {
         attachment.aliases.sort();
         attachment.aliases.dedup();
     }
+}
+
+/// Every kind and field, as tables for people.
+pub(super) fn fields_page() -> String {
+    table::page()
 }
 
 /// Whether any of the documents is a Kubernetes object.

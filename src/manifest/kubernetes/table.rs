@@ -1,5 +1,5 @@
 //! All kinds and fields as tables for people, with what `podman kube play` makes of each beside it, as its own page
-//! tells (docs/kubernetes_support.md of podman).
+//! tells (`docs/kubernetes_support.md` of podman).
 
 use std::fmt::Write as _;
 

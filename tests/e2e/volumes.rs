@@ -155,10 +155,12 @@ async fn every_user_may_write_where_it_is_empty_and_the_group_where_it_was_given
         assert!(said.lines().any(|it| it == place), "{place}: {said}");
     }
 
-    // A container that was restarted by hand stays, and nothing of its volumes is taken for a stranger's work.
+    // As long as the container lasts, so does what lies there; and nothing of it is taken for a stranger's work.
     site.docker.run(&["restart", "-t", "0", &plain.id()]);
     site.until("it runs again", |docker| docker.container(&plain.id()).filter(|it| it.state() == "running"))
         .await;
+    let look = ["exec", &plain.id(), "/bin/busybox", "test", "-f", "/empty/deep/file"];
+    site.until("what lay there lies there", |docker| docker.attempt(&look).ok()).await;
     let application = agent.settled(&commit).await;
     assert_eq!(site.container("plain").id(), plain.id());
     assert!(application.status.findings.iter().all(|it| !it.is_error()), "{:?}", application.status.findings);

@@ -33,6 +33,7 @@ mod limits;
 mod note;
 mod ordinals;
 mod pod;
+mod prune;
 mod repair;
 mod replace;
 mod resources;
@@ -60,7 +61,7 @@ pub use in_place::suppose_delivered;
 pub use inside::{FOLLOWED, watched};
 pub use note::{StepOutcome, note_executed, note_observed, note_planned, note_settled};
 pub use pod::whole;
-pub use text::{attempt, reason, until, wait_status};
+pub use text::{PRUNE_HELD, attempt, reason, until, wait_status};
 pub use verdict::{Assessment, assess};
 pub use world::{Refusal, World};
 
@@ -410,6 +411,15 @@ pub enum Wait {
         /// There are more than can be followed.
         is_cut: bool,
     },
+    /// Git does not have most of what runs any more, and nobody confirmed that it goes.
+    PruneHeld {
+        app: AppName,
+        workloads: Vec<WorkloadName>,
+        /// Those and what Git has.
+        all: usize,
+        /// In percent of them.
+        limit: u8,
+    },
     /// It is the container that this agent runs in.
     Own {
         workload: Option<WorkloadName>,
@@ -455,6 +465,7 @@ impl Wait {
             | Self::EngineTooOld { .. }
             | Self::ProgressDeadlineExceeded { .. }
             | Self::NotAdopted { .. }
+            | Self::PruneHeld { .. }
             | Self::Own { .. }
             | Self::Suspended
             | Self::SelfHealOff { .. } => false,

@@ -12,7 +12,7 @@ use super::{
     gate::{self, Gate},
     in_place, inside, jobs,
     limits::limits,
-    ordinals, pod, repair, replace,
+    ordinals, pod, prune, repair, replace,
     round::{Difference, Round},
     share,
 };
@@ -119,8 +119,12 @@ fn expel(round: &mut Round<'_>, census: &Census<'_>) {
     if !round.unpulled.is_empty() {
         return;
     }
+    let is_held = prune::is_held(round, census);
     let pulls: Vec<usize> = round.pulls.values().copied().collect();
     for orphan in &census.orphans {
+        if is_held && !cron::was_run(round.target.stack, &orphan.instance.workload) {
+            continue;
+        }
         // What Git wants goes on in its network or among its processes; it goes when they have gone.
         if share::is_needed(round, orphan) {
             continue;

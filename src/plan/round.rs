@@ -24,7 +24,7 @@ pub(super) struct Round<'a> {
     pub(super) now: Timestamp,
     /// The wanted stack was reached before, so whatever is missing now is drift.
     pub(super) settled: bool,
-    revision: StackHash,
+    pub(super) revision: StackHash,
     /// Of the containers of the wanted workloads.
     specs: BTreeMap<&'a WorkloadName, SpecHash>,
     pub(super) plan: Plan,

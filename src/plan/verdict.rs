@@ -99,6 +99,7 @@ pub(super) fn is_grave(wait: &Wait) -> bool {
         | Wait::NotAdopted { .. }
         | Wait::NotAsInGit { .. }
         | Wait::WritesInside { .. }
+        | Wait::PruneHeld { .. }
         | Wait::Own { .. }
         | Wait::Suspended
         | Wait::SelfHealOff { .. } => false,
@@ -132,6 +133,7 @@ pub(super) fn concerns(wait: &Wait, name: &WorkloadName, instances: &[&Instance]
         Wait::ExternalMissing { .. }
         | Wait::EngineTooOld { .. }
         | Wait::VolumeChanged { .. }
+        | Wait::PruneHeld { .. }
         | Wait::NotAsInGit { .. }
         | Wait::WritesInside { .. }
         | Wait::Suspended
@@ -271,6 +273,7 @@ impl Scene<'_> {
             | Wait::NotAdopted { .. }
             | Wait::NotAsInGit { .. }
             | Wait::WritesInside { .. }
+            | Wait::PruneHeld { .. }
             | Wait::Own { .. }
             | Wait::Suspended
             | Wait::SelfHealOff { .. } => 4,
@@ -399,7 +402,9 @@ fn message(
         let whose = if names_it { String::new() } else { format!("{name}: ") };
         return format!("{whose}{}: {}", it.reason, it.message);
     }
-    let is_awaited = |it: &&Wait| is_grave(it) || matches!(it, Wait::NotAdopted { .. } | Wait::Own { .. });
+    let is_awaited = |it: &&Wait| {
+        is_grave(it) || matches!(it, Wait::NotAdopted { .. } | Wait::PruneHeld { .. } | Wait::Own { .. })
+    };
     if let Some(wait) = plan.waits.iter().find(is_awaited) {
         return format!("{}: {wait}", text::reason(wait));
     }
@@ -449,6 +454,7 @@ fn explain(wait: &Wait) -> String {
         | Wait::NotAdopted { .. }
         | Wait::NotAsInGit { .. }
         | Wait::WritesInside { .. }
+        | Wait::PruneHeld { .. }
         | Wait::Own { .. }
         | Wait::Suspended
         | Wait::SelfHealOff { .. } => wait.to_string(),

@@ -263,6 +263,7 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
             }
             RequestKind::Resume
             | RequestKind::AcceptRewrite
+            | RequestKind::Prune
             | RequestKind::Restart(_)
             | RequestKind::CreateJob(..)
             | RequestKind::Pause(_)

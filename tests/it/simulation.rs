@@ -1020,6 +1020,40 @@ async fn rewritten_history_is_refused_until_somebody_accepts_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_most_of_an_application_is_dropped_by_waits_for_a_word() {
+    let services = |count: usize| {
+        let of = |it: usize| format!("  s{it}: {{image: 'web:1'}}\n");
+        format!("services:\n{}", (0..count).map(of).collect::<String>())
+    };
+    let mut it = Simulation::of(&services(6));
+    it.synced_with_tip().await;
+    assert!(it.handle().request(app(), RequestKind::Prune).await.is_err(), "nothing waits for it");
+    it.push(&services(1)).await;
+    let held = |it: &Application| it.status.waits.iter().any(|it| it.reason == "PruneHeld");
+    let told = it.until("it waits", held).await;
+    assert_eq!((told.status.sync, told.status.health), (SyncStatus::OutOfSync, HealthStatus::Healthy));
+    assert!(told.status.message.contains("driftless sync shop --prune"), "{}", told.status.message);
+    minutes(10).await;
+    assert_eq!(it.images().len(), 6);
+    // Not by a new agent, and not by a word about another commit.
+    it.crash();
+    it.begin();
+    it.until("it waits", held).await;
+    it.push(&services(2)).await;
+    it.until("the commit is another", |it| it.status.message.contains("drops 4 of 6")).await;
+    assert_eq!(it.images().len(), 6);
+    it.ask(RequestKind::Prune).await;
+    it.synced_with_tip().await;
+    assert_eq!(it.images().len(), 2);
+    // The word was for that once.
+    it.push(&services(8)).await;
+    it.synced_with_tip().await;
+    it.push(&services(2)).await;
+    it.until("it waits again", held).await;
+    assert_eq!(it.images().len(), 8);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_commit_that_an_application_has_no_part_in_makes_no_revision_and_no_call() {
     let it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;

@@ -5,10 +5,11 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     docker::Docker,
     model::{
-        Application, ApplicationSpec, ApplicationStatus, ConditionStatus, Finding, HealthStatus, Observed,
-        Operation, OperationPhase, Outcome, PinStatus, StatusCondition, SyncStatus, Timestamp, WaitStatus,
+        Application, ApplicationSpec, ApplicationStatus, ConditionStatus, EventKind, Finding, HealthStatus,
+        Observed, Operation, OperationPhase, Outcome, PinStatus, StatusCondition, SyncStatus, Timestamp,
+        WaitStatus,
     },
-    plan::{Assessment, Plan, assess, canonical_yaml, resources},
+    plan::{Assessment, PRUNE_HELD, Plan, assess, canonical_yaml, resources},
     source::Source,
 };
 
@@ -58,6 +59,7 @@ impl<D: Docker, S: Source> App<D, S> {
             fetched_at: self.orders.fetched_at,
         };
         self.overrule(goal, &mut status);
+        self.tell_held(&before.waits, &status.waits);
         self.status = status;
         self.send(Some(goal));
         self.tell_forge();
@@ -260,6 +262,16 @@ impl<D: Docker, S: Source> App<D, S> {
                 });
             }
         }
+    }
+
+    /// Somebody has to say a word, and may be looking at the events only.
+    fn tell_held(&self, before: &[WaitStatus], now: &[WaitStatus]) {
+        let held = now.iter().find(|it| it.reason == PRUNE_HELD);
+        let Some(held) = held.filter(|it| !before.iter().any(|old| old.message == it.message)) else {
+            return;
+        };
+        tracing::warn!(app = %self.name, "{}", held.message);
+        self.tell(EventKind::Warning, PRUNE_HELD, self.name.as_str(), &held.message);
     }
 
     fn findings(&self) -> Vec<Finding> {

@@ -1035,6 +1035,8 @@ async fn what_most_of_an_application_is_dropped_by_waits_for_a_word() {
     assert!(told.status.message.contains("driftless sync shop --prune"), "{}", told.status.message);
     minutes(10).await;
     assert_eq!(it.images().len(), 6);
+    let events = it.store.events(0, usize::MAX, None).unwrap();
+    assert_eq!(events.iter().filter(|it| it.reason == "PruneHeld").count(), 1, "it is told once");
     // Not by a new agent, and not by a word about another commit.
     it.crash();
     it.begin();

@@ -176,7 +176,7 @@ pub(super) fn expel(round: &mut Round<'_>) {
         };
         let whole = part.instance.workload.whole();
         let is_wanted = round.target.stack.workloads.contains_key(&whole);
-        let cause = if round.settled {
+        let cause = if round.is_settled() {
             round.heal(Difference {
                 kind: "container",
                 object: &part.name,
@@ -419,7 +419,7 @@ fn make(
             after.push(removed);
             Some(cause)
         }
-        Occasion::Lost if round.settled => round.heal(Difference {
+        Occasion::Lost if round.is_settled() => round.heal(Difference {
             kind: "container",
             object: &object,
             workload: Some(name),

@@ -2,7 +2,10 @@
 //!
 //! It knows how to write steps down, not which ones are due: that is for the modules beside it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use crate::model::{
     ContainerId, Drift, DriftAction, Instance, InstanceId, Observed, Peer, Record, SpecHash, StackHash,
@@ -22,9 +25,8 @@ pub(super) struct Round<'a> {
     pub(super) observed: &'a Observed,
     pub(super) record: &'a Record,
     pub(super) now: Timestamp,
-    /// The wanted stack was reached before, so whatever is missing now is drift.
-    pub(super) settled: bool,
-    revision: StackHash,
+    /// The hash of the wanted stack, once it is asked for.
+    revision: OnceCell<StackHash>,
     /// Of the containers of the wanted workloads.
     specs: BTreeMap<&'a WorkloadName, SpecHash>,
     pub(super) plan: Plan,
@@ -82,16 +84,13 @@ impl<'a> Round<'a> {
         record: &'a Record,
         now: Timestamp,
     ) -> Self {
-        let revision = StackHash::of(target.stack);
-        let settled = record.settled.as_ref() == Some(&revision);
         Self {
             target,
             specs: target.stack.workloads.iter().map(|(name, it)| (name, it.spec())).collect(),
             observed,
             record,
             now,
-            settled,
-            revision,
+            revision: OnceCell::new(),
             plan: Plan::default(),
             pulls: BTreeMap::new(),
             provided: BTreeMap::new(),
@@ -107,6 +106,17 @@ impl<'a> Round<'a> {
             bequeathed: BTreeSet::new(),
             reported: 0,
         }
+    }
+
+    /// Whether the wanted stack was reached before, so that whatever is missing now is drift.
+    pub(super) fn is_settled(&self) -> bool {
+        self.record.settled.as_ref().is_some_and(|it| it == self.revision())
+    }
+
+    /// To make the hash of a whole stack takes longer than to plan one of which nothing is left to do, and then nobody
+    /// asks for it.
+    fn revision(&self) -> &StackHash {
+        self.revision.get_or_init(|| StackHash::of(self.target.stack))
     }
 
     /// Whether nothing of a workload is rolled out, by the manifest's word or somebody's.
@@ -165,7 +175,7 @@ impl<'a> Round<'a> {
             return DriftAction::Report;
         }
         let Some(heal) = self.record.heals.get(key) else { return DriftAction::Heal };
-        if heal.revision != self.revision {
+        if heal.revision != *self.revision() {
             return DriftAction::Heal;
         }
         let is_tried_enough = !heal.had_effect && heal.ineffective + 1 >= TRIES;

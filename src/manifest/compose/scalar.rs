@@ -149,9 +149,8 @@ fn print_float(value: f64) -> String {
 
 /// `2006-1-2`, alone or with a time of day in UTC, as the reference parser prints times.
 fn time(text: &str) -> Option<String> {
-    let year =
-        text.split('-').next().filter(|it| it.len() == 4 && it.bytes().all(|it| it.is_ascii_digit()))?;
-    let rest = text.get(5..)?;
+    let (year, rest) = text.split_at_checked(4)?;
+    let rest = rest.strip_prefix('-').filter(|_| year.bytes().all(|it| it.is_ascii_digit()))?;
     let (date, clock) = match rest.find(['T', 't', ' ']) {
         Some(at) => (rest.get(..at)?, rest.get(at + 1..)?),
         None => (rest, "0:0:0"),

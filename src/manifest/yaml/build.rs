@@ -96,8 +96,7 @@ impl<'a> Builder<'a> {
     }
 
     fn read(mut self, text: &str) -> Result<Vec<Node>, Finding> {
-        let options = granit_parser::options! { emit_comments: false };
-        for event in Parser::new_from_str_with_options(text, options) {
+        for event in Parser::new_from_str(text) {
             let (event, span) = event.map_err(|it| self.syntax_error(&it))?;
             self.take(event, &span)?;
         }

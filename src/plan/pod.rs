@@ -15,7 +15,7 @@ use crate::model::{
 };
 
 use super::{
-    Action, Cause, ContainerRef, Creation, Target, Wait, census, container_name, gate, inside, repair,
+    Action, Cause, ContainerRef, Creation, Target, Wait, census, gate, inside, repair,
     round::{Difference, Round, reference},
 };
 
@@ -374,7 +374,7 @@ impl Occasion {
 
 /// The name of a part's container in Docker.
 fn part_name(round: &Round<'_>, name: &WorkloadName, workload: &Workload, slot: u32, part: &Part) -> String {
-    format!("{}-{}", container_name(round.stack_of(name, workload), name, slot), part.name)
+    format!("{}-{}", round.container_name(round.stack_of(name, workload), name, slot), part.name)
 }
 
 /// Creates and starts a part.

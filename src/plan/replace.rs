@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::model::{Instance, InstanceId, State, Workload, WorkloadName};
 
 use super::{
-    Cause, Wait, container_name, gate,
+    Cause, Wait, gate,
     limits::Limits,
     repair,
     rollout::Crew,
@@ -179,7 +179,7 @@ pub(super) fn create(
     mut after: Vec<usize>,
     inherit: BTreeMap<String, String>,
 ) {
-    let object = container_name(round.stack_of(name, workload), name, slot);
+    let object = round.container_name(round.stack_of(name, workload), name, slot);
     if round.is_leaving(&object) {
         return;
     }

@@ -8,13 +8,13 @@ use std::{
 };
 
 use crate::model::{
-    ContainerId, Drift, DriftAction, Instance, InstanceId, Observed, Peer, Record, SpecHash, StackHash,
-    State, Timestamp, Workload, WorkloadName,
+    ContainerId, Drift, DriftAction, Instance, InstanceId, Observed, Peer, Record, SpecHash, Stack,
+    StackHash, State, Timestamp, Workload, WorkloadName,
 };
 
 use super::{
-    Action, Cause, ContainerRef, Creation, Plan, Step, Target, Wait, backoff, container_name, in_place,
-    inside, pod, share,
+    Action, Cause, ContainerRef, Creation, Plan, Step, Target, Wait, backoff, in_place, inside, named, pod,
+    share,
 };
 
 /// How often the same difference is set right although it stays as it is.
@@ -260,7 +260,7 @@ impl<'a> Round<'a> {
         mut inherit: BTreeMap<String, String>,
     ) -> usize {
         let stack = self.stack_of(name, workload);
-        let container_name = container_name(stack, name, slot);
+        let container_name = self.container_name(stack, name, slot);
         let peers = self.peers.get(name).cloned().unwrap_or_default();
         for peer in peers.values().filter_map(|it| self.observed.instances.get(it)) {
             // What it is given by another, it does not hold by itself.
@@ -321,7 +321,7 @@ impl<'a> Round<'a> {
     }
 
     /// The stack that this definition of a workload comes from: the wanted one, or the one fallen back to.
-    pub(super) fn stack_of(&self, name: &WorkloadName, workload: &Workload) -> &'a crate::model::Stack {
+    pub(super) fn stack_of(&self, name: &WorkloadName, workload: &Workload) -> &'a Stack {
         let wanted = self.target.stack;
         match self.target.fallback {
             Some(fallback) if !self.is_wanted(name, workload) => fallback,
@@ -334,6 +334,11 @@ impl<'a> Round<'a> {
     pub(super) fn spec(&self, name: &WorkloadName, workload: &Workload) -> SpecHash {
         let known = self.specs.get(name).filter(|_| self.is_wanted(name, workload));
         known.cloned().unwrap_or_else(|| workload.spec())
+    }
+
+    /// The name of an instance's container, as [`super::container_name`] has it.
+    pub(super) fn container_name(&self, stack: &Stack, name: &WorkloadName, slot: u32) -> String {
+        named(stack, name, slot, |it| self.spec(name, it))
     }
 
     /// Whether this definition of a workload is the wanted one, and not the one fallen back to.
@@ -367,7 +372,7 @@ impl<'a> Round<'a> {
         let mut bearers = self.observed.instances.values().filter(|it| it.name == name);
         bearers.any(|it| {
             let InstanceId { workload, slot } = &it.instance;
-            it.agent == *self.target.agent && container_name(self.target.stack, workload, *slot) != name
+            it.agent == *self.target.agent && self.container_name(self.target.stack, workload, *slot) != name
         })
     }
 

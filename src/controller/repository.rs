@@ -346,8 +346,7 @@ fn render_all(
         })
         .collect();
     let discovery = manifest::discover(files, &settings.path, &settings.name, &configured);
-    let mut apps = BTreeMap::new();
-    for spec in discovery.apps {
+    let one = |spec: AppSpec| {
         let name = spec.name.clone();
         let before = taken.before.get(&name);
         let wanted = match (taken.refused.get(&name), before) {
@@ -361,8 +360,9 @@ fn render_all(
             },
             (None, _) => render(settings, spec, taken),
         };
-        apps.insert(name, Arc::new(wanted));
-    }
+        (name, Arc::new(wanted))
+    };
+    let mut apps: BTreeMap<_, _> = manifest::on_all_cores(discovery.apps, one).into_iter().collect();
     // A commit that is not accepted cannot take an application away either.
     for (name, refusal) in &taken.refused {
         if let (None, Some(before)) = (apps.get(name), taken.before.get(name)) {

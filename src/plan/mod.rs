@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::{
     Adopt, AgentId, AppName, Attachment, Build, Container, ContainerId, ContentId, Drift, Format, InPlace,
     InstanceId, LiveSettings, Mask, Network, Observed, PartOf, Peer, Policy, Record, SpecHash, Stack,
-    Timestamp, Volume, WorkloadName,
+    Timestamp, Volume, Workload, WorkloadName,
 };
 
 mod account;
@@ -520,6 +520,16 @@ impl Action {
 ///
 /// Compose's own scheme for Compose; for Kubernetes the template's hash is part of it, as it is part of a pod's.
 pub fn container_name(stack: &Stack, workload: &WorkloadName, slot: u32) -> String {
+    named(stack, workload, slot, Workload::spec)
+}
+
+/// As [`container_name`], for whoever may know the hash already.
+fn named(
+    stack: &Stack,
+    workload: &WorkloadName,
+    slot: u32,
+    spec: impl FnOnce(&Workload) -> SpecHash,
+) -> String {
     let wanted = stack.workloads.get(workload);
     if let Some(fixed) = wanted.and_then(|it| it.container_name.as_ref()) {
         return fixed.clone();
@@ -527,8 +537,7 @@ pub fn container_name(stack: &Stack, workload: &WorkloadName, slot: u32) -> Stri
     let project = &stack.project;
     match (stack.format, wanted) {
         (Format::Kubernetes, Some(wanted)) => {
-            let spec = wanted.spec();
-            format!("{project}-{workload}-{}-{slot}", spec.short())
+            format!("{project}-{workload}-{}-{slot}", spec(wanted).short())
         }
         (Format::Kubernetes | Format::Compose, _) => format!("{project}-{workload}-{slot}"),
     }

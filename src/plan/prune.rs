@@ -16,10 +16,6 @@ const FEW: usize = 3;
 /// Whether what the stack does not have has to stay until somebody confirms that it goes.
 pub(super) fn is_held(round: &mut Round<'_>, census: &Census<'_>) -> bool {
     let stack = round.target.stack;
-    // What turned up after the sync is no part of the application: that is drift.
-    if round.settled || stack.workloads.is_empty() || round.record.prune.as_ref() == Some(&round.revision) {
-        return false;
-    }
     // What has done its work is no loss.
     let is_loss = |it: &&&Instance| it.is_running() && !cron::was_run(stack, &it.instance.workload);
     let leaving: BTreeSet<&WorkloadName> =
@@ -27,7 +23,11 @@ pub(super) fn is_held(round: &mut Round<'_>, census: &Census<'_>) -> bool {
     // A new name for everything is as much that comes as goes.
     let all = leaving.len() + stack.workloads.len();
     let limit = round.target.policy.max_prune_percent;
-    if leaving.len() <= FEW || leaving.len() * 100 <= all * usize::from(limit) {
+    if leaving.len() <= FEW || leaving.len() * 100 <= all * usize::from(limit) || stack.workloads.is_empty() {
+        return false;
+    }
+    // What turned up after the sync is no part of the application: that is drift.
+    if round.settled() || round.record.prune.as_ref() == Some(round.revision()) {
         return false;
     }
     let workloads = leaving.into_iter().cloned().collect();

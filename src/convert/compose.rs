@@ -9,7 +9,7 @@ use super::{
     values::{depends_on, expose, limits_of, ports},
 };
 use crate::model::{
-    Attachment, Content, ContentId, Contents, HELPER_IMAGE, Healthcheck, Hook, HostSettings, Mount,
+    Access, Attachment, Content, ContentId, Contents, HELPER_IMAGE, Healthcheck, Hook, HostSettings, Mount,
     MountSource, NetworkMode, Probe, ProbeAction, PullPolicy, RestartPolicy, Stack, Strategy, Update,
     Workload, WorkloadName,
 };
@@ -305,7 +305,7 @@ impl Writer<'_> {
     fn files(&mut self, at: At<'_>, mount: &Mount, id: &ContentId) -> Vec<Value> {
         let files = self.files_of(at, mount, id);
         let mut all = Vec::new();
-        for (target, bytes, executable) in files {
+        for (target, bytes, access) in files {
             let Ok(text) = std::str::from_utf8(&bytes) else {
                 self.lost.field(
                     at,
@@ -316,8 +316,13 @@ impl Writer<'_> {
             };
             let name = name_of(at.0, &target);
             self.configs.insert(name.clone(), json!({ "content": escaped(text) }));
-            let mode = if executable { json!(0o555) } else { Value::Null };
-            all.push(object([("source", json!(name)), ("target", json!(target)), ("mode", mode)]));
+            let (mode, group) = access_of(access);
+            all.push(object([
+                ("source", json!(name)),
+                ("target", json!(target)),
+                ("mode", mode),
+                ("gid", group),
+            ]));
         }
         all
     }
@@ -326,14 +331,19 @@ impl Writer<'_> {
     fn secret(&mut self, at: At<'_>, mount: &Mount, id: &ContentId) -> Vec<Value> {
         let files = self.files_of(at, mount, id);
         let mut all = Vec::new();
-        for (target, _, executable) in files {
+        for (target, _, access) in files {
             let name = name_of(at.0, &target);
             let variable = name.to_uppercase().replace(|it: char| !it.is_ascii_alphanumeric(), "_");
             let message = format!("the value of the secret at {target}: set the variable `{variable}`");
             self.lost.field(at, "mounts", message);
             self.variables.insert(name.clone(), json!({ "environment": variable }));
-            let mode = if executable { json!(0o555) } else { Value::Null };
-            all.push(object([("source", json!(name)), ("target", json!(target)), ("mode", mode)]));
+            let (mode, group) = access_of(access);
+            all.push(object([
+                ("source", json!(name)),
+                ("target", json!(target)),
+                ("mode", mode),
+                ("gid", group),
+            ]));
         }
         all
     }
@@ -344,27 +354,33 @@ impl Writer<'_> {
         at: At<'_>,
         mount: &Mount,
         id: &ContentId,
-    ) -> Vec<(String, std::sync::Arc<[u8]>, bool)> {
+    ) -> Vec<(String, std::sync::Arc<[u8]>, Access)> {
         let target = &mount.target;
         match self.contents.get(id) {
             None => {
                 self.lost.field(at, "mounts", format!("the files at {target} are not at hand"));
                 Vec::new()
             }
-            Some(Content::File { bytes, executable }) => vec![(target.clone(), bytes.clone(), *executable)],
+            Some(Content::File { bytes, executable }) => {
+                vec![(target.clone(), bytes.clone(), Access::of(*executable))]
+            }
+            Some(Content::Owned { bytes, mode, uid: 0, gid }) => {
+                let access = Access::Asked { mode: *mode, group: (*gid != 0).then_some(*gid) };
+                vec![(target.clone(), bytes.clone(), access)]
+            }
             Some(Content::Owned { bytes, mode, uid, gid }) => {
                 self.lost.field(
                     at,
                     "mounts",
                     format!("the mode and owner ({mode:04o} {uid}:{gid}) of {target}"),
                 );
-                vec![(target.clone(), bytes.clone(), mode & 0o111 != 0)]
+                vec![(target.clone(), bytes.clone(), Access::of(mode & 0o111 != 0))]
             }
             Some(Content::Folder(tree)) => {
                 let message = format!("the folder at {target}: its files are mounted one by one");
                 self.lost.field(at, "mounts", message);
-                let file = |(path, (bytes, executable)): (&String, &(std::sync::Arc<[u8]>, bool))| {
-                    (format!("{}/{path}", target.trim_end_matches('/')), bytes.clone(), *executable)
+                let file = |(path, (bytes, access)): (&String, &(std::sync::Arc<[u8]>, Access))| {
+                    (format!("{}/{path}", target.trim_end_matches('/')), bytes.clone(), *access)
                 };
                 tree.iter().map(file).collect()
             }
@@ -542,6 +558,15 @@ fn hooks(all: &[Hook]) -> Value {
         ])
     };
     json!(all.iter().map(hook).collect::<Vec<_>>())
+}
+
+/// `mode` and `gid` of a file, where they are not what every file has.
+fn access_of(access: Access) -> (Value, Value) {
+    match access {
+        Access::Read => (Value::Null, Value::Null),
+        Access::Asked { mode, group: Some(group) } => (json!(mode), json!(group.to_string())),
+        Access::Run | Access::Asked { .. } => (json!(access.mode()), Value::Null),
+    }
 }
 
 fn name_of(workload: &WorkloadName, target: &str) -> String {

@@ -254,7 +254,8 @@ impl Writer<'_> {
 
     fn volume(&mut self, at: At<'_>, mount: &Mount) -> Option<Value> {
         let Mount { target, source, read_only } = mount;
-        let sub_path = at.1.container.host.mount_options.get(target).and_then(|it| it.subpath.clone());
+        let options = at.1.container.host.mount_options.get(target);
+        let sub_path = options.and_then(|it| it.subpath.clone());
         let (kind, from, more) = match source {
             MountSource::Volume { name, no_copy } => {
                 let key = self.stack.volumes.get(name).map_or(name, |it| &it.key);
@@ -262,6 +263,16 @@ impl Writer<'_> {
                 ("volume", Some(key.clone()), ("volume", more))
             }
             MountSource::Anonymous => ("volume", None, ("volume", Value::Null)),
+            MountSource::Empty if options.is_some_and(|it| !it.tmpfs.is_empty()) => {
+                let option = |name: &str| options.and_then(|it| it.tmpfs_option(name));
+                let size = option("size").and_then(|it| it.parse::<u64>().ok());
+                let mode = option("mode").and_then(|it| u32::from_str_radix(it, 8).ok());
+                if option("gid").is_some() {
+                    let message = format!("the group that owns the memory at {target}");
+                    self.lost.field(at, "mounts", message);
+                }
+                ("tmpfs", None, ("tmpfs", object([("size", json!(size)), ("mode", json!(mode))])))
+            }
             MountSource::Empty => {
                 let message = format!(
                     "the volume at {target} has the image's files, and is not emptied with a new container"

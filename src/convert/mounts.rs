@@ -105,7 +105,16 @@ fn volume(writer: &mut Writer<'_>, at: (&WorkloadName, &Workload), mount: &Mount
             writer.lost.field(at, "mounts", message);
             Some(Volume::plain("emptyDir", json!({})))
         }
-        MountSource::Empty => Some(Volume::plain("emptyDir", json!({}))),
+        MountSource::Empty => {
+            let options = at.1.container.host.mount_options.get(target);
+            let source = match options.filter(|it| !it.tmpfs.is_empty()) {
+                Some(memory) => {
+                    object([("medium", json!("Memory")), ("sizeLimit", json!(memory.tmpfs_option("size")))])
+                }
+                None => json!({}),
+            };
+            Some(Volume::plain("emptyDir", source))
+        }
         MountSource::Tmpfs { size, mode } => {
             if mode.is_some_and(|it| it != 0o1777) {
                 writer.lost.field(at, "mounts", format!("the mode of the memory at {target}"));

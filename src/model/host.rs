@@ -120,13 +120,21 @@ pub struct MountOptions {
     /// Of a bind mount: what becomes of mounts inside of it, `disabled`, `writable` or `readonly`.
     #[serde(skip_serializing_if = "is_default")]
     pub recursive: Option<String>,
-    /// Of a memory file system, or of an empty volume that is kept in memory: `noexec`, `uid=1000`. Sorted, without size and mode.
+    /// Of a memory file system, whose size and mode are its own: `noexec`, `uid=1000`. Sorted. Of an empty volume that
+    /// is kept in memory: all options, size and mode among them.
     #[serde(skip_serializing_if = "is_default")]
     pub tmpfs: Vec<String>,
     /// Of a volume: the group that its folder is given, with all rights and the bit that hands it on to what is made
     /// there, before the container starts for the first time.
     #[serde(skip_serializing_if = "is_default")]
     pub group: Option<u32>,
+}
+
+impl MountOptions {
+    /// The value of an option of the memory, as `64m` of `size=64m`.
+    pub fn tmpfs_option(&self, name: &str) -> Option<&str> {
+        self.tmpfs.iter().find_map(|it| it.strip_prefix(name)?.strip_prefix('='))
+    }
 }
 
 /// A command beside the container's own, or a pause instead of one.

@@ -154,6 +154,9 @@ async fn every_user_may_write_where_it_is_empty_and_the_group_where_it_was_given
         .await;
     let look = ["exec", &plain.id(), "/bin/busybox", "test", "-f", "/empty/deep/file"];
     site.until("what lay there lies there", |docker| docker.attempt(&look).ok()).await;
+    // What is in memory is not kept, and everybody may write there again.
+    let look = ["exec", "--user", "2000", &plain.id(), "/bin/busybox", "touch", "/memory/again"];
+    site.until("all may write into the memory", |docker| docker.attempt(&look).ok()).await;
     let application = agent.settled(&commit).await;
     assert_eq!(site.container("plain").id(), plain.id());
     assert!(application.status.findings.iter().all(|it| !it.is_error()), "{:?}", application.status.findings);

@@ -209,7 +209,8 @@ fn volumes_become_files_by_content_volumes_of_docker_and_folders() {
     assert!(of("/data").read_only);
     assert_eq!(stack.volumes.keys().collect::<Vec<_>>(), ["shop_files"]);
     assert_eq!(of("/tmp").source, MountSource::Empty);
-    assert_eq!(of("/mem").source, MountSource::Tmpfs { size: Some(1 << 20), mode: Some(0o1777) });
+    assert_eq!(of("/mem").source, MountSource::Empty);
+    assert_eq!(container.host.mount_options["/mem"].tmpfs, ["mode=1777", "size=1048576"]);
     let bind = |it: &MountSource| match it {
         MountSource::Bind { path, create, propagation, .. } => (path.clone(), *create, propagation.clone()),
         other => panic!("{other:?}"),
@@ -298,7 +299,9 @@ fn volumes_are_given_to_the_group_of_the_pod() {
     let claim = "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: c}\nspec: {}\n";
     let plain = format!("{claim}{}", deployment("web", volumes, mounts));
     let plain = stack(&plain);
-    assert!(web(&plain).container.host.mount_options.is_empty());
+    let options = &web(&plain).container.host.mount_options;
+    assert_eq!(options.keys().collect::<Vec<_>>(), ["/m"]);
+    assert_eq!(options["/m"].tmpfs, ["mode=1777"]);
     let security = "securityContext: {fsGroup: 3000, fsGroupChangePolicy: OnRootMismatch}";
     let grouped = stack(&format!("{claim}{}", deployment("web", &format!("{security}\n{volumes}"), mounts)));
     let container = &web(&grouped).container;
@@ -308,9 +311,7 @@ fn volumes_are_given_to_the_group_of_the_pod() {
         ["/e", "/f", "/c", "/m", "/r", "/h"].map(given),
         [Some(3000), Some(3000), Some(3000), None, None, None]
     );
-    assert_eq!(container.host.mount_options["/m"].tmpfs, ["gid=3000"]);
-    let memory = container.mounts.iter().find(|it| it.target == "/m").unwrap();
-    assert_eq!(memory.source, MountSource::Tmpfs { size: None, mode: Some(0o3777) });
+    assert_eq!(container.host.mount_options["/m"].tmpfs, ["gid=3000", "mode=3777"]);
 
     let twice = |mounts: &str| {
         deployment("web", "volumes: [{name: e, emptyDir: {}}]", &format!("volumeMounts:\n{mounts}"))

@@ -50,11 +50,11 @@ pub(super) struct PodVolumes<'a> {
 }
 
 impl PodVolumes<'_> {
-    /// Options of the memory that it is kept in, if it is.
-    pub(super) fn in_memory(&self, name: &str) -> Option<Vec<String>> {
+    /// How one that is empty at first is kept: in memory or not, and for which group.
+    pub(super) fn empty(&self, name: &str) -> MountOptions {
         match self.sources.get(name) {
-            Some(Some(Source::Memory(size))) => Some(size.iter().map(|it| format!("size={it}")).collect()),
-            _ => None,
+            Some(Some(Source::Memory(size))) => shared::in_memory(*size, self.group),
+            _ => MountOptions { group: self.group, ..MountOptions::default() },
         }
     }
 }
@@ -543,11 +543,8 @@ fn place(item: &Object<'_>, source: &Source, target: String, inside: &str, into:
             MountSource::Image(reference.clone())
         }
         Source::Memory(size) => {
-            let options =
-                group.map(|it| MountOptions { tmpfs: vec![format!("gid={it}")], ..MountOptions::default() });
-            let mode = if options.is_some() { 0o3777 } else { 0o1777 };
-            container.host.mount_options.extend(options.map(|it| (target.clone(), it)));
-            MountSource::Tmpfs { size: *size, mode: Some(mode) }
+            container.host.mount_options.insert(target.clone(), shared::in_memory(*size, group));
+            MountSource::Empty
         }
         Source::Empty => {
             give(group, &target, container);

@@ -327,13 +327,7 @@ impl Writer<'_> {
             };
             let name = name_of(at.0, &target);
             self.configs.insert(name.clone(), json!({ "content": escaped(text) }));
-            let (mode, group) = access_of(access);
-            all.push(object([
-                ("source", json!(name)),
-                ("target", json!(target)),
-                ("mode", mode),
-                ("gid", group),
-            ]));
+            all.push(mounted(&name, &target, access));
         }
         all
     }
@@ -348,13 +342,7 @@ impl Writer<'_> {
             let message = format!("the value of the secret at {target}: set the variable `{variable}`");
             self.lost.field(at, "mounts", message);
             self.variables.insert(name.clone(), json!({ "environment": variable }));
-            let (mode, group) = access_of(access);
-            all.push(object([
-                ("source", json!(name)),
-                ("target", json!(target)),
-                ("mode", mode),
-                ("gid", group),
-            ]));
+            all.push(mounted(&name, &target, access));
         }
         all
     }
@@ -571,13 +559,12 @@ fn hooks(all: &[Hook]) -> Value {
     json!(all.iter().map(hook).collect::<Vec<_>>())
 }
 
-/// `mode` and `gid` of a file, where they are not what every file has.
-fn access_of(access: Access) -> (Value, Value) {
-    match access {
-        Access::Read => (Value::Null, Value::Null),
-        Access::Asked { mode, group: Some(group) } => (json!(mode), json!(group.to_string())),
-        Access::Run | Access::Asked { .. } => (json!(access.mode()), Value::Null),
-    }
+/// A config or secret at its place, with `mode` and `gid` where they are not what every file has.
+fn mounted(name: &str, target: &str, access: Access) -> Value {
+    let mode = (access != Access::Read).then(|| access.mode());
+    let group = if let Access::Asked { group, .. } = access { group } else { None };
+    let group = group.map(|it| it.to_string());
+    object([("source", json!(name)), ("target", json!(target)), ("mode", json!(mode)), ("gid", json!(group))])
 }
 
 fn name_of(workload: &WorkloadName, target: &str) -> String {

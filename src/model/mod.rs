@@ -48,7 +48,7 @@ mod status;
 mod time;
 
 pub use build::{Build, Dockerfile};
-pub use content::{Content, ContentId, ContentTree, Contents};
+pub use content::{Access, Content, ContentId, ContentTree, Contents};
 pub use cron::{Concurrency, Cron, CronRecord};
 pub use event::{Event, EventKind};
 pub use finding::{Finding, Location, Severity};

@@ -397,14 +397,8 @@ fn make(
     if after.is_empty() && !round.observed.images.contains_key(&image) {
         return;
     }
-    match round.free_name(&object) {
-        Ok(steps) => after.extend(steps),
-        Err(by) => {
-            let what = format!("the name `{object}`");
-            round.wait(Wait::Blocked { object, by, what });
-            return;
-        }
-    }
+    let Some(steps) = round.claim_name(&object) else { return };
+    after.extend(steps);
     let mut inherit = BTreeMap::new();
     for (target, place) in &part.volumes {
         let Some(volume) = pod.empty_volumes.get(place) else {

@@ -27,7 +27,7 @@ pub(super) fn is_held(round: &mut Round<'_>, census: &Census<'_>) -> bool {
         return false;
     }
     // What turned up after the sync is no part of the application: that is drift.
-    if round.settled() || round.record.prune.as_ref() == Some(round.revision()) {
+    if round.is_settled() || round.record.prune.as_ref() == Some(round.revision()) {
         return false;
     }
     let workloads = leaving.into_iter().cloned().collect();

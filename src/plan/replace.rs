@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::model::{Instance, InstanceId, State, Workload, WorkloadName};
 
 use super::{
-    Cause, Wait, gate,
+    Cause, gate,
     limits::Limits,
     repair,
     rollout::Crew,
@@ -183,14 +183,8 @@ pub(super) fn create(
     if round.is_leaving(&object) {
         return;
     }
-    match round.free_name(&object) {
-        Ok(steps) => after.extend(steps),
-        Err(by) => {
-            let what = format!("the name `{object}`");
-            round.wait(Wait::Blocked { object, by, what });
-            return;
-        }
-    }
+    let Some(steps) = round.claim_name(&object) else { return };
+    after.extend(steps);
     after.extend(round.slot_freed(name, slot));
     let cause = match cause {
         Some(cause) => Some(cause.clone()),

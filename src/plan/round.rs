@@ -362,6 +362,18 @@ impl<'a> Round<'a> {
         Ok(steps)
     }
 
+    /// The steps after which a new container may bear a name. `None`: not yet, for somebody else does, which is told.
+    pub(super) fn claim_name(&mut self, object: &str) -> Option<Vec<usize>> {
+        match self.free_name(object) {
+            Ok(steps) => Some(steps),
+            Err(by) => {
+                let what = format!("the name `{object}`");
+                self.wait(Wait::Blocked { object: object.to_owned(), by, what });
+                None
+            }
+        }
+    }
+
     /// Whether whoever bears this name is being removed at this moment.
     pub(super) fn is_leaving(&self, name: &str) -> bool {
         self.observed.containers().any(|it| it.name == name && it.state == State::Removing)

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use driftless::{
     clock::Clock,
     controller::{Answer, Handle, Inbox, Inspection, Preview, Readiness, Request, RequestError, RequestKind},
+    manifest::AppSpec,
     model::{
         AppName, Application, ApplicationSpec, ApplicationStatus, CommitInfo, ConditionStatus, Drift,
         DriftAction, Event, EventKind, Finding, Format, HealthStatus, InstanceStatus, Location, Operation,
@@ -27,6 +28,20 @@ pub(crate) fn commit(id: char, subject: &str) -> CommitInfo {
         author: "Ada <ada@example.com>".to_owned(),
         subject: subject.to_owned(),
         time: before(7200),
+    }
+}
+
+/// The manifests of the application `shop`, which are in `path`.
+pub(crate) fn manifests(path: &str, files: &[&str]) -> AppSpec {
+    AppSpec {
+        name: AppName::from("shop"),
+        path: path.to_owned(),
+        format: Format::Kubernetes,
+        files: files.iter().map(|it| (*it).to_owned()).collect(),
+        variables: BTreeMap::new(),
+        profiles: Vec::new(),
+        env_files: Vec::new(),
+        has_listed_files: false,
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::{error::Error as _, process::ExitCode};
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::{
     runtime::Builder,
     select,
@@ -24,6 +25,7 @@ pub fn proxy(arguments: impl IntoIterator<Item = String>) -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    open_many_files();
     let runtime = match Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -35,6 +37,15 @@ pub fn proxy(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     // Connections that are still open end here.
     runtime.shutdown_background();
     code
+}
+
+/// A connection has two files open, and newer engines let a process have 1024 that does not ask for more.
+fn open_many_files() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
+    if let Err(error) = raised {
+        tracing::warn!(%error, "could not raise the number of files that may be open");
+    }
 }
 
 async fn until_told(forwards: Forwards) -> ExitCode {

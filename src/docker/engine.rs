@@ -285,30 +285,63 @@ impl Inner {
     /// Asks the engine whether one of its containers is the one we run in.
     async fn find_home(&self) -> Result<Home, Failure> {
         let suspects = self.suspects.clone();
+        if suspects.is_empty() {
+            return Ok(Home::default());
+        }
+        let layer = own::layer();
+        let has_layer = |it: &_| layer.as_deref().and_then(|layer| own::has_layer(it, layer));
+        let mut is_guest = false;
         for id in &suspects {
-            let options = None::<bollard::query_parameters::InspectContainerOptions>;
-            let asked = async { self.docker.inspect_container(id, options).await.map_err(Failure::from) };
-            match within(DEADLINE, asked).await {
-                Ok(found) => {
-                    let home = Home::of(&found, &self.paths);
-                    let name = found.name.as_deref().unwrap_or_default().trim_start_matches('/');
-                    tracing::info!(container = name, "running in a container");
-                    for hidden in &home.hidden {
-                        tracing::warn!(
-                            path = %hidden.path.display(), advice = hidden.advice,
-                            "the engine cannot reach this folder of the agent's container"
-                        );
-                    }
-                    return Ok(home);
-                }
-                Err(failure) if failure.code() == Some(404) => {}
-                Err(failure) => return Err(failure),
+            let Some(found) = self.suspect(id).await? else { continue };
+            match has_layer(&found) {
+                // Its network is ours, and so are its host name and the files about it.
+                Some(false) => is_guest = true,
+                Some(true) | None => return Ok(self.at_home(&found)),
             }
         }
-        if !suspects.is_empty() {
-            tracing::info!("in a container that the engine does not know: paths are taken as they are");
+        if is_guest {
+            for id in self.guests().await? {
+                if let Some(found) = self.suspect(&id).await?.filter(|it| has_layer(it) == Some(true)) {
+                    return Ok(self.at_home(&found));
+                }
+            }
         }
+        tracing::info!("in a container that the engine does not know: paths are taken as they are");
         Ok(Home::default())
+    }
+
+    async fn suspect(&self, id: &str) -> Result<Option<bollard::models::ContainerInspectResponse>, Failure> {
+        let options = None::<bollard::query_parameters::InspectContainerOptions>;
+        let asked = async { self.docker.inspect_container(id, options).await.map_err(Failure::from) };
+        match within(DEADLINE, asked).await {
+            Ok(found) => Ok(Some(found)),
+            Err(failure) if failure.code() == Some(404) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// The running containers that share the network of another.
+    async fn guests(&self) -> Result<Vec<String>, Failure> {
+        let options = None::<bollard::query_parameters::ListContainersOptions>;
+        let asked = async { self.docker.list_containers(options).await.map_err(Failure::from) };
+        let is_guest = |it: &bollard::models::ContainerSummary| {
+            let mode = it.host_config.as_ref().and_then(|it| it.network_mode.as_deref());
+            mode.is_some_and(|it| it.starts_with("container:"))
+        };
+        Ok(within(DEADLINE, asked).await?.into_iter().filter(is_guest).filter_map(|it| it.id).collect())
+    }
+
+    fn at_home(&self, found: &bollard::models::ContainerInspectResponse) -> Home {
+        let home = Home::of(found, &self.paths);
+        let name = found.name.as_deref().unwrap_or_default().trim_start_matches('/');
+        tracing::info!(container = name, "running in a container");
+        for hidden in &home.hidden {
+            tracing::warn!(
+                path = %hidden.path.display(), advice = hidden.advice,
+                "the engine cannot reach this folder of the agent's container"
+            );
+        }
+        home
     }
 
     /// The container that this agent runs in.

@@ -87,6 +87,31 @@ fn own_files(mountinfo: &str) -> String {
     sources.collect::<Vec<_>>().join("\n")
 }
 
+/// The folder of the host in which the changes to our own file system lie, by the end of its path. Every container has
+/// one to itself, while a container that shares another's network has that one's files to tell its name by.
+pub(super) fn layer() -> Option<String> {
+    layer_in(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
+}
+
+fn layer_in(mountinfo: &str) -> Option<String> {
+    let root = mountinfo.lines().find(|line| line.split(' ').nth(4) == Some("/"))?;
+    let (_, options) = root.split_once(" - overlay ")?;
+    options.split([' ', ',']).find_map(|it| it.strip_prefix("upperdir=")).and_then(end_of)
+}
+
+/// Whether a container has these changes; `None`: the engine does not say.
+pub(super) fn has_layer(found: &api::ContainerInspectResponse, layer: &str) -> Option<bool> {
+    let its_own = found.graph_driver.as_ref()?.data.get("UpperDir")?;
+    Some(end_of(its_own)? == layer)
+}
+
+/// The last two parts of a path: engines may mount it by a relative one.
+fn end_of(path: &str) -> Option<String> {
+    let mut parts = path.rsplit('/').filter(|it| !it.is_empty());
+    let (last, before) = (parts.next()?, parts.next()?);
+    Some(format!("{before}/{last}"))
+}
+
 /// 64 hexadecimal digits after one of these words, in order, each once.
 fn ids_in(text: &str, after: &[&str]) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
@@ -182,6 +207,30 @@ mod tests {
         let said = home.objection(&paths().secret).unwrap();
         assert!(said.contains("`-v /run/driftless:/run/driftless`"), "{said}");
         assert!(home.objection(&paths().app).is_some(), "a mount inside the mount hides it");
+    }
+
+    #[test]
+    fn whose_files_we_see_is_told_by_where_their_changes_lie() {
+        let root = |upper: &str| {
+            format!(
+                "400 1 0:5 / /proc rw - proc proc rw\n452 340 0:120 / / rw,relatime master:11 - overlay overlay \
+                 rw,lowerdir=/d/overlay2/l/A:/d/overlay2/l/B,upperdir={upper},workdir=/d/overlay2/7b/work,xino=off\n"
+            )
+        };
+        let has = |layer: Option<String>, upper: &str| {
+            let data = [("UpperDir".to_owned(), upper.to_owned())].into();
+            let graph_driver = Some(api::DriverData { name: "overlay2".to_owned(), data });
+            has_layer(
+                &api::ContainerInspectResponse { graph_driver, ..container(Vec::new()) },
+                &layer.unwrap(),
+            )
+        };
+        let own = "/var/lib/docker/overlay2/7b/diff";
+        assert_eq!(has(layer_in(&root(own)), own), Some(true));
+        assert_eq!(has(layer_in(&root("7b/diff")), own), Some(true), "by a relative path");
+        assert_eq!(has(layer_in(&root(own)), "/var/lib/docker/overlay2/8c/diff"), Some(false));
+        assert_eq!(has_layer(&container(Vec::new()), "7b/diff"), None);
+        assert_eq!(layer_in("452 340 8:1 / / rw - ext4 /dev/vda rw\n"), None);
     }
 
     #[test]

@@ -81,9 +81,9 @@ pub use schedule::Schedule;
 pub use seldom::{Lone, Seldom};
 pub use selector::{InvalidSelector, Selector};
 pub use stack::{
-    Attachment, Completion, Condition, Container, Dependency, Format, Healthcheck, NetworkMode, Port,
-    PortRange, Probe, ProbeAction, Probes, Protocol, PullPolicy, Resources, RestartPolicy, Stack, Strategy,
-    Workload,
+    Attachment, Completion, Condition, Container, Dependency, Format, Healthcheck, MOST_REPLICAS,
+    NetworkMode, Port, PortRange, Probe, ProbeAction, Probes, Protocol, PullPolicy, Resources, RestartPolicy,
+    Stack, Strategy, Workload,
 };
 pub use status::{
     Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, ConditionStatus, CronStatus, Drift,

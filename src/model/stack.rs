@@ -82,6 +82,10 @@ pub enum Format {
     Kubernetes,
 }
 
+/// More of one workload are a mistake: a bridge of the kernel has room for 1023 containers, and each is counted anew in
+/// every round.
+pub const MOST_REPLICAS: u32 = 1000;
+
 /// A named set of equal replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

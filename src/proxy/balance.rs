@@ -30,7 +30,8 @@ impl Balance {
         Self { affinity, state: Mutex::default() }
     }
 
-    /// The endpoints in the order in which they are to be tried for a client.
+    /// The endpoints in the order in which they are to be tried for a client. The first is remembered as where it was sent,
+    /// since it may come again before it is connected.
     pub fn order(&self, client: IpAddr, endpoints: &[SocketAddr]) -> Vec<SocketAddr> {
         let mut state = self.state();
         let known = self.known(&state, client).and_then(|it| endpoints.iter().position(|other| *other == it));
@@ -39,25 +40,18 @@ impl Balance {
             state.turn.checked_rem(endpoints.len()).unwrap_or_default()
         });
         let (after, before) = endpoints.split_at_checked(first).map_or((endpoints, &[][..]), |(a, b)| (b, a));
-        [after, before].concat()
+        let order = [after, before].concat();
+        if let (None, Some(time), Some(endpoint)) = (known, self.affinity, order.first()) {
+            state.remember(client, *endpoint, time);
+        }
+        order
     }
 
     /// Remembers where a client was sent.
     pub fn sent(&self, client: IpAddr, endpoint: SocketAddr) {
-        let Some(time) = self.affinity else { return };
-        let now = Instant::now();
-        let mut state = self.state();
-        if state.known.len() >= MOST && !state.known.contains_key(&client) {
-            state.known.retain(|_, (_, at)| now.saturating_duration_since(*at) < time);
+        if let Some(time) = self.affinity {
+            self.state().remember(client, endpoint, time);
         }
-        if state.known.len() >= MOST {
-            // Half of them at once, so that this is rare.
-            let mut times: Vec<Instant> = state.known.values().map(|(_, at)| *at).collect();
-            let (_, median, _) = times.select_nth_unstable(MOST / 2);
-            let median = *median;
-            state.known.retain(|_, (_, at)| *at > median);
-        }
-        state.known.insert(client, (endpoint, now));
     }
 
     fn known(&self, state: &State, client: IpAddr) -> Option<SocketAddr> {
@@ -69,6 +63,24 @@ impl Balance {
     fn state(&self) -> MutexGuard<'_, State> {
         // Whoever panicked has left it whole: each change of it is one.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn remember(&mut self, client: IpAddr, endpoint: SocketAddr, time: Duration) {
+        let now = Instant::now();
+        let is_new = !self.known.contains_key(&client);
+        if is_new && self.known.len() >= MOST {
+            self.known.retain(|_, (_, at)| now.saturating_duration_since(*at) < time);
+        }
+        if is_new && self.known.len() >= MOST {
+            // Half of them at once, so that this is rare.
+            let mut times: Vec<Instant> = self.known.values().map(|(_, at)| *at).collect();
+            let (_, median, _) = times.select_nth_unstable(MOST / 2);
+            let median = *median;
+            self.known.retain(|_, (_, at)| *at > median);
+        }
+        self.known.insert(client, (endpoint, now));
     }
 }
 
@@ -105,9 +117,17 @@ mod tests {
         tokio::time::advance(Duration::from_secs(9)).await;
         assert_eq!(sticky.order(client(1), &all)[0], all[2], "each connection begins the time anew");
         tokio::time::advance(Duration::from_secs(2)).await;
+        let turn = sticky.state().turn;
+        let first = sticky.order(client(1), &all)[0];
+        assert_eq!(sticky.state().turn, turn + 1, "then it is like any other");
+        assert_eq!(
+            sticky.order(client(1), &all)[0],
+            first,
+            "and stays there, though it is not connected yet"
+        );
         let firsts: std::collections::BTreeSet<_> =
-            (0..3).map(|_| sticky.order(client(1), &all)[0]).collect();
-        assert_eq!(firsts.len(), 3, "then it is like any other");
+            (2..5).map(|it| sticky.order(client(it), &all)[0]).collect();
+        assert_eq!(firsts.len(), 3);
     }
 
     #[tokio::test(start_paused = true)]
@@ -123,5 +143,12 @@ mod tests {
         }
         assert!(sticky.state().known.contains_key(&client(u32::try_from(MOST).unwrap())));
         assert!(!sticky.state().known.contains_key(&client(0)));
+        let mut number = 1 << 20;
+        while sticky.state().known.len() < MOST {
+            sticky.sent(client(number), all[0]);
+            number += 1;
+        }
+        sticky.sent(client(number - 1), all[0]);
+        assert_eq!(sticky.state().known.len(), MOST, "who is known needs no room");
     }
 }

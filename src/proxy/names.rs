@@ -50,6 +50,13 @@ impl Names {
         Self { server, fixed: fixed(&hosts), known, question: AtomicU16::new(1) }
     }
 
+    /// One name that no server is asked for.
+    #[cfg(test)]
+    pub(super) fn fixed_to(name: &str, address: Ipv4Addr) -> Self {
+        let names = Self::new(ENGINE, []);
+        Self { fixed: [(name.to_owned(), vec![address])].into(), ..names }
+    }
+
     /// The addresses of a name, sorted. None of one that was not told at the beginning.
     pub(super) async fn addresses(&self, name: &str) -> Vec<Ipv4Addr> {
         if let Some(found) = self.fixed.get(name) {

@@ -14,13 +14,14 @@ use tokio::{
     net::UdpSocket,
     select,
     sync::watch,
-    task::JoinSet,
+    task::{Id, JoinSet},
     time::{Instant, sleep, sleep_until},
 };
 
 use super::Route;
 
-/// So many clients of one port at once; what others send is lost until some have gone.
+/// So many clients of one port at once. Who comes then takes the place of whoever has said nothing for longest: many ask
+/// once, from a port of their own, and are done.
 const MOST: usize = 4096;
 const LONGEST: usize = 65_535;
 /// Who is silent for so long is forgotten.
@@ -30,21 +31,39 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// What a client has on this side.
 struct Session {
     endpoint: Arc<UdpSocket>,
-    /// Told of each datagram of the client.
+    /// Told of each datagram of the client. Without it, the task ends.
     heard: watch::Sender<()>,
+    /// What carries answers back.
+    task: Id,
+    /// Its place in the order.
+    last: u64,
+}
+
+struct Sessions {
+    most: usize,
+    by_client: BTreeMap<SocketAddr, Session>,
+    /// Who was heard when: the first has been silent for longest.
+    order: BTreeMap<u64, SocketAddr>,
+    heard: u64,
 }
 
 /// Takes datagrams for ever.
 pub(super) async fn receive(socket: Arc<UdpSocket>, route: Arc<Route>) {
-    let mut sessions: BTreeMap<SocketAddr, Session> = BTreeMap::new();
+    receive_of(socket, route, MOST).await;
+}
+
+async fn receive_of(socket: Arc<UdpSocket>, route: Arc<Route>, most: usize) {
+    let mut sessions = Sessions { most, by_client: BTreeMap::new(), order: BTreeMap::new(), heard: 0 };
     let mut tasks: JoinSet<SocketAddr> = JoinSet::new();
     let mut buffer = vec![0; LONGEST];
     loop {
         let received = select! {
             received = socket.recv_from(&mut buffer) => received,
-            Some(ended) = tasks.join_next(), if !tasks.is_empty() => {
-                if let Ok(client) = ended {
-                    sessions.remove(&client);
+            Some(ended) = tasks.join_next_with_id(), if !tasks.is_empty() => {
+                if let Ok((task, client)) = ended
+                    && sessions.by_client.get(&client).is_some_and(|it| it.task == task)
+                {
+                    sessions.end(client);
                 }
                 continue;
             }
@@ -59,18 +78,58 @@ pub(super) async fn receive(socket: Arc<UdpSocket>, route: Arc<Route>) {
                 continue;
             }
         };
-        if !sessions.contains_key(&client) && sessions.len() < MOST {
-            let Some(endpoint) = open(client, &route).await else { continue };
-            let endpoint = Arc::new(endpoint);
-            let (heard, listening) = watch::channel(());
-            tasks.spawn(answers(client, Arc::clone(&socket), Arc::clone(&endpoint), listening));
-            sessions.insert(client, Session { endpoint, heard });
+        let datagram = buffer.get(..length).unwrap_or_default();
+        // Once more, if it only learns that its endpoint is not there any more.
+        for _ in 0..2 {
+            if !sessions.by_client.contains_key(&client) {
+                let Some(endpoint) = open(client, &route).await else { break };
+                let endpoint = Arc::new(endpoint);
+                let (heard, listening) = watch::channel(());
+                let carrier = answers(client, Arc::clone(&socket), Arc::clone(&endpoint), listening);
+                let task = tasks.spawn(carrier).id();
+                sessions.begin(client, Session { endpoint, heard, task, last: 0 });
+            }
+            if sessions.send(client, datagram) {
+                break;
+            }
         }
-        if let Some(session) = sessions.get(&client) {
-            // Past the runtime, which does not know yet that a new socket can be written to.
-            let _ = SockRef::from(&*session.endpoint).send(buffer.get(..length).unwrap_or_default());
-            session.heard.send_replace(());
+    }
+}
+
+impl Sessions {
+    fn begin(&mut self, client: SocketAddr, session: Session) {
+        while self.by_client.len() >= self.most
+            && let Some((_, silent)) = self.order.pop_first()
+        {
+            self.by_client.remove(&silent);
         }
+        self.by_client.insert(client, session);
+    }
+
+    fn end(&mut self, client: SocketAddr) {
+        if let Some(session) = self.by_client.remove(&client) {
+            self.order.remove(&session.last);
+        }
+    }
+
+    /// `false`: the endpoint of an earlier datagram is gone, and so is the session.
+    fn send(&mut self, client: SocketAddr, datagram: &[u8]) -> bool {
+        let Some(session) = self.by_client.get_mut(&client) else { return false };
+        self.order.remove(&session.last);
+        self.heard = self.heard.wrapping_add(1);
+        session.last = self.heard;
+        self.order.insert(session.last, client);
+        session.heard.send_replace(());
+        // Past the runtime, which does not know yet that a new socket can be written to.
+        let sent = SockRef::from(&*session.endpoint).send(datagram);
+        let is_gone = sent.is_err_and(|it| {
+            use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
+            matches!(it.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable)
+        });
+        if is_gone {
+            self.end(client);
+        }
+        !is_gone
     }
 }
 
@@ -119,5 +178,59 @@ fn carry(from: &UdpSocket, to: &UdpSocket, client: SocketAddr) -> bool {
             true
         }
         Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::proxy::{Balance, Names};
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    async fn ask(client: &UdpSocket, to: SocketAddr) -> String {
+        let mut buffer = [0; 64];
+        client.send_to(b"who am I?", to).await.unwrap();
+        let (length, _) = timeout(PATIENCE, client.recv_from(&mut buffer)).await.expect("an answer").unwrap();
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    }
+
+    #[tokio::test]
+    async fn of_too_many_clients_those_go_that_are_silent_for_longest() {
+        let local = (Ipv4Addr::LOCALHOST, 0);
+        let endpoint = UdpSocket::bind(local).await.unwrap();
+        let socket = Arc::new(UdpSocket::bind(local).await.unwrap());
+        let (to, port) = (socket.local_addr().unwrap(), endpoint.local_addr().unwrap().port());
+        let forward = format!("1/udp=end:{port}").parse().unwrap();
+        let names = Arc::new(Names::fixed_to("end", Ipv4Addr::LOCALHOST));
+        let route = Arc::new(Route { forward, names, balance: Balance::new(None) });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(receive_of(socket, route, 3));
+        // It says from where it was asked, which is another port for each session.
+        tasks.spawn(async move {
+            loop {
+                let (_, from) = endpoint.recv_from(&mut [0; 64]).await.unwrap();
+                endpoint.send_to(from.to_string().as_bytes(), from).await.unwrap();
+            }
+        });
+        let talker = UdpSocket::bind(local).await.unwrap();
+        let own = ask(&talker, to).await;
+        let mut clients = Vec::new();
+        let mut heard = BTreeSet::new();
+        for _ in 0..10 {
+            let client = UdpSocket::bind(local).await.unwrap();
+            heard.insert(ask(&client, to).await);
+            clients.push(client);
+            assert_eq!(ask(&talker, to).await, own, "who goes on talking stays");
+        }
+        assert!(!heard.contains(&own), "{heard:?}");
+        let first = ask(&clients[0], to).await;
+        assert_ne!(first, own);
+        assert_eq!(ask(&clients[0], to).await, first);
+        assert_eq!(ask(&talker, to).await, own);
     }
 }

@@ -52,6 +52,10 @@ struct Contained {
 
 impl Contained {
     async fn start(site: &mut Site, with_state: bool) -> Self {
+        Self::start_on(site, with_state, "host").await
+    }
+
+    async fn start_on(site: &mut Site, with_state: bool, network: &str) -> Self {
         let image = image(site);
         let directory = site.directory();
         let agent = Agent::new(&directory, &site.app, &site.server.url(), &site.settings);
@@ -62,7 +66,7 @@ impl Contained {
         fs::create_dir_all(&runtime).unwrap();
         let configuration = directory.join("driftless.yaml").display().to_string();
         let mut words: Vec<String> =
-            ["run", "-d", "--name", &name, "--network", "host"].map(str::to_owned).to_vec();
+            ["run", "-d", "--name", &name, "--network", network].map(str::to_owned).to_vec();
         let mut mount = |what: String| words.extend(["-v".to_owned(), what]);
         mount("/var/run/docker.sock:/var/run/docker.sock".to_owned());
         mount(format!("{configuration}:{configuration}:ro"));
@@ -135,6 +139,19 @@ async fn what_an_agent_in_a_container_hands_out_is_found_on_the_host() {
     contained.agent.sync().await;
     contained.agent.settled(&commit).await;
     assert_eq!(site.container("web").started(), web.started());
+}
+
+#[tokio::test]
+async fn an_agent_that_shares_the_network_of_another_container_knows_which_it_is() {
+    let mut site = Site::new("guest");
+    let commit = commit(&site);
+    let host = site.foreign("network");
+    site.docker.run(&["run", "-d", "--name", &host, "--network", "host", &images::placeholder()]);
+    let contained = Contained::start_on(&mut site, true, &format!("container:{host}")).await;
+    contained.agent.settled(&commit).await;
+    let web = site.container("web");
+    let read = |path: &str| site.docker.run(&["exec", &web.id(), "/bin/busybox", "cat", path]);
+    assert_eq!((read("/page.html"), read("/run/secrets/token")), ("hello".to_owned(), "s3cr3t".to_owned()));
 }
 
 #[tokio::test]

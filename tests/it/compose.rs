@@ -243,3 +243,17 @@ fn a_mounted_folder_beyond_the_limit_is_refused() {
     let rendered = render(&files, &app(&files, ""));
     assert!(rendered.findings[0].message.contains("more than 64 MiB"), "{:?}", rendered.findings);
 }
+
+#[test]
+fn more_containers_than_a_host_could_run_are_refused() {
+    for (field, place) in [("scale: 100000", "3:12"), ("deploy: {replicas: 4294967295}", "3:24")] {
+        let rendered = render_text(&format!("services:\n  web:\n    {field}\n    image: web:1\n"));
+        assert!(rendered.stack.is_none(), "{field}");
+        let text = describe(&rendered);
+        assert!(text.starts_with(&format!("compose.yaml:{place}: ")), "{text}");
+        assert!(
+            text.contains("more than 1000 containers of a service are not supported on one host"),
+            "{text}"
+        );
+    }
+}

@@ -460,8 +460,8 @@ fn a_proxy_stands_before_pods_where_names_alone_would_be_wrong() {
     let words = |text: &[&str]| Some(text.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>());
 
     let elsewhere = stack(&with("ports: [{port: 80, targetPort: http}]", 3));
-    assert_eq!(command(&elsewhere), words(&["proxy", "80/tcp=_endpoints.web:8080"]));
-    assert_eq!(aliases(&elsewhere, "web", "shop_default"), ["_endpoints.web", "web"]);
+    assert_eq!(command(&elsewhere), words(&["proxy", "80/tcp=_front._web:8080"]));
+    assert_eq!(aliases(&elsewhere, "web", "shop_default"), ["_front._web", "web"]);
     let names = ["front", "front.default", "front.default.svc", "front.default.svc.cluster.local"];
     assert_eq!(aliases(&elsewhere, "front_proxy", "shop_default"), names);
     let proxy = &elsewhere.workloads[&"front_proxy".into()];
@@ -482,7 +482,7 @@ fn a_proxy_stands_before_pods_where_names_alone_would_be_wrong() {
     assert_eq!((held.len(), held[0].host), (1, one(8080)), "on all addresses of the host");
 
     let sticky = |replicas| stack(&with("sessionAffinity: ClientIP, ports: [{port: 8080}]", replicas));
-    assert_eq!(command(&sticky(2)), words(&["proxy", "--affinity=10800", "8080/tcp=_endpoints.web:8080"]));
+    assert_eq!(command(&sticky(2)), words(&["proxy", "--affinity=10800", "8080/tcp=_front._web:8080"]));
     assert_eq!(command(&sticky(1)), None, "one instance is always the same");
     for direct in ["ports: [{port: 8080}]", "clusterIP: None, ports: [{port: 80, targetPort: http}]"] {
         assert_eq!(command(&stack(&with(direct, 3))), None, "{direct}");
@@ -503,9 +503,32 @@ fn a_proxy_stands_before_pods_where_names_alone_would_be_wrong() {
             .replace("labels: {app: one}", "labels: {app: one, tier: all}")
             .replace("labels: {app: two}", "labels: {app: two, tier: all}"),
     );
-    let ends = "80/tcp=_endpoints.one:1,_host:2";
-    assert_eq!(command(&both), words(&["proxy", ends, "53/udp=_endpoints.one:53,_host:53"]));
+    let ends = "80/tcp=_front._one:1,_host:2";
+    assert_eq!(command(&both), words(&["proxy", ends, "53/udp=_front._one:53,_host:53"]));
     assert_eq!(both.workloads[&"front_proxy".into()].container.extra_hosts, ["_host:host-gateway"]);
+}
+
+#[test]
+fn a_proxy_leads_to_the_pods_of_its_own_service_alone() {
+    let set = "---\napiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: db}\nspec:\n  replicas: 2\n  selector: \
+               {matchLabels: {app: db}}\n  template:\n    metadata: {labels: {app: db}}\n    spec: {containers: [{name: \
+               a, image: a:1}]}\n";
+    let ports = "ports: [{port: 80, targetPort: 8080}]";
+    let first = "selector: {statefulset.kubernetes.io/pod-name: db-0}";
+    let text = format!(
+        "{set}{}{}",
+        service("first", &format!("{{{first}, {ports}}}")),
+        service("all", &format!("{{selector: {{app: db}}, {ports}}}")),
+    );
+    let found = stack(&text);
+    let pods_of = |service: &str| -> Vec<&str> {
+        let command = found.workloads[&format!("{service}_proxy").as_str().into()].container.command.as_ref();
+        let name = command.unwrap()[1].split(['=', ':']).nth(1).unwrap();
+        let is_so = |pod: &&str| aliases(&found, pod, "shop_default").contains(&name);
+        ["db-0", "db-1"].into_iter().filter(is_so).collect()
+    };
+    assert_eq!(pods_of("all"), ["db-0", "db-1"]);
+    assert_eq!(pods_of("first"), ["db-0"]);
 }
 
 #[test]

@@ -61,6 +61,67 @@ fn each_is_told(cases: &[(String, &str)]) {
 }
 
 #[test]
+fn more_replicas_than_a_host_could_run_are_refused_before_anything_counts_them() {
+    let owner = |kind: &str, name: &str| {
+        format!(
+            "---\napiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec:\n  replicas: 2147483647\n  \
+             selector: {{matchLabels: {{app: web}}}}\n  template:\n    metadata: {{labels: {{app: web}}}}\n    spec: \
+             {{containers: [{{name: a, image: a:1}}]}}\n"
+        )
+    };
+    let front = "---\napiVersion: v1\nkind: Service\nmetadata: {name: front}\nspec: {selector: {app: web}, ports: [{port: \
+                 80}]}\n";
+    let kinds = [("Deployment", "a"), ("ReplicaSet", "b"), ("Deployment", "c"), ("StatefulSet", "d")];
+    let text: String = kinds.iter().map(|(kind, name)| owner(kind, name)).collect();
+    let found = errors(&format!("{text}{front}"));
+    assert_eq!(found.len(), 4, "{found:#?}");
+    for (finding, (kind, _)) in found.iter().zip(kinds) {
+        assert!(finding.contains("spec.replicas: more than "), "{finding}");
+        assert!(finding.contains(&format!("of a {kind} are not supported on one host")), "{finding}");
+    }
+}
+
+#[test]
+fn texts_that_double_each_other_are_refused_while_they_are_small() {
+    let doubled = |number: u32| format!("  - {{name: A{number}, value: $(A{0})$(A{0})}}\n", number - 1);
+    let lines: String = (1..60).map(doubled).collect();
+    let text = container(&format!("env:\n  - {{name: A0, value: xxxxxxxxxxxxxxxx}}\n{lines}"));
+    let found = errors(&text);
+    assert!(found[0].starts_with("a.yaml:31:25: spec.containers[0].env[21].value: "), "{}", found[0]);
+    assert!(found[0].contains("grow by more than 32 MiB when their variables are put in"), "{}", found[0]);
+    // Many that name one long text are not few that double.
+    let long = "x".repeat(60_000);
+    let many = "    - $(A)\n".repeat(1000);
+    let text = container(&format!("env:\n  - {{name: A, value: {long}}}\nargs:\n{many}"));
+    assert!(errors(&text)[0].contains("spec.containers[0].args: the texts of this application grow"));
+    let open = container(&format!("args: [\"{}\"]", "$(".repeat(200_000)));
+    assert_eq!(errors(&open), [""; 0]);
+}
+
+#[test]
+fn what_a_path_becomes_is_not_said_where_it_may_be_secret() {
+    let secret = "---\napiVersion: v1\nkind: Secret\nmetadata: {name: login}\nstringData: {password: hunter2}\n---\n\
+                  apiVersion: v1\nkind: ConfigMap\nmetadata: {name: page}\ndata: {a: b}\n";
+    let mounted = |volume: &str, path: &str| {
+        let lines = format!(
+            "  envFrom: [{{secretRef: {{name: login}}}}]\n  volumeMounts: [{{name: data, mountPath: /data, subPathExpr: \
+             {path}}}]\nvolumes: [{{name: data, {volume}}}]"
+        );
+        errors(&format!("{}{secret}", pod(&lines)))
+    };
+    for (found, said) in [
+        (
+            mounted("hostPath: {path: /srv}", "$(password)/$(missing)"),
+            "`$(password)/$(missing)` names a variable",
+        ),
+        (mounted("configMap: {name: page}", "$(password)"), "the volume holds no `$(password)`"),
+    ] {
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(found[0].contains(said) && !found[0].contains("hunter2"), "{}", found[0]);
+    }
+}
+
+#[test]
 fn of_fields_that_exclude_each_other_there_is_one() {
     each_is_told(&[
         (

@@ -613,6 +613,36 @@ fn bases_that_multiply_come_to_an_end() {
 }
 
 #[test]
+fn texts_that_multiply_come_to_an_end() {
+    let map = |text: &str| {
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a}}\ndata: {{a: '{text}'}}\n")
+    };
+    let told = |kustomization: &str, files: &[(&str, &str)]| {
+        let found = told(&format!("resources: [../base, a.yaml]\n{kustomization}"), files);
+        found.into_iter().next().unwrap()
+    };
+    // Each time, the first part becomes the whole.
+    let double = "- {source: {kind: ConfigMap, fieldPath: data.a}, targets: [{select: {kind: ConfigMap}, fieldPaths: \
+                  [data.a], options: {delimiter: ':', index: 0}}]}\n";
+    let found = told(&format!("replacements:\n{}", double.repeat(60)), &[("app/over/a.yaml", &map("x:x"))]);
+    assert!(found.contains("too large") || found.contains("than there is room for"), "{found}");
+    let long = map(&"x".repeat(500_000));
+    let copies: String =
+        (0..2000).map(|it| format!("- {{op: copy, from: /data/a, path: /data/b{it}}}\n")).collect();
+    let found = told(
+        "patches: [{target: {kind: ConfigMap}, path: p.yaml}]",
+        &[("app/over/a.yaml", &long), ("app/over/p.yaml", &copies)],
+    );
+    assert!(found.contains("makes the ConfigMap `a`") && found.contains("too large"), "{found}");
+    let list =
+        format!("apiVersion: v1\nkind: List\nmetadata: {{name: b}}\nx: [{}]\n", "{y: z}, ".repeat(5000));
+    let all = "replacements: [{source: {kind: ConfigMap, fieldPath: data.a}, targets: [{select: {name: b}, fieldPaths: \
+               ['x.*.y']}]}]";
+    let found = told(all, &[("app/over/a.yaml", &format!("{long}---\n{}", list.replace("List", "Other")))]);
+    assert!(found.contains("than there is room for"), "{found}");
+}
+
+#[test]
 fn a_changed_literal_changes_only_those_that_read_it() {
     let text = |mode: &str| {
         format!(

@@ -18,6 +18,7 @@ use driftless::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream, UdpSocket},
+    process::Command,
     task::JoinSet,
     time::{Instant, timeout},
 };
@@ -238,6 +239,16 @@ async fn a_client_stays_where_it_was_as_long_as_that_answers() {
 }
 
 #[tokio::test]
+async fn connections_that_a_client_makes_at_once_go_to_one_endpoint() {
+    let mut scene = Scene::new(3, Protocol::Tcp, Some(Duration::from_secs(100))).await;
+    for index in 0..3 {
+        scene.echo(index).await;
+    }
+    let heard = futures_util::future::join_all((0..12).map(|_| scene.ask("a"))).await;
+    assert_eq!(heard.iter().collect::<BTreeSet<_>>().len(), 1, "{heard:?}");
+}
+
+#[tokio::test]
 async fn datagrams_find_their_way_there_and_back() {
     let scene = Scene::new(2, Protocol::Udp, None).await;
     let mut tasks = JoinSet::new();
@@ -289,4 +300,27 @@ async fn a_port_that_is_taken_is_an_error() {
     assert!(matches!(served, Err(proxy::Error::Listen { .. })), "{served:?}");
     let served = proxy::serve(Forwards::default(), names()).await;
     assert!(matches!(served, Err(proxy::Error::NoPorts)), "{served:?}");
+}
+
+#[tokio::test]
+async fn it_may_have_as_many_files_open_as_the_engine_allows() {
+    let port = free_port(Protocol::Tcp).await;
+    let script = "ulimit -S -n 64 && exec \"$0\" proxy \"$1\"";
+    let forward = format!("{port}/tcp=web:1");
+    let mut proxy = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_driftless"), &forward])
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let began = Instant::now();
+    while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_err() {
+        assert!(began.elapsed() < PATIENCE, "it does not listen");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", proxy.id().unwrap())).unwrap();
+    let files: Vec<&str> =
+        limits.lines().find(|it| it.starts_with("Max open files")).unwrap().split_whitespace().collect();
+    assert_eq!(files[3], files[4], "{files:?}");
+    assert_ne!(files[3], "64");
+    proxy.kill().await.unwrap();
 }

@@ -13,8 +13,8 @@ use super::{
 use crate::manifest::{AppSpec, Files};
 use crate::model::{
     Attachment, Build, Completion, Container, Contents, Dependency, Finding, Format, InPlace, Inventory,
-    Mount, MountOptions, MountSource, Network, NetworkMode, Peer, Probes, PullPolicy, Resources,
-    RestartPolicy, Stack, Strategy, Volume, Workload, WorkloadName,
+    MOST_REPLICAS, Mount, MountOptions, MountSource, Network, NetworkMode, Peer, Probes, PullPolicy,
+    Resources, RestartPolicy, Stack, Strategy, Volume, Workload, WorkloadName,
 };
 
 /// Compose has no such thing; this is what a Deployment has.
@@ -230,6 +230,11 @@ impl Lowering<'_> {
 
     fn replicas(&mut self, service: &Service) -> u32 {
         let deploy = service.deploy.replicas.as_ref();
+        if let Some(given) = service.scale.as_ref().or(deploy).filter(|it| it.value > MOST_REPLICAS) {
+            let message =
+                format!("more than {MOST_REPLICAS} containers of a service are not supported on one host");
+            self.findings.push(given.error(message));
+        }
         match (&service.scale, deploy) {
             (Some(scale), Some(deploy)) if scale.value != deploy.value => {
                 self.findings.push(scale.error("differs from `deploy.replicas`"));

@@ -8,6 +8,7 @@ use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use super::{
+    expand::Room,
     fields, names,
     reader::{Object, Report, Value},
     storage::{Mounted, Storage},
@@ -91,6 +92,8 @@ pub(super) struct Catalogue {
     contents: RefCell<Contents>,
     volumes: RefCell<BTreeMap<String, Volume>>,
     mounted: Mounted,
+    /// For what becomes longer.
+    pub(super) room: Room,
 }
 
 impl Catalogue {
@@ -103,6 +106,7 @@ impl Catalogue {
             contents: RefCell::default(),
             volumes: RefCell::default(),
             mounted: Mounted::default(),
+            room: Room::default(),
         }
     }
 

@@ -12,7 +12,6 @@ use std::{
 use super::{
     catalogue::{Catalogue, Key},
     env::{self, About},
-    expand::expand,
     fields, lifecycle, names, probe,
     reader::{Object, Value},
     resources, volumes,
@@ -214,8 +213,10 @@ pub(super) fn read_container(
     let env::Variables { values: variables, secret } = env::read(object, about);
     let shared = volumes::mount(object, mounted, &variables, owner.catalogue, &mut container);
     let words = |key| {
-        let list = object.get(key)?.strings();
-        (!list.is_empty()).then(|| list.iter().map(|it| expand(it, &variables)).collect())
+        let value = object.get(key)?;
+        let list = value.strings();
+        let room = &owner.catalogue.room;
+        (!list.is_empty()).then(|| list.iter().map(|it| room.expand(&value, it, &variables)).collect())
     };
     container.entrypoint = words("command");
     container.command = words("args");

@@ -13,7 +13,7 @@ use super::{
     reader::{Object, Value},
 };
 use crate::manifest::yaml::{Scalar, join};
-use crate::model::{Strategy, Workload};
+use crate::model::{MOST_REPLICAS, Strategy, Workload};
 
 /// The largest number that Kubernetes keeps in an `int32`.
 pub(super) const MOST: i64 = 0x7FFF_FFFF;
@@ -31,6 +31,9 @@ pub(super) fn read(value: Value<'_>, kind: &'static str, catalogue: &Catalogue) 
     let spec = spec?;
 
     let replicas = spec.integer("replicas", 0..=MOST).map_or(1, whole);
+    if let Some(value) = spec.get("replicas").filter(|_| replicas > MOST_REPLICAS) {
+        value.error(format!("more than {MOST_REPLICAS} pods of a {kind} are not supported on one host"));
+    }
     let min_ready = spec.integer("minReadySeconds", 0..=MOST).map_or(0, seconds);
     let deadline = spec.integer("progressDeadlineSeconds", 0..=MOST).map_or(600, seconds);
     check_deadline(&spec, deadline, min_ready);

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     catalogue::{Catalogue, DataKind, Key},
-    expand::expand,
     fields, names,
     quantity::Quantity,
     reader::{Object, Value},
@@ -44,9 +43,9 @@ impl Variables {
     }
 
     /// With what the variables above say, and whether any of them is secret.
-    fn expand(&self, text: &str) -> (String, bool) {
+    fn expand(&self, value: &Value<'_>, text: &str, about: &About<'_>) -> (String, bool) {
         let is_secret = self.secret.iter().any(|it| text.contains(&format!("$({it})")));
-        (expand(text, &self.values), is_secret)
+        (about.catalogue.room.expand(value, text, &self.values), is_secret)
     }
 }
 
@@ -67,8 +66,9 @@ pub(super) fn read(object: &Object<'_>, about: &About<'_>) -> Variables {
         }
         let value = match variable.get("valueFrom") {
             None => {
-                let value = variable.get("value").map_or(Some(""), |it| it.string()).unwrap_or_default();
-                Some(variables.expand(value))
+                let value = variable.get("value");
+                let text = value.as_ref().map_or(Some(""), Value::string).unwrap_or_default();
+                Some(variables.expand(value.as_ref().unwrap_or(&name), text, about))
             }
             Some(from) if variable.get("value").is_some_and(|it| it.node.as_scalar() != Some("")) => {
                 from.error_help("stands beside `value`", "remove one of the two");

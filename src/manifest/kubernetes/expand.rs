@@ -2,12 +2,49 @@
 //!
 //! Names that nobody defines stay as they are, and `$$` is a dollar sign, so that `$$(NAME)` is not expanded.
 
-use std::collections::BTreeMap;
+use std::{cell::Cell, collections::BTreeMap};
 
-/// Expands a text with the variables known so far.
-pub(super) fn expand(text: &str, known: &BTreeMap<String, String>) -> String {
+use super::reader::Value;
+
+/// All texts of an application may become so much longer. Without a limit, forty lines of which each names the one above
+/// it twice become terabytes.
+const MOST: usize = 32 << 20;
+
+/// How much longer the texts of an application may still become.
+pub(super) struct Room(Cell<usize>);
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(Cell::new(MOST))
+    }
+}
+
+impl Room {
+    fn take(&self, length: usize) -> Option<()> {
+        self.0.set(self.0.get().checked_sub(length)?);
+        Some(())
+    }
+
+    /// Expands the text of a value. One that there is no room for is told, and stays as it is.
+    pub(super) fn expand(&self, value: &Value<'_>, text: &str, known: &BTreeMap<String, String>) -> String {
+        expand(text, known, self).unwrap_or_else(|| {
+            value.error_help(
+                format!(
+                    "the texts of this application grow by more than {} MiB when their variables are put in",
+                    MOST >> 20
+                ),
+                "let the program read a file instead",
+            );
+            text.to_owned()
+        })
+    }
+}
+
+/// Expands a text with the variables known so far; `None` where there is no room for it.
+fn expand(text: &str, known: &BTreeMap<String, String>, room: &Room) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
+    let mut is_closed = true;
     while let Some(at) = rest.find('$') {
         let (before, after) = rest.split_at(at);
         out.push_str(before);
@@ -17,10 +54,19 @@ pub(super) fn expand(text: &str, known: &BTreeMap<String, String>) -> String {
             rest = escaped;
             continue;
         }
-        let reference = after.strip_prefix('(').and_then(|it| it.split_once(')'));
-        if let Some((name, behind)) = reference {
-            let value = known.get(name).cloned();
-            out.push_str(&value.unwrap_or_else(|| format!("$({name})")));
+        let reference = after.strip_prefix('(').filter(|_| is_closed).map(|it| it.split_once(')'));
+        // Looked for once, and not again behind each of a million that are open.
+        is_closed = is_closed && reference != Some(None);
+        if let Some((name, behind)) = reference.flatten() {
+            match known.get(name) {
+                Some(value) => {
+                    room.take(value.len())?;
+                    out.push_str(value);
+                }
+                None => {
+                    out.extend(["$(", name, ")"]);
+                }
+            }
             rest = behind;
         } else {
             out.push('$');
@@ -28,7 +74,7 @@ pub(super) fn expand(text: &str, known: &BTreeMap<String, String>) -> String {
         }
     }
     out.push_str(rest);
-    out
+    Some(out)
 }
 
 #[cfg(test)]
@@ -57,7 +103,10 @@ mod tests {
             ("é$(A)", "é1"),
         ];
         for (text, expected) in cases {
-            assert_eq!(expand(text, &known), expected, "{text}");
+            assert_eq!(expand(text, &known, &Room::default()).as_deref(), Some(expected), "{text}");
         }
+        let room = Room(Cell::new(2));
+        assert_eq!(expand("a longer text$(A)$(A)", &known, &room).as_deref(), Some("a longer text11"));
+        assert_eq!(expand("$(A)", &known, &room), None);
     }
 }

@@ -25,8 +25,7 @@ pub(super) fn is_needed(service: &Service<'_>, selected: &[&mut Found]) -> bool 
     if service.is_headless() {
         return false;
     }
-    let instances: u32 = selected.iter().map(|it| it.workload.replicas).sum();
-    let has_several = instances > 1 || selected.len() > 1;
+    let has_several = selected.len() > 1 || selected.iter().any(|it| it.workload.replicas > 1);
     let is_elsewhere =
         |it: &Found| service.ports.iter().any(|port| port.target_in(it).is_some_and(|to| to != port.port));
     let is_published = service.ports.iter().any(|it| !it.published.is_empty());
@@ -43,7 +42,7 @@ pub(super) fn before(
 ) -> Option<Found> {
     let ends: Vec<String> = selected
         .iter_mut()
-        .map(|it| if is_on_host(it) { HOST.to_owned() } else { nets.name_endpoints(it) })
+        .map(|it| if is_on_host(it) { HOST.to_owned() } else { nets.name_endpoints(it, &service.key) })
         .collect();
     let mut ports = Vec::new();
     for port in &service.ports {

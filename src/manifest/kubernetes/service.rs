@@ -397,9 +397,10 @@ impl Nets {
         found.attach(self.near(namespace), vec![format!("{pod}.{name}")]);
     }
 
-    /// Gives a workload a name that only proxies ask for. No manifest can name anything so.
-    pub(super) fn name_endpoints(&self, found: &mut Found) -> String {
-        let name = format!("_endpoints.{}", found.object.dotted());
+    /// Gives a workload a name that only the proxy of this Service asks for: another Service may lead to other pods of
+    /// the same object. No manifest can name anything so.
+    pub(super) fn name_endpoints(&self, found: &mut Found, service: &Key) -> String {
+        let name = format!("_{}._{}", service.dotted(), found.object.dotted());
         found.attach(&self.all, vec![name.clone()]);
         name
     }

@@ -13,7 +13,7 @@ use std::{
 use super::{
     catalogue::{Catalogue, Claim, DataKind, Key},
     env::{self, About},
-    expand::expand,
+    expand::Room,
     fields,
     reader::{Object, Value, closest},
     resources::quantity,
@@ -429,7 +429,7 @@ pub(super) fn mount(
         }
         match volumes.sources.get(name_text) {
             Some(Some(source)) => {
-                if let Some(inside) = sub_path(&item, variables) {
+                if let Some(inside) = sub_path(&item, variables, &catalogue.room) {
                     let is_empty = matches!(source, Source::Empty | Source::Memory(_));
                     if is_empty && volumes.shared.contains(name_text) {
                         shared::mount(&item, path.clone(), &inside, container);
@@ -465,7 +465,7 @@ fn absolute(path: &str) -> String {
 }
 
 /// The path inside the volume; empty for the volume itself. `None` when it is wrong.
-fn sub_path(item: &Object<'_>, variables: &BTreeMap<String, String>) -> Option<String> {
+fn sub_path(item: &Object<'_>, variables: &BTreeMap<String, String>, room: &Room) -> Option<String> {
     let (plain, expression) = (item.get("subPath"), item.get("subPathExpr"));
     let value = match (plain, expression) {
         (None, None) => return Some(String::new()),
@@ -476,9 +476,11 @@ fn sub_path(item: &Object<'_>, variables: &BTreeMap<String, String>) -> Option<S
         (Some(value), None) => return inner(&value, value.string()?),
         (None, Some(value)) => value,
     };
-    let text = expand(value.string()?, variables);
+    let said = value.string()?;
+    let text = room.expand(&value, said, variables);
     if text.contains("$(") {
-        value.error(format!("`{text}` names a variable that the container does not have"));
+        // As it was written: what it becomes may be secret.
+        value.error(format!("`{said}` names a variable that the container does not have"));
         return None;
     }
     inner(&value, &text)
@@ -509,7 +511,9 @@ fn place(item: &Object<'_>, source: &Source, target: String, inside: &str, into:
         Source::Files { tree, is_secret } => {
             read_only = true;
             let Some(content) = part(tree, inside) else {
-                item.value.error(format!("the volume holds no `{inside}`"));
+                // As it was written: what it becomes may be secret.
+                let said = item.string("subPath").or_else(|| item.string("subPathExpr")).unwrap_or_default();
+                item.value.error(format!("the volume holds no `{said}`"));
                 return;
             };
             let id = catalogue.keep(content);

@@ -1,6 +1,6 @@
 //! Small steps on the tree: making values at a place, finding, setting and removing keys.
 
-use super::{Entry, Kind, Node, Place, Scalar};
+use super::{Entry, Kind, Limits, Node, Place, Scalar};
 
 /// A text in quotes, so that it is text whatever it looks like.
 pub(in crate::manifest) fn text(place: &Place, text: impl Into<String>) -> Node {
@@ -100,6 +100,21 @@ pub(in crate::manifest) fn size(node: &Node) -> usize {
         Kind::Sequence(items) => 1 + items.iter().map(size).sum::<usize>(),
         Kind::Mapping(entries) => 1 + entries.iter().map(|it| 1 + size(&it.value)).sum::<usize>(),
     }
+}
+
+/// How much text the values are.
+pub(in crate::manifest) fn length(node: &Node) -> usize {
+    match &node.kind {
+        Kind::Scalar { text, .. } => text.len(),
+        Kind::Sequence(items) => items.iter().map(length).sum(),
+        Kind::Mapping(entries) => entries.iter().map(|it| length(&it.value)).sum(),
+    }
+}
+
+/// Whether a tree that was made of others is larger than one that is read from a file may be.
+pub(in crate::manifest) fn is_too_large(node: &Node) -> bool {
+    let limits = Limits::default();
+    size(node) > limits.nodes || depth(node) > limits.depth || length(node) > limits.text()
 }
 
 /// How deep maps and lists lie in each other; a scalar has none.

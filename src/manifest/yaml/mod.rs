@@ -71,6 +71,13 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// How much text all values may be.
+    pub fn text(&self) -> usize {
+        self.bytes.saturating_mul(8)
+    }
+}
+
 impl Place {
     pub fn location(&self) -> Location {
         Location::new(&*self.file, self.line, self.column)

@@ -14,7 +14,7 @@ use super::{
     settings::Said,
 };
 use crate::manifest::yaml::{
-    Entry, Kind, Limits, Node,
+    Entry, Kind, Node,
     edit::{self, get_mut, json, mapping, set},
 };
 use crate::model::Finding;
@@ -122,8 +122,7 @@ pub(super) fn apply(root: &mut Node, operations: &[Operation], words: &str) -> R
                 }
             }
         }
-        let limits = Limits::default();
-        if edit::size(root) > limits.nodes || edit::depth(root) > limits.depth {
+        if edit::is_too_large(root) {
             return Err(path.said.error(format!("makes {words} too large")));
         }
     }

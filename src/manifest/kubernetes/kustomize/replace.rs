@@ -158,17 +158,21 @@ impl Target {
             count += 1;
             let words = format!("{} of {}", resource.id().words(), resource.place().location());
             for said in &self.fields {
-                let mut write =
-                    Write { options: &self.options, value, made: &said.place, count: 0, trouble: None };
+                let mut write = Write {
+                    options: &self.options,
+                    value,
+                    made: &said.place,
+                    count: 0,
+                    room: Limits::default().text(),
+                    trouble: None,
+                };
                 write.down(&mut resource.node, &steps(&said.text));
-                let limits = Limits::default();
-                let node = &resource.node;
                 if let Some(trouble) = write.trouble {
                     report.say(said.error(trouble));
                 } else if write.count == 0 {
                     let finding = said.error(format!("`{}` does not exist in {words}", said.text));
                     report.say(finding.help("set `options: {create: true}` to have it made"));
-                } else if edit::size(node) > limits.nodes || edit::depth(node) > limits.depth {
+                } else if edit::is_too_large(&resource.node) {
                     report.say(said.error(format!("makes {words} too large")));
                     return;
                 }
@@ -244,6 +248,8 @@ struct Write<'a> {
     /// Where what is made on the way stands.
     made: &'a Place,
     count: usize,
+    /// For so much more text.
+    room: usize,
     trouble: Option<String>,
 }
 
@@ -321,6 +327,11 @@ impl Write<'_> {
 
     fn set(&mut self, node: &mut Node) {
         self.count += 1;
+        let Some(room) = self.room.checked_sub(edit::length(self.value)) else {
+            self.trouble = Some("is written to more places than there is room for".to_owned());
+            return;
+        };
+        self.room = room;
         let Kind::Scalar { text: before, plain } = &node.kind else {
             if self.options.delimiter.is_empty() {
                 *node = self.value.clone();

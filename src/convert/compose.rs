@@ -521,7 +521,7 @@ impl Writer<'_> {
             ("volumesFrom", !at.1.container.volumes_from.is_empty(), "volumes of another container"),
             ("host.postStart", pauses(&at.1.container.host.post_start), PAUSE),
             ("host.preStop", pauses(&at.1.container.host.pre_stop), PAUSE),
-            ("host", bare != at.1.container.host, "settings of the host"),
+            ("host", bare != *at.1.container.host, "settings of the host"),
         ] {
             if is_given {
                 self.lost.field(at, field, why);

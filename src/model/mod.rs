@@ -41,6 +41,7 @@ mod policy;
 mod record;
 mod revision;
 mod schedule;
+mod seldom;
 mod selector;
 mod stack;
 mod status;
@@ -77,6 +78,7 @@ pub use record::{
 };
 pub use revision::{Cause, CommitInfo, Outcome, Pin, Revision, Until};
 pub use schedule::Schedule;
+pub use seldom::{Lone, Seldom};
 pub use selector::{InvalidSelector, Selector};
 pub use stack::{
     Attachment, Completion, Condition, Container, Dependency, Format, Healthcheck, NetworkMode, Port,

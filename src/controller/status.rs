@@ -47,8 +47,8 @@ impl<D: Docker, S: Source> App<D, S> {
             commit: self.commit_that_runs(goal, plan, before.commit),
             pin: self.pin_status(goal),
             conditions: all,
-            workloads,
-            resources: resources(&goal.stack, &self.record),
+            workloads: kept(&before.workloads, workloads),
+            resources: kept(&before.resources, resources(&goal.stack, &self.record)),
             findings: self.findings(),
             waits,
             drift,
@@ -383,6 +383,11 @@ fn condition(
         message,
         last_transition_time: same.map_or(now, |it| it.last_transition_time),
     }
+}
+
+/// What was published before, where it is still so: two equal ones would be held in its place.
+fn kept<T: PartialEq>(before: &Arc<T>, new: T) -> Arc<T> {
+    if **before == new { Arc::clone(before) } else { Arc::new(new) }
 }
 
 fn join(first: &str, second: &str) -> String {

@@ -43,17 +43,18 @@ pub fn assess(
     let observed = &*pod::whole(stack, observed);
     let scene = Scene { stack, observed, record, plan, now };
     let is_suspended = plan.waits.contains(&Wait::Suspended);
-    let mut workloads = BTreeMap::new();
     let mut is_complete = true;
-    for (name, workload) in &stack.workloads {
+    // Collected, because a map that is filled one by one has twice the room that it needs, and this one is kept.
+    let judged = stack.workloads.iter().map(|(name, workload)| {
         let tally = Tally::of(name, workload, observed, record, now);
         is_complete &= match &workload.job {
             Some(_) => tally.old.is_empty(),
             None => tally.is_rolled_out(workload),
         };
         let before = before_workloads.get(name).map_or(&[][..], |it| &it.conditions);
-        workloads.insert(name.clone(), scene.workload(name, workload, &tally, is_suspended, before));
-    }
+        (name.clone(), scene.workload(name, workload, &tally, is_suspended, before))
+    });
+    let workloads: BTreeMap<_, _> = judged.collect();
     let is_synced = is_complete
         && plan.steps.is_empty()
         && plan.drifts.is_empty()

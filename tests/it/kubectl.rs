@@ -169,13 +169,13 @@ fn orders() -> Application {
         sync: SyncStatus::OutOfSync,
         health: HealthStatus::Progressing,
         revision: Some(7),
-        workloads: BTreeMap::from([
+        workloads: Arc::new(BTreeMap::from([
             ("web.prod".into(), web),
             ("migrate.prod".into(), migrate),
             ("db.prod".into(), set(Kind::StatefulSet, "db")),
             ("watcher.prod".into(), set(Kind::DaemonSet, "watcher")),
-        ]),
-        resources: vec![
+        ])),
+        resources: Arc::new(vec![
             resource(Kind::Service, "web", service),
             resource(Kind::ConfigMap, "settings", Facts::ConfigMap { keys }),
             resource(
@@ -191,7 +191,7 @@ fn orders() -> Application {
                     access_modes: vec!["ReadWriteOnce".to_owned()],
                 },
             ),
-        ],
+        ]),
         ..ApplicationStatus::default()
     };
     let spec = ApplicationSpec {
@@ -209,7 +209,7 @@ fn orders() -> Application {
 /// A Compose application, as the planner publishes it.
 fn compose() -> Application {
     let mut shop = shop();
-    for it in shop.status.workloads.values_mut() {
+    for it in Arc::make_mut(&mut shop.status.workloads).values_mut() {
         it.spec = spec(Kind::Deployment, "shop", "web");
         it.image = "web:2".to_owned();
         for instance in &mut it.instances {

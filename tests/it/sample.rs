@@ -74,8 +74,8 @@ pub(crate) fn shop() -> Application {
             message: "2 of 2 are available".to_owned(),
             last_transition_time: before(3600),
         }],
-        workloads: BTreeMap::from([("web".into(), web)]),
-        last_plan: vec!["start shop-web-2: it was created and not yet started".to_owned()],
+        workloads: Arc::new(BTreeMap::from([("web".into(), web)])),
+        last_plan: Arc::new(vec!["start shop-web-2: it was created and not yet started".to_owned()]),
         last_plan_at: Some(before(3600)),
         observed_at: Some(before(2)),
         fetched_at: Some(before(25)),
@@ -139,7 +139,7 @@ pub(crate) fn blog() -> Application {
             until: Until::NextCommit,
             behind: Some(2),
         }),
-        workloads: BTreeMap::from([("web".into(), web)]),
+        workloads: Arc::new(BTreeMap::from([("web".into(), web)])),
         findings: vec![
             Finding::warning(
                 Location::new("sites/blog/compose.yaml", 9, 5),

@@ -517,11 +517,13 @@ async fn settled_on_a_slow_engine() -> Simulation {
 #[tokio::test(start_paused = true)]
 async fn a_sync_with_nothing_to_do_looks_once_even_if_git_answers_meanwhile() {
     let it = settled_on_a_slow_engine().await;
-    let (calls, fetched) = (it.docker.calls(), it.status().unwrap().status.fetched_at);
+    let (calls, before) = (it.docker.calls(), it.status().unwrap());
     it.ask(RequestKind::Sync).await;
     sleep(Duration::from_secs(2)).await;
     assert_eq!(it.docker.calls(), calls + 1);
-    assert!(it.status().unwrap().status.fetched_at > fetched, "what Git said is told all the same");
+    let after = it.status().unwrap();
+    assert!(after.status.fetched_at > before.status.fetched_at, "what Git said is told all the same");
+    assert!(Arc::ptr_eq(&after.status.workloads, &before.status.workloads), "what is as before is held once");
 }
 
 #[tokio::test(start_paused = true)]

@@ -56,7 +56,7 @@ pub async fn idle(report: &mut Report) {
          has to run, on {engine}. A pass is asked for by `sync`: a look at the engine, a plan without steps, the status; \
          beside it one listing of references. Calls are counted by a proxy between agent and engine, and the floor is \
          the one list call that a pass needs, by the raw API. CPU is the agent's, with all that the requests themselves \
-         cost, those for the end of a pass among them.",
+         cost, those for the end of a pass among them. The agent is started with `MALLOC_ARENA_MAX=1`, as `deploy/` does.",
     ));
     let rows: Vec<(String, String)> = all
         .iter()

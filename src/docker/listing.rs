@@ -80,7 +80,7 @@ impl Inner {
             return last.listing.clone();
         }
         let covers = self.flight.tickets.load(Ordering::Acquire);
-        let before = last.listing.as_ref().map(Arc::clone).unwrap_or_default();
+        let before = last.listing.clone().unwrap_or_default();
         let listing = self.list(&before).await.map(Arc::new);
         if let Ok(listing) = &listing {
             self.cache.keep_only(|id| listing.containers.contains_key(id));

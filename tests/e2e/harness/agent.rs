@@ -184,6 +184,8 @@ impl Agent {
     }
 
     fn surround(&self, mut command: Command) -> Command {
+        // As what `deploy/` has starts it.
+        command.env("MALLOC_ARENA_MAX", "1");
         command.env_remove("DOCKER_HOST").env("NO_COLOR", "1");
         if let Some(host) = &self.docker_host {
             command.env("DOCKER_HOST", host);

@@ -211,6 +211,11 @@ async fn by_the_agent(site: &Site, manifests: &[Manifest]) -> Vec<Seen> {
             }
             sleep(Duration::from_millis(50)).await;
         }
+        if seen.contains_key("pod") {
+            // What does not run has nothing to say.
+            all.push(seen);
+            continue;
+        }
         let containers = site.docker.containers(&it.app);
         let is_pod = containers.iter().any(|it| !part(it).is_empty());
         for container in containers {

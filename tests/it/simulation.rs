@@ -505,6 +505,53 @@ async fn a_sync_is_answered_at_once_while_the_engine_takes_its_time() {
     it.check(&floors());
 }
 
+/// Git answers in the middle of a look at Docker, as it does where there are many containers.
+async fn settled_on_a_slow_engine() -> Simulation {
+    let it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    sleep(Duration::from_secs(5)).await;
+    it.docker.faults(|it| it.latency = Duration::from_millis(200));
+    it
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sync_with_nothing_to_do_looks_once_even_if_git_answers_meanwhile() {
+    let it = settled_on_a_slow_engine().await;
+    let (calls, fetched) = (it.docker.calls(), it.status().unwrap().status.fetched_at);
+    it.ask(RequestKind::Sync).await;
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(it.docker.calls(), calls + 1);
+    assert!(it.status().unwrap().status.fetched_at > fetched, "what Git said is told all the same");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_comes_in_the_middle_of_a_look_is_looked_at_after_it() {
+    let it = settled_on_a_slow_engine().await;
+    let calls = it.docker.calls();
+    it.ask(RequestKind::Sync).await;
+    sleep(Duration::from_millis(100)).await;
+    it.ask(RequestKind::Sync).await;
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(
+        it.docker.calls(),
+        calls + 2,
+        "whoever asks meanwhile may know what that look cannot have seen"
+    );
+    it.ask(RequestKind::Sync).await;
+    sleep(Duration::from_millis(100)).await;
+    it.hand(&Hand::Stop { name: "shop-db-1".into() });
+    let healed = took(async {
+        while !it.images().contains(&"db:1".to_owned()) {
+            sleep(Duration::from_millis(10)).await;
+        }
+    });
+    assert!(healed.await < Duration::from_secs(2), "{}", it.story());
+    let commit = it.git.push(&web("web:2"));
+    it.ask(RequestKind::Sync).await;
+    it.synced(&commit).await;
+    it.check(&floors());
+}
+
 #[tokio::test(start_paused = true)]
 async fn while_git_is_down_at_the_start_the_last_good_commit_is_enforced() {
     let mut it = Simulation::of(&web("web:1"));

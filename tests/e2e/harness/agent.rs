@@ -58,7 +58,7 @@ impl Default for Settings {
 
 /// One agent. Killed when it is dropped.
 pub struct Agent {
-    app: String,
+    pub app: String,
     pub address: String,
     directory: PathBuf,
     pub runtime: PathBuf,

@@ -60,7 +60,9 @@ pub(super) fn to_prepare(found: &api::ContainerInspectResponse) -> Vec<Wanted> {
     let mounts = found.host_config.as_ref().and_then(|it| it.mounts.as_ref());
     let wanted = |it: &api::Mount| {
         let (is_empty, group) = (is_empty(it), group(it));
-        let is_needed = (is_empty || group.is_some()) && it.read_only != Some(true);
+        // What is kept in memory is made anew with each start, with the mode and the group of its options.
+        let in_memory = it.volume_options.as_ref().is_some_and(|it| it.driver_config.is_some());
+        let is_needed = (is_empty || group.is_some()) && !in_memory && it.read_only != Some(true);
         Some(Wanted { target: it.target.clone().filter(|_| is_needed)?, is_empty, group })
     };
     mounts.into_iter().flatten().filter_map(wanted).collect()

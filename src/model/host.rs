@@ -1,11 +1,11 @@
 //! What a container asks of the host beyond its files, networks and limits: devices, the kernel's namespaces and
 //! knobs, and commands that run beside it. Nouns only; what the engine makes of them is told in `over`.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{downward::Templates, is_default};
+use super::{Lone, downward::Templates, is_default};
 
 /// Settings that few containers have, and none can change while it lives.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,13 +120,21 @@ pub struct MountOptions {
     /// Of a bind mount: what becomes of mounts inside of it, `disabled`, `writable` or `readonly`.
     #[serde(skip_serializing_if = "is_default")]
     pub recursive: Option<String>,
-    /// Of a memory file system, or of an empty volume that is kept in memory: `noexec`, `uid=1000`. Sorted, without size and mode.
+    /// Of a memory file system, whose size and mode are its own: `noexec`, `uid=1000`. Sorted. Of an empty volume that
+    /// is kept in memory: all options, size and mode among them.
     #[serde(skip_serializing_if = "is_default")]
     pub tmpfs: Vec<String>,
     /// Of a volume: the group that its folder is given, with all rights and the bit that hands it on to what is made
     /// there, before the container starts for the first time.
     #[serde(skip_serializing_if = "is_default")]
     pub group: Option<u32>,
+}
+
+impl MountOptions {
+    /// The value of an option of the memory, as `64m` of `size=64m`.
+    pub fn tmpfs_option(&self, name: &str) -> Option<&str> {
+        self.tmpfs.iter().find_map(|it| it.strip_prefix(name)?.strip_prefix('='))
+    }
 }
 
 /// A command beside the container's own, or a pause or a request instead of one.
@@ -196,6 +204,13 @@ pub struct Asked {
     /// The engine tells what a container was told about itself, and not that it was.
     #[serde(skip_serializing_if = "is_default")]
     pub told: Templates,
+}
+
+impl Lone for HostSettings {
+    fn lone() -> &'static Self {
+        static LONE: LazyLock<HostSettings> = LazyLock::new(HostSettings::default);
+        &LONE
+    }
 }
 
 impl Asked {

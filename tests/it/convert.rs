@@ -10,7 +10,7 @@ use std::{
 use driftless::{
     convert::{Converted, SecretValues, to_compose, to_kubernetes},
     manifest::{AppSpec, MemoryFiles, Rendered, render},
-    model::{AppName, Finding, Format, MountSource, RestartPolicy, Stack, Workload},
+    model::{AppName, Finding, Format, MountOptions, MountSource, RestartPolicy, Stack, Workload},
 };
 use serde_json::{Value, json};
 
@@ -75,11 +75,20 @@ fn fields(workload: &Workload) -> BTreeMap<String, Value> {
     }
     // The engine asks in one format what the kubelet asks in the other.
     container.healthcheck = None;
-    if container.shm_size.take().is_some() {
-        container.host.mount_options.remove("/dev/shm");
-    }
+    container.shm_size = None;
+    container.host.mount_options.remove("/dev/shm");
     container.mounts.retain(|it| it.target != "/dev/shm");
     for mount in &mut container.mounts {
+        // Memory is a file system of the container in one format, and a volume of it in the other.
+        let options = container.host.mount_options.get_mut(&mount.target);
+        if mount.source == MountSource::Empty
+            && let Some(options) = options.filter(|it| !it.tmpfs.is_empty())
+        {
+            let mode = options.tmpfs_option("mode").map(|it| u32::from_str_radix(it, 8).unwrap());
+            let size = options.tmpfs_option("size").map(|it| it.parse().unwrap());
+            mount.source = MountSource::Tmpfs { size, mode };
+            options.tmpfs.retain(|it| !it.starts_with("mode=") && !it.starts_with("size="));
+        }
         match &mut mount.source {
             MountSource::Volume { name, no_copy } => {
                 name.clear();
@@ -90,6 +99,7 @@ fn fields(workload: &Workload) -> BTreeMap<String, Value> {
             _ => {}
         }
     }
+    container.host.mount_options.retain(|_, it| *it != MountOptions::default());
     let mut whole = serde_json::to_value(&workload).unwrap();
     let whole = whole.as_object_mut().unwrap();
     let mut all = BTreeMap::new();

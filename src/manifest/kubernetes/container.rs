@@ -119,7 +119,9 @@ impl<'a> Template<'a> {
 
 /// What is the pod's and not that of one container.
 pub(super) fn read_pod(spec: &Object<'_>, container: &mut Container) {
-    let grace = spec.integer("terminationGracePeriodSeconds", 0..=0x7FFF_FFFF).unwrap_or(30);
+    // Never none at all, as the kubelet has it; and Docker 20.10 takes the files below a container that has none when it
+    // is restarted: it runs, but nothing can be executed in it any more.
+    let grace = spec.integer("terminationGracePeriodSeconds", 0..=0x7FFF_FFFF).unwrap_or(30).max(1);
     container.stop_grace_period = Some(Duration::from_secs(u64::try_from(grace).unwrap_or(30)));
     container.hostname = spec.get("hostname").and_then(|it| names::label(&it)).map(str::to_owned);
     if let Some(value) = spec.get("hostUsers")

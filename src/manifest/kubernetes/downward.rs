@@ -6,23 +6,23 @@ use super::{
     env::{self, About},
     fields,
     reader::Object,
-    volumes::{inner_path, mode},
+    volumes::{access, inner_path},
 };
-use crate::model::{ContentTree, downward};
+use crate::model::{Access, ContentTree, downward};
 
 /// The files that the items name.
-pub(super) fn read(object: &Object<'_>, about: &About<'_>) -> Option<ContentTree> {
+pub(super) fn read(object: &Object<'_>, default: Access, about: &About<'_>) -> Option<ContentTree> {
     let mut tree = ContentTree::new();
     for item in object.items("items") {
         let Some(item) = item.object(fields::DOWNWARD_ITEM) else { continue };
         let Some(path) = item.require("path").and_then(|it| inner_path(&it)) else { continue };
-        let executable = mode(&item, "mode");
+        let access = access(&item, "mode").unwrap_or(default);
         if !item.only_one(|it| matches!(it, "fieldRef" | "resourceFieldRef")) {
             item.value.error("says not what stands in the file: give it a `fieldRef`");
         }
         if let Some(reference) = item.object("resourceFieldRef", fields::RESOURCE_FIELD_REF) {
             let text = env::resource(&reference, None, about)?;
-            tree.insert(path, (Arc::from(text.into_bytes()), executable));
+            tree.insert(path, (Arc::from(text.into_bytes()), access));
             continue;
         }
         let Some(field) = item.object("fieldRef", fields::FIELD_REF).and_then(|it| it.require("fieldPath"))
@@ -41,7 +41,7 @@ pub(super) fn read(object: &Object<'_>, about: &About<'_>) -> Option<ContentTree
             );
             continue;
         }
-        tree.insert(path, (Arc::from(text.into_bytes()), executable));
+        tree.insert(path, (Arc::from(text.into_bytes()), access));
     }
     Some(tree)
 }

@@ -36,19 +36,22 @@ pub(super) fn place_in_pod(name: &str) -> String {
 /// Mounts a volume into the pod's first container.
 pub(super) fn provide(volumes: &PodVolumes<'_>, name: &str, own: &mut Container) {
     let target = place_in_pod(name);
-    let options = match (volumes.in_memory(name), volumes.group) {
-        (Some(size), group) => {
-            let mode = if group.is_some() { "mode=3777" } else { "mode=1777" };
-            let group = group.map(|it| format!("gid={it}"));
-            let all = group.into_iter().chain([mode.to_owned()]).chain(size);
-            MountOptions { tmpfs: all.collect(), ..MountOptions::default() }
-        }
-        (None, group) => MountOptions { group, ..MountOptions::default() },
-    };
+    let options = volumes.empty(name);
     if options != MountOptions::default() {
         own.host.mount_options.insert(target.clone(), options);
     }
     own.mounts.push(Mount { target, source: MountSource::Empty, read_only: false });
+}
+
+/// How an empty volume is kept in memory. A volume, and not a memory file system of the container: when such a
+/// container is started again, runtimes before runc 1.1.6 give that the mode of the folder below it, where none but root
+/// may write; and it would forbid to execute what lies there.
+pub(super) fn in_memory(size: Option<u64>, group: Option<u32>) -> MountOptions {
+    let mode = if group.is_some() { "mode=3777" } else { "mode=1777" };
+    let group = group.map(|it| format!("gid={it}"));
+    let size = size.map(|it| format!("size={it}"));
+    let all = group.into_iter().chain([mode.to_owned()]).chain(size);
+    MountOptions { tmpfs: all.collect(), ..MountOptions::default() }
 }
 
 /// Mounts what the first container holds into another; all of it, since a path inside of it would be another's.

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::manifest::yaml::Place;
 use crate::model::{
-    Container, Content, ContentTree, Mount, MountOptions, MountSource, Volume, downward as marks,
+    Access, Container, Content, ContentTree, Mount, MountOptions, MountSource, Volume, downward as marks,
 };
 
 /// A volume of the pod.
@@ -53,11 +53,11 @@ pub(super) struct PodVolumes<'a> {
 }
 
 impl PodVolumes<'_> {
-    /// Options of the memory that it is kept in, if it is.
-    pub(super) fn in_memory(&self, name: &str) -> Option<Vec<String>> {
+    /// How one that is empty at first is kept: in memory or not, and for which group.
+    pub(super) fn empty(&self, name: &str) -> MountOptions {
         match self.sources.get(name) {
-            Some(Some(Source::Memory(size))) => Some(size.iter().map(|it| format!("size={it}")).collect()),
-            _ => None,
+            Some(Some(Source::Memory(size))) => shared::in_memory(*size, self.group),
+            _ => MountOptions { group: self.group, ..MountOptions::default() },
         }
     }
 }
@@ -88,7 +88,15 @@ pub(super) fn read<'a>(
         }
         sources.insert(text, source(&volume, owner, text, about));
     }
-    PodVolumes { sources, shared: shared::names(pod), group: group(pod) }
+    let group = group(pod);
+    for source in sources.values_mut().flatten() {
+        if let Source::Files { tree, .. } = source {
+            for (_, access) in tree.values_mut() {
+                *access = Access::asked(access.mode(), group);
+            }
+        }
+    }
+    PodVolumes { sources, shared: shared::names(pod), group }
 }
 
 /// The group of the pod's volumes.
@@ -120,8 +128,8 @@ fn source(volume: &Object<'_>, owner: &str, name: &str, about: &About<'_>) -> Op
         return projected(&object, about);
     }
     if let Some(object) = volume.object("downwardAPI", fields::DOWNWARD) {
-        mode(&object, "defaultMode");
-        let tree = downward::read(&object, about)?;
+        let default = access(&object, "defaultMode").unwrap_or_default();
+        let tree = downward::read(&object, default, about)?;
         return Some(Source::Files { tree, is_secret: false });
     }
     if let Some(object) = volume.get("emptyDir").and_then(|it| it.object(fields::EMPTY_DIR)) {
@@ -150,10 +158,10 @@ fn source(volume: &Object<'_>, owner: &str, name: &str, about: &About<'_>) -> Op
 
 /// A ConfigMap or Secret as a folder.
 fn data(object: &Object<'_>, kind: DataKind, field: &str, about: &About<'_>) -> Option<Source> {
-    let executable = mode(object, "defaultMode");
+    let default = access(object, "defaultMode").unwrap_or_default();
     let name = object.require(field)?;
     let key = super::names::subdomain(&name).map(|it| Key::new(about.namespace, it))?;
-    let tree = selected(object, kind, &key, executable, about.catalogue);
+    let tree = selected(object, kind, &key, default, about.catalogue);
     Some(Source::Files { tree, is_secret: kind == DataKind::Secret })
 }
 
@@ -162,7 +170,7 @@ fn selected(
     object: &Object<'_>,
     kind: DataKind,
     key: &Key,
-    executable: bool,
+    default: Access,
     catalogue: &Catalogue,
 ) -> ContentTree {
     let mut tree = ContentTree::new();
@@ -171,17 +179,17 @@ fn selected(
         return tree;
     };
     if object.get("items").is_none() {
-        return data.entries.iter().map(|(name, it)| (name.clone(), (Arc::clone(it), executable))).collect();
+        return data.entries.iter().map(|(name, it)| (name.clone(), (Arc::clone(it), default))).collect();
     }
     for item in object.items("items") {
         let Some(item) = item.object(fields::KEY_TO_PATH) else { continue };
         let (Some(name), Some(path)) = (item.require("key"), item.require("path")) else { continue };
-        let executable = if item.get("mode").is_some() { mode(&item, "mode") } else { executable };
+        let access = access(&item, "mode").unwrap_or(default);
         let Some(path) = inner_path(&path) else { continue };
         let Some(name_text) = name.text() else { continue };
         match data.entries.get(name_text) {
             Some(bytes) => {
-                tree.insert(path, (Arc::clone(bytes), executable));
+                tree.insert(path, (Arc::clone(bytes), access));
             }
             None if env::is_optional(object) => {}
             None => name.error(format!("the {} `{}` has no such key", kind.as_str(), key.name)),
@@ -191,7 +199,7 @@ fn selected(
 }
 
 fn projected(object: &Object<'_>, about: &About<'_>) -> Option<Source> {
-    let executable = mode(object, "defaultMode");
+    let default = access(object, "defaultMode").unwrap_or_default();
     let mut all = ContentTree::new();
     let mut is_secret = false;
     for item in object.items("sources") {
@@ -203,10 +211,10 @@ fn projected(object: &Object<'_>, about: &About<'_>) -> Option<Source> {
             let Some(reference) = part.object(field, fields::DATA_PROJECTION) else { continue };
             let Some(key) = env::data_key(&reference, about.namespace) else { continue };
             is_secret |= kind == DataKind::Secret;
-            merge(&mut all, selected(&reference, kind, &key, executable, about.catalogue), &reference);
+            merge(&mut all, selected(&reference, kind, &key, default, about.catalogue), &reference);
         }
         if let Some(own) = part.object("downwardAPI", fields::DOWNWARD) {
-            merge(&mut all, downward::read(&own, about)?, &own);
+            merge(&mut all, downward::read(&own, default, about)?, &own);
         }
     }
     Some(Source::Files { tree: all, is_secret })
@@ -347,16 +355,10 @@ pub(super) fn nfs(object: &Object<'_>, key: &str) -> Option<Volume> {
     Some(Volume { key: key.to_owned(), driver: Some("local".to_owned()), options, ..Volume::default() })
 }
 
-/// Whether files are executable. Ours can always be read by every user of the container and written by none.
-pub(super) fn mode(object: &Object<'_>, field: &str) -> bool {
-    let Some(value) = object.get(field) else { return false };
-    let Some(mode) = value.integer(0..=0o777) else { return false };
-    if mode & 0o004 == 0 {
-        value.warning(format!(
-            "mode {mode:04o} is not kept: the files can be read by every user of the container, and written by none"
-        ));
-    }
-    mode & 0o111 != 0
+/// Who may read the files, if that is said. The group of the pod's volumes is added once all are read.
+pub(super) fn access(object: &Object<'_>, field: &str) -> Option<Access> {
+    let mode = object.get(field)?.integer(0..=0o777)?;
+    Some(Access::asked(u32::try_from(mode).ok()?, None))
 }
 
 /// A path inside a volume: relative, and not out of it.
@@ -516,11 +518,8 @@ fn place(item: &Object<'_>, source: &Source, target: String, inside: &str, into:
             MountSource::Image(reference.clone())
         }
         Source::Memory(size) => {
-            let options =
-                group.map(|it| MountOptions { tmpfs: vec![format!("gid={it}")], ..MountOptions::default() });
-            let mode = if options.is_some() { 0o3777 } else { 0o1777 };
-            container.host.mount_options.extend(options.map(|it| (target.clone(), it)));
-            MountSource::Tmpfs { size: *size, mode: Some(mode) }
+            container.host.mount_options.insert(target.clone(), shared::in_memory(*size, group));
+            MountSource::Empty
         }
         Source::Empty => {
             give(group, &target, container);
@@ -541,8 +540,14 @@ fn part(tree: &ContentTree, inside: &str) -> Option<Content> {
     if inside.is_empty() {
         return Some(Content::Folder(tree.clone()));
     }
-    if let Some((bytes, executable)) = tree.get(inside) {
-        return Some(Content::File { bytes: Arc::clone(bytes), executable: *executable });
+    if let Some((bytes, access)) = tree.get(inside) {
+        let bytes = Arc::clone(bytes);
+        return Some(match *access {
+            Access::Asked { mode, group } => {
+                Content::Owned { bytes, mode, uid: 0, gid: group.unwrap_or_default() }
+            }
+            plain => Content::File { bytes, executable: plain.is_executable() },
+        });
     }
     let prefix = format!("{inside}/");
     let below: ContentTree = tree

@@ -85,7 +85,7 @@ fn of(site: &Site, name: &str) -> Option<Container> {
 
 #[tokio::test]
 async fn who_is_told_an_address_is_replaced_when_the_pod_gets_another_and_says_good_bye() {
-    let site = Site::new("downward");
+    let mut site = Site::new("downward");
     let (server, busybox) = (images::server("1.0"), images::placeholder());
     let (port, heard) = requests();
     let commit = site.repository.commit(&[(&site.path("all.yaml"), &manifests(&server, &busybox, port))]);
@@ -126,8 +126,12 @@ async fn who_is_told_an_address_is_replaced_when_the_pod_gets_another_and_says_g
     assert_eq!(ids(), before);
     assert!(heard.try_recv().is_err(), "nothing was stopped");
 
-    // Another address is another container where it was told, and nowhere else.
+    // Another address is another container where it was told, and nowhere else. (Somebody takes the old one meanwhile.)
+    agent.terminate().await;
     site.docker.run(&["network", "disconnect", &network, &pause.id()]);
+    let foreign = site.docker.run(&["run", "-d", "--network", &network, &busybox]);
+    site.remove_too(foreign.trim());
+    agent.restart().await;
     let replaced = site
         .until("who was told the address is replaced", |_| {
             let now = of(&site, "app").filter(|it| it.id() != app.id() && it.state() == "running")?;

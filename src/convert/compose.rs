@@ -11,7 +11,7 @@ use super::{
 use crate::model::{
     Access, Attachment, Content, ContentId, Contents, HELPER_IMAGE, Healthcheck, Hook, HostSettings, Mount,
     MountSource, NetworkMode, Probe, ProbeAction, PullPolicy, RestartPolicy, Stack, Strategy, Update,
-    Workload, WorkloadName,
+    Workload, WorkloadName, downward,
 };
 
 type At<'a> = (&'a WorkloadName, &'a Workload);
@@ -62,10 +62,6 @@ fn escaped(text: &str) -> String {
     text.replace('$', "$$")
 }
 
-fn all_escaped(words: Option<&Vec<String>>) -> Option<Vec<String>> {
-    words.map(|it| it.iter().map(|it| escaped(it)).collect())
-}
-
 fn time(it: Option<Duration>) -> Value {
     it.map_or(Value::Null, |it| {
         if it.subsec_millis() == 0 {
@@ -103,8 +99,8 @@ impl Writer<'_> {
             ("image", json!(escaped(&it.image))),
             ("pull_policy", json!(pull)),
             ("container_name", json!(at.1.container_name)),
-            ("entrypoint", json!(all_escaped(it.entrypoint.as_ref()))),
-            ("command", json!(all_escaped(it.command.as_ref()))),
+            ("entrypoint", json!(self.words(at, "entrypoint", it.entrypoint.as_ref()))),
+            ("command", json!(self.words(at, "command", it.command.as_ref()))),
             ("environment", self.environment(at)),
             ("user", json!(it.user)),
             ("working_dir", json!(it.working_dir)),
@@ -161,6 +157,18 @@ impl Writer<'_> {
         Value::Object(all)
     }
 
+    fn words(&mut self, at: At<'_>, field: &str, words: Option<&Vec<String>>) -> Option<Vec<String>> {
+        let mut all = Vec::new();
+        for word in words? {
+            let text = downward::shown(word);
+            if downward::is_marked(word) {
+                self.lost.field(at, field, format!("`{text}`, part of which it is told once it runs"));
+            }
+            all.push(escaped(&text));
+        }
+        Some(all)
+    }
+
     fn environment(&mut self, at: At<'_>) -> Value {
         let mut all = Map::new();
         for (name, value) in &at.1.container.env {
@@ -168,6 +176,11 @@ impl Writer<'_> {
                 self.lost.field(at, "env", format!("`{name}`, which takes a variable of the image away"));
                 continue;
             };
+            if downward::is_marked(value) {
+                let what = format!("`{name}`, which is told {} once it runs", downward::shown(value));
+                self.lost.field(at, "env", what);
+                continue;
+            }
             if at.1.secret_env.contains(name) {
                 self.lost.field(at, "secretEnv", format!("`{name}` is a variable as any other"));
             }
@@ -525,6 +538,8 @@ impl Writer<'_> {
             ("volumesFrom", !at.1.container.volumes_from.is_empty(), "volumes of another container"),
             ("host.postStart", pauses(&at.1.container.host.post_start), PAUSE),
             ("host.preStop", pauses(&at.1.container.host.pre_stop), PAUSE),
+            ("host.postStart", requests(&at.1.container.host.post_start), REQUEST),
+            ("host.preStop", requests(&at.1.container.host.pre_stop), REQUEST),
             ("host", bare != *at.1.container.host, "settings of the host"),
         ] {
             if is_given {
@@ -540,9 +555,15 @@ fn pauses(hooks: &[Hook]) -> bool {
     hooks.iter().any(|it| it.sleep.is_some())
 }
 
+const REQUEST: &str = "a request to the container, which Compose makes none of";
+
+fn requests(hooks: &[Hook]) -> bool {
+    hooks.iter().any(|it| it.http.is_some())
+}
+
 fn hooks(all: &[Hook]) -> Value {
     let hook = |it: &Hook| {
-        let Hook { command, sleep, user, privileged, working_dir, env } = it;
+        let Hook { command, sleep, http: _, user, privileged, working_dir, env } = it;
         let command = match sleep {
             Some(sleep) => vec!["sleep".to_owned(), sleep.as_secs().to_string()],
             None => command.iter().map(|it| escaped(it)).collect(),
@@ -556,7 +577,7 @@ fn hooks(all: &[Hook]) -> Value {
             ("environment", json!(env)),
         ])
     };
-    json!(all.iter().map(hook).collect::<Vec<_>>())
+    json!(all.iter().filter(|it| it.http.is_none()).map(hook).collect::<Vec<_>>())
 }
 
 /// A config or secret at its place, with `mode` and `gid` where they are not what every file has.

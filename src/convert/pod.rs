@@ -187,7 +187,7 @@ fn lifecycle(writer: &mut Writer<'_>, at: At<'_>) -> Value {
     let host = &at.1.container.host;
     let mut hook = |field: &str, all: &[Hook]| {
         let field = &format!("host.{field}");
-        let [Hook { command, sleep, user, privileged, working_dir, env }] = all else {
+        let [Hook { command, sleep, http: _, user, privileged, working_dir, env }] = all else {
             if !all.is_empty() {
                 writer.lost.field(at, field, "several commands: a pod has one, so join them in a script");
             }
@@ -328,7 +328,13 @@ fn probe(it: &Probe) -> Value {
             ]);
             ("httpGet", asked)
         }
-        ProbeAction::TcpSocket { port } => ("tcpSocket", json!({ "port": port })),
+        ProbeAction::TcpSocket { port, host } => {
+            let mut tcp = json!({ "port": port });
+            if let Some(host) = host {
+                tcp["host"] = host.as_str().into();
+            }
+            ("tcpSocket", tcp)
+        }
         ProbeAction::Grpc { port, service } => ("grpc", json!({ "port": port, "service": service })),
         ProbeAction::Exec { command } => ("exec", json!({ "command": command })),
     };

@@ -366,8 +366,10 @@ impl Inner {
         if let Some(message) = podman::misunderstood(&creation.container).filter(|_| is_podman) {
             return Err(Error::Rejected { doing, message });
         }
-        let lower::Lowered { mut body, join_after, mac_address } =
-            lower::create_body(creation, &self.paths(), version);
+        let lower::Lowered { mut body, join_after, mac_address } = {
+            let told = self.told(creation).await.map_err(|it| it.sort(&doing))?;
+            lower::create_body_telling(creation, told, &self.paths(), version)
+        };
         if is_podman {
             body = podman::without_its_defaults(body);
         }

@@ -251,6 +251,7 @@ impl Inner {
         let defaults = Defaults {
             log_driver: info.logging_driver.unwrap_or_else(|| "json-file".to_owned()),
             no_swap_limit: info.swap_limit == Some(false),
+            host_name: info.name.unwrap_or_default(),
         };
         let is_podman = found.components.iter().flatten().any(|it| it.name.to_lowercase().contains("podman"));
         if is_podman {

@@ -78,10 +78,15 @@ impl Inner {
     }
 
     async fn hook(&self, id: &ContainerId, kind: &str, hook: &Hook) -> Result<(), String> {
-        let Hook { command, sleep, user, privileged, working_dir, env } = hook;
+        let Hook { command, sleep, http, user, privileged, working_dir, env } = hook;
         if let Some(sleep) = sleep {
             tokio::time::sleep((*sleep).min(LONGEST)).await;
             return Ok(());
+        }
+        if let Some(http) = http {
+            let asked = tokio::time::timeout(LONGEST, self.request(id, http)).await;
+            let asked = asked.unwrap_or_else(|_| Err(format!("no answer within {LONGEST:?}")));
+            return asked.map_err(|it| format!("its {kind} request failed: {it}"));
         }
         let options = CreateExecOptions {
             cmd: Some(command.clone()),

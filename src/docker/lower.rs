@@ -17,9 +17,9 @@ use super::{
 };
 use crate::{
     model::{
-        AgentId, AppName, Asked, Attachment, Container, Format, Healthcheck, LiveSettings, Namespace,
-        Network, NetworkMode, PartOf, Peer, Port, Resources, RestartPolicy, SpecHash, Volume, VolumesFrom,
-        label,
+        AgentId, AppName, Asked, Attachment, Container, DownwardValues, Format, Healthcheck, LiveSettings,
+        Namespace, Network, NetworkMode, PartOf, Peer, Port, Resources, RestartPolicy, SpecHash, Volume,
+        VolumesFrom, downward, label,
     },
     plan::Creation,
 };
@@ -53,6 +53,29 @@ pub(super) struct Lowered {
     pub join_after: Vec<(String, api::EndpointSettings)>,
     /// The hardware address, where an old engine takes it in a field that newer ones do not have.
     pub mac_address: Option<String>,
+}
+
+/// With what it is told about itself in its place, and a note of where that is.
+pub(super) fn create_body_telling(
+    creation: &Creation,
+    values: DownwardValues,
+    paths: &Paths,
+    version: ApiVersion,
+) -> Lowered {
+    if values.is_empty() {
+        return create_body(creation, paths, version);
+    }
+    let container = downward::fill(&creation.container, &values);
+    let mut lowered = create_body(&Creation { container, ..creation.clone() }, paths, version);
+    let mut asked = Asked::of(&creation.container).unwrap_or_default();
+    asked.told.values = values;
+    let labels = lowered.body.labels.get_or_insert_default();
+    labels.insert(label::ASKED.to_owned(), asked_text(&asked));
+    lowered
+}
+
+fn asked_text(asked: &Asked) -> String {
+    serde_json::to_string(asked).expect("text and maps of text are JSON")
 }
 
 #[expect(clippy::too_many_lines, reason = "one line per field, so that the compiler names a forgotten one")]
@@ -408,14 +431,13 @@ fn labels(creation: &Creation) -> HashMap<String, String> {
     all.extend(owner_labels(app, agent, spec));
     all.insert(label::WORKLOAD.to_owned(), instance.workload.whole().to_string());
     all.insert(label::SLOT.to_owned(), instance.slot.to_string());
-    if let Some(PartOf { pod, name, role }) = part {
+    if let Some(PartOf { pod, name, role, told: _ }) = part {
         all.insert(label::POD.to_owned(), pod.to_string());
         all.insert(label::PART.to_owned(), name.clone());
         all.insert(label::ROLE.to_owned(), role.as_str().to_owned());
     }
     if let Some(asked) = Asked::of(container) {
-        let text = serde_json::to_string(&asked).expect("text and maps of text are JSON");
-        all.insert(label::ASKED.to_owned(), text);
+        all.insert(label::ASKED.to_owned(), asked_text(&asked));
     }
     all
 }

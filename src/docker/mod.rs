@@ -6,6 +6,7 @@
 mod act;
 mod build;
 mod cache;
+mod downward;
 mod engine;
 mod events;
 mod exec;
@@ -28,6 +29,7 @@ mod podman;
 mod prepare;
 mod pull;
 mod raise;
+mod requests;
 mod simulated;
 mod wire;
 

@@ -201,9 +201,13 @@ impl Inner {
         let retries = config.healthcheck.as_ref().and_then(|it| it.retries).unwrap_or(3);
         let state = found.state.as_ref().map_or(State::Created, |it| state(it, created, retries));
         let name = found.name.as_deref().unwrap_or_default().trim_start_matches('/').to_owned();
-        let part = Role::parse(&label(label::ROLE))
-            .filter(|_| !label(label::POD).is_empty())
-            .map(|role| PartOf { pod: ContainerId(label(label::POD)), name: label(label::PART), role });
+        let part =
+            Role::parse(&label(label::ROLE)).filter(|_| !label(label::POD).is_empty()).map(|role| PartOf {
+                pod: ContainerId(label(label::POD)),
+                name: label(label::PART),
+                role,
+                told: super::host::asked(labels).told.values,
+            });
         let workload = WorkloadName(either(label::WORKLOAD, label::compose::SERVICE));
         Instance {
             id: id.clone(),
@@ -457,6 +461,7 @@ fn endpoints(found: &api::ContainerInspectResponse) -> BTreeMap<String, Endpoint
                 network_id: it.network_id.clone().unwrap_or_default(),
                 aliases: names.without(it.aliases.as_ref()),
                 ip: it.ip_address.clone().filter(|it| !it.is_empty()),
+                gateway: it.gateway.clone().filter(|it| !it.is_empty()),
             };
             (network.clone(), endpoint)
         })

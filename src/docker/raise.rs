@@ -24,6 +24,8 @@ pub(super) struct Defaults {
     pub log_driver: String,
     /// The host cannot limit swap; the engine then writes -1 whatever was asked.
     pub no_swap_limit: bool,
+    /// What the host calls itself.
+    pub host_name: String,
 }
 
 /// Bytes of `/dev/shm` when nobody asks for more.
@@ -43,7 +45,7 @@ pub(super) fn container(
     let asked = settings::asked(config.labels.as_ref());
     let network_mode = network_mode(found, host, &asked);
     let check = config.healthcheck.as_ref().and_then(healthcheck);
-    Container {
+    let mut container = Container {
         image: config.image.clone().unwrap_or_default(),
         entrypoint: words(config.entrypoint.as_ref()),
         command: words(config.cmd.as_ref()),
@@ -93,7 +95,9 @@ pub(super) fn container(
         ipc_mode: filled(host.ipc_mode.as_ref()).filter(|it| it != "private").map(Namespace::from),
         host: settings::raise(host, &asked).into(),
         volumes_from: super::peers::volumes_from(host),
-    }
+    };
+    asked.told.restore(&mut container);
+    container
 }
 
 /// What an image gives a container that says nothing.

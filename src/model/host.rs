@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Lone, is_default};
+use super::{Lone, downward::Templates, is_default};
 
 /// Settings that few containers have, and none can change while it lives.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -137,15 +137,18 @@ impl MountOptions {
     }
 }
 
-/// A command beside the container's own, or a pause instead of one.
+/// A command beside the container's own, or a pause or a request instead of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Hook {
-    /// Empty with `sleep`.
+    /// Empty with `sleep` and `http`.
     pub command: Vec<String>,
     /// Nothing is run, and so long is waited.
     #[serde(skip_serializing_if = "is_default")]
     pub sleep: Option<Duration>,
+    /// Nothing is run, and this is asked for by the agent.
+    #[serde(skip_serializing_if = "is_default")]
+    pub http: Option<HttpHook>,
     #[serde(skip_serializing_if = "is_default")]
     pub user: Option<String>,
     #[serde(skip_serializing_if = "is_default")]
@@ -154,6 +157,32 @@ pub struct Hook {
     pub working_dir: Option<String>,
     #[serde(skip_serializing_if = "is_default")]
     pub env: BTreeMap<String, String>,
+}
+
+/// A request to the container. Whatever is answered is a success, as for the kubelet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HttpHook {
+    /// With its query.
+    pub path: String,
+    pub port: u16,
+    /// HTTPS without checking the certificate.
+    #[serde(skip_serializing_if = "is_default")]
+    pub https: bool,
+    /// Instead of the container's own address.
+    #[serde(skip_serializing_if = "is_default")]
+    pub host: Option<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub headers: Vec<(String, String)>,
+}
+
+impl HttpHook {
+    /// Where it goes, at this address.
+    pub fn url(&self, host: &str) -> String {
+        let scheme = if self.https { "https" } else { "http" };
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        format!("{scheme}://{host}:{}{}", self.port, self.path)
+    }
 }
 
 /// What was asked for and the engine does not tell: it is written on a label, and read from there.
@@ -172,6 +201,9 @@ pub struct Asked {
     pub post_start: Vec<Hook>,
     #[serde(skip_serializing_if = "is_default")]
     pub pre_stop: Vec<Hook>,
+    /// The engine tells what a container was told about itself, and not that it was.
+    #[serde(skip_serializing_if = "is_default")]
+    pub told: Templates,
 }
 
 impl Lone for HostSettings {
@@ -194,6 +226,7 @@ impl Asked {
             health_start_interval: container.healthcheck.as_ref().and_then(|it| it.start_interval),
             post_start: host.post_start.clone(),
             pre_stop: host.pre_stop.clone(),
+            told: Templates::of(container),
         };
         (asked != Self::default()).then_some(asked)
     }

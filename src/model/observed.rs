@@ -194,6 +194,8 @@ pub struct Endpoint {
     pub aliases: Vec<String>,
     /// The address it has now, if it runs.
     pub ip: Option<String>,
+    /// That of the host there, if it runs.
+    pub gateway: Option<String>,
 }
 
 /// What Docker lets people change on a live container.

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Completion, Container, ContainerId, InstanceId, Probes, PullPolicy, SpecHash, Workload, WorkloadName,
-    is_default,
+    Completion, Container, ContainerId, DownwardValues, InstanceId, Probes, PullPolicy, SpecHash, Workload,
+    WorkloadName, is_default,
 };
 
 /// One more container of each instance of a workload.
@@ -48,6 +48,9 @@ pub struct PartOf {
     pub pod: ContainerId,
     pub name: String,
     pub role: Role,
+    /// What it was told about its pod when it was made.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub told: DownwardValues,
 }
 
 impl Role {

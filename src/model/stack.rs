@@ -567,6 +567,8 @@ pub enum ProbeAction {
     },
     TcpSocket {
         port: u16,
+        #[serde(default, skip_serializing_if = "is_default")]
+        host: Option<String>,
     },
     /// `grpc.health.v1.Health/Check` without TLS: `SERVING` succeeds.
     Grpc {
@@ -576,7 +578,5 @@ pub enum ProbeAction {
         service: String,
     },
     /// Exit code 0 succeeds. Not through a shell.
-    Exec {
-        command: Vec<String>,
-    },
+    Exec { command: Vec<String> },
 }

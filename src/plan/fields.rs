@@ -12,7 +12,7 @@ use std::{
 use super::{settings, text};
 use crate::model::{
     Attachment, Container, Healthcheck, Mask, Mount, MountOptions, MountSource, NetworkMode, Port, Protocol,
-    Resources, RestartPolicy, VolumesFrom, digest_hex, label,
+    Resources, RestartPolicy, VolumesFrom, digest_hex, downward::shown, label,
 };
 
 /// All that is set, by path.
@@ -110,7 +110,7 @@ pub(super) fn fields(container: &Container) -> Fields {
     out.words("command", command.as_ref());
     for (name, value) in env {
         if let Some(value) = value {
-            out.put(["env", name], Value::Text(value.clone()));
+            out.put(["env", name], Value::Text(shown(value)));
         }
     }
     out.text("user", user.clone());
@@ -226,7 +226,7 @@ impl Out {
     fn words(&mut self, path: &str, all: Option<&Vec<String>>) {
         let Some(all) = all else { return };
         if !all.is_empty() && (all.len() > 1 || all.first().is_some_and(|it| !it.is_empty())) {
-            self.put([path], Value::Words(all.clone()));
+            self.put([path], Value::Words(all.iter().map(|it| shown(it)).collect()));
         }
     }
 }

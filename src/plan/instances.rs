@@ -87,7 +87,7 @@ impl Scene<'_> {
             return workload.parts.iter().map(one).collect();
         }
         let one = |it: &&Instance| {
-            let PartOf { pod: _, name, role } = it.part.clone()?;
+            let PartOf { pod: _, name, role, told: _ } = it.part.clone()?;
             let spec = PartSpec { name, role, image: it.config.image.clone() };
             Some(PartStatus { spec, instance: boxed(it, workload) })
         };

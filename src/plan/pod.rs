@@ -10,8 +10,8 @@ use std::{
 };
 
 use crate::model::{
-    Completion, ContainerId, Instance, Observed, Part, PartOf, Peer, Readiness, Record, Role, Stack, State,
-    Timestamp, Workload, WorkloadName,
+    Completion, ContainerId, Downward, DownwardValues, Instance, Observed, Part, PartOf, Peer, Readiness,
+    Record, Role, Stack, State, Timestamp, Workload, WorkloadName,
 };
 
 use super::{
@@ -341,6 +341,9 @@ fn look_after(
 ) {
     let one = workload.of_part(part);
     let mut spoilt = repair::beyond_repair(round, name, &one, found);
+    if was_told_otherwise(pod, found) {
+        spoilt = spoilt.or_else(|| Some(Cause::DependencyRestarted { on: pod.name.clone() }));
+    }
     if part.role != Role::Init {
         spoilt = spoilt.or_else(|| inside::revert(round, name, found));
     }
@@ -354,6 +357,21 @@ fn look_after(
     repair::rename(round, name, wanted, found);
     repair::limit(round, name, &one, found);
     repair::revive(round, name, &one, found, vec![]);
+}
+
+/// Whether it was told an address that its pod does not have any more, such as after a restart of the engine. What runs
+/// with that is replaced, as in Kubernetes where the pod's sandbox changes.
+fn was_told_otherwise(pod: &Instance, found: &Instance) -> bool {
+    let Some(of) = &found.part else { return false };
+    let endpoint = pod.networks.values().find(|it| it.ip.is_some());
+    of.told.iter().any(|(told, then)| {
+        let now = match told {
+            Downward::PodIp => endpoint.and_then(|it| it.ip.as_ref()),
+            Downward::HostIp => endpoint.and_then(|it| it.gateway.as_ref()),
+            Downward::PodName | Downward::NodeName => None,
+        };
+        now.is_some_and(|it| it != then)
+    })
 }
 
 /// Why a part is made.
@@ -441,7 +459,12 @@ fn make(
         spec: pod.spec.clone(),
         inherit,
         peers: BTreeMap::from([(Peer::Workload(name.clone()), pod.id.clone())]),
-        part: Some(PartOf { pod: pod.id.clone(), name: part.name.clone(), role: part.role }),
+        part: Some(PartOf {
+            pod: pod.id.clone(),
+            name: part.name.clone(),
+            role: part.role,
+            told: DownwardValues::new(),
+        }),
         manifests: stack.manifests.clone(),
         depends_on: Vec::new(),
     };

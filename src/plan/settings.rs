@@ -2,7 +2,7 @@
 //! or fill in by itself.
 
 use super::fields::{Out, Value};
-use crate::model::{BlockIo, DeviceRequest, Hook, HostSettings, MountOptions};
+use crate::model::{BlockIo, DeviceRequest, Hook, HostSettings, HttpHook, MountOptions};
 
 /// One line per field, so that the compiler names a forgotten one.
 pub(super) fn write(out: &mut Out, settings: &HostSettings) {
@@ -118,11 +118,21 @@ fn request(request: &DeviceRequest) -> String {
 
 fn hooks(out: &mut Out, name: &str, all: &[Hook]) {
     for (index, hook) in all.iter().enumerate() {
-        let Hook { command, sleep, user, privileged, working_dir, env } = hook;
+        let Hook { command, sleep, http, user, privileged, working_dir, env } = hook;
         let index = &index.to_string();
-        match sleep {
-            Some(sleep) => out.put([name, index, "sleep"], Value::Text(format!("{}s", sleep.as_secs()))),
-            None => out.put([name, index, "command"], Value::Words(command.clone())),
+        match (sleep, http) {
+            (Some(sleep), _) => {
+                out.put([name, index, "sleep"], Value::Text(format!("{}s", sleep.as_secs())));
+            }
+            (None, Some(http)) => {
+                let HttpHook { headers, host, .. } = http;
+                let host = host.as_deref().unwrap_or("container");
+                out.put([name, index, "httpGet"], Value::Text(http.url(host)));
+                for (header, value) in headers {
+                    out.put([name, index, "httpHeaders", header], Value::Text(value.clone()));
+                }
+            }
+            (None, None) => out.put([name, index, "command"], Value::Words(command.clone())),
         }
         for (field, value) in [("user", user), ("workingDir", working_dir)] {
             if let Some(value) = value {

@@ -130,7 +130,8 @@ impl World {
             Action::Connect { container, network, attachment } => {
                 let id = self.network(network)?;
                 let instance = self.find(container)?;
-                let endpoint = Endpoint { network_id: id, aliases: attachment.aliases.clone(), ip: None };
+                let aliases = attachment.aliases.clone();
+                let endpoint = Endpoint { network_id: id, aliases, ..Endpoint::default() };
                 if instance.networks.insert(network.clone(), endpoint).is_some() {
                     return Err(wrong_state(instance));
                 }
@@ -185,7 +186,7 @@ impl World {
             let endpoint = Endpoint {
                 network_id: self.network(network)?,
                 aliases: attachment.aliases.clone(),
-                ip: None,
+                ..Endpoint::default()
             };
             networks.insert(network.clone(), endpoint);
         }

@@ -37,10 +37,13 @@ pub(super) async fn attempt(shared: &Shared, target: &Target, probe: &Probe) -> 
                 let url = request.url(if host.is_some() { None } else { Some(address?) })?;
                 shared.http.get(url, request.headers).await
             }
-            ProbeAction::TcpSocket { port } => match TcpStream::connect((address?, *port)).await {
-                Ok(_) => Ok(()),
-                Err(error) => Err(format!("could not connect to port {port}: {error}")),
-            },
+            ProbeAction::TcpSocket { port, host } => {
+                let connected = match host {
+                    Some(host) => TcpStream::connect((host.as_str(), *port)).await,
+                    None => TcpStream::connect((address?, *port)).await,
+                };
+                connected.map(drop).map_err(|it| format!("could not connect to port {port}: {it}"))
+            }
             ProbeAction::Grpc { port, service } => grpc::check(address?, *port, service).await,
             ProbeAction::Exec { command } => {
                 match shared.exec.exec(&target.container, command, probe.timeout).await {

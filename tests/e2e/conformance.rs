@@ -335,7 +335,7 @@ async fn a_part_of_a_pod_is_told_from_an_instance() {
         ..Container::default()
     };
     part.peers = BTreeMap::from([(peer, id.clone())]);
-    part.part = Some(PartOf { pod: id, name: "log".to_owned(), role: Role::Sidecar });
+    part.part = Some(PartOf { pod: id, name: "log".to_owned(), role: Role::Sidecar, told: BTreeMap::new() });
     let log = ContainerRef::Name(part.name.clone());
     it.both(Action::CreateInstance(part), BothDo).await;
     let web = it.web(1);

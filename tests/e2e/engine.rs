@@ -388,6 +388,7 @@ fn all_settings(corner: &Corner) -> Container {
     let hook = Hook {
         command: words("echo hello"),
         sleep: None,
+        http: None,
         user: Some("1000".into()),
         privileged: true,
         working_dir: Some("/srv".into()),

@@ -13,6 +13,8 @@ mod harness;
 mod ground;
 // From a Git URL to running containers.
 mod deploy;
+// What containers are told about themselves, and requests to them.
+mod downward;
 // What is done by hand is undone.
 mod drift;
 // Files changed inside running containers.

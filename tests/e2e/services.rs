@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::harness::{Site, images, wait_until};
+use crate::harness::{Agent, Site, images, wait_until};
 
 const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
 
@@ -130,4 +130,59 @@ async fn a_service_with_a_proxy_spreads_and_sticks_and_outlives_its_pods_and_its
     site.docker.run(&["stop", "-t", "80", &proxy.id()]);
     let ended = site.docker.container(&proxy.id()).unwrap();
     assert_eq!((ended.state().as_str(), ended.number("/State/ExitCode")), ("exited", 0));
+}
+
+#[tokio::test]
+async fn a_node_port_that_is_left_open_is_told_and_a_name_outside_is_forwarded_to() {
+    let site = Site::new("reach");
+    let image = images::server("1.0");
+    let text = format!(
+        "apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: web}}
+spec:
+  selector: {{matchLabels: {{app: web}}}}
+  template:
+    metadata: {{labels: {{app: web}}}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers:
+        - name: web
+          image: \"{image}\"
+          ports: [{{containerPort: 8080}}]
+          readinessProbe: {{httpGet: {{path: /healthz, port: 8080}}, periodSeconds: 1}}
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: open}}
+spec: {{type: NodePort, selector: {{app: web}}, ports: [{{port: 8080}}]}}
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: far}}
+spec: {{type: ExternalName, externalName: open.default.svc.cluster.local, ports: [{{port: 8080}}]}}
+"
+    );
+    let commit = site.repository.commit(&[(&site.path("all.yaml"), &text)]);
+    let mut agent = site.agent().await;
+    agent.settled(&commit).await;
+    let words = ["get", "svc", "open", "-n", "default", "-o", "jsonpath={.spec.ports[0].nodePort}"];
+    let told = |agent: &Agent| {
+        let mut command = agent.command(&words);
+        command.env("DRIFTLESS_SERVER", format!("http://{}", agent.address()));
+        let said = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        said.trim().parse::<u16>().unwrap_or_else(|_| panic!("no port: {said}"))
+    };
+    let port = told(&agent);
+    assert!((30_086..=32_767).contains(&port), "{port}");
+    let outside = wait_until("the port to answer", || asked(port)).await;
+    assert!(outside.starts_with("server 1.0"), "{outside}");
+    let inside = asked_inside(&site, "far", 8080, 1);
+    assert!(inside[0].starts_with("server 1.0 on "), "{inside:?}");
+
+    let id = site.container("web").id();
+    agent.restart().await;
+    agent.settled(&commit).await;
+    assert_eq!(told(&agent), port);
+    assert_eq!(site.container("web").id(), id);
 }

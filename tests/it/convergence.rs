@@ -163,7 +163,10 @@ fn place(stage: &mut Stage, all: Vec<Found>, has_network: bool) {
             // A network that has gone took no running container with it.
             if has_network || !is_up {
                 let aliases = attachment.aliases.clone();
-                networks.insert(network.clone(), Endpoint { network_id: "n0".into(), aliases, ip: None });
+                networks.insert(
+                    network.clone(),
+                    Endpoint { network_id: "n0".into(), aliases, ..Endpoint::default() },
+                );
             }
         }
         let container = &made.container;

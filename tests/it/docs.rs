@@ -48,7 +48,7 @@ fn the_builds_that_are_shown_render_without_a_word() {
 fn what_kubernetes_is_said_to_support_renders_without_a_word() {
     let rendered = render_text(Format::Kubernetes, &block(KUBERNETES, "Supported"));
     assert_eq!(lines(&rendered.findings), [""; 0]);
-    assert_eq!(rendered.stack.unwrap().workloads.len(), 8);
+    assert_eq!(rendered.stack.unwrap().workloads.len(), 10);
 }
 
 #[test]

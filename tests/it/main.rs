@@ -51,6 +51,10 @@ mod kubernetes;
 mod kubernetes_corpus;
 // Kinds beyond the Deployment, and what they refer to.
 mod kubernetes_kinds;
+// By which names and ports of the host pods are reached.
+mod kubernetes_reach;
+// What a container is told about itself.
+mod kubernetes_told;
 // What the API server refuses, rule by rule, and which claim gets which storage.
 mod kubernetes_rules;
 // Kustomizations, against kustomize itself.

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use driftless::{
     model::{
-        Completion, Container, HELPER_IMAGE, NetworkMode, Part, Peer, Probes, PullPolicy, Readiness,
-        RestartPolicy, Role, State, Workload,
+        Completion, Container, Downward, DownwardValues, Endpoint, HELPER_IMAGE, NetworkMode, Part, Peer,
+        Probes, PullPolicy, Readiness, RestartPolicy, Role, State, Strategy, Workload,
     },
     plan::{Plan, Wait, whole},
 };
@@ -117,6 +117,31 @@ fn what_goes_missing_comes_back_into_the_same_pod_and_what_has_prepared_it_is_no
     let last = ids(&stage);
     assert_eq!(last.len(), 6);
     assert!(last.values().all(|it| !after.values().any(|old| old == it)), "{last:?}");
+}
+
+#[test]
+fn who_was_told_an_address_is_replaced_where_the_pod_gets_another() {
+    let strategy = Strategy::RollingUpdate { max_surge: 0, max_unavailable: 1 };
+    let mut stage = stage(Workload { strategy, ..pod("1", 1) });
+    settle(&mut stage);
+    let address = |stage: &mut Stage, ip: &str| {
+        let pod = stage.world.observed.instances.values_mut().next().unwrap();
+        let (ip, gateway) = (Some(ip.to_owned()), Some("10.0.0.1".to_owned()));
+        pod.networks.insert("shop_default".to_owned(), Endpoint { ip, gateway, ..Endpoint::default() });
+    };
+    address(&mut stage, "10.0.0.2");
+    let told =
+        [(Downward::PodIp, "10.0.0.2"), (Downward::HostIp, "10.0.0.1"), (Downward::PodName, "shop-web-1")];
+    let told: DownwardValues = told.into_iter().map(|(told, value)| (told, value.to_owned())).collect();
+    stage.named("shop-web-1-serve").part.as_mut().unwrap().told = told;
+    let before = ids(&stage);
+    assert!(stage.round().is_settled(), "{:#?}", stage.round());
+    // The engine was restarted, and gave the pod's first container another address.
+    address(&mut stage, "10.0.0.3");
+    assert_eq!(settle(&mut stage), [["web/serve.1"]]);
+    let after = ids(&stage);
+    assert_ne!(after["web/serve.1"], before["web/serve.1"]);
+    assert_eq!(after.iter().filter(|(name, id)| before[*name] != **id).count(), 1);
 }
 
 #[test]

@@ -350,7 +350,7 @@ async fn found(action: ProbeAction) -> (Readiness, Vec<String>) {
         ProbeAction::HttpGet { path, https, host, headers, .. } => {
             ProbeAction::HttpGet { path, port, https, host, headers }
         }
-        ProbeAction::TcpSocket { .. } => ProbeAction::TcpSocket { port },
+        ProbeAction::TcpSocket { host, .. } => ProbeAction::TcpSocket { port, host },
         other @ (ProbeAction::Exec { .. } | ProbeAction::Grpc { .. }) => other,
     };
     let patient = Probe { failure_threshold: 1, timeout: Duration::from_secs(20), ..probe(action) };
@@ -425,11 +425,11 @@ fn readiness_of(action: ProbeAction) -> Probes {
 
 #[tokio::test]
 async fn a_port_that_accepts_is_a_success_and_a_closed_one_is_not() {
-    assert!(is_ready(&found(ProbeAction::TcpSocket { port: 0 }).await.0));
+    assert!(is_ready(&found(ProbeAction::TcpSocket { port: 0, host: None }).await.0));
 
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
     for action in [
-        ProbeAction::TcpSocket { port: closed },
+        ProbeAction::TcpSocket { port: closed, host: None },
         ProbeAction::HttpGet {
             path: "/".to_owned(),
             port: closed,
@@ -505,10 +505,13 @@ async fn a_service_that_says_serving_is_a_success() {
 }
 
 #[tokio::test]
-async fn without_an_address_only_commands_can_be_probed() {
+async fn without_an_address_only_commands_and_named_hosts_can_be_probed() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let open = listener.local_addr().unwrap().port();
     for (action, expected) in [
         (get("/"), false),
-        (ProbeAction::TcpSocket { port: 1 }, false),
+        (ProbeAction::TcpSocket { port: 1, host: None }, false),
+        (ProbeAction::TcpSocket { port: open, host: Some("localhost".to_owned()) }, true),
         (ProbeAction::Grpc { port: 1, service: String::new() }, false),
         (exec("ok").action, true),
     ] {

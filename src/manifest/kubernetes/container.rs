@@ -33,6 +33,15 @@ pub(super) struct Pod {
     pub(super) published: Vec<HostPort>,
     /// Variables whose values come from a Secret.
     pub(super) secret_env: BTreeSet<String>,
+    pub(super) subdomain: Option<Subdomain>,
+}
+
+/// By what name a headless Service knows a pod.
+pub(super) struct Subdomain {
+    pub(super) hostname: String,
+    pub(super) service: String,
+    pub(super) location: Location,
+    pub(super) path: String,
 }
 
 impl Pod {
@@ -155,6 +164,18 @@ pub(super) fn read_pod(spec: &Object<'_>, container: &mut Container) {
     container.ipc_mode = spec.boolean("hostIPC").unwrap_or(false).then(host).flatten();
 }
 
+/// The name that a pod wants to have in a headless Service.
+pub(super) fn subdomain(spec: &Object<'_>) -> Option<Subdomain> {
+    let value = spec.get("subdomain")?;
+    let service = names::label(&value)?;
+    let Some(hostname) = spec.string("hostname") else {
+        value.warning("has no effect: without a `hostname` the pod has no name in it");
+        return None;
+    };
+    let (hostname, service) = (hostname.to_owned(), service.to_owned());
+    Some(Subdomain { hostname, service, location: value.place().location(), path: value.path })
+}
+
 /// `ndots:2`, or `edns0` alone, as the resolver takes it.
 fn dns_option(item: Value<'_>) -> Option<String> {
     let option = item.object(fields::DNS_OPTION)?;
@@ -224,8 +245,8 @@ pub(super) fn read_container(
     container.working_dir = object.get("workingDir").and_then(|it| it.text()).map(str::to_owned);
     container.stdin_open = object.boolean("stdin").unwrap_or(false);
     container.tty = object.boolean("tty").unwrap_or(false);
-    lifecycle::read(object, &mut container);
     let (named, published) = read_ports(object, &mut container);
+    lifecycle::read(object, &named, &mut container);
     if let Some(resources) = object.object("resources", fields::RESOURCES) {
         let given = resources::read(&resources);
         container.resources = given.resources;
@@ -242,6 +263,7 @@ pub(super) fn read_container(
         named,
         published,
         secret_env: secret,
+        subdomain: None,
     };
     ReadContainer { pod, shared }
 }

@@ -12,6 +12,8 @@ use super::{
     reader::{Object, Value},
     resources::quantity,
 };
+use crate::manifest::yaml::Node;
+use crate::model::Downward;
 
 /// What a container can be told about itself and its pod.
 pub(super) struct About<'a> {
@@ -22,6 +24,18 @@ pub(super) struct About<'a> {
     pub(super) service_account: &'a str,
     pub(super) labels: &'a BTreeMap<String, String>,
     pub(super) annotations: &'a BTreeMap<String, String>,
+    /// The `spec` of the pod.
+    pub(super) pod: &'a Node,
+    /// It has the addresses of the host.
+    pub(super) is_on_host: bool,
+}
+
+impl About<'_> {
+    /// A container of the pod by its name.
+    fn container(&self, name: &str) -> Option<&Node> {
+        let lists = ["initContainers", "containers"].into_iter().filter_map(|it| self.pod.get(it));
+        lists.flat_map(Node::items).find(|it| it.get("name").and_then(Node::as_scalar) == Some(name))
+    }
 }
 
 /// What a container's variables are.
@@ -127,7 +141,7 @@ fn value_from(value: Value<'_>, container: &Object<'_>, about: &About<'_>) -> Op
         return field(&reference.require("fieldPath")?, about).map(|it| (it, false));
     }
     if let Some(reference) = from.object("resourceFieldRef", fields::RESOURCE_FIELD_REF) {
-        return resource(&reference, container).map(|it| (it, false));
+        return resource(&reference, Some(container.value.node), about).map(|it| (it, false));
     }
     if from.value.node.entries().is_empty() {
         from.value.error("says not where the value comes from");
@@ -184,7 +198,27 @@ pub(super) fn missing(reference: &Object<'_>, kind: DataKind, key: &Key) {
     }
 }
 
-/// What `fieldRef` says of the pod, as far as it is known before it runs.
+/// The fields that a container can be told once its pod is there.
+const OF_RUNNING: &[(&str, Downward)] = &[
+    ("metadata.name", Downward::PodName),
+    ("spec.nodeName", Downward::NodeName),
+    ("status.podIP", Downward::PodIp),
+    ("status.podIPs", Downward::PodIp),
+    ("status.hostIP", Downward::HostIp),
+    ("status.hostIPs", Downward::HostIp),
+];
+
+/// Whether a variable of one of these containers is to be an address. Then the pod is one of several containers: there
+/// must be one with an address before there is one that is told it.
+pub(super) fn wants_address<'a>(mut containers: impl Iterator<Item = &'a Node>) -> bool {
+    let is_address = |it: &Node| {
+        let path = it.get("valueFrom").and_then(|it| it.get("fieldRef")?.get("fieldPath")?.as_scalar());
+        OF_RUNNING.iter().any(|(name, told)| Some(*name) == path && told.is_address())
+    };
+    containers.any(|it| it.get("env").map(Node::items).unwrap_or_default().iter().any(is_address))
+}
+
+/// What `fieldRef` says of the pod; where that is not known before it runs, a mark for it.
 pub(super) fn field(path: &Value<'_>, about: &About<'_>) -> Option<String> {
     let text = path.text()?;
     if let Some(key) = subscript(text, "metadata.labels") {
@@ -193,22 +227,21 @@ pub(super) fn field(path: &Value<'_>, about: &About<'_>) -> Option<String> {
     if let Some(key) = subscript(text, "metadata.annotations") {
         return Some(about.annotations.get(key).cloned().unwrap_or_default());
     }
+    let of_running = OF_RUNNING.iter().find(|(name, _)| *name == text).map(|(_, told)| *told);
+    let is_of_host = about.is_on_host && of_running.is_some_and(Downward::is_address);
     match text {
+        _ if is_of_host => path.error_help(
+            "is not one address: a pod in the network of the host has all that the host has",
+            "let the program look at them, or remove `hostNetwork`",
+        ),
         "metadata.namespace" => return Some(about.namespace.to_owned()),
         "spec.serviceAccountName" => return Some(about.service_account.to_owned()),
-        "metadata.name" => match about.pod_name {
-            Some(name) => return Some(name.to_owned()),
-            None => path.error_help(
-                "the name of a pod is not known before it runs, except in a StatefulSet and of a Pod",
-                "use the host name, which every container has of its own",
-            ),
+        "metadata.name" if about.pod_name.is_some() => return about.pod_name.map(str::to_owned),
+        "metadata.uid" => path.error_help("is not known here: nothing numbers pods", "use `metadata.name`"),
+        _ => match of_running {
+            Some(told) => return Some(told.mark()),
+            None => path.error(format!("`{text}` is no field of a pod that a container can be told")),
         },
-        "status.podIP" | "status.podIPs" | "status.hostIP" | "status.hostIPs" | "spec.nodeName"
-        | "metadata.uid" => path.error_help(
-            "is not known before the pod runs, and running without it would be wrong",
-            "let the program look at its own host name and addresses",
-        ),
-        _ => path.error(format!("`{text}` is no field of a pod that a container can be told")),
     }
     None
 }
@@ -219,7 +252,23 @@ fn subscript<'t>(text: &'t str, of: &str) -> Option<&'t str> {
 }
 
 /// What `resourceFieldRef` says: a limit or request of the container, divided and rounded up.
-fn resource(reference: &Object<'_>, container: &Object<'_>) -> Option<String> {
+///
+/// Of the container that it names, or else of its `own`.
+pub(super) fn resource(reference: &Object<'_>, own: Option<&Node>, about: &About<'_>) -> Option<String> {
+    let container = match (reference.get("containerName"), own) {
+        (None, Some(own)) => own,
+        (None, None) => {
+            reference.require("containerName");
+            return None;
+        }
+        (Some(name), _) => {
+            let found = about.container(name.text()?);
+            if found.is_none() {
+                name.error("no container of the pod is called so");
+            }
+            found?
+        }
+    };
     let path = reference.require("resource")?;
     let text = path.text()?;
     let divisor = match reference.get("divisor") {
@@ -235,8 +284,7 @@ fn resource(reference: &Object<'_>, container: &Object<'_>) -> Option<String> {
         path.error_help(message, "use limits.cpu, limits.memory, requests.cpu or requests.memory");
         return None;
     }
-    let found =
-        container.value.node.get("resources").and_then(|it| it.get(group)).and_then(|it| it.get(name));
+    let found = container.get("resources").and_then(|it| it.get(group)).and_then(|it| it.get(name));
     let Some(amount) = found.and_then(|it| it.as_scalar()).and_then(Quantity::parse) else {
         path.error_help(
             format!("the container sets no {text}, and what the host has is not known when this is read"),

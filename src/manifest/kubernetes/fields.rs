@@ -236,7 +236,7 @@ pub(super) const SERVICE: Fields = &[
     ("clusterIP", Honoured),
     ("clusterIPs", BY_ENGINE),
     ("externalIPs", Honoured),
-    ("externalName", NOT_YET),
+    ("externalName", Honoured),
     ("externalTrafficPolicy", BY_ENGINE),
     ("healthCheckNodePort", BY_ENGINE),
     ("internalTrafficPolicy", BY_ENGINE),
@@ -312,7 +312,7 @@ pub(super) const POD: Fields = &[
     ("serviceAccountName", NO_API),
     ("setHostnameAsFQDN", NOT_YET),
     ("shareProcessNamespace", Honoured),
-    ("subdomain", NOT_YET),
+    ("subdomain", Honoured),
     ("terminationGracePeriodSeconds", Honoured),
     ("tolerations", NO_PLACING),
     ("topologySpreadConstraints", NO_PLACING),
@@ -457,7 +457,7 @@ pub(super) const LIFECYCLE: Fields =
     &[("postStart", Honoured), ("preStop", Honoured), ("stopSignal", Honoured)];
 pub(super) const LIFECYCLE_HANDLER: Fields = &[
     ("exec", Honoured),
-    ("httpGet", Refused("is not supported here; let `exec` make the request")),
+    ("httpGet", Honoured),
     ("sleep", Honoured),
     ("tcpSocket", Refused("is not supported, as in Kubernetes; use `exec`")),
 ];
@@ -486,10 +486,7 @@ pub(super) const HTTP_GET: Fields = &[
 ];
 pub(super) const HEADER: Fields = &[("name", Honoured), ("value", Honoured)];
 pub(super) const GRPC: Fields = &[("port", Honoured), ("service", Honoured)];
-pub(super) const TCP_SOCKET: Fields = &[
-    ("host", Refused("is not supported: the probe is made to the container's own address; remove it")),
-    ("port", Honoured),
-];
+pub(super) const TCP_SOCKET: Fields = &[("host", Honoured), ("port", Honoured)];
 
 pub(super) const RESOURCES: Fields = &[("claims", NOT_YET), ("limits", Honoured), ("requests", Honoured)];
 
@@ -503,11 +500,13 @@ pub(super) const SECURITY: Fields = &[
     ("runAsGroup", Honoured),
     ("runAsNonRoot", Honoured),
     ("runAsUser", Honoured),
-    ("seLinuxOptions", NOT_YET),
+    ("seLinuxOptions", Honoured),
     ("seccompProfile", Honoured),
     ("windowsOptions", WINDOWS),
 ];
 
+pub(super) const SE_LINUX: Fields =
+    &[("level", Honoured), ("role", Honoured), ("type", Honoured), ("user", Honoured)];
 pub(super) const CAPABILITIES: Fields = &[("add", Honoured), ("drop", Honoured)];
 /// Of seccomp and of `AppArmor`.
 pub(super) const PROFILE: Fields = &[("localhostProfile", NOT_YET), ("type", Honoured)];
@@ -520,7 +519,7 @@ pub(super) const POD_SECURITY: Fields = &[
     ("runAsNonRoot", Honoured),
     ("runAsUser", Honoured),
     ("seLinuxChangePolicy", NoOp("has no effect: there are no volumes whose label could change")),
-    ("seLinuxOptions", NOT_YET),
+    ("seLinuxOptions", Honoured),
     ("seccompProfile", Honoured),
     ("supplementalGroups", Honoured),
     ("supplementalGroupsPolicy", Honoured),

@@ -9,6 +9,7 @@ use super::{
     catalogue::{Catalogue, DEFAULT_NAMESPACE, DataKind, Key},
     kinds::Owned,
     reader::Value,
+    service::Service,
 };
 use crate::manifest::yaml::Node;
 use crate::model::{Facts, Inventory, Kind, ObjectRef, Resource, ServicePort};
@@ -19,6 +20,7 @@ pub(super) fn take(
     workloads: &[Found],
     objects: &[(Owned, Value<'_>)],
     catalogue: &Catalogue,
+    services: &[Service<'_>],
 ) -> Inventory {
     let named = |it: &Found| {
         let Key { namespace, name } = it.object.clone();
@@ -27,6 +29,16 @@ pub(super) fn take(
     };
     let mut resources: Vec<Resource> =
         objects.iter().filter_map(|(kind, value)| resource(app, *kind, value.node, catalogue)).collect();
+    for resource in &mut resources {
+        let is_of = |it: &&Service<'_>| resource.origin == it.origin;
+        if let Facts::Service { ports, .. } = &mut resource.facts
+            && let Some(service) = services.iter().find(is_of)
+        {
+            for (shown, read) in ports.iter_mut().zip(&service.ports) {
+                shown.node_port = read.node.number();
+            }
+        }
+    }
     resources.sort_by(|a, b| a.object.cmp(&b.object));
     Inventory { workloads: workloads.iter().map(named).collect(), resources }
 }

@@ -72,7 +72,8 @@ const NO_OPS: &[(&str, &str)] = &[
         "the application's network is not open to other applications, but inside it all may talk",
     ),
     ("PodDisruptionBudget", "nothing is evicted from the only host"),
-    ("PodMonitor", "nobody collects metrics here"),
+    ("PodMonitor", NO_METRICS),
+    ("PodMonitoring", NO_METRICS),
     ("PodSecurityPolicy", "what a pod may do is what its manifest says"),
     ("PriorityClass", "nothing is scheduled on the only host"),
     ("ResourceQuota", "limits are those of the containers"),
@@ -80,13 +81,14 @@ const NO_OPS: &[(&str, &str)] = &[
     ("RoleBinding", NO_API),
     ("ServiceAccount", NO_API),
     ("StorageClass", "every claim is a volume of Docker"),
-    ("ServiceMonitor", "nobody collects metrics here"),
+    ("ServiceMonitor", NO_METRICS),
     ("ValidatingAdmissionPolicy", NO_SERVER),
     ("ValidatingAdmissionPolicyBinding", NO_SERVER),
     ("ValidatingWebhookConfiguration", NO_SERVER),
     ("VerticalPodAutoscaler", "nothing scales by itself; `resources` of the container count"),
 ];
 
+const NO_METRICS: &str = "nobody collects metrics here";
 const NO_SERVER: &str = "there is no API server that it could add to or be asked by";
 const NO_API: &str = "containers have no Kubernetes API to talk to";
 
@@ -166,11 +168,15 @@ pub(super) fn judge(version: &str, kind: &str) -> Verdict {
 }
 
 fn wrong_version(version: &str, kind: &str, right: &str) -> Verdict {
-    let old = matches!(version, "extensions/v1beta1" | "apps/v1beta1" | "apps/v1beta2");
-    let message = if old {
-        format!("{kind} of {version} was removed in Kubernetes 1.16")
-    } else {
-        format!("there is no {kind} in {version}")
+    let removed = match version {
+        "extensions/v1beta1" | "apps/v1beta1" | "apps/v1beta2" => Some("1.16"),
+        "batch/v2alpha1" => Some("1.21"),
+        "batch/v1beta1" => Some("1.25"),
+        _ => None,
+    };
+    let message = match removed {
+        Some(release) => format!("{kind} of {version} was removed in Kubernetes {release}"),
+        None => format!("there is no {kind} in {version}"),
     };
     Verdict::Refused { field: "apiVersion", message, help: Some(format!("use `apiVersion: {right}`")) }
 }

@@ -29,6 +29,7 @@ mod container;
 mod controllers;
 mod cron_job;
 mod deployment;
+mod downward;
 mod env;
 mod expand;
 mod fields;
@@ -38,6 +39,7 @@ mod kinds;
 pub(super) mod kustomize;
 mod lifecycle;
 mod names;
+mod node_ports;
 mod pod;
 mod probe;
 mod proxy;
@@ -55,7 +57,7 @@ mod table;
 mod volumes;
 
 use catalogue::{Catalogue, DataKind, Key};
-use container::{HostPort, NamedPorts, Pod};
+use container::{HostPort, NamedPorts, Pod, Subdomain};
 use kinds::{Owned, Verdict};
 use reader::{Report, Value};
 use service::Nets;
@@ -76,6 +78,7 @@ struct Found {
     /// The pod's own name, where it has one that stays, and the Service that knows it by that.
     pod_name: Option<String>,
     service: Option<String>,
+    subdomain: Option<Subdomain>,
 }
 
 impl Found {
@@ -111,9 +114,10 @@ impl Found {
             job: None,
             cron: None,
         };
-        let (named, published) = (pod.named, pod.published);
+        let (named, published, subdomain) = (pod.named, pod.published, pod.subdomain);
         let (name, object) = (WorkloadName(key.dotted()), key.clone());
-        Self { key, object, name, kind, labels, named, workload, published, pod_name: None, service: None }
+        let (pod_name, service) = (None, None);
+        Self { key, object, name, kind, labels, named, workload, published, pod_name, service, subdomain }
     }
 
     /// Joins a network, under more names. One that uses the host's network has none of its own.
@@ -155,14 +159,15 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     let mut workloads = workloads(&objects, &catalogue, &report);
     catalogue.check_mounts(&report);
     let services: Vec<_> = objects.iter().filter(|(kind, _)| *kind == Owned::Service).collect();
-    let services: Vec<_> = services.into_iter().filter_map(|(_, it)| service::read(it.clone())).collect();
+    let mut services: Vec<_> = services.into_iter().filter_map(|(_, it)| service::read(it.clone())).collect();
     service::check_names(&services, &report);
+    node_ports::assign(spec.name.as_str(), &mut services, &workloads);
     let namespaces: BTreeSet<&str> = workloads.iter().map(|it| it.key.namespace.as_str()).collect();
     let nets = Nets::new(spec.name.as_str(), &namespaces);
     let proxies = service::connect(&services, &mut workloads, &nets, &report);
     workloads.extend(proxies);
     check_host_ports(&workloads, &report);
-    let inventory = inventory::take(spec.name.as_str(), &workloads, &objects, &catalogue);
+    let inventory = inventory::take(spec.name.as_str(), &workloads, &objects, &catalogue, &services);
     drop((services, objects));
 
     if workloads.is_empty() && !report.has_errors() {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     catalogue::Key,
     container::{self, ANNOTATION, HostPort, NamedPorts, Owner, Pod, Restarts, Template},
-    env::About,
+    env::{self, About},
     fields, pull,
     reader::{Object, Value},
     security, shared, volumes,
@@ -56,9 +56,12 @@ pub(super) fn read(template: &Template<'_>, owner: &Owner<'_>, key: &Key) -> Opt
             .unwrap_or("default"),
         labels,
         annotations,
+        pod: spec.value.node,
+        is_on_host: own.network_mode == NetworkMode::Host,
     };
     let initial = spec.items("initContainers");
-    let several = items.len() + initial.len() > 1;
+    let wants_address = env::wants_address(items.iter().map(|it| it.node)) && !about.is_on_host;
+    let several = items.len() + initial.len() > 1 || wants_address;
     let volumes = volumes::read(spec, &owner.key.dotted(), &about, &owner.claims);
     if let Some(value) = spec.get("shareProcessNamespace").filter(|_| shares_processes && !several) {
         value.warning("has no effect: the pod has one container");
@@ -77,6 +80,7 @@ pub(super) fn read(template: &Template<'_>, owner: &Owner<'_>, key: &Key) -> Opt
         pod
     };
     pod.pull_secrets = pull::secrets(spec, &about);
+    pod.subdomain = container::subdomain(spec);
     Some(pod)
 }
 
@@ -142,6 +146,7 @@ impl Frame<'_> {
             named,
             published,
             secret_env,
+            subdomain: None,
         }
     }
 

@@ -10,7 +10,7 @@ use super::{
     reader::{Object, Value},
 };
 use crate::manifest::yaml::Scalar;
-use crate::model::{Probe, ProbeAction, Probes};
+use crate::model::{HttpHook, Probe, ProbeAction, Probes};
 
 const MOST: i64 = 0x7FFF_FFFF;
 
@@ -64,10 +64,15 @@ fn read_action(object: &Object<'_>, ports: &NamedPorts) -> Option<ProbeAction> {
             }
             Some(ProbeAction::Exec { command: words })
         }
-        [_, Some(http), ..] => http_get(&http.object(fields::HTTP_GET)?, ports),
+        [_, Some(http), ..] => {
+            let HttpHook { path, port, https, host, headers } =
+                http_get(&http.object(fields::HTTP_GET)?, ports)?;
+            Some(ProbeAction::HttpGet { path, port, https, host, headers })
+        }
         [_, _, Some(tcp), _] => {
-            let port = tcp.object(fields::TCP_SOCKET)?.require("port")?;
-            Some(ProbeAction::TcpSocket { port: port_number(&port, ports)? })
+            let tcp = tcp.object(fields::TCP_SOCKET)?;
+            let host = tcp.get("host").and_then(|it| it.text()).map(str::to_owned);
+            Some(ProbeAction::TcpSocket { port: port_number(&tcp.require("port")?, ports)?, host })
         }
         [.., Some(grpc)] => {
             let grpc = grpc.object(fields::GRPC)?;
@@ -85,7 +90,8 @@ fn read_action(object: &Object<'_>, ports: &NamedPorts) -> Option<ProbeAction> {
     }
 }
 
-fn http_get(object: &Object<'_>, ports: &NamedPorts) -> Option<ProbeAction> {
+/// A request, of a probe or of a hook.
+pub(super) fn http_get(object: &Object<'_>, ports: &NamedPorts) -> Option<HttpHook> {
     let path = object.string("path").unwrap_or_default();
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
     let schemes = [("HTTP", false), ("HTTPS", true)];
@@ -103,7 +109,7 @@ fn http_get(object: &Object<'_>, ports: &NamedPorts) -> Option<ProbeAction> {
         }
     }
     let port = port_number(&object.require("port")?, ports)?;
-    Some(ProbeAction::HttpGet { path, port, https, host, headers })
+    Some(HttpHook { path, port, https, host, headers })
 }
 
 /// A token of RFC 9110, section 5.6.2.

@@ -73,6 +73,23 @@ pub(super) fn before(
     Some(found)
 }
 
+/// The proxy for what has a name of its own outside. Ports without a number there are the Service's own, as for clients
+/// that were answered with that name.
+pub(super) fn to(service: &Service<'_>, name: &str, nets: &Nets) -> Option<Found> {
+    let mut ports = Vec::new();
+    for port in &service.ports {
+        if port.protocol == Protocol::Sctp {
+            port.value.error("SCTP cannot be forwarded");
+            return None;
+        }
+        let targets = vec![(name.to_owned(), port.target_number())];
+        ports.push(Forward { port: port.port, protocol: port.protocol, targets });
+    }
+    let mut found = workload(service, &Forwards { ports, affinity: None });
+    nets.name(&mut found, &service.key);
+    Some(found)
+}
+
 /// One that uses the host's network has no names of its own.
 pub(super) fn is_on_host(found: &Found) -> bool {
     found.workload.container.network_mode == NetworkMode::Host
@@ -108,6 +125,7 @@ fn workload(service: &Service<'_>, forwards: &Forwards) -> Found {
         named: NamedPorts::new(),
         published: Vec::new(),
         secret_env: BTreeSet::new(),
+        subdomain: None,
     };
     let labels = std::collections::BTreeMap::new();
     let mut found = Found::new(service.key.clone(), service.origin.clone(), "Service", labels, pod);

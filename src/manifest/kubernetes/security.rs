@@ -38,6 +38,13 @@ pub(super) fn read(pod: &Object<'_>, container: &Object<'_>, into: &mut Containe
             into.security_opt.push(option.to_owned());
         }
     }
+    if let Some(labels) = get("seLinuxOptions").and_then(|it| it.object(fields::SE_LINUX)) {
+        for part in ["user", "role", "type", "level"] {
+            if let Some(text) = labels.get(part).and_then(|it| it.text()) {
+                into.security_opt.push(format!("label={part}:{text}"));
+            }
+        }
+    }
     if let Some(pod) = &pod {
         read_pod(pod, into);
     }

@@ -35,8 +35,7 @@ enum Reach {
 pub(super) struct Service<'a> {
     pub(super) key: Key,
     pub(super) origin: Location,
-    selector: BTreeMap<String, String>,
-    selector_place: Value<'a>,
+    answer: Answer<'a>,
     is_headless: bool,
     pub(super) ports: Vec<ServicePort<'a>>,
     /// For how long a client stays with the instance that it was sent to.
@@ -48,14 +47,41 @@ pub(super) struct ServicePort<'a> {
     pub(super) port: u16,
     target: Target<'a>,
     pub(super) protocol: Protocol,
+    /// The port of every address of the host that a NodePort has, and a LoadBalancer may have.
+    pub(super) node: NodePort,
     /// The ports of the host that lead to it, each with the address of the host if it is not on all.
     pub(super) published: Vec<(Option<IpAddr>, u16)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NodePort {
+    None,
+    /// It must have one, and the manifest does not say which.
+    Any,
+    Number(u16),
+}
+
+impl NodePort {
+    pub(super) fn number(self) -> Option<u16> {
+        match self {
+            Self::Number(number) => Some(number),
+            Self::None | Self::Any => None,
+        }
+    }
 }
 
 /// Where the traffic goes.
 enum Target<'a> {
     Number(u16),
     Name(&'a str),
+}
+
+/// What answers to the Service's names.
+enum Answer<'a> {
+    /// The pods that have these labels.
+    Pods(BTreeMap<String, String>, Value<'a>),
+    /// What has this name outside of the application.
+    Outside(&'a str),
 }
 
 /// Reads a Service.
@@ -71,24 +97,10 @@ pub(super) fn read<'a>(value: Value<'a>) -> Option<Service<'a>> {
         ("LoadBalancer", Some(Reach::LoadBalancer)),
         ("ExternalName", None),
     ];
-    let reach = match spec.get("type") {
-        None => Reach::Inside,
-        Some(value) => {
-            let Some(reach) = value.one_of(&words)? else {
-                let help = "use the external name itself, or `hostAliases` of the pods";
-                value.error_help(
-                    "an ExternalName is not supported: the engine answers for containers only",
-                    help,
-                );
-                return None;
-            };
-            reach
-        }
-    };
-    let Some(selector_place) = spec.get("selector").filter(|it| !it.node.entries().is_empty()) else {
-        let message = "a Service without a selector is not supported: there is nobody to write its endpoints";
-        spec.value.error_help(message, "give it the labels of the pods it stands for");
-        return None;
+    let reach = spec.get("type").map_or(Some(Some(Reach::Inside)), |it| it.one_of(&words))?;
+    let (reach, answer) = match reach {
+        Some(reach) => (reach, pods(&spec)?),
+        None => (Reach::Inside, outside(&spec)?),
     };
     let is_headless = spec.get("clusterIP").and_then(|it| it.node.as_scalar()) == Some("None");
     if let Some(address) = spec.get("clusterIP").filter(|it| it.node.as_scalar() != Some("")) {
@@ -105,7 +117,6 @@ pub(super) fn read<'a>(value: Value<'a>) -> Option<Service<'a>> {
     }
     check_ports(&spec, is_headless);
     let external = external_addresses(&spec);
-    let selector = names::labels(&selector_place);
     let affinity = affinity(&spec);
     let read = |it: Value<'a>| {
         let port = read_port(it, reach, &external)?;
@@ -113,7 +124,41 @@ pub(super) fn read<'a>(value: Value<'a>) -> Option<Service<'a>> {
         Some(if is_headless { ServicePort { published: Vec::new(), ..port } } else { port })
     };
     let ports = spec.items("ports").into_iter().filter_map(read).collect();
-    Some(Service { key, origin, selector, selector_place, is_headless, ports, affinity })
+    Some(Service { key, origin, answer, is_headless, ports, affinity })
+}
+
+/// Who answers to a Service of pods.
+fn pods<'a>(spec: &Object<'a>) -> Option<Answer<'a>> {
+    if let Some(name) = spec.get("externalName").filter(|it| it.node.as_scalar() != Some("")) {
+        name.error_help("must not be set unless `type` is `ExternalName`", "remove it, or set that");
+    }
+    let Some(selector) = spec.get("selector").filter(|it| !it.node.entries().is_empty()) else {
+        spec.value.warning(
+            "has no effect: a Service without a selector has the endpoints that somebody writes, and nobody does here",
+        );
+        return None;
+    };
+    Some(Answer::Pods(names::labels(&selector), selector))
+}
+
+/// Who answers to an `ExternalName`. The engine knows no aliases of names, so that it takes a proxy, which must know what
+/// to listen on.
+fn outside<'a>(spec: &Object<'a>) -> Option<Answer<'a>> {
+    let name = spec.require("externalName")?;
+    let text = names::subdomain(&name)?;
+    if text.parse::<IpAddr>().is_ok() {
+        name.error_help("must be a name, but it is an address", "use `hostAliases` of the pods that need it");
+        return None;
+    }
+    if spec.get("ports").is_none_or(|it| it.node.items().is_empty()) {
+        name.error_help(
+            "an ExternalName needs its `ports` here: names are answered with addresses of containers, and the one that \
+             forwards must know what to listen on",
+            "list the ports that clients use, or let them use the external name itself",
+        );
+        return None;
+    }
+    Some(Answer::Outside(text))
 }
 
 /// Addresses of the host at which the Service's own ports are reached from outside.
@@ -196,19 +241,17 @@ fn read_port<'a>(item: Value<'a>, reach: Reach, external: &[IpAddr]) -> Option<S
     if let Some(value) = node_port.as_ref().filter(|_| reach == Reach::Inside) {
         value.error_help("must not be set when `type` is `ClusterIP`", "remove it, or set `type: NodePort`");
     }
-    if reach == Reach::NodePort && node_port.is_none() {
-        let message =
-            "a NodePort needs its `nodePort` here: nobody would know a port that was chosen at random";
-        object.value.error_help(message, "add `nodePort`, from 30000 to 32767");
-        return None;
-    }
-    let node_port = node_port.and_then(|it| u16::try_from(it.integer(NODE_PORTS)?).ok());
+    let node = match node_port {
+        Some(value) => NodePort::Number(u16::try_from(value.integer(NODE_PORTS)?).ok()?),
+        None if reach == Reach::NodePort => NodePort::Any,
+        None => NodePort::None,
+    };
     let own = (reach == Reach::LoadBalancer).then_some(port);
-    let everywhere = own.into_iter().chain(node_port).map(|it| (None, it));
+    let everywhere = own.into_iter().chain(node.number()).map(|it| (None, it));
     // One on all addresses is on that one as well.
     let external = external.iter().filter(|_| own.is_none()).map(|it| (Some(*it), port));
     let published = everywhere.chain(external).collect();
-    Some(ServicePort { value: item, port, target, protocol, published })
+    Some(ServicePort { value: item, port, target, protocol, node, published })
 }
 
 /// As the API server has it, unless it is told otherwise.
@@ -225,21 +268,26 @@ pub(super) fn connect(
     let names: BTreeSet<&str> = services.iter().map(|it| it.key.name.as_str()).collect();
     for found in workloads.iter_mut() {
         nets.join(found, &names);
+        check_subdomain(found, services, report);
     }
     let mut proxies = Vec::new();
     for service in services {
-        let selects = |it: &&mut Found| {
-            it.key.namespace == service.key.namespace
-                && service.selector.iter().all(|(key, value)| it.labels.get(key) == Some(value))
+        let (selector, place) = match &service.answer {
+            Answer::Outside(name) => {
+                proxies.extend(proxy::to(service, name, nets));
+                continue;
+            }
+            Answer::Pods(selector, place) => (selector, place),
         };
+        let selects =
+            |it: &&mut Found| it.key.namespace == service.key.namespace && is_selected(selector, it);
         let mut selected: Vec<&mut Found> = workloads.iter_mut().filter(selects).collect();
         if selected.is_empty() {
             let message = format!(
                 "`{}` selects no workload of this application, so nobody answers to its name",
                 service.key.dotted()
             );
-            let place = &service.selector_place;
-            let nearest = nearest(service, workloads);
+            let nearest = nearest(&service.key, selector, workloads);
             let finding = place.node.warning(&*place.path, message);
             report.say(match nearest {
                 Some(help) => finding.help(help),
@@ -250,6 +298,9 @@ pub(super) fn connect(
         // Those of a set know each other by their own names, whoever answers to that of the Service.
         for found in &mut selected {
             nets.name_pod(found, service);
+            if service.is_headless {
+                nets.name_host(found, &service.key);
+            }
         }
         if proxy::is_needed(service, &selected) {
             proxies.extend(proxy::before(service, &mut selected, nets, report));
@@ -257,7 +308,7 @@ pub(super) fn connect(
         }
         for found in selected {
             if proxy::is_on_host(found) {
-                service.selector_place.warning(format!(
+                place.warning(format!(
                     "`{}` uses the network of the host, and so is no answer to the name of a headless Service",
                     found.name
                 ));
@@ -274,13 +325,28 @@ pub(super) fn connect(
     proxies
 }
 
+/// A pod has its name in a headless Service that selects it, and else in none.
+fn check_subdomain(found: &Found, services: &[Service<'_>], report: &Report) {
+    let Some(wanted) = &found.subdomain else { return };
+    let knows_it = |it: &Service<'_>| {
+        let selects = matches!(&it.answer, Answer::Pods(selector, _) if is_selected(selector, found));
+        selects && it.is_headless && it.key == Key::new(&found.key.namespace, &wanted.service)
+    };
+    if !services.iter().any(knows_it) {
+        let message = format!("has no effect: no headless Service `{}` selects the pod", wanted.service);
+        report.say(Finding::warning(wanted.location.clone(), &*wanted.path, message));
+    }
+}
+
+fn is_selected(selector: &BTreeMap<String, String>, found: &Found) -> bool {
+    selector.iter().all(|(key, value)| found.labels.get(key) == Some(value))
+}
+
 /// What is wrong with a selector, if some workload matches it in part.
-fn nearest(service: &Service<'_>, workloads: &[Found]) -> Option<String> {
-    workloads.iter().filter(|it| it.key.namespace == service.key.namespace).find_map(|it| {
-        let (key, value) = service
-            .selector
-            .iter()
-            .find(|(key, value)| it.labels.get(*key).is_some_and(|found| found != *value))?;
+fn nearest(service: &Key, selector: &BTreeMap<String, String>, workloads: &[Found]) -> Option<String> {
+    workloads.iter().filter(|it| it.key.namespace == service.namespace).find_map(|it| {
+        let (key, value) =
+            selector.iter().find(|(key, value)| it.labels.get(*key).is_some_and(|found| found != *value))?;
         let found = it.labels.get(key)?;
         Some(format!("`{}` has `{key}: {found}`, the Service wants `{key}: {value}`", it.name))
     })
@@ -308,6 +374,20 @@ pub(super) fn target(port: &ServicePort<'_>, found: &Found, report: &Report) -> 
 }
 
 impl ServicePort<'_> {
+    /// Where it leads if nobody's ports have names.
+    pub(super) fn target_number(&self) -> u16 {
+        match self.target {
+            Target::Number(number) => number,
+            Target::Name(_) => self.port,
+        }
+    }
+
+    /// Gives it the port of the host that the manifest left open.
+    pub(super) fn assign(&mut self, number: u16) {
+        self.node = NodePort::Number(number);
+        self.published.insert(0, (None, number));
+    }
+
     pub(super) fn target_in(&self, found: &Found) -> Option<u16> {
         match self.target {
             Target::Number(number) => Some(number),
@@ -395,6 +475,15 @@ impl Nets {
         let far = ["", ".svc", ".svc.cluster.local"].map(|it| format!("{pod}.{name}.{namespace}{it}"));
         found.attach(&self.all, far.into());
         found.attach(self.near(namespace), vec![format!("{pod}.{name}")]);
+    }
+
+    /// Gives a pod the host name that it wants to have in this Service, if it is that one.
+    fn name_host(&self, found: &mut Found, Key { name, namespace }: &Key) {
+        let Some(host) = found.subdomain.as_ref().filter(|it| it.service == *name) else { return };
+        let host = host.hostname.clone();
+        let far = ["", ".svc", ".svc.cluster.local"].map(|it| format!("{host}.{name}.{namespace}{it}"));
+        found.attach(&self.all, far.into());
+        found.attach(self.near(namespace), vec![format!("{host}.{name}")]);
     }
 
     /// Gives a workload a name that only the proxy of this Service asks for: another Service may lead to other pods of

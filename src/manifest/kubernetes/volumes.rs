@@ -12,6 +12,7 @@ use std::{
 
 use super::{
     catalogue::{Catalogue, Claim, DataKind, Key},
+    downward,
     env::{self, About},
     expand::Room,
     fields,
@@ -20,7 +21,9 @@ use super::{
     shared,
 };
 use crate::manifest::yaml::Place;
-use crate::model::{Access, Container, Content, ContentTree, Mount, MountOptions, MountSource, Volume};
+use crate::model::{
+    Access, Container, Content, ContentTree, Mount, MountOptions, MountSource, Volume, downward as marks,
+};
 
 /// A volume of the pod.
 enum Source {
@@ -126,7 +129,7 @@ fn source(volume: &Object<'_>, owner: &str, name: &str, about: &About<'_>) -> Op
     }
     if let Some(object) = volume.object("downwardAPI", fields::DOWNWARD) {
         let default = access(&object, "defaultMode").unwrap_or_default();
-        let tree = downward(&object, default, about)?;
+        let tree = downward::read(&object, default, about)?;
         return Some(Source::Files { tree, is_secret: false });
     }
     if let Some(object) = volume.get("emptyDir").and_then(|it| it.object(fields::EMPTY_DIR)) {
@@ -211,7 +214,7 @@ fn projected(object: &Object<'_>, about: &About<'_>) -> Option<Source> {
             merge(&mut all, selected(&reference, kind, &key, default, about.catalogue), &reference);
         }
         if let Some(own) = part.object("downwardAPI", fields::DOWNWARD) {
-            merge(&mut all, downward(&own, default, about)?, &own);
+            merge(&mut all, downward::read(&own, default, about)?, &own);
         }
     }
     Some(Source::Files { tree: all, is_secret })
@@ -226,39 +229,6 @@ fn merge(all: &mut ContentTree, files: ContentTree, from: &Object<'_>) {
         }
         all.insert(path, file);
     }
-}
-
-/// What the pod is told about itself, in files.
-fn downward(object: &Object<'_>, default: Access, about: &About<'_>) -> Option<ContentTree> {
-    let mut tree = ContentTree::new();
-    for item in object.items("items") {
-        let Some(item) = item.object(fields::DOWNWARD_ITEM) else { continue };
-        let Some(path) = item.require("path").and_then(|it| inner_path(&it)) else { continue };
-        let access = access(&item, "mode").unwrap_or(default);
-        if !item.only_one(|it| matches!(it, "fieldRef" | "resourceFieldRef")) {
-            item.value.error("says not what stands in the file: give it a `fieldRef`");
-        }
-        if let Some(field) = item.get("resourceFieldRef") {
-            field.error("is not supported in files; use a variable");
-        }
-        let Some(field) = item.object("fieldRef", fields::FIELD_REF).and_then(|it| it.require("fieldPath"))
-        else {
-            continue;
-        };
-        let text = match field.text()? {
-            "metadata.labels" => lines(about.labels),
-            "metadata.annotations" => lines(about.annotations),
-            _ => env::field(&field, about)?,
-        };
-        tree.insert(path, (Arc::from(text.into_bytes()), access));
-    }
-    Some(tree)
-}
-
-/// `key="value"` lines, as the kubelet writes labels and annotations.
-fn lines(pairs: &BTreeMap<String, String>) -> String {
-    let lines: Vec<String> = pairs.iter().map(|(key, value)| format!("{key}={value:?}")).collect();
-    lines.join("\n")
 }
 
 fn empty_dir(object: &Object<'_>) -> Option<Source> {
@@ -386,13 +356,13 @@ pub(super) fn nfs(object: &Object<'_>, key: &str) -> Option<Volume> {
 }
 
 /// Who may read the files, if that is said. The group of the pod's volumes is added once all are read.
-fn access(object: &Object<'_>, field: &str) -> Option<Access> {
+pub(super) fn access(object: &Object<'_>, field: &str) -> Option<Access> {
     let mode = object.get(field)?.integer(0..=0o777)?;
     Some(Access::asked(u32::try_from(mode).ok()?, None))
 }
 
 /// A path inside a volume: relative, and not out of it.
-fn inner_path(value: &Value<'_>) -> Option<String> {
+pub(super) fn inner_path(value: &Value<'_>) -> Option<String> {
     let text = value.text()?;
     if text.starts_with('/') || text.split('/').any(|it| matches!(it, ".." | "." | "")) {
         value.error("must be a relative path without `..`");
@@ -481,6 +451,11 @@ fn sub_path(item: &Object<'_>, variables: &BTreeMap<String, String>, room: &Room
     if text.contains("$(") {
         // As it was written: what it becomes may be secret.
         value.error(format!("`{said}` names a variable that the container does not have"));
+        return None;
+    }
+    if marks::is_marked(&text) {
+        let text = marks::shown(&text);
+        value.error(format!("`{text}` is not known before the pod runs, and what it mounts is made before"));
         return None;
     }
     inner(&value, &text)

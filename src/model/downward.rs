@@ -1,0 +1,193 @@
+//! What a container is told about itself that nobody knows before it is made: its pod's name and address, the host's name
+//! and address.
+//!
+//! Its variables and words hold a mark in place of each, which becomes the value when the engine is asked for the
+//! container. So the specification is the same wherever and however often it is made, and what was told is no drift.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Container, is_default};
+
+/// One thing that it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Downward {
+    PodName,
+    NodeName,
+    PodIp,
+    HostIp,
+}
+
+/// What a container was told.
+pub type DownwardValues = BTreeMap<Downward, String>;
+
+/// No variable and no word of a command can hold it, so that nobody can have written a mark.
+const FENCE: char = '\0';
+
+impl Downward {
+    const ALL: [Self; 4] = [Self::PodName, Self::NodeName, Self::PodIp, Self::HostIp];
+
+    /// What Kubernetes calls the field.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::PodName => "metadata.name",
+            Self::NodeName => "spec.nodeName",
+            Self::PodIp => "status.podIP",
+            Self::HostIp => "status.hostIP",
+        }
+    }
+
+    /// What stands for it until it is known.
+    pub fn mark(self) -> String {
+        format!("{FENCE}{}{FENCE}", self.path())
+    }
+
+    /// Whether it is known of a pod only that holds the network for others.
+    pub fn is_address(self) -> bool {
+        match self {
+            Self::PodIp | Self::HostIp => true,
+            Self::PodName | Self::NodeName => false,
+        }
+    }
+
+    /// All that a container wants to be told.
+    pub fn wanted_by(container: &Container) -> Vec<Self> {
+        let texts = || {
+            let values = container.env.values().flatten();
+            values.chain(container.entrypoint.iter().flatten()).chain(container.command.iter().flatten())
+        };
+        if !texts().any(|it| is_marked(it)) {
+            return Vec::new();
+        }
+        Self::ALL.into_iter().filter(|it| texts().any(|text| text.contains(&it.mark()))).collect()
+    }
+}
+
+/// Whether something in it is still to be told.
+pub fn is_marked(text: &str) -> bool {
+    text.contains(FENCE)
+}
+
+/// With each mark as people read it: `<metadata.name>`.
+pub fn shown(text: &str) -> String {
+    let readable = |it: Downward| (it, format!("<{}>", it.path()));
+    if is_marked(text) { filled(text, &Downward::ALL.map(readable).into()) } else { text.to_owned() }
+}
+
+fn filled(text: &str, values: &DownwardValues) -> String {
+    values.iter().fold(text.to_owned(), |text, (told, value)| text.replace(&told.mark(), value))
+}
+
+fn all_filled(words: &[String], values: &DownwardValues) -> Vec<String> {
+    words.iter().map(|it| filled(it, values)).collect()
+}
+
+/// The container with all that is known of it in its place.
+pub fn fill(container: &Container, values: &DownwardValues) -> Container {
+    let words = |it: &Option<Vec<String>>| it.as_ref().map(|it| all_filled(it, values));
+    let value = |it: &Option<String>| it.as_ref().map(|it| filled(it, values));
+    Container {
+        env: container.env.iter().map(|(name, it)| (name.clone(), value(it))).collect(),
+        entrypoint: words(&container.entrypoint),
+        command: words(&container.command),
+        ..container.clone()
+    }
+}
+
+/// What had marks in it, and what they became: it is written on a label, since the engine tells the latter only.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Templates {
+    #[serde(skip_serializing_if = "is_default")]
+    pub env: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub entrypoint: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub command: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub values: DownwardValues,
+}
+
+impl Templates {
+    pub fn of(container: &Container) -> Self {
+        let words = |it: &Option<Vec<String>>| it.clone().filter(|it| it.iter().any(|it| is_marked(it)));
+        let marked = container.env.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
+        Self {
+            env: marked.filter(|(_, value)| is_marked(value)).collect(),
+            entrypoint: words(&container.entrypoint),
+            command: words(&container.command),
+            values: DownwardValues::new(),
+        }
+    }
+
+    /// Puts the marks back where the container has what they became, and nowhere else: what is different was not told by
+    /// us.
+    pub fn restore(&self, container: &mut Container) {
+        let Self { env, entrypoint, command, values } = self;
+        for (name, template) in env {
+            if let Some(Some(found)) = container.env.get_mut(name)
+                && *found == filled(template, values)
+            {
+                found.clone_from(template);
+            }
+        }
+        for (template, found) in [(entrypoint, &mut container.entrypoint), (command, &mut container.command)]
+        {
+            if let Some(template) = template
+                && found.as_ref() == Some(&all_filled(template, values))
+            {
+                *found = Some(template.clone());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted() -> Container {
+        Container {
+            env: BTreeMap::from([
+                ("NAME".to_owned(), Some(Downward::PodName.mark())),
+                ("URL".to_owned(), Some(format!("http://{}:80", Downward::PodIp.mark()))),
+                ("PLAIN".to_owned(), Some("a".to_owned())),
+                ("GONE".to_owned(), None),
+            ]),
+            command: Some(vec!["serve".to_owned(), format!("--name={}", Downward::PodName.mark())]),
+            ..Container::default()
+        }
+    }
+
+    #[test]
+    fn what_was_told_is_found_again_as_it_was_asked_for() {
+        let container = wanted();
+        assert_eq!(Downward::wanted_by(&container), [Downward::PodName, Downward::PodIp]);
+        let values = DownwardValues::from([
+            (Downward::PodName, "web-1".to_owned()),
+            (Downward::PodIp, "10.0.0.2".to_owned()),
+        ]);
+        let mut made = fill(&container, &values);
+        assert_eq!(made.env["URL"].as_deref(), Some("http://10.0.0.2:80"));
+        assert_eq!(made.command, Some(vec!["serve".to_owned(), "--name=web-1".to_owned()]));
+        assert!(Downward::wanted_by(&made).is_empty());
+        let templates = Templates { values, ..Templates::of(&container) };
+        assert!(!templates.env.contains_key("PLAIN"));
+        templates.restore(&mut made);
+        assert_eq!(made, container);
+    }
+
+    #[test]
+    fn what_somebody_else_wrote_stays_what_it_is() {
+        let container = wanted();
+        let values = DownwardValues::from([(Downward::PodName, "web-1".to_owned())]);
+        let templates = Templates { values: values.clone(), ..Templates::of(&container) };
+        let mut forged = fill(&container, &values);
+        forged.env.insert("NAME".to_owned(), Some("another".to_owned()));
+        templates.restore(&mut forged);
+        assert_eq!(forged.env["NAME"].as_deref(), Some("another"));
+        assert_eq!(shown(&Downward::PodIp.mark()), "<status.podIP>");
+    }
+}

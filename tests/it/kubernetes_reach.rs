@@ -1,0 +1,174 @@
+//! Kubernetes: who is reached by which name and which port of the host, where the manifest leaves it open.
+
+use std::collections::BTreeMap;
+
+use driftless::{
+    manifest::{AppSpec, MemoryFiles, Rendered, kubernetes},
+    model::{AppName, Facts, Format, NetworkMode, PortRange, Stack},
+};
+
+fn render(app: &str, files: &[(&str, &str)]) -> Rendered {
+    let spec = AppSpec {
+        name: AppName::from(app),
+        path: app.to_owned(),
+        format: Format::Kubernetes,
+        files: files.iter().map(|(path, _)| (*path).to_owned()).collect(),
+        variables: BTreeMap::new(),
+        profiles: Vec::new(),
+        env_files: Vec::new(),
+        has_listed_files: false,
+    };
+    kubernetes::render(&MemoryFiles::new(files.iter().copied()), &spec)
+}
+
+fn lines(rendered: &Rendered) -> Vec<String> {
+    rendered.findings.iter().map(ToString::to_string).collect()
+}
+
+#[track_caller]
+fn stack(text: &str) -> Stack {
+    let rendered = render("shop", &[("a.yaml", text)]);
+    assert_eq!(lines(&rendered), [""; 0]);
+    rendered.stack.unwrap()
+}
+
+#[track_caller]
+fn told(text: &str, expected: &[&str]) {
+    let found = lines(&render("shop", &[("a.yaml", text)]));
+    let is_so = found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| a.contains(b));
+    assert!(is_so, "expected: {expected:#?}\nfound: {found:#?}");
+}
+
+const WEB: &str = "
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: 'web:1', ports: [{containerPort: 80}]}]}
+";
+
+fn service(name: &str, spec: &str) -> String {
+    format!("---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {spec}\n")
+}
+
+fn node_service(name: &str, port: &str) -> String {
+    service(name, &format!("{{type: NodePort, selector: {{app: web}}, ports: [{port}]}}"))
+}
+
+/// The ports of the host by which a Service is reached, as the inventory tells them.
+fn node_ports(stack: &Stack, name: &str) -> Vec<u16> {
+    let found = stack.inventory.resources.iter().find(|it| it.object.name == name).unwrap();
+    let Facts::Service { ports, .. } = &found.facts else { panic!("no Service") };
+    ports.iter().filter_map(|it| it.node_port).collect()
+}
+
+fn published(stack: &Stack) -> Vec<(u16, &'static str, PortRange)> {
+    let container = &stack.workloads[&"web".into()].container;
+    container.ports.iter().map(|it| (it.container, it.protocol.as_str(), it.host.unwrap())).collect()
+}
+
+#[test]
+fn a_node_port_that_is_left_open_follows_from_names_alone() {
+    let one = stack(&format!("{WEB}{}", node_service("front", "{port: 80}")));
+    let [port] = node_ports(&one, "front")[..] else { panic!("one port") };
+    assert!((30_086..=32_767).contains(&port), "{port}: below are those that people choose");
+    assert_eq!(published(&one), [(80, "tcp", PortRange::one(port))]);
+
+    // Others beside it, before it and after it, in one file or in two: it stays what it is.
+    let (front, other) =
+        (node_service("front", "{port: 80}"), node_service("another", "{port: 81, targetPort: 80}"));
+    for files in [
+        vec![("a.yaml", format!("{WEB}{front}{other}"))],
+        vec![("a.yaml", format!("{other}{front}{WEB}"))],
+        vec![("a.yaml", other.clone()), ("b.yaml", format!("{front}{WEB}"))],
+    ] {
+        let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
+        let both = render("shop", &files).stack.unwrap();
+        assert_eq!(node_ports(&both, "front"), [port]);
+        assert_ne!(node_ports(&both, "another"), [port]);
+    }
+    // The same manifests a second time on the host are another application.
+    let twin = render("stage", &[("a.yaml", format!("{WEB}{front}").as_str())]).stack.unwrap();
+    assert_ne!(node_ports(&twin, "front"), [port]);
+}
+
+#[test]
+fn a_node_port_keeps_out_of_the_way_of_those_that_are_given() {
+    let alone = stack(&format!("{WEB}{}", node_service("front", "{port: 80}")));
+    let [port] = node_ports(&alone, "front")[..] else { panic!("one port") };
+    let given = node_service("a", &format!("{{port: 80, nodePort: {port}}}"));
+    let moved = stack(&format!("{WEB}{}{given}", node_service("front", "{port: 80}")));
+    assert_eq!(node_ports(&moved, "a"), [port]);
+    let next = if port == 32_767 { 30_086 } else { port + 1 };
+    assert_eq!(node_ports(&moved, "front"), [next]);
+    let of_pod = WEB.replace("containerPort: 80}", &format!("containerPort: 80, hostPort: {port}}}"));
+    assert_eq!(
+        node_ports(&stack(&format!("{of_pod}{}", node_service("front", "{port: 80}"))), "front"),
+        [next]
+    );
+
+    // One port of two protocols is one number, whether it is given for one of them or for none.
+    let dns = |tcp: &str| {
+        let ports = format!("{{name: a, port: 53{tcp}}}, {{name: b, port: 53, protocol: UDP}}");
+        node_ports(&stack(&format!("{WEB}{}", node_service("dns", &ports))), "dns")
+    };
+    let [tcp, udp] = dns("")[..] else { panic!("two ports") };
+    assert_eq!(tcp, udp);
+    assert_eq!(dns(", nodePort: 30053"), [30_053, 30_053]);
+}
+
+#[test]
+fn a_name_outside_is_forwarded_to_on_the_ports_that_are_listed() {
+    let outside = |spec: &str| format!("{WEB}{}", service("db", &format!("{{type: ExternalName, {spec}}}")));
+    let found = stack(&outside("externalName: db.example.com, ports: [{port: 5432}]"));
+    let proxy = &found.workloads[&"db_proxy".into()];
+    let command = proxy.container.command.as_ref().unwrap();
+    assert_eq!(command, &["proxy", "5432/tcp=db.example.com:5432"]);
+    let NetworkMode::Networks(networks) = &proxy.container.network_mode else { panic!("no networks") };
+    let names = ["db", "db.default", "db.default.svc", "db.default.svc.cluster.local"];
+    assert_eq!(networks["shop_default"].aliases, names);
+    assert!(proxy.container.ports.is_empty());
+    told(&outside("externalName: db.example.com"), &["an ExternalName needs its `ports` here"]);
+    told(&outside("externalName: 10.0.0.1, ports: [{port: 1}]"), &["must be a name, but it is an address"]);
+    told(&outside("externalName: a.b, ports: [{port: 1, protocol: SCTP}]"), &["SCTP cannot be forwarded"]);
+    told(
+        &format!("{WEB}{}", service("web", "{selector: {app: web}, externalName: a.b, ports: [{port: 80}]}")),
+        &["externalName: must not be set unless `type` is `ExternalName`"],
+    );
+}
+
+#[test]
+fn a_pod_has_its_host_name_in_the_headless_service_that_it_names() {
+    let pod = |more: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: busybox, labels: {{app: busybox}}}}\nspec: {{{more}, \
+             containers: [{{name: a, image: 'a:1'}}]}}\n"
+        )
+    };
+    let headless = service("sub", "{clusterIP: None, selector: {app: busybox}}");
+    let found = stack(&format!("{}{headless}", pod("hostname: one, subdomain: sub")));
+    let NetworkMode::Networks(networks) = &found.workloads[&"busybox".into()].container.network_mode else {
+        panic!("no networks")
+    };
+    let aliases = &networks["shop_default"].aliases;
+    for name in ["one.sub", "one.sub.default", "one.sub.default.svc.cluster.local", "sub"] {
+        assert!(aliases.iter().any(|it| it == name), "{name}: {aliases:?}");
+    }
+    told(
+        &format!("{}{headless}", pod("subdomain: sub")),
+        &["without a `hostname` the pod has no name in it"],
+    );
+    told(
+        &pod("hostname: one, subdomain: sub"),
+        &["has no effect: no headless Service `sub` selects the pod"],
+    );
+    let answered = service("sub", "{selector: {app: busybox}, ports: [{port: 80}]}");
+    told(
+        &format!("{}{answered}", pod("hostname: one, subdomain: sub")),
+        &["has no effect: no headless Service `sub` selects the pod"],
+    );
+}

@@ -1,0 +1,139 @@
+//! What a container is told about itself: from the manifest where it is known, and else once it is made.
+
+use std::collections::BTreeMap;
+
+use driftless::{
+    manifest::{AppSpec, MemoryFiles, Rendered, kubernetes},
+    model::{AppName, Container, Downward, Format, HELPER_IMAGE, Stack, downward},
+};
+
+fn render(text: &str) -> Rendered {
+    let spec = AppSpec {
+        name: AppName::from("shop"),
+        path: "shop".to_owned(),
+        format: Format::Kubernetes,
+        files: vec!["a.yaml".to_owned()],
+        variables: BTreeMap::new(),
+        profiles: Vec::new(),
+        env_files: Vec::new(),
+        has_listed_files: false,
+    };
+    kubernetes::render(&MemoryFiles::new([("a.yaml", text)]), &spec)
+}
+
+fn lines(text: &str) -> Vec<String> {
+    render(text).findings.iter().map(ToString::to_string).collect()
+}
+
+#[track_caller]
+fn stack(text: &str) -> Stack {
+    assert_eq!(lines(text), [""; 0]);
+    render(text).stack.unwrap()
+}
+
+fn deployment(pod: &str, container: &str) -> String {
+    format!(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\nspec:\n  selector: {{matchLabels: {{app: web}}}}\n\
+         \x20 template:\n    metadata: {{labels: {{app: web}}}}\n    spec: {{{pod} containers: [{{name: web, image: 'web:1', \
+         {container}}}]}}\n"
+    )
+}
+
+fn variable(name: &str, path: &str) -> String {
+    format!("{{name: {name}, valueFrom: {{fieldRef: {{fieldPath: {path}}}}}}}")
+}
+
+fn shown(container: &Container) -> BTreeMap<&str, String> {
+    let all = container
+        .env
+        .iter()
+        .filter_map(|(name, value)| Some((name.as_str(), downward::shown(value.as_ref()?))));
+    all.collect()
+}
+
+#[test]
+fn what_is_known_once_the_container_is_made_is_told_then() {
+    let env = [variable("NAME", "metadata.name"), variable("NODE", "spec.nodeName")].join(", ");
+    let url = "{name: URL, value: 'http://$(NODE)/$(NAME)'}";
+    let found = stack(&deployment("", &format!("env: [{env}, {url}], args: ['--id=$(NAME)', '$$(NAME)']")));
+    let web = &found.workloads[&"web".into()];
+    assert!(web.parts.is_empty(), "one container is the pod");
+    let expected = [
+        ("NAME", "<metadata.name>".to_owned()),
+        ("NODE", "<spec.nodeName>".to_owned()),
+        ("URL", "http://<spec.nodeName>/<metadata.name>".to_owned()),
+    ];
+    assert_eq!(shown(&web.container), BTreeMap::from(expected));
+    assert_eq!(Downward::wanted_by(&web.container), [Downward::PodName, Downward::NodeName]);
+    let words = web.container.command.as_ref().unwrap();
+    assert_eq!(downward::shown(&words[0]), "--id=<metadata.name>");
+    assert_eq!(words[1], "$(NAME)");
+}
+
+#[test]
+fn who_asks_for_an_address_is_in_a_pod_that_has_one_before() {
+    let env =
+        [variable("IP", "status.podIP"), variable("IPS", "status.podIPs"), variable("HOST", "status.hostIP")];
+    let found = stack(&deployment("", &format!("env: [{}]", env.join(", "))));
+    let web = &found.workloads[&"web".into()];
+    assert_eq!(web.container.image, HELPER_IMAGE);
+    let [part] = &web.parts[..] else { panic!("one container in it") };
+    let expected = [("HOST", "<status.hostIP>"), ("IP", "<status.podIP>"), ("IPS", "<status.podIP>")]
+        .map(|(a, b)| (a, b.to_owned()));
+    assert_eq!(shown(&part.container), BTreeMap::from(expected));
+
+    let on_host =
+        lines(&deployment("hostNetwork: true,", &format!("env: [{}]", variable("IP", "status.podIP"))));
+    assert!(on_host[0].contains("is not one address: a pod in the network of the host"), "{on_host:?}");
+}
+
+#[test]
+fn what_is_made_before_the_pod_is_not_made_of_what_only_that_knows() {
+    let volume =
+        "volumes: [{name: v, downwardAPI: {items: [{path: a, fieldRef: {fieldPath: metadata.name}}]}}],";
+    let found = lines(&deployment(volume, ""));
+    assert!(found[0].contains("is not known before the pod runs, and files are written before"), "{found:?}");
+    let expression = format!(
+        "env: [{}], volumeMounts: [{{name: v, mountPath: /v, subPathExpr: 'a/$(NAME)'}}]",
+        variable("NAME", "metadata.name")
+    );
+    let found = lines(&deployment("volumes: [{name: v, hostPath: {path: /srv}}],", &expression));
+    assert!(found[0].contains("`a/<metadata.name>` is not known before the pod runs"), "{found:?}");
+}
+
+#[test]
+fn resources_are_those_of_the_container_that_is_named() {
+    let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - name: one\n    image: a:1\n    env:\n    \
+                - {name: MINE, valueFrom: {resourceFieldRef: {resource: limits.memory, divisor: 1Mi}}}\n    - {name: OTHER, \
+                valueFrom: {resourceFieldRef: {containerName: two, resource: limits.memory, divisor: 1Mi}}}\n    resources: \
+                {limits: {memory: 64Mi}}\n    volumeMounts: [{name: v, mountPath: /v}]\n  - {name: two, image: a:1, resources: \
+                {limits: {memory: 128Mi}}}\n  volumes:\n  - name: v\n    downwardAPI: {items: [{path: cpu, resourceFieldRef: \
+                {containerName: two, resource: limits.memory}}]}\n";
+    let found = stack(text);
+    let part = &found.workloads[&"a".into()].parts[0];
+    let expected = [("MINE", "64".to_owned()), ("OTHER", "128".to_owned())];
+    assert_eq!(shown(&part.container), BTreeMap::from(expected));
+    let rendered = render(text);
+    let files: Vec<String> = rendered.contents.values().map(|it| format!("{it:?}")).collect();
+    assert_eq!(files.len(), 1, "one folder of files: {files:?}");
+    let wrong = lines(&text.replace(
+        "containerName: two, resource: limits.memory}}",
+        "containerName: six, resource: limits.memory}}",
+    ));
+    assert!(wrong[0].contains("no container of the pod is called so"), "{wrong:?}");
+    let missing = lines(
+        &text.replace("{containerName: two, resource: limits.memory}}]}", "{resource: limits.memory}}]}"),
+    );
+    assert!(missing[0].contains("`containerName` is missing"), "{missing:?}");
+}
+
+#[test]
+fn labels_of_selinux_are_options_of_the_container_and_win_over_those_of_the_pod() {
+    let pod = "securityContext: {seLinuxOptions: {level: 's0:c1', type: a_t}},";
+    let options = |container: &str| {
+        stack(&deployment(pod, container)).workloads[&"web".into()].container.security_opt.clone()
+    };
+    assert_eq!(options(""), ["label=level:s0:c1", "label=type:a_t"]);
+    let own = "securityContext: {seLinuxOptions: {user: u, role: r}}";
+    assert_eq!(options(own), ["label=role:r", "label=user:u"]);
+}

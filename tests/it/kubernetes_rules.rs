@@ -96,7 +96,7 @@ fn texts_that_double_each_other_are_refused_while_they_are_small() {
     let lines: String = (1..60).map(doubled).collect();
     let text = container(&format!("env:\n  - {{name: A0, value: xxxxxxxxxxxxxxxx}}\n{lines}"));
     let found = errors(&text);
-    assert!(found[0].starts_with("a.yaml:31:25: spec.containers[0].env[21].value: "), "{}", found[0]);
+    assert!(found[0].starts_with("a.yaml:31:28: error: spec.containers[0].env[21].value: "), "{}", found[0]);
     assert!(found[0].contains("grow by more than 32 MiB when their variables are put in"), "{}", found[0]);
     // Many that name one long text are not few that double.
     let long = "x".repeat(60_000);

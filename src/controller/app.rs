@@ -339,7 +339,7 @@ impl<D: Docker, S: Source> App<D, S> {
             tracing::warn!(app = %self.name, %error, "the plan is not closed");
         }
         let is_held = self.note_failures(plan, &outcomes, &refused, now);
-        self.status.last_plan = plan.steps.iter().map(ToString::to_string).collect();
+        self.status.last_plan = Arc::new(plan.steps.iter().map(ToString::to_string).collect());
         self.status.last_plan_at = Some(now);
         // The plan knew nothing yet of an image that could not be had, nor when to try again.
         let is_bereft = |(step, outcome): (&plan::Step, &StepOutcome)| {

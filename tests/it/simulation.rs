@@ -517,11 +517,13 @@ async fn settled_on_a_slow_engine() -> Simulation {
 #[tokio::test(start_paused = true)]
 async fn a_sync_with_nothing_to_do_looks_once_even_if_git_answers_meanwhile() {
     let it = settled_on_a_slow_engine().await;
-    let (calls, fetched) = (it.docker.calls(), it.status().unwrap().status.fetched_at);
+    let (calls, before) = (it.docker.calls(), it.status().unwrap());
     it.ask(RequestKind::Sync).await;
     sleep(Duration::from_secs(2)).await;
     assert_eq!(it.docker.calls(), calls + 1);
-    assert!(it.status().unwrap().status.fetched_at > fetched, "what Git said is told all the same");
+    let after = it.status().unwrap();
+    assert!(after.status.fetched_at > before.status.fetched_at, "what Git said is told all the same");
+    assert!(Arc::ptr_eq(&after.status.workloads, &before.status.workloads), "what is as before is held once");
 }
 
 #[tokio::test(start_paused = true)]
@@ -1064,6 +1066,42 @@ async fn rewritten_history_is_refused_until_somebody_accepts_it() {
     assert_eq!(it.images(), ["db:1", "web:1", "web:1"]);
     it.ask(RequestKind::AcceptRewrite).await;
     it.synced(&new).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_most_of_an_application_is_dropped_by_waits_for_a_word() {
+    let services = |count: usize| {
+        let of = |it: usize| format!("  s{it}: {{image: 'web:1'}}\n");
+        format!("services:\n{}", (0..count).map(of).collect::<String>())
+    };
+    let mut it = Simulation::of(&services(6));
+    it.synced_with_tip().await;
+    assert!(it.handle().request(app(), RequestKind::Prune).await.is_err(), "nothing waits for it");
+    it.push(&services(1)).await;
+    let held = |it: &Application| it.status.waits.iter().any(|it| it.reason == "PruneHeld");
+    let told = it.until("it waits", held).await;
+    assert_eq!((told.status.sync, told.status.health), (SyncStatus::OutOfSync, HealthStatus::Healthy));
+    assert!(told.status.message.contains("driftless sync shop --prune"), "{}", told.status.message);
+    minutes(10).await;
+    assert_eq!(it.images().len(), 6);
+    let events = it.store.events(0, usize::MAX, None).unwrap();
+    assert_eq!(events.iter().filter(|it| it.reason == "PruneHeld").count(), 1, "it is told once");
+    // Not by a new agent, and not by a word about another commit.
+    it.crash();
+    it.begin();
+    it.until("it waits", held).await;
+    it.push(&services(2)).await;
+    it.until("the commit is another", |it| it.status.message.contains("drops 4 of 6")).await;
+    assert_eq!(it.images().len(), 6);
+    it.ask(RequestKind::Prune).await;
+    it.synced_with_tip().await;
+    assert_eq!(it.images().len(), 2);
+    // The word was for that once.
+    it.push(&services(8)).await;
+    it.synced_with_tip().await;
+    it.push(&services(2)).await;
+    it.until("it waits again", held).await;
+    assert_eq!(it.images().len(), 8);
 }
 
 #[tokio::test(start_paused = true)]

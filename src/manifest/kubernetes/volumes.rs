@@ -486,7 +486,6 @@ fn place(item: &Object<'_>, source: &Source, target: String, inside: &str, into:
         Source::Files { tree, is_secret } => {
             read_only = true;
             let Some(content) = part(tree, inside) else {
-                // As it was written: what it becomes may be secret.
                 let said = item.string("subPath").or_else(|| item.string("subPathExpr")).unwrap_or_default();
                 item.value.error(format!("the volume holds no `{said}`"));
                 return;

@@ -13,10 +13,10 @@ SOAK_CASES ?= 20000
 # How long broken files are made up, in seconds.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo build test unit e2e differential lint fmt bench fuzz soak clean-tests
+.PHONY: help demo build test unit e2e differential differential-podman lint fmt bench fuzz soak clean-tests
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
 
 demo: ## Bring up Docker if needed, build, deploy the examples from a local Git repository, show healing
 	@deploy/demo.sh
@@ -45,6 +45,13 @@ differential: ## Every project of tests/e2e/projects by the real Docker Compose 
 	deploy/test-compose.sh "$${CARGO_TARGET_DIR:-target}/test-tools"
 	cargo test --locked --test e2e -- --ignored --nocapture differential::every_project
 
+# Needs root, and fetches podman. ONLY=a,b runs these manifests alone.
+differential-podman: ## Every manifest of tests/e2e/manifests by the real podman and by us, as its containers see it
+	deploy/ensure-docker.sh
+	deploy/test-tools.sh
+	deploy/test-podman.sh "$${CARGO_TARGET_DIR:-target}/test-tools"
+	cargo test --locked --test e2e -- --ignored --nocapture podman::every_manifest
+
 lint: ## Format and lints, warnings denied
 	cargo fmt --all --check
 	cargo clippy --locked --all-targets -- -D warnings
@@ -59,7 +66,7 @@ bench: ## Measure, and write docs/benchmarks.md
 	deploy/test-compose.sh "$${CARGO_TARGET_DIR:-target}/test-tools"
 	status=0; cargo bench --locked --bench bench || status=$$?; deploy/test-clean.sh e2e-bench-; exit $$status
 
-fuzz: ## Broken files for the readers of Compose, YAML and .env files, for FUZZ_SECONDS
+fuzz: ## Broken files, manifests, patches and schedules for all that reads them, for FUZZ_SECONDS
 	FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --locked --test it fuzz::fuzz -- --exact --ignored --nocapture
 
 soak: ## The property tests of the planner, with SOAK_CASES cases that no run had before

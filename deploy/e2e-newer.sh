@@ -13,28 +13,8 @@ mkdir -p "$1"
 dir=$(cd "$1" && pwd)
 shift
 
-keys=/usr/share/keyrings/debian-archive-keyring.gpg
-if [ ! -x "$dir/root/usr/sbin/dockerd" ]; then
-    [ -e "$keys" ] || fail "Debian's packages cannot be had here"
-    # An apt of its own: the system's lists and packages are left as they are. It asks the mirror of this machine.
-    apt=$dir/apt
-    mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/out"
-    : >"$apt/status"
-    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -n 1)
-    echo "deb [signed-by=$keys] ${mirror:-https://deb.debian.org/debian/} sid main" >"$apt/list"
-    cat >"$apt/conf" <<CONF
-Dir::Etc::sourcelist "$apt/list";
-Dir::Etc::sourceparts "-";
-Dir::State::lists "$apt/lists";
-Dir::State::status "$apt/status";
-Dir::Cache "$apt/cache";
-APT::Sandbox::User "root";
-Acquire::Languages "none";
-CONF
-    (cd "$apt/out" && export APT_CONFIG="$apt/conf" && apt-get -qq update &&
-        apt-get -qq download docker.io/sid containerd/sid) || fail "docker.io of sid cannot be fetched"
-    for package in "$apt"/out/*.deb; do dpkg -x "$package" "$dir/root"; done
-    rm -rf "$apt"
+if [ ! -d "$dir/root" ]; then
+    "$(dirname "$0")/debian.sh" sid "$dir/root" docker.io containerd || fail "docker.io of sid cannot be fetched"
 fi
 
 # Sockets have short names.

@@ -25,32 +25,11 @@ for program in "$dir/docker-compose" /usr/libexec/docker/cli-plugins/docker-comp
     if is 2 "$program"; then exit 0; fi
 done
 
-keys=/usr/share/keyrings/debian-archive-keyring.gpg
-if ! command -v apt-get >/dev/null 2>&1 || [ ! -e "$keys" ]; then
-    say "Docker Compose 2 cannot be had here: install its plugin by hand"
-    exit 0
-fi
-# An apt of its own: the system's lists and packages are left as they are. It asks the mirror that this machine uses.
 state=$(mktemp -d)
 trap 'rm -rf "$state"' EXIT
-mkdir -p "$state/lists/partial" "$state/cache/archives/partial" "$state/out"
-: > "$state/status"
-mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -n 1)
-echo "deb [signed-by=$keys] ${mirror:-https://deb.debian.org/debian/} trixie main" > "$state/list"
-cat > "$state/conf" <<CONF
-Dir::Etc::sourcelist "$state/list";
-Dir::Etc::sourceparts "-";
-Dir::State::lists "$state/lists";
-Dir::State::status "$state/status";
-Dir::Cache "$state/cache";
-APT::Sandbox::User "root";
-Acquire::Languages "none";
-CONF
-if (cd "$state/out" && APT_CONFIG=$state/conf apt-get -qq update &&
-    APT_CONFIG=$state/conf apt-get -qq download docker-compose/trixie) >/dev/null 2>&1 &&
-    dpkg -x "$state"/out/docker-compose_*.deb "$state/root"; then
+if "$(dirname "$0")/debian.sh" trixie "$state/root" docker-compose; then
     mv "$state/root/usr/libexec/docker/cli-plugins/docker-compose" "$dir/docker-compose"
     say "fetched Docker Compose $("$dir/docker-compose" version --short)"
 else
-    say "Docker Compose 2 cannot be had here"
+    say "Docker Compose 2 cannot be had here: install its plugin by hand"
 fi

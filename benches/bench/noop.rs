@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep};
 use crate::{
     few,
     harness::{Agent, Compose, Docker, Leftovers, Settings, Site, images},
+    idle::pass,
     process, raw,
     report::{Report, Row, Samples, megabytes, ratio_text},
     samples,
@@ -116,14 +117,10 @@ async fn measure(size: usize, peers: &[(&'static str, Compose)]) -> Found {
     Found { ours: Samples::new(ours), memory, theirs }
 }
 
-/// A request is answered between two passes, so the second is answered when the first one's pass is over.
 async fn passes(agent: &Agent) -> Vec<Duration> {
     let mut times = Vec::new();
     for _ in 0..samples().div_ceil(3) {
-        let began = Instant::now();
-        agent.sync().await;
-        agent.sync().await;
-        times.push(began.elapsed());
+        times.push(pass(agent).await);
         sleep(Duration::from_millis(100)).await;
     }
     times

@@ -244,12 +244,16 @@ pub(super) struct HistoryArgs {
 Examples:
   driftless sync shop
   driftless sync shop --wait --timeout 3m     # in a pipeline, after a push
+  driftless sync shop --prune                 # after a commit that dropped most of it, on purpose
   driftless sync shop --accept-rewrite        # after a forced push that `requireFastForward` refuses")]
 pub(super) struct SyncArgs {
     pub(super) app: String,
     /// Take up the rewritten history that is refused now, for all applications of the repository.
     #[arg(long)]
     pub(super) accept_rewrite: bool,
+    /// Remove what Git does not have any more and what is kept because it is so much (`PruneHeld`).
+    #[arg(long, conflicts_with = "accept_rewrite")]
+    pub(super) prune: bool,
     /// Wait until the application is Synced and Healthy; exit with 1 when that takes longer than --timeout.
     #[arg(short, long)]
     pub(super) wait: bool,

@@ -22,7 +22,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(400);
 pub(super) async fn sync(args: &SyncArgs, context: &Context<'_>) -> Result<Verdict, Error> {
     let client = Client::new(&args.server, context.environment)?;
     let before: Application = client.get(&application_path(&args.app, "")?).await?;
-    let what = if args.accept_rewrite { "/accept-rewrite" } else { "/sync" };
+    let what = match args {
+        SyncArgs { accept_rewrite: true, .. } => "/accept-rewrite",
+        SyncArgs { prune: true, .. } => "/prune",
+        SyncArgs { .. } => "/sync",
+    };
     let _: Accepted = client.post(&application_path(&args.app, what)?, None::<&()>).await?;
     if !args.wait {
         print(&format!("{}: sync asked for; `driftless status {0}` shows it\n", args.app))?;

@@ -249,7 +249,7 @@ fn workloads(application: &Application, now: Timestamp, colours: Colours) -> Str
     }
     let head = ["WORKLOAD", "STATE", "READY", "RESTARTS", "AGE", "IMAGE", "PORTS", "MESSAGE"];
     let mut table = Table::new(2, &head);
-    for (name, workload) in &application.status.workloads {
+    for (name, workload) in &*application.status.workloads {
         let WorkloadStatus { health, reason, message, image, replicas, ready_replicas, .. } = workload;
         let state = if reason.is_empty() {
             health_cell(*health)
@@ -326,7 +326,7 @@ fn last_plan(application: &Application, now: Timestamp) -> String {
     }
     let when = status.last_plan_at.map_or_else(String::new, |at| format!(", {} ago", span(now.since(at))));
     let mut out = format!("  last plan{when}:\n");
-    for step in &status.last_plan {
+    for step in &*status.last_plan {
         let _ = writeln!(out, "    {}", plain(step));
     }
     out

@@ -73,9 +73,12 @@ pub(super) fn render_folder(dir: &Path, path: &str) -> Result<Folder, Error> {
     let name = root.file_name().map_or_else(|| "root".to_owned(), |it| it.to_string_lossy().into_owned());
     let discovery = manifest::discover(&files, path.trim_matches('/'), &name, &[]);
     let mut findings = discovery.findings;
-    let mut applications = Vec::new();
-    for app in discovery.apps {
+    let render = |app: AppSpec| {
         let rendered = manifest::render(&files, &app);
+        (app, rendered)
+    };
+    let mut applications = Vec::new();
+    for (app, rendered) in manifest::on_all_cores(discovery.apps, render) {
         findings.extend(rendered.findings);
         applications.push((app, rendered.stack));
     }

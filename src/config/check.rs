@@ -31,6 +31,7 @@ pub(super) fn settings(file: &str, raw: schema::Document) -> Result<Settings, Ve
         build_timeout,
         self_heal,
         prune,
+        max_prune_percent,
         filesystem_drift,
         credentials,
         registries,
@@ -40,7 +41,7 @@ pub(super) fn settings(file: &str, raw: schema::Document) -> Result<Settings, Ve
     } = raw;
     let mut check = Check { file, findings: Vec::new() };
     let defaults = Settings::default();
-    let policy = inherit(&Policy::default(), self_heal, prune, adopt, filesystem_drift);
+    let policy = inherit(&Policy::default(), self_heal, prune, max_prune_percent, adopt, filesystem_drift);
     let hosts = check.hosts(credentials);
     let registries = check.registries(registries);
     let repositories = repositories
@@ -117,6 +118,7 @@ impl Check<'_> {
             verify,
             self_heal,
             prune,
+            max_prune_percent,
             filesystem_drift,
             webhook,
             status,
@@ -128,7 +130,7 @@ impl Check<'_> {
         let of_host =
             |it: &HostAccess| transport.as_ref().map_or_else(|_| Auth::default(), |to| it.auth_for(*to));
         let is_https = transport == Ok(Transport::Https);
-        let policy = inherit(inherited, self_heal, prune, adopt, filesystem_drift);
+        let policy = inherit(inherited, self_heal, prune, max_prune_percent, adopt, filesystem_drift);
         let folder = folder.unwrap_or_default();
         let defaults = Repository::new(&url, "", Reference::Head);
         let mut seen = BTreeSet::new();
@@ -379,6 +381,7 @@ fn application(raw: schema::Application, folder: &str, inherited: &Policy) -> Ap
         suspend,
         self_heal,
         prune,
+        max_prune_percent,
         filesystem_drift,
         verify,
         adopt,
@@ -392,7 +395,7 @@ fn application(raw: schema::Application, folder: &str, inherited: &Policy) -> Ap
         .filter(|it| !it.is_empty())
         .collect::<Vec<_>>()
         .join("/");
-    let policy = inherit(inherited, self_heal, prune, adopt, filesystem_drift);
+    let policy = inherit(inherited, self_heal, prune, max_prune_percent, adopt, filesystem_drift);
     let policy = Policy { suspended: suspend.unwrap_or(inherited.suspended), ..policy };
     let verify = verify.map(Verify::from);
     ApplicationSettings { name, path, policy, verify, variables, profiles, files, env_files }
@@ -402,12 +405,14 @@ fn inherit(
     from: &Policy,
     self_heal: Option<bool>,
     prune: Option<bool>,
+    max_prune_percent: Option<u8>,
     adopt: Option<Adopt>,
     filesystem_drift: Option<FilesystemDrift>,
 ) -> Policy {
     Policy {
         self_heal: self_heal.unwrap_or(from.self_heal),
         prune: prune.unwrap_or(from.prune),
+        max_prune_percent: max_prune_percent.unwrap_or(from.max_prune_percent),
         suspended: from.suspended,
         adopt: adopt.unwrap_or(from.adopt),
         filesystem_drift: filesystem_drift.unwrap_or(from.filesystem_drift),

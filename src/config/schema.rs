@@ -37,6 +37,8 @@ pub(super) struct Document {
     pub(super) build_timeout: Option<Duration>,
     pub(super) self_heal: Option<bool>,
     pub(super) prune: Option<bool>,
+    #[serde(default, deserialize_with = "percent")]
+    pub(super) max_prune_percent: Option<u8>,
     pub(super) filesystem_drift: Option<FilesystemDrift>,
     #[serde(default)]
     pub(super) credentials: Vec<RawHostAccess>,
@@ -79,6 +81,8 @@ pub(super) struct Repository {
     pub(super) verify: Option<RawVerify>,
     pub(super) self_heal: Option<bool>,
     pub(super) prune: Option<bool>,
+    #[serde(default, deserialize_with = "percent")]
+    pub(super) max_prune_percent: Option<u8>,
     pub(super) filesystem_drift: Option<FilesystemDrift>,
     pub(super) webhook: Option<RawWebhook>,
     pub(super) status: Option<RawStatus>,
@@ -97,6 +101,8 @@ pub(super) struct Application {
     pub(super) suspend: Option<bool>,
     pub(super) self_heal: Option<bool>,
     pub(super) prune: Option<bool>,
+    #[serde(default, deserialize_with = "percent")]
+    pub(super) max_prune_percent: Option<u8>,
     pub(super) filesystem_drift: Option<FilesystemDrift>,
     pub(super) verify: Option<RawVerify>,
     pub(super) adopt: Option<Adopt>,
@@ -262,6 +268,13 @@ fn positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duratio
     deserializer.deserialize_option(Scalar(|text| match duration::parse(text) {
         Ok(it) if it < Duration::from_secs(1) => Err("it must be at least `1s`".to_owned()),
         other => other,
+    }))
+}
+
+fn percent<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
+    deserializer.deserialize_option(Scalar(|text| match text.parse() {
+        Ok(it @ 0..=100_u8) => Ok(it),
+        Ok(_) | Err(_) => Err("it must be a whole number from 0 to 100, in percent".to_owned()),
     }))
 }
 

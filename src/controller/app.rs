@@ -131,6 +131,8 @@ impl<D: Docker, S: Source> App<D, S> {
             self.tell_refusal(&new);
             self.orders = new;
             let interrupt = stop.child_token();
+            let under_way = self.orders.clone();
+            let mut is_quiet_news = false;
             let due = {
                 let rounds = self.rounds(&interrupt);
                 tokio::pin!(rounds);
@@ -144,7 +146,14 @@ impl<D: Docker, S: Source> App<D, S> {
                             }
                             waiting.push(acknowledged(asked));
                         }
-                        Ok(()) = orders.changed() => interrupt.cancel(),
+                        // A listing that found nothing new must not cost another look.
+                        Ok(()) = orders.changed() => {
+                            if under_way.ask_the_same(&orders.borrow()) {
+                                is_quiet_news = true;
+                            } else {
+                                interrupt.cancel();
+                            }
+                        }
                     }
                 }
             };
@@ -153,6 +162,9 @@ impl<D: Docker, S: Source> App<D, S> {
             }
             // New orders that ended the rounds are not told again.
             if !waiting.is_empty() || interrupt.is_cancelled() {
+                continue;
+            }
+            if is_quiet_news && !self.follow_quietly(&orders) {
                 continue;
             }
             // Whatever is due already and could not be done is not asked for again without a breath.
@@ -181,27 +193,6 @@ impl<D: Docker, S: Source> App<D, S> {
                 break;
             }
         }
-    }
-
-    /// Takes up orders that ask for nothing new, without a look at Docker. False: they need a round.
-    fn follow_quietly(&mut self, orders: &watch::Receiver<Orders>) -> bool {
-        let new = orders.borrow().clone();
-        let is_pinned = !matches!(self.shared.store.pin(&self.name), Ok(None));
-        if is_pinned || self.status.observed_at.is_none() || !self.orders.ask_the_same(&new) {
-            return false;
-        }
-        let before = std::mem::replace(&mut self.orders, new);
-        self.forget_fruitless_ask();
-        self.publish_quietly(&before);
-        true
-    }
-
-    /// Says once that a commit is refused.
-    fn tell_refusal(&mut self, new: &Orders) {
-        if let Some(refusal) = new.refused.as_ref().filter(|it| self.told.as_ref() != Some(*it)) {
-            self.tell(EventKind::Warning, "CommitRefused", refusal.commit.short(), &refusal.sentence());
-        }
-        self.told.clone_from(&new.refused);
     }
 
     /// Round after round until nothing more can be done now. Returns when to look again.
@@ -348,7 +339,7 @@ impl<D: Docker, S: Source> App<D, S> {
             tracing::warn!(app = %self.name, %error, "the plan is not closed");
         }
         let is_held = self.note_failures(plan, &outcomes, &refused, now);
-        self.status.last_plan = plan.steps.iter().map(ToString::to_string).collect();
+        self.status.last_plan = Arc::new(plan.steps.iter().map(ToString::to_string).collect());
         self.status.last_plan_at = Some(now);
         // The plan knew nothing yet of an image that could not be had, nor when to try again.
         let is_bereft = |(step, outcome): (&plan::Step, &StepOutcome)| {

@@ -115,6 +115,23 @@ impl<D: Docker, S: Source> App<D, S> {
         Ok(Answer::Accepted)
     }
 
+    /// Confirms the removal that waits for it, of this very stack and of no other.
+    pub(super) fn prune(&mut self) -> Result<Answer, RequestError> {
+        let goal = self.active_goal()?;
+        let held = self.status.waits.iter().find(|it| it.reason == plan::PRUNE_HELD);
+        let Some(message) = held.map(|it| it.message.clone()) else {
+            return Err(RequestError::Refused(format!(
+                "{} keeps nothing that Git does not have: `driftless plan {0}` shows what is about to be done",
+                self.name
+            )));
+        };
+        let mut record = self.record.clone();
+        record.prune = Some(goal.hash);
+        self.take_up(record)?;
+        self.tell(EventKind::Normal, "PruneConfirmed", self.name.as_str(), &message);
+        Ok(self.sync_now())
+    }
+
     /// The goal, if anything is being done about it.
     pub(super) fn active_goal(&mut self) -> Result<Goal, RequestError> {
         let app = self.name.clone();

@@ -294,6 +294,7 @@ impl<D: Docker, S: Source> App<D, S> {
         match kind {
             RequestKind::AcceptRewrite => self.accept_rewrite(),
             RequestKind::Sync => Ok(self.sync_now()),
+            RequestKind::Prune => self.prune(),
             RequestKind::Rollback(rollback) => self.roll_back(rollback).map(Answer::Pinned),
             RequestKind::Resume => {
                 let cleared = self.shared.store.clear_pin(&self.name);
@@ -322,7 +323,7 @@ impl<D: Docker, S: Source> App<D, S> {
         }
     }
 
-    fn sync_now(&mut self) -> Answer {
+    pub(super) fn sync_now(&mut self) -> Answer {
         self.record.pulls.clear();
         self.record.failures.clear();
         self.record.crashes.clear();

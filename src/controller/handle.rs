@@ -107,6 +107,8 @@ pub enum RequestKind {
     Sync,
     /// The same, and takes up the rewritten history that is refused now.
     AcceptRewrite,
+    /// The same, and confirms that what Git does not have any more goes, however much that is.
+    Prune,
     Rollback(Rollback),
     /// Ends a pin and a suspension.
     Resume,
@@ -137,6 +139,7 @@ impl RequestKind {
             Self::Preview | Self::Drift(_) => true,
             Self::Sync
             | Self::AcceptRewrite
+            | Self::Prune
             | Self::Rollback(_)
             | Self::Resume
             | Self::Suspend

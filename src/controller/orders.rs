@@ -3,9 +3,15 @@
 
 use std::sync::Arc;
 
-use crate::model::{Finding, Missed, Timestamp};
+use tokio::sync::watch;
 
-use super::{repository::Wanted, trust::Refusal};
+use crate::{
+    docker::Docker,
+    model::{EventKind, Finding, Missed, Timestamp},
+    source::Source,
+};
+
+use super::{app::App, repository::Wanted, trust::Refusal};
 
 /// What an application is told from above: the newest word of Git and of the configuration.
 #[derive(Clone, Debug)]
@@ -49,4 +55,27 @@ pub(super) enum Presence {
     Present,
     /// Git or the configuration does not have it any more.
     Gone,
+}
+
+impl<D: Docker, S: Source> App<D, S> {
+    /// Takes up orders that ask for nothing new, without a look at Docker. False: they need a round.
+    pub(super) fn follow_quietly(&mut self, orders: &watch::Receiver<Orders>) -> bool {
+        let new = orders.borrow().clone();
+        let is_pinned = !matches!(self.shared.store.pin(&self.name), Ok(None));
+        if is_pinned || self.status.observed_at.is_none() || !self.orders.ask_the_same(&new) {
+            return false;
+        }
+        let before = std::mem::replace(&mut self.orders, new);
+        self.forget_fruitless_ask();
+        self.publish_quietly(&before);
+        true
+    }
+
+    /// Says once that a commit is refused.
+    pub(super) fn tell_refusal(&mut self, new: &Orders) {
+        if let Some(refusal) = new.refused.as_ref().filter(|it| self.told.as_ref() != Some(*it)) {
+            self.tell(EventKind::Warning, "CommitRefused", refusal.commit.short(), &refusal.sentence());
+        }
+        self.told.clone_from(&new.refused);
+    }
 }

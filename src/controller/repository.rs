@@ -346,8 +346,7 @@ fn render_all(
         })
         .collect();
     let discovery = manifest::discover(files, &settings.path, &settings.name, &configured);
-    let mut apps = BTreeMap::new();
-    for spec in discovery.apps {
+    let one = |spec: AppSpec| {
         let name = spec.name.clone();
         let before = taken.before.get(&name);
         let wanted = match (taken.refused.get(&name), before) {
@@ -361,8 +360,9 @@ fn render_all(
             },
             (None, _) => render(settings, spec, taken),
         };
-        apps.insert(name, Arc::new(wanted));
-    }
+        (name, Arc::new(wanted))
+    };
+    let mut apps: BTreeMap<_, _> = manifest::on_all_cores(discovery.apps, one).into_iter().collect();
     // A commit that is not accepted cannot take an application away either.
     for (name, refusal) in &taken.refused {
         if let (None, Some(before)) = (apps.get(name), taken.before.get(name)) {
@@ -390,7 +390,7 @@ fn render(settings: &config::Repository, spec: AppSpec, taken: &Taken) -> Wanted
         reference: reference_text(&settings.reference, taken.checkout.tag.as_deref()),
         policy: policy_of(settings, &spec),
         commit: taken.checkout.commit.clone(),
-        stack: rendered.stack.map(Arc::new),
+        stack: rendered.stack.map(|it| Arc::new(packed(it))),
         findings: rendered.findings,
         contents: Arc::new(rendered.contents),
         signer: taken.signer.clone(),
@@ -442,6 +442,15 @@ pub(super) async fn contents_of<S: Source>(
     let rendered =
         tokio::task::spawn_blocking(move || manifest::render(checkout.files.as_ref(), &spec)).await;
     Ok(rendered.map(|it| it.contents).unwrap_or_default())
+}
+
+/// A map that was filled one by one has twice the room that it needs, and this one is kept.
+fn packed(mut stack: Stack) -> Stack {
+    for workload in stack.workloads.values_mut() {
+        workload.container.host.trim();
+        workload.parts.iter_mut().for_each(|it| it.container.host.trim());
+    }
+    Stack { workloads: stack.workloads.into_iter().collect(), ..stack }
 }
 
 /// What the configuration says of an application by its folder, or of all.

@@ -5,10 +5,11 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     docker::Docker,
     model::{
-        Application, ApplicationSpec, ApplicationStatus, ConditionStatus, Finding, HealthStatus, Observed,
-        Operation, OperationPhase, Outcome, PinStatus, StatusCondition, SyncStatus, Timestamp, WaitStatus,
+        Application, ApplicationSpec, ApplicationStatus, ConditionStatus, EventKind, Finding, HealthStatus,
+        Observed, Operation, OperationPhase, Outcome, PinStatus, StatusCondition, SyncStatus, Timestamp,
+        WaitStatus,
     },
-    plan::{Assessment, Plan, assess, canonical_yaml, resources},
+    plan::{Assessment, PRUNE_HELD, Plan, assess, canonical_yaml, resources},
     source::Source,
 };
 
@@ -47,8 +48,8 @@ impl<D: Docker, S: Source> App<D, S> {
             commit: self.commit_that_runs(goal, plan, before.commit),
             pin: self.pin_status(goal),
             conditions: all,
-            workloads,
-            resources: resources(&goal.stack, &self.record),
+            workloads: kept(&before.workloads, workloads),
+            resources: kept(&before.resources, resources(&goal.stack, &self.record)),
             findings: self.findings(),
             waits,
             drift,
@@ -58,6 +59,7 @@ impl<D: Docker, S: Source> App<D, S> {
             fetched_at: self.orders.fetched_at,
         };
         self.overrule(goal, &mut status);
+        self.tell_held(&before.waits, &status.waits);
         self.status = status;
         self.send(Some(goal));
         self.tell_forge();
@@ -262,6 +264,16 @@ impl<D: Docker, S: Source> App<D, S> {
         }
     }
 
+    /// Somebody has to say a word, and may be looking at the events only.
+    fn tell_held(&self, before: &[WaitStatus], now: &[WaitStatus]) {
+        let held = now.iter().find(|it| it.reason == PRUNE_HELD);
+        let Some(held) = held.filter(|it| !before.iter().any(|old| old.message == it.message)) else {
+            return;
+        };
+        tracing::warn!(app = %self.name, "{}", held.message);
+        self.tell(EventKind::Warning, PRUNE_HELD, self.name.as_str(), &held.message);
+    }
+
     fn findings(&self) -> Vec<Finding> {
         self.orders.wanted.findings.iter().chain(&self.orders.objections).cloned().collect()
     }
@@ -383,6 +395,11 @@ fn condition(
         message,
         last_transition_time: same.map_or(now, |it| it.last_transition_time),
     }
+}
+
+/// What was published before, where it is still so: two equal ones would be held in its place.
+fn kept<T: PartialEq>(before: &Arc<T>, new: T) -> Arc<T> {
+    if **before == new { Arc::clone(before) } else { Arc::new(new) }
 }
 
 fn join(first: &str, second: &str) -> String {

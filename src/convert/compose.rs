@@ -9,7 +9,7 @@ use super::{
     values::{depends_on, expose, limits_of, ports},
 };
 use crate::model::{
-    Attachment, Content, ContentId, Contents, HELPER_IMAGE, Healthcheck, Hook, HostSettings, Mount,
+    Access, Attachment, Content, ContentId, Contents, HELPER_IMAGE, Healthcheck, Hook, HostSettings, Mount,
     MountSource, NetworkMode, Probe, ProbeAction, PullPolicy, RestartPolicy, Stack, Strategy, Update,
     Workload, WorkloadName,
 };
@@ -316,7 +316,7 @@ impl Writer<'_> {
     fn files(&mut self, at: At<'_>, mount: &Mount, id: &ContentId) -> Vec<Value> {
         let files = self.files_of(at, mount, id);
         let mut all = Vec::new();
-        for (target, bytes, executable) in files {
+        for (target, bytes, access) in files {
             let Ok(text) = std::str::from_utf8(&bytes) else {
                 self.lost.field(
                     at,
@@ -327,8 +327,7 @@ impl Writer<'_> {
             };
             let name = name_of(at.0, &target);
             self.configs.insert(name.clone(), json!({ "content": escaped(text) }));
-            let mode = if executable { json!(0o555) } else { Value::Null };
-            all.push(object([("source", json!(name)), ("target", json!(target)), ("mode", mode)]));
+            all.push(mounted(&name, &target, access));
         }
         all
     }
@@ -337,14 +336,13 @@ impl Writer<'_> {
     fn secret(&mut self, at: At<'_>, mount: &Mount, id: &ContentId) -> Vec<Value> {
         let files = self.files_of(at, mount, id);
         let mut all = Vec::new();
-        for (target, _, executable) in files {
+        for (target, _, access) in files {
             let name = name_of(at.0, &target);
             let variable = name.to_uppercase().replace(|it: char| !it.is_ascii_alphanumeric(), "_");
             let message = format!("the value of the secret at {target}: set the variable `{variable}`");
             self.lost.field(at, "mounts", message);
             self.variables.insert(name.clone(), json!({ "environment": variable }));
-            let mode = if executable { json!(0o555) } else { Value::Null };
-            all.push(object([("source", json!(name)), ("target", json!(target)), ("mode", mode)]));
+            all.push(mounted(&name, &target, access));
         }
         all
     }
@@ -355,27 +353,33 @@ impl Writer<'_> {
         at: At<'_>,
         mount: &Mount,
         id: &ContentId,
-    ) -> Vec<(String, std::sync::Arc<[u8]>, bool)> {
+    ) -> Vec<(String, std::sync::Arc<[u8]>, Access)> {
         let target = &mount.target;
         match self.contents.get(id) {
             None => {
                 self.lost.field(at, "mounts", format!("the files at {target} are not at hand"));
                 Vec::new()
             }
-            Some(Content::File { bytes, executable }) => vec![(target.clone(), bytes.clone(), *executable)],
+            Some(Content::File { bytes, executable }) => {
+                vec![(target.clone(), bytes.clone(), Access::of(*executable))]
+            }
+            Some(Content::Owned { bytes, mode, uid: 0, gid }) => {
+                let access = Access::Asked { mode: *mode, group: (*gid != 0).then_some(*gid) };
+                vec![(target.clone(), bytes.clone(), access)]
+            }
             Some(Content::Owned { bytes, mode, uid, gid }) => {
                 self.lost.field(
                     at,
                     "mounts",
                     format!("the mode and owner ({mode:04o} {uid}:{gid}) of {target}"),
                 );
-                vec![(target.clone(), bytes.clone(), mode & 0o111 != 0)]
+                vec![(target.clone(), bytes.clone(), Access::of(mode & 0o111 != 0))]
             }
             Some(Content::Folder(tree)) => {
                 let message = format!("the folder at {target}: its files are mounted one by one");
                 self.lost.field(at, "mounts", message);
-                let file = |(path, (bytes, executable)): (&String, &(std::sync::Arc<[u8]>, bool))| {
-                    (format!("{}/{path}", target.trim_end_matches('/')), bytes.clone(), *executable)
+                let file = |(path, (bytes, access)): (&String, &(std::sync::Arc<[u8]>, Access))| {
+                    (format!("{}/{path}", target.trim_end_matches('/')), bytes.clone(), *access)
                 };
                 tree.iter().map(file).collect()
             }
@@ -521,7 +525,7 @@ impl Writer<'_> {
             ("volumesFrom", !at.1.container.volumes_from.is_empty(), "volumes of another container"),
             ("host.postStart", pauses(&at.1.container.host.post_start), PAUSE),
             ("host.preStop", pauses(&at.1.container.host.pre_stop), PAUSE),
-            ("host", bare != at.1.container.host, "settings of the host"),
+            ("host", bare != *at.1.container.host, "settings of the host"),
         ] {
             if is_given {
                 self.lost.field(at, field, why);
@@ -553,6 +557,14 @@ fn hooks(all: &[Hook]) -> Value {
         ])
     };
     json!(all.iter().map(hook).collect::<Vec<_>>())
+}
+
+/// A config or secret at its place, with `mode` and `gid` where they are not what every file has.
+fn mounted(name: &str, target: &str, access: Access) -> Value {
+    let mode = (access != Access::Read).then(|| access.mode());
+    let group = if let Access::Asked { group, .. } = access { group } else { None };
+    let group = group.map(|it| it.to_string());
+    object([("source", json!(name)), ("target", json!(target)), ("mode", json!(mode)), ("gid", json!(group))])
 }
 
 fn name_of(workload: &WorkloadName, target: &str) -> String {

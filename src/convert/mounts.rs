@@ -10,7 +10,7 @@ use super::{
     kubernetes::{Writer, claim},
     object,
 };
-use crate::model::{Content, ContentId, ContentTree, Mount, MountSource, Workload, WorkloadName};
+use crate::model::{Access, Content, ContentId, ContentTree, Mount, MountSource, Workload, WorkloadName};
 
 /// The two sides of all mounts of a container.
 #[derive(Default)]
@@ -194,7 +194,7 @@ fn files(
             None
         }
         Content::File { bytes, executable } => {
-            tree.insert(file_key.clone(), (bytes.clone(), *executable));
+            tree.insert(file_key.clone(), (bytes.clone(), Access::of(*executable)));
             executable.then_some(0o555)
         }
         Content::Owned { bytes, mode, uid, gid } => {
@@ -203,7 +203,7 @@ fn files(
                 "mounts",
                 format!("the mode and owner ({mode:04o} {uid}:{gid}) of {target}"),
             );
-            tree.insert(file_key.clone(), (bytes.clone(), mode & 0o111 != 0));
+            tree.insert(file_key.clone(), (bytes.clone(), Access::of(mode & 0o111 != 0)));
             Some(if mode & 0o111 != 0 { 0o555 } else { 0o444 })
         }
     };
@@ -227,9 +227,9 @@ fn files(
 
 /// The path of each key, where they are not all the same and plain.
 fn items(tree: &ContentTree) -> Option<Vec<Value>> {
-    let is_plain = tree.iter().all(|(path, (_, executable))| key_of(path) == *path && !executable);
-    let item = |(path, (_, executable)): (&String, &(std::sync::Arc<[u8]>, bool))| {
-        let mode = executable.then_some(0o555);
+    let is_plain = tree.iter().all(|(path, (_, access))| key_of(path) == *path && *access == Access::Read);
+    let item = |(path, (_, access)): (&String, &(std::sync::Arc<[u8]>, Access))| {
+        let mode = (*access != Access::Read).then(|| access.mode());
         object([("key", json!(key_of(path))), ("path", json!(path)), ("mode", json!(mode))])
     };
     (!is_plain).then(|| tree.iter().map(item).collect())

@@ -515,7 +515,7 @@ fn host(writer: &mut Writer<'_>, at: At<'_>) {
         mount_options,
         post_start: _,
         pre_stop: _,
-    } = &at.1.container.host;
+    } = &*at.1.container.host;
     let other_options = mount_options.values().any(|it| {
         let crate::model::MountOptions { subpath: _, labels, recursive, tmpfs, group } = it;
         !labels.is_empty() || recursive.is_some() || !tmpfs.is_empty() || group.is_some()

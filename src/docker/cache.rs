@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::listing::Listed;
 use crate::model::{
-    AgentId, AppName, ContainerId, Image, Instance, Network, SpecHash, Timestamp, Visit, Volume,
+    AgentId, AppName, Container, ContainerId, Image, Instance, Network, SpecHash, Timestamp, Visit, Volume,
 };
 
 /// Not every builder tells of the images it makes, so an image is believed only this long.
@@ -75,6 +75,8 @@ struct State {
     trusted_since: Option<Timestamp>,
     drawn: u64,
     containers: BTreeMap<ContainerId, Slot>,
+    /// What the replicas of a workload have in common, all of it, by its hash.
+    configs: BTreeMap<SpecHash, Weak<Container>>,
     networks: Option<Catalogue>,
     volumes: Option<Catalogue>,
     images: BTreeMap<String, (Arc<Image>, Instant)>,
@@ -153,6 +155,17 @@ impl Cache {
         }
     }
 
+    /// The same configuration, held once for all who have it.
+    pub(super) fn shared(&self, config: Arc<Container>) -> Arc<Container> {
+        let hash = config.spec();
+        let mut state = self.lock();
+        if let Some(known) = state.configs.get(&hash).and_then(Weak::upgrade).filter(|it| *it == config) {
+            return known;
+        }
+        state.configs.insert(hash, Arc::downgrade(&config));
+        config
+    }
+
     pub(super) fn tear_container(&self, id: &ContainerId) {
         self.lock().containers.remove(id);
     }
@@ -168,6 +181,7 @@ impl Cache {
         state.copies.retain(|id, _| exists(id));
         state.made.retain(|_, id| exists(id));
         state.hooked.retain(|id| exists(id));
+        state.configs.retain(|_, it| it.strong_count() > 0);
     }
 
     pub(super) fn draw(&self) -> Ticket {
@@ -455,6 +469,20 @@ mod tests {
         assert!(cache.catalogue(Shelf::Networks).is_some());
         cache.lost();
         assert_eq!(cache.catalogue(Shelf::Networks), None);
+    }
+
+    #[test]
+    fn equal_configurations_are_held_once_and_forgotten_with_the_last() {
+        let cache = Cache::default();
+        let of = |image: &str| {
+            cache.shared(Arc::new(Container { image: image.to_owned(), ..Container::default() }))
+        };
+        let (one, same, other) = (of("web:1"), of("web:1"), of("web:2"));
+        assert!(Arc::ptr_eq(&one, &same));
+        assert_eq!(other.image, "web:2");
+        drop((one, same));
+        cache.keep_only(|_| true);
+        assert_eq!(cache.lock().configs.len(), 1);
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub(super) struct Listed {
     pub state: String,
     pub health: Health,
     /// Names and ids.
-    pub networks: BTreeMap<String, String>,
+    pub networks: Vec<(String, String)>,
     /// Published on the host now.
     pub ports: Vec<(u16, Protocol, Option<IpAddr>)>,
 }
@@ -80,7 +80,8 @@ impl Inner {
             return last.listing.clone();
         }
         let covers = self.flight.tickets.load(Ordering::Acquire);
-        let listing = self.list().await.map(Arc::new);
+        let before = last.listing.as_ref().map(Arc::clone).unwrap_or_default();
+        let listing = self.list(&before).await.map(Arc::new);
         if let Ok(listing) = &listing {
             self.cache.keep_only(|id| listing.containers.contains_key(id));
         }
@@ -88,21 +89,28 @@ impl Inner {
         listing
     }
 
-    async fn list(&self) -> Result<Listing, Failure> {
+    /// What is as it was `before` is held once, here and in the cache.
+    async fn list(&self, before: &Listing) -> Result<Listing, Failure> {
         self.agree().await?;
-        let found: Vec<Summary> =
+        let found: Vec<Row> =
             within(DEADLINE, self.wire.ask(Method::GET, "/containers/json?all=1", Vec::new())).await?;
         let mut listing = Listing::default();
-        for summary in found {
-            let (id, listed) = listed(summary);
+        for Row(id, listed) in found {
             if let Some(app) = &listed.app {
                 listing.by_app.entry(app.clone()).or_default().push(id.clone());
             }
-            listing.containers.insert(id, Arc::new(listed));
+            let known = before.containers.get(&id).filter(|it| ***it == listed);
+            let listed = known.map_or_else(|| Arc::new(listed), Arc::clone);
+            listing.containers.insert(id, listed);
         }
         Ok(listing)
     }
 }
+
+/// One line of the list. Thousands of them are not held twice.
+#[derive(Deserialize)]
+#[serde(from = "Summary")]
+struct Row(ContainerId, Listed);
 
 /// The fields that we read. Bollard's own type holds three times as much for each container.
 #[derive(Deserialize)]
@@ -156,46 +164,48 @@ struct SummaryEndpoint {
     id: String,
 }
 
-fn listed(summary: Summary) -> (ContainerId, Listed) {
-    let Summary { id, names, image_id, state, status, labels, ports, network_settings } = summary;
-    let Labels { app, agent, project, service, oneoff } = labels.unwrap_or_default();
-    let is_one_off = oneoff.is_some_and(|it| it.eq_ignore_ascii_case("true"));
-    let project = project.filter(|_| service.is_some() && !is_one_off);
-    // Links appear as further names with two slashes.
-    let name = names
-        .into_iter()
-        .flatten()
-        .map(|it| it.trim_start_matches('/').to_owned())
-        .find(|it| !it.contains('/'))
-        .unwrap_or_default();
-    let health = if status.contains("(unhealthy)") {
-        Health::Unhealthy
-    } else if status.contains("(health: starting)") {
-        Health::Starting
-    } else {
-        Health::Healthy
-    };
-    let mut ports: Vec<_> = ports
-        .into_iter()
-        .flatten()
-        .filter_map(|it| {
-            let protocol = match it.protocol.as_str() {
-                "udp" => Protocol::Udp,
-                "sctp" => Protocol::Sctp,
-                _ => Protocol::Tcp,
-            };
-            Some((it.public_port?, protocol, it.ip.filter(|it| !it.is_unspecified())))
-        })
-        .collect();
-    ports.sort_unstable();
-    ports.dedup();
-    let networks = network_settings
-        .and_then(|it| it.networks)
-        .into_iter()
-        .flatten()
-        .map(|(name, endpoint)| (name, endpoint.id))
-        .collect();
-    (ContainerId(id), Listed { name, app, agent, project, image_id, state, health, networks, ports })
+impl From<Summary> for Row {
+    fn from(summary: Summary) -> Self {
+        let Summary { id, names, image_id, state, status, labels, ports, network_settings } = summary;
+        let Labels { app, agent, project, service, oneoff } = labels.unwrap_or_default();
+        let is_one_off = oneoff.is_some_and(|it| it.eq_ignore_ascii_case("true"));
+        let project = project.filter(|_| service.is_some() && !is_one_off);
+        // Links appear as further names with two slashes.
+        let name = names
+            .into_iter()
+            .flatten()
+            .map(|it| it.trim_start_matches('/').to_owned())
+            .find(|it| !it.contains('/'))
+            .unwrap_or_default();
+        let health = if status.contains("(unhealthy)") {
+            Health::Unhealthy
+        } else if status.contains("(health: starting)") {
+            Health::Starting
+        } else {
+            Health::Healthy
+        };
+        let mut ports: Vec<_> = ports
+            .into_iter()
+            .flatten()
+            .filter_map(|it| {
+                let protocol = match it.protocol.as_str() {
+                    "udp" => Protocol::Udp,
+                    "sctp" => Protocol::Sctp,
+                    _ => Protocol::Tcp,
+                };
+                Some((it.public_port?, protocol, it.ip.filter(|it| !it.is_unspecified())))
+            })
+            .collect();
+        ports.sort_unstable();
+        ports.dedup();
+        let networks = network_settings
+            .and_then(|it| it.networks)
+            .into_iter()
+            .flatten()
+            .map(|(name, endpoint)| (name, endpoint.id))
+            .collect();
+        Self(ContainerId(id), Listed { name, app, agent, project, image_id, state, health, networks, ports })
+    }
 }
 
 #[cfg(test)]

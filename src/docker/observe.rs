@@ -132,6 +132,7 @@ impl Inner {
             Err(failure) => return Err(failure),
         };
         let mut instance = self.raised(id, &found);
+        instance.config = self.cache.shared(instance.config);
         instance.touched_by_hand = self.touched_by_hand(&instance).await?;
         let instance = Arc::new(instance);
         let seen = Seen { listed: Arc::clone(listed), instance: Arc::clone(&instance) };
@@ -303,7 +304,7 @@ impl Inner {
             })
             .collect();
         for listed in listing.containers.values().filter(|it| it.app.as_ref() != Some(app)) {
-            for name in listed.networks.keys() {
+            for (name, _) in &listed.networks {
                 if let Some(network) = networks.get_mut(name) {
                     network.foreign.push(listed.name.clone());
                 }

@@ -91,7 +91,7 @@ pub(super) fn container(
         group_add: host.group_add.clone().unwrap_or_default(),
         pid_mode: filled(host.pid_mode.as_ref()).map(Namespace::from),
         ipc_mode: filled(host.ipc_mode.as_ref()).filter(|it| it != "private").map(Namespace::from),
-        host: settings::raise(host, &asked),
+        host: settings::raise(host, &asked).into(),
         volumes_from: super::peers::volumes_from(host),
     }
 }

@@ -46,6 +46,8 @@ use super::failure::Failure;
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long an idle connection is kept.
 const IDLE: Duration = Duration::from_secs(30);
+/// What is read at once. Unbounded it grows with the longest list, and stays with the connection.
+const AT_ONCE: usize = 64 << 10;
 /// The most idle connections that are kept.
 const KEPT: usize = 16;
 
@@ -94,6 +96,7 @@ impl Wire {
             .pool_max_idle_per_host(KEPT)
             .pool_idle_timeout(IDLE)
             .pool_timer(TokioTimer::new())
+            .http1_max_buf_size(AT_ONCE)
             .build(Connector { address });
         Self { client, state: Arc::default(), authority }
     }

@@ -10,6 +10,7 @@ use crate::model::{AppName, Contents, Finding, Format, Stack};
 mod check;
 pub mod compose;
 mod context;
+mod cores;
 mod discover;
 mod files;
 mod ignore;
@@ -20,6 +21,7 @@ pub mod yaml;
 
 pub use check::{check, conflicts};
 pub use context::{Context, ContextEntry};
+pub use cores::on_all_cores;
 pub use discover::{Configured, Discovery, discover};
 pub use files::{Entry, Files, MemoryFiles, ReadError};
 pub use reads::{Reads, Recorder};

@@ -29,7 +29,57 @@ pub enum Content {
 }
 
 /// Paths inside the folder, with `/`, never absolute and never with `..`.
-pub type ContentTree = BTreeMap<String, (Arc<[u8]>, bool)>;
+pub type ContentTree = BTreeMap<String, (Arc<[u8]>, Access)>;
+
+/// Who may read and run a file of a mounted folder. Nobody writes it: it is mounted read-only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Everybody may read it.
+    #[default]
+    Read,
+    /// Everybody may read and run it.
+    Run,
+    /// What was asked for: bits, and the group of a file of root.
+    Asked { mode: u32, group: Option<u32> },
+}
+
+impl Access {
+    /// What a file has that says of itself no more than whether it is a program.
+    pub fn of(executable: bool) -> Self {
+        if executable { Self::Run } else { Self::Read }
+    }
+
+    /// These bits without those for writing, and a group that may then read it whatever they are.
+    pub fn asked(mode: u32, group: Option<u32>) -> Self {
+        match (mode | group.map_or(0, |_| 0o440)) & 0o555 {
+            0o444 => Self::Read,
+            0o555 => Self::Run,
+            mode => Self::Asked { mode, group },
+        }
+    }
+
+    pub fn mode(self) -> u32 {
+        match self {
+            Self::Read => 0o444,
+            Self::Run => 0o555,
+            Self::Asked { mode, .. } => mode,
+        }
+    }
+
+    pub fn is_executable(self) -> bool {
+        self.mode() & 0o111 != 0
+    }
+
+    /// For the digest: the first two are as they have always been.
+    fn word(self) -> String {
+        match self {
+            Self::Read => "-".to_owned(),
+            Self::Run => "x".to_owned(),
+            Self::Asked { mode, group: None } => format!("{mode:04o}"),
+            Self::Asked { mode, group: Some(group) } => format!("{mode:04o}:{group}"),
+        }
+    }
+}
 
 /// Everything a stack mounts, by id.
 pub type Contents = BTreeMap<ContentId, Content>;
@@ -42,19 +92,19 @@ impl Content {
     /// The digest of names, modes and bytes, and nothing else.
     pub fn id(&self) -> ContentId {
         let mut text = Vec::new();
-        let mut add = |path: &str, bytes: &[u8], executable: bool| {
-            let mode = if executable { 'x' } else { '-' };
-            text.extend_from_slice(format!("{mode} {} {path}\n", digest_hex(bytes)).as_bytes());
+        let mut add = |path: &str, bytes: &[u8], access: Access| {
+            let line = format!("{} {} {path}\n", access.word(), digest_hex(bytes));
+            text.extend_from_slice(line.as_bytes());
         };
         match self {
-            Self::File { bytes, executable } => add("", bytes, *executable),
+            Self::File { bytes, executable } => add("", bytes, Access::of(*executable)),
             Self::Owned { bytes, mode, uid, gid } => {
                 let line = format!("{mode:04o} {uid}:{gid} {}\n", digest_hex(bytes));
                 text.extend_from_slice(line.as_bytes());
             }
             Self::Folder(tree) => {
-                for (path, (bytes, executable)) in tree {
-                    add(path, bytes, *executable);
+                for (path, (bytes, access)) in tree {
+                    add(path, bytes, *access);
                 }
                 text.extend_from_slice(b"folder\n");
             }

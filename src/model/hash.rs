@@ -52,7 +52,13 @@ impl fmt::Display for SpecHash {
 /// than the processor for the digest.
 pub fn digest_hex(bytes: &[u8]) -> String {
     let digit = |it: u8| char::from(if it < 10 { b'0' + it } else { b'a' + it - 10 });
-    Sha256::digest(bytes).iter().flat_map(|it| [digit(it >> 4), digit(it & 15)]).collect()
+    let digest = Sha256::digest(bytes);
+    let mut digits = String::with_capacity(2 * digest.len());
+    for byte in digest {
+        digits.push(digit(byte >> 4));
+        digits.push(digit(byte & 15));
+    }
+    digits
 }
 
 fn digest_of<T: Serialize>(spec: &T) -> String {

@@ -1,11 +1,11 @@
 //! What a container asks of the host beyond its files, networks and limits: devices, the kernel's namespaces and
 //! knobs, and commands that run beside it. Nouns only; what the engine makes of them is told in `over`.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::is_default;
+use super::{Lone, is_default};
 
 /// Settings that few containers have, and none can change while it lives.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -172,6 +172,13 @@ pub struct Asked {
     pub post_start: Vec<Hook>,
     #[serde(skip_serializing_if = "is_default")]
     pub pre_stop: Vec<Hook>,
+}
+
+impl Lone for HostSettings {
+    fn lone() -> &'static Self {
+        static LONE: LazyLock<HostSettings> = LazyLock::new(HostSettings::default);
+        &LONE
+    }
 }
 
 impl Asked {

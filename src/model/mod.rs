@@ -41,13 +41,14 @@ mod policy;
 mod record;
 mod revision;
 mod schedule;
+mod seldom;
 mod selector;
 mod stack;
 mod status;
 mod time;
 
 pub use build::{Build, Dockerfile};
-pub use content::{Content, ContentId, ContentTree, Contents};
+pub use content::{Access, Content, ContentId, ContentTree, Contents};
 pub use cron::{Concurrency, Cron, CronRecord};
 pub use event::{Event, EventKind};
 pub use finding::{Finding, Location, Severity};
@@ -77,6 +78,7 @@ pub use record::{
 };
 pub use revision::{Cause, CommitInfo, Outcome, Pin, Revision, Until};
 pub use schedule::Schedule;
+pub use seldom::{Lone, Seldom};
 pub use selector::{InvalidSelector, Selector};
 pub use stack::{
     Attachment, Completion, Condition, Container, Dependency, Format, Healthcheck, NetworkMode, Port,

@@ -70,7 +70,8 @@ mod tests {
                 cgroup: Some("host".into()),
                 mount_options: [("/a".to_owned(), options)].into(),
                 ..HostSettings::default()
-            },
+            }
+            .into(),
             ..Container::default()
         };
         let needed = |it: &Container| it.needs().map(|it| (it.api.1, it.field));

@@ -11,6 +11,10 @@ pub struct Policy {
     /// Remove what runs when the application disappears from Git or the configuration. Default: off, which
     /// reports and keeps it. Volumes are kept either way.
     pub prune: bool,
+    /// How large a part of an application's workloads, in percent, is removed at once when Git does not have them any
+    /// more. More is kept until somebody confirms it, unless it is three or fewer. Default: 50; with 100 nobody is asked.
+    #[serde(default = "half")]
+    pub max_prune_percent: u8,
     /// Observe and report, never write. Default: off.
     pub suspended: bool,
     /// What becomes of containers that Docker Compose started under the application's project name.
@@ -46,11 +50,16 @@ pub enum Adopt {
     Never,
 }
 
+const fn half() -> u8 {
+    50
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self {
             self_heal: true,
             prune: false,
+            max_prune_percent: half(),
             suspended: false,
             adopt: Adopt::Ask,
             filesystem_drift: FilesystemDrift::Report,

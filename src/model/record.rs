@@ -67,6 +67,9 @@ pub struct Record {
     /// Since when Git asks for each object, by its kind, namespace and name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub since: BTreeMap<String, Timestamp>,
+    /// The stack for which somebody confirmed that what it does not have is removed, however much that is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prune: Option<StackHash>,
     /// Actions that the engine would not do, by the object they act on. Others go on meanwhile.
     pub failures: BTreeMap<String, Attempt>,
     /// Who changed which files inside containers.

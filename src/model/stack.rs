@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AppName, Build, ContentId, Cron, HostSettings, InPlace, Inventory, Job, Location, Member, Mount,
-    MountSource, Namespace, Network, Part, Peer, SpecHash, StackHash, Update, Volume, VolumesFrom,
+    MountSource, Namespace, Network, Part, Peer, Seldom, SpecHash, StackHash, Update, Volume, VolumesFrom,
     WorkloadName, is_default,
 };
 
@@ -293,7 +293,7 @@ pub struct Container {
     #[serde(skip_serializing_if = "is_default")]
     pub ipc_mode: Option<Namespace>,
     #[serde(skip_serializing_if = "is_default")]
-    pub host: HostSettings,
+    pub host: Seldom<HostSettings>,
     /// In this order: the first to have something at a place wins.
     #[serde(skip_serializing_if = "is_default")]
     pub volumes_from: Vec<VolumesFrom>,

@@ -1,7 +1,7 @@
 //! `spec` and `status` of an application, as the API, the CLI and the page show them. Derived anew in every
 //! round by `plan::verdict`, and set nowhere else.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -78,10 +78,11 @@ pub struct ApplicationStatus {
     pub commit: Option<CommitInfo>,
     pub pin: Option<PinStatus>,
     pub conditions: Vec<StatusCondition>,
-    pub workloads: BTreeMap<WorkloadName, WorkloadStatus>,
+    /// Shared, as whatever else grows with the application: a status is copied at every turn.
+    pub workloads: Arc<BTreeMap<WorkloadName, WorkloadStatus>>,
     /// Services, ConfigMaps and what else its manifests define beside workloads.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub resources: Vec<ResourceStatus>,
+    pub resources: Arc<Vec<ResourceStatus>>,
     /// Remarks about the manifests of the newest commit.
     pub findings: Vec<Finding>,
     /// Why nothing is being done about what is not yet so.
@@ -89,7 +90,7 @@ pub struct ApplicationStatus {
     /// What differs from Git at this moment.
     pub drift: Vec<Drift>,
     /// The last plan that had steps: each step with its cause.
-    pub last_plan: Vec<String>,
+    pub last_plan: Arc<Vec<String>>,
     pub last_plan_at: Option<Timestamp>,
     /// When Docker was last looked at for this application.
     pub observed_at: Option<Timestamp>,

@@ -189,6 +189,7 @@ fn reason_to_wait(wait: &Wait) -> Option<&'static str> {
         | Wait::NotAdopted { .. }
         | Wait::NotAsInGit { .. }
         | Wait::WritesInside { .. }
+        | Wait::PruneHeld { .. }
         | Wait::Own { .. }
         | Wait::Suspended
         | Wait::SelfHealOff { .. } => None,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::{
     Adopt, AgentId, AppName, Attachment, Build, Container, ContainerId, ContentId, Drift, Format, InPlace,
     InstanceId, LiveSettings, Mask, Network, Observed, PartOf, Peer, Policy, Record, SpecHash, Stack,
-    Timestamp, Volume, WorkloadName,
+    Timestamp, Volume, Workload, WorkloadName,
 };
 
 mod account;
@@ -33,6 +33,7 @@ mod limits;
 mod note;
 mod ordinals;
 mod pod;
+mod prune;
 mod repair;
 mod replace;
 mod resources;
@@ -60,7 +61,7 @@ pub use in_place::suppose_delivered;
 pub use inside::{FOLLOWED, watched};
 pub use note::{StepOutcome, note_executed, note_observed, note_planned, note_settled};
 pub use pod::whole;
-pub use text::{attempt, reason, until, wait_status};
+pub use text::{PRUNE_HELD, attempt, reason, until, wait_status};
 pub use verdict::{Assessment, assess};
 pub use world::{Refusal, World};
 
@@ -410,6 +411,15 @@ pub enum Wait {
         /// There are more than can be followed.
         is_cut: bool,
     },
+    /// Git does not have most of what runs any more, and nobody confirmed that it goes.
+    PruneHeld {
+        app: AppName,
+        workloads: Vec<WorkloadName>,
+        /// Those and what Git has.
+        all: usize,
+        /// In percent of them.
+        limit: u8,
+    },
     /// It is the container that this agent runs in.
     Own {
         workload: Option<WorkloadName>,
@@ -455,6 +465,7 @@ impl Wait {
             | Self::EngineTooOld { .. }
             | Self::ProgressDeadlineExceeded { .. }
             | Self::NotAdopted { .. }
+            | Self::PruneHeld { .. }
             | Self::Own { .. }
             | Self::Suspended
             | Self::SelfHealOff { .. } => false,
@@ -509,6 +520,16 @@ impl Action {
 ///
 /// Compose's own scheme for Compose; for Kubernetes the template's hash is part of it, as it is part of a pod's.
 pub fn container_name(stack: &Stack, workload: &WorkloadName, slot: u32) -> String {
+    named(stack, workload, slot, Workload::spec)
+}
+
+/// As [`container_name`], for whoever may know the hash already.
+fn named(
+    stack: &Stack,
+    workload: &WorkloadName,
+    slot: u32,
+    spec: impl FnOnce(&Workload) -> SpecHash,
+) -> String {
     let wanted = stack.workloads.get(workload);
     if let Some(fixed) = wanted.and_then(|it| it.container_name.as_ref()) {
         return fixed.clone();
@@ -516,8 +537,7 @@ pub fn container_name(stack: &Stack, workload: &WorkloadName, slot: u32) -> Stri
     let project = &stack.project;
     match (stack.format, wanted) {
         (Format::Kubernetes, Some(wanted)) => {
-            let spec = wanted.spec();
-            format!("{project}-{workload}-{}-{slot}", spec.short())
+            format!("{project}-{workload}-{}-{slot}", spec(wanted).short())
         }
         (Format::Kubernetes | Format::Compose, _) => format!("{project}-{workload}-{slot}"),
     }

@@ -225,6 +225,7 @@ pub fn note_planned(record: &mut Record, plan: &Plan) {
 pub fn note_settled(record: &mut Record, target: &Target<'_>, observed: &Observed) {
     record.settled = Some(StackHash::of(target.stack));
     record.sync = None;
+    record.prune = None;
     record.pulls.clear();
     record.slots.clear();
     note_held(record, target, observed);

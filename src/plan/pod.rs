@@ -15,7 +15,7 @@ use crate::model::{
 };
 
 use super::{
-    Action, Cause, ContainerRef, Creation, Target, Wait, census, container_name, gate, inside, repair,
+    Action, Cause, ContainerRef, Creation, Target, Wait, census, gate, inside, repair,
     round::{Difference, Round, reference},
 };
 
@@ -176,7 +176,7 @@ pub(super) fn expel(round: &mut Round<'_>) {
         };
         let whole = part.instance.workload.whole();
         let is_wanted = round.target.stack.workloads.contains_key(&whole);
-        let cause = if round.settled {
+        let cause = if round.is_settled() {
             round.heal(Difference {
                 kind: "container",
                 object: &part.name,
@@ -374,7 +374,7 @@ impl Occasion {
 
 /// The name of a part's container in Docker.
 fn part_name(round: &Round<'_>, name: &WorkloadName, workload: &Workload, slot: u32, part: &Part) -> String {
-    format!("{}-{}", container_name(round.stack_of(name, workload), name, slot), part.name)
+    format!("{}-{}", round.container_name(round.stack_of(name, workload), name, slot), part.name)
 }
 
 /// Creates and starts a part.
@@ -397,14 +397,8 @@ fn make(
     if after.is_empty() && !round.observed.images.contains_key(&image) {
         return;
     }
-    match round.free_name(&object) {
-        Ok(steps) => after.extend(steps),
-        Err(by) => {
-            let what = format!("the name `{object}`");
-            round.wait(Wait::Blocked { object, by, what });
-            return;
-        }
-    }
+    let Some(steps) = round.claim_name(&object) else { return };
+    after.extend(steps);
     let mut inherit = BTreeMap::new();
     for (target, place) in &part.volumes {
         let Some(volume) = pod.empty_volumes.get(place) else {
@@ -419,7 +413,7 @@ fn make(
             after.push(removed);
             Some(cause)
         }
-        Occasion::Lost if round.settled => round.heal(Difference {
+        Occasion::Lost if round.is_settled() => round.heal(Difference {
             kind: "container",
             object: &object,
             workload: Some(name),

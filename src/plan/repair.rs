@@ -10,7 +10,7 @@ use crate::model::{
 };
 
 use super::{
-    Action, Cause, Wait, backoff, container_name, in_place,
+    Action, Cause, Wait, backoff, in_place,
     round::{Difference, Round, reference},
     share, text,
 };
@@ -18,7 +18,8 @@ use super::{
 /// Looks after one instance of the wanted spec that need not be replaced.
 pub(super) fn tend(round: &mut Round<'_>, name: &WorkloadName, workload: &Workload, instance: &Instance) {
     let stack = round.stack_of(name, workload);
-    rename(round, name, container_name(stack, name, instance.instance.slot), instance);
+    let named = round.container_name(stack, name, instance.instance.slot);
+    rename(round, name, named, instance);
     let mut connected = reconnect(round, name, workload, instance);
     connected.extend(round.reconnected.get(&instance.id).into_iter().flatten());
     limit(round, name, workload, instance);
@@ -294,11 +295,12 @@ fn same_aliases(
     found: &[String],
     instance: &Instance,
 ) -> bool {
+    let name = round.container_name(round.target.stack, name, instance.instance.slot);
     let own = |it: &&String| {
         it.as_str() != instance.name
             && it.as_str() != instance.id.short()
             && Some(*it) != instance.config.hostname.as_ref()
-            && **it != container_name(round.target.stack, name, instance.instance.slot)
+            && **it != name
     };
     let want: BTreeSet<&String> = want.iter().filter(own).collect();
     let found: BTreeSet<&String> = found.iter().filter(own).collect();

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::model::{Instance, InstanceId, State, Workload, WorkloadName};
 
 use super::{
-    Cause, Wait, container_name, gate,
+    Cause, gate,
     limits::Limits,
     repair,
     rollout::Crew,
@@ -45,6 +45,9 @@ pub(super) fn replace<'a>(
     cleared.extend(replaced.iter().take(ahead).map(|(_, _, step)| *step));
     let mut after = gate;
     after.extend(&cleared);
+    if exchange.room + exchange.in_turn == 0 {
+        return exchange.staying;
+    }
     let mut slots = Slots::new(round, name, &crew.current);
     for (instance, _) in freed.iter().take(exchange.room) {
         slots.prefer(instance.instance.slot);
@@ -176,22 +179,16 @@ pub(super) fn create(
     mut after: Vec<usize>,
     inherit: BTreeMap<String, String>,
 ) {
-    let object = container_name(round.stack_of(name, workload), name, slot);
+    let object = round.container_name(round.stack_of(name, workload), name, slot);
     if round.is_leaving(&object) {
         return;
     }
-    match round.free_name(&object) {
-        Ok(steps) => after.extend(steps),
-        Err(by) => {
-            let what = format!("the name `{object}`");
-            round.wait(Wait::Blocked { object, by, what });
-            return;
-        }
-    }
+    let Some(steps) = round.claim_name(&object) else { return };
+    after.extend(steps);
     after.extend(round.slot_freed(name, slot));
     let cause = match cause {
         Some(cause) => Some(cause.clone()),
-        None if !round.settled => Some(Cause::Missing),
+        None if !round.is_settled() => Some(Cause::Missing),
         None => round.heal(Difference {
             kind: "container",
             object: &object,

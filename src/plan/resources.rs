@@ -106,7 +106,7 @@ fn create_network(round: &mut Round<'_>, name: &str, network: &Network) {
     if is_too_new(round, name, network) {
         return;
     }
-    let cause = if round.settled {
+    let cause = if round.is_settled() {
         let difference = Difference {
             kind: "network",
             object: name,

@@ -12,7 +12,7 @@ use super::{
     gate::{self, Gate},
     in_place, inside, jobs,
     limits::limits,
-    ordinals, pod, repair, replace,
+    ordinals, pod, prune, repair, replace,
     round::{Difference, Round},
     share,
 };
@@ -56,7 +56,7 @@ pub(super) fn roll_all(round: &mut Round<'_>, census: &Census<'_>) {
                 wait_for_images(round, name);
             }
             None if is_held && is_change => {
-                allow_starts(round, wanted, members);
+                allow_starts(round, name, wanted, members);
                 keep(round, name, members);
                 wait_for_images(round, name);
             }
@@ -80,14 +80,14 @@ pub(super) fn roll_all(round: &mut Round<'_>, census: &Census<'_>) {
 fn is_held_back(round: &mut Round<'_>, name: &WorkloadName, wanted: &Workload, census: &Census<'_>) -> bool {
     let members = census.members_of(name);
     if round.untaken.contains(name) {
-        allow_starts(round, wanted, members);
+        allow_starts(round, name, wanted, members);
         keep(round, name, members);
         return true;
     }
     let Some(own) = members.iter().find(|it| round.observed.own.as_ref() == Some(&it.id)) else {
         return false;
     };
-    let what = if own.spec != wanted.spec() {
+    let what = if own.spec != round.spec(name, wanted) {
         "Git asks for another container in its place"
     } else if members.len() != wanted.replicas as usize {
         "Git asks for another number of them"
@@ -119,8 +119,12 @@ fn expel(round: &mut Round<'_>, census: &Census<'_>) {
     if !round.unpulled.is_empty() {
         return;
     }
+    let is_held = prune::is_held(round, census);
     let pulls: Vec<usize> = round.pulls.values().copied().collect();
     for orphan in &census.orphans {
+        if is_held && !cron::was_run(round.target.stack, &orphan.instance.workload) {
+            continue;
+        }
         // What Git wants goes on in its network or among its processes; it goes when they have gone.
         if share::is_needed(round, orphan) {
             continue;
@@ -136,7 +140,7 @@ fn expel(round: &mut Round<'_>, census: &Census<'_>) {
         }
         let cause = if cron::was_run(round.target.stack, &orphan.instance.workload) {
             Some(Cause::Finished { reason: "no longer kept".to_owned() })
-        } else if round.settled {
+        } else if round.is_settled() {
             round.heal(Difference {
                 kind: "container",
                 object: &orphan.name,
@@ -175,7 +179,7 @@ fn roll(
     census: &Census<'_>,
 ) {
     let wanted = workload.replicas as usize;
-    allow_starts(round, workload, members);
+    allow_starts(round, name, workload, members);
     let crew = muster(round, name, workload, members, census);
     if round.is_paused(name, workload) && !crew.outdated.is_empty() {
         round.wait(Wait::Paused { workload: name.clone() });
@@ -209,8 +213,8 @@ fn roll(
 
 /// Sets how many that do not run may be started before there are more than the limits allow: what has ended and
 /// what took its place must not run side by side where there is room for one.
-fn allow_starts(round: &mut Round<'_>, workload: &Workload, members: &[&Instance]) {
-    let spec = workload.spec();
+fn allow_starts(round: &mut Round<'_>, name: &WorkloadName, workload: &Workload, members: &[&Instance]) {
+    let spec = round.spec(name, workload);
     let leaving = members.iter().copied().filter(|it| it.spec != spec && !replace::is_spent(round, it));
     let is_up = |it: &&&Instance| match it.state {
         State::Running { .. } | State::Paused | State::Restarting { .. } => true,
@@ -285,7 +289,7 @@ fn outdated(
 ) -> Option<Cause> {
     // What its manifest leaves as it was is no drift.
     let is_left = workload.update != Update::Rolling;
-    if !round.settled || is_left || round.is_paused(name, workload) {
+    if !round.is_settled() || is_left || round.is_paused(name, workload) {
         return Some(Cause::SpecChanged);
     }
     // All was well before: it is not a rollout that brought it here.
@@ -294,7 +298,7 @@ fn outdated(
         object: &instance.name,
         workload: Some(name),
         field: "spec".into(),
-        want: workload.spec().to_string(),
+        want: round.spec(name, workload).to_string(),
         found: instance.spec.to_string(),
         at: Some(instance.created),
     })
@@ -339,7 +343,7 @@ fn scale_down(
             round.wait(wait);
             continue;
         }
-        let cause = if round.settled {
+        let cause = if round.is_settled() {
             round.heal(Difference {
                 kind: "container",
                 object: &instance.name,

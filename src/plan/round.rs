@@ -2,16 +2,19 @@
 //!
 //! It knows how to write steps down, not which ones are due: that is for the modules beside it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use crate::model::{
-    ContainerId, Drift, DriftAction, Instance, InstanceId, Observed, Peer, Record, SpecHash, StackHash,
-    State, Timestamp, Workload, WorkloadName,
+    ContainerId, Drift, DriftAction, Instance, InstanceId, Observed, Peer, Record, SpecHash, Stack,
+    StackHash, State, Timestamp, Workload, WorkloadName,
 };
 
 use super::{
-    Action, Cause, ContainerRef, Creation, Plan, Step, Target, Wait, backoff, container_name, in_place,
-    inside, pod, share,
+    Action, Cause, ContainerRef, Creation, Plan, Step, Target, Wait, backoff, in_place, inside, named, pod,
+    share,
 };
 
 /// How often the same difference is set right although it stays as it is.
@@ -22,9 +25,8 @@ pub(super) struct Round<'a> {
     pub(super) observed: &'a Observed,
     pub(super) record: &'a Record,
     pub(super) now: Timestamp,
-    /// The wanted stack was reached before, so whatever is missing now is drift.
-    pub(super) settled: bool,
-    revision: StackHash,
+    /// The hash of the wanted stack, once it is asked for.
+    revision: OnceCell<StackHash>,
     /// Of the containers of the wanted workloads.
     specs: BTreeMap<&'a WorkloadName, SpecHash>,
     pub(super) plan: Plan,
@@ -82,16 +84,13 @@ impl<'a> Round<'a> {
         record: &'a Record,
         now: Timestamp,
     ) -> Self {
-        let revision = StackHash::of(target.stack);
-        let settled = record.settled.as_ref() == Some(&revision);
         Self {
             target,
             specs: target.stack.workloads.iter().map(|(name, it)| (name, it.spec())).collect(),
             observed,
             record,
             now,
-            settled,
-            revision,
+            revision: OnceCell::new(),
             plan: Plan::default(),
             pulls: BTreeMap::new(),
             provided: BTreeMap::new(),
@@ -107,6 +106,17 @@ impl<'a> Round<'a> {
             bequeathed: BTreeSet::new(),
             reported: 0,
         }
+    }
+
+    /// Whether the wanted stack was reached before, so that whatever is missing now is drift.
+    pub(super) fn is_settled(&self) -> bool {
+        self.record.settled.as_ref().is_some_and(|it| it == self.revision())
+    }
+
+    /// To make the hash of a whole stack takes longer than to plan one of which nothing is left to do, and then nobody
+    /// asks for it.
+    pub(super) fn revision(&self) -> &StackHash {
+        self.revision.get_or_init(|| StackHash::of(self.target.stack))
     }
 
     /// Whether nothing of a workload is rolled out, by the manifest's word or somebody's.
@@ -165,7 +175,7 @@ impl<'a> Round<'a> {
             return DriftAction::Report;
         }
         let Some(heal) = self.record.heals.get(key) else { return DriftAction::Heal };
-        if heal.revision != self.revision {
+        if heal.revision != *self.revision() {
             return DriftAction::Heal;
         }
         let is_tried_enough = !heal.had_effect && heal.ineffective + 1 >= TRIES;
@@ -250,7 +260,7 @@ impl<'a> Round<'a> {
         mut inherit: BTreeMap<String, String>,
     ) -> usize {
         let stack = self.stack_of(name, workload);
-        let container_name = container_name(stack, name, slot);
+        let container_name = self.container_name(stack, name, slot);
         let peers = self.peers.get(name).cloned().unwrap_or_default();
         for peer in peers.values().filter_map(|it| self.observed.instances.get(it)) {
             // What it is given by another, it does not hold by itself.
@@ -311,7 +321,7 @@ impl<'a> Round<'a> {
     }
 
     /// The stack that this definition of a workload comes from: the wanted one, or the one fallen back to.
-    pub(super) fn stack_of(&self, name: &WorkloadName, workload: &Workload) -> &'a crate::model::Stack {
+    pub(super) fn stack_of(&self, name: &WorkloadName, workload: &Workload) -> &'a Stack {
         let wanted = self.target.stack;
         match self.target.fallback {
             Some(fallback) if !self.is_wanted(name, workload) => fallback,
@@ -324,6 +334,11 @@ impl<'a> Round<'a> {
     pub(super) fn spec(&self, name: &WorkloadName, workload: &Workload) -> SpecHash {
         let known = self.specs.get(name).filter(|_| self.is_wanted(name, workload));
         known.cloned().unwrap_or_else(|| workload.spec())
+    }
+
+    /// The name of an instance's container, as [`super::container_name`] has it.
+    pub(super) fn container_name(&self, stack: &Stack, name: &WorkloadName, slot: u32) -> String {
+        named(stack, name, slot, |it| self.spec(name, it))
     }
 
     /// Whether this definition of a workload is the wanted one, and not the one fallen back to.
@@ -347,6 +362,18 @@ impl<'a> Round<'a> {
         Ok(steps)
     }
 
+    /// The steps after which a new container may bear a name. `None`: not yet, for somebody else does, which is told.
+    pub(super) fn claim_name(&mut self, object: &str) -> Option<Vec<usize>> {
+        match self.free_name(object) {
+            Ok(steps) => Some(steps),
+            Err(by) => {
+                let what = format!("the name `{object}`");
+                self.wait(Wait::Blocked { object: object.to_owned(), by, what });
+                None
+            }
+        }
+    }
+
     /// Whether whoever bears this name is being removed at this moment.
     pub(super) fn is_leaving(&self, name: &str) -> bool {
         self.observed.containers().any(|it| it.name == name && it.state == State::Removing)
@@ -357,7 +384,7 @@ impl<'a> Round<'a> {
         let mut bearers = self.observed.instances.values().filter(|it| it.name == name);
         bearers.any(|it| {
             let InstanceId { workload, slot } = &it.instance;
-            it.agent == *self.target.agent && container_name(self.target.stack, workload, *slot) != name
+            it.agent == *self.target.agent && self.container_name(self.target.stack, workload, *slot) != name
         })
     }
 

@@ -25,7 +25,7 @@ impl Slots {
             .filter(|it| it.instance.workload == *name && it.state != State::Removing);
         let staying = of_workload.filter(|it| !round.removed.contains_key(&it.id));
         let taken = staying.chain(current.iter().copied()).map(|it| it.instance.slot).collect();
-        let remembered = if round.settled { round.record.slots.get(name) } else { None };
+        let remembered = if round.is_settled() { round.record.slots.get(name) } else { None };
         Self { taken, preferred: remembered.into_iter().flatten().copied().collect() }
     }
 

@@ -5,7 +5,10 @@
 use std::{fmt, time::Duration};
 
 use super::{Action, Cause, ContainerRef, Creation, Plan, Step, Wait};
-use crate::model::{Adopt, LiveSettings, Resources, RestartPolicy, Timestamp, WaitStatus};
+use crate::model::{Adopt, LiveSettings, Resources, RestartPolicy, Timestamp, WaitStatus, WorkloadName};
+
+/// The reason of [`Wait::PruneHeld`], which is told apart from others by whoever confirms.
+pub const PRUNE_HELD: &str = "PruneHeld";
 
 /// One word in camel case that scripts can rely on: `ImagePullBackOff`, `Dependency`, `MinReady`, …
 pub fn reason(wait: &Wait) -> &'static str {
@@ -31,6 +34,7 @@ pub fn reason(wait: &Wait) -> &'static str {
         Wait::NotAdopted { .. } => "NotAdopted",
         Wait::NotAsInGit { .. } => "NotAsInGit",
         Wait::WritesInside { .. } => "WritesInside",
+        Wait::PruneHeld { .. } => PRUNE_HELD,
         Wait::Own { .. } => "Own",
         Wait::Suspended => "Suspended",
         Wait::SelfHealOff { .. } => "SelfHealOff",
@@ -61,6 +65,7 @@ pub fn until(wait: &Wait) -> Option<Timestamp> {
         | Wait::NotAdopted { .. }
         | Wait::NotAsInGit { .. }
         | Wait::WritesInside { .. }
+        | Wait::PruneHeld { .. }
         | Wait::Own { .. }
         | Wait::Suspended
         | Wait::SelfHealOff { .. } => None,
@@ -91,6 +96,7 @@ pub fn attempt(wait: &Wait) -> Option<u32> {
         | Wait::NotAdopted { .. }
         | Wait::NotAsInGit { .. }
         | Wait::WritesInside { .. }
+        | Wait::PruneHeld { .. }
         | Wait::Own { .. }
         | Wait::Suspended
         | Wait::SelfHealOff { .. } => None,
@@ -173,7 +179,7 @@ fn object(wait: &Wait) -> String {
             format!("{kind} {name}")
         }
         Wait::VolumeChanged { name, .. } => format!("volume {name}"),
-        Wait::Suspended | Wait::SelfHealOff { .. } => "application".to_owned(),
+        Wait::PruneHeld { .. } | Wait::Suspended | Wait::SelfHealOff { .. } => "application".to_owned(),
     }
 }
 
@@ -378,6 +384,15 @@ impl fmt::Display for Wait {
                 write!(
                     f,
                     "{container} writes files into itself{files}, which are lost when it is replaced: mount a volume there, or name them in the label `driftless.ignore-files`{cut}"
+                )
+            }
+            Self::PruneHeld { app, workloads, all, limit } => {
+                let names: Vec<&str> = workloads.iter().map(WorkloadName::as_str).collect();
+                write!(
+                    f,
+                    "Git drops {} of {all} workloads at once ({}), more than the {limit} % that go unasked: run `driftless sync {app} --prune` to remove them, or bring them back in Git",
+                    names.len(),
+                    names.join(", ")
                 )
             }
             Self::Own { workload: _, container, what } => {

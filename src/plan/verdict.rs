@@ -43,17 +43,18 @@ pub fn assess(
     let observed = &*pod::whole(stack, observed);
     let scene = Scene { stack, observed, record, plan, now };
     let is_suspended = plan.waits.contains(&Wait::Suspended);
-    let mut workloads = BTreeMap::new();
     let mut is_complete = true;
-    for (name, workload) in &stack.workloads {
+    // Collected, because a map that is filled one by one has twice the room that it needs, and this one is kept.
+    let judged = stack.workloads.iter().map(|(name, workload)| {
         let tally = Tally::of(name, workload, observed, record, now);
         is_complete &= match &workload.job {
             Some(_) => tally.old.is_empty(),
             None => tally.is_rolled_out(workload),
         };
         let before = before_workloads.get(name).map_or(&[][..], |it| &it.conditions);
-        workloads.insert(name.clone(), scene.workload(name, workload, &tally, is_suspended, before));
-    }
+        (name.clone(), scene.workload(name, workload, &tally, is_suspended, before))
+    });
+    let workloads: BTreeMap<_, _> = judged.collect();
     let is_synced = is_complete
         && plan.steps.is_empty()
         && plan.drifts.is_empty()
@@ -99,6 +100,7 @@ pub(super) fn is_grave(wait: &Wait) -> bool {
         | Wait::NotAdopted { .. }
         | Wait::NotAsInGit { .. }
         | Wait::WritesInside { .. }
+        | Wait::PruneHeld { .. }
         | Wait::Own { .. }
         | Wait::Suspended
         | Wait::SelfHealOff { .. } => false,
@@ -132,6 +134,7 @@ pub(super) fn concerns(wait: &Wait, name: &WorkloadName, instances: &[&Instance]
         Wait::ExternalMissing { .. }
         | Wait::EngineTooOld { .. }
         | Wait::VolumeChanged { .. }
+        | Wait::PruneHeld { .. }
         | Wait::NotAsInGit { .. }
         | Wait::WritesInside { .. }
         | Wait::Suspended
@@ -271,6 +274,7 @@ impl Scene<'_> {
             | Wait::NotAdopted { .. }
             | Wait::NotAsInGit { .. }
             | Wait::WritesInside { .. }
+            | Wait::PruneHeld { .. }
             | Wait::Own { .. }
             | Wait::Suspended
             | Wait::SelfHealOff { .. } => 4,
@@ -405,7 +409,9 @@ fn message(
         let whose = if names_it { String::new() } else { format!("{name}: ") };
         return format!("{whose}{}: {}", it.reason, it.message);
     }
-    let is_awaited = |it: &&Wait| is_grave(it) || matches!(it, Wait::NotAdopted { .. } | Wait::Own { .. });
+    let is_awaited = |it: &&Wait| {
+        is_grave(it) || matches!(it, Wait::NotAdopted { .. } | Wait::PruneHeld { .. } | Wait::Own { .. })
+    };
     if let Some(wait) = plan.waits.iter().find(is_awaited) {
         return format!("{}: {wait}", text::reason(wait));
     }
@@ -455,6 +461,7 @@ fn explain(wait: &Wait) -> String {
         | Wait::NotAdopted { .. }
         | Wait::NotAsInGit { .. }
         | Wait::WritesInside { .. }
+        | Wait::PruneHeld { .. }
         | Wait::Own { .. }
         | Wait::Suspended
         | Wait::SelfHealOff { .. } => wait.to_string(),

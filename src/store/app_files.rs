@@ -108,8 +108,9 @@ impl ContentDir {
                     tracked.insert(path.clone(), Tracked { bytes, executable });
                 }
                 Content::Folder(tree) => {
-                    for (name, (bytes, executable)) in tree {
+                    for (name, (bytes, access)) in tree {
                         let path = if path == "." { name } else { format!("{path}/{name}") };
+                        let executable = access.is_executable();
                         tracked.insert(path, Tracked { bytes, executable });
                     }
                 }

@@ -6,7 +6,7 @@ use std::{
     collections::BTreeSet,
     fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
     io::{self, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown, fchown},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError, RwLock,
@@ -18,7 +18,7 @@ use std::{
 use super::{Error, StateDir, relative};
 use crate::{
     clock::Clock,
-    model::{Content, ContentId, ContentTree, Contents, InPlace, MountSource, Stack, Workload},
+    model::{Access, Content, ContentId, ContentTree, Contents, InPlace, MountSource, Stack, Workload},
 };
 
 /// Names of what is being written begin with this; the next start clears it away.
@@ -241,12 +241,13 @@ fn is_run(workload: &Workload) -> bool {
     workload.job.as_ref().is_some_and(|it| it.cron.is_some())
 }
 
-/// Files are readable to all, for a container may run as any user; the folder around them is closed.
+/// Files are readable to all unless something else was asked for, since a container may run as any user; the folder
+/// around them is closed.
 fn write_content(path: &Path, content: &Content) -> io::Result<()> {
     match content {
-        Content::File { bytes, executable } => write_file(path, bytes, *executable),
+        Content::File { bytes, executable } => write_file(path, bytes, Access::of(*executable)),
         Content::Owned { bytes, mode, uid, gid } => {
-            write_file(path, bytes, false)?;
+            write_file(path, bytes, Access::Read)?;
             // The mode comes last: a change of the owner takes its upper bits away.
             chown(path, Some(*uid), Some(*gid))?;
             fs::set_permissions(path, Permissions::from_mode(*mode))
@@ -254,7 +255,7 @@ fn write_content(path: &Path, content: &Content) -> io::Result<()> {
         Content::Folder(tree) => {
             DirBuilder::new().mode(0o755).create(path)?;
             let mut folders = BTreeSet::from([path.to_owned()]);
-            for (name, (bytes, executable)) in tree {
+            for (name, (bytes, access)) in tree {
                 let mut file = path.to_owned();
                 for part in relative::parts(name).map_err(io::Error::other)? {
                     folders.insert(file.clone());
@@ -263,7 +264,7 @@ fn write_content(path: &Path, content: &Content) -> io::Result<()> {
                 if let Some(parent) = file.parent() {
                     DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
                 }
-                write_file(&file, bytes, *executable)?;
+                write_file(&file, bytes, *access)?;
             }
             folders.iter().try_for_each(|it| File::open(it)?.sync_all())
         }
@@ -282,9 +283,11 @@ fn read_content(path: &Path) -> io::Result<Content> {
         let entry = entry?;
         let name = entry.file_name().into_string().map_err(|_| io::ErrorKind::InvalidData)?;
         match read_content(&entry.path())? {
-            Content::File { bytes, executable } => drop(tree.insert(name, (bytes, executable))),
+            Content::File { bytes, executable } => {
+                drop(tree.insert(name, (bytes, Access::of(executable))));
+            }
             // It is never read as one: who may read a file is of no concern to who copies it.
-            Content::Owned { bytes, .. } => drop(tree.insert(name, (bytes, false))),
+            Content::Owned { bytes, .. } => drop(tree.insert(name, (bytes, Access::Read))),
             Content::Folder(inner) => {
                 tree.extend(inner.into_iter().map(|it| (format!("{name}/{}", it.0), it.1)));
             }
@@ -293,11 +296,14 @@ fn read_content(path: &Path) -> io::Result<Content> {
     Ok(Content::Folder(tree))
 }
 
-fn write_file(path: &Path, bytes: &[u8], executable: bool) -> io::Result<()> {
+fn write_file(path: &Path, bytes: &[u8], access: Access) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(bytes)?;
+    if let Access::Asked { group: Some(group), .. } = access {
+        fchown(&file, None, Some(group))?;
+    }
     // Not at creation, where the process's umask would narrow it.
-    file.set_permissions(Permissions::from_mode(if executable { 0o555 } else { 0o444 }))?;
+    file.set_permissions(Permissions::from_mode(access.mode()))?;
     file.sync_all()
 }
 

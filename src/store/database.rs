@@ -77,6 +77,9 @@ const MIGRATIONS: &[&str] = &[
 /// Another process that holds the file, such as a backup, is waited for this long.
 const BUSY: Duration = Duration::from_secs(5);
 
+/// Of its pages, in KiB and negative, as `SQLite` has it. What is read twice is in the kernel's cache as well.
+const CACHE: i32 = -256;
+
 /// Why a database cannot be used.
 enum Broken {
     /// It holds no usable data: nothing is lost by beginning anew.
@@ -148,6 +151,7 @@ fn open_file(path: &Path) -> Result<Connection, Broken> {
         return Err(Broken::Damaged(check.lines().last().unwrap_or("quick_check failed").to_owned()));
     }
     connection.pragma_update(None, "journal_mode", "WAL").map_err(sort)?;
+    connection.pragma_update(None, "cache_size", CACHE).map_err(sort)?;
     migrate(&mut connection).map_err(sort)?;
     Ok(connection)
 }

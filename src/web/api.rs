@@ -124,6 +124,10 @@ pub(super) async fn accept_rewrite(
     ask(&shared, name, RequestKind::AcceptRewrite).await
 }
 
+pub(super) async fn prune(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {
+    ask(&shared, name, RequestKind::Prune).await
+}
+
 pub(super) async fn resume(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {
     ask(&shared, name, RequestKind::Resume).await
 }

@@ -182,7 +182,7 @@ fn write_workloads(out: &mut String, status: &ApplicationStatus, now: Timestamp)
          Restarts</th><th scope=\"col\">Image, ports</th><th scope=\"col\">Since</th><th scope=\"col\">Message</th>\
          </tr></thead><tbody>\n",
     );
-    for (name, workload) in &status.workloads {
+    for (name, workload) in &*status.workloads {
         let WorkloadStatus { health, reason, message, image, replicas, ready_replicas, instances, .. } =
             workload;
         let state = match reason.as_str() {
@@ -270,7 +270,7 @@ fn write_last_plan(out: &mut String, application: &Application, now: Timestamp) 
         write!(out, ", {}", Moment { at, now })?;
     }
     out.push_str("</summary><ol>");
-    for step in steps {
+    for step in &**steps {
         write!(out, "<li>{}</li>", Text(step))?;
     }
     out.push_str("</ol></details>\n");

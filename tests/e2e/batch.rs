@@ -1,10 +1,8 @@
 //! Jobs and CronJobs on the real engine: each part once, whatever dies in between, and never again.
 
-use std::process::Stdio;
-
 use driftless::model::HealthStatus;
 
-use crate::harness::{Agent, Container, Site, images};
+use crate::harness::{Container, Site, images};
 
 fn manifests(image: &str, program: &str, more: &str) -> String {
     format!(
@@ -32,16 +30,6 @@ spec:
     )
 }
 
-#[track_caller]
-fn said(agent: &Agent, line: &str) -> String {
-    let words: Vec<&str> = line.split(' ').collect();
-    let mut command = agent.command(&words);
-    command.env("DRIFTLESS_SERVER", format!("http://{}", agent.address)).stdin(Stdio::null());
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "driftless {line}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
 #[tokio::test]
 async fn each_part_of_a_job_runs_once_and_a_failed_one_says_so() {
     let site = Site::new("job");
@@ -62,10 +50,10 @@ async fn each_part_of_a_job_runs_once_and_a_failed_one_says_so() {
     let last = site.container("work-2");
     let first_end = ended.iter().map(|it| it.text("/State/FinishedAt")).min().unwrap();
     assert!(last.text("/Created") > first_end, "two at a time");
-    let rows = said(&agent, "get jobs");
+    let rows = agent.said("get jobs");
     let row: Vec<&str> = rows.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!((rows.lines().count(), &row[..3]), (2, &["work", "Complete", "3/3"][..]), "{rows}");
-    assert!(said(&agent, "get pods").lines().any(|it| it.starts_with("work-1 ")));
+    assert!(agent.said("get pods").lines().any(|it| it.starts_with("work-1 ")));
 
     // What somebody cleans up is not done again.
     for container in &ended {
@@ -87,7 +75,7 @@ async fn each_part_of_a_job_runs_once_and_a_failed_one_says_so() {
     });
     assert_eq!(failed.await.status.health, HealthStatus::Degraded);
     assert_eq!(site.container("work").number("/State/ExitCode"), 3);
-    assert!(said(&agent, "get jobs").contains("Failed"));
+    assert!(agent.said("get jobs").contains("Failed"));
 }
 
 /// A CronJob that is never due but by the clock of the very minute.
@@ -118,7 +106,7 @@ async fn a_cron_job_begins_its_minute_once_and_more_when_asked() {
     let commit = site.repository.commit(&[(&site.path("cron.yaml"), &cron(&image, "* * * * *"))]);
     let mut agent = site.agent().await;
     agent.settled(&commit).await;
-    said(&agent, "create job now --from=cronjob/report");
+    agent.said("create job now --from=cronjob/report");
     site.until("what was asked for is done", |docker| {
         docker.containers(&site.app).iter().find(|it| it.state() == "exited").map(|_| ())
     })
@@ -134,10 +122,10 @@ async fn a_cron_job_begins_its_minute_once_and_more_when_asked() {
     let runs = site.docker.containers(&site.app);
     assert_eq!(runs.iter().filter(|it| it.label("driftless.workload") == same).count(), 1);
     assert_eq!(site.docker.container(&first.id()).unwrap().started(), first.started());
-    let rows = said(&agent, "get cj");
+    let rows = agent.said("get cj");
     let row: Vec<&str> = rows.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(row[..3], ["report", "*", "*"], "{rows}");
     assert!(!row.contains(&"<none>"), "it says when the last was begun: {rows}");
-    let jobs = said(&agent, "get jobs");
+    let jobs = agent.said("get jobs");
     assert!(jobs.contains("now ") && jobs.contains(&same), "{jobs}");
 }

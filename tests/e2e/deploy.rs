@@ -1,8 +1,8 @@
 //! From a Git URL to running containers.
 
-use driftless::model::{HealthStatus, SyncStatus};
+use driftless::model::{Application, HealthStatus, SyncStatus};
 
-use crate::harness::{Site, SshServer, images};
+use crate::harness::{Container, Site, SshServer, images};
 
 const ORDER_API: &str = include_str!("../../examples/sites/order-api/deployment.yaml");
 
@@ -361,6 +361,36 @@ async fn a_service_removed_from_the_manifest_is_removed() {
     site.until("one container is left", |docker| (docker.containers(&site.app).len() == 1).then_some(()))
         .await;
     assert_eq!(site.container("web").state(), "running");
+}
+
+#[tokio::test]
+async fn a_commit_that_drops_most_of_it_removes_nothing_before_somebody_says_so() {
+    let site = Site::new("cut");
+    let image = images::server("1.0");
+    let services = |message: &str, more: usize| {
+        let extra = |it: usize| format!("  extra{it}:\n    image: {image}\n    restart: always\n");
+        format!("{}{}", web(&image, message), (0..more).map(extra).collect::<String>())
+    };
+    let agent = site.running(&services("one", 4)).await;
+    assert_eq!(site.docker.running(&site.app).len(), 5);
+    let commit = site.compose(&services("two", 0));
+    agent.sync().await;
+    // What is not dropped is brought up to date all the same.
+    let is_new = |it: &Container| it.variable("GREETING").as_deref() == Some("two");
+    site.until("the rest is as in Git", |docker| docker.running(&site.app).iter().any(is_new).then_some(()))
+        .await;
+    let is_held = |it: &Application| {
+        it.status.message.contains("PruneHeld") && it.status.health == HealthStatus::Healthy
+    };
+    let told = agent.until("it waits for a word", is_held).await;
+    assert_eq!(told.status.sync, SyncStatus::OutOfSync, "{}", told.status.message);
+    assert_eq!(site.docker.running(&site.app).len(), 5);
+    let server = format!("http://{}", agent.address());
+    let prune = ["sync", &site.app, "--prune", "--wait", "--server", &server];
+    let said = agent.command(&prune).output().unwrap();
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    agent.settled(&commit).await;
+    assert_eq!(site.docker.containers(&site.app).len(), 1);
 }
 
 #[tokio::test]

@@ -363,7 +363,7 @@ fn everything(corner: &Corner) -> Container {
         group_add: words("20"),
         pid_mode: Some("host".into()),
         ipc_mode: Some("host".into()),
-        host: HostSettings::default(),
+        host: HostSettings::default().into(),
         volumes_from: Vec::new(),
     }
 }
@@ -475,7 +475,8 @@ fn all_settings(corner: &Corner) -> Container {
             non_root: false,
             post_start: vec![hook.clone()],
             pre_stop: vec![hook],
-        },
+        }
+        .into(),
         ..sleeper()
     }
 }

@@ -5,26 +5,7 @@ use std::{
     process::Stdio,
 };
 
-use crate::harness::{Agent, Site, images, wait_until};
-
-/// What a command prints, and its exit code.
-fn run(agent: &Agent, line: &str) -> (i32, String, String) {
-    let words = shell_words::split(line).unwrap();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let mut command = agent.command(&words);
-    command.env("DRIFTLESS_SERVER", format!("http://{}", agent.address)).stdin(Stdio::null());
-    let output = command.output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
-}
-
-/// What a command prints that must succeed.
-#[track_caller]
-fn said(agent: &Agent, line: &str) -> String {
-    let (code, out, error) = run(agent, line);
-    assert_eq!(code, 0, "driftless {line}: {out}{error}");
-    out
-}
+use crate::harness::{Site, images, wait_until};
 
 /// A service of two, and two that never stop talking, one of them on a terminal.
 fn talking(server: &str, placeholder: &str) -> String {
@@ -60,18 +41,18 @@ async fn a_compose_application_is_listed_read_restarted_and_undone() {
     let agent = site.running(&talking(&first, &placeholder)).await;
     let app = &site.app;
 
-    let table = said(&agent, &format!("get deploy -n {app}"));
+    let table = agent.said(&format!("get deploy -n {app}"));
     let rows: Vec<Vec<&str>> = table.lines().map(|it| it.split_whitespace().collect()).collect();
     assert_eq!(rows[0], ["NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE"], "{table}");
     assert_eq!(rows[3][..4], ["web", "2/2", "2", "2"], "{table}");
-    let pods = said(&agent, &format!("get po -n {app} -l driftless.workload=web -o wide"));
+    let pods = agent.said(&format!("get po -n {app} -l driftless.workload=web -o wide"));
     for container in site.of("web") {
         let row = pods.lines().find(|it| it.contains(&container.name())).unwrap_or_else(|| panic!("{pods}"));
         let cells: Vec<&str> = row.split_whitespace().collect();
         assert_eq!(cells[1..4], ["1/1", "Running", "0"], "{pods}");
         assert_eq!(cells[5], container.address().unwrap(), "{pods}");
     }
-    let description = said(&agent, &format!("describe deploy/web -n {app}"));
+    let description = agent.said(&format!("describe deploy/web -n {app}"));
     assert!(
         description.contains("2 desired | 2 updated | 2 total | 2 available | 0 unavailable"),
         "{description}"
@@ -81,14 +62,14 @@ async fn a_compose_application_is_listed_read_restarted_and_undone() {
     // Both ends of the output of a container, with and without a terminal.
     for service in ["talk", "term"] {
         let tail = wait_until(&format!("{service} has said three lines"), || {
-            let text = said(&agent, &format!("logs deploy/{service} -n {app} --tail 3"));
+            let text = agent.said(&format!("logs deploy/{service} -n {app} --tail 3"));
             (text.lines().count() == 3).then_some(text)
         })
         .await;
         assert!(tail.lines().all(|it| it.starts_with("line ")), "{tail:?}");
         assert!(tail.bytes().all(|it| it >= b' ' || it == b'\n' || it == b'\r'), "{tail:?}");
     }
-    let stamped = said(&agent, &format!("logs deploy/talk -n {app} --tail 1 --timestamps"));
+    let stamped = agent.said(&format!("logs deploy/talk -n {app} --tail 1 --timestamps"));
     assert!(stamped.starts_with("20") && stamped.contains("Z line "), "{stamped}");
     let talk = site.container("talk");
     let follow = format!("logs -f {} --tail 1", talk.name());
@@ -105,7 +86,7 @@ async fn a_compose_application_is_listed_read_restarted_and_undone() {
     assert_eq!(number(lines.next().unwrap().unwrap()), begin + 1, "it goes on without a gap");
 
     // The stream ends with its container, which somebody deletes; another comes.
-    let out = said(&agent, &format!("delete pod {}", talk.name()));
+    let out = agent.said(&format!("delete pod {}", talk.name()));
     assert_eq!(out, format!("pod \"{}\" deleted\n", talk.name()));
     lines.by_ref().for_each(drop);
     assert_eq!(child.wait().unwrap().code(), Some(0));
@@ -115,10 +96,10 @@ async fn a_compose_application_is_listed_read_restarted_and_undone() {
     // A new rollout of the same, without a commit.
     let before: Vec<String> = site.of("web").iter().map(|it| it.id()).collect();
     assert_eq!(
-        said(&agent, &format!("rollout restart deploy/web -n {app}")),
+        agent.said(&format!("rollout restart deploy/web -n {app}")),
         "deployment.apps/web restarted\n"
     );
-    let status = said(&agent, &format!("rollout status deploy/web -n {app} --timeout 90s"));
+    let status = agent.said(&format!("rollout status deploy/web -n {app} --timeout 90s"));
     assert!(status.ends_with("deployment \"web\" successfully rolled out\n"), "{status}");
     assert!(status.lines().count() > 1, "it was waited for: {status}");
     let after: Vec<String> = site.of("web").iter().map(|it| it.id()).collect();
@@ -132,21 +113,16 @@ async fn a_compose_application_is_listed_read_restarted_and_undone() {
     let commit = site.compose(&talking(&second, &placeholder));
     agent.sync().await;
     agent.settled(&commit).await;
-    let status = said(&agent, &format!("rollout status deploy/web -n {app}"));
+    let status = agent.said(&format!("rollout status deploy/web -n {app}"));
     assert_eq!(status, "deployment \"web\" successfully rolled out\n");
-    let history = said(&agent, &format!("rollout history deploy/web -n {app}"));
+    let history = agent.said(&format!("rollout history deploy/web -n {app}"));
     let numbers: Vec<&str> = history.lines().skip(2).filter_map(|it| it.split_whitespace().next()).collect();
     assert_eq!(numbers, ["1", "2"], "{history}");
-    assert_eq!(
-        said(&agent, &format!("rollout undo deploy/web -n {app}")),
-        "deployment.apps/web rolled back\n"
-    );
-    let status = said(&agent, &format!("rollout status deploy/web -n {app} --timeout 90s"));
+    assert_eq!(agent.said(&format!("rollout undo deploy/web -n {app}")), "deployment.apps/web rolled back\n");
+    let status = agent.said(&format!("rollout status deploy/web -n {app} --timeout 90s"));
     assert!(status.ends_with("successfully rolled out\n"), "{status}");
-    let images = said(
-        &agent,
-        &format!("get deploy web -n {app} -o jsonpath={{.spec.template.spec.containers[0].image}}"),
-    );
+    let images = agent
+        .said(&format!("get deploy web -n {app} -o jsonpath={{.spec.template.spec.containers[0].image}}"));
     assert_eq!(images, first);
 }
 
@@ -186,21 +162,21 @@ stringData: {{word: correct-horse}}
     agent.settled(&commit).await;
     let app = &site.app;
     let form = "-o 'jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name} {.status.phase}{\"\\n\"}{end}'";
-    let all = said(&agent, &format!("get deploy,job,po,secret --app {app} {form}"));
+    let all = agent.said(&format!("get deploy,job,po,secret --app {app} {form}"));
     for line in ["Deployment prod/web", "Job prod/migrate", "Secret prod/login"] {
         assert!(all.contains(line), "{all}");
     }
     assert!(all.lines().any(|it| it.starts_with("Pod prod/") && it.ends_with(" Succeeded")), "{all}");
     assert!(all.lines().any(|it| it.starts_with("Pod prod/") && it.ends_with(" Running")), "{all}");
-    let jobs = said(&agent, &format!("get jobs --app {app}"));
+    let jobs = agent.said(&format!("get jobs --app {app}"));
     let cells: Vec<&str> = jobs.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(cells[..3], ["migrate", "Complete", "1/1"], "{jobs}");
-    let secret = said(&agent, &format!("get secret login --app {app} -o yaml"));
+    let secret = agent.said(&format!("get secret login --app {app} -o yaml"));
     assert!(
         secret.contains("word:") && !secret.contains("correct") && !secret.contains("Y29ycmVjd"),
         "{secret}"
     );
-    let (code, _, error) = run(&agent, &format!("rollout restart job/migrate --app {app}"));
+    let (code, _, error) = agent.asks(&format!("rollout restart job/migrate --app {app}"));
     assert_eq!(code, 2, "{error}");
 
     // What keeps ending says so, and what it printed in each run is told apart.
@@ -213,19 +189,19 @@ stringData: {{word: correct-horse}}
     site.repository.commit(&[(&site.path("all.yaml"), &crashing)]);
     agent.sync().await;
     let pod = wait_until("it is held back", || {
-        let table = said(&agent, &format!("get po -n prod --app {app} --no-headers"));
+        let table = agent.said(&format!("get po -n prod --app {app} --no-headers"));
         let row = table.lines().find(|it| it.contains("CrashLoopBackOff"))?;
         Some(row.split_whitespace().next().unwrap().to_owned())
     })
     .await;
     let previous = wait_until("it has printed in a run before", || {
-        let (code, text, _) = run(&agent, &format!("logs --previous {pod}"));
+        let (code, text, _) = agent.asks(&format!("logs --previous {pod}"));
         (code == 0 && !text.is_empty()).then_some(text)
     })
     .await;
     assert!(previous.lines().all(|it| it == "a run"), "{previous}");
-    assert!(said(&agent, &format!("logs {pod}")).lines().count() <= 1, "only the present run's");
-    let (code, out, _) = run(&agent, &format!("rollout status deploy/web --app {app} --timeout 300ms"));
+    assert!(agent.said(&format!("logs {pod}")).lines().count() <= 1, "only the present run's");
+    let (code, out, _) = agent.asks(&format!("rollout status deploy/web --app {app} --timeout 300ms"));
     assert_eq!(code, 1, "{out}");
     assert!(out.starts_with("Waiting for deployment "), "{out}");
 }

@@ -1,8 +1,8 @@
 //! Kubernetes manifests of several kinds, from Git to names that answer, files that are there and work that ends.
 
-use crate::harness::{Site, images};
+use crate::harness::{Site, images, manifests};
 
-fn manifests(image: &str, greeting: &str) -> String {
+fn kinds(image: &str, greeting: &str) -> String {
     format!(
         "apiVersion: v1
 kind: ConfigMap
@@ -46,15 +46,7 @@ spec:
         - {{name: settings, configMap: {{name: settings}}}}
         - {{name: scratch, emptyDir: {{}}}}
 ---
-apiVersion: apps/v1
-kind: Deployment
-metadata: {{name: client}}
-spec:
-  selector: {{matchLabels: {{app: client}}}}
-  template:
-    metadata: {{labels: {{app: client}}}}
-    spec:
-      terminationGracePeriodSeconds: 1
+{}      terminationGracePeriodSeconds: 1
       containers:
         - name: client
           image: \"{image}\"
@@ -72,7 +64,8 @@ spec:
     spec:
       restartPolicy: Never
       containers: [{{name: migrate, image: \"{image}\", args: [--once]}}]
-"
+",
+        manifests::deployment("client")
     )
 }
 
@@ -80,7 +73,7 @@ spec:
 async fn several_kinds_run_find_each_other_and_roll_with_their_data() {
     let site = Site::new("kinds");
     let image = images::server("1.0");
-    let commit = site.repository.commit(&[(&site.path("all.yaml"), &manifests(&image, "first"))]);
+    let commit = site.repository.commit(&[(&site.path("all.yaml"), &kinds(&image, "first"))]);
     let agent = site.agent().await;
     agent.settled(&commit).await;
 
@@ -103,7 +96,7 @@ async fn several_kinds_run_find_each_other_and_roll_with_their_data() {
     site.docker.run(&["exec", &db.name(), "/server", "--unhealthy"]);
     site.docker.run(&["exec", &db.name(), "/server", "--healthy"]);
 
-    let commit = site.repository.commit(&[(&site.path("all.yaml"), &manifests(&image, "second"))]);
+    let commit = site.repository.commit(&[(&site.path("all.yaml"), &kinds(&image, "second"))]);
     agent.sync().await;
     agent.deployed(&commit).await;
     let (after, client_after) = (site.container("db-0"), site.container("client"));
@@ -128,20 +121,13 @@ async fn several_kinds_run_find_each_other_and_roll_with_their_data() {
 fn overlay(site: &Site, image: &str, greeting: &str) -> Vec<(String, String)> {
     let deployment = |name: &str, config: &str| {
         format!(
-            "apiVersion: apps/v1
-kind: Deployment
-metadata: {{name: {name}}}
-spec:
-  selector: {{matchLabels: {{app: {name}}}}}
-  template:
-    metadata: {{labels: {{app: {name}}}}}
-    spec:
-      terminationGracePeriodSeconds: 1
+            "{}      terminationGracePeriodSeconds: 1
       containers:
         - name: {name}
           image: server:0
           envFrom: [{{configMapRef: {{name: {config}}}}}]
-"
+",
+            manifests::deployment(name)
         )
     };
     let (name, tag) = image.rsplit_once(':').unwrap();

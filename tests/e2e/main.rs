@@ -59,5 +59,7 @@ mod batch;
 mod adoption;
 // The same project by Docker Compose and by us, field by field.
 mod differential;
+// The same manifest by podman and by us, as its containers see it.
+mod podman;
 // The agent itself in a container.
 mod contained;

@@ -1,6 +1,6 @@
 //! Pods of several containers, and the image that they need beside their own.
 
-use crate::harness::{Agent, Container, Counting, Site, images};
+use crate::harness::{Agent, Container, Counting, Site, images, manifests};
 
 #[tokio::test]
 async fn the_helpers_image_is_made_of_the_agent_itself_and_ends_at_once() {
@@ -58,15 +58,7 @@ async fn commit(site: &Site, agent: &Agent, manifest: &str) {
 /// A server, and one beside it that asks it over the loopback and writes the answer where both have it.
 fn pair(server: &str, busybox: &str, word: &str) -> String {
     format!(
-        "apiVersion: apps/v1
-kind: Deployment
-metadata: {{name: web}}
-spec:
-  selector: {{matchLabels: {{app: web}}}}
-  template:
-    metadata: {{labels: {{app: web}}}}
-    spec:
-      hostname: twins
+        "{}      hostname: twins
       shareProcessNamespace: true
       terminationGracePeriodSeconds: 1
       hostAliases: [{{ip: 10.1.2.3, hostnames: [elsewhere]}}]
@@ -102,7 +94,8 @@ apiVersion: v1
 kind: Service
 metadata: {{name: web}}
 spec: {{selector: {{app: web}}, ports: [{{port: 8080, targetPort: http}}]}}
-"
+",
+        manifests::deployment("web")
     )
 }
 
@@ -215,15 +208,7 @@ async fn containers_of_a_pod_share_what_is_the_pods_and_are_healed_and_replaced_
 /// Two that prepare, one that stays beside, and one that tells what they left.
 fn prepared(busybox: &str, second: &str) -> String {
     format!(
-        "apiVersion: apps/v1
-kind: Deployment
-metadata: {{name: web}}
-spec:
-  selector: {{matchLabels: {{app: web}}}}
-  template:
-    metadata: {{labels: {{app: web}}}}
-    spec:
-      terminationGracePeriodSeconds: 0
+        "{}      terminationGracePeriodSeconds: 0
       initContainers:
         - name: first
           image: \"{busybox}\"
@@ -245,17 +230,9 @@ spec:
           command: [/bin/busybox, sh, -c, cat /work/order; while :; do sleep 1000; done]
           volumeMounts: [{{name: work, mountPath: /work}}]
       volumes: [{{name: work, emptyDir: {{}}}}]
-"
+",
+        manifests::deployment("web")
     )
-}
-
-/// What a command of the agent's prints.
-fn said(agent: &Agent, words: &[&str]) -> String {
-    let mut command = agent.command(words);
-    command.env("DRIFTLESS_SERVER", format!("http://{}", agent.address)).stdin(std::process::Stdio::null());
-    let output = command.output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    text(output.stdout) + &text(output.stderr)
 }
 
 #[tokio::test]
@@ -268,7 +245,7 @@ async fn initial_containers_run_in_order_to_their_end_once_for_each_pod() {
         it.status.workloads.values().flat_map(|it| &it.instances).map(|it| it.state.clone()).next()
     };
     agent.until("the second fails", |it| state(it).is_some_and(|it| it == "Init:CrashLoopBackOff")).await;
-    let listed = said(&agent, &["get", "pods", "--no-headers"]);
+    let listed = agent.said("get pods --no-headers");
     assert!(listed.contains("1/2") && listed.contains("Init:CrashLoopBackOff"), "{listed}");
     assert!(
         site.of("web").iter().all(|it| it.label("driftless.container") != "web"),
@@ -295,11 +272,11 @@ async fn initial_containers_run_in_order_to_their_end_once_for_each_pod() {
     let pod = Pod::of(&site, "web");
     assert_eq!(pod.part("first").started(), first.started(), "it went on where it was");
     site.logged(pod.part("web"), "first\nbeside\nsecond\n").await;
-    let listed = said(&agent, &["get", "pods", "--no-headers"]);
+    let listed = agent.said("get pods --no-headers");
     assert!(listed.contains("2/2") && listed.contains("Running"), "{listed}");
     let name = pod.pause.name();
-    assert!(said(&agent, &["logs", &name, "-c", "web"]).contains("second"));
-    assert!(said(&agent, &["describe", "pod", &name]).contains("Init Containers:\n  first:"));
+    assert!(agent.said(&format!("logs {name} -c web")).contains("second"));
+    assert!(agent.said(&format!("describe pod {name}")).contains("Init Containers:\n  first:"));
 
     // What ends is started again, and nobody prepares it anew.
     let (web, was) = (pod.part("web").id(), pod.part("web").started());
@@ -352,7 +329,7 @@ spec:
     agent.restart().await;
     agent.settled(&commit).await;
     assert_eq!(Pod::of(&site, "migrate").ids(), pod.ids(), "it is not done again");
-    let listed = said(&agent, &["get", "pods", "--no-headers"]);
+    let listed = agent.said("get pods --no-headers");
     assert!(listed.contains("Completed"), "{listed}");
-    assert!(said(&agent, &["logs", "job/migrate"]).contains("one is done"));
+    assert!(agent.said("logs job/migrate -c one").contains("one is done"));
 }

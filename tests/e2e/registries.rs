@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use crate::harness::{
-    Registry, Settings, Site,
+    Registry, Settings, Site, manifests,
     registry::{PASSWORD, USER, logins},
 };
 
@@ -57,7 +57,7 @@ async fn the_secret_of_a_pod_is_its_login_and_stays_one() {
     let site = Site::new("pull-secret");
     let registry = Registry::closed(&site.directory()).await;
     let image = registry.publish(&site.docker, &site.app, "1.0");
-    let manifests = format!(
+    let text = format!(
         "apiVersion: v1
 kind: Secret
 metadata: {{name: registry}}
@@ -65,21 +65,14 @@ type: kubernetes.io/dockerconfigjson
 stringData:
   .dockerconfigjson: '{}'
 ---
-apiVersion: apps/v1
-kind: Deployment
-metadata: {{name: web}}
-spec:
-  selector: {{matchLabels: {{app: web}}}}
-  template:
-    metadata: {{labels: {{app: web}}}}
-    spec:
-      terminationGracePeriodSeconds: 1
+{}      terminationGracePeriodSeconds: 1
       imagePullSecrets: [{{name: registry}}]
       containers: [{{name: web, image: \"{image}\"}}]
 ",
-        logins(&[&registry.address])
+        logins(&[&registry.address]),
+        manifests::deployment("web")
     );
-    let commit = site.repository.commit(&[(&site.path("all.yaml"), &manifests)]);
+    let commit = site.repository.commit(&[(&site.path("all.yaml"), &text)]);
     let agent = site.agent().await;
     let application = agent.settled(&commit).await;
     let told = format!("{}{}", agent.log(), serde_json::to_string(&application).unwrap());

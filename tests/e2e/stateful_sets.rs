@@ -1,8 +1,6 @@
 //! A StatefulSet on the real engine: order, names, data, and nothing done without need.
 
-use std::process::Stdio;
-
-use crate::harness::{Agent, Counting, Site, images};
+use crate::harness::{Counting, Site, images};
 
 fn manifests(image: &str, version: u32, replicas: u32) -> String {
     let program =
@@ -39,17 +37,6 @@ spec:
     )
 }
 
-#[track_caller]
-fn said(agent: &Agent, line: &str) -> String {
-    let words: Vec<&str> = line.split(' ').collect();
-    let mut command = agent.command(&words);
-    command.env("DRIFTLESS_SERVER", format!("http://{}", agent.address)).stdin(Stdio::null());
-    let output = command.output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "driftless {line}: {text}{}", String::from_utf8_lossy(&output.stderr));
-    text
-}
-
 // The proxy has to go on while a command is waited for.
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_of_a_set_keep_their_names_their_data_and_their_order() {
@@ -75,10 +62,10 @@ async fn pods_of_a_set_keep_their_names_their_data_and_their_order() {
         let answer = site.docker.run(&["exec", &two, "/bin/busybox", "nslookup", name, "127.0.0.11"]);
         assert!(answer.contains(&site.container("db-0").address().unwrap()), "{name}: {answer}");
     }
-    let rows = said(&agent, "get sts");
+    let rows = agent.said("get sts");
     let row: Vec<&str> = rows.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!((rows.lines().count(), &row[..2]), (2, &["db", "3/3"][..]), "{rows}");
-    let pods = said(&agent, "get pods");
+    let pods = agent.said("get pods");
     for pod in ["db-0 ", "db-1 ", "db-2 "] {
         assert!(pods.lines().any(|it| it.starts_with(pod)), "{pods}");
     }
@@ -96,7 +83,7 @@ async fn pods_of_a_set_keep_their_names_their_data_and_their_order() {
     assert_eq!(site.docker.containers(&site.app).len(), 1);
     let third = put(2, 3);
     agent.deployed(&third).await;
-    said(&agent, "rollout status sts/db");
+    agent.said("rollout status sts/db");
     for (pod, log) in [("db-0", "db-0 1\ndb-0 2"), ("db-1", "db-1 1\ndb-1 2"), ("db-2", "db-2 1\ndb-2 2")] {
         let name = site.container(pod).name();
         assert_eq!(site.docker.run(&["exec", &name, "/bin/busybox", "cat", "/data/log"]), log);
@@ -109,10 +96,10 @@ async fn pods_of_a_set_keep_their_names_their_data_and_their_order() {
         assert!(started(one) < created(next), "{next} is replaced once {one} is ready");
     }
     let before = site.container("db-1").id();
-    said(&agent, "delete pod db-1");
+    agent.said("delete pod db-1");
     agent.settled(&fourth).await;
     assert_ne!(site.container("db-1").id(), before);
-    said(&agent, "rollout restart sts/db");
+    agent.said("rollout restart sts/db");
     let is_newer = |one: &str, other: &str| {
         let made = |it| site.of(it).first().map(|it| it.text("/Created"));
         made(other).is_some_and(|other| made(one).is_some_and(|one| one > other))

@@ -1,8 +1,8 @@
 //! What pods of Kubernetes mount: who may write there, whose it is, and how long it lasts.
 
-use crate::harness::{Site, images};
+use crate::harness::{Site, images, manifests};
 
-fn manifests(site: &Site, image: &str) -> String {
+fn all(site: &Site, image: &str) -> String {
     let host = site.directory().display().to_string();
     let sees = |paths: &str| {
         format!("for it in {paths}; do touch $it/file && stat -c '%n %a %u:%g' $it $it/file; done")
@@ -10,15 +10,7 @@ fn manifests(site: &Site, image: &str) -> String {
     let pod = |name: &str, security: &str, script: &str| {
         format!(
             "---
-apiVersion: apps/v1
-kind: Deployment
-metadata: {{name: {name}}}
-spec:
-  selector: {{matchLabels: {{app: {name}}}}}
-  template:
-    metadata: {{labels: {{app: {name}}}}}
-    spec:
-      terminationGracePeriodSeconds: 0
+{}      terminationGracePeriodSeconds: 0
       securityContext: {{runAsUser: 1000, runAsGroup: 1000{security}}}
       containers:
         - name: {name}
@@ -31,7 +23,8 @@ spec:
             - {{name: parts, mountPath: /part, subPathExpr: $(POD)/a}}
             - {{name: parts, mountPath: /other, subPath: b}}
             - {{name: memory, mountPath: /memory}}
-"
+",
+            manifests::deployment(name)
         )
     };
     let grouped = "            - {name: claim, mountPath: /claim}
@@ -112,7 +105,7 @@ async fn every_user_may_write_where_it_is_empty_and_the_group_where_it_was_given
         script,
     ]);
 
-    let commit = site.repository.commit(&[(&site.path("all.yaml"), &manifests(&site, &image))]);
+    let commit = site.repository.commit(&[(&site.path("all.yaml"), &all(&site, &image))]);
     let agent = site.agent().await;
     agent.settled(&commit).await;
 

@@ -3,25 +3,16 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use driftless::{
-    manifest::{AppSpec, MemoryFiles, Rendered, render},
-    model::{Format, HealthStatus, JobOutcome, Mask, Severity, Stack},
+    manifest::{MemoryFiles, Rendered, render},
+    model::{HealthStatus, JobOutcome, Mask, Severity, Stack},
     plan::{Action, Plan, Target, assess, compare_live},
 };
 
-use crate::stage::Stage;
+use crate::{sample::manifests, stage::Stage};
 
 fn rendered(text: &str) -> Rendered {
     let files = MemoryFiles::new([("job.yaml", text)]);
-    let spec = AppSpec {
-        name: "shop".into(),
-        path: String::new(),
-        format: Format::Kubernetes,
-        files: vec!["job.yaml".to_owned()],
-        variables: BTreeMap::new(),
-        profiles: Vec::new(),
-        env_files: Vec::new(),
-        has_listed_files: false,
-    };
+    let spec = manifests("", &["job.yaml"]);
     render(&files, &spec)
 }
 

@@ -67,7 +67,7 @@ fn the_example_is_valid_and_shows_the_defaults() {
         .filter(|it| !it.starts_with("tokenFile"))
         .map(|it| format!("{it}\n"))
         .collect();
-    assert_eq!(shown.lines().count(), 9, "{shown}");
+    assert_eq!(shown.lines().count(), 10, "{shown}");
     assert_eq!(Settings::parse("shown", &format!("{shown}{ONE}")), Settings::parse("one", ONE));
 }
 
@@ -86,6 +86,22 @@ fn policies_are_inherited_from_the_outer_to_the_inner() {
     assert_eq!(policy(&a.applications[0].policy), (false, true, false));
     assert_eq!(policy(&a.applications[1].policy), (true, false, true));
     assert_eq!(policy(&b.policy), (false, false, false));
+}
+
+#[test]
+fn how_much_may_be_pruned_unasked_is_inherited_and_a_percentage() {
+    let of = |text: &str| Settings::parse("driftless.yaml", text);
+    let text = "maxPrunePercent: 20\nrepositories:\n- url: /srv/a\n  applications:\n  - path: one\n  - {path: two, \
+                maxPrunePercent: 100}\n- {url: /srv/b, maxPrunePercent: 0}\n";
+    let settings = of(text).unwrap();
+    let [a, b] = &settings.repositories[..] else { panic!("two repositories") };
+    let of_applications: Vec<u8> = a.applications.iter().map(|it| it.policy.max_prune_percent).collect();
+    assert_eq!((of_applications, b.policy.max_prune_percent), (vec![20, 100], 0));
+    assert_eq!(of("repositories: [{url: /srv/a}]").unwrap().repositories[0].policy.max_prune_percent, 50);
+    for wrong in ["101", "-1", "half", "50%"] {
+        let told = of(&format!("repositories: [{{url: /srv/a, maxPrunePercent: {wrong}}}]")).unwrap_err();
+        assert!(format!("{told:?}").contains("from 0 to 100"), "{wrong}: {told:?}");
+    }
 }
 
 #[test]

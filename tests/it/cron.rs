@@ -3,26 +3,17 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use driftless::{
-    manifest::{AppSpec, MemoryFiles, Rendered, render},
-    model::{Format, HealthStatus, Schedule, Severity, Stack, State, Timestamp},
+    manifest::{MemoryFiles, Rendered, render},
+    model::{HealthStatus, Schedule, Severity, Stack, State, Timestamp},
     plan::{Action, Plan, Told, assess, schedule, with_runs},
 };
 use proptest::prelude::*;
 
-use crate::stage::Stage;
+use crate::{sample::manifests, stage::Stage};
 
 fn rendered(text: &str) -> Rendered {
     let files = MemoryFiles::new([("cron.yaml", text)]);
-    let spec = AppSpec {
-        name: "shop".into(),
-        path: String::new(),
-        format: Format::Kubernetes,
-        files: vec!["cron.yaml".to_owned()],
-        variables: BTreeMap::new(),
-        profiles: Vec::new(),
-        env_files: Vec::new(),
-        has_listed_files: false,
-    };
+    let spec = manifests("", &["cron.yaml"]);
     render(&files, &spec)
 }
 

@@ -319,6 +319,18 @@ fn every_proof_that_a_table_of_the_tests_names_is_there() {
     }
 }
 
+#[test]
+fn the_manifests_beside_podman_and_what_differs_are_counted() {
+    let folder = fs::read_dir("tests/e2e/manifests").unwrap();
+    let manifests =
+        folder.filter(|it| it.as_ref().unwrap().path().extension().is_some_and(|it| it == "yaml"));
+    let table = fs::read_to_string("tests/e2e/manifests/README.md").unwrap();
+    let rows = table.lines().filter(|it| it.starts_with("| `"));
+    for words in [format!("runs {} manifests", manifests.count()), format!("{} in all", rows.count())] {
+        assert!(KUBERNETES.contains(&words), "docs/kubernetes.md does not say `{words}`");
+    }
+}
+
 fn read_all(folder: &Path, text: &mut String) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

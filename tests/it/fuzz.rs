@@ -1,6 +1,6 @@
 //! Broken input of every kind for the readers of strangers' files: the YAML tree, interpolation, `.env` files, the
-//! whole Compose loader, kustomizations with their patches, and of Kubernetes amounts, `$(VAR)`, selectors and the
-//! whole loader. Nothing may panic, hang or grow without end, whatever the bytes.
+//! whole Compose loader, kustomizations with their patches, of Kubernetes amounts, `$(VAR)`, selectors and the whole
+//! loader, and schedules of CronJobs. Nothing may panic, hang or grow without end, whatever the bytes.
 //!
 //! A short run is part of the tests; `make fuzz` runs it for as long as `FUZZ_SECONDS` says, with a new seed.
 
@@ -13,7 +13,7 @@ use std::{
 use driftless::{
     convert::{SecretValues, to_compose, to_kubernetes},
     manifest::{AppSpec, MemoryFiles, compose, discover, render, yaml},
-    model::Format,
+    model::{Format, Schedule, Selector, Timestamp},
 };
 
 /// Words that mean something in these files.
@@ -124,6 +124,73 @@ const KUBERNETES_WORDS: &[&str] = &[
     "  ",
 ];
 
+/// Likewise, in schedules and selectors.
+const SCHEDULE_WORDS: &[&str] = &[
+    "*",
+    "*/",
+    "-",
+    ",",
+    "/",
+    " ",
+    "\t",
+    "0",
+    "7",
+    "59",
+    "60",
+    "31",
+    "FEB",
+    "mon",
+    "sun-sat",
+    "L",
+    "W",
+    "#",
+    "?",
+    "@",
+    "@every ",
+    "TZ=",
+    "CRON_TZ=Asia/Kolkata ",
+    "4294967296",
+    "18446744073709551616",
+    "é",
+    "\u{0}",
+    "=",
+    "!=",
+    "==",
+    "!",
+    " in (",
+    " notin ",
+    "(",
+    ")",
+    ",,",
+    "a",
+    "app",
+];
+
+/// Schedules and selectors that are in order, or nearly so.
+const SCHEDULES: &[&str] = &[
+    "* * * * *",
+    "0 0 1 1 *",
+    "*/15 8-18 * * mon-fri",
+    "0 2 29 2 *",
+    "0 0 31 2 *",
+    "30 2 * * 7",
+    "59 23 31 12 0",
+    "0-59/7 */3 1,15,31 JAN,FEB-dec/2 sun,tue-thu",
+    "@daily",
+    "@hourly",
+    "@weekly",
+    "@monthly",
+    "@yearly",
+    "@midnight",
+    "0 1-2 * 3 sun",
+    "5/10 0 * * *",
+    "app=web",
+    "tier!=cache, app==web",
+    "env in (a, b),!canary",
+    "env notin (a),driftless.application=shop",
+    "example.com/name, !example.com/other",
+];
+
 /// Small and repeatable.
 struct Random(u64);
 
@@ -146,6 +213,7 @@ enum Feed {
     Compose,
     Kubernetes,
     Kustomize,
+    Schedules,
 }
 
 impl Feed {
@@ -153,6 +221,7 @@ impl Feed {
         match self {
             Self::Compose | Self::Kustomize => WORDS,
             Self::Kubernetes => KUBERNETES_WORDS,
+            Self::Schedules => SCHEDULE_WORDS,
         }
     }
 }
@@ -164,6 +233,7 @@ fn seeds(feed: Feed) -> Vec<Vec<u8>> {
         Feed::Compose => vec![Path::new("tests/it/canonical/files").to_owned(), "tests/it/compose".into()],
         Feed::Kubernetes => vec!["tests/it/kubernetes".into()],
         Feed::Kustomize => vec!["tests/it/kustomize".into()],
+        Feed::Schedules => return SCHEDULES.iter().map(|it| it.as_bytes().to_vec()).collect(),
     };
     if matches!(feed, Feed::Kubernetes) {
         let page = include_str!("../../docs/kubernetes.md");
@@ -339,6 +409,26 @@ fn build(files: &MemoryFiles, path: &str) {
     let _ = discover(files, "", "fuzz", &[]);
 }
 
+/// As a schedule, as its zone, and as a selector: whatever can be read is due when it says it is, and once.
+fn schedules(one: &[u8], other: &[u8]) {
+    let (text, zone) = (String::from_utf8_lossy(one), String::from_utf8_lossy(other));
+    // Clocks are put forward and back there by whole hours, by half an hour, and by a day.
+    let zones = ["Europe/Berlin", "Australia/Lord_Howe", "Pacific/Apia", &*zone];
+    let zones = zones.into_iter().map(Some).chain([None]);
+    for schedule in zones.filter_map(|zone| Schedule::parse(&text, zone).ok()) {
+        // Before each of these, in 2011, 2024 and 2026; and where there is no year to come.
+        for now in [1_325_152_500_000, 1_711_846_740_001, 1_774_745_999_999, u64::MAX].map(Timestamp) {
+            let Some(next) = schedule.next(now) else { continue };
+            assert!(next > now && next.0 % 60_000 == 0, "{text:?} {now}: {next}");
+            assert_eq!(schedule.missed(now, next, 2), Some((next, 1)), "{text:?} {now}");
+        }
+    }
+    if let Ok(selector) = Selector::parse(&text) {
+        let labels = [("app".to_owned(), "web".to_owned())].into();
+        assert_eq!(selector.admits(&labels), Selector::parse(&text).unwrap().admits(&labels));
+    }
+}
+
 /// Real time: it is a search that takes as long as it is told to, and paused time would never pass.
 #[expect(clippy::disallowed_methods, reason = "nothing here waits, and no verdict depends on it")]
 fn now() -> Instant {
@@ -370,6 +460,7 @@ fn drive(seed: u64, feed: Feed, is_enough: impl Fn(u64) -> bool) -> (u64, Durati
                 kustomization(&one, &other);
                 patches(&one);
             }
+            Feed::Schedules => schedules(&one, &other),
         });
         slowest = slowest.max(began.elapsed());
         if outcome.is_err() {
@@ -399,6 +490,11 @@ fn some_broken_kustomizations_break_nothing() {
 }
 
 #[test]
+fn some_broken_schedules_break_nothing() {
+    drive(0x5EED, Feed::Schedules, |count| count >= 400);
+}
+
+#[test]
 #[ignore = "as long as FUZZ_SECONDS says: make fuzz"]
 fn fuzz() {
     let seconds = env::var("FUZZ_SECONDS").ok().and_then(|it| it.parse().ok()).unwrap_or(60);
@@ -407,9 +503,9 @@ fn fuzz() {
     let seed = seed.unwrap_or_else(|| u64::try_from(since % u128::from(u64::MAX)).unwrap());
     let (began, limit) = (now(), Duration::from_secs(seconds));
     println!("seed {seed}");
-    for (feed, until) in
-        [(Feed::Compose, limit / 3), (Feed::Kubernetes, limit * 2 / 3), (Feed::Kustomize, limit)]
-    {
+    let feeds = [Feed::Compose, Feed::Kubernetes, Feed::Kustomize, Feed::Schedules];
+    for (feed, part) in feeds.into_iter().zip(1..) {
+        let until = limit * part / 4;
         let (count, slowest) = drive(seed, feed, |_| began.elapsed() >= until);
         println!("{feed:?}: {count} inputs without a fault, the slowest in {slowest:?}");
     }

@@ -169,13 +169,13 @@ fn orders() -> Application {
         sync: SyncStatus::OutOfSync,
         health: HealthStatus::Progressing,
         revision: Some(7),
-        workloads: BTreeMap::from([
+        workloads: Arc::new(BTreeMap::from([
             ("web.prod".into(), web),
             ("migrate.prod".into(), migrate),
             ("db.prod".into(), set(Kind::StatefulSet, "db")),
             ("watcher.prod".into(), set(Kind::DaemonSet, "watcher")),
-        ]),
-        resources: vec![
+        ])),
+        resources: Arc::new(vec![
             resource(Kind::Service, "web", service),
             resource(Kind::ConfigMap, "settings", Facts::ConfigMap { keys }),
             resource(
@@ -191,7 +191,7 @@ fn orders() -> Application {
                     access_modes: vec!["ReadWriteOnce".to_owned()],
                 },
             ),
-        ],
+        ]),
         ..ApplicationStatus::default()
     };
     let spec = ApplicationSpec {
@@ -209,7 +209,7 @@ fn orders() -> Application {
 /// A Compose application, as the planner publishes it.
 fn compose() -> Application {
     let mut shop = shop();
-    for it in shop.status.workloads.values_mut() {
+    for it in Arc::make_mut(&mut shop.status.workloads).values_mut() {
         it.spec = spec(Kind::Deployment, "shop", "web");
         it.image = "web:2".to_owned();
         for instance in &mut it.instances {
@@ -361,6 +361,10 @@ async fn what_makes_no_sense_is_told_with_its_place() {
         "logs orders-web.prod-0a1b2c3d-5",
         "logs shop-web-1 -c side",
         "logs --previous shop-web-1",
+        "logs -l 'app like web'",
+        "get events web",
+        "get events -n shop",
+        "get events -o yaml",
         "delete deployment web",
         "delete pod",
     ] {
@@ -384,7 +388,13 @@ async fn objects_are_described_in_full() {
     }
     assert!(!all.contains("hunter2"));
     assert_snapshot!(all);
-    // Its age is of today.
+    // Ages are of today.
+    let events = it.said("get events --app shop").await;
+    let words: Vec<Vec<&str>> = events.lines().map(|it| it.split_whitespace().collect()).collect();
+    assert_eq!(words[0], ["LAST", "SEEN", "TYPE", "REASON", "APPLICATION", "OBJECT", "MESSAGE"], "{events}");
+    assert!(words.iter().any(|it| it[1..4] == ["Normal", "Started", "shop"]), "{events}");
+    assert!(events.contains("start shop-web-1 (missing)"), "{events}");
+    assert_eq!(it.said("get ev --app orders").await, "No resources found\n");
     let deployment = it.said("describe deploy web -n shop").await;
     assert!(
         deployment.contains("Started") && deployment.contains("start shop-web-1 (missing)"),
@@ -431,6 +441,13 @@ async fn the_output_of_containers_is_passed_on_and_let_go() {
     let since = Timestamp::parse("2020-01-01T00:00:00Z");
     let options = LogOptions { tail: Some(5), timestamps: true, since, ..LogOptions::default() };
     assert_eq!(it.printed.asked.lock().unwrap()[1], ("1".repeat(64), options));
+
+    let marked = it.said("logs -l driftless.workload=web --app shop --prefix").await;
+    let lines = ["shop-web-1", "shop-web-2"].map(|it| format!("[pod/{it}/web] one\n[pod/{it}/web] two\n"));
+    assert_eq!(marked, lines.concat(), "one pod after the other");
+    let of_each = LogOptions { tail: Some(10), ..LogOptions::default() };
+    assert_eq!(it.printed.asked.lock().unwrap()[2], ("1".repeat(64), of_each));
+    assert_eq!(it.said("logs -l driftless.workload=nothing").await, "No resources found\n");
 
     let mut child = it.command("logs -f shop-web-1").stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

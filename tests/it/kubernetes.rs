@@ -3,28 +3,21 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use driftless::{
-    manifest::{AppSpec, MemoryFiles, Rendered, kubernetes, yaml},
+    manifest::{MemoryFiles, Rendered, kubernetes, yaml},
     model::{
-        AppName, Attachment, Completion, Finding, Format, HELPER_IMAGE, MountSource, Namespace, Network,
-        NetworkMode, Peer, Port, PortRange, Probe, ProbeAction, Protocol, PullPolicy, RestartPolicy, Role,
-        Stack, Strategy, Workload,
+        Attachment, Completion, Finding, Format, HELPER_IMAGE, MountSource, Namespace, Network, NetworkMode,
+        Peer, Port, PortRange, Probe, ProbeAction, Protocol, PullPolicy, RestartPolicy, Role, Stack,
+        Strategy, Workload,
     },
 };
+
+use crate::sample::manifests;
 
 const ORDER_API: &str = include_str!("kubernetes/order-api.yaml");
 const EVERYTHING: &str = include_str!("kubernetes/everything.yaml");
 
 fn render(files: &[(&str, &str)]) -> Rendered {
-    let spec = AppSpec {
-        name: AppName::from("shop"),
-        path: "shop".to_owned(),
-        format: Format::Kubernetes,
-        files: files.iter().map(|(path, _)| (*path).to_owned()).collect(),
-        variables: BTreeMap::new(),
-        profiles: Vec::new(),
-        env_files: Vec::new(),
-        has_listed_files: false,
-    };
+    let spec = manifests("shop", &files.iter().map(|(path, _)| *path).collect::<Vec<_>>());
     kubernetes::render(&MemoryFiles::new(files.iter().copied()), &spec)
 }
 
@@ -860,16 +853,7 @@ fn a_render_without_a_workload_is_an_error() {
         assert!(last.starts_with("shop: error: the manifests hold no workload"), "{last}");
         assert!(rendered.stack.is_none());
     }
-    let spec = AppSpec {
-        name: AppName::from("shop"),
-        path: "shop".to_owned(),
-        format: Format::Kubernetes,
-        files: vec!["shop/gone.yaml".to_owned()],
-        variables: BTreeMap::new(),
-        profiles: Vec::new(),
-        env_files: Vec::new(),
-        has_listed_files: false,
-    };
+    let spec = manifests("shop", &["shop/gone.yaml"]);
     let found = kubernetes::render(&MemoryFiles::default(), &spec).findings;
     assert_eq!(lines(&found), ["shop/gone.yaml: error: `shop/gone.yaml` does not exist in the repository"]);
 }

@@ -3,24 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless::{
-    manifest::{AppSpec, MemoryFiles, Rendered, kubernetes},
+    manifest::{MemoryFiles, Rendered, kubernetes},
     model::{
-        AppName, Completion, Content, Format, Mount, MountSource, NetworkMode, PortRange, RestartPolicy,
-        Stack, Strategy, Workload,
+        Access, Completion, Content, Mount, MountSource, NetworkMode, PortRange, RestartPolicy, Stack,
+        Strategy, Workload,
     },
 };
 
+use crate::sample::manifests;
+
 fn render(text: &str) -> Rendered {
-    let spec = AppSpec {
-        name: AppName::from("shop"),
-        path: "shop".to_owned(),
-        format: Format::Kubernetes,
-        files: vec!["a.yaml".to_owned()],
-        variables: BTreeMap::new(),
-        profiles: Vec::new(),
-        env_files: Vec::new(),
-        has_listed_files: false,
-    };
+    let spec = manifests("shop", &["a.yaml"]);
     kubernetes::render(&MemoryFiles::new([("a.yaml", text)]), &spec)
 }
 
@@ -187,8 +180,16 @@ fn volumes_become_files_by_content_volumes_of_docker_and_folders() {
         Content::File { bytes, executable } => format!("{}{executable}", String::from_utf8_lossy(bytes)),
         Content::Owned { mode, .. } => panic!("mode {mode:o}"),
         Content::Folder(tree) => {
-            let files = tree.iter().map(|(path, (bytes, executable))| {
-                format!("{path}={}{}", String::from_utf8_lossy(bytes), if *executable { "*" } else { "" })
+            let files = tree.iter().map(|(path, (bytes, access))| {
+                format!(
+                    "{path}={}{}",
+                    String::from_utf8_lossy(bytes),
+                    match access {
+                        Access::Read => String::new(),
+                        Access::Run => "*".to_owned(),
+                        Access::Asked { mode, group } => format!(" {mode:04o} {group:?}"),
+                    }
+                )
             });
             files.collect::<Vec<_>>().join(",")
         }
@@ -216,6 +217,50 @@ fn volumes_become_files_by_content_volumes_of_docker_and_folders() {
     };
     assert_eq!(bind(&of("/host").source), ("/srv/me".into(), false, Some("rslave".into())));
     assert_eq!(container.devices, [("/dev/null".to_owned(), "/dev/nothing".to_owned(), "rwm".to_owned())]);
+}
+
+#[test]
+fn files_have_the_modes_that_are_asked_for_and_the_group_of_the_pod_may_read_them() {
+    let modes = |security: &str| {
+        let pod = format!(
+            "{security}volumes: [{{name: s, configMap: {{name: settings, defaultMode: 0600, items: [{{key: mode, \
+             path: mode}}, {{key: a.conf, path: a, mode: 0644}}, {{key: 1up, path: run, mode: 0750}}]}}}}]"
+        );
+        let mounts = "volumeMounts: [{name: s, mountPath: /s}, {name: s, mountPath: /m, subPath: mode}]";
+        let (stack, rendered) = rendered(&format!("{SETTINGS}{}", deployment("web", &pod, mounts)));
+        let content = |target: &str| {
+            let mounts = &web(&stack).container.mounts;
+            let mount = mounts.iter().find(|it| it.target == target).unwrap();
+            let MountSource::Content(id) = &mount.source else { panic!("{mount:?}") };
+            rendered.contents[id].clone()
+        };
+        let Content::Folder(tree) = content("/s") else { panic!("a folder") };
+        let Content::Owned { mode, uid, gid, .. } = content("/m") else { panic!("a file that is root's") };
+        (["a", "mode", "run"].map(|it| tree[it].1), (mode, uid, gid))
+    };
+    let asked = |mode, group| Access::Asked { mode, group };
+    // Nobody writes to what is mounted read-only.
+    let alone = [Access::Read, asked(0o400, None), asked(0o550, None)];
+    assert_eq!(modes(""), (alone, (0o400, 0, 0)));
+    let group = Some(3000);
+    let shared = [Access::Read, asked(0o440, group), asked(0o550, group)];
+    assert_eq!(modes("securityContext: {fsGroup: 3000}\n"), (shared, (0o440, 0, 3000)));
+}
+
+#[test]
+fn on_the_network_of_the_host_a_pod_has_its_name() {
+    const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers: [{name: web, image: web:1}]\n";
+    let pod = |network: &str| web(&stack(&format!("{POD}{network}"))).container.hostname.clone();
+    assert_eq!(pod("").as_deref(), Some("web"));
+    assert_eq!(pod("  hostNetwork: true\n"), None);
+    let named = render(&format!("{POD}  hostNetwork: true\n  hostname: front\n"));
+    assert_eq!(
+        lines(&named),
+        [
+            "a.yaml:7:13: warning: spec.hostname: has no effect with `hostNetwork`: the pod has the name of the host"
+        ]
+    );
+    assert_eq!(web(&named.stack.unwrap()).container.hostname, None);
 }
 
 #[test]

@@ -1,24 +1,15 @@
 //! What the API server refuses, one small manifest for each rule: told with file, line, column and path, and with what
 //! to do. And the rules of storage: which claim gets what.
 
-use std::collections::BTreeMap;
-
 use driftless::{
-    manifest::{AppSpec, MemoryFiles, Rendered, kubernetes},
-    model::{AppName, DeviceRequest, Finding, Format, MountSource, Port, Stack},
+    manifest::{MemoryFiles, Rendered, kubernetes},
+    model::{DeviceRequest, Finding, MountSource, Port, Stack},
 };
 
+use crate::sample::manifests;
+
 fn render(text: &str) -> Rendered {
-    let spec = AppSpec {
-        name: AppName::from("shop"),
-        path: "shop".to_owned(),
-        format: Format::Kubernetes,
-        files: vec!["a.yaml".to_owned()],
-        variables: BTreeMap::new(),
-        profiles: Vec::new(),
-        env_files: Vec::new(),
-        has_listed_files: false,
-    };
+    let spec = manifests("shop", &["a.yaml"]);
     kubernetes::render(&MemoryFiles::new([("a.yaml", text)]), &spec)
 }
 

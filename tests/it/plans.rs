@@ -3,8 +3,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use driftless::{
-    model::{AgentId, Completion, Endpoint, Mask, NetworkMode, Observed, Policy, Record, Stack, State},
-    plan::{Target, forecast},
+    model::{
+        AgentId, Completion, Endpoint, Mask, NetworkMode, Observed, Policy, Record, Stack, StackHash, State,
+    },
+    plan::{self, Target, forecast},
 };
 
 use crate::stage::{NOON, Stage, stack, workload};
@@ -79,6 +81,42 @@ fn what_is_dropped_is_removed_once_what_is_wanted_can_be_had() {
     4: start shop-new-1 (missing) after [3]
     wait: new has 0 of 1 available
     ");
+}
+
+#[test]
+fn what_drops_most_of_an_application_keeps_it_until_somebody_confirms_it() {
+    let of = |names: &[&'static str]| stack(names.iter().map(|it| (*it, workload("app:1", 1))));
+    let mut stage = reached(of(&["a", "b", "c", "d", "e", "f"]));
+    let removed = |stage: &Stage, wanted: &Stack| {
+        foretold(wanted, &stage.world.observed, &stage.record).matches(": remove ").count()
+    };
+    let cut = of(&["a"]);
+    insta::assert_snapshot!(foretold(&cut, &stage.world.observed, &stage.record), @"wait: Git drops 5 of 6 workloads at once (b, c, d, e, f), more than the 50 % that go unasked: run `driftless sync shop --prune` to remove them, or bring them back in Git");
+    // The same stack, confirmed; another is not.
+    stage.record.prune = Some(StackHash::of(&cut));
+    assert_eq!(removed(&stage, &cut), 5);
+    assert_eq!(removed(&stage, &of(&["f"])), 0);
+    stage.record.prune = None;
+    // Half of it, or a new name for everything, is no accident.
+    assert_eq!(removed(&stage, &of(&["a", "b", "c", "g", "h"])), 3);
+    assert_eq!(removed(&stage, &of(&["g", "h", "i", "j", "k", "l"])), 6);
+    assert_eq!(removed(&stage, &of(&["a", "b"])), 0);
+    // Nor is what has ended, or what is little.
+    let now = stage.now;
+    for name in ["shop-b-1", "shop-c-1"] {
+        let ended = State::Exited { code: 0, finished: now, out_of_memory: false, error: String::new() };
+        stage.named(name).state = ended;
+    }
+    assert_eq!(removed(&stage, &of(&["a"])), 5);
+    // The limit is the policy's.
+    let (mut stage, cut) = (reached(of(&["a", "b", "c", "d", "e", "f"])), of(&["a"]));
+    stage.stack = cut;
+    for (limit, steps) in [(82, true), (84, false)] {
+        stage.policy.max_prune_percent = limit;
+        let plan = stage.round();
+        let held = plan.waits.iter().any(|it| plan::reason(it) == plan::PRUNE_HELD);
+        assert_eq!((held, plan.steps.is_empty()), (steps, steps), "{limit}: {plan}");
+    }
 }
 
 /// Without a network, on the host's or on the default bridge: the engine says so of each container, and gives these

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use driftless::{
     clock::Clock,
     controller::{Answer, Handle, Inbox, Inspection, Preview, Readiness, Request, RequestError, RequestKind},
+    manifest::AppSpec,
     model::{
         AppName, Application, ApplicationSpec, ApplicationStatus, CommitInfo, ConditionStatus, Drift,
         DriftAction, Event, EventKind, Finding, Format, HealthStatus, InstanceStatus, Location, Operation,
@@ -27,6 +28,20 @@ pub(crate) fn commit(id: char, subject: &str) -> CommitInfo {
         author: "Ada <ada@example.com>".to_owned(),
         subject: subject.to_owned(),
         time: before(7200),
+    }
+}
+
+/// The manifests of the application `shop`, which are in `path`.
+pub(crate) fn manifests(path: &str, files: &[&str]) -> AppSpec {
+    AppSpec {
+        name: AppName::from("shop"),
+        path: path.to_owned(),
+        format: Format::Kubernetes,
+        files: files.iter().map(|it| (*it).to_owned()).collect(),
+        variables: BTreeMap::new(),
+        profiles: Vec::new(),
+        env_files: Vec::new(),
+        has_listed_files: false,
     }
 }
 
@@ -74,8 +89,8 @@ pub(crate) fn shop() -> Application {
             message: "2 of 2 are available".to_owned(),
             last_transition_time: before(3600),
         }],
-        workloads: BTreeMap::from([("web".into(), web)]),
-        last_plan: vec!["start shop-web-2: it was created and not yet started".to_owned()],
+        workloads: Arc::new(BTreeMap::from([("web".into(), web)])),
+        last_plan: Arc::new(vec!["start shop-web-2: it was created and not yet started".to_owned()]),
         last_plan_at: Some(before(3600)),
         observed_at: Some(before(2)),
         fetched_at: Some(before(25)),
@@ -139,7 +154,7 @@ pub(crate) fn blog() -> Application {
             until: Until::NextCommit,
             behind: Some(2),
         }),
-        workloads: BTreeMap::from([("web".into(), web)]),
+        workloads: Arc::new(BTreeMap::from([("web".into(), web)])),
         findings: vec![
             Finding::warning(
                 Location::new("sites/blog/compose.yaml", 9, 5),
@@ -263,6 +278,7 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
             }
             RequestKind::Resume
             | RequestKind::AcceptRewrite
+            | RequestKind::Prune
             | RequestKind::Restart(_)
             | RequestKind::CreateJob(..)
             | RequestKind::Pause(_)

@@ -505,6 +505,55 @@ async fn a_sync_is_answered_at_once_while_the_engine_takes_its_time() {
     it.check(&floors());
 }
 
+/// Git answers in the middle of a look at Docker, as it does where there are many containers.
+async fn settled_on_a_slow_engine() -> Simulation {
+    let it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    sleep(Duration::from_secs(5)).await;
+    it.docker.faults(|it| it.latency = Duration::from_millis(200));
+    it
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sync_with_nothing_to_do_looks_once_even_if_git_answers_meanwhile() {
+    let it = settled_on_a_slow_engine().await;
+    let (calls, before) = (it.docker.calls(), it.status().unwrap());
+    it.ask(RequestKind::Sync).await;
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(it.docker.calls(), calls + 1);
+    let after = it.status().unwrap();
+    assert!(after.status.fetched_at > before.status.fetched_at, "what Git said is told all the same");
+    assert!(Arc::ptr_eq(&after.status.workloads, &before.status.workloads), "what is as before is held once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_comes_in_the_middle_of_a_look_is_looked_at_after_it() {
+    let it = settled_on_a_slow_engine().await;
+    let calls = it.docker.calls();
+    it.ask(RequestKind::Sync).await;
+    sleep(Duration::from_millis(100)).await;
+    it.ask(RequestKind::Sync).await;
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(
+        it.docker.calls(),
+        calls + 2,
+        "whoever asks meanwhile may know what that look cannot have seen"
+    );
+    it.ask(RequestKind::Sync).await;
+    sleep(Duration::from_millis(100)).await;
+    it.hand(&Hand::Stop { name: "shop-db-1".into() });
+    let healed = took(async {
+        while !it.images().contains(&"db:1".to_owned()) {
+            sleep(Duration::from_millis(10)).await;
+        }
+    });
+    assert!(healed.await < Duration::from_secs(2), "{}", it.story());
+    let commit = it.git.push(&web("web:2"));
+    it.ask(RequestKind::Sync).await;
+    it.synced(&commit).await;
+    it.check(&floors());
+}
+
 #[tokio::test(start_paused = true)]
 async fn while_git_is_down_at_the_start_the_last_good_commit_is_enforced() {
     let mut it = Simulation::of(&web("web:1"));
@@ -1017,6 +1066,42 @@ async fn rewritten_history_is_refused_until_somebody_accepts_it() {
     assert_eq!(it.images(), ["db:1", "web:1", "web:1"]);
     it.ask(RequestKind::AcceptRewrite).await;
     it.synced(&new).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_most_of_an_application_is_dropped_by_waits_for_a_word() {
+    let services = |count: usize| {
+        let of = |it: usize| format!("  s{it}: {{image: 'web:1'}}\n");
+        format!("services:\n{}", (0..count).map(of).collect::<String>())
+    };
+    let mut it = Simulation::of(&services(6));
+    it.synced_with_tip().await;
+    assert!(it.handle().request(app(), RequestKind::Prune).await.is_err(), "nothing waits for it");
+    it.push(&services(1)).await;
+    let held = |it: &Application| it.status.waits.iter().any(|it| it.reason == "PruneHeld");
+    let told = it.until("it waits", held).await;
+    assert_eq!((told.status.sync, told.status.health), (SyncStatus::OutOfSync, HealthStatus::Healthy));
+    assert!(told.status.message.contains("driftless sync shop --prune"), "{}", told.status.message);
+    minutes(10).await;
+    assert_eq!(it.images().len(), 6);
+    let events = it.store.events(0, usize::MAX, None).unwrap();
+    assert_eq!(events.iter().filter(|it| it.reason == "PruneHeld").count(), 1, "it is told once");
+    // Not by a new agent, and not by a word about another commit.
+    it.crash();
+    it.begin();
+    it.until("it waits", held).await;
+    it.push(&services(2)).await;
+    it.until("the commit is another", |it| it.status.message.contains("drops 4 of 6")).await;
+    assert_eq!(it.images().len(), 6);
+    it.ask(RequestKind::Prune).await;
+    it.synced_with_tip().await;
+    assert_eq!(it.images().len(), 2);
+    // The word was for that once.
+    it.push(&services(8)).await;
+    it.synced_with_tip().await;
+    it.push(&services(2)).await;
+    it.until("it waits again", held).await;
+    assert_eq!(it.images().len(), 8);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use driftless::{
-    manifest::{AppSpec, MemoryFiles, Rendered, render},
-    model::{Format, HealthStatus, Replacement, Severity, Stack, Update},
+    manifest::{MemoryFiles, Rendered, render},
+    model::{HealthStatus, Replacement, Severity, Stack, Update},
     plan::{Action, Plan, assess},
 };
 
-use crate::stage::Stage;
+use crate::{sample::manifests, stage::Stage};
 
 /// A set of three with a volume each, and what else its `spec` says.
 fn manifest(image: &str, replicas: u32, more: &str) -> String {
@@ -41,16 +41,7 @@ spec:
 
 fn rendered(text: &str) -> Rendered {
     let files = MemoryFiles::new([("db.yaml", text)]);
-    let spec = AppSpec {
-        name: "shop".into(),
-        path: String::new(),
-        format: Format::Kubernetes,
-        files: vec!["db.yaml".to_owned()],
-        variables: BTreeMap::new(),
-        profiles: Vec::new(),
-        env_files: Vec::new(),
-        has_listed_files: false,
-    };
+    let spec = manifests("", &["db.yaml"]);
     render(&files, &spec)
 }
 

@@ -11,10 +11,10 @@ use std::{
 use driftless::{
     clock::Clock,
     model::{
-        AppName, Attempt, Cause, CommitInfo, Container, ContainerId, Content, ContentId, Contents, Event,
-        EventKind, Format, InPlace, InstanceId, Job, Location, Mount, MountSource, OnChange, Outcome, Pin,
-        PullPolicy, Record, Revision, Stack, StackHash, Strategy, Timestamp, Until, Workload, WorkloadName,
-        in_place_of, in_place_path,
+        Access, AppName, Attempt, Cause, CommitInfo, Container, ContainerId, Content, ContentId, Contents,
+        Event, EventKind, Format, InPlace, InstanceId, Job, Location, Mount, MountSource, OnChange, Outcome,
+        Pin, PullPolicy, Record, Revision, Stack, StackHash, Strategy, Timestamp, Until, Workload,
+        WorkloadName, in_place_of, in_place_path,
     },
     plan::{self, Action, ContainerRef, Step},
     store::{ContentDir, Error, NewRevision, OpenPlan, StateDir, StepResult, Store, Suspension, Visibility},
@@ -557,7 +557,9 @@ fn tracked(files: &[(&str, &str)]) -> (BTreeMap<String, ContentId>, Contents) {
 }
 
 fn folder_content(files: &[(&str, &str, bool)]) -> Content {
-    Content::Folder(files.iter().map(|it| (it.0.to_owned(), (it.1.as_bytes().into(), it.2))).collect())
+    Content::Folder(
+        files.iter().map(|it| (it.0.to_owned(), (it.1.as_bytes().into(), Access::of(it.2)))).collect(),
+    )
 }
 
 fn one(content: Content) -> (ContentId, Contents) {
@@ -583,7 +585,17 @@ fn contents_are_materialised_read_only_for_any_user() {
     assert_eq!(fs::read_to_string(path.join("a/b/c")).unwrap(), "deep");
     assert_eq!((mode(&path), mode(&path.join("a/b")), mode(&path.join("run"))), (0o755, 0o755, 0o555));
 
+    let group = fs::metadata(&path).unwrap().gid();
+    let asked = Access::asked(0o600, Some(group));
+    let tree = [("key".to_owned(), (b"secret".as_slice().into(), asked))];
+    let (closed, contents) = one(Content::Folder(tree.into()));
+    assert_ne!(closed, one(folder_content(&[("key", "secret", false)])).0, "who may read it is part of it");
+    files.dir.materialise(&contents, Visibility::Public).unwrap();
+    let found = fs::metadata(files.dir.path(&closed, Visibility::Public).join("key")).unwrap();
+    assert_eq!((found.mode() & 0o777, found.gid()), (0o440, group), "the group may read it");
+
     // Once more: what is there is not written again.
+    let (_, contents) = one(folder_content(&[("a/b/c", "deep", false), ("run", "#!", true)]));
     let before = fs::metadata(&path).unwrap().ino();
     files.dir.materialise(&contents, Visibility::Public).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().ino(), before);

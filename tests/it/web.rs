@@ -105,7 +105,7 @@ async fn every_route_in_the_documentation_is_there() {
     let documentation = include_str!("../../docs/api.md");
     let rows = documentation.lines().filter_map(|it| it.strip_prefix("| `")?.split_once('`'));
     let routes: Vec<_> = rows.filter_map(|(row, _)| row.split_once(" /")).collect();
-    assert_eq!(routes.len(), 24);
+    assert_eq!(routes.len(), 25);
     for (method, path) in routes {
         let path = format!("/{}", path.replace("{name}", "shop"));
         let path = path.replace("{workload}", "web").replace("{instance}", "shop-web-1");
@@ -142,6 +142,8 @@ async fn what_is_asked_for_reaches_the_agent() {
     assert_eq!(json(sync).await["accepted"], true);
     let accepted = ask(&router, post("/api/v1/applications/shop/accept-rewrite", "")).await;
     assert_eq!(accepted.status(), StatusCode::ACCEPTED);
+    let pruned = ask(&router, post("/api/v1/applications/shop/prune", "")).await;
+    assert_eq!(pruned.status(), StatusCode::ACCEPTED);
     let body = r#"{"to": "2", "reason": "orders fail", "until": "next-commit"}"#;
     let rollback = json(ask(&router, post("/api/v1/applications/blog/rollback", body)).await).await;
     assert_eq!(rollback["pin"]["revision"], 2);
@@ -159,6 +161,7 @@ async fn what_is_asked_for_reaches_the_agent() {
         [
             ("shop".into(), RequestKind::Sync),
             ("shop".into(), RequestKind::AcceptRewrite),
+            ("shop".into(), RequestKind::Prune),
             ("blog".into(), rollback(Some("2"), "orders fail", Until::NextCommit)),
             ("blog".into(), rollback(None, "", Until::Manual)),
             ("blog".into(), RequestKind::Resume),

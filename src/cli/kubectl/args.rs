@@ -22,7 +22,8 @@ pub(in crate::cli) struct ScopeArgs {
 ///
 /// Kinds have kubectl's names, long and short: pods (po), deployments (deploy), statefulsets (sts), daemonsets (ds),
 /// replicasets (rs), jobs, cronjobs (cj), services (svc), configmaps (cm), secrets, persistentvolumeclaims (pvc),
-/// namespaces (ns) and all. A service of Compose is a deployment in the namespace of its application.
+/// namespaces (ns) and all. A service of Compose is a deployment in the namespace of its application. Alone, there are
+/// events (ev).
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -30,7 +31,8 @@ Examples:
   driftless get deploy,po -n shop -o wide
   driftless get deploy/web -o jsonpath='{.status.readyReplicas}'
   driftless get po -l app=web -o custom-columns=NAME:.metadata.name,IMAGE:.spec.containers[*].image
-  driftless get po --watch")]
+  driftless get po --watch
+  driftless get events --app shop")]
 #[expect(clippy::struct_excessive_bools, reason = "kubectl's own switches")]
 pub(in crate::cli) struct GetArgs {
     /// KIND[,KIND…] with names or without, or KIND/NAME…
@@ -146,26 +148,34 @@ pub(in crate::cli) struct UndoArgs {
     pub(super) to_revision: u64,
 }
 
-/// Print what a container prints: that of a pod, or of one of the pods of a workload.
+/// Print what a container prints: that of a pod, of one of the pods of a workload, or of all pods with some labels.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   driftless logs shop-web-1
+  driftless logs -l app=web --prefix
   driftless logs -f deployment/web --tail 20
   driftless logs job/migrate --timestamps
   driftless logs --previous shop-web-1")]
+#[expect(clippy::struct_excessive_bools, reason = "kubectl's own switches")]
 pub(in crate::cli) struct LogsArgs {
     /// A pod, or KIND/NAME.
-    #[arg(value_name = "POD|KIND/NAME")]
-    pub(super) what: String,
+    #[arg(value_name = "POD|KIND/NAME", required_unless_present = "selector")]
+    pub(super) what: Option<String>,
+    /// All pods with these labels, such as app=web,tier!=cache: of each the last ten lines, unless --tail says else.
+    #[arg(short = 'l', long, value_name = "LABELS", conflicts_with = "what")]
+    pub(super) selector: Option<String>,
+    /// Before each line, the pod and the container that printed it.
+    #[arg(long)]
+    pub(super) prefix: bool,
     #[command(flatten)]
     pub(super) scope: ScopeArgs,
     /// Go on with what comes, until the container ends.
     #[arg(short, long)]
     pub(super) follow: bool,
-    /// So many of the last lines; -1 is all.
-    #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true)]
-    pub(super) tail: i64,
+    /// So many of the last lines; -1 is all, which is what is meant without it.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(super) tail: Option<i64>,
     /// Only what was printed within this span, such as 10m, or after this time.
     #[arg(long, alias = "since-time", value_name = "TIME")]
     pub(super) since: Option<String>,

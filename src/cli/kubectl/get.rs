@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{
-    Scope, Wanted, args::GetArgs, args::Output, at, columns, jsonpath, kind_of, objects, say_missing,
+    Scope, Wanted, args::GetArgs, args::Output, at, columns, events, jsonpath, kind_of, objects, say_missing,
 };
 use crate::{
     cli::{
@@ -25,6 +25,9 @@ use crate::{
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub(in crate::cli) async fn get(args: &GetArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+    if args.what.first().is_some_and(|it| events::are_meant(it)) {
+        return events::get(args, context).await;
+    }
     let wanted = Wanted::parse(&args.what)?;
     let selector = args.selector.as_deref();
     if let Some(selector) = selector {
@@ -157,7 +160,7 @@ impl Page<'_> {
 
     fn finish(&self, table: &Table, context: &Context<'_>) -> String {
         let text = table.render(context.colours);
-        if self.args.no_headers { without_head(&text) } else { text }
+        if self.args.no_headers { without_head(&text).to_owned() } else { text }
     }
 
     /// Prints what is new or has changed. An agent that is being restarted meanwhile is waited for.
@@ -228,6 +231,6 @@ fn cell(path: &jsonpath::JsonPath, item: &Value) -> Cell {
     if found.is_empty() { "<none>".into() } else { found.join(",").into() }
 }
 
-fn without_head(text: &str) -> String {
-    text.split_once('\n').map_or_else(String::new, |(_, rest)| rest.to_owned())
+pub(super) fn without_head(text: &str) -> &str {
+    text.split_once('\n').map_or("", |(_, rest)| rest)
 }

@@ -1,22 +1,37 @@
-//! `driftless logs`: what a container prints, passed on as it comes.
+//! `driftless logs`: what a container prints, passed on as it comes; or what those of several pods print, line by line.
 
 use std::io::{self, Write as _};
 
+use futures_util::future::try_join_all;
 use serde_json::Value;
 
-use super::{Error, Wanted, args::LogsArgs, at, path, target::Target};
+use super::{Error, Scope, Wanted, args::LogsArgs, at, objects, path, target::Target};
 use crate::{
     cli::{self, Context, Verdict, client::Client},
-    model::Kind,
+    model::{Kind, Selector},
 };
 
+/// Of each of several pods, unless something else is asked for.
+const TAIL_OF_EACH: i64 = 10;
+
+/// So many are followed at once.
+const MOST_FOLLOWED: usize = 5;
+
+/// One container whose output is wanted.
+struct Source {
+    route: String,
+    /// `pod/web-1/web`
+    name: String,
+}
+
 pub(in crate::cli) async fn logs(args: &LogsArgs, context: &Context<'_>) -> Result<Verdict, cli::Error> {
-    let wanted = if args.what.contains('/') {
-        Wanted::pair(&args.what)?
-    } else {
-        Wanted { kinds: vec![Kind::Pod], name: Some(args.what.clone()) }
-    };
     let client = Client::new(&args.server, context.environment)?;
+    let Some(what) = &args.what else { return of_selected(args, &client, context).await };
+    let wanted = if what.contains('/') {
+        Wanted::pair(what)?
+    } else {
+        Wanted { kinds: vec![Kind::Pod], name: Some(what.clone()) }
+    };
     let Some(target) = Target::find(&wanted, &args.scope, &client, context).await? else {
         return Ok(Verdict::No);
     };
@@ -25,14 +40,65 @@ pub(in crate::cli) async fn logs(args: &LogsArgs, context: &Context<'_>) -> Resu
         return Err(Error::Usage(text).into());
     }
     let Some(pod) = pod(&target, &client, context).await? else { return Ok(Verdict::No) };
-    let name = at(&pod, "/metadata/name");
-    let first = at(&pod, "/spec/containers/0/name");
+    let Some(source) = source(args, args.tail, &target, &pod, context)? else { return Ok(Verdict::No) };
+    pass_on(&source, args.prefix, false, &client).await?;
+    Ok(Verdict::Yes)
+}
+
+/// What all pods print that have the labels; one after the other, or all at once as it comes.
+async fn of_selected(args: &LogsArgs, client: &Client, context: &Context<'_>) -> Result<Verdict, cli::Error> {
+    let selector = args.selector.as_deref().unwrap_or_default();
+    Selector::parse(selector).map_err(Error::from)?;
+    let (namespace, app) = (args.scope.namespace.as_deref(), args.scope.app.as_deref());
+    let wanted = Wanted { kinds: vec![Kind::Pod], name: None };
+    let scope = Scope { namespace, app, selector: Some(selector) };
+    let pods = objects(client, &wanted, &scope).await?;
+    if pods.is_empty() {
+        context.screen.say("No resources found");
+        return Ok(Verdict::Yes);
+    }
+    if args.follow && pods.len() > MOST_FOLLOWED {
+        let text = format!(
+            "{} pods have these labels, and no more than {MOST_FOLLOWED} can be followed",
+            pods.len()
+        );
+        return Err(Error::Usage(text).into());
+    }
+    let tail = args.tail.or(Some(TAIL_OF_EACH));
+    let mut sources = Vec::new();
+    for pod in pods {
+        let target = Target::of(pod.clone());
+        match source(args, tail, &target, &pod, context)? {
+            Some(source) => sources.push(source),
+            None => return Ok(Verdict::No),
+        }
+    }
+    if args.follow {
+        try_join_all(sources.iter().map(|it| pass_on(it, args.prefix, true, client))).await?;
+    } else {
+        for source in &sources {
+            pass_on(source, args.prefix, true, client).await?;
+        }
+    }
+    Ok(Verdict::Yes)
+}
+
+/// The container of a Pod that is meant, and what is asked of its output. `None`: it cannot be read, which was said.
+fn source(
+    args: &LogsArgs,
+    tail: Option<i64>,
+    target: &Target,
+    pod: &Value,
+    context: &Context<'_>,
+) -> Result<Option<Source>, cli::Error> {
+    let name = at(pod, "/metadata/name");
+    let first = at(pod, "/spec/containers/0/name");
     let container = args.container.clone().unwrap_or(first);
     let of = |list: &str| pod.pointer(list).and_then(Value::as_array).into_iter().flatten();
     let mut statuses = of("/status/containerStatuses").chain(of("/status/initContainerStatuses"));
     let Some(status) = statuses.find(|it| it["name"] == container.as_str()) else {
         context.screen.say(format!("error: container {container} is not valid for pod {name}"));
-        return Ok(Verdict::No);
+        return Ok(None);
     };
     let count = of("/spec/containers").count();
     if args.container.is_none() && count > 1 {
@@ -45,12 +111,12 @@ pub(in crate::cli) async fn logs(args: &LogsArgs, context: &Context<'_>) -> Resu
         context.screen.say(format!(
             "Error from server (BadRequest): container \"{container}\" in pod \"{name}\" is waiting to start: {reason}"
         ));
-        return Ok(Verdict::No);
+        return Ok(None);
     }
-    let tail = u64::try_from(args.tail).ok().map(|it| it.to_string());
+    let tail = tail.and_then(|it| u64::try_from(it).ok()).map(|it| it.to_string());
     let yes = |it: bool| it.then(|| "true".to_owned());
     let asked = [
-        ("container", Some(container)),
+        ("container", Some(container.clone())),
         ("follow", yes(args.follow)),
         ("tail", tail),
         ("since", args.since.clone()),
@@ -60,13 +126,51 @@ pub(in crate::cli) async fn logs(args: &LogsArgs, context: &Context<'_>) -> Resu
     let pairs: Vec<(&str, &str)> =
         asked.iter().filter_map(|(key, value)| Some((*key, value.as_deref()?))).collect();
     let route = target.route(&format!("/instances/{name}/logs"))?;
-    let mut response = client.open(&path(&route, pairs)).await?;
+    Ok(Some(Source { route: path(&route, pairs), name: format!("pod/{name}/{container}") }))
+}
+
+/// Prints it as it comes, or, where others print as well or each line is marked, in whole lines.
+async fn pass_on(
+    source: &Source,
+    is_marked: bool,
+    is_one_of_several: bool,
+    client: &Client,
+) -> Result<(), cli::Error> {
+    let mark = if is_marked { format!("[{}] ", source.name) } else { String::new() };
+    let mut response = client.open(&source.route).await?;
+    let mut rest = Vec::new();
     while let Some(bytes) = response.chunk().await.map_err(|error| client.broken_stream(&error))? {
-        let mut stdout = io::stdout().lock();
-        stdout.write_all(&bytes)?;
-        stdout.flush()?;
+        if !is_marked && !is_one_of_several {
+            write(&bytes)?;
+            continue;
+        }
+        rest.extend_from_slice(&bytes);
+        if rest.len() > LONGEST_LINE && !rest.contains(&b'\n') {
+            rest.push(b'\n');
+        }
+        let Some(end) = rest.iter().rposition(|it| *it == b'\n') else { continue };
+        let more = rest.split_off(end + 1);
+        write(&marked(&mark, &std::mem::replace(&mut rest, more)))?;
     }
-    Ok(Verdict::Yes)
+    if !rest.is_empty() {
+        rest.push(b'\n');
+        write(&marked(&mark, &rest))?;
+    }
+    Ok(())
+}
+
+/// A line that does not end is divided here.
+const LONGEST_LINE: usize = 1024 * 1024;
+
+/// Whole lines, each with the mark before it.
+fn marked(mark: &str, lines: &[u8]) -> Vec<u8> {
+    lines.split_inclusive(|it| *it == b'\n').flat_map(|it| [mark.as_bytes(), it].concat()).collect()
+}
+
+fn write(bytes: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes)?;
+    stdout.flush()
 }
 
 /// The Pod itself, or one of several. `None`: there is none, which was said.

@@ -15,6 +15,7 @@ mod columns;
 mod create;
 mod delete;
 mod describe;
+mod events;
 mod get;
 mod jsonpath;
 mod logs;

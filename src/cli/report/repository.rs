@@ -1,6 +1,6 @@
 //! Where the commits of a report come from: a clone on disk, or a server that is asked once.
 
-use std::{collections::BTreeMap, num::NonZero, panic::resume_unwind, path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use super::{Error, args::GitArgs};
 use crate::{
@@ -157,7 +157,8 @@ pub(super) fn render(
         let known = before.get(&spec.name).filter(|it| it.spec == spec && it.reads.hold_in(files));
         known.copied().cloned().unwrap_or_else(|| RenderedApp::render(files, spec))
     };
-    Rendering { applications: on_all_cores(apps.into_iter().filter(is_selected).collect(), one), errors }
+    let applications = manifest::on_all_cores(apps.into_iter().filter(is_selected).collect(), one);
+    Rendering { applications, errors }
 }
 
 impl RenderedApp {
@@ -166,27 +167,6 @@ impl RenderedApp {
         let rendered = Arc::new(manifest::render(&recorder, &spec));
         Self { spec, rendered, reads: Arc::new(recorder.finish()) }
     }
-}
-
-/// What comes of each, in the same order.
-fn on_all_cores<T: Send, U: Send>(mut all: Vec<T>, one: impl Fn(T) -> U + Sync) -> Vec<U> {
-    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let share = all.len().div_ceil(cores).max(1);
-    let mut shares = Vec::new();
-    while !all.is_empty() {
-        let rest = all.split_off(share.min(all.len()));
-        shares.push(std::mem::replace(&mut all, rest));
-    }
-    let one = &one;
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = shares
-            .into_iter()
-            .map(|it| scope.spawn(move || it.into_iter().map(one).collect::<Vec<U>>()))
-            .collect();
-        // What broke down there breaks down here.
-        let joined = threads.into_iter().map(|it| it.join().unwrap_or_else(|it| resume_unwind(it)));
-        joined.flatten().collect()
-    })
 }
 
 /// What is wrong with a manifest, one per line; `None` if nothing is.

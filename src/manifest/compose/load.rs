@@ -202,6 +202,8 @@ pub(super) struct Loader<'a> {
     sources: BTreeMap<String, Arc<[u8]>>,
     /// By path. `None`: it cannot be read, which was told.
     parsed: BTreeMap<String, Option<Vec<Node>>>,
+    /// The files that were taken in.
+    taken: BTreeSet<String>,
     progress: Progress,
     /// How many keys and values may still be taken in.
     left: usize,
@@ -218,6 +220,7 @@ impl<'a> Loader<'a> {
             findings,
             sources: BTreeMap::new(),
             parsed: BTreeMap::new(),
+            taken: BTreeSet::new(),
             progress: Progress::default(),
             left: MOST_NODES,
             ports: MOST_PORTS,
@@ -236,7 +239,7 @@ impl<'a> Loader<'a> {
         given
     }
 
-    /// The documents of a file, which is read once.
+    /// The documents of a file.
     fn documents(&mut self, path: &str) -> Option<&Vec<Node>> {
         if !self.parsed.contains_key(path) {
             let documents = self.parse(path);
@@ -269,7 +272,13 @@ impl<'a> Loader<'a> {
 
     /// Takes the documents of a file in, as far as there is room.
     fn take(&mut self, path: &str) -> Vec<Node> {
-        let Some(documents) = self.documents(path).cloned() else { return Vec::new() };
+        let is_first = self.taken.insert(path.to_owned());
+        if self.documents(path).is_none() {
+            return Vec::new();
+        }
+        // Most files are taken in once, so a copy is made only of one that is asked for again.
+        let documents = if is_first { self.parsed.remove(path) } else { self.parsed.get(path).cloned() };
+        let documents = documents.flatten().unwrap_or_default();
         let size = documents.iter().map(tree::size).sum();
         if self.charge(size, &Location::file(path)) { documents } else { Vec::new() }
     }

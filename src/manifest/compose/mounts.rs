@@ -13,7 +13,7 @@ use super::{
     variables::Variables,
 };
 use crate::manifest::{AppSpec, Files, files::Entry};
-use crate::model::{Content, ContentId, ContentTree, Contents, Finding, Mount, MountSource};
+use crate::model::{Access, Content, ContentId, ContentTree, Contents, Finding, Mount, MountSource};
 
 /// What one application's mounted files may hold together, in bytes.
 const LARGEST_SUM: usize = 64 << 20;
@@ -210,9 +210,9 @@ impl<'a> Shelf<'a> {
                 self.app_files.insert(inside.to_owned(), id);
             }
             Content::Folder(tree) => {
-                for (name, (bytes, executable)) in tree {
+                for (name, (bytes, access)) in tree {
                     let path = if inside == "." { name } else { format!("{inside}/{name}") };
-                    let id = self.keep(Content::File { bytes, executable });
+                    let id = self.keep(Content::File { bytes, executable: access.is_executable() });
                     self.app_files.insert(path, id);
                 }
             }
@@ -273,7 +273,7 @@ impl<'a> Shelf<'a> {
             match entry {
                 Entry::File { executable, .. } => {
                     let bytes = self.read(&below)?;
-                    tree.insert(format!("{prefix}{name}"), (bytes, executable));
+                    tree.insert(format!("{prefix}{name}"), (bytes, Access::of(executable)));
                 }
                 Entry::Folder => self.folder(&below, &format!("{prefix}{name}/"), depth - 1, tree)?,
                 Entry::Submodule => {

@@ -3,7 +3,7 @@
 //! It knows YAML's types and the shapes that the Compose schema repeats (a list or a map, a word or a list), but
 //! no field.
 
-use std::{fmt, time::Duration};
+use std::{borrow::Cow, fmt, time::Duration};
 
 use super::{
     scalar::{self, Plain},
@@ -165,8 +165,13 @@ impl Reader {
 
     /// Text, and not a plain number, date or truth value.
     pub(super) fn string(&mut self, node: &Node, path: &Path<'_>) -> Option<String> {
+        self.text(node, path).map(Cow::into_owned)
+    }
+
+    /// As [`Self::string`], for a look at it.
+    pub(super) fn text<'n>(&mut self, node: &'n Node, path: &Path<'_>) -> Option<Cow<'n, str>> {
         match Plain::of(node) {
-            Some((text, Plain::Text)) => Some(text.to_owned()),
+            Some((text, Plain::Text)) => Some(Cow::Borrowed(text)),
             Some((_, Plain::Bool(_) | Plain::Integer(_) | Plain::Float(_))) => {
                 let found = type_of(node);
                 let path = path.to_string();
@@ -176,7 +181,7 @@ impl Reader {
                 None
             }
             // The reference parser takes dates for text wherever text is asked for.
-            Some((_, Plain::Time(text))) => Some(text),
+            Some((_, Plain::Time(text))) => Some(Cow::Owned(text)),
             Some((_, Plain::Null)) | None => {
                 self.wrong_type(node, path, "text");
                 None
@@ -253,7 +258,7 @@ impl Reader {
     }
 
     pub(super) fn duration(&mut self, node: &Node, path: &Path<'_>) -> Option<Duration> {
-        let text = self.string(node, path)?;
+        let text = self.text(node, path)?;
         let value = scalar::duration(&text);
         if value.is_none() {
             self.error(&node.place, path, "not a duration; write a number with a unit, such as `1m30s`");

@@ -3,7 +3,7 @@
 //! Both remove the value at their path from everything that the document is laid upon; `!override` then leaves its
 //! own there. So merging itself knows of neither.
 
-use super::tree;
+use super::{reader::Path, tree};
 use crate::manifest::yaml::{Kind, Node};
 
 /// The paths that one document takes away.
@@ -14,40 +14,31 @@ impl Resets {
     /// Finds the tags in a document. What is reset goes from the document, too.
     pub(super) fn take(root: &mut Node) -> Self {
         let mut resets = Self::default();
-        resets.find(root, &mut Vec::new());
+        resets.find(root, &Path::Root);
         resets
     }
 
-    fn find(&mut self, node: &mut Node, path: &mut Vec<String>) {
+    fn find(&mut self, node: &mut Node, path: &Path<'_>) {
         match &mut node.kind {
-            Kind::Mapping(entries) => entries.retain_mut(|entry| {
-                path.push(entry.key.clone());
-                let stays = self.stays(&mut entry.value, path);
-                path.pop();
-                stays
-            }),
+            Kind::Mapping(entries) => {
+                entries.retain_mut(|it| self.stays(&mut it.value, &path.key(&it.key)));
+            }
             Kind::Sequence(items) => {
-                let mut index = 0;
-                items.retain_mut(|item| {
-                    path.push(format!("[{index}]"));
-                    let stays = self.stays(item, path);
-                    path.pop();
-                    index += 1;
-                    stays
-                });
+                let mut indices = 0..;
+                items.retain_mut(|it| self.stays(it, &path.index(indices.next().unwrap_or_default())));
             }
             Kind::Scalar { .. } => {}
         }
     }
 
-    fn stays(&mut self, node: &mut Node, path: &mut Vec<String>) -> bool {
+    fn stays(&mut self, node: &mut Node, path: &Path<'_>) -> bool {
         match node.tag.as_deref() {
             Some("!reset") => {
-                self.0.push(path.clone());
+                self.0.push(parts(path));
                 return false;
             }
             Some("!override") => {
-                self.0.push(path.clone());
+                self.0.push(parts(path));
                 node.tag = None;
             }
             Some(_) | None => {}
@@ -72,6 +63,17 @@ impl Resets {
             }
         }
     }
+}
+
+fn parts(path: &Path<'_>) -> Vec<String> {
+    let (parent, part) = match path {
+        Path::Root => return Vec::new(),
+        Path::Key(parent, key) => (parent, (*key).to_owned()),
+        Path::Index(parent, index) => (parent, format!("[{index}]")),
+    };
+    let mut parts = parts(parent);
+    parts.push(part);
+    parts
 }
 
 /// The rest of a path below another.

@@ -149,9 +149,11 @@ fn print_float(value: f64) -> String {
 
 /// `2006-1-2`, alone or with a time of day in UTC, as the reference parser prints times.
 fn time(text: &str) -> Option<String> {
-    let year =
-        text.split('-').next().filter(|it| it.len() == 4 && it.bytes().all(|it| it.is_ascii_digit()))?;
-    let rest = text.get(5..)?;
+    let [year @ .., b'-'] = text.as_bytes().get(..5)? else { return None };
+    if !year.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let (year, rest) = (text.get(..4)?, text.get(5..)?);
     let (date, clock) = match rest.find(['T', 't', ' ']) {
         Some(at) => (rest.get(..at)?, rest.get(at + 1..)?),
         None => (rest, "0:0:0"),

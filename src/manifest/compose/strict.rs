@@ -137,7 +137,7 @@ impl Check<'_> {
     }
 
     fn text(&mut self, node: &Node, path: &Path<'_>) -> bool {
-        self.reader.string(node, path).is_some()
+        self.reader.text(node, path).is_some()
     }
 
     /// A port in the short syntax is text, or a whole number.
@@ -148,8 +148,8 @@ impl Check<'_> {
     }
 
     fn word(&mut self, node: &Node, path: &Path<'_>, words: &[&str]) {
-        let Some(text) = self.reader.string(node, path) else { return };
-        if !words.contains(&text.as_str()) {
+        let Some(text) = self.reader.text(node, path) else { return };
+        if !words.contains(&&*text) {
             let quoted: Vec<String> = words.iter().map(|it| format!("`{it}`")).collect();
             let message = format!("`{text}` is not known here; use one of {}", quoted.join(", "));
             self.reader.error(&node.place, path, message);
@@ -157,7 +157,7 @@ impl Check<'_> {
     }
 
     fn like(&mut self, node: &Node, path: &Path<'_>, form: Form) {
-        let Some(text) = self.reader.string(node, path) else { return };
+        let Some(text) = self.reader.text(node, path) else { return };
         let message = match form {
             Form::ContainerName if !has_name(&text) => {
                 "is not a container's name: two or more letters, digits, `_`, `.`, `-`"
@@ -225,10 +225,10 @@ impl Check<'_> {
 
     fn command(&mut self, node: &Node, path: &Path<'_>, shape: &Shape) {
         match &node.kind {
-            Kind::Sequence(_) => drop(self.reader.strings(node, path)),
+            Kind::Sequence(_) => self.texts(node, path, &Shape::Repeated),
             Kind::Scalar { .. } if node.is_null() && matches!(shape, Shape::Command) => {}
             Kind::Scalar { .. } | Kind::Mapping(_) => {
-                let Some(text) = self.reader.string(node, path) else { return };
+                let Some(text) = self.reader.text(node, path) else { return };
                 if matches!(shape, Shape::Command) && words::split(&text).is_none() {
                     let message = "cannot be split into words: a quote or parenthesis is left open";
                     self.reader.error(&node.place, path, message);
@@ -282,7 +282,7 @@ impl Check<'_> {
                 for entry in entries {
                     let at = path.key(&entry.key);
                     match &entry.value.kind {
-                        Kind::Sequence(_) => drop(self.reader.strings(&entry.value, &at)),
+                        Kind::Sequence(_) => self.texts(&entry.value, &at, &Shape::Repeated),
                         Kind::Scalar { .. } | Kind::Mapping(_) => drop(self.text(&entry.value, &at)),
                     }
                     if entry.key.is_empty() || entry.key.contains([':', '=']) {
@@ -294,7 +294,7 @@ impl Check<'_> {
             Kind::Sequence(items) => {
                 for (index, item) in items.iter().enumerate() {
                     let at = path.index(index);
-                    let Some(text) = self.reader.string(item, &at) else { continue };
+                    let Some(text) = self.reader.text(item, &at) else { continue };
                     let parts = text.split_once('=').or_else(|| text.split_once(':'));
                     if parts.is_none_or(|(name, _)| name.is_empty() || name.contains(':')) {
                         self.reader.error(&item.place, &at, format!("`{text}` is not `name=address`"));

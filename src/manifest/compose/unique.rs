@@ -5,7 +5,7 @@ use super::{
     print, short,
     tree::{self, as_text},
 };
-use crate::manifest::yaml::{Kind, Node};
+use crate::manifest::yaml::{Entry, Kind, Node};
 
 /// Keeps one of each in all lists of services and networks that are looked at in this way.
 pub(super) fn enforce(root: &mut Node) {
@@ -13,47 +13,47 @@ pub(super) fn enforce(root: &mut Node) {
         list(network, "labels", name);
     }
     for (_, service) in tree::children_mut(root, "services") {
-        for key in [
-            "annotations",
-            "cap_add",
-            "cap_drop",
-            "dns",
-            "dns_opt",
-            "dns_search",
-            "environment",
-            "labels",
-            "links",
-            "profiles",
-            "sysctls",
-            "tmpfs",
-        ] {
-            list(service, key, name);
-        }
-        list(service, "devices", device);
-        list(service, "configs", |it| file_mount(it, ""));
-        list(service, "secrets", |it| file_mount(it, "/run/secrets"));
-        list(service, "env_file", |it| it.get("path").map_or_else(|| scalar(it), scalar));
-        list(service, "expose", scalar);
-        list(service, "ports", port);
-        list(service, "volumes", volume);
-        if let Some(build) = tree::get_mut(service, "build") {
-            for key in ["args", "additional_contexts", "tags", "labels"] {
-                list(build, key, name);
+        for Entry { key, key_place: _, value } in tree::entries_mut(service) {
+            match key.as_str() {
+                "annotations" | "cap_add" | "cap_drop" | "dns" | "dns_opt" | "dns_search" | "environment"
+                | "labels" | "links" | "profiles" | "sysctls" | "tmpfs" => items(value, name),
+                "devices" => items(value, device),
+                "configs" => items(value, |it| file_mount(it, "")),
+                "secrets" => items(value, |it| file_mount(it, "/run/secrets")),
+                "env_file" => items(value, |it| it.get("path").map_or_else(|| scalar(it), scalar)),
+                "expose" => items(value, scalar),
+                "ports" => items(value, port),
+                "volumes" => items(value, volume),
+                "build" => {
+                    for key in ["args", "additional_contexts", "tags", "labels"] {
+                        list(value, key, name);
+                    }
+                }
+                "deploy" => list(value, "labels", name),
+                "networks" => {
+                    for network in tree::entries_mut(value) {
+                        list(&mut network.value, "aliases", name);
+                        list(&mut network.value, "link_local_ips", name);
+                    }
+                }
+                _ => {}
             }
-        }
-        if let Some(deploy) = tree::get_mut(service, "deploy") {
-            list(deploy, "labels", name);
-        }
-        for (_, network) in tree::children_mut(service, "networks") {
-            list(network, "aliases", name);
-            list(network, "link_local_ips", name);
         }
     }
 }
 
-/// The later of two items with the same key stands where the earlier one stood. An item without a key stays.
 fn list(parent: &mut Node, key: &str, identity: fn(&Node) -> Option<String>) {
-    let Some(Kind::Sequence(items)) = tree::get_mut(parent, key).map(|it| &mut it.kind) else { return };
+    if let Some(list) = tree::get_mut(parent, key) {
+        items(list, identity);
+    }
+}
+
+/// The later of two items with the same key stands where the earlier one stood. An item without a key stays.
+fn items(list: &mut Node, identity: fn(&Node) -> Option<String>) {
+    let Kind::Sequence(items) = &mut list.kind else { return };
+    if items.len() < 2 {
+        return;
+    }
     let mut seen: std::collections::BTreeMap<String, usize> = std::collections::BTreeMap::new();
     let mut kept: Vec<Node> = Vec::with_capacity(items.len());
     for item in std::mem::take(items) {

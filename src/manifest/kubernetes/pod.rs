@@ -30,7 +30,14 @@ pub(super) fn read(template: &Template<'_>, owner: &Owner<'_>, key: &Key) -> Opt
         own.network_mode = NetworkMode::Host;
     }
     container::read_pod(spec, &mut own);
-    if own.hostname.is_none() {
+    // On the host's network a pod has the host's name, whatever it is called.
+    if own.network_mode == NetworkMode::Host {
+        if own.hostname.take().is_some()
+            && let Some(value) = spec.get("hostname")
+        {
+            value.warning("has no effect with `hostNetwork`: the pod has the name of the host");
+        }
+    } else if own.hostname.is_none() {
         own.hostname = owner.pod_name.filter(|it| it.len() <= 63).map(str::to_owned);
     }
     let shares_processes = spec.boolean("shareProcessNamespace").unwrap_or(false);

@@ -20,7 +20,7 @@ use super::{
     shared,
 };
 use crate::manifest::yaml::Place;
-use crate::model::{Container, Content, ContentTree, Mount, MountOptions, MountSource, Volume};
+use crate::model::{Access, Container, Content, ContentTree, Mount, MountOptions, MountSource, Volume};
 
 /// A volume of the pod.
 enum Source {
@@ -85,7 +85,15 @@ pub(super) fn read<'a>(
         }
         sources.insert(text, source(&volume, owner, text, about));
     }
-    PodVolumes { sources, shared: shared::names(pod), group: group(pod) }
+    let group = group(pod);
+    for source in sources.values_mut().flatten() {
+        if let Source::Files { tree, .. } = source {
+            for (_, access) in tree.values_mut() {
+                *access = Access::asked(access.mode(), group);
+            }
+        }
+    }
+    PodVolumes { sources, shared: shared::names(pod), group }
 }
 
 /// The group of the pod's volumes.
@@ -117,8 +125,8 @@ fn source(volume: &Object<'_>, owner: &str, name: &str, about: &About<'_>) -> Op
         return projected(&object, about);
     }
     if let Some(object) = volume.object("downwardAPI", fields::DOWNWARD) {
-        mode(&object, "defaultMode");
-        let tree = downward(&object, about)?;
+        let default = access(&object, "defaultMode").unwrap_or_default();
+        let tree = downward(&object, default, about)?;
         return Some(Source::Files { tree, is_secret: false });
     }
     if let Some(object) = volume.get("emptyDir").and_then(|it| it.object(fields::EMPTY_DIR)) {
@@ -147,10 +155,10 @@ fn source(volume: &Object<'_>, owner: &str, name: &str, about: &About<'_>) -> Op
 
 /// A ConfigMap or Secret as a folder.
 fn data(object: &Object<'_>, kind: DataKind, field: &str, about: &About<'_>) -> Option<Source> {
-    let executable = mode(object, "defaultMode");
+    let default = access(object, "defaultMode").unwrap_or_default();
     let name = object.require(field)?;
     let key = super::names::subdomain(&name).map(|it| Key::new(about.namespace, it))?;
-    let tree = selected(object, kind, &key, executable, about.catalogue);
+    let tree = selected(object, kind, &key, default, about.catalogue);
     Some(Source::Files { tree, is_secret: kind == DataKind::Secret })
 }
 
@@ -159,7 +167,7 @@ fn selected(
     object: &Object<'_>,
     kind: DataKind,
     key: &Key,
-    executable: bool,
+    default: Access,
     catalogue: &Catalogue,
 ) -> ContentTree {
     let mut tree = ContentTree::new();
@@ -168,17 +176,17 @@ fn selected(
         return tree;
     };
     if object.get("items").is_none() {
-        return data.entries.iter().map(|(name, it)| (name.clone(), (Arc::clone(it), executable))).collect();
+        return data.entries.iter().map(|(name, it)| (name.clone(), (Arc::clone(it), default))).collect();
     }
     for item in object.items("items") {
         let Some(item) = item.object(fields::KEY_TO_PATH) else { continue };
         let (Some(name), Some(path)) = (item.require("key"), item.require("path")) else { continue };
-        let executable = if item.get("mode").is_some() { mode(&item, "mode") } else { executable };
+        let access = access(&item, "mode").unwrap_or(default);
         let Some(path) = inner_path(&path) else { continue };
         let Some(name_text) = name.text() else { continue };
         match data.entries.get(name_text) {
             Some(bytes) => {
-                tree.insert(path, (Arc::clone(bytes), executable));
+                tree.insert(path, (Arc::clone(bytes), access));
             }
             None if env::is_optional(object) => {}
             None => name.error(format!("the {} `{}` has no such key", kind.as_str(), key.name)),
@@ -188,7 +196,7 @@ fn selected(
 }
 
 fn projected(object: &Object<'_>, about: &About<'_>) -> Option<Source> {
-    let executable = mode(object, "defaultMode");
+    let default = access(object, "defaultMode").unwrap_or_default();
     let mut all = ContentTree::new();
     let mut is_secret = false;
     for item in object.items("sources") {
@@ -200,10 +208,10 @@ fn projected(object: &Object<'_>, about: &About<'_>) -> Option<Source> {
             let Some(reference) = part.object(field, fields::DATA_PROJECTION) else { continue };
             let Some(key) = env::data_key(&reference, about.namespace) else { continue };
             is_secret |= kind == DataKind::Secret;
-            merge(&mut all, selected(&reference, kind, &key, executable, about.catalogue), &reference);
+            merge(&mut all, selected(&reference, kind, &key, default, about.catalogue), &reference);
         }
         if let Some(own) = part.object("downwardAPI", fields::DOWNWARD) {
-            merge(&mut all, downward(&own, about)?, &own);
+            merge(&mut all, downward(&own, default, about)?, &own);
         }
     }
     Some(Source::Files { tree: all, is_secret })
@@ -221,12 +229,12 @@ fn merge(all: &mut ContentTree, files: ContentTree, from: &Object<'_>) {
 }
 
 /// What the pod is told about itself, in files.
-fn downward(object: &Object<'_>, about: &About<'_>) -> Option<ContentTree> {
+fn downward(object: &Object<'_>, default: Access, about: &About<'_>) -> Option<ContentTree> {
     let mut tree = ContentTree::new();
     for item in object.items("items") {
         let Some(item) = item.object(fields::DOWNWARD_ITEM) else { continue };
         let Some(path) = item.require("path").and_then(|it| inner_path(&it)) else { continue };
-        let executable = mode(&item, "mode");
+        let access = access(&item, "mode").unwrap_or(default);
         if !item.only_one(|it| matches!(it, "fieldRef" | "resourceFieldRef")) {
             item.value.error("says not what stands in the file: give it a `fieldRef`");
         }
@@ -242,7 +250,7 @@ fn downward(object: &Object<'_>, about: &About<'_>) -> Option<ContentTree> {
             "metadata.annotations" => lines(about.annotations),
             _ => env::field(&field, about)?,
         };
-        tree.insert(path, (Arc::from(text.into_bytes()), executable));
+        tree.insert(path, (Arc::from(text.into_bytes()), access));
     }
     Some(tree)
 }
@@ -377,16 +385,10 @@ pub(super) fn nfs(object: &Object<'_>, key: &str) -> Option<Volume> {
     Some(Volume { key: key.to_owned(), driver: Some("local".to_owned()), options, ..Volume::default() })
 }
 
-/// Whether files are executable. Ours can always be read by every user of the container and written by none.
-fn mode(object: &Object<'_>, field: &str) -> bool {
-    let Some(value) = object.get(field) else { return false };
-    let Some(mode) = value.integer(0..=0o777) else { return false };
-    if mode & 0o004 == 0 {
-        value.warning(format!(
-            "mode {mode:04o} is not kept: the files can be read by every user of the container, and written by none"
-        ));
-    }
-    mode & 0o111 != 0
+/// Who may read the files, if that is said. The group of the pod's volumes is added once all are read.
+fn access(object: &Object<'_>, field: &str) -> Option<Access> {
+    let mode = object.get(field)?.integer(0..=0o777)?;
+    Some(Access::asked(u32::try_from(mode).ok()?, None))
 }
 
 /// A path inside a volume: relative, and not out of it.
@@ -563,8 +565,14 @@ fn part(tree: &ContentTree, inside: &str) -> Option<Content> {
     if inside.is_empty() {
         return Some(Content::Folder(tree.clone()));
     }
-    if let Some((bytes, executable)) = tree.get(inside) {
-        return Some(Content::File { bytes: Arc::clone(bytes), executable: *executable });
+    if let Some((bytes, access)) = tree.get(inside) {
+        let bytes = Arc::clone(bytes);
+        return Some(match *access {
+            Access::Asked { mode, group } => {
+                Content::Owned { bytes, mode, uid: 0, gid: group.unwrap_or_default() }
+            }
+            plain => Content::File { bytes, executable: plain.is_executable() },
+        });
     }
     let prefix = format!("{inside}/");
     let below: ContentTree = tree

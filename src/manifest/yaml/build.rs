@@ -75,8 +75,8 @@ enum Content {
 #[derive(Default)]
 struct Mapping {
     entries: Vec<Entry>,
-    /// Where each key stands, to name both places of a duplicate.
-    keys: BTreeMap<String, Place>,
+    /// Where the keys of a large map stand among its entries, as far as that was asked.
+    keys: BTreeMap<String, usize>,
     /// A key that waits for its value.
     key: Option<(String, Place, IsMerge)>,
     /// What `<<` brings in, with the place of the key.
@@ -96,8 +96,7 @@ impl<'a> Builder<'a> {
     }
 
     fn read(mut self, text: &str) -> Result<Vec<Node>, Finding> {
-        let options = granit_parser::options! { emit_comments: false };
-        for event in Parser::new_from_str_with_options(text, options) {
+        for event in Parser::new_from_str(text) {
             let (event, span) = event.map_err(|it| self.syntax_error(&it))?;
             self.take(event, &span)?;
         }
@@ -253,33 +252,42 @@ impl Mapping {
             return Err(error(&node.place, "a key is missing before the `:`"));
         }
         let is_merge = if text == "<<" && plain { IsMerge::Yes } else { IsMerge::No };
-        if is_merge == IsMerge::No {
-            if let Some(first) = self.keys.get(&text) {
-                return Err(defined_twice(&text, &node.place, first).help("remove one of the two"));
-            }
-            self.keys.insert(text.clone(), node.place.clone());
+        if is_merge == IsMerge::No
+            && let Some(first) = self.find(&text)
+        {
+            return Err(defined_twice(&text, &node.place, &first.key_place).help("remove one of the two"));
         }
         self.key = Some((text, node.place, is_merge));
         Ok(())
     }
 
+    fn find(&mut self, key: &str) -> Option<&Entry> {
+        /// Until there are so many keys, a look at each of them is quicker than a search.
+        const MANY: usize = 16;
+        if self.entries.len() < MANY {
+            return self.entries.iter().find(|it| it.key == key);
+        }
+        for (index, entry) in self.entries.iter().enumerate().skip(self.keys.len()) {
+            self.keys.insert(entry.key.clone(), index);
+        }
+        self.keys.get(key).and_then(|it| self.entries.get(*it))
+    }
+
     /// Own keys win over merged ones; of several merged maps, the first wins.
-    fn finish(self) -> Result<Vec<Entry>, Finding> {
-        let Self { mut entries, mut keys, key, merged } = self;
-        debug_assert!(key.is_none(), "the parser gives every key a value");
-        let Some((_, node)) = merged else { return Ok(entries) };
+    fn finish(mut self) -> Result<Vec<Entry>, Finding> {
+        debug_assert!(self.key.is_none(), "the parser gives every key a value");
+        let Some((_, node)) = self.merged.take() else { return Ok(self.entries) };
         let maps = match node.kind {
             Kind::Mapping(map) => vec![map],
             Kind::Sequence(items) => items.into_iter().map(into_entries).collect(),
             Kind::Scalar { .. } => return Err(not_mergeable(&node.place)),
         };
         for entry in maps.into_iter().flatten() {
-            if !keys.contains_key(&entry.key) {
-                keys.insert(entry.key.clone(), entry.key_place.clone());
-                entries.push(entry);
+            if self.find(&entry.key).is_none() {
+                self.entries.push(entry);
             }
         }
-        Ok(entries)
+        Ok(self.entries)
     }
 }
 

@@ -58,7 +58,7 @@ impl Default for Settings {
 
 /// One agent. Killed when it is dropped.
 pub struct Agent {
-    app: String,
+    pub app: String,
     pub address: String,
     directory: PathBuf,
     pub runtime: PathBuf,
@@ -162,6 +162,25 @@ impl Agent {
         let mut command = Command::new("timeout");
         command.args(["180", env!("CARGO_BIN_EXE_driftless")]).args(words);
         self.surround(command)
+    }
+
+    /// What a command of a client prints to the one and the other, and its exit code.
+    pub fn asks(&self, line: &str) -> (i32, String, String) {
+        let words = shell_words::split(line).unwrap();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let mut command = self.command(&words);
+        command.env("DRIFTLESS_SERVER", format!("http://{}", self.address)).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+    }
+
+    /// What a command of a client prints, which must succeed.
+    #[track_caller]
+    pub fn said(&self, line: &str) -> String {
+        let (code, out, error) = self.asks(line);
+        assert_eq!(code, 0, "driftless {line}: {out}{error}");
+        out
     }
 
     fn surround(&self, mut command: Command) -> Command {

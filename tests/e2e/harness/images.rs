@@ -1,6 +1,6 @@
 //! Test images, made from scratch on the spot: no registry is needed.
 
-use std::{path::Path, process::Command, sync::Mutex};
+use std::{os::unix::fs::PermissionsExt, path::Path, process::Command, sync::Mutex};
 
 use super::Docker;
 
@@ -28,16 +28,59 @@ pub fn server_as(docker: &Docker, image: &str, version: &str) -> String {
 /// variable, a label and a volume of its own.
 pub fn placeholder() -> String {
     static MADE: Mutex<bool> = Mutex::new(false);
-    let mut is_made = MADE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let image = "driftless-e2e/placeholder:1.0";
+    of_busybox(
+        &MADE,
+        "driftless-e2e/placeholder:1.0",
+        &[],
+        r#"ENV PATH=/bin FROM_IMAGE=yes
+VOLUME /image-data
+LABEL from=image
+STOPSIGNAL SIGKILL
+ENTRYPOINT ["/bin/busybox", "sh", "-c", "echo started; while :; do sleep 100000; done"]
+CMD ["start"]
+"#,
+    )
+}
+
+/// Tells what it sees, and stays: see `manifests/look.sh`.
+pub fn look() -> String {
+    static MADE: Mutex<bool> = Mutex::new(false);
+    of_busybox(
+        &MADE,
+        "driftless-e2e/look:1.0",
+        &[("look", include_str!("../manifests/look.sh"))],
+        r#"COPY look /bin/look
+ENV PATH=/bin FROM_IMAGE=yes
+WORKDIR /folder-of-image
+VOLUME /image-data
+EXPOSE 7070
+ENTRYPOINT ["/bin/look", "from", "the image"]
+CMD ["by", "default"]
+"#,
+    )
+}
+
+/// An image of busybox and some scripts, made once.
+fn of_busybox(made: &Mutex<bool>, image: &str, scripts: &[(&str, &str)], dockerfile: &str) -> String {
+    let mut is_made = made.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if !*is_made {
         let context = tempfile::tempdir().unwrap();
-        std::fs::copy("/bin/busybox", context.path().join("busybox")).expect("see deploy/test-tools.sh");
-        let dockerfile = "FROM scratch\nCOPY busybox /bin/busybox\nCOPY busybox /bin/sh\nENV PATH=/bin FROM_IMAGE=yes\nVOLUME /image-data\nLABEL from=image\nSTOPSIGNAL SIGKILL\nENTRYPOINT [\"/bin/busybox\", \"sh\", \"-c\", \"echo started; while :; do sleep 100000; done\"]\nCMD [\"start\"]\n";
-        std::fs::write(context.path().join("Dockerfile"), dockerfile).unwrap();
+        let busybox = context.path().join("busybox");
+        std::fs::copy("/bin/busybox", &busybox).expect("see deploy/test-tools.sh");
+        let mut files = vec![busybox];
+        for (name, text) in scripts {
+            let path = context.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+            files.push(path);
+        }
+        let start = "FROM scratch\nCOPY busybox /bin/busybox\nCOPY busybox /bin/sh\n";
+        std::fs::write(context.path().join("Dockerfile"), format!("{start}{dockerfile}")).unwrap();
         // Times of files would make another image each time.
-        let file = std::fs::File::options().write(true).open(context.path().join("busybox")).unwrap();
-        file.set_modified(std::time::UNIX_EPOCH).unwrap();
+        for file in files {
+            let file = std::fs::File::options().write(true).open(file).unwrap();
+            file.set_modified(std::time::UNIX_EPOCH).unwrap();
+        }
         Docker::default().run(&["build", "-q", "-t", image, &context.path().display().to_string()]);
         *is_made = true;
     }

@@ -1,0 +1,55 @@
+//! `driftless get events`: what happened, in kubectl's columns.
+
+use super::{Error, age, args::GetArgs, args::Output, path};
+use crate::{
+    cli::{self, Context, Verdict, client::Client, screen::print, table::Table},
+    model::{Event, EventKind},
+};
+
+/// As many as the agent gives at once.
+const MOST: &str = "1000";
+
+/// Whether this is a word for events.
+pub(super) fn are_meant(word: &str) -> bool {
+    ["events", "event", "ev"].iter().any(|it| word.eq_ignore_ascii_case(it))
+}
+
+pub(super) async fn get(args: &GetArgs, context: &Context<'_>) -> Result<Verdict, cli::Error> {
+    let unfit = [
+        (args.what.len() > 1, "an event has no name"),
+        (args.scope.namespace.is_some(), "an event is of an application: say which with --app"),
+        (args.selector.is_some() || args.show_labels, "events have no labels"),
+        (args.sort_by.is_some(), "events are in the order in which they happened"),
+        (args.watch, "`driftless events --follow` goes on with what happens"),
+        (
+            !matches!(args.output, None | Some(Output::Wide)),
+            "events are a table; `driftless events -o json` has them for programs",
+        ),
+    ];
+    if let Some((_, why)) = unfit.into_iter().find(|(is_so, _)| *is_so) {
+        return Err(Error::Usage(why.to_owned()).into());
+    }
+    let client = Client::new(&args.server, context.environment)?;
+    let pairs = [("limit", Some(MOST)), ("app", args.scope.app.as_deref())];
+    let pairs = pairs.into_iter().filter_map(|(key, value)| Some((key, value?)));
+    let events: Vec<Event> = client.get(&path("/api/v1/events", pairs)).await?;
+    if events.is_empty() {
+        context.screen.say("No resources found");
+        return Ok(Verdict::Yes);
+    }
+    let mut table =
+        Table::new(0, &["LAST SEEN", "TYPE", "REASON", "APPLICATION", "OBJECT", "MESSAGE"]).spaced(3);
+    let now = context.clock.now();
+    for Event { sequence: _, at, app, kind, reason, object, message } in &events {
+        let kind = match kind {
+            EventKind::Normal => "Normal",
+            EventKind::Warning => "Warning",
+        };
+        let age = age::short(now.since(*at));
+        let cells = [age.as_str(), kind, reason.as_str(), app.as_str(), object.as_str(), message.as_str()];
+        table.row(cells.map(Into::into));
+    }
+    let text = table.render(context.colours);
+    print(if args.no_headers { super::get::without_head(&text) } else { text.as_str() })?;
+    Ok(Verdict::Yes)
+}

@@ -1,0 +1,36 @@
+//! What Git does not have any more and is removed without a word, and what waits for one.
+//!
+//! A folder moved by mistake or a file that was cut short still is a complete render. So where most of an application
+//! would go at once, it goes when somebody has said so. Whoever drops the whole application is asked by `prune` of the
+//! policy instead, and is not asked here.
+
+use std::collections::BTreeSet;
+
+use crate::model::{Instance, WorkloadName};
+
+use super::{Wait, census::Census, cron, round::Round};
+
+/// So few are removed without asking, however large a part they are.
+const FEW: usize = 3;
+
+/// Whether what the stack does not have has to stay until somebody confirms that it goes.
+pub(super) fn is_held(round: &mut Round<'_>, census: &Census<'_>) -> bool {
+    let stack = round.target.stack;
+    // What has done its work is no loss.
+    let is_loss = |it: &&&Instance| it.is_running() && !cron::was_run(stack, &it.instance.workload);
+    let leaving: BTreeSet<&WorkloadName> =
+        census.orphans.iter().filter(is_loss).map(|it| &it.instance.workload).collect();
+    // A new name for everything is as much that comes as goes.
+    let all = leaving.len() + stack.workloads.len();
+    let limit = round.target.policy.max_prune_percent;
+    if leaving.len() <= FEW || leaving.len() * 100 <= all * usize::from(limit) || stack.workloads.is_empty() {
+        return false;
+    }
+    // What turned up after the sync is no part of the application: that is drift.
+    if round.is_settled() || round.record.prune.as_ref() == Some(round.revision()) {
+        return false;
+    }
+    let workloads = leaving.into_iter().cloned().collect();
+    round.wait(Wait::PruneHeld { app: stack.app.clone(), workloads, all, limit });
+    true
+}

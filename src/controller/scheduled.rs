@@ -4,7 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use crate::{
     docker::Docker,
-    model::{EventKind, Record, Stack, WorkloadName},
+    model::{CronRecord, EventKind, Record, Stack, WorkloadName},
     plan::{Told, run_name, run_of, schedule, with_runs},
     source::Source,
     store,
@@ -56,7 +56,9 @@ impl<D: Docker, S: Source> App<D, S> {
             return Err(RequestError::Refused(format!("{from} has no template")));
         };
         let mut record = self.record.clone();
-        record.crons.entry(from.clone()).or_default().runs.insert(run.clone(), workload);
+        // Nothing that was due before anybody knew of it was missed.
+        let fresh = || CronRecord { since: self.shared.clock.now(), ..CronRecord::default() };
+        record.crons.entry(from.clone()).or_insert_with(fresh).runs.insert(run.clone(), workload);
         self.take_up(record)?;
         self.tell(EventKind::Normal, "SuccessfulCreate", run.as_str(), "begun by request");
         Ok(Answer::Accepted)

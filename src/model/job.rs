@@ -60,6 +60,8 @@ pub struct JobRecord {
     pub spec: SpecHash,
     /// When it was taken up, or taken up again after it had been suspended.
     pub started: Option<Timestamp>,
+    /// Whether there ever was a container of it.
+    pub begun: bool,
     /// The parts that succeeded.
     pub done: BTreeSet<u32>,
     pub failures: u32,

@@ -217,10 +217,13 @@ pub(super) fn job(
     record: &Record,
 ) -> Option<JobStatus> {
     let job = workload.job.as_ref()?;
-    let jobs = jobs::all(stack);
-    let parts = jobs.get(&job.of)?;
-    let known = jobs::record_of(record, parts).cloned().unwrap_or_default();
-    let is_part = |it: &&Instance| parts.iter().any(|part| *part.name == it.instance.workload);
+    let parts = jobs::parts_of(stack, &job.of);
+    let names: BTreeSet<&WorkloadName> = parts.iter().map(|it| it.name).collect();
+    if names.is_empty() {
+        return None;
+    }
+    let known = jobs::record_of(record, &parts).cloned().unwrap_or_default();
+    let is_part = |it: &&Instance| names.contains(&it.instance.workload);
     let active = observed.instances.values().filter(is_part).filter(|it| jobs::is_begun(it)).count();
     let indexes = known.done.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let end = known.ended.as_ref();

@@ -13,7 +13,7 @@ use super::{
     Target, container_name,
     diff::{self, FieldDifference},
     fields::{Fields, Value, fields},
-    inside, repair, text,
+    inside, jobs, repair, text,
 };
 use crate::model::{
     AgentId, Condition, Container, ContentId, Dependency, Instance, Location, Mask, Observed, Part, Record,
@@ -109,13 +109,19 @@ struct Live<'a> {
 
 impl Live<'_> {
     fn compare(&self, all: &mut Vec<ObjectDifference>) {
-        let Self { target, observed, name, workload, .. } = self;
+        let Self { target, observed, record, name, workload } = self;
         let spec = workload.spec();
         let is_of_it = |it: &&Instance| it.agent == *target.agent && it.instance.workload == **name;
         let mut found: Vec<&Instance> = observed.instances.values().filter(is_of_it).collect();
         // Those that are as wanted stand in for the wanted ones; the others are too many.
         found.sort_by_key(|it| (it.spec != spec, it.instance.slot, it.name.clone()));
-        let wanted = usize::try_from(workload.replicas).unwrap_or(usize::MAX);
+        let wanted = match &workload.job {
+            // What is there of work is kept, and what was done or has no turn yet is not missing.
+            Some(_) if workload.cron.is_none() => {
+                usize::from(!found.is_empty() || jobs::is_awaited(record, target.stack, observed, workload))
+            }
+            Some(_) | None => usize::try_from(workload.replicas).unwrap_or(usize::MAX),
+        };
         let mut slots = BTreeSet::new();
         for (index, instance) in found.iter().enumerate() {
             if index < wanted {

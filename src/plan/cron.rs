@@ -36,6 +36,7 @@ pub fn schedule(record: &mut Record, stack: &Stack, now: Timestamp) -> Vec<Told>
         known.last = known.last.map(|it| it.min(now));
         tidy(&mut known, cron, record);
         let object = stack.inventory.workloads.get(name);
+        renew(&mut known, (name, template), object, record);
         begin(&mut known, (name, template, cron), object, record, now, &mut told);
         record.crons.insert(name.clone(), known);
     }
@@ -52,6 +53,10 @@ pub fn with_runs<'a>(stack: &'a Stack, record: &Record) -> Cow<'a, Stack> {
     for (cron, known) in runs {
         let namespace = stack.inventory.workloads.get(cron).map(|it| it.namespace.clone());
         for (name, run) in &known.runs {
+            // Git may since have given the name to something of its own.
+            if stack.workloads.get(name).is_some_and(|it| !is_run(it)) {
+                continue;
+            }
             let dotted = namespace.as_ref().map(|it| format!(".{it}")).unwrap_or_default();
             let plain = name.as_str().strip_suffix(&dotted).unwrap_or(name.as_str()).to_owned();
             let namespace = namespace.clone().unwrap_or_default();
@@ -66,11 +71,14 @@ pub fn with_runs<'a>(stack: &'a Stack, record: &Record) -> Cow<'a, Stack> {
 /// The stack as Git says it.
 pub fn without_runs(stack: &Stack) -> Stack {
     let mut plain = Stack { given: None, ..stack.clone() };
-    let is_run = |it: &Workload| it.job.as_ref().is_some_and(|it| it.cron.is_some());
     plain.workloads.retain(|_, it| !is_run(it));
     let workloads = &plain.workloads;
     plain.inventory.workloads.retain(|name, _| workloads.contains_key(name));
     plain
+}
+
+fn is_run(workload: &Workload) -> bool {
+    workload.job.as_ref().is_some_and(|it| it.cron.is_some())
 }
 
 /// A run of this template, at this moment.
@@ -121,10 +129,12 @@ pub(super) fn was_run(stack: &Stack, name: &WorkloadName) -> bool {
 
 /// Why the last run that has ended is no success, if it is none.
 pub(super) fn failure<'a>(record: &'a Record, name: &WorkloadName) -> Option<(&'a WorkloadName, JobOutcome)> {
-    let runs = record.crons.get(name)?.runs.keys();
-    let ended = runs.filter_map(|it| Some((it, record.jobs.get(it)?.ended.as_ref()?)));
+    let known = record.crons.get(name)?;
+    let ended = known.runs.keys().filter_map(|it| Some((it, record.jobs.get(it)?.ended.as_ref()?)));
     let (run, end) = ended.max_by_key(|(_, it)| it.at)?;
-    (end.outcome != JobOutcome::Complete).then_some((run, end.outcome))
+    // The one that succeeded since may not have been kept.
+    let is_made_up_for = known.last_success.is_some_and(|it| it > end.at);
+    (end.outcome != JobOutcome::Complete && !is_made_up_for).then_some((run, end.outcome))
 }
 
 fn all(stack: &Stack) -> impl Iterator<Item = (&WorkloadName, &Workload, &Cron)> {
@@ -153,6 +163,27 @@ fn tidy(known: &mut CronRecord, cron: &Cron, record: &Record) {
         let surplus = runs.len().saturating_sub(keep);
         for (_, name) in runs.into_iter().take(surplus) {
             known.runs.remove(&name);
+        }
+    }
+}
+
+/// A run whose image cannot be had, so that there never was a container of it, is made of what Git says now: that may
+/// be the cure, and nobody can delete it.
+fn renew(
+    known: &mut CronRecord,
+    (cron, template): (&WorkloadName, &Workload),
+    object: Option<&ObjectRef>,
+    record: &Record,
+) {
+    for (name, run) in &mut known.runs {
+        let has_begun = record.jobs.get(name).is_none_or(|it| it.begun || it.ended.is_some());
+        if has_begun || !run.containers().any(|it| record.pulls.contains_key(&it.image)) {
+            continue;
+        }
+        let dotted = object.map(|it| format!(".{}", it.namespace)).unwrap_or_default();
+        let plain = name.as_str().strip_suffix(&dotted).unwrap_or(name.as_str());
+        if let Some(renewed) = run_of(template, cron, name, plain) {
+            *run = renewed;
         }
     }
 }
@@ -199,7 +230,9 @@ fn begin(
     let job = format!("{plain}-{}", due.0 / 60_000);
     let run = run_name(name, object, &job);
     known.last = Some(due);
-    if let Some(workload) = run_of(template, name, &run, &job) {
+    // A clock that was set back comes to the same minute again.
+    let workload = run_of(template, name, &run, &job).filter(|_| !known.runs.contains_key(&run));
+    if let Some(workload) = workload {
         let message = format!("begun for {due}");
         told.push(Told {
             kind: EventKind::Normal,

@@ -66,7 +66,7 @@ fn obtain_image(round: &mut Round<'_>, name: &WorkloadName, workload: &Workload,
                 by: "the pull policy `Never`".into(),
                 what,
             });
-            round.unpulled.insert(name.clone());
+            hold_for(round, name, workload);
             return;
         }
         PullPolicy::Always | PullPolicy::IfNotPresent | PullPolicy::Every(_) => {}
@@ -75,8 +75,8 @@ fn obtain_image(round: &mut Round<'_>, name: &WorkloadName, workload: &Workload,
         Some(attempt) => {
             let (count, until, error) = (attempt.count, attempt.next, attempt.error.clone());
             round.look_again(until);
+            hold_for(round, name, workload);
             let (name, attempt) = (name.clone(), count);
-            round.unpulled.insert(name.clone());
             round.wait(match &workload.build {
                 Some(_) => Wait::BuildFailed { workload: name, image, attempt, until, error },
                 None => Wait::ImagePullBackOff { workload: name, image, attempt, until, error },
@@ -88,6 +88,14 @@ fn obtain_image(round: &mut Round<'_>, name: &WorkloadName, workload: &Workload,
         None => {
             fetch(round, workload, image);
         }
+    }
+}
+
+/// Nothing is stopped for the commit while an image of it cannot be had. What a CronJob has begun is not of the commit:
+/// its image may be one that Git has taken back since.
+fn hold_for(round: &mut Round<'_>, name: &WorkloadName, workload: &Workload) {
+    if workload.job.as_ref().is_none_or(|it| it.cron.is_none()) {
+        round.unpulled.insert(name.clone());
     }
 }
 

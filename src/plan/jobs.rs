@@ -40,6 +40,17 @@ pub(super) fn all(stack: &Stack) -> BTreeMap<&WorkloadName, Vec<Part<'_>>> {
     all
 }
 
+/// The parts of one Job in their order.
+pub(super) fn parts_of<'a>(stack: &'a Stack, of: &WorkloadName) -> Vec<Part<'a>> {
+    let part = |(name, workload): (&'a WorkloadName, &'a Workload)| {
+        let job = workload.job.as_ref().filter(|it| workload.cron.is_none() && it.of == *of)?;
+        Some(Part { name, workload, job })
+    };
+    let mut parts: Vec<Part<'a>> = stack.workloads.iter().filter_map(part).collect();
+    parts.sort_by_key(|it| it.job.ordinal);
+    parts
+}
+
 /// What a Job is made of. A change of anything else, such as its parallelism, goes on with the same Job.
 fn spec_of(parts: &[Part<'_>]) -> SpecHash {
     let first = parts.first().map(|it| (it.workload.spec(), it.job.completions, it.job.indexed));
@@ -71,6 +82,7 @@ pub(super) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed
                     && record.ledger.contains(&it.id)
             });
             for instance in mine {
+                job.begun = true;
                 active += usize::from(is_up(instance));
                 count(&mut job, record, observed, *part, instance);
             }
@@ -137,9 +149,17 @@ pub(super) fn is_over(record: &Record, stack: &Stack, workload: &Workload) -> bo
     if job.suspended {
         return true;
     }
-    let jobs = all(stack);
-    let known = jobs.get(&job.of).and_then(|parts| record_of(record, parts));
+    let known = record_of(record, &parts_of(stack, &job.of));
     known.is_some_and(|it| it.ended.is_some() || it.done.contains(&job.ordinal) || is_fed(job, it))
+}
+
+/// Whether there ought to be a container of a part: it is among the first that are begun, and none of the Job is there.
+pub(super) fn is_awaited(record: &Record, stack: &Stack, observed: &Observed, workload: &Workload) -> bool {
+    let Some(job) = workload.job.as_ref().filter(|it| it.ordinal < it.parallelism) else { return false };
+    let is_part = |it: &Workload| it.job.as_ref().is_some_and(|it| it.of == job.of);
+    let has_any =
+        observed.instances.values().any(|it| stack.workloads.get(&it.instance.workload).is_some_and(is_part));
+    !has_any && !is_over(record, stack, workload)
 }
 
 /// Of a queue of work, one that succeeds says that there is no more of it.
@@ -179,8 +199,17 @@ fn run(round: &mut Round<'_>, parts: &[Part<'_>], census: &Census<'_>) {
     let is_open = |part: &Part<'_>| !known.done.contains(&part.job.ordinal) && !is_fed(job, known);
     let begun = current.iter().filter(|(part, it)| it.is_some() && is_open(part)).count();
     let mut room = (job.parallelism as usize).saturating_sub(begun);
+    let mut surplus = begun.saturating_sub(job.parallelism as usize);
+    // The last that were begun have the most left to do.
+    for (_, instance) in current.iter().rev().filter(|(part, _)| is_open(part)) {
+        if let Some(instance) = instance.filter(|_| surplus > 0) {
+            surplus -= 1;
+            give_up(round, instance, "fewer are to run side by side");
+        }
+    }
     for (part, instance) in current.iter().filter(|(part, _)| is_open(part)) {
         match instance {
+            Some(instance) if round.removed.contains_key(&instance.id) => {}
             Some(instance) => tend(round, *part, instance, known, &cleared, census),
             None if room == 0 => {}
             None => {
@@ -269,7 +298,7 @@ fn tend(
         pod::tend(round, name, workload, instance);
         return;
     }
-    if is_pausing(round, known, &instance.instance) {
+    if is_pausing(round, known, job, &instance.instance) {
         return;
     }
     let cause = Cause::CrashLoop { attempt: known.streak };
@@ -285,7 +314,7 @@ fn tend(
 
 fn begin(round: &mut Round<'_>, part: Part<'_>, known: &JobRecord, cleared: Vec<usize>, census: &Census<'_>) {
     let instance = InstanceId { workload: part.name.clone(), slot: 1 };
-    if known.streak == 0 || !is_pausing(round, known, &instance) {
+    if known.streak == 0 || !is_pausing(round, known, part.job, &instance) {
         create(round, part, &Cause::Missing, cleared, census);
     }
 }
@@ -299,19 +328,22 @@ fn create(round: &mut Round<'_>, part: Part<'_>, cause: &Cause, cleared: Vec<usi
 }
 
 /// Whether the next try has to wait, which is then said.
-fn is_pausing(round: &mut Round<'_>, known: &JobRecord, instance: &InstanceId) -> bool {
+fn is_pausing(round: &mut Round<'_>, known: &JobRecord, job: &Job, instance: &InstanceId) -> bool {
     let Some(last) = known.last_failure.filter(|it| *it <= round.now) else { return false };
     let until = last.after(backoff::job_delay(known.streak));
     if round.now >= until {
         return false;
     }
-    round.wait(Wait::CrashLoopBackOff {
-        instance: instance.clone(),
-        attempt: known.streak,
-        until,
-        code: known.last_code,
-        error: String::new(),
-    });
+    // For a CronJob's run nobody waits.
+    if job.cron.is_none() {
+        round.wait(Wait::CrashLoopBackOff {
+            instance: instance.clone(),
+            attempt: known.streak,
+            until,
+            code: known.last_code,
+            error: String::new(),
+        });
+    }
     round.look_again(until);
     true
 }

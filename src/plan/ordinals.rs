@@ -54,11 +54,12 @@ pub(super) fn former(
 /// Why one that is not wanted any more is not removed yet.
 pub(super) fn stays(round: &Round<'_>, instance: &Instance, census: &Census<'_>) -> Option<Wait> {
     let member = member_of(round, instance).filter(|it| it.ordered)?;
-    let siblings = siblings(round, member);
-    if siblings.is_empty() {
-        // The whole of it goes, and that in no order.
+    let of_it = |it: &Workload| it.member.as_ref().is_some_and(|it| it.of == member.of);
+    if !round.target.stack.workloads.values().any(of_it) {
+        // The whole of it goes, and that in no order. Scaled down to none, it goes one by one.
         return None;
     }
+    let siblings = siblings(round, member);
     let is_wanted = |it: &Instance| siblings.iter().any(|(name, ..)| **name == it.instance.workload);
     let is_later = |it: &&Instance| {
         let other = member_of(round, it);

@@ -3,7 +3,7 @@
 //! Each round scales the new up if it can, and the old down if it can. There is no state of a rollout
 //! anywhere: the arithmetic of Kubernetes' deployment controller, made anew from what is observed.
 
-use crate::model::{Instance, Peer, Replacement, State, Timestamp, Workload, WorkloadName};
+use crate::model::{Instance, Peer, Replacement, State, Timestamp, Update, Workload, WorkloadName};
 
 use super::{
     Cause, Wait,
@@ -287,7 +287,9 @@ fn outdated(
     workload: &Workload,
     instance: &Instance,
 ) -> Option<Cause> {
-    if !round.is_settled() || round.is_paused(name, workload) {
+    // What its manifest leaves as it was is no drift.
+    let is_left = workload.update != Update::Rolling;
+    if !round.is_settled() || is_left || round.is_paused(name, workload) {
         return Some(Cause::SpecChanged);
     }
     // All was well before: it is not a rollout that brought it here.

@@ -317,7 +317,13 @@ impl Scene<'_> {
                 return degraded("Unhealthy", format!("{} is unhealthy: {reason}", instance.instance));
             }
         }
-        let is_whole = tally.is_rolled_out(workload) && tally.good() >= workload.replicas;
+        // What is left as it was, because the manifest says so, is on its way to nothing.
+        let is_held = waits.iter().any(|it| matches!(it, Wait::Held { .. }));
+        let is_whole = if is_held {
+            tally.available >= workload.replicas
+        } else {
+            tally.is_rolled_out(workload) && tally.good() >= workload.replicas
+        };
         let progress = self.record.progress.get(name).filter(|it| it.spec == tally.spec);
         match progress.filter(|it| self.now.since(it.at) > workload.progress_deadline) {
             Some(progress) if !is_whole && !tally.paused => {

@@ -98,10 +98,21 @@ impl ContentDir {
             self.provide(id, contents, Visibility::Public)?;
         }
         self.sync_app_files(&stack.app, &stack.app_files, contents)?;
-        for id in stack.workloads.values().flat_map(|it| &it.pull_secrets) {
+        for workload in stack.workloads.values() {
+            match self.prepare_one(stack, workload, contents) {
+                // What a CronJob began with an older commit may want what is nowhere any more: then it alone cannot run.
+                Err(Error::NoSuchContent { .. }) if is_run(workload) => {}
+                prepared => prepared?,
+            }
+        }
+        Ok(())
+    }
+
+    fn prepare_one(&self, stack: &Stack, workload: &Workload, contents: &Contents) -> Result<(), Error> {
+        for id in &workload.pull_secrets {
             self.provide(id, contents, Visibility::Secret)?;
         }
-        for mount in stack.workloads.values().flat_map(Workload::containers).flat_map(|it| &it.mounts) {
+        for mount in workload.containers().flat_map(|it| &it.mounts) {
             match &mount.source {
                 MountSource::Content(id) => self.provide(id, contents, Visibility::Public)?,
                 MountSource::Secret(id) => self.provide(id, contents, Visibility::Secret)?,
@@ -116,7 +127,7 @@ impl ContentDir {
                 | MountSource::Tmpfs { .. } => {}
             }
         }
-        for file in stack.workloads.values().flat_map(|it| it.in_place.values()) {
+        for file in workload.in_place.values() {
             self.provide(&file.content, contents, Visibility::of(file))?;
         }
         Ok(())
@@ -224,6 +235,10 @@ impl ContentDir {
     fn now(&self) -> SystemTime {
         UNIX_EPOCH.checked_add(Duration::from_millis(self.clock.now().0)).unwrap_or(UNIX_EPOCH)
     }
+}
+
+fn is_run(workload: &Workload) -> bool {
+    workload.job.as_ref().is_some_and(|it| it.cron.is_some())
 }
 
 /// Files are readable to all unless something else was asked for, since a container may run as any user; the folder

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use driftless::{
     manifest::{MemoryFiles, Rendered, render},
-    model::{HealthStatus, JobOutcome, Severity, Stack},
-    plan::{Action, Plan, assess},
+    model::{HealthStatus, JobOutcome, Mask, Severity, Stack},
+    plan::{Action, Plan, Target, assess, compare_live},
 };
 
 use crate::{sample::manifests, stage::Stage};
@@ -193,4 +193,53 @@ fn what_a_job_cannot_be_is_told_at_its_place() {
     // A fault of the template is told once, however many are made of it.
     let many = manifest("a:1", "Always", "  completions: 3");
     assert_eq!(told(&many, Severity::Error).len(), 1);
+}
+
+#[test]
+fn fewer_side_by_side_end_the_last_that_were_begun_and_none_at_all_ends_all() {
+    let with = |it: u32| manifest("long:1", "Never", &format!("  completions: 5\n  parallelism: {it}"));
+    let mut stage = stage(&with(3));
+    played(&mut stage, 5, 5);
+    let running = |stage: &Stage| -> Vec<String> {
+        stage.world.observed.instances.values().map(|it| it.instance.workload.to_string()).collect()
+    };
+    stage.stack = stack(&with(1));
+    assert_eq!(played(&mut stage, 5, 5), ["25s - -"]);
+    assert_eq!(running(&stage), ["work-0"]);
+    stage.stack = stack(&with(0));
+    assert_eq!(played(&mut stage, 5, 5), ["50s -"]);
+    assert_eq!(running(&stage), [""; 0]);
+    assert_eq!(stage.record.jobs[&"work".into()].failures, 0, "nothing failed");
+    stage.stack = stack(&with(2));
+    assert_eq!(played(&mut stage, 5, 5), ["75s +work-0 >work-0 +work-1 >work-1"]);
+}
+
+#[test]
+fn what_was_done_and_cleaned_up_or_has_no_turn_yet_is_not_missing() {
+    let missing = |stage: &Stage| -> Vec<String> {
+        let images = BTreeMap::new();
+        let target = Target {
+            stack: &stage.stack,
+            fallback: None,
+            agent: &stage.agent,
+            policy: &stage.policy,
+            images: &images,
+            mask: &Mask::new([7; 32]),
+        };
+        let all = compare_live(&target, &stage.world.observed, &stage.record);
+        let containers = all.into_iter().filter(|it| it.kind == "container");
+        containers.map(|it| format!("{} {:?}", it.name, it.change)).collect()
+    };
+    let text =
+        manifest("good:1", "Never", "  completions: 3\n  parallelism: 1\n  ttlSecondsAfterFinished: 60");
+    let mut stage = stage(&text);
+    assert_eq!(missing(&stage).len(), 1, "what was never begun: {:?}", missing(&stage));
+    stage.round();
+    stage.round();
+    assert_eq!(missing(&stage), [""; 0], "the others have no turn yet");
+    played(&mut stage, 30, 5);
+    assert!(stage.world.observed.instances.is_empty() && stage.round().is_settled());
+    assert_eq!(missing(&stage), [""; 0]);
+    stage.stack = stack(&text.replace("good:1", "good:2"));
+    assert_eq!(missing(&stage).len(), 1);
 }

@@ -294,3 +294,83 @@ proptest! {
         prop_assert_eq!(parsed.missed(begin, Timestamp(next.0 - 1), 10), None);
     }
 }
+
+#[test]
+fn what_has_succeeded_since_makes_up_for_a_failure_even_if_it_is_not_kept() {
+    let none_kept = "  successfulJobsHistoryLimit: 0";
+    let mut clock = Clock::new(&manifest("*/10 * * * *", "bad:1", none_kept));
+    clock.until(MINUTE * 15);
+    assert_eq!(clock.health(), (HealthStatus::Degraded, "LastRunFailed".to_owned()));
+    clock.git = stack(&manifest("*/10 * * * *", "good:1", none_kept));
+    clock.until(MINUTE * 25);
+    assert_eq!(clock.runs(), ["10"]);
+    assert_eq!(clock.health(), (HealthStatus::Healthy, String::new()));
+}
+
+#[test]
+fn a_run_whose_image_cannot_be_had_holds_nobody_up_and_is_made_of_what_cures_it() {
+    let text = |image: &str, web: &str| {
+        let report = manifest("*/10 * * * *", image, "  concurrencyPolicy: Forbid");
+        format!(
+            "{report}---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: web, namespace: prod}}
+spec:
+  selector: {{matchLabels: {{app: web}}}}
+  template:
+    metadata: {{labels: {{app: web}}}}
+    spec: {{containers: [{{name: web, image: \"{web}\"}}]}}
+"
+        )
+    };
+    let mut clock = Clock::new(&text("typo:1", "long:1"));
+    clock.stage.world.registry = Some(["good:1", "long:1", "web:2"].map(str::to_owned).into());
+    let rounds = |clock: &mut Clock, count: u32| {
+        for _ in 0..count {
+            clock.round();
+            clock.stage.tick(Duration::from_secs(5));
+        }
+    };
+    rounds(&mut clock, 150);
+    assert_eq!(clock.stage.record.crons[&"report.prod".into()].runs.len(), 1);
+    let images = |clock: &Clock| -> Vec<String> {
+        clock.stage.world.observed.instances.values().map(|it| it.config.image.clone()).collect()
+    };
+    assert_eq!(images(&clock), ["long:1"]);
+    clock.git = stack(&text("typo:1", "web:2"));
+    rounds(&mut clock, 60);
+    assert_eq!(images(&clock), ["web:2"], "{}", clock.round());
+    clock.git = stack(&text("good:1", "web:2"));
+    rounds(&mut clock, 20);
+    let plan = clock.round();
+    assert!(images(&clock).contains(&"good:1".to_owned()) && plan.is_settled(), "{plan}");
+}
+
+#[test]
+fn what_git_names_like_a_run_is_what_git_says() {
+    let mut clock = Clock::new(&manifest("*/10 * * * *", "good:1", ""));
+    clock.until(MINUTE * 15);
+    let run = clock.stage.record.crons[&"report.prod".into()].runs.keys().next().unwrap().clone();
+    let plain = run.as_str().trim_end_matches(".prod");
+    let own = format!(
+        "---\n{}",
+        manifest("@yearly", "good:2", "").replace("name: report, n", &format!("name: {plain}, n"))
+    );
+    clock.git = stack(&(manifest("*/10 * * * *", "good:1", "") + &own));
+    clock.round();
+    assert!(clock.stage.stack.workloads[&run].cron.is_some());
+}
+
+#[test]
+fn a_run_that_is_tried_again_makes_nobody_unwell() {
+    let text = manifest("*/10 * * * *", "bad:1", "").replace("backoffLimit: 0", "backoffLimit: 6");
+    let mut clock = Clock::new(&text);
+    clock.until(MINUTE * 10);
+    for _ in 0..40 {
+        assert_eq!(clock.health().0, HealthStatus::Healthy);
+        clock.stage.tick(Duration::from_secs(1));
+    }
+    let failed: Vec<u32> = clock.stage.record.jobs.values().map(|it| it.failures).collect();
+    assert_eq!(failed, [3], "and it is tried again all the same");
+}

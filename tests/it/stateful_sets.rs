@@ -1,11 +1,11 @@
 //! StatefulSets, from manifest to containers in memory: in which order pods come, go and are replaced.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use driftless::{
     manifest::{MemoryFiles, Rendered, render},
-    model::{Replacement, Severity, Stack, Update},
-    plan::{Action, Plan},
+    model::{HealthStatus, Replacement, Severity, Stack, Update},
+    plan::{Action, Plan, assess},
 };
 
 use crate::{sample::manifests, stage::Stage};
@@ -257,4 +257,39 @@ fn what_a_set_cannot_be_is_told_at_its_place() {
     let other = manifest("db:1", 1, "")
         + "---\napiVersion: v1\nkind: Pod\nmetadata: {name: db-0}\nspec: {containers: [{name: a, image: \"a:1\"}]}\n";
     assert!(told(&other, Severity::Error)[0].contains("the StatefulSet `db` is already defined"));
+}
+
+#[test]
+fn scaled_down_to_none_they_go_one_by_one() {
+    let mut stage = stage(&manifest("db:1", 3, ""));
+    played(&mut stage);
+    stage.stack = stack(&manifest("db:1", 0, ""));
+    assert_eq!(played(&mut stage), "-db-2 | -db-1 | -db-0");
+}
+
+#[test]
+fn what_its_manifest_leaves_as_it_was_is_neither_drift_nor_late() {
+    for more in ["  updateStrategy: {type: OnDelete}", "  updateStrategy: {rollingUpdate: {partition: 2}}"] {
+        let mut stage = stage(&manifest("db:1", 2, more));
+        played(&mut stage);
+        stage.stack = stack(&manifest("db:2", 2, more));
+        played(&mut stage);
+        for _ in 0..5 {
+            let plan = stage.round();
+            assert!(plan.is_settled() && plan.drifts.is_empty(), "{:?} {plan}", plan.drifts);
+            let (stack, observed) = (&stage.stack, &stage.world.observed);
+            let all = assess(stack, observed, &stage.record, &plan, stage.now, &[], &BTreeMap::new());
+            assert_eq!(all.health, HealthStatus::Healthy, "{}", all.message);
+            stage.tick(Duration::from_secs(300));
+        }
+        // One that is lost is still missed.
+        stage.crashing.insert("db:1".to_owned());
+        stage.tick(Duration::from_secs(5));
+        stage.round();
+        stage.tick(Duration::from_secs(5));
+        let plan = stage.round();
+        let (stack, observed) = (&stage.stack, &stage.world.observed);
+        let all = assess(stack, observed, &stage.record, &plan, stage.now, &[], &BTreeMap::new());
+        assert_ne!(all.health, HealthStatus::Healthy);
+    }
 }

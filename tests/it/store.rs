@@ -12,9 +12,9 @@ use driftless::{
     clock::Clock,
     model::{
         Access, AppName, Attempt, Cause, CommitInfo, Container, ContainerId, Content, ContentId, Contents,
-        Event, EventKind, Format, InPlace, InstanceId, Location, Mount, MountSource, OnChange, Outcome, Pin,
-        PullPolicy, Record, Revision, Stack, StackHash, Strategy, Timestamp, Until, Workload, WorkloadName,
-        in_place_of, in_place_path,
+        Event, EventKind, Format, InPlace, InstanceId, Job, Location, Mount, MountSource, OnChange, Outcome,
+        Pin, PullPolicy, Record, Revision, Stack, StackHash, Strategy, Timestamp, Until, Workload,
+        WorkloadName, in_place_of, in_place_path,
     },
     plan::{self, Action, ContainerRef, Step},
     store::{ContentDir, Error, NewRevision, OpenPlan, StateDir, StepResult, Store, Suspension, Visibility},
@@ -751,6 +751,34 @@ fn a_stack_is_prepared_from_memory_and_later_from_the_disk() {
     fs::remove_file(files.folder().join("www/index.html")).unwrap();
     files.dir.prepare(&wanted, &Contents::new()).unwrap();
     assert_eq!(files.text("www/index.html"), "page");
+}
+
+#[test]
+fn a_run_of_an_older_commit_that_wants_what_is_nowhere_any_more_keeps_nobody_from_being_prepared() {
+    let files = Files::new();
+    let [(now, contents), (before, _)] = [one(Content::file(*b"new")), one(Content::file(*b"old"))];
+    let mut wanted = stack("web:1", vec![MountSource::Secret(now.clone())]);
+    let mut run = stack("report:1", vec![MountSource::Secret(before)]).workloads.pop_first().unwrap().1;
+    run.job = Some(Job {
+        of: "report-1".into(),
+        cron: Some("report".into()),
+        ordinal: 0,
+        completions: Some(1),
+        parallelism: 1,
+        indexed: false,
+        backoff_limit: 0,
+        active_deadline: None,
+        ttl: None,
+        suspended: false,
+        fresh: true,
+    });
+    wanted.workloads.insert("report-1".into(), run.clone());
+    files.dir.prepare(&wanted, &contents).unwrap();
+    assert!(files.dir.path(&now, Visibility::Secret).exists());
+    // What Git asks for has to be there.
+    run.job = None;
+    wanted.workloads.insert("report-1".into(), run);
+    assert!(files.dir.prepare(&wanted, &contents).is_err());
 }
 
 #[test]

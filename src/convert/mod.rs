@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use crate::model::{Contents, Finding, Stack, Workload, WorkloadName};
 
 mod compose;
+mod compose_mounts;
 mod kubernetes;
 mod mounts;
 mod pod;

@@ -203,10 +203,8 @@ async fn under_auto_a_project_is_taken_over_at_once_and_again_after_the_memory_i
     agent.settled(&commit).await;
     assert_eq!(scene.ids(), before);
     agent.kill9();
-    for file in fs::read_dir(agent.state_dir()).unwrap().map(|it| it.unwrap().path()) {
-        if file.to_string_lossy().contains(".db") || file.extension().is_some_and(|it| it == "sqlite") {
-            fs::remove_file(file).unwrap();
-        }
+    for file in agent.database() {
+        fs::remove_file(file).unwrap();
     }
     agent.launch();
     agent.ready().await;

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Stdio},
     time::Duration,
 };
@@ -120,17 +120,6 @@ async fn wait_until_ended(child: &mut Child) -> std::process::ExitStatus {
     panic!("the second agent runs on");
 }
 
-/// The files of the database, whatever they are called.
-fn database(state: &Path) -> Vec<PathBuf> {
-    let files = fs::read_dir(state).unwrap().map(|it| it.unwrap().path());
-    let is_database = |path: &PathBuf| {
-        let begin = fs::read(path).unwrap_or_default();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        begin.starts_with(b"SQLite format 3") || name.ends_with("-wal") || name.ends_with("-shm")
-    };
-    files.filter(|it| it.is_file()).filter(is_database).collect()
-}
-
 /// Damages the database of a stopped agent and starts it again: it must arrive without restarting anything.
 async fn converges_after(test: &str, damage: impl Fn(&Path)) {
     let site = Site::new(test);
@@ -138,10 +127,8 @@ async fn converges_after(test: &str, damage: impl Fn(&Path)) {
     let before: Vec<_> = site.docker.containers(&site.app).iter().map(|it| (it.id(), it.started())).collect();
     assert_eq!(before.len(), 3);
     agent.kill9();
-    let files = database(&agent.state_dir());
-    assert!(!files.is_empty(), "there is a database in {}", agent.state_dir().display());
-    for file in &files {
-        damage(file);
+    for file in agent.database() {
+        damage(&file);
     }
     agent.launch();
     agent.ready().await;

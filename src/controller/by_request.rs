@@ -11,7 +11,7 @@ use crate::{
 };
 
 use super::{
-    Answer, RequestError,
+    Answer, InstanceName, RequestError,
     app::{App, interest},
     execute::chain,
     goal::Goal,
@@ -52,21 +52,32 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 
     /// Another instance in the place of one, at once.
-    pub(super) async fn delete_instance(&mut self, name: &str) -> Result<Answer, RequestError> {
+    pub(super) async fn delete_instance(&mut self, wanted: &InstanceName) -> Result<Answer, RequestError> {
+        let InstanceName { name, namespace } = wanted;
         let goal = self.active_goal()?;
         let all = self.replaceable(&goal).await?;
+        let is_there = |it: &Replaceable| {
+            let object = goal.stack.inventory.workloads.get(&it.instance.workload);
+            namespace.as_ref().is_none_or(|namespace| object.is_none_or(|it| it.namespace == *namespace))
+        };
         // The pod of a StatefulSet has a name of its own.
-        let is_it = |it: &Replaceable| it.name == name || pod(&goal, &it.instance).as_deref() == Some(name);
-        let Some(found) = all.into_iter().find(is_it) else {
+        let is_it = |it: &Replaceable| it.name == *name || pod(&goal, &it.instance).as_ref() == Some(name);
+        let all: Vec<Replaceable> = all.into_iter().filter(|it| is_it(it) && is_there(it)).collect();
+        let Some(found) = all.first() else {
             let text = format!("{} has no instance `{name}` that is its own", self.name);
             return Err(RequestError::Refused(text));
         };
+        if let Some(other) = all.iter().find(|it| it.instance.workload != found.instance.workload) {
+            let (one, other) = (&found.instance.workload, &other.instance.workload);
+            let text = format!("there are several pods `{name}`, {one} and {other}: say of which namespace");
+            return Err(RequestError::Refused(text));
+        }
         let on = &found.instance.workload;
         if let Ok((kind, workload)) = self.workload(&goal, on) {
             self.refuse_paused(kind, on, workload, "delete a pod of")?;
         }
         let mut record = self.record.clone();
-        record.replaced.insert(found.id, Replacement::Delete);
+        record.replaced.insert(found.id.clone(), Replacement::Delete);
         self.take_up(record)?;
         self.tell(
             EventKind::Normal,

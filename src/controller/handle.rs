@@ -129,7 +129,14 @@ pub enum RequestKind {
     /// Lets it go on.
     Unpause(WorkloadName),
     /// Another instance in the place of one, by the name of its container.
-    DeleteInstance(String),
+    DeleteInstance(InstanceName),
+}
+
+/// An instance by the name of its container, or of its pod. Pods of several namespaces may have one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceName {
+    pub name: String,
+    pub namespace: Option<String>,
 }
 
 impl RequestKind {

@@ -29,8 +29,8 @@ mod wakers;
 pub use agent::{Agent, Error, Parts, Running, launch};
 pub use drift::Inspector;
 pub use handle::{
-    Against, Answer, Applications, Handle, Inbox, Inspection, Preview, Readiness, Repositories, Request,
-    RequestError, RequestKind, Rollback,
+    Against, Answer, Applications, Handle, Inbox, Inspection, InstanceName, Preview, Readiness, Repositories,
+    Request, RequestError, RequestKind, Rollback,
 };
 pub use logs::Logs;
 pub use preview::preview;

@@ -169,7 +169,11 @@ pub fn note_executed(
     let revision = StackHash::of(target.stack);
     for drift in plan.drifts.iter().filter(|it| it.action == DriftAction::Heal) {
         if done.iter().any(|it| undoes(it, drift)) {
-            count_heal(record, drift, &revision, now);
+            let is_done =
+                |outcome: &StepOutcome| matches!(outcome, StepOutcome::Done | StepOutcome::Created(_));
+            let mut undoing = plan.steps.iter().zip(outcomes).filter(|(step, _)| undoes(step, drift));
+            let is_whole = undoing.all(|(_, outcome)| is_done(outcome));
+            count_heal(record, drift, is_whole, &revision, now);
         }
     }
 }
@@ -402,7 +406,8 @@ fn undoes(step: &Step, drift: &Drift) -> bool {
     }
 }
 
-fn count_heal(record: &mut Record, drift: &Drift, revision: &StackHash, now: Timestamp) {
+/// Of what was done in part, because the round was cut short or a step failed, nobody knows yet whether it helps.
+fn count_heal(record: &mut Record, drift: &Drift, is_whole: bool, revision: &StackHash, now: Timestamp) {
     let Drift { object, workload, field, want, found, .. } = drift;
     let key = heal_key(object, workload.as_ref(), field);
     let difference = format!("{found} -> {want}");
@@ -413,7 +418,7 @@ fn count_heal(record: &mut Record, drift: &Drift, revision: &StackHash, now: Tim
             ended: now,
             recent: vec![now],
             ineffective: 0,
-            had_effect: false,
+            had_effect: !is_whole,
             difference,
             revision: revision.clone(),
         },
@@ -433,7 +438,7 @@ fn count_heal(record: &mut Record, drift: &Drift, revision: &StackHash, now: Tim
                 ended: now,
                 recent,
                 ineffective: if before.had_effect { 0 } else { before.ineffective.saturating_add(1) },
-                had_effect: false,
+                had_effect: !is_whole,
                 difference,
                 revision: revision.clone(),
             }

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::{ANSWER_WITHIN, Shared, api::ask, error::Error, events::Stopping};
 use crate::{
     config::parse_duration,
-    controller::RequestKind,
+    controller::{InstanceName, RequestKind},
     docker::LogOptions,
     model::{AppName, InstanceStatus, PartStatus, Role, Timestamp, WorkloadName, WorkloadStatus},
 };
@@ -55,8 +55,21 @@ pub(super) async fn resume(State(shared): State<Shared>, Names(app, name): Names
     ask(&shared, app, RequestKind::Unpause(WorkloadName(name))).await
 }
 
-pub(super) async fn delete(State(shared): State<Shared>, Names(app, name): Names) -> Result<Response, Error> {
-    ask(&shared, app, RequestKind::DeleteInstance(name)).await
+/// What `POST …/delete` takes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct DeleteQuery {
+    /// Of its pod, where several have pods of this name.
+    namespace: Option<String>,
+}
+
+pub(super) async fn delete(
+    State(shared): State<Shared>,
+    Names(app, name): Names,
+    query: Result<Query<DeleteQuery>, QueryRejection>,
+) -> Result<Response, Error> {
+    let Query(DeleteQuery { namespace }) = query.map_err(|error| Error::Malformed(error.body_text()))?;
+    ask(&shared, app, RequestKind::DeleteInstance(InstanceName { name, namespace })).await
 }
 
 /// What `GET …/logs` takes.
@@ -71,6 +84,8 @@ pub(super) struct LogQuery {
     previous: bool,
     /// Of a pod of several; otherwise that of its first.
     container: Option<String>,
+    /// Of its pod, where several have pods of this name.
+    namespace: Option<String>,
 }
 
 /// Only of what is published of the application: nobody reads the output of anything else on this host.
@@ -85,6 +100,9 @@ pub(super) async fn logs(
     let application = applications.get(&app).ok_or_else(|| Error::NoSuchApplication(app.clone()))?;
     let mut workloads = application.status.workloads.values();
     let found = workloads.find_map(|workload| {
+        if query.namespace.as_ref().is_some_and(|it| workload.spec.object.namespace != *it) {
+            return None;
+        }
         let is_it = |it: &&InstanceStatus| it.name == name || it.pod.as_ref() == Some(&name);
         let instance = workload.instances.iter().find(is_it)?;
         Some((workload, instance))
@@ -96,7 +114,7 @@ pub(super) async fn logs(
         return Err(Error::Refused(text));
     }
     let since = query.since.as_deref().map(|it| since(it, shared.clock.now())).transpose()?;
-    let LogQuery { follow, tail, since: _, timestamps, previous, container: _ } = query;
+    let LogQuery { follow, tail, since: _, timestamps, previous, container: _, namespace: _ } = query;
     let options = LogOptions { follow, tail, since, timestamps, previous };
     let opened = tokio::time::timeout(ANSWER_WITHIN, shared.handle.logs(&instance.container, &options)).await;
     let stream = opened.map_err(|_| Error::TooSlow)??;

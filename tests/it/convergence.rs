@@ -372,3 +372,29 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_was_cut_short_half_way_is_no_try_that_had_no_effect() {
+    let mut stage = Stage::new(stack([("a", workload("a:1", 1))]));
+    while !stage.round().is_settled() {
+        stage.tick(Duration::from_secs(1));
+    }
+    // Another container in its place, with its labels.
+    let impostor = stage.named("shop-a-1");
+    impostor.id = ContainerId("f".repeat(64));
+    impostor.state = State::Paused;
+    Arc::make_mut(&mut impostor.config).env.insert("EVIL".into(), Some("yes".into()));
+    let impostor = impostor.clone();
+    stage.world.observed.instances = BTreeMap::from([(impostor.id.clone(), impostor)]);
+    for _ in 0..2 {
+        let plan = stage.round_cut_short(1, |_| 0);
+        assert!(!plan.steps.is_empty(), "{plan}");
+        stage.tick(Duration::from_secs(60));
+    }
+    for _ in 0..20 {
+        stage.round();
+        stage.tick(Duration::from_secs(60));
+    }
+    let plan = stage.round();
+    assert!(plan.is_settled() && plan.drifts.is_empty(), "{plan}{}", listing(&stage.world.observed));
+}

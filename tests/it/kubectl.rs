@@ -14,7 +14,7 @@ use std::{
 };
 
 use driftless::{
-    controller::{Logs, RequestKind},
+    controller::{InstanceName, Logs, RequestKind},
     docker::{LogOptions, LogStream},
     manifest::{AppSpec, MemoryFiles, kubernetes},
     model::{
@@ -427,7 +427,13 @@ async fn rollouts_are_followed_and_asked_for() {
             ("orders".into(), RequestKind::Restart(web())),
             ("orders".into(), RequestKind::Pause(web())),
             ("orders".into(), RequestKind::Unpause(web())),
-            ("shop".into(), RequestKind::DeleteInstance("shop-web-1".to_owned())),
+            (
+                "shop".into(),
+                RequestKind::DeleteInstance(InstanceName {
+                    name: "shop-web-1".to_owned(),
+                    namespace: Some("shop".to_owned()),
+                })
+            ),
         ]
     );
 }

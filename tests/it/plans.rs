@@ -108,6 +108,15 @@ fn what_drops_most_of_an_application_keeps_it_until_somebody_confirms_it() {
         stage.named(name).state = ended;
     }
     assert_eq!(removed(&stage, &of(&["a"])), 5);
+    // What somebody has paused, or went down with the host, has not ended.
+    let mut down = reached(of(&["a", "b", "c", "d", "e", "f"]));
+    down.now = down.now.after(Duration::from_secs(60));
+    for it in down.world.observed.instances.values_mut() {
+        it.state = State::Exited { code: 137, finished: now, out_of_memory: false, error: String::new() };
+    }
+    down.world.observed.engine_started = Some(down.now);
+    down.named("shop-b-1").state = State::Paused;
+    assert_eq!(removed(&down, &of(&["a"])), 0);
     // The limit is the policy's.
     let (mut stage, cut) = (reached(of(&["a", "b", "c", "d", "e", "f"])), of(&["a"]));
     stage.stack = cut;

@@ -10,7 +10,7 @@ use std::{
 use driftless::{
     clock::Clock,
     config::{self, Verify},
-    controller::{Handle, Parts, RequestKind, Rollback, launch},
+    controller::{Handle, InstanceName, Parts, RequestKind, Rollback, launch},
     docker::{Doer, Events, Hand, Simulated},
     manifest::MemoryFiles,
     model::{
@@ -1166,7 +1166,7 @@ async fn a_deleted_instance_comes_back_and_a_held_rollout_waits() {
     let it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;
     let before = ids(&it, "web");
-    it.ask(RequestKind::DeleteInstance("shop-web-1".to_owned())).await;
+    it.ask(RequestKind::DeleteInstance(named("shop-web-1"))).await;
     it.until("another is there", |now| {
         now.status.sync == SyncStatus::Synced
             && now.status.health == HealthStatus::Healthy
@@ -1191,11 +1191,51 @@ async fn a_deleted_instance_comes_back_and_a_held_rollout_waits() {
     for (kind, why) in [
         (RequestKind::Restart("nothing".into()), "shop has no workload `nothing`"),
         (RequestKind::Unpause("web".into()), "deployment.apps \"web\" is not paused"),
-        (RequestKind::DeleteInstance("pihole".to_owned()), "shop has no instance `pihole` that is its own"),
+        (RequestKind::DeleteInstance(named("pihole")), "shop has no instance `pihole` that is its own"),
     ] {
         assert_eq!(it.handle().request(app(), kind).await.unwrap_err().to_string(), why);
     }
     it.ask(RequestKind::Suspend).await;
     let refused = it.handle().request(app(), RequestKind::Restart("web".into())).await.unwrap_err();
     assert!(refused.to_string().starts_with("shop is suspended"), "{refused}");
+}
+
+fn named(name: &str) -> InstanceName {
+    InstanceName { name: name.to_owned(), namespace: None }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_pods_of_one_name_the_one_in_the_namespace_that_was_meant_is_deleted() {
+    let set = |namespace: &str| {
+        format!(
+            "apiVersion: apps/v1
+kind: StatefulSet
+metadata: {{name: db, namespace: {namespace}}}
+spec:
+  serviceName: db
+  selector: {{matchLabels: {{app: db}}}}
+  template:
+    metadata: {{labels: {{app: db}}}}
+    spec: {{containers: [{{name: db, image: \"db:1\"}}]}}
+"
+        )
+    };
+    let it = Simulation::prepared("services: {}\n", Clock::starting_at(NOON));
+    it.git.push_files("Ada <a@b.c>", &[("shop/db.yaml", &format!("{}---\n{}", set("one"), set("two")))]);
+    let it = it.begun();
+    it.synced_with_tip().await;
+    let (one, two) = (ids(&it, "db-0.one"), ids(&it, "db-0.two"));
+    assert_eq!((one.len(), two.len()), (1, 1));
+    let request = RequestKind::DeleteInstance(named("db-0"));
+    let refused = it.handle().request(app(), request).await.unwrap_err().to_string();
+    assert!(refused.starts_with("there are several pods `db-0`, db-0."), "{refused}");
+    let namespace = Some("two".to_owned());
+    it.ask(RequestKind::DeleteInstance(InstanceName { namespace, ..named("db-0") })).await;
+    it.until("another is there", |now| {
+        now.status.health == HealthStatus::Healthy
+            && !ids(&it, "db-0.two").is_empty()
+            && ids(&it, "db-0.two") != two
+    })
+    .await;
+    assert_eq!(ids(&it, "db-0.one"), one);
 }

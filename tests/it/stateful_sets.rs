@@ -268,6 +268,14 @@ fn scaled_down_to_none_they_go_one_by_one() {
 }
 
 #[test]
+fn scaled_down_by_much_they_go_unasked() {
+    let mut stage = stage(&manifest("db:1", 8, ""));
+    played(&mut stage);
+    stage.stack = stack(&manifest("db:1", 2, ""));
+    assert_eq!(played(&mut stage), "-db-7 | -db-6 | -db-5 | -db-4 | -db-3 | -db-2");
+}
+
+#[test]
 fn what_its_manifest_leaves_as_it_was_is_neither_drift_nor_late() {
     for more in ["  updateStrategy: {type: OnDelete}", "  updateStrategy: {rollingUpdate: {partition: 2}}"] {
         let mut stage = stage(&manifest("db:1", 2, more));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::{Error, Wanted, args::DeleteArgs, at, target::Target};
+use super::{Error, Wanted, args::DeleteArgs, at, path, target::Target};
 use crate::{
     cli::{self, Context, Verdict, client::Client, screen::print},
     model::Kind,
@@ -42,6 +42,7 @@ pub(in crate::cli) async fn delete(args: &DeleteArgs, context: &Context<'_>) -> 
             return Err(Error::Usage(text).into());
         }
         let route = target.route(&format!("/instances/{}/delete", target.name))?;
+        let route = path(&route, [("namespace", target.namespace.as_str())]);
         let _: Accepted = client.post(&route, None::<&()>).await?;
         let began = Instant::now();
         while args.wait && target.again(&client).await?.is_some_and(|it| id(&it) == before) {

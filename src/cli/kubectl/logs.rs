@@ -117,6 +117,7 @@ fn source(
     let yes = |it: bool| it.then(|| "true".to_owned());
     let asked = [
         ("container", Some(container.clone())),
+        ("namespace", Some(at(pod, "/metadata/namespace"))),
         ("follow", yes(args.follow)),
         ("tail", tail),
         ("since", args.since.clone()),

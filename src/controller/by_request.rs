@@ -136,6 +136,14 @@ impl<D: Docker, S: Source> App<D, S> {
                 self.name
             )));
         };
+        // What was asked for since then, nobody has seen the consequences of.
+        let is_what_was_seen = self.goal_key.as_ref().is_some_and(|(hash, ..)| *hash == goal.hash);
+        if !is_what_was_seen || self.status.observed_generation < self.generation {
+            return Err(RequestError::Refused(format!(
+                "{0} is to be something else by now: look at `driftless status {0}`, and ask again",
+                self.name
+            )));
+        }
         let mut record = self.record.clone();
         record.prune = Some(goal.hash);
         self.take_up(record)?;

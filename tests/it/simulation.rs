@@ -1086,6 +1086,17 @@ async fn what_most_of_an_application_is_dropped_by_waits_for_a_word() {
     assert_eq!(it.images().len(), 6);
     let events = it.store.events(0, usize::MAX, None).unwrap();
     assert_eq!(events.iter().filter(|it| it.reason == "PruneHeld").count(), 1, "it is told once");
+    // A word means what was seen when it was said, not what somebody asked for in the meantime.
+    let back =
+        RequestKind::Rollback(Rollback { to: Some("1".into()), reason: String::new(), until: Until::Manual });
+    let handle = it.handle();
+    let ask = |kind| handle.request(app(), kind);
+    let (_, back, prune) = tokio::join!(ask(RequestKind::Sync), ask(back), ask(RequestKind::Prune));
+    back.unwrap();
+    let refused = prune.unwrap_err().to_string();
+    assert!(refused.contains("is to be something else by now"), "{refused}");
+    it.ask(RequestKind::Resume).await;
+    it.until("it waits", held).await;
     // Not by a new agent, and not by a word about another commit.
     it.crash();
     it.begin();

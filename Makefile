@@ -19,15 +19,15 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
 
 demo: ## Bring up Docker if needed, build, deploy the examples from a local Git repository, show healing
-	@deploy/demo.sh
+	@scripts/demo.sh
 
 build: ## Build the release binary, target/release/driftless
 	cargo build --release --locked
 
 test: ## Everything: format, lints, unit, integration and end-to-end tests on the real engine
-	deploy/ensure-docker.sh
-	deploy/test-tools.sh
-	deploy/test-compose.sh "$${CARGO_TARGET_DIR:-target}/test-tools"
+	scripts/ensure-docker.sh
+	scripts/test-tools.sh
+	scripts/test-compose.sh "$${CARGO_TARGET_DIR:-target}/test-tools"
 	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory unit
 	$(MAKE) --no-print-directory e2e
@@ -36,20 +36,20 @@ unit: ## Tests that need no Docker Engine
 	PROPTEST_RNG_SEED=$(PROPTEST_RNG_SEED) cargo test --locked --lib --bins --test it
 
 e2e: ## End-to-end tests on the real engine
-	E2E_THREADS=$(E2E_THREADS) deploy/e2e.sh
+	E2E_THREADS=$(E2E_THREADS) scripts/e2e.sh
 
 # Needs Docker Compose 2, and minutes. ONLY=a,b runs these projects alone.
 differential: ## Every project of tests/e2e/projects by the real Docker Compose and by us, field by field
-	deploy/ensure-docker.sh
-	deploy/test-tools.sh
-	deploy/test-compose.sh "$${CARGO_TARGET_DIR:-target}/test-tools"
+	scripts/ensure-docker.sh
+	scripts/test-tools.sh
+	scripts/test-compose.sh "$${CARGO_TARGET_DIR:-target}/test-tools"
 	cargo test --locked --test e2e -- --ignored --nocapture differential::every_project
 
 # Needs root, and fetches podman. ONLY=a,b runs these manifests alone.
 differential-podman: ## Every manifest of tests/e2e/manifests by the real podman and by us, as its containers see it
-	deploy/ensure-docker.sh
-	deploy/test-tools.sh
-	deploy/test-podman.sh "$${CARGO_TARGET_DIR:-target}/test-tools"
+	scripts/ensure-docker.sh
+	scripts/test-tools.sh
+	scripts/test-podman.sh "$${CARGO_TARGET_DIR:-target}/test-tools"
 	cargo test --locked --test e2e -- --ignored --nocapture podman::every_manifest
 
 lint: ## Format and lints, warnings denied
@@ -61,10 +61,10 @@ fmt: ## Format the code
 
 # BENCH_ONLY=drift,push,webhook,idle,planner,binary,render,noop,preview,git measures these parts and writes nothing.
 bench: ## Measure, and write docs/benchmarks.md
-	deploy/ensure-docker.sh
-	deploy/test-tools.sh
-	deploy/test-compose.sh "$${CARGO_TARGET_DIR:-target}/test-tools"
-	status=0; cargo bench --locked --bench bench || status=$$?; deploy/test-clean.sh e2e-bench-; exit $$status
+	scripts/ensure-docker.sh
+	scripts/test-tools.sh
+	scripts/test-compose.sh "$${CARGO_TARGET_DIR:-target}/test-tools"
+	status=0; cargo bench --locked --bench bench || status=$$?; scripts/test-clean.sh e2e-bench-; exit $$status
 
 fuzz: ## Broken files, manifests, patches and schedules for all that reads them, for FUZZ_SECONDS
 	FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --locked --test it fuzz::fuzz -- --exact --ignored --nocapture
@@ -73,5 +73,5 @@ soak: ## The property tests of the planner, with SOAK_CASES cases that no run ha
 	PROPTEST_CASES=$(SOAK_CASES) cargo test --locked --test it convergence
 
 clean-tests: ## Remove containers, networks and volumes that broken-off tests left behind
-	deploy/test-clean.sh e2e-
-	deploy/test-clean.sh dl-docker-
+	scripts/test-clean.sh e2e-
+	scripts/test-clean.sh dl-docker-

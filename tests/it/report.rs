@@ -256,7 +256,7 @@ fn junit_is_as_its_schema_says_and_its_counts_add_up() {
             .stdin(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .unwrap_or_else(|it| panic!("xmllint cannot be run, deploy/test-tools.sh installs it: {it}"));
+            .unwrap_or_else(|it| panic!("xmllint cannot be run, scripts/test-tools.sh installs it: {it}"));
         child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "{}\n{text}", String::from_utf8_lossy(&output.stderr));

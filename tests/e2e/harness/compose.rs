@@ -42,7 +42,7 @@ impl Compose {
                 return Some(Self { program });
             }
         }
-        eprintln!("not run: there is no Docker Compose {generation}x here; see deploy/test-compose.sh");
+        eprintln!("not run: there is no Docker Compose {generation}x here; see scripts/test-compose.sh");
         None
     }
 

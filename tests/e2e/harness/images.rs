@@ -66,7 +66,7 @@ fn of_busybox(made: &Mutex<bool>, image: &str, scripts: &[(&str, &str)], dockerf
     if !*is_made {
         let context = tempfile::tempdir().unwrap();
         let busybox = context.path().join("busybox");
-        std::fs::copy("/bin/busybox", &busybox).expect("see deploy/test-tools.sh");
+        std::fs::copy("/bin/busybox", &busybox).expect("see scripts/test-tools.sh");
         let mut files = vec![busybox];
         for (name, text) in scripts {
             let path = context.path().join(name);

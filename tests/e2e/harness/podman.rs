@@ -38,7 +38,7 @@ impl Podman {
             .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target"), PathBuf::from);
         let root = target.join("test-tools/podman");
         if !root.is_dir() {
-            eprintln!("not run: podman is missing here; see deploy/test-podman.sh");
+            eprintln!("not run: podman is missing here; see scripts/test-podman.sh");
             return None;
         }
         let directory = directory.join("podman");

@@ -70,7 +70,7 @@ impl Registry {
             .stderr(log)
             .stdin(Stdio::null())
             .spawn()
-            .expect("docker-registry is installed; see deploy/test-tools.sh");
+            .expect("docker-registry is installed; see scripts/test-tools.sh");
         wait_until("the registry listens", || std::net::TcpStream::connect(&address).ok()).await;
         Self { address, client: None, child }
     }

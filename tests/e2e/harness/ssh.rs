@@ -28,7 +28,7 @@ impl SshServer {
                 .args(["-q", "-t", "ed25519", "-N", "", "-f"])
                 .arg(&file)
                 .status()
-                .expect("ssh-keygen is installed; see deploy/test-tools.sh");
+                .expect("ssh-keygen is installed; see scripts/test-tools.sh");
             assert!(made.success());
         }
         let public = |key: &str| fs::read_to_string(directory.join(key).with_extension("pub")).unwrap();
@@ -53,7 +53,7 @@ impl SshServer {
             .stdin(Stdio::null())
             .stderr(fs::File::create(at("log")).unwrap())
             .spawn()
-            .expect("sshd is installed; see deploy/test-tools.sh");
+            .expect("sshd is installed; see scripts/test-tools.sh");
         wait_until("sshd listens", || std::net::TcpStream::connect(("127.0.0.1", port)).ok()).await;
         Self { port, directory, repositories, child }
     }

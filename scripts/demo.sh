@@ -46,7 +46,7 @@ stop_agent() {
 remove_all() {
     stop_agent
     if command -v docker >/dev/null 2>&1; then
-        deploy/test-clean.sh demo-
+        scripts/test-clean.sh demo-
     fi
     rm -rf "$demo" "/dev/shm/driftless-demo-$(id -u)"
 }
@@ -63,7 +63,7 @@ finish() {
         echo "  the page        http://127.0.0.1:$web_port/"
         echo "  the agent       http://$DRIFTLESS_LISTEN/"
         echo "  the repository  $work   (commit and push there, and watch)"
-        echo "  to end it       deploy/demo.sh stop"
+        echo "  to end it       scripts/demo.sh stop"
     else
         remove_all
     fi
@@ -128,8 +128,8 @@ push() {
 }
 
 step "A Docker Engine, a build, and images made from scratch"
-deploy/ensure-docker.sh
-deploy/test-tools.sh git
+scripts/ensure-docker.sh
+scripts/test-tools.sh git
 cargo build --release --locked
 [ -x "$driftless" ] || fail "there is no $driftless"
 remove_all

@@ -3,7 +3,7 @@
 # installed. It has data, a network and a socket of its own, and for the tests alone that socket lies in the place of
 # /var/run/docker.sock. Needs root. Tests that hand the socket to a container (`contained`) still reach the machine's.
 #
-#   deploy/e2e-newer.sh DIR [FILTER...]       such as: deploy/e2e-newer.sh target/newer deploy:: drift::
+#   scripts/e2e-newer.sh DIR [FILTER...]       such as: scripts/e2e-newer.sh target/newer deploy:: drift::
 set -eu
 
 [ $# -ge 1 ] || { echo "usage: $0 DIR [FILTER...]" >&2; exit 2; }

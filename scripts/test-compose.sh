@@ -3,7 +3,7 @@
 # from Debian 12 by apt, and Docker Compose 2 from a newer Debian into DIR, without installing it. Where neither
 # can be had those tests say so and do nothing.
 #
-#   deploy/test-compose.sh DIR
+#   scripts/test-compose.sh DIR
 set -eu
 
 [ $# = 1 ] || { echo "usage: $0 DIR" >&2; exit 2; }

@@ -2,7 +2,7 @@
 # Unpacks packages of another Debian release into the folder DIR, which must not be there yet, and installs nothing:
 # by an apt of its own, so that the system's lists and packages are left as they are. It asks this machine's mirror.
 #
-#   deploy/debian.sh [--with-dependencies] RELEASE DIR PACKAGE...
+#   scripts/debian.sh [--with-dependencies] RELEASE DIR PACKAGE...
 set -eu
 
 fail() { echo "debian: $*" >&2; exit 1; }

@@ -2,7 +2,7 @@
 # Installs what the tests need and this machine lacks: Git with its HTTP server, a local registry, an SSH server,
 # GnuPG, OpenSSL, a static busybox, curl, xmllint. Does nothing, and needs no root, where all of it is there.
 #
-#   deploy/test-tools.sh [git]      with `git`, Git alone
+#   scripts/test-tools.sh [git]      with `git`, Git alone
 set -eu
 
 say() { echo "test-tools: $*" >&2; }

@@ -2,7 +2,7 @@
 # Fetches podman 5.4 of Debian 13 and all that it needs into DIR/podman, a root of its own, for the test that holds
 # `podman kube play` against the agent. Where it cannot be had that test says so and does nothing.
 #
-#   deploy/test-podman.sh DIR
+#   scripts/test-podman.sh DIR
 set -eu
 
 [ $# = 1 ] || { echo "usage: $0 DIR" >&2; exit 2; }

@@ -10,6 +10,7 @@ use super::{
     schema::{Scalar, absolute},
     url::Transport,
 };
+use crate::model::matches_star;
 
 /// A GitHub App: its key signs requests for tokens that live for an hour.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,8 +165,8 @@ impl HostAccess {
             .rsplit_once(':')
             .filter(|(_, it)| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit()))
         {
-            Some((pattern, wanted)) => port.as_deref() == Some(wanted) && like(pattern, &host),
-            None => like(&pattern, &host),
+            Some((pattern, wanted)) => port.as_deref() == Some(wanted) && matches_star(pattern, &host),
+            None => matches_star(&pattern, &host),
         }
     }
 
@@ -205,15 +206,6 @@ fn host_of(url: &str) -> Option<(String, Option<String>)> {
         None => (authority, None),
     };
     Some((host.to_ascii_lowercase(), port)).filter(|(host, _)| !host.is_empty())
-}
-
-fn like(pattern: &str, text: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == text,
-        Some((before, after)) => text
-            .strip_prefix(before)
-            .is_some_and(|rest| (0..=rest.len()).any(|at| rest.get(at..).is_some_and(|it| like(after, it)))),
-    }
 }
 
 /// `direct`, or the address of a proxy without credentials.
@@ -287,5 +279,12 @@ mod tests {
         ] {
             assert_eq!(of(pattern).matches(url), expected, "{pattern} {url}");
         }
+    }
+
+    #[test]
+    fn hostile_host_pattern_takes_no_time() {
+        let host = format!("{}b", "*a".repeat(100));
+        let access = HostAccess { host, auth: Auth::default(), ca_file: None, proxy: None };
+        assert!(!access.matches(&format!("https://{}/x.git", "a".repeat(250))));
     }
 }

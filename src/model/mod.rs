@@ -47,6 +47,7 @@ mod selector;
 mod stack;
 mod status;
 mod time;
+mod wildcard;
 
 pub use build::{Build, Dockerfile};
 pub use content::{Access, Content, ContentId, ContentTree, Contents};
@@ -94,6 +95,7 @@ pub use status::{
     WorkloadSpec, WorkloadStatus,
 };
 pub use time::Timestamp;
+pub use wildcard::{matches_star, matches_star_and_question};
 
 /// So that a field that has its default is left out of the JSON, and a new one changes no old hash.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

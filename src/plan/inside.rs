@@ -13,7 +13,7 @@ use super::{
 };
 use crate::model::{
     Author, ChangedFiles, Container, FileChange, FileChangeKind, FilesystemDrift, Inside, Instance,
-    KnownInside, Mask, Observed, Record, Timestamp, Visit, WorkloadName, digest_hex, label,
+    KnownInside, Mask, Observed, Record, Timestamp, Visit, WorkloadName, digest_hex, label, matches_star,
 };
 
 /// The field under which such drift is told.
@@ -104,23 +104,10 @@ fn ignored(container: &Container) -> impl Iterator<Item = &str> {
 
 fn matches(path: &str, pattern: &str) -> bool {
     if !pattern.starts_with('/') {
-        return path.split('/').any(|it| is_like(it, pattern.trim_end_matches('/')));
+        return path.split('/').any(|it| matches_star(pattern.trim_end_matches('/'), it));
     }
     let mut path = path.split('/');
-    pattern.trim_end_matches('/').split('/').all(|it| path.next().is_some_and(|name| is_like(name, it)))
-}
-
-/// Whether a name is like a pattern with `*` in it.
-fn is_like(name: &str, pattern: &str) -> bool {
-    let Some((before, after)) = pattern.split_once('*') else { return name == pattern };
-    let Some(rest) = name.strip_prefix(before) else { return false };
-    if !after.contains('*') {
-        return rest.ends_with(after);
-    }
-    rest.char_indices()
-        .map(|it| it.0)
-        .chain([rest.len()])
-        .any(|at| is_like(rest.get(at..).unwrap_or_default(), after))
+    pattern.trim_end_matches('/').split('/').all(|it| path.next().is_some_and(|name| matches_star(it, name)))
 }
 
 fn is_below(path: &str, folder: &str) -> bool {
@@ -368,5 +355,11 @@ mod tests {
         ] {
             assert_eq!(matches(path, pattern), is_match, "{path} {pattern}");
         }
+    }
+
+    #[test]
+    fn hostile_ignore_pattern_takes_no_time() {
+        let pattern = format!("{}b", "*a".repeat(100));
+        assert!(!matches(&format!("/{}", "a".repeat(250)), &pattern));
     }
 }

@@ -1,7 +1,7 @@
 //! A file of differences that do not count: `APP KIND/NAME [PATH]` per line, with `*` for anything.
 
 use super::Item;
-use crate::model::AppName;
+use crate::model::{AppName, matches_star};
 
 /// The rules of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,45 +63,10 @@ impl Ignore {
     pub(super) fn rule_for(&self, app: &AppName, item: &Item) -> Option<&str> {
         let object = format!("{}/{}", item.kind, item.name);
         let is_named = |it: &&Rule| {
-            matches(&it.app, app.as_str()) && matches(&it.object, &object) && matches(&it.path, &item.path)
+            matches_star(&it.app, app.as_str())
+                && matches_star(&it.object, &object)
+                && matches_star(&it.path, &item.path)
         };
         self.0.iter().find(is_named).map(|it| it.place.as_str())
-    }
-}
-
-/// Whether a text is as a pattern says, in which `*` is anything.
-pub(super) fn matches(pattern: &str, text: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let Some(rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
-    let mut parts: Vec<&str> = parts.collect();
-    let Some(last) = parts.pop() else { return rest.is_empty() };
-    let mut rest = rest;
-    for part in parts {
-        let Some((_, after)) = rest.split_once(part) else { return false };
-        rest = after;
-    }
-    rest.len() >= last.len() && rest.ends_with(last)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_star_is_anything() {
-        for (pattern, text) in [
-            ("*", ""),
-            ("*", "a"),
-            ("a*", "a"),
-            ("a*c", "abc"),
-            ("*b*", "abc"),
-            ("a*b*c", "aXbYc"),
-            ("a", "a"),
-        ] {
-            assert!(matches(pattern, text), "{pattern} {text}");
-        }
-        for (pattern, text) in [("a", "ab"), ("a*c", "ab"), ("ab*b", "ab"), ("*b", "abc"), ("", "a")] {
-            assert!(!matches(pattern, text), "{pattern} {text}");
-        }
     }
 }

@@ -338,8 +338,7 @@ impl Check<'_> {
         for (index, repository) in settings.repositories.iter().enumerate() {
             for (number, application) in repository.applications.iter().enumerate() {
                 let path = format!("repositories[{index}].applications[{number}]");
-                let folder = application.path.rsplit('/').next().unwrap_or_default();
-                let Some(name) = application.name.clone().or_else(|| AppName::normalise(folder)) else {
+                let Some(name) = application.app_name() else {
                     self.error(path, "an application's name cannot be told from its folder").help =
                         Some("set `name`".to_owned());
                     continue;

@@ -141,6 +141,14 @@ pub struct ApplicationSettings {
     pub env_files: Vec<String>,
 }
 
+impl ApplicationSettings {
+    /// The application that these settings are for: its given name, or else that of its folder.
+    pub fn app_name(&self) -> Option<AppName> {
+        let folder = self.path.rsplit('/').find(|part| !matches!(*part, "" | "."));
+        self.name.clone().or_else(|| AppName::normalise(folder?))
+    }
+}
+
 impl Settings {
     /// Reads a configuration file. `file` is its name, for findings. A mistake in a key or value ends the
     /// reading; of the rules between values, all that are broken are told.

@@ -337,7 +337,7 @@ fn render_all(
         .applications
         .iter()
         .map(|it| Configured {
-            name: it.name.clone(),
+            name: it.app_name(),
             path: it.path.clone(),
             variables: it.variables.clone(),
             profiles: it.profiles.clone(),
@@ -453,17 +453,10 @@ fn packed(mut stack: Stack) -> Stack {
     Stack { workloads: stack.workloads.into_iter().collect(), ..stack }
 }
 
-/// What the configuration says of an application by its folder, or of all.
+/// The policy of the application's own settings, or that of its repository. Names are unique in a repository.
 fn policy_of(settings: &config::Repository, spec: &AppSpec) -> Policy {
-    let full = |path: &str| {
-        let joined = format!("{}/{path}", settings.path);
-        joined.trim_matches('/').to_owned()
-    };
-    let by_hand = settings
-        .applications
-        .iter()
-        .find(|it| full(&it.path) == spec.path.trim_matches('/') || it.name.as_ref() == Some(&spec.name));
-    by_hand.map_or_else(|| settings.policy.clone(), |it| it.policy.clone())
+    let is_of_app = |it: &&config::ApplicationSettings| it.app_name().as_ref() == Some(&spec.name);
+    settings.applications.iter().find(is_of_app).map_or(&settings.policy, |it| &it.policy).clone()
 }
 
 pub(super) fn reference_text(reference: &config::Reference, tag: Option<&str>) -> String {

@@ -98,9 +98,9 @@ pub(super) async fn judge_applications<S: Source>(
 ) -> Result<BTreeMap<AppName, Refusal>, source::Error> {
     let mut refused = BTreeMap::new();
     for application in &settings.applications {
-        let folder = application.path.rsplit('/').next().unwrap_or_default();
-        let name = application.name.clone().or_else(|| AppName::normalise(folder));
-        let (Some(policy), Some(name)) = (&application.verify, name) else { continue };
+        let (Some(policy), Some(name)) = (&application.verify, application.app_name()) else {
+            continue;
+        };
         let key = format!("{}/{name}", settings.name);
         if was_verified(store, &key, &commit.id, policy) {
             continue;

@@ -14,8 +14,8 @@ use driftless::{
     docker::{Doer, Events, Hand, Simulated},
     manifest::MemoryFiles,
     model::{
-        AgentId, AppName, Application, Cause, CommitInfo, ConditionStatus, ContainerId, DriftAction,
-        FilesystemDrift, HealthStatus, Instance, Observed, SyncStatus, Timestamp, Until, digest_hex,
+        Adopt, AgentId, AppName, Application, Cause, CommitInfo, ConditionStatus, ContainerId, DriftAction,
+        FilesystemDrift, HealthStatus, Instance, Observed, Policy, SyncStatus, Timestamp, Until, digest_hex,
     },
     source::{Checkout, Error, Source},
     store::{ContentDir, StateDir, Store},
@@ -628,6 +628,41 @@ async fn what_is_suspended_is_left_alone_until_it_is_resumed() {
     it.synced_with_tip().await;
     assert_eq!(it.images(), ["db:1", "web:2", "web:2"]);
     it.check(&floors());
+}
+
+#[tokio::test(start_paused = true)]
+async fn application_settings_apply_however_it_is_named() {
+    let policy = "suspend: true, selfHeal: false, prune: true, maxPrunePercent: 7, adopt: never, \
+                  filesystemDrift: revert";
+    for (at_repository, of_application, folder) in [
+        ("", "path: apps/shop", "apps/shop"),
+        ("", "path: apps/x, name: shop", "apps/x"),
+        ("path: apps, ", "path: shop", "apps/shop"),
+        ("path: apps, ", "path: x, name: shop", "apps/x"),
+        ("path: ./apps//, ", "path: ./shop/", "apps/shop"),
+        ("path: apps/shop, ", "path: .", "apps/shop"),
+        ("", "path: ., name: shop", ""),
+    ] {
+        let case = format!("{{url: /srv/a, {at_repository}applications: [{{{of_application}, {policy}}}]}}");
+        let mut it = Simulation::prepared(&web("web:1"), Clock::starting_at(NOON));
+        let settings = config::Settings::parse("driftless.yaml", &format!("repositories: [{case}]\n"));
+        it.settings = settings.unwrap_or_else(|wrong| panic!("{case}: {wrong:#?}")).repositories.remove(0);
+        let file = format!("{folder}/compose.yaml");
+        it.git.push_files("Ada <a@b.c>", &[(file.trim_start_matches('/'), &web("web:1"))]);
+        it.begin();
+        minutes(5).await;
+        let found = it.status().unwrap_or_else(|| panic!("{case}: {:#?}", it.handle().repositories()));
+        let policy = Policy {
+            suspended: true,
+            self_heal: false,
+            prune: true,
+            max_prune_percent: 7,
+            adopt: Adopt::Never,
+            filesystem_drift: FilesystemDrift::Revert,
+        };
+        assert_eq!(found.spec.policy, policy, "{case}");
+        assert_eq!(it.writes(), 0, "{case}: {}", it.story());
+    }
 }
 
 #[tokio::test(start_paused = true)]

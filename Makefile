@@ -33,7 +33,8 @@ test: ## Everything: format, lints, unit, integration and end-to-end tests on th
 	$(MAKE) --no-print-directory e2e
 
 unit: ## Tests that need no Docker Engine
-	PROPTEST_RNG_SEED=$(PROPTEST_RNG_SEED) cargo test --locked --lib --bins --test it
+	PROPTEST_RNG_SEED=$(PROPTEST_RNG_SEED) cargo test --locked --workspace --lib --bins --test it
+	cargo test --locked --workspace --doc
 
 e2e: ## End-to-end tests on the real engine
 	E2E_THREADS=$(E2E_THREADS) scripts/e2e.sh
@@ -54,7 +55,7 @@ differential-podman: ## Every manifest of tests/e2e/manifests by the real podman
 
 lint: ## Format and lints, warnings denied
 	cargo fmt --all --check
-	cargo clippy --locked --all-targets -- -D warnings
+	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 fmt: ## Format the code
 	cargo fmt --all

@@ -8,11 +8,9 @@ use std::{
     time::Duration,
 };
 
-use driftless::{
-    clock::Clock,
-    config::{Proxy, Reference},
-    source::{Credentials, Options, Repository, Slots, Source},
-};
+use driftless_clock::Clock;
+use driftless_config::{Proxy, Reference};
+use driftless_git::{Credentials, Options, Repository, Slots, Source};
 use tokio::time::Instant;
 
 use crate::{

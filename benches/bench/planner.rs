@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
-use driftless::{
-    manifest::{self, AppSpec, MemoryFiles},
-    model::{AgentId, AppName, Format, Mask, Policy, Record, Stack, Timestamp},
-    plan::{self, StepOutcome, Target, World},
-};
+use driftless_files::{AppSpec, MemoryFiles};
+use driftless_manifest as manifest;
+use driftless_model::{AgentId, AppName, Format, Mask, Policy, Record, Stack, Timestamp};
+use driftless_plan as plan;
+use driftless_plan::{StepOutcome, Target, World};
 use tokio::time::Instant;
 
 use crate::{

@@ -2,10 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use driftless::{
-    model::{HookProvider, Timestamp},
-    webhook::{self, Key, Push},
-};
+use driftless_forge::webhook;
+use driftless_forge::{webhook::Key, webhook::Push};
+use driftless_model::{HookProvider, Timestamp};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 

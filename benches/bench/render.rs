@@ -9,10 +9,9 @@ use std::{
     time::Duration,
 };
 
-use driftless::{
-    manifest::{self, AppSpec, MemoryFiles},
-    model::Format,
-};
+use driftless_files::{AppSpec, MemoryFiles};
+use driftless_manifest as manifest;
+use driftless_model::Format;
 use serde_json::Value;
 use tokio::time::Instant;
 

@@ -134,7 +134,7 @@ pub(super) struct RepositoryArgs {
     pub(super) no_self_heal: bool,
     /// What becomes of containers that `docker compose` has started: ask, auto or never take them over.
     #[arg(long, value_name = "POLICY", value_parser = parse_adopt, default_value = "ask", conflicts_with = "config")]
-    pub(super) adopt: crate::model::Adopt,
+    pub(super) adopt: driftless_model::Adopt,
     /// The user for the Git server [default: git]
     #[arg(long, value_name = "USER", conflicts_with = "config")]
     pub(super) git_username: Option<String>,
@@ -524,8 +524,8 @@ fn parse_variable(text: &str) -> Result<(String, String), String> {
     }
 }
 
-fn parse_adopt(text: &str) -> Result<crate::model::Adopt, String> {
-    use crate::model::Adopt;
+fn parse_adopt(text: &str) -> Result<driftless_model::Adopt, String> {
+    use driftless_model::Adopt;
     match text {
         "ask" => Ok(Adopt::Ask),
         "auto" => Ok(Adopt::Auto),
@@ -535,12 +535,12 @@ fn parse_adopt(text: &str) -> Result<crate::model::Adopt, String> {
 }
 
 pub(super) fn parse_span(text: &str) -> Result<std::time::Duration, String> {
-    crate::config::parse_duration(text)
+    driftless_config::parse_duration(text)
 }
 
 /// Checked here to be told at once; read by the agent, whose clock counts.
 fn check_until(text: &str) -> Result<String, String> {
-    crate::web::parse_until(text, crate::model::Timestamp::default())
+    driftless_web::parse_until(text, driftless_model::Timestamp::default())
         .map(|_| text.to_owned())
         .map_err(|error| error.to_string())
 }

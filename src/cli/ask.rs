@@ -11,10 +11,8 @@ use super::{
     screen::{plain, print},
     status::headline,
 };
-use crate::{
-    model::{Application, HealthStatus, SyncStatus, Until},
-    web::{Accepted, RollbackBody},
-};
+use driftless_model::{Application, HealthStatus, SyncStatus, Until};
+use driftless_web::{Accepted, RollbackBody};
 
 /// How often the status is read while waiting.
 const LOOK_EVERY: Duration = Duration::from_millis(400);

@@ -10,7 +10,8 @@ use super::{
     Environment,
     args::{DEFAULT_SERVER, ServerArgs},
 };
-use crate::{model::AppName, web::ErrorBody};
+use driftless_model::AppName;
+use driftless_web::ErrorBody;
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
@@ -230,7 +231,7 @@ impl Client {
 
 /// `/api/v1/applications/NAME` and what is below it. The name is checked first, so that it cannot change the
 /// route.
-pub(super) fn application_path(app: &str, below: &str) -> Result<String, crate::model::InvalidName> {
+pub(super) fn application_path(app: &str, below: &str) -> Result<String, driftless_model::InvalidName> {
     let app = AppName::parse(app)?;
     Ok(format!("/api/v1/applications/{app}{below}"))
 }

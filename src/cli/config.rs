@@ -13,12 +13,14 @@ use super::{
     screen::print,
     show, yaml,
 };
-use crate::{
-    controller,
-    manifest::{self, AppSpec, Configured, compose, kubernetes},
-    model::{AppName, Finding, Format, Mask},
-    source::Directory,
-};
+use driftless_agent as controller;
+use driftless_compose as compose;
+use driftless_files::AppSpec;
+use driftless_git::Directory;
+use driftless_kubernetes as kubernetes;
+use driftless_manifest as manifest;
+use driftless_manifest::Configured;
+use driftless_model::{AppName, Finding, Format, Mask};
 
 pub(super) fn config(args: &ConfigArgs, context: &Context<'_>) -> Result<Verdict, Error> {
     let files =

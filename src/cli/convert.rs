@@ -4,12 +4,14 @@
 use std::{collections::BTreeMap, path::Path};
 
 use super::{Context, Error, Verdict, args::ConvertArgs, findings::render_findings, screen::print, yaml};
-use crate::{
-    convert::{self, Converted, SecretValues},
-    manifest::{self, AppSpec, Configured, Files as _, kubernetes, yaml as yaml_tree},
-    model::{AppName, Finding, Format},
-    source::Directory,
-};
+use driftless_files::{AppSpec, Files as _};
+use driftless_git::Directory;
+use driftless_kubernetes as kubernetes;
+use driftless_manifest as manifest;
+use driftless_manifest::convert;
+use driftless_manifest::{Configured, convert::Converted, convert::SecretValues};
+use driftless_model::{AppName, Finding, Format};
+use driftless_yaml as yaml_tree;
 
 /// The largest manifest that is read, in bytes.
 const LARGEST: u64 = 1 << 20;

@@ -11,7 +11,7 @@ use super::{
     client::Client,
     screen::{Colours, Paint, plain, print},
 };
-use crate::model::{AppName, Event, EventKind};
+use driftless_model::{AppName, Event, EventKind};
 
 /// Before a broken stream is taken up again.
 const RECONNECT: Duration = Duration::from_secs(2);

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::screen::{Colours, Paint, plain};
-use crate::model::{Finding, Severity};
+use driftless_model::{Finding, Severity};
 
 /// All findings, errors and warnings in the order given, a blank line after each.
 pub fn render_findings(findings: &[Finding], colours: Colours) -> String {

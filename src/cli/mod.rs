@@ -10,11 +10,9 @@ use std::{
 
 use clap::Parser;
 
-use crate::{
-    clock::Clock,
-    controller,
-    model::{Finding, InvalidName},
-};
+use driftless_agent as controller;
+use driftless_clock::Clock;
+use driftless_model::{Finding, InvalidName};
 
 mod args;
 mod ask;

@@ -7,10 +7,9 @@ use super::{
     findings::render_findings,
     validate::{Folder, render_folder},
 };
-use crate::{
-    controller::{self, Preview},
-    model::{AppName, Finding, Stack},
-};
+use driftless_agent as controller;
+use driftless_agent::Preview;
+use driftless_model::{AppName, Finding, Stack};
 
 const DEFAULT_DOCKER_HOST: &str = "unix:///var/run/docker.sock";
 

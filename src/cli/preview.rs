@@ -6,7 +6,8 @@ use super::{
     findings::counted,
     screen::{Colours, Paint, plain},
 };
-use crate::{controller::Preview, model::AppName};
+use driftless_agent::Preview;
+use driftless_model::AppName;
 
 /// The rounds that would follow, application by application.
 pub fn render_plan(previews: &BTreeMap<AppName, Preview>, colours: Colours) -> String {

@@ -6,10 +6,8 @@ use super::{
     Context,
     screen::{Screen, plain},
 };
-use crate::{
-    controller::Handle,
-    model::{AppName, OperationPhase},
-};
+use driftless_agent::Handle;
+use driftless_model::{AppName, OperationPhase};
 
 const FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
 

@@ -10,10 +10,9 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-use crate::{
-    model::Forwards,
-    proxy::{self, ENGINE, Names},
-};
+use crate::proxy;
+use crate::{proxy::ENGINE, proxy::Names};
+use driftless_model::Forwards;
 
 /// Forwards until it is told to end, by SIGTERM or SIGINT, which it does at once.
 pub fn proxy(arguments: impl IntoIterator<Item = String>) -> ExitCode {

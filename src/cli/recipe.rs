@@ -3,10 +3,8 @@
 
 use std::fmt::Write;
 
-use crate::{
-    model::{HookProvider, HookSecret, HookStatus},
-    webhook::{NO_COMMIT, Push, body, event_headers},
-};
+use driftless_forge::{webhook::NO_COMMIT, webhook::Push, webhook::body, webhook::event_headers};
+use driftless_model::{HookProvider, HookSecret, HookStatus};
 
 /// What stands for a delivery's id in a command: the shell makes a new one each time.
 const ID: &str = "DELIVERY";

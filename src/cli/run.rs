@@ -1,5 +1,5 @@
 //! `driftless run`: settings out of arguments or a file, the listener, the agent, and a clean end. The agent
-//! itself is [`crate::controller`].
+//! itself is [`driftless_agent`].
 
 use std::{fs, io, net::SocketAddr, os::unix::fs::PermissionsExt, path::PathBuf};
 
@@ -15,11 +15,11 @@ use super::{
     progress,
     screen::Paint,
 };
-use crate::{
-    config::{Auth, Reference, Secret, Settings},
-    controller::{self, Agent, Running},
-    web::{self, Access, Receiver, Token, TokenError},
-};
+use driftless_agent as controller;
+use driftless_agent::{Agent, Running};
+use driftless_config::{Auth, Reference, Secret, Settings};
+use driftless_web as web;
+use driftless_web::{Access, Receiver, Token, TokenError};
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {

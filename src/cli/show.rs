@@ -16,10 +16,8 @@ use super::{
     status::{Detail, render_history, render_repositories, render_status},
     webhook::render_hooks,
 };
-use crate::{
-    controller::Preview,
-    model::{AppName, Application, HookStatus, RepositoryStatus, Revision},
-};
+use driftless_agent::Preview;
+use driftless_model::{AppName, Application, HookStatus, RepositoryStatus, Revision};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 

@@ -6,7 +6,7 @@ use super::{
     screen::{Colours, Paint, plain},
     table::{Cell, Table},
 };
-use crate::model::{
+use driftless_model::{
     Application, CommitInfo, Drift, DriftAction, Finding, HealthStatus, InstanceStatus, Operation,
     OperationPhase, Outcome, PinStatus, RepositoryStatus, Revision, SyncStatus, Timestamp, Until, WaitStatus,
     WorkloadStatus,
@@ -364,7 +364,7 @@ fn health_paint(health: HealthStatus) -> Paint {
 }
 
 fn cause(revision: &Revision) -> String {
-    use crate::model::Cause;
+    use driftless_model::Cause;
     match (&revision.cause, revision.rollback_of) {
         (Cause::Rollback, Some(number)) => format!("rollback to #{number}"),
         (Cause::Commit, _) => "commit".to_owned(),

@@ -12,11 +12,10 @@ use super::{
     screen::print,
     show::json,
 };
-use crate::{
-    manifest::{self, AppSpec},
-    model::{AppName, Finding, Format, Stack},
-    source::Directory,
-};
+use driftless_files::AppSpec;
+use driftless_git::Directory;
+use driftless_manifest as manifest;
+use driftless_model::{AppName, Finding, Format, Stack};
 
 /// What `-o json` prints.
 #[derive(Debug, Serialize)]

@@ -14,12 +14,12 @@ use super::{
     screen::{Colours, Paint, plain, print},
     status::span,
 };
-use crate::{
-    config::Secret,
-    model::{Delivery, DeliveryResult, HookSecret, HookStatus, Timestamp},
-    source::read_secret,
-    webhook::{InvalidKey, Key, NO_COMMIT, Push, Sample, sample},
+use driftless_config::Secret;
+use driftless_forge::{
+    webhook::InvalidKey, webhook::Key, webhook::NO_COMMIT, webhook::Push, webhook::Sample, webhook::sample,
 };
+use driftless_git::read_secret;
+use driftless_model::{Delivery, DeliveryResult, HookSecret, HookStatus, Timestamp};
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 

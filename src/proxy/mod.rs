@@ -3,7 +3,7 @@
 //!
 //! Endpoints are what a name is answered with, asked anew at most every second; so nobody has to tell it of a pod that
 //! comes or goes. It keeps nothing, and its memory is bounded: connections beyond a number wait to be accepted.
-//! Deliberately not here: which Service needs one, and what it is told ([`crate::model::Forwards`]).
+//! Deliberately not here: which Service needs one, and what it is told ([`driftless_model::Forwards`]).
 
 use std::{
     io,
@@ -16,7 +16,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::model::{Forward, Forwards, Protocol};
+use driftless_model::{Forward, Forwards, Protocol};
 
 mod balance;
 mod names;

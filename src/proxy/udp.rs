@@ -188,7 +188,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::proxy::{Balance, Names};
+    use crate::{proxy::Balance, proxy::Names};
 
     const PATIENCE: Duration = Duration::from_secs(20);
 

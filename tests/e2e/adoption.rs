@@ -4,7 +4,7 @@
 
 use std::{fs, path::PathBuf};
 
-use driftless::model::{HealthStatus, SyncStatus};
+use driftless_model::{HealthStatus, SyncStatus};
 use serde_json::json;
 
 use crate::harness::{Agent, Compose, Container, Counting, Leftovers, Settings, Site, images, is_settled};

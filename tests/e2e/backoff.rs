@@ -1,6 +1,6 @@
 //! What fails is tried again ever more slowly, and says so, over restarts of the agent too.
 
-use driftless::model::{HealthStatus, WaitStatus};
+use driftless_model::{HealthStatus, WaitStatus};
 
 use crate::harness::{Registry, Site, images};
 
@@ -101,7 +101,7 @@ async fn a_git_server_that_is_away_leaves_everything_enforced() {
             it.status
                 .conditions
                 .iter()
-                .any(|it| it.kind == "SourceReady" && it.status == driftless::model::ConditionStatus::False)
+                .any(|it| it.kind == "SourceReady" && it.status == driftless_model::ConditionStatus::False)
         })
         .await;
     site.docker.run(&["rm", "-f", &site.name("web")]);

@@ -1,6 +1,6 @@
 //! Jobs and CronJobs on the real engine: each part once, whatever dies in between, and never again.
 
-use driftless::model::HealthStatus;
+use driftless_model::HealthStatus;
 
 use crate::harness::{Container, Site, images};
 

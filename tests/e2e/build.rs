@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs};
 
-use driftless::model::{HealthStatus, WaitStatus};
+use driftless_model::{HealthStatus, WaitStatus};
 use serde_json::json;
 
 use crate::harness::{Agent, Container, PATIENCE, Site, images, is_settled};
@@ -161,7 +161,7 @@ async fn a_build_that_is_killed_or_overtaken_leaves_nothing_behind() {
     let endless = dockerfile("RUN [\"/server\"]\n");
     site.repository.commit(&[(&site.path("compose.yaml"), compose), (&site.path("Dockerfile"), &endless)]);
     let mut agent = site.agent().await;
-    let is_building = |it: &driftless::model::Application| {
+    let is_building = |it: &driftless_model::Application| {
         let operation = it.status.operation.as_ref();
         operation
             .is_some_and(|it| it.message.contains("building") && it.message.contains("RUN [\"/server\"]"))

@@ -6,16 +6,14 @@ use std::{
     time::Duration,
 };
 
-use driftless::{
-    clock::Clock,
-    docker::{Docker as _, Effect, Engine, EngineOptions, Error, Interest, Registries},
-    model::{
-        AgentId, AppName, Attachment, Container, ContainerId, Format, Instance, InstanceId, LiveSettings,
-        Mount, MountSource, Network, NetworkMode, Observed, PartOf, Peer, Resources, RestartPolicy, Role,
-        State, Timestamp, Volume,
-    },
-    plan::{Action, ContainerRef, Creation, World},
+use driftless_clock::Clock;
+use driftless_docker::{Docker as _, Effect, Engine, EngineOptions, Error, Interest, Registries};
+use driftless_model::{
+    AgentId, AppName, Attachment, Container, ContainerId, Format, Instance, InstanceId, LiveSettings, Mount,
+    MountSource, Network, NetworkMode, Observed, PartOf, Peer, Resources, RestartPolicy, Role, State,
+    Timestamp, Volume,
 };
+use driftless_plan::{Action, ContainerRef, Creation, World};
 
 use crate::harness::{Site, images};
 

@@ -8,7 +8,7 @@ use std::{
     sync::Mutex,
 };
 
-use driftless::model::SyncStatus;
+use driftless_model::SyncStatus;
 
 use crate::harness::{Agent, Compose, Leftovers, Settings, Site, images};
 

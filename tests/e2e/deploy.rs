@@ -1,6 +1,6 @@
 //! From a Git URL to running containers.
 
-use driftless::model::{Application, HealthStatus, SyncStatus};
+use driftless_model::{Application, HealthStatus, SyncStatus};
 
 use crate::harness::{Container, Site, SshServer, images};
 

@@ -1,7 +1,7 @@
 //! What people do by hand to a managed container or network is seen, named and undone; what is not ours is
 //! never touched.
 
-use driftless::model::{DriftAction, EventKind, SyncStatus, label};
+use driftless_model::{DriftAction, EventKind, SyncStatus, label};
 
 use crate::harness::{Agent, Container, Settings, Site, images, is_settled};
 

@@ -13,17 +13,18 @@ use bollard::{
     models::{ContainerCreateBody, ContainerUpdateBody, NetworkDisconnectRequest},
     query_parameters as query,
 };
-use driftless::{
-    clock::Clock,
-    docker::{ApiVersion, Change, Docker, Effect, Engine, EngineOptions, Error, Interest, Registries},
-    model::{
-        AgentId, AppName, Attachment, BlockIo, Container, ContainerId, ContentId, DeviceRequest, Format,
-        Health, Healthcheck, Hook, HostSettings, Instance, InstanceId, LiveSettings, Mask, Mount,
-        MountOptions, MountSource, Network, NetworkMode, Observed, Port, PortRange, Protocol, Resources,
-        RestartPolicy, State, Volume,
-    },
-    plan::{self, Action, ContainerRef, Creation},
+use driftless_clock::Clock;
+use driftless_docker::{
+    ApiVersion, Change, Docker, Effect, Engine, EngineOptions, Error, Interest, Registries,
 };
+use driftless_model::{
+    AgentId, AppName, Attachment, BlockIo, Container, ContainerId, ContentId, DeviceRequest, Format, Health,
+    Healthcheck, Hook, HostSettings, Instance, InstanceId, LiveSettings, Mask, Mount, MountOptions,
+    MountSource, Network, NetworkMode, Observed, Port, PortRange, Protocol, Resources, RestartPolicy, State,
+    Volume,
+};
+use driftless_plan as plan;
+use driftless_plan::{Action, ContainerRef, Creation};
 use futures_util::StreamExt;
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
@@ -700,7 +701,7 @@ async fn a_name_that_is_taken_is_refused_even_to_a_container_with_our_labels() {
     let again = after.act(&corner.app, &Action::CreateInstance(Box::new(creation.clone())), &|_| {}).await;
     // Labels can be copied, so the holder of a name is never taken for ours without a look at it.
     assert!(matches!(again, Err(Error::Refused { .. })), "{again:?}");
-    let other = Creation { spec: driftless::model::SpecHash("another".into()), ..creation };
+    let other = Creation { spec: driftless_model::SpecHash("another".into()), ..creation };
     refused(corner.act(Action::CreateInstance(Box::new(other))).await);
 }
 

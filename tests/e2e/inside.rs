@@ -1,7 +1,7 @@
 //! Files that somebody changes inside a running container are seen, named with who was in there, and reverted where
 //! that is asked for. What containers write by themselves is their own business.
 
-use driftless::model::{Application, Drift, DriftAction, SyncStatus};
+use driftless_model::{Application, Drift, DriftAction, SyncStatus};
 use serde_json::json;
 
 use crate::harness::{Settings, Site, images};

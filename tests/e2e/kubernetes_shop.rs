@@ -1,7 +1,7 @@
 //! A shop of ten services, written as such shops are: a file for each service with its account, Deployment and Service,
 //! and what only a cluster has a use for. All of it validates, starts, becomes ready and finds each other.
 
-use driftless::model::HealthStatus;
+use driftless_model::HealthStatus;
 
 use crate::harness::{Site, images};
 

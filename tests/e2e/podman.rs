@@ -238,7 +238,7 @@ async fn by_the_agent(site: &Site, manifests: &[Manifest]) -> Vec<Seen> {
 
 /// The name of a container in a pod of several.
 fn part(container: &Container) -> String {
-    container.label(driftless::model::label::PART)
+    container.label(driftless_model::label::PART)
 }
 
 /// What a folder of the host has in it.

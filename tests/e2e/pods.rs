@@ -241,7 +241,7 @@ async fn initial_containers_run_in_order_to_their_end_once_for_each_pod() {
     let busybox = images::placeholder();
     site.repository.commit(&[(&site.path("all.yaml"), &prepared(&busybox, "exit 3"))]);
     let mut agent = site.agent().await;
-    let state = |it: &driftless::model::Application| {
+    let state = |it: &driftless_model::Application| {
         it.status.workloads.values().flat_map(|it| &it.instances).map(|it| it.state.clone()).next()
     };
     agent.until("the second fails", |it| state(it).is_some_and(|it| it == "Init:CrashLoopBackOff")).await;

@@ -24,7 +24,7 @@ async fn a_closed_registry_is_pulled_from_with_the_login_of_the_configuration_an
     let commit = site.compose(&compose);
     {
         let agent = site.agent().await;
-        let refused = |it: &driftless::model::Application| {
+        let refused = |it: &driftless_model::Application| {
             let host = &registry.address;
             it.status.waits.iter().any(|it| {
                 it.message.contains(&format!("there is no login for {host}: name it under `registries`"))

@@ -155,14 +155,14 @@ async fn a_pinned_application_is_held_against_its_pin_or_against_git() {
     agent.ask("rollback", serde_json::json!({"to": "1"})).await;
     agent
         .until("it is at the older revision", |it| {
-            it.status.pin.is_some() && it.status.sync == driftless::model::SyncStatus::Synced
+            it.status.pin.is_some() && it.status.sync == driftless_model::SyncStatus::Synced
         })
         .await;
     site.until("the older one runs", |_| {
         (site.container("web").variable("GREETING").as_deref() == Some("hello")).then_some(())
     })
     .await;
-    agent.until("all is well", |it| it.status.health == driftless::model::HealthStatus::Healthy).await;
+    agent.until("all is well", |it| it.status.health == driftless_model::HealthStatus::Healthy).await;
     let (code, out, error) = asked(&agent, &[]);
     assert_eq!(code, 0, "{out}{error}");
     assert!(out.contains("(pinned to "), "{out}");

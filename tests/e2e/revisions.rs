@@ -1,6 +1,6 @@
 //! History, rollback and resume.
 
-use driftless::model::{Cause, Outcome, SyncStatus};
+use driftless_model::{Cause, Outcome, SyncStatus};
 use serde_json::json;
 
 use crate::harness::{Agent, Site, images};

@@ -186,7 +186,7 @@ async fn a_refusal_for_good_stands_in_the_status_until_it_is_over() {
     let image = images::server("1.0");
     forge.refuses.store(true, Ordering::Relaxed);
     let mut agent = site.running(&web(&image, "one")).await;
-    let is_refused = |it: &driftless::model::Application| {
+    let is_refused = |it: &driftless_model::Application| {
         it.status.conditions.iter().any(|it| it.kind == "CommitStatusTold" && it.message.contains("404"))
     };
     let told = agent.until("the refusal is in the status", is_refused).await;

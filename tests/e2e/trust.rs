@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-use driftless::model::{Application, ConditionStatus};
+use driftless_model::{Application, ConditionStatus};
 use serde_json::{Value, json};
 
 use crate::harness::{Agent, Settings, Site, git, images};
@@ -31,7 +31,7 @@ fn with(more: Value) -> Settings {
 }
 
 fn refuses(application: &Application, commit: &str) -> bool {
-    let is_it = |it: &&driftless::model::StatusCondition| {
+    let is_it = |it: &&driftless_model::StatusCondition| {
         it.kind == "Trusted" && it.status == ConditionStatus::False && it.message.contains(&commit[..12])
     };
     application.status.conditions.iter().any(|it| is_it(&it))

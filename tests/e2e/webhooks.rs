@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use driftless::model::{ConditionStatus, DeliveryResult, HookStatus};
+use driftless_model::{ConditionStatus, DeliveryResult, HookStatus};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -45,7 +45,7 @@ fn cli(agent: &Agent, verb: &str) -> Output {
 
 /// Rings as a forge would: with the command that the program prints.
 fn ring(agent: &Agent) -> String {
-    ring_of(agent, driftless::webhook::NO_COMMIT)
+    ring_of(agent, driftless_forge::webhook::NO_COMMIT)
 }
 
 /// Likewise, and speaks of this commit.
@@ -54,7 +54,7 @@ fn ring_of(agent: &Agent, commit: &str) -> String {
     assert!(printed.status.success(), "{}", text(&printed));
     let printed = text(&printed);
     let script = printed.split("from the agent's machine:\n\n").nth(1).expect("a script is printed");
-    let script = script.replace(driftless::webhook::NO_COMMIT, commit);
+    let script = script.replace(driftless_forge::webhook::NO_COMMIT, commit);
     text(&Command::new("sh").arg("-c").arg(script).output().unwrap())
 }
 
@@ -178,7 +178,7 @@ async fn a_commit_that_no_webhook_announced_is_told_and_the_next_one_ends_that()
 
     let commit = site.compose(&web(&image, "missed"));
     agent.settled(&commit).await;
-    let is_missed = |it: &driftless::model::Application| {
+    let is_missed = |it: &driftless_model::Application| {
         it.status.conditions.iter().any(|it| it.kind == "WebhookMissed" && it.status == ConditionStatus::True)
     };
     agent.until("the condition says so", is_missed).await;

@@ -2,13 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use driftless::{
-    model::{
-        Adopt, Candidate, Container, ContainerId, Mask, Mount, MountSource, Network, Observed,
-        ObservedNetwork, ObservedVolume, Record, SpecHash, Volume,
-    },
-    plan::{Claimed, Plan, Target, adopt, embrace, note_observed, plan, survey},
+use driftless_model::{
+    Adopt, Candidate, Container, ContainerId, Mask, Mount, MountSource, Network, Observed, ObservedNetwork,
+    ObservedVolume, Record, SpecHash, Volume,
 };
+use driftless_plan::{Claimed, Plan, Target, adopt, embrace, note_observed, plan, survey};
 
 use crate::stage::{NOON, Stage, stack, workload};
 

@@ -2,11 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use driftless::{
-    manifest::{MemoryFiles, Rendered, render},
-    model::{HealthStatus, JobOutcome, Mask, Severity, Stack},
-    plan::{Action, Plan, Target, assess, compare_live},
-};
+use driftless_files::{MemoryFiles, Rendered};
+use driftless_manifest::render;
+use driftless_model::{HealthStatus, JobOutcome, Mask, Severity, Stack};
+use driftless_plan::{Action, Plan, Target, assess, compare_live};
 
 use crate::{sample::manifests, stage::Stage};
 

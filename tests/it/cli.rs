@@ -10,14 +10,12 @@ use std::{
 };
 
 use driftless::{
-    cli::{
-        Colours, Detail, reference, render_diff, render_findings, render_history, render_plan, render_status,
-        summary,
-    },
-    controller::{Preview, RequestKind},
-    model::{AppName, Cause, Finding, Location, Outcome, Revision, StackHash},
-    web::{Access, Token, router, serve},
+    cli::Colours, cli::Detail, cli::reference, cli::render_diff, cli::render_findings, cli::render_history,
+    cli::render_plan, cli::render_status, cli::summary,
 };
+use driftless_agent::{Preview, RequestKind};
+use driftless_model::{AppName, Cause, Finding, Location, Outcome, Revision, StackHash};
+use driftless_web::{Access, Token, router, serve};
 use insta::assert_snapshot;
 use tokio::{net::TcpListener, process::Command};
 
@@ -457,7 +455,7 @@ async fn drift_is_asked_of_the_agent_application_by_application() {
     let (_, json, _) = run(server, &["drift", "--app", "blog", "--against", "head", "-o", "json"]).await;
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&json["schemaVersion"], &json["summary"]["modified"]), (&1.into(), &1.into()));
-    let asked = RequestKind::Drift(driftless::controller::Against::Head);
+    let asked = RequestKind::Drift(driftless_agent::Against::Head);
     assert_eq!(*seen.lock().unwrap(), [(AppName::from("blog"), asked)]);
 }
 

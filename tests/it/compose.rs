@@ -3,10 +3,9 @@
 
 use std::{fmt::Write, fs, path::Path};
 
-use driftless::{
-    manifest::{AppSpec, MemoryFiles, Rendered, discover, render},
-    model::{Content, Severity},
-};
+use driftless_files::{AppSpec, MemoryFiles, Rendered};
+use driftless_manifest::{discover, render};
+use driftless_model::{Content, Severity};
 
 /// All fixtures as one repository, each in `sites/<name>`.
 fn repository() -> MemoryFiles {
@@ -79,7 +78,7 @@ fn rendering_twice_gives_the_same_stack_and_a_comment_changes_no_hash() {
     let text = "services: {web: {image: app, environment: {B: '1', A: '2'}, ports: ['80:80', '79:79']}}\n";
     let one = render_text(text).stack.unwrap();
     let other = render_text(&format!("# a comment\n{text}")).stack.unwrap();
-    let spec = |stack: &driftless::model::Stack| stack.workloads[&"web".into()].container.spec();
+    let spec = |stack: &driftless_model::Stack| stack.workloads[&"web".into()].container.spec();
     assert_eq!(spec(&one), spec(&other));
     assert_eq!(one, render_text(text).stack.unwrap());
 }
@@ -94,7 +93,7 @@ fn a_changed_file_changes_the_hash_of_what_mounts_it_and_of_nothing_else() {
         render(&files, &app(&files, "")).stack.unwrap()
     };
     let (one, other) = (render_with("1"), render_with("2"));
-    let spec = |stack: &driftless::model::Stack, name: &str| stack.workloads[&name.into()].container.spec();
+    let spec = |stack: &driftless_model::Stack, name: &str| stack.workloads[&name.into()].container.spec();
     assert_ne!(spec(&one, "web"), spec(&other, "web"));
     assert_eq!(spec(&one, "db"), spec(&other, "db"));
 }
@@ -111,7 +110,7 @@ fn another_content_in_the_manifest_is_another_container() {
         render(&files, &app(&files, "")).stack.unwrap()
     };
     let (one, other) = (render_with("one"), render_with("two"));
-    let spec = |stack: &driftless::model::Stack, name: &str| stack.workloads[&name.into()].container.spec();
+    let spec = |stack: &driftless_model::Stack, name: &str| stack.workloads[&name.into()].container.spec();
     assert_ne!(spec(&one, "web"), spec(&other, "web"));
     assert_ne!(spec(&one, "api"), spec(&other, "api"));
     assert_eq!(spec(&one, "db"), spec(&other, "db"));
@@ -215,7 +214,7 @@ fn what_is_too_large_is_a_finding() {
         let spec = AppSpec {
             name: "app".into(),
             path: String::new(),
-            format: driftless::model::Format::Compose,
+            format: driftless_model::Format::Compose,
             files: vec!["compose.yaml".to_owned()],
             variables: [("COMPOSE_PROJECT_NAME".to_owned(), "x".repeat(1000))].into(),
             profiles: Vec::new(),

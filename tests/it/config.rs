@@ -2,10 +2,8 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use driftless::{
-    config::{Auth, Proxy, Reference, Secret, Settings, VerifyMode, VersionRange},
-    model::{AppName, Finding},
-};
+use driftless_config::{Auth, Proxy, Reference, Secret, Settings, VerifyMode, VersionRange};
+use driftless_model::{AppName, Finding};
 
 fn mistakes(text: &str) -> Vec<Finding> {
     Settings::parse("driftless.yaml", text).expect_err("a mistake is found")
@@ -21,7 +19,7 @@ const ONE: &str = "repositories:\n  - url: https://git.example.com/me/infra.git\
 
 #[test]
 fn what_becomes_of_files_changed_inside_containers_is_inherited() {
-    use driftless::model::FilesystemDrift;
+    use driftless_model::FilesystemDrift;
     let text = "filesystemDrift: off\nrepositories:\n- url: /srv/a\n  applications:\n  - path: one\n  - {path: two, \
                 filesystemDrift: revert}\n- url: /srv/b\n  filesystemDrift: report\n";
     let settings = Settings::parse("driftless.yaml", text).unwrap();
@@ -79,7 +77,7 @@ fn policies_are_inherited_from_the_outer_to_the_inner() {
          - path: one\n  - {path: two, selfHeal: true, suspend: true, prune: false}\n- url: /srv/b\n",
     )
     .unwrap();
-    let policy = |it: &driftless::model::Policy| (it.self_heal, it.prune, it.suspended);
+    let policy = |it: &driftless_model::Policy| (it.self_heal, it.prune, it.suspended);
     let [a, b] = &settings.repositories[..] else { panic!("two repositories") };
     assert_eq!(policy(&a.policy), (false, true, false));
     assert_eq!(a.applications[0].path, "sites/one");
@@ -106,7 +104,7 @@ fn how_much_may_be_pruned_unasked_is_inherited_and_a_percentage() {
 
 #[test]
 fn whether_a_compose_project_is_taken_over_is_asked_unless_it_is_said() {
-    use driftless::model::Adopt;
+    use driftless_model::Adopt;
     let adopt = |text: &str| {
         let settings = Settings::parse("driftless.yaml", text).unwrap();
         let repository = &settings.repositories[0];

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use driftless::model::{
+use driftless_model::{
     AgentId, Attachment, Condition, ContainerId, ContentId, Dependency, Endpoint, Health, Image, InPlace,
     Instance, InstanceId, LiveSettings, Mount, MountSource, Namespace, Network, NetworkMode, ObservedNetwork,
     OnChange, Peer, Port, PortRange, Protocol, Readiness, Replacement, SpecHash, State, Strategy as Rollout,
@@ -201,7 +201,7 @@ fn place(stage: &mut Stage, all: Vec<Found>, has_network: bool) {
             0 => instance.name = format!("renamed-{index}"),
             1 => instance.networks.clear(),
             2 => instance.live.resources.cpu_shares = Some(2),
-            3 => instance.live.restart = driftless::model::RestartPolicy::No,
+            3 => instance.live.restart = driftless_model::RestartPolicy::No,
             4 => {
                 let mut config = container.clone();
                 config.env.insert("EVIL".into(), Some("1".into()));

@@ -7,11 +7,11 @@ use std::{
     path::Path,
 };
 
-use driftless::{
-    convert::{Converted, SecretValues, to_compose, to_kubernetes},
-    manifest::{AppSpec, MemoryFiles, Rendered, render},
-    model::{AppName, Finding, Format, MountOptions, MountSource, RestartPolicy, Stack, Workload},
+use driftless_files::{AppSpec, MemoryFiles, Rendered};
+use driftless_manifest::{
+    convert::Converted, convert::SecretValues, convert::to_compose, convert::to_kubernetes, render,
 };
+use driftless_model::{AppName, Finding, Format, MountOptions, MountSource, RestartPolicy, Stack, Workload};
 use serde_json::{Value, json};
 
 fn rendered(format: Format, text: &str, variables: &[(&str, &str)]) -> Rendered {
@@ -317,7 +317,7 @@ fn an_application_written_in_both_formats_is_the_same_stack_but_for_names() {
         (one.stack.unwrap(), other.stack.unwrap_or_else(|| panic!("{}", told(&other.findings))));
     assert_eq!(one.workloads.keys().collect::<Vec<_>>(), other.workloads.keys().collect::<Vec<_>>());
     // Only Compose waits for others.
-    let waits = Finding::warning(driftless::model::Location::default(), "web.after", "");
+    let waits = Finding::warning(driftless_model::Location::default(), "web.after", "");
     let listed = Converted { documents: Vec::new(), lost: vec![waits] };
     assert_eq!(silent(&one, &other, &listed, str::to_owned), [""; 0]);
 }

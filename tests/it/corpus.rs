@@ -5,11 +5,11 @@
 
 use std::{collections::BTreeMap, env, fs, path::PathBuf};
 
-use driftless::{
-    manifest::{AppSpec, compose, render},
-    model::{Finding, Format},
-    source::Directory,
-};
+use driftless_compose as compose;
+use driftless_files::AppSpec;
+use driftless_git::Directory;
+use driftless_manifest::render;
+use driftless_model::{Finding, Format};
 use serde::Deserialize;
 use serde_json::Value;
 

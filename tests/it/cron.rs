@@ -2,11 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use driftless::{
-    manifest::{MemoryFiles, Rendered, render},
-    model::{HealthStatus, Schedule, Severity, Stack, State, Timestamp},
-    plan::{Action, Plan, Told, assess, schedule, with_runs},
-};
+use driftless_files::{MemoryFiles, Rendered};
+use driftless_manifest::render;
+use driftless_model::{HealthStatus, Schedule, Severity, Stack, State, Timestamp};
+use driftless_plan::{Action, Plan, Told, assess, schedule, with_runs};
 use proptest::prelude::*;
 
 use crate::{sample::manifests, stage::Stage};

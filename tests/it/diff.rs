@@ -2,14 +2,12 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use driftless::{
-    model::{
-        AgentId, Attachment, Container, ContainerId, Format, Healthcheck, Image, Instance, InstanceId,
-        LiveSettings, Location, Mask, Mount, MountSource, NetworkMode, Observed, Port, PortRange, Protocol,
-        PullPolicy, Readiness, Resources, RestartPolicy, Stack, State, Strategy, Timestamp, Workload,
-    },
-    plan::{FieldDifference, canonical_yaml, differences, stack_diff, unified_diff},
+use driftless_model::{
+    AgentId, Attachment, Container, ContainerId, Format, Healthcheck, Image, Instance, InstanceId,
+    LiveSettings, Location, Mask, Mount, MountSource, NetworkMode, Observed, Port, PortRange, Protocol,
+    PullPolicy, Readiness, Resources, RestartPolicy, Stack, State, Strategy, Timestamp, Workload,
 };
+use driftless_plan::{FieldDifference, canonical_yaml, differences, stack_diff, unified_diff};
 
 fn mask() -> Mask {
     Mask::new([7; 32])
@@ -256,7 +254,7 @@ fn stack() -> Stack {
         in_place: BTreeMap::new(),
         build: None,
         secret_env: std::collections::BTreeSet::new(),
-        completion: driftless::model::Completion::Never,
+        completion: driftless_model::Completion::Never,
         member: None,
         update: Default::default(),
         job: None,

@@ -1,9 +1,8 @@
 //! Which folders of a repository are applications, and what is wrong where none is.
 
-use driftless::{
-    manifest::{AppSpec, Configured, Discovery, MemoryFiles, check, conflicts, discover, render},
-    model::{AppName, Format},
-};
+use driftless_files::MemoryFiles;
+use driftless_manifest::{Configured, Discovery, discover, render};
+use driftless_model::{AppName, Format, Stack, check, conflicts};
 
 const COMPOSE: &str = "services: {web: {image: app}}\n";
 const DEPLOYMENT: &str = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n";
@@ -126,9 +125,9 @@ fn applications_that_want_the_same_thing_are_told_with_both_files() {
     let files =
         MemoryFiles::new([("a/compose.yaml", &*one), ("b/compose.yaml", &*other), ("c/compose.yaml", udp)]);
     let found = discover(&files, "", "repository", &[]);
-    let stacks: Vec<_> = found.apps.iter().map(|it| (it, render(&files, it).stack.unwrap())).collect();
-    let stacks: Vec<(&AppSpec, _)> = stacks.iter().map(|(spec, stack)| (*spec, stack)).collect();
-    assert!(stacks.iter().all(|(_, stack)| check(stack).is_empty()));
+    let stacks: Vec<_> = found.apps.iter().map(|it| render(&files, it).stack.unwrap()).collect();
+    let stacks: Vec<&Stack> = stacks.iter().collect();
+    assert!(stacks.iter().all(|stack| check(stack).is_empty()));
     let told: Vec<String> =
         conflicts(&stacks).iter().map(|(app, finding)| format!("{app}: {finding}")).collect();
     assert_eq!(told.len(), 3, "{told:?}");

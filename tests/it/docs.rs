@@ -7,12 +7,11 @@ use std::{
     path::Path,
 };
 
-use driftless::{
-    cli::Invocation,
-    config::Settings,
-    manifest::{AppSpec, MemoryFiles, Rendered, compose_keys, kubernetes_fields, kustomization_keys, render},
-    model::{AppName, Finding, Format, Severity},
-};
+use driftless::cli::Invocation;
+use driftless_config::Settings;
+use driftless_files::{AppSpec, MemoryFiles, Rendered};
+use driftless_manifest::{compose_keys, kubernetes_fields, kustomization_keys, render};
+use driftless_model::{AppName, Finding, Format, Severity};
 
 const README: &str = include_str!("../../README.md");
 const COMPOSE: &str = include_str!("../../docs/compose.md");
@@ -38,7 +37,7 @@ fn the_builds_that_are_shown_render_without_a_word() {
     let web = stack.workloads.values().next().unwrap();
     assert!(web.build.is_some() && web.container.image.starts_with("shop-web:"), "{}", web.container.image);
     let keys =
-        include_str!("../../src/manifest/compose/build.rs").split("const KEYS: &str = \"").nth(1).unwrap();
+        include_str!("../../crates/compose/src/build.rs").split("const KEYS: &str = \"").nth(1).unwrap();
     let keys = keys.split("\";").next().unwrap().split_whitespace().filter(|it| *it != "\\");
     let missing: Vec<_> = keys.filter(|it| !COMPOSE.contains(&format!("{it}:"))).collect();
     assert_eq!(missing, [""; 0]);
@@ -119,7 +118,7 @@ const LATER: &[&str] = &["include", "services.build", "services.volumes_from"];
 
 #[test]
 fn every_field_of_a_deployment_is_on_its_page() {
-    let source = include_str!("../../src/manifest/kubernetes/fields.rs");
+    let source = include_str!("../../crates/kubernetes/src/fields.rs");
     let fields = source.split("(\"").skip(1).filter_map(|it| it.split_once("\", "));
     let names = fields.map(|(name, _)| name).filter(|it| it.bytes().all(|it| it.is_ascii_alphanumeric()));
     let names: BTreeSet<_> = names.collect();
@@ -227,7 +226,8 @@ fn every_file_that_a_document_links_to_is_there() {
 fn every_source_file_that_the_architecture_names_is_there() {
     let text = fs::read_to_string("docs/architecture.md").unwrap();
     let quoted = text.split('`').skip(1).step_by(2);
-    let named: BTreeSet<_> = quoted.filter(|it| it.starts_with("src/") || it.starts_with("tests/")).collect();
+    let named: BTreeSet<_> =
+        quoted.filter(|it| ["src/", "crates/", "tests/"].iter().any(|root| it.starts_with(root))).collect();
     assert!(named.len() > 15, "{named:?}");
     for path in named {
         assert!(Path::new(path).exists(), "{path}");
@@ -295,7 +295,7 @@ fn told(rendered: &Rendered) -> String {
 #[test]
 fn every_proof_that_a_table_of_the_tests_names_is_there() {
     let mut tests = String::new();
-    for folder in ["tests", "src"] {
+    for folder in ["tests", "src", "crates"] {
         read_all(Path::new(folder), &mut tests);
     }
     for page in ["tests/it/scenarios.rs", "tests/it/webhooks.rs"] {

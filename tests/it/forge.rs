@@ -12,7 +12,7 @@ use axum::{
     extract::{Request, State as Held},
     response::{IntoResponse, Response},
 };
-use driftless::forge::{Error, Forge, Kind, LONGEST_COMMENT, State, Status, Written};
+use driftless_forge::{Error, Forge, Kind, LONGEST_COMMENT, State, Status, Written};
 use http::StatusCode;
 use serde_json::{Value, json};
 

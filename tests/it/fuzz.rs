@@ -10,11 +10,13 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use driftless::{
-    convert::{SecretValues, to_compose, to_kubernetes},
-    manifest::{AppSpec, MemoryFiles, compose, discover, render, yaml},
-    model::{Format, Schedule, Selector, Timestamp},
+use driftless_compose as compose;
+use driftless_files::{AppSpec, MemoryFiles};
+use driftless_manifest::{
+    convert::SecretValues, convert::to_compose, convert::to_kubernetes, discover, render,
 };
+use driftless_model::{Format, Schedule, Selector, Timestamp};
+use driftless_yaml as yaml;
 
 /// Words that mean something in these files.
 const WORDS: &[&str] = &[
@@ -317,7 +319,7 @@ fn loader(one: &[u8], other: &[u8]) {
     files.0.insert("b.yaml".to_owned(), other.into());
     for listed in [&["compose.yaml"] as &[&str], &["compose.yaml", "b.yaml"]] {
         let project = compose::project(&files, &spec(listed), "/a", None);
-        assert_eq!(project.model.is_none(), project.findings.iter().any(driftless::model::Finding::is_error));
+        assert_eq!(project.model.is_none(), project.findings.iter().any(driftless_model::Finding::is_error));
         let rendered = render(&files, &spec(listed));
         assert!(rendered.stack.is_some() || !rendered.findings.is_empty());
     }
@@ -336,7 +338,7 @@ fn manifests(one: &[u8], other: &[u8]) {
         let rendered = render(&files, &spec);
         assert_eq!(
             rendered.stack.is_none(),
-            rendered.findings.iter().any(driftless::model::Finding::is_error)
+            rendered.findings.iter().any(driftless_model::Finding::is_error)
         );
         if let Some(stack) = &rendered.stack {
             let compose = to_compose(stack, &rendered.contents, SecretValues::Shown);

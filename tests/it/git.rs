@@ -8,12 +8,10 @@ use std::{
     time::Duration,
 };
 
-use driftless::{
-    clock::Clock,
-    config::{Auth, Proxy, Reference, Secret},
-    manifest::{Entry, ReadError},
-    source::{Checkout, Credentials, Error, Options, Repository, Slots, Source},
-};
+use driftless_clock::Clock;
+use driftless_config::{Auth, Proxy, Reference, Secret};
+use driftless_files::{Entry, ReadError};
+use driftless_git::{Checkout, Credentials, Error, Options, Repository, Slots, Source};
 use tokio::time::Instant;
 
 use crate::git_origin::{Mode, Origin, Server, Sshd, ca_file};

@@ -11,11 +11,9 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose};
-use driftless::{
-    clock::Clock,
-    config::{Auth, GithubApp, Proxy, Secret},
-    source::{Credentials, Options, Source},
-};
+use driftless_clock::Clock;
+use driftless_config::{Auth, GithubApp, Proxy, Secret};
+use driftless_git::{Credentials, Options, Source};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -210,7 +208,7 @@ async fn a_github_app_signs_its_requests_and_renews_its_token() {
         api: server.base(),
     };
     let auth = Auth { github_app: Some(app), ..Auth::default() };
-    let clock = Clock::starting_at(driftless::model::Timestamp::parse("2026-06-01T12:00:00Z").unwrap());
+    let clock = Clock::starting_at(driftless_model::Timestamp::parse("2026-06-01T12:00:00Z").unwrap());
     let repository = open(Options {
         credentials: with_auth(auth),
         ca_file: Some(ca_file()),
@@ -380,7 +378,7 @@ async fn a_proxy_is_used_as_the_configuration_and_the_environment_say() {
     let socks = [("HTTPS_PROXY", "socks5://me:hunter2@localhost:1".to_owned())];
     let auth = Auth::default();
     let lookup = move |name: &str| socks.iter().find(|it| it.0 == name).map(|it| it.1.clone());
-    let refused = driftless::source::Repository::open(Options {
+    let refused = driftless_git::Repository::open(Options {
         credentials: Credentials::new(auth, Arc::new(lookup)),
         proxy: Proxy::Environment,
         ..options(&origin, &secure.url())

@@ -2,11 +2,9 @@
 
 use std::{fs, path::PathBuf, process::Command};
 
-use driftless::{
-    config::{Auth, Secret},
-    manifest::{Entry, ReadError},
-    source::{Checkout, Options, Repository, Source},
-};
+use driftless_config::{Auth, Secret};
+use driftless_files::{Entry, ReadError};
+use driftless_git::{Checkout, Options, Repository, Source};
 
 use crate::{
     git::{open, options, rejection, text, with_auth},

@@ -7,10 +7,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-use driftless::{
-    config::{Reference, Verify, VerifyMode, VersionRange},
-    source::{Options, Repository, Source},
-};
+use driftless_config::{Reference, Verify, VerifyMode, VersionRange};
+use driftless_git::{Options, Repository, Source};
 
 use crate::{
     git::{open, options},

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
-use driftless::forge::Kind;
+use driftless_forge::Kind;
 use serde_yaml::Value;
 
 use crate::{

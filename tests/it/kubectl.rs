@@ -13,18 +13,17 @@ use std::{
     },
 };
 
-use driftless::{
-    controller::{InstanceName, Logs, RequestKind},
-    docker::{LogOptions, LogStream},
-    manifest::{AppSpec, MemoryFiles, kubernetes},
-    model::{
-        AppName, Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, ConditionStatus,
-        ExitStatus, Facts, Format, HealthStatus, InstanceStatus, JobStatus, Kind, Location, ObjectRef,
-        Policy, Protocol, Resource, ResourceStatus, ServicePort, StatusCondition, Strategy, SyncStatus,
-        Timestamp, WorkloadSpec, WorkloadStatus,
-    },
-    web::{Access, router, serve},
+use driftless_agent::{InstanceName, Logs, RequestKind};
+use driftless_docker::{LogOptions, LogStream};
+use driftless_files::{AppSpec, MemoryFiles};
+use driftless_kubernetes as kubernetes;
+use driftless_model::{
+    AppName, Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, ConditionStatus, ExitStatus,
+    Facts, Format, HealthStatus, InstanceStatus, JobStatus, Kind, Location, ObjectRef, Policy, Protocol,
+    Resource, ResourceStatus, ServicePort, StatusCondition, Strategy, SyncStatus, Timestamp, WorkloadSpec,
+    WorkloadStatus,
 };
+use driftless_web::{Access, router, serve};
 use futures_util::{StreamExt, stream};
 use insta::assert_snapshot;
 use serde_json::Value;

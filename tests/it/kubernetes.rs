@@ -2,14 +2,14 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use driftless::{
-    manifest::{MemoryFiles, Rendered, kubernetes, yaml},
-    model::{
-        Attachment, Completion, Finding, Format, HELPER_IMAGE, MountSource, Namespace, Network, NetworkMode,
-        Peer, Port, PortRange, Probe, ProbeAction, Protocol, PullPolicy, RestartPolicy, Role, Stack,
-        Strategy, Workload,
-    },
+use driftless_files::{MemoryFiles, Rendered};
+use driftless_kubernetes as kubernetes;
+use driftless_model::{
+    Attachment, Completion, Finding, Format, HELPER_IMAGE, MountSource, Namespace, Network, NetworkMode,
+    Peer, Port, PortRange, Probe, ProbeAction, Protocol, PullPolicy, RestartPolicy, Role, Stack, Strategy,
+    Workload,
 };
+use driftless_yaml as yaml;
 
 use crate::sample::manifests;
 

@@ -10,10 +10,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use driftless::{
-    manifest::{AppSpec, MemoryFiles, Rendered, kubernetes, yaml},
-    model::{AppName, Format},
-};
+use driftless_files::{AppSpec, MemoryFiles, Rendered};
+use driftless_kubernetes as kubernetes;
+use driftless_model::{AppName, Format};
+use driftless_yaml as yaml;
 
 /// Kinds that run something.
 const WORKLOADS: &[&str] = &[
@@ -134,7 +134,7 @@ fn manifests_of_others_render_but_for_located_reasons() {
         let errors: Vec<_> = completed(&text).findings.into_iter().filter(|it| it.is_error()).collect();
         good += usize::from(errors.is_empty());
         assert!(errors.iter().all(|it| it.location.line > 0), "{}: {errors:?}", path.display());
-        let kind_of = |it: &driftless::model::Finding| {
+        let kind_of = |it: &driftless_model::Finding| {
             let field = it.path.rsplit(['.', '[']).next().unwrap_or_default().to_owned();
             let words: String = it.message.split('`').step_by(2).collect::<Vec<_>>().join("…");
             format!("{field}: {words}")

@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use driftless::{
-    manifest::{MemoryFiles, Rendered, kubernetes},
-    model::{
-        Access, Completion, Content, Mount, MountSource, NetworkMode, PortRange, RestartPolicy, Stack,
-        Strategy, Workload,
-    },
+use driftless_files::{MemoryFiles, Rendered};
+use driftless_kubernetes as kubernetes;
+use driftless_model::{
+    Access, Completion, Content, Mount, MountSource, NetworkMode, PortRange, RestartPolicy, Stack, Strategy,
+    Workload,
 };
 
 use crate::sample::manifests;

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use driftless::{
-    manifest::{AppSpec, MemoryFiles, Rendered, kubernetes},
-    model::{AppName, Facts, Format, NetworkMode, PortRange, Stack},
-};
+use driftless_files::{AppSpec, MemoryFiles, Rendered};
+use driftless_kubernetes as kubernetes;
+use driftless_model::{AppName, Facts, Format, NetworkMode, PortRange, Stack};
 
 fn render(app: &str, files: &[(&str, &str)]) -> Rendered {
     let spec = AppSpec {

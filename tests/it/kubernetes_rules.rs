@@ -1,10 +1,9 @@
 //! What the API server refuses, one small manifest for each rule: told with file, line, column and path, and with what
 //! to do. And the rules of storage: which claim gets what.
 
-use driftless::{
-    manifest::{MemoryFiles, Rendered, kubernetes},
-    model::{DeviceRequest, Finding, MountSource, Port, Stack},
-};
+use driftless_files::{MemoryFiles, Rendered};
+use driftless_kubernetes as kubernetes;
+use driftless_model::{DeviceRequest, Finding, MountSource, Port, Stack};
 
 use crate::sample::manifests;
 

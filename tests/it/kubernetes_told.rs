@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use driftless::{
-    manifest::{AppSpec, MemoryFiles, Rendered, kubernetes},
-    model::{AppName, Container, Downward, Format, HELPER_IMAGE, Stack, downward},
-};
+use driftless_files::{AppSpec, MemoryFiles, Rendered};
+use driftless_kubernetes as kubernetes;
+use driftless_model::{AppName, Container, Downward, Format, HELPER_IMAGE, Stack, downward};
 
 fn render(text: &str) -> Rendered {
     let spec = AppSpec {

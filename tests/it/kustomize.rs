@@ -10,10 +10,10 @@ use std::{
     process::Command,
 };
 
-use driftless::{
-    manifest::{AppSpec, Files, MemoryFiles, Recorder, Rendered, discover, kubernetes, render},
-    model::{Finding, Format, Mask},
-};
+use driftless_files::{AppSpec, Files, MemoryFiles, Recorder, Rendered};
+use driftless_kubernetes as kubernetes;
+use driftless_manifest::{discover, render};
+use driftless_model::{Finding, Format, Mask};
 use serde_json::{Value, json};
 
 const FOLDER: &str = "tests/it/kustomize";

@@ -1,14 +1,11 @@
 //! How several Compose files become one application: includes, extensions, overrides, variables and profiles, up to
 //! what would run. Where each rule is only about the canonical form, `corpus` has a file for it.
 
-use driftless::{
-    manifest::{
-        AppSpec, Configured, MemoryFiles, Rendered,
-        compose::{self, Project},
-        discover, render,
-    },
-    model::{MountSource, Stack, WorkloadName},
-};
+use driftless_compose as compose;
+use driftless_compose::Project;
+use driftless_files::{AppSpec, MemoryFiles, Rendered};
+use driftless_manifest::{Configured, discover, render};
+use driftless_model::{MountSource, Stack, WorkloadName};
 use serde_json::{Value, json};
 
 fn app(files: &MemoryFiles, configured: Configured) -> AppSpec {
@@ -34,7 +31,7 @@ fn model(files: &[(&str, &str)], configured: Configured) -> Value {
 fn errors(files: &[(&str, &str)], configured: Configured) -> Vec<String> {
     let files = MemoryFiles::new(files.iter().copied());
     let found = load(&files, configured).findings;
-    found.into_iter().filter(driftless::model::Finding::is_error).map(|it| it.to_string()).collect()
+    found.into_iter().filter(driftless_model::Finding::is_error).map(|it| it.to_string()).collect()
 }
 
 fn stack(files: &[(&str, &str)], configured: Configured) -> Stack {

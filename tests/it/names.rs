@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use driftless::model::{Port, PortRange, Protocol, State, Workload};
+use driftless_model::{Port, PortRange, Protocol, State, Workload};
 
 use crate::stage::{Stage, stack, workload};
 

@@ -2,12 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use driftless::{
-    model::{
-        AgentId, Completion, Endpoint, Mask, NetworkMode, Observed, Policy, Record, Stack, StackHash, State,
-    },
-    plan::{self, Target, forecast},
+use driftless_model::{
+    AgentId, Completion, Endpoint, Mask, NetworkMode, Observed, Policy, Record, Stack, StackHash, State,
 };
+use driftless_plan as plan;
+use driftless_plan::{Target, forecast};
 
 use crate::stage::{NOON, Stage, stack, workload};
 

@@ -2,13 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use driftless::{
-    model::{
-        Completion, Container, Downward, DownwardValues, Endpoint, HELPER_IMAGE, NetworkMode, Part, Peer,
-        Probes, PullPolicy, Readiness, RestartPolicy, Role, State, Strategy, Workload,
-    },
-    plan::{Plan, Wait, whole},
+use driftless_model::{
+    Completion, Container, Downward, DownwardValues, Endpoint, HELPER_IMAGE, NetworkMode, Part, Peer, Probes,
+    PullPolicy, Readiness, RestartPolicy, Role, State, Strategy, Workload,
 };
+use driftless_plan::{Plan, Wait, whole};
 
 use crate::stage::{Stage, stack, workload};
 
@@ -57,7 +55,7 @@ fn stage(workload: Workload) -> Stage {
 /// What a plan creates, by the ends of the names.
 fn made(plan: &Plan) -> Vec<String> {
     let created = plan.steps.iter().filter_map(|it| match &it.action {
-        driftless::plan::Action::CreateInstance(creation) => Some(creation.instance.to_string()),
+        driftless_plan::Action::CreateInstance(creation) => Some(creation.instance.to_string()),
         _ => None,
     });
     created.collect()
@@ -103,7 +101,7 @@ fn what_goes_missing_comes_back_into_the_same_pod_and_what_has_prepared_it_is_no
     settle(&mut stage);
     let before = ids(&stage);
     for gone in ["web/serve.1", "web/beside.1", "web/first.1"] {
-        let id = driftless::model::ContainerId(before[gone].clone());
+        let id = driftless_model::ContainerId(before[gone].clone());
         stage.world.observed.parts.remove(&id);
     }
     let order = settle(&mut stage);
@@ -111,7 +109,7 @@ fn what_goes_missing_comes_back_into_the_same_pod_and_what_has_prepared_it_is_no
     let after = ids(&stage);
     assert_eq!((&after["web.1"], &after["web/log.1"]), (&before["web.1"], &before["web/log.1"]));
     // Its first container takes all others along.
-    let pause = driftless::model::ContainerId(after["web.1"].clone());
+    let pause = driftless_model::ContainerId(after["web.1"].clone());
     stage.world.observed.instances.remove(&pause);
     settle(&mut stage);
     let last = ids(&stage);

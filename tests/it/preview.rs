@@ -8,7 +8,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use driftless::forge::Kind;
+use driftless_forge::Kind;
 use serde_json::{Value, json};
 
 use crate::forge::Played;

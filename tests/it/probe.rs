@@ -12,11 +12,9 @@ use std::{
     time::Duration,
 };
 
-use driftless::{
-    clock::Clock,
-    model::{AppName, ContainerId, Probe, ProbeAction, Probes, Readiness, Timestamp},
-    probe::{Exec, Prober, Target},
-};
+use driftless_agent::{probe::Exec, probe::Prober, probe::Target};
+use driftless_clock::Clock;
+use driftless_model::{AppName, ContainerId, Probe, ProbeAction, Probes, Readiness, Timestamp};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},

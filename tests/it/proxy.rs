@@ -11,10 +11,9 @@ use std::{
     time::Duration,
 };
 
-use driftless::{
-    model::{Forward, Forwards, Protocol},
-    proxy::{self, Names},
-};
+use driftless::proxy;
+use driftless::proxy::Names;
+use driftless_model::{Forward, Forwards, Protocol};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream, UdpSocket},

@@ -2,11 +2,10 @@
 
 use std::{collections::BTreeMap, io::Write, process::Stdio};
 
-use driftless::{
-    model::{AppName, CommitInfo, Timestamp},
-    report::{
-        self, App, COMMENT_LIMIT, Ignore, Item, Kind, ObjectDiff, Report, STEP_SUMMARY_LIMIT, Selector, Type,
-    },
+use driftless_model::{AppName, CommitInfo, Timestamp};
+use driftless_report as report;
+use driftless_report::{
+    App, COMMENT_LIMIT, Ignore, Item, Kind, ObjectDiff, Report, STEP_SUMMARY_LIMIT, Selector, Type,
 };
 use serde_json::Value;
 

@@ -2,19 +2,19 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use driftless::{
-    clock::Clock,
-    controller::{Answer, Handle, Inbox, Inspection, Preview, Readiness, Request, RequestError, RequestKind},
-    manifest::AppSpec,
-    model::{
-        AppName, Application, ApplicationSpec, ApplicationStatus, CommitInfo, ConditionStatus, Drift,
-        DriftAction, Event, EventKind, Finding, Format, HealthStatus, InstanceStatus, Location, Operation,
-        OperationPhase, Pin, PinStatus, Policy, StatusCondition, SyncStatus, Timestamp, Until, WaitStatus,
-        WorkloadStatus,
-    },
-    report,
-    store::Store,
+use driftless_agent::{
+    Answer, Handle, Inbox, Inspection, Preview, Readiness, Request, RequestError, RequestKind,
 };
+use driftless_clock::Clock;
+use driftless_files::AppSpec;
+use driftless_model::{
+    AppName, Application, ApplicationSpec, ApplicationStatus, CommitInfo, ConditionStatus, Drift,
+    DriftAction, Event, EventKind, Finding, Format, HealthStatus, InstanceStatus, Location, Operation,
+    OperationPhase, Pin, PinStatus, Policy, StatusCondition, SyncStatus, Timestamp, Until, WaitStatus,
+    WorkloadStatus,
+};
+use driftless_report as report;
+use driftless_store::Store;
 
 pub(crate) const NOW: Timestamp = Timestamp(1_767_225_600_000);
 

@@ -46,15 +46,13 @@
 
 use std::{collections::BTreeMap, fmt::Write, fs, sync::Arc, time::Duration};
 
-use driftless::{
-    model::{
-        AgentId, Attachment, Build, Completion, Condition, ContainerId, ContentId, Dependency, FileChange,
-        FileChangeKind, FilesystemDrift, Hook, InPlace, Mount, MountSource, Namespace, Network, NetworkMode,
-        OnChange, Other, Peer, Port, PortRange, Protocol, PullPolicy, Readiness, Replacement, RestartPolicy,
-        State, Strategy, Visit, Volume, VolumesFrom, Workload, WorkloadName,
-    },
-    plan::Plan,
+use driftless_model::{
+    AgentId, Attachment, Build, Completion, Condition, ContainerId, ContentId, Dependency, FileChange,
+    FileChangeKind, FilesystemDrift, Hook, InPlace, Mount, MountSource, Namespace, Network, NetworkMode,
+    OnChange, Other, Peer, Port, PortRange, Protocol, PullPolicy, Readiness, Replacement, RestartPolicy,
+    State, Strategy, Visit, Volume, VolumesFrom, Workload, WorkloadName,
 };
+use driftless_plan::Plan;
 
 use crate::stage::{NOON, Stage, listing, stack, workload};
 
@@ -370,11 +368,11 @@ fn by_hand(stage: &mut Stage, words: &[&str]) -> bool {
         }
         ["restart", name] => {
             let it = stage.named(name);
-            it.state = State::Running { since: now, health: driftless::model::Health::Healthy };
+            it.state = State::Running { since: now, health: driftless_model::Health::Healthy };
             it.started = Some(now);
         }
         ["foreign-network", name] => {
-            let found = driftless::model::ObservedNetwork { id: name.to_owned(), ..Default::default() };
+            let found = driftless_model::ObservedNetwork { id: name.to_owned(), ..Default::default() };
             stage.world.observed.networks.insert(name.to_owned(), found);
         }
         ["foreign-volume", name] => {
@@ -421,13 +419,13 @@ fn by_hand(stage: &mut Stage, words: &[&str]) -> bool {
         ["update-restart", name] => stage.named(name).live.restart = RestartPolicy::No,
         ["disconnect", name, network] => drop(stage.named(name).networks.remove(network)),
         ["connect", name, network] => {
-            let endpoint = driftless::model::Endpoint {
+            let endpoint = driftless_model::Endpoint {
                 network_id: format!("{network}-id"),
-                ..driftless::model::Endpoint::default()
+                ..driftless_model::Endpoint::default()
             };
-            let observed = driftless::model::ObservedNetwork {
+            let observed = driftless_model::ObservedNetwork {
                 id: endpoint.network_id.clone(),
-                ..driftless::model::ObservedNetwork::default()
+                ..driftless_model::ObservedNetwork::default()
             };
             stage.world.observed.networks.insert(network.to_owned(), observed);
             stage.named(name).networks.insert(network.to_owned(), endpoint);
@@ -450,7 +448,7 @@ fn by_hand(stage: &mut Stage, words: &[&str]) -> bool {
         }
         ["foreign-port", port, who] => {
             let (ip, port) = port.rsplit_once(':').map_or((None, port), |(ip, port)| (Some(ip), port));
-            stage.world.observed.claims.ports.insert(driftless::model::HeldPort {
+            stage.world.observed.claims.ports.insert(driftless_model::HeldPort {
                 port: port.parse().unwrap(),
                 protocol: Protocol::Tcp,
                 ip: ip.map(|it| it.parse().unwrap()),

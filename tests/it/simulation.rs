@@ -7,19 +7,18 @@ use std::{
     time::Duration,
 };
 
-use driftless::{
-    clock::Clock,
-    config::{self, Verify},
-    controller::{Handle, InstanceName, Parts, RequestKind, Rollback, launch},
-    docker::{Doer, Events, Hand, Simulated},
-    manifest::MemoryFiles,
-    model::{
-        Adopt, AgentId, AppName, Application, Cause, CommitInfo, ConditionStatus, ContainerId, DriftAction,
-        FilesystemDrift, HealthStatus, Instance, Observed, Policy, SyncStatus, Timestamp, Until, digest_hex,
-    },
-    source::{Checkout, Error, Source},
-    store::{ContentDir, StateDir, Store},
+use driftless_agent::{Handle, InstanceName, Parts, RequestKind, Rollback, launch};
+use driftless_clock::Clock;
+use driftless_config as config;
+use driftless_config::Verify;
+use driftless_docker::{Doer, Events, Hand, Simulated};
+use driftless_files::MemoryFiles;
+use driftless_git::{Checkout, Error, Source};
+use driftless_model::{
+    Adopt, AgentId, AppName, Application, Cause, CommitInfo, ConditionStatus, ContainerId, DriftAction,
+    FilesystemDrift, HealthStatus, Instance, Observed, Policy, SyncStatus, Timestamp, Until, digest_hex,
 };
+use driftless_store::{ContentDir, StateDir, Store};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 

@@ -6,16 +6,14 @@ use std::{
     time::Duration,
 };
 
-use driftless::{
-    model::{
-        AgentId, Completion, Container, ContainerId, Format, Health, InPlace, Instance, InstanceId, Location,
-        Mask, MountSource, NetworkMode, Observed, OnChange, Policy, PullPolicy, Record, Replacement, Stack,
-        State, Strategy, Timestamp, Workload, WorkloadName,
-    },
-    plan::{
-        Action, Plan, StepOutcome, Target, World, note_executed, note_observed, note_planned, note_settled,
-        plan, whole,
-    },
+use driftless_model::{
+    AgentId, Completion, Container, ContainerId, Format, Health, InPlace, Instance, InstanceId, Location,
+    Mask, MountSource, NetworkMode, Observed, OnChange, Policy, PullPolicy, Record, Replacement, Stack,
+    State, Strategy, Timestamp, Workload, WorkloadName,
+};
+use driftless_plan::{
+    Action, Plan, StepOutcome, Target, World, note_executed, note_observed, note_planned, note_settled, plan,
+    whole,
 };
 
 /// 2026-01-01T12:00:00Z
@@ -49,7 +47,7 @@ pub(crate) fn workload(image: &str, replicas: u32) -> Workload {
         replicas,
         container: Container {
             image: image.to_owned(),
-            restart: driftless::model::RestartPolicy::Always,
+            restart: driftless_model::RestartPolicy::Always,
             ..Container::default()
         },
         parts: Vec::new(),

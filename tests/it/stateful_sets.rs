@@ -2,11 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use driftless::{
-    manifest::{MemoryFiles, Rendered, render},
-    model::{HealthStatus, Replacement, Severity, Stack, Update},
-    plan::{Action, Plan, assess},
-};
+use driftless_files::{MemoryFiles, Rendered};
+use driftless_manifest::render;
+use driftless_model::{HealthStatus, Replacement, Severity, Stack, Update};
+use driftless_plan::{Action, Plan, assess};
 
 use crate::{sample::manifests, stage::Stage};
 
@@ -165,7 +164,7 @@ fn an_update_goes_from_the_highest_ordinal_down_and_two_at_a_time_if_allowed() {
     stage.stack = stack(&manifest("db:3", 3, "  minReadySeconds: 8"));
     assert_eq!(played(&mut stage), "-db-2 +db-2 | -db-1 +db-1 | -db-0 +db-0");
     // What ends by itself comes back without waiting for anybody.
-    stage.named("shop-db-1").state = driftless::model::State::Exited {
+    stage.named("shop-db-1").state = driftless_model::State::Exited {
         code: 1,
         finished: stage.now,
         out_of_memory: false,

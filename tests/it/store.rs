@@ -8,16 +8,17 @@ use std::{
     time::Duration,
 };
 
-use driftless::{
-    clock::Clock,
-    model::{
-        Access, AppName, Attempt, Cause, CommitInfo, Container, ContainerId, Content, ContentId, Contents,
-        Event, EventKind, Format, InPlace, InstanceId, Job, Location, Mount, MountSource, OnChange, Outcome,
-        Pin, PullPolicy, Record, Revision, Stack, StackHash, Strategy, Timestamp, Until, Workload,
-        WorkloadName, in_place_of, in_place_path,
-    },
-    plan::{self, Action, ContainerRef, Step},
-    store::{ContentDir, Error, NewRevision, OpenPlan, StateDir, StepResult, Store, Suspension, Visibility},
+use driftless_clock::Clock;
+use driftless_model::{
+    Access, AppName, Attempt, Cause, CommitInfo, Container, ContainerId, Content, ContentId, Contents, Event,
+    EventKind, Format, InPlace, InstanceId, Job, Location, Mount, MountSource, OnChange, Outcome, Pin,
+    PullPolicy, Record, Revision, Stack, StackHash, Strategy, Timestamp, Until, Workload, WorkloadName,
+    in_place_of, in_place_path,
+};
+use driftless_plan as plan;
+use driftless_plan::{Action, ContainerRef, Step};
+use driftless_store::{
+    ContentDir, Error, NewRevision, OpenPlan, StateDir, StepResult, Store, Suspension, Visibility,
 };
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
@@ -53,13 +54,13 @@ fn stack(image: &str, mounts: Vec<MountSource>) -> Stack {
         revision_history_limit: 10,
         paused: false,
         after: vec![],
-        probes: driftless::model::Probes::default(),
+        probes: driftless_model::Probes::default(),
         pull: PullPolicy::IfNotPresent,
         pull_secrets: BTreeSet::new(),
         in_place: BTreeMap::new(),
         build: None,
         secret_env: BTreeSet::new(),
-        completion: driftless::model::Completion::Never,
+        completion: driftless_model::Completion::Never,
         member: None,
         update: Default::default(),
         job: None,

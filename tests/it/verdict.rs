@@ -2,14 +2,12 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use driftless::{
-    model::{
-        AgentId, Attempt, Completion, ConditionStatus, Container, ContainerId, Crash, Drift, DriftAction,
-        Format, Heal, Health, HealthStatus, Instance, InstanceId, LiveSettings, Location, Network, Observed,
-        Progress, PullPolicy, Readiness, Record, Stack, State, Strategy, SyncStatus, Timestamp, Workload,
-    },
-    plan::{Action, Assessment, Cause, ContainerRef, Plan, Step, Wait, assess},
+use driftless_model::{
+    AgentId, Attempt, Completion, ConditionStatus, Container, ContainerId, Crash, Drift, DriftAction, Format,
+    Heal, Health, HealthStatus, Instance, InstanceId, LiveSettings, Location, Network, Observed, Progress,
+    PullPolicy, Readiness, Record, Stack, State, Strategy, SyncStatus, Timestamp, Workload,
 };
+use driftless_plan::{Action, Assessment, Cause, ContainerRef, Plan, Step, Wait, assess};
 
 /// 2026-01-01T04:12:00Z
 const NOW: Timestamp = Timestamp(1_767_240_720_000);
@@ -429,7 +427,7 @@ fn three_heals_in_ten_minutes_are_a_fight_and_it_ends() {
         ineffective: 0,
         difference: "exited -> running".to_owned(),
         had_effect: true,
-        revision: driftless::model::StackHash(String::new()),
+        revision: driftless_model::StackHash(String::new()),
     };
     case.record.heals.insert("web.1 state".to_owned(), heal.clone());
     let first = case.assess();

@@ -7,11 +7,9 @@ use std::{
 
 use axum::{Router, body::Body};
 use base64::{Engine, prelude::BASE64_STANDARD};
-use driftless::{
-    controller::{Readiness, RequestKind, Rollback},
-    model::{AppName, Application, Event, RepositoryStatus, Until},
-    web::{Access, Token, router, serve},
-};
+use driftless_agent::{Readiness, RequestKind, Rollback};
+use driftless_model::{AppName, Application, Event, RepositoryStatus, Until};
+use driftless_web::{Access, Token, router, serve};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::Value;

@@ -46,14 +46,14 @@ use std::{
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use driftless::{
-    clock::Clock,
-    config::Settings,
-    model::{Delivery, DeliveryOutcome, DeliveryResult, HookProvider, HookStatus, Missed, Timestamp},
-    store::{StateDir, Store},
-    web::{Access, Receiver, Token, router_with_hooks, serve},
-    webhook,
+use driftless_clock::Clock;
+use driftless_config::Settings;
+use driftless_forge::webhook;
+use driftless_model::{
+    Delivery, DeliveryOutcome, DeliveryResult, HookProvider, HookStatus, Missed, Timestamp,
 };
+use driftless_store::{StateDir, Store};
+use driftless_web::{Access, Receiver, Token, router_with_hooks, serve};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -1,9 +1,7 @@
 //! YAML as strangers write it: places, aliases, merges, and input made to break a parser.
 
-use driftless::{
-    manifest::yaml::{Kind, Limits, Node, parse},
-    model::Finding,
-};
+use driftless_model::Finding;
+use driftless_yaml::{Kind, Limits, Node, parse};
 
 fn read(text: &str) -> Vec<Node> {
     parse("a.yaml", text.as_bytes(), &Limits::default()).unwrap()

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::model::Timestamp;
+use driftless_model::Timestamp;
 
 /// `45s`, `3m20s`, `47m`, `5h30m`, `26h`, `2d3h`, `91d`, `3y45d`.
 pub(super) fn short(duration: Duration) -> String {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Subcommand};
 
 use super::jsonpath::{JsonPath, Template};
-use crate::cli::args::{ServerArgs, parse_span};
+use crate::{cli::args::ServerArgs, cli::args::parse_span};
 
 /// Which objects, where names alone do not say.
 #[derive(Debug, Args)]

@@ -4,10 +4,8 @@
 use serde_json::Value;
 
 use super::{age, at, count, words};
-use crate::{
-    cli::{screen::Paint, table::Cell},
-    model::{Kind, Timestamp},
-};
+use crate::{cli::screen::Paint, cli::table::Cell};
+use driftless_model::{Kind, Timestamp};
 
 /// The head of the table.
 pub(super) fn head(kind: Kind, is_wide: bool) -> Vec<&'static str> {

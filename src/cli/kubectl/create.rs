@@ -5,11 +5,10 @@ use super::{
     args::{CreateCommand, CreateJobArgs},
     target::Target,
 };
-use crate::{
-    cli::{self, Context, Verdict, client::Client, screen::print},
-    model::Kind,
-    web::Accepted,
-};
+use crate::cli;
+use crate::{cli::Context, cli::Verdict, cli::client::Client, cli::screen::print};
+use driftless_model::Kind;
+use driftless_web::Accepted;
 
 pub(in crate::cli) async fn create(
     command: &CreateCommand,

@@ -5,11 +5,10 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::{Error, Wanted, args::DeleteArgs, at, path, target::Target};
-use crate::{
-    cli::{self, Context, Verdict, client::Client, screen::print},
-    model::Kind,
-    web::Accepted,
-};
+use crate::cli;
+use crate::{cli::Context, cli::Verdict, cli::client::Client, cli::screen::print};
+use driftless_model::Kind;
+use driftless_web::Accepted;
 
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 

@@ -9,14 +9,10 @@ use super::{
     words,
 };
 use crate::{
-    cli::{
-        Context, Error, Verdict,
-        client::Client,
-        screen::{Colours, plain, print},
-        table::Table,
-    },
-    model::{Application, Event, Kind, Timestamp},
+    cli::Context, cli::Error, cli::Verdict, cli::client::Client, cli::screen::Colours, cli::screen::plain,
+    cli::screen::print, cli::table::Table,
 };
+use driftless_model::{Application, Event, Kind, Timestamp};
 
 /// How wide the names of fields are.
 const NAMES: usize = 24;

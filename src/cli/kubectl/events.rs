@@ -1,10 +1,9 @@
 //! `driftless get events`: what happened, in kubectl's columns.
 
 use super::{Error, age, args::GetArgs, args::Output, path};
-use crate::{
-    cli::{self, Context, Verdict, client::Client, screen::print, table::Table},
-    model::{Event, EventKind},
-};
+use crate::cli;
+use crate::{cli::Context, cli::Verdict, cli::client::Client, cli::screen::print, cli::table::Table};
+use driftless_model::{Event, EventKind};
 
 /// As many as the agent gives at once.
 const MOST: &str = "1000";

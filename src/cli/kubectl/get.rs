@@ -12,15 +12,10 @@ use super::{
     Scope, Wanted, args::GetArgs, args::Output, at, columns, events, jsonpath, kind_of, objects, say_missing,
 };
 use crate::{
-    cli::{
-        Context, Error, Verdict,
-        client::Client,
-        screen::print,
-        show,
-        table::{Cell, Table},
-    },
-    model::{Kind, Selector},
+    cli::Context, cli::Error, cli::Verdict, cli::client::Client, cli::screen::print, cli::show,
+    cli::table::Cell, cli::table::Table,
 };
+use driftless_model::{Kind, Selector};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 

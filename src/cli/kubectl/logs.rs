@@ -6,10 +6,9 @@ use futures_util::future::try_join_all;
 use serde_json::Value;
 
 use super::{Error, Scope, Wanted, args::LogsArgs, at, objects, path, target::Target};
-use crate::{
-    cli::{self, Context, Verdict, client::Client},
-    model::{Kind, Selector},
-};
+use crate::cli;
+use crate::{cli::Context, cli::Verdict, cli::client::Client};
+use driftless_model::{Kind, Selector};
 
 /// Of each of several pods, unless something else is asked for.
 const TAIL_OF_EACH: i64 = 10;

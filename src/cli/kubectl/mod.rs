@@ -7,7 +7,7 @@ use reqwest::Url;
 use serde_json::Value;
 
 use super::{Context, client, client::Client, screen::plain};
-use crate::model::{InvalidSelector, Kind};
+use driftless_model::{InvalidSelector, Kind};
 
 mod age;
 pub(super) mod args;

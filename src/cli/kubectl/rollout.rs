@@ -12,16 +12,13 @@ use super::{
     at, count,
     target::Target,
 };
+use crate::cli;
 use crate::{
-    cli::{
-        self, Context, Verdict,
-        client::Client,
-        screen::{plain, print},
-        table::Table,
-    },
-    model::{Application, Kind, Outcome, Revision},
-    web::{Accepted, RollbackBody},
+    cli::Context, cli::Verdict, cli::client::Client, cli::screen::plain, cli::screen::print,
+    cli::table::Table,
 };
+use driftless_model::{Application, Kind, Outcome, Revision};
+use driftless_web::{Accepted, RollbackBody};
 
 const LOOK_EVERY: Duration = Duration::from_millis(400);
 

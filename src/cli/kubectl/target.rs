@@ -3,10 +3,9 @@
 use serde_json::Value;
 
 use super::{Error, Scope, Wanted, args::ScopeArgs, at, kind_of, objects, say_missing};
-use crate::{
-    cli::{self, Context, client::Client, client::application_path},
-    model::{Kind, label},
-};
+use crate::cli;
+use crate::{cli::Context, cli::client::Client, cli::client::application_path};
+use driftless_model::{Kind, label};
 
 /// An object as it stands, and how to ask for more about it.
 pub(super) struct Target {

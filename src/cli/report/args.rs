@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::super::args::{ServerArgs, parse_span};
-use crate::report::{Selector, Type};
+use driftless_report::{Selector, Type};
 
 /// Report what differs between Git and what runs: for people, and for CI.
 ///

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::{cli::Environment, forge::Kind};
+use crate::cli::Environment;
+use driftless_forge::Kind;
 
 /// Where a report goes.
 #[derive(Clone, Debug, PartialEq, Eq)]

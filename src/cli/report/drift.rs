@@ -12,15 +12,13 @@ use super::{
     repository::{Place, RenderedApp, Rendering, mistakes, render},
 };
 use crate::{
-    cli::{
-        Context, Error as CliError, Verdict,
-        client::{Client, application_path},
-    },
-    controller::{Inspection, Inspector},
-    manifest::AppSpec,
-    model::Application,
-    report::{self, Kind, Report},
+    cli::Context, cli::Error as CliError, cli::Verdict, cli::client::Client, cli::client::application_path,
 };
+use driftless_agent::{Inspection, Inspector};
+use driftless_files::AppSpec;
+use driftless_model::Application;
+use driftless_report as report;
+use driftless_report::{Kind, Report};
 
 /// How many applications are asked for at the same time.
 const AT_ONCE: usize = 8;
@@ -84,7 +82,7 @@ async fn of_agent(args: &DriftArgs, until: Instant, context: &Context<'_>) -> Re
 }
 
 /// Where all applications are held against one commit, it is said once.
-fn common_commit(report: &Report) -> Option<crate::model::CommitInfo> {
+fn common_commit(report: &Report) -> Option<driftless_model::CommitInfo> {
     let mut commits = report.apps.iter().map(|it| it.commit.as_ref());
     let first = commits.next()??;
     commits.all(|it| it == Some(first)).then(|| first.clone())

@@ -1,5 +1,5 @@
 //! `driftless drift` and `driftless preview`: a report is made, cut to what was asked for, written in every form
-//! that was asked for, and turned into an exit code. What differs is found elsewhere; see [`crate::report`].
+//! that was asked for, and turned into an exit code. What differs is found elsewhere; see [`driftless_report`].
 
 use std::{
     fs::OpenOptions,
@@ -11,11 +11,11 @@ use super::{
     Context, Error as CliError, Verdict,
     screen::{Colours, Paint, plain, print},
 };
-use crate::{
-    controller, forge,
-    report::{self, Ignore, InvalidRule, Report, Type},
-    source,
-};
+use driftless_agent as controller;
+use driftless_forge as forge;
+use driftless_git as source;
+use driftless_report as report;
+use driftless_report::{Ignore, InvalidRule, Report, Type};
 
 pub(super) mod args;
 mod ci;

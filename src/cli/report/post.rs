@@ -1,11 +1,10 @@
 //! `--post`: the report as a comment on the request that the job is for, and as the status of its commit.
 
 use super::{Error, args::ReportArgs, ci, verdict};
-use crate::{
-    cli::{Context, Verdict},
-    forge::{Forge, State, Status, Written},
-    report::{self, Kind, Report},
-};
+use crate::{cli::Context, cli::Verdict};
+use driftless_forge::{Forge, State, Status, Written};
+use driftless_report as report;
+use driftless_report::{Kind, Report};
 
 /// Without a token, or with one that may not write for a fork's request, it says so and leaves it at that: the
 /// report is printed, and the exit code tells.
@@ -36,7 +35,7 @@ async fn write(
     job: &ci::Job,
     forge: &Forge,
     context: &Context<'_>,
-) -> Result<(), crate::forge::Error> {
+) -> Result<(), driftless_forge::Error> {
     if let Some(request) = job.request {
         let marker = report::marker(report.kind, &args.post_as);
         let body = report::markdown(report, &args.post_as, report::COMMENT_LIMIT);

@@ -8,14 +8,13 @@ use super::{
     check, check_names, finish, is_selected,
     repository::{Place, RenderedApp, Rendering, mistakes, render},
 };
-use crate::{
-    cli::{Context, Error as CliError, Verdict},
-    controller,
-    manifest::AppSpec,
-    model::{AppName, Mask, Stack},
-    report::{self, Kind, Report},
-    source::Checkout,
-};
+use crate::{cli::Context, cli::Error as CliError, cli::Verdict};
+use driftless_agent as controller;
+use driftless_files::AppSpec;
+use driftless_git::Checkout;
+use driftless_model::{AppName, Mask, Stack};
+use driftless_report as report;
+use driftless_report::{Kind, Report};
 
 pub(in crate::cli) async fn preview(args: &PreviewArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     check(&args.report)?;

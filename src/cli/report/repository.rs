@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use super::{Error, args::GitArgs};
-use crate::{
-    cli::{Context, Error as CliError},
-    config::{Reference, Secret, Settings},
-    manifest::{self, AppSpec, Discovery, Files, Reads, Recorder, Rendered},
-    model::{AppName, Finding},
-    source::{Checkout, Local, Options, Repository, Slots, Source},
-};
+use crate::{cli::Context, cli::Error as CliError};
+use driftless_config::{Reference, Secret, Settings};
+use driftless_files::{AppSpec, Files, Reads, Recorder, Rendered};
+use driftless_git::{Checkout, Local, Options, Repository, Slots, Source};
+use driftless_manifest as manifest;
+use driftless_manifest::Discovery;
+use driftless_model::{AppName, Finding};
 
 /// A repository that commits can be taken from.
 pub(super) enum Place {
@@ -106,13 +106,13 @@ async fn fetch(
         let safe: String =
             revision.chars().map(|it| if it.is_ascii_alphanumeric() { it } else { '-' }).collect();
         let mirror = mirrors.join(format!("{safe}-{number}"));
-        let asked = crate::config::Repository { reference, ..repository.clone() };
+        let asked = driftless_config::Repository { reference, ..repository.clone() };
         let options = Options::new(&asked, mirror, context.environment.clone(), Slots::default());
         let opened = tokio::task::spawn_blocking(move || Repository::open(options)).await;
         let repository = opened.map_err(|it| Error::Broken(it.to_string()))??;
         match repository.fetch(None).await {
             Ok(checkout) => return Ok(checkout),
-            Err(error @ crate::source::Error::Rejected { .. }) => {
+            Err(error @ driftless_git::Error::Rejected { .. }) => {
                 failed.get_or_insert(error);
             }
             Err(error) => return Err(error.into()),
@@ -148,7 +148,7 @@ pub(super) fn render(
     before: &Rendering,
 ) -> Rendering {
     let Discovery { apps, findings } = manifest::discover(files, folder, name, &[]);
-    let is_there = matches!(files.entry(folder), Ok(Some(manifest::Entry::Folder)));
+    let is_there = matches!(files.entry(folder), Ok(Some(driftless_files::Entry::Folder)));
     let is_empty = apps.is_empty() && (!is_there || findings.len() == 1);
     let errors = findings.iter().filter(|it| it.is_error() && !is_empty).map(ToString::to_string).collect();
     let before: BTreeMap<&AppName, &RenderedApp> =

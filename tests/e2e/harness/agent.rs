@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use driftless::model::{Application, Event, HealthStatus, HookStatus, Revision, SyncStatus};
+use driftless_model::{Application, Event, HealthStatus, HookStatus, Revision, SyncStatus};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 

@@ -102,7 +102,7 @@ impl Site {
     /// All containers of a Compose service.
     pub fn of(&self, service: &str) -> Vec<Container> {
         let mut found = self.docker.containers(&self.app);
-        found.retain(|it| it.label(driftless::model::label::WORKLOAD) == service);
+        found.retain(|it| it.label(driftless_model::label::WORKLOAD) == service);
         found
     }
 

@@ -1,0 +1,410 @@
+//! What an application is to be at this moment: the newest good commit, the pinned revision, or what was last
+//! reached. And the revisions and pins that follow from it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use driftless_docker::Docker;
+use driftless_git::Source;
+use driftless_model::{
+    Cause, CommitInfo, Contents, EventKind, Finding, Image, Mask, Observed, Outcome, Pin, Policy, Stack,
+    StackHash, Timestamp, Until,
+};
+use driftless_plan::{Plan, Target, Wait, note_settled, without_runs};
+use driftless_store as store;
+use driftless_store::{NewRevision, Suspension};
+
+use super::{
+    Answer, RequestError, RequestKind, Rollback,
+    app::App,
+    changes,
+    orders::{Orders, Presence},
+    repository::Wanted,
+};
+
+/// The target of a round.
+pub(super) struct Goal {
+    pub(super) stack: Arc<Stack>,
+    pub(super) hash: StackHash,
+    pub(super) commit: CommitInfo,
+    pub(super) contents: Arc<Contents>,
+    pub(super) policy: Policy,
+    pub(super) pin: Option<Pin>,
+    /// Digests to create from, while pinned.
+    pub(super) images: BTreeMap<String, String>,
+    pub(super) wanted: Arc<Wanted>,
+    pub(super) cause: Cause,
+}
+
+impl<D: Docker, S: Source> App<D, S> {
+    /// Chooses the target. `None`: nothing was ever good enough to be applied.
+    pub(super) fn chosen(&mut self) -> Result<Option<Goal>, store::Error> {
+        let wanted = Arc::clone(&self.orders.wanted);
+        self.forget_fruitless_ask();
+        let mut policy = wanted.policy.clone();
+        policy.suspended |= self.shared.store.suspended(&self.name)?;
+        if let Some(pin) = self.pin()? {
+            let revision = self.shared.store.revision(&self.name, pin.revision)?;
+            let stack = self.shared.store.stack(&self.name, pin.revision)?;
+            if let (Some(revision), Some(stack)) = (revision, stack) {
+                return Ok(Some(Goal {
+                    hash: StackHash::of(&stack),
+                    stack: Arc::new(stack),
+                    commit: revision.commit,
+                    contents: Arc::clone(&wanted.contents),
+                    policy,
+                    pin: Some(pin),
+                    images: revision.images,
+                    wanted,
+                    cause: Cause::Rollback,
+                }));
+            }
+        }
+        if self.orders.presence == Presence::Gone {
+            return self.goal_when_gone(wanted, policy);
+        }
+        let may_be_applied = !self.orders.objections.iter().any(Finding::is_error);
+        if let Some(stack) = wanted.stack.clone().filter(|_| may_be_applied) {
+            return Ok(Some(Goal {
+                hash: StackHash::of(&stack),
+                stack,
+                commit: wanted.commit.clone(),
+                contents: Arc::clone(&wanted.contents),
+                policy,
+                pin: None,
+                images: BTreeMap::new(),
+                cause: self.cause_of_next(),
+                wanted,
+            }));
+        }
+        self.goal_of_before(wanted, policy)
+    }
+
+    /// What is fetched after a fetch that brought nothing is not what somebody asked for.
+    pub(super) fn forget_fruitless_ask(&mut self) {
+        let Orders { wanted, fetched_at, .. } = &self.orders;
+        let is_fruitless = |(commit, at): &(String, Timestamp)| {
+            *commit == wanted.commit.id && fetched_at.is_some_and(|it| it > *at)
+        };
+        self.asked = self.asked.take().filter(|it| !is_fruitless(it));
+    }
+
+    /// What was last asked for and could be applied, while the newest word cannot.
+    fn goal_of_before(&self, wanted: Arc<Wanted>, policy: Policy) -> Result<Option<Goal>, store::Error> {
+        let Some(revision) = &self.revision else { return Ok(None) };
+        let Some(stack) = self.shared.store.stack(&self.name, revision.number)? else { return Ok(None) };
+        Ok(Some(Goal {
+            hash: StackHash::of(&stack),
+            stack: Arc::new(stack),
+            commit: revision.commit.clone(),
+            contents: Arc::clone(&wanted.contents),
+            policy,
+            pin: None,
+            images: BTreeMap::new(),
+            wanted,
+            cause: Cause::Commit,
+        }))
+    }
+
+    /// With `prune` it is to be nothing at all; without, it is looked at and left alone.
+    fn goal_when_gone(&self, wanted: Arc<Wanted>, mut policy: Policy) -> Result<Option<Goal>, store::Error> {
+        if !policy.prune {
+            policy.suspended = true;
+            return self.goal_of_before(wanted, policy);
+        }
+        let Some(mut goal) = self.goal_of_before(wanted, policy)? else { return Ok(None) };
+        let mut stack = Stack::clone(&goal.stack);
+        stack.workloads.clear();
+        stack.networks.clear();
+        stack.volumes.clear();
+        stack.app_files.clear();
+        (goal.hash, goal.stack) = (StackHash::of(&stack), Arc::new(stack));
+        Ok(Some(goal))
+    }
+
+    fn cause_of_next(&self) -> Cause {
+        match &self.revision {
+            None => Cause::Start,
+            Some(before) if before.cause == Cause::Rollback => Cause::Resume,
+            Some(before) if before.commit.id == self.orders.wanted.commit.id => Cause::Configuration,
+            // What the fetch brought that somebody asked for is theirs; what a later one brings is not.
+            Some(_) if self.asked.is_some() => Cause::User,
+            Some(_) => Cause::Commit,
+        }
+    }
+
+    /// The pin, if it has not come to its end.
+    fn pin(&mut self) -> Result<Option<Pin>, store::Error> {
+        let Some(pin) = self.shared.store.pin(&self.name)? else { return Ok(None) };
+        let head = &self.orders.wanted.commit.id;
+        let is_new = !head.is_empty() && *head != pin.commit && pin.skip.as_ref() != Some(head);
+        let has_good_head = self.orders.wanted.stack.is_some();
+        let is_over = match pin.until {
+            Until::Manual => false,
+            Until::NextCommit => is_new && has_good_head,
+            // A pin that runs out does not go back to the very commit that was fled from.
+            Until::Time(end) => self.shared.clock.now() >= end && is_new,
+        };
+        if is_over {
+            self.shared.store.clear_pin(&self.name)?;
+            self.tell(
+                EventKind::Normal,
+                "PinReleased",
+                &format!("revision {}", pin.revision),
+                "the pin ended",
+            );
+            return Ok(None);
+        }
+        Ok(Some(pin))
+    }
+
+    /// The stack that was last reached, to keep it while the new one cannot be had.
+    pub(super) fn fallback(&self, goal: &Goal) -> Option<Stack> {
+        let last = self.shared.store.last_succeeded(&self.name).ok()??;
+        if last.stack == goal.hash {
+            return None;
+        }
+        self.shared.store.stack(&self.name, last.number).ok()?
+    }
+
+    /// Counts a new target: a new generation, and pauses begin anew.
+    pub(super) fn note_target(&mut self, goal: &Goal) {
+        let key = (goal.hash.clone(), goal.pin.as_ref().map(|it| it.revision), goal.policy.clone());
+        if self.goal_key.as_ref() == Some(&key) {
+            return;
+        }
+        let is_first = self.goal_key.is_none();
+        let is_other_stack = self.goal_key.as_ref().is_none_or(|it| it.0 != key.0);
+        self.goal_key = Some(key);
+        self.generation = self.generation.saturating_add(1);
+        if is_other_stack && !is_first {
+            self.record.failures.clear();
+            self.record.sync = None;
+        }
+        let spec = serde_json::json!({ "path": goal.wanted.spec.path, "format": goal.stack.format });
+        if let Err(error) = self.shared.store.remember_application(&self.name, &spec, &goal.wanted.repository)
+        {
+            tracing::warn!(app = %self.name, %error, "the application is not remembered");
+        }
+    }
+
+    /// Writes down that a new stack is being applied, before anything is done about it.
+    pub(super) fn begin_revision(&mut self, goal: &Goal) {
+        let is_new = self.revision.as_ref().is_none_or(|it| it.stack != goal.hash);
+        if !is_new || goal.policy.suspended {
+            return;
+        }
+        let before = self
+            .revision
+            .as_ref()
+            .and_then(|it| self.shared.store.stack(&self.name, it.number).ok().flatten());
+        let new = NewRevision {
+            app: self.name.clone(),
+            commit: goal.commit.clone(),
+            reference: goal.wanted.reference.clone(),
+            cause: goal.cause.clone(),
+            changes: changes::describe(
+                before.as_ref(),
+                &without_runs(&goal.stack),
+                &self.mask_of(&goal.stack, before.as_ref()),
+            ),
+            rollback_of: goal.pin.as_ref().map(|it| it.revision),
+        };
+        match self.shared.store.begin_revision(&new, &without_runs(&goal.stack)) {
+            Ok(revision) => {
+                self.asked = None;
+                let object = format!("revision {}", revision.number);
+                let message = format!("applying {} ({})", goal.commit.short(), goal.commit.subject);
+                tracing::info!(app = %self.name, revision = revision.number, commit = goal.commit.short(), "applying");
+                self.tell(EventKind::Normal, "SyncStarted", &object, &message);
+                self.revision = Some(revision);
+            }
+            Err(error) => {
+                tracing::warn!(app = %self.name, error = super::execute::chain(&error), "the revision is not written down");
+            }
+        }
+    }
+
+    /// Hides what the stacks call secret too, also where it still runs and is not asked for any more.
+    pub(super) fn mask_of(&self, stack: &Stack, before: Option<&Stack>) -> Mask {
+        self.shared
+            .mask
+            .with_secrets(stack.secret_env().chain(before.into_iter().flat_map(Stack::secret_env)))
+    }
+
+    /// All is as Git says: the revision is reached, and from now on what differs is drift.
+    pub(super) fn arrive(&mut self, goal: &Goal, target: &Target<'_>, observed: &Observed) {
+        note_settled(&mut self.record, target, observed);
+        let instances = observed.instances.values().map(|it| it.instance.clone()).collect();
+        if let Err(error) = self.shared.contents.keep_in_place(&self.name, &instances) {
+            tracing::warn!(app = %self.name, error = super::execute::chain(&error), "files of former containers are not removed");
+        }
+        self.record.failures.clear();
+        if goal.policy.suspended {
+            return;
+        }
+        self.begin_revision(goal);
+        self.conclude(Outcome::Succeeded, digests(observed));
+        if self.orders.presence == Presence::Gone
+            && goal.stack.workloads.is_empty()
+            && let Err(error) = self.shared.store.forget_application(&self.name)
+        {
+            tracing::warn!(app = %self.name, error = super::execute::chain(&error), "the application is not forgotten");
+        }
+    }
+
+    /// A rollout that comes no further is a failed revision; it goes on being tried all the same.
+    pub(super) fn check_deadline(&mut self, plan: &Plan) {
+        let stuck = plan.waits.iter().find(|it| matches!(it, Wait::ProgressDeadlineExceeded { .. }));
+        if let Some(wait) = stuck
+            && self.revision.as_ref().is_some_and(|it| it.outcome == Outcome::InProgress)
+        {
+            self.conclude(Outcome::Failed { reason: wait.to_string() }, BTreeMap::new());
+        }
+    }
+
+    fn conclude(&mut self, outcome: Outcome, images: BTreeMap<String, String>) {
+        let Some(revision) = &mut self.revision else { return };
+        if revision.outcome == outcome {
+            return;
+        }
+        let number = revision.number;
+        if let Err(error) =
+            self.shared.store.finish_revision(&self.name, number, outcome.clone(), images.clone())
+        {
+            tracing::warn!(app = %self.name, error = super::execute::chain(&error), "the outcome of the revision is not written down");
+            return;
+        }
+        revision.outcome = outcome.clone();
+        revision.finished = Some(self.shared.clock.now());
+        revision.images = images;
+        let object = format!("revision {number}");
+        match outcome {
+            Outcome::Succeeded => {
+                tracing::info!(app = %self.name, revision = number, "synced");
+                self.tell(EventKind::Normal, "SyncSucceeded", &object, "everything is as Git says");
+            }
+            Outcome::Failed { reason } => self.tell(EventKind::Warning, "SyncFailed", &object, &reason),
+            Outcome::InProgress | Outcome::Superseded => {}
+        }
+    }
+
+    /// Answers a request. It is done, or will be by the rounds that follow.
+    pub(super) async fn answer(&mut self, kind: &RequestKind) -> Result<Answer, RequestError> {
+        match kind {
+            RequestKind::AcceptRewrite => self.accept_rewrite(),
+            RequestKind::Sync => Ok(self.sync_now()),
+            RequestKind::Prune => self.prune(),
+            RequestKind::Rollback(rollback) => self.roll_back(rollback).map(Answer::Pinned),
+            RequestKind::Resume => {
+                let cleared = self.shared.store.clear_pin(&self.name);
+                cleared
+                    .and_then(|()| self.shared.store.set_suspended(&self.name, Suspension::Active))
+                    .map_err(|it| broken(&it))?;
+                self.tell(EventKind::Normal, "Resumed", self.name.as_str(), "following Git again");
+                Ok(Answer::Accepted)
+            }
+            RequestKind::Suspend => {
+                self.shared
+                    .store
+                    .set_suspended(&self.name, Suspension::Suspended)
+                    .map_err(|it| broken(&it))?;
+                self.tell(EventKind::Normal, "Suspended", self.name.as_str(), "watched, and not touched");
+                Ok(Answer::Accepted)
+            }
+            RequestKind::Adopt => self.adopt().await,
+            RequestKind::Restart(name) => self.restart(name).await,
+            RequestKind::CreateJob(from, name) => self.create_job(from, name),
+            RequestKind::Pause(name) => self.hold(name),
+            RequestKind::Unpause(name) => self.release(name),
+            RequestKind::DeleteInstance(name) => self.delete_instance(name).await,
+            RequestKind::Preview => self.preview().await.map(Answer::Preview),
+            RequestKind::Drift(against) => self.inspect(against).await.map(|it| Answer::Drift(Box::new(it))),
+        }
+    }
+
+    pub(super) fn sync_now(&mut self) -> Answer {
+        self.record.pulls.clear();
+        self.record.failures.clear();
+        self.record.crashes.clear();
+        self.record.heals.clear();
+        self.record.sync = None;
+        self.prepared = None;
+        self.asked = Some((self.orders.wanted.commit.id.clone(), self.shared.clock.now()));
+        self.keep_record();
+        if let Some(fetch) = &self.fetch {
+            fetch.notify_one();
+        }
+        Answer::Accepted
+    }
+
+    /// Only the very commit that is refused at this moment, not whatever may have replaced it since.
+    fn accept_rewrite(&mut self) -> Result<Answer, RequestError> {
+        let refused = self.orders.refused.clone().filter(|it| it.reason == "HistoryRewritten");
+        let (Some(refusal), Some(consent)) = (refused, &self.consent) else {
+            let text = format!("{} has no rewritten history to accept", self.name);
+            return Err(RequestError::Refused(text));
+        };
+        consent.give(&refusal.commit.id);
+        let message = format!("to the rewritten history at {}", refusal.commit.short());
+        self.tell(EventKind::Normal, "RewriteAccepted", self.name.as_str(), &message);
+        Ok(self.sync_now())
+    }
+
+    /// Pins the application to an older revision.
+    fn roll_back(&mut self, rollback: &Rollback) -> Result<Pin, RequestError> {
+        let Rollback { to, reason, until } = rollback;
+        let history = self.shared.store.revisions(&self.name).map_err(|it| broken(&it))?;
+        let current = history.first().map(|it| it.stack.clone());
+        let found = match to.as_deref() {
+            None => history
+                .iter()
+                .find(|it| it.outcome == Outcome::Succeeded && Some(&it.stack) != current.as_ref()),
+            Some(to) => match to.parse::<u64>() {
+                Ok(number) if to.len() < 7 => history.iter().find(|it| it.number == number),
+                Ok(_) | Err(_) if to.len() >= 7 => {
+                    let of_commit = || history.iter().filter(|it| it.commit.id.starts_with(to));
+                    of_commit().find(|it| it.outcome == Outcome::Succeeded).or_else(|| of_commit().next())
+                }
+                Ok(_) | Err(_) => None,
+            },
+        };
+        let Some(revision) = found else {
+            return Err(RequestError::Refused(match to {
+                Some(to) => format!(
+                    "{} has no revision `{to}`; `driftless history {}` lists them",
+                    self.name, self.name
+                ),
+                None => format!("{} has no older revision that succeeded", self.name),
+            }));
+        };
+        let is_pinned = self.shared.store.pin(&self.name).map_err(|it| broken(&it))?.is_some();
+        if Some(&revision.stack) == current.as_ref() && !is_pinned {
+            let text = format!("{} is at that state already (revision {})", self.name, revision.number);
+            return Err(RequestError::Refused(text));
+        }
+        let now: Timestamp = self.shared.clock.now();
+        let head = self.orders.wanted.commit.id.clone();
+        let pin = Pin {
+            revision: revision.number,
+            commit: revision.commit.id.clone(),
+            reason: reason.clone(),
+            at: now,
+            until: *until,
+            skip: Some(head).filter(|it| !it.is_empty()),
+        };
+        self.shared.store.set_pin(&self.name, &pin).map_err(|it| broken(&it))?;
+        let message = format!("to revision {} ({}): {reason}", revision.number, revision.commit.short());
+        self.tell(EventKind::Normal, "RolledBack", self.name.as_str(), &message);
+        Ok(pin)
+    }
+}
+
+fn broken(error: &store::Error) -> RequestError {
+    RequestError::Refused(format!("the state directory cannot be used: {}", super::execute::chain(error)))
+}
+
+/// By digest, what each image reference stands for on this host now.
+fn digests(observed: &Observed) -> BTreeMap<String, String> {
+    let own = |(name, image): (&String, &Image)| Some((name.clone(), image.digest_of(name)?.clone()));
+    observed.images.iter().filter_map(own).collect()
+}

@@ -1,0 +1,145 @@
+//! One try of one probe, within its timeout: it succeeds or says why not. Nothing here counts.
+
+use std::{net::IpAddr, sync::OnceLock, time::Duration};
+
+use reqwest::{Client, Url, header, redirect};
+use tokio::{net::TcpStream, time::timeout};
+
+use super::{Shared, Target, grpc};
+use driftless_model::{Probe, ProbeAction};
+
+/// As the kubelet: a page that is longer says nothing more.
+const LONGEST_BODY: usize = 10 * 1024;
+
+/// As the kubelet.
+const MOST_REDIRECTS: usize = 10;
+
+/// One client for all HTTP probes, made with the first.
+#[derive(Default)]
+pub(super) struct Http(OnceLock<Result<Client, String>>);
+
+/// Where an HTTP probe goes.
+struct Request<'a> {
+    path: &'a str,
+    port: u16,
+    https: bool,
+    host: Option<&'a str>,
+    headers: &'a [(String, String)],
+}
+
+pub(super) async fn attempt(shared: &Shared, target: &Target, probe: &Probe) -> Result<(), String> {
+    let address = target.address.ok_or("the container has no address that could be reached");
+    let trying = async {
+        match &probe.action {
+            ProbeAction::HttpGet { path, port, https, host, headers } => {
+                let request = Request { path, port: *port, https: *https, host: host.as_deref(), headers };
+                // A host of the manifest's own needs no address of the container's.
+                let url = request.url(if host.is_some() { None } else { Some(address?) })?;
+                shared.http.get(url, request.headers).await
+            }
+            ProbeAction::TcpSocket { port, host } => {
+                let connected = match host {
+                    Some(host) => TcpStream::connect((host.as_str(), *port)).await,
+                    None => TcpStream::connect((address?, *port)).await,
+                };
+                connected.map(drop).map_err(|it| format!("could not connect to port {port}: {it}"))
+            }
+            ProbeAction::Grpc { port, service } => grpc::check(address?, *port, service).await,
+            ProbeAction::Exec { command } => {
+                match shared.exec.exec(&target.container, command, probe.timeout).await {
+                    Ok(0) => Ok(()),
+                    Ok(code) => Err(format!("the command ended with code {code}")),
+                    Err(error) => Err(format!("the command could not be run: {error}")),
+                }
+            }
+        }
+    };
+    timeout(probe.timeout, trying).await.unwrap_or_else(|_| Err(no_answer(probe.timeout)))
+}
+
+fn no_answer(within: Duration) -> String {
+    format!("no answer within {within:?}")
+}
+
+impl Request<'_> {
+    fn url(&self, address: Option<IpAddr>) -> Result<Url, String> {
+        let scheme = if self.https { "https" } else { "http" };
+        let host = match (self.host, address) {
+            (Some(host), _) if host.parse::<std::net::Ipv6Addr>().is_ok() => format!("[{host}]"),
+            (Some(host), _) => host.to_owned(),
+            (None, Some(IpAddr::V6(address))) => format!("[{address}]"),
+            (None, Some(IpAddr::V4(address))) => address.to_string(),
+            (None, None) => return Err("there is no host to ask".to_owned()),
+        };
+        let mut url = Url::parse(&format!("{scheme}://{host}:{}/", self.port))
+            .map_err(|_| format!("`{host}` is not a host"))?;
+        let path = self.path.split('#').next().unwrap_or_default();
+        let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
+        url.set_path(path);
+        url.set_query(query);
+        Ok(url)
+    }
+}
+
+impl Http {
+    async fn get(&self, url: Url, headers: &[(String, String)]) -> Result<(), String> {
+        let client = self.0.get_or_init(client).as_ref().map_err(Clone::clone)?;
+        let mut request = client.get(url).header(header::CONNECTION, "close");
+        for name in [header::USER_AGENT, header::ACCEPT] {
+            if !headers.iter().any(|it| it.0.eq_ignore_ascii_case(name.as_str())) {
+                let value = if name == header::ACCEPT { "*/*" } else { "driftless-probe" };
+                request = request.header(name, value);
+            }
+        }
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let mut response = request.send().await.map_err(|error| words(&error))?;
+        let status = response.status().as_u16();
+        let mut read = 0;
+        while read < LONGEST_BODY {
+            match response.chunk().await {
+                Ok(Some(chunk)) => read += chunk.len(),
+                Ok(None) => break,
+                Err(error) => return Err(words(&error)),
+            }
+        }
+        if (200..400).contains(&status) { Ok(()) } else { Err(format!("the answer had status {status}")) }
+    }
+}
+
+fn client() -> Result<Client, String> {
+    // A redirect elsewhere is not followed, and as a status below 400 it is a success, as for the kubelet.
+    let same_host = redirect::Policy::custom(|attempt| {
+        let first = attempt.previous().first().and_then(Url::host_str);
+        if first != attempt.url().host_str() {
+            attempt.stop()
+        } else if attempt.previous().len() > MOST_REDIRECTS {
+            attempt.error("too many redirects")
+        } else {
+            attempt.follow()
+        }
+    });
+    Client::builder()
+        .redirect(same_host)
+        .no_proxy()
+        .referer(false)
+        .http1_only()
+        .pool_max_idle_per_host(0)
+        .tls_danger_accept_invalid_certs(true)
+        .build()
+        .map_err(|error| words(&error))
+}
+
+/// The innermost cause is what people understand: `connection refused`.
+fn words(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    if std::ptr::addr_eq(cause, error) {
+        // The outermost one alone would repeat the URL.
+        return "the request failed".to_owned();
+    }
+    cause.to_string()
+}

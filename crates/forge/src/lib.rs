@@ -1,0 +1,223 @@
+//! What a forge (GitHub, GitLab, Gitea, Forgejo) is told about a commit: its status, and one comment on a pull or
+//! merge request that is written once and kept up to date.
+//!
+//! It knows neither reports nor applications, reads no environment, retries nothing, and follows no redirects,
+//! which could carry the token elsewhere. The token is in no error and in no log.
+
+use std::time::Duration;
+
+use reqwest::{StatusCode, Url};
+use serde::Deserialize;
+use serde_json::json;
+
+mod call;
+pub mod webhook;
+
+use call::Caller;
+pub use call::Error;
+
+/// The longest comment that every forge takes, in characters; GitHub's own limit is 65,536.
+pub const LONGEST_COMMENT: usize = 65_000;
+
+/// GitHub refuses a longer description of a status.
+const LONGEST_DESCRIPTION: usize = 140;
+
+/// How many comments of a request are looked through for ours.
+const PAGES: u32 = 20;
+const PER_PAGE: usize = 100;
+
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// Whose API it speaks. Forgejo's is Gitea's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    GitHub,
+    GitLab,
+    Gitea,
+}
+
+/// One repository on a forge, and the right to write about its commits.
+#[derive(Clone, Debug)]
+pub struct Forge {
+    kind: Kind,
+    caller: Caller,
+    /// The repository's part of a path, such as `repos/me/infra` or `projects/me%2Finfra`.
+    project: String,
+}
+
+/// What is said of a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    pub state: State,
+    /// What it is about, such as `driftless/preview`: a later one of the same context takes its place.
+    pub context: String,
+    /// One line; what is too long is cut.
+    pub description: String,
+    /// Where to read more.
+    pub url: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Pending,
+    Success,
+    /// What was checked is not as it should be.
+    Failure,
+    /// It could not be checked.
+    Error,
+}
+
+/// What became of a comment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    Created,
+    Updated,
+    /// It said the same already.
+    Unchanged,
+}
+
+#[derive(Deserialize)]
+struct Comment {
+    id: u64,
+    #[serde(default)]
+    body: Option<String>,
+}
+
+impl Forge {
+    /// `api` is the address of the API, such as `https://api.github.com`, `https://gitlab.example.com/api/v4` or
+    /// `https://git.example.com/api/v1`; `project` is `owner/name`, or on GitLab the path or number of a project.
+    pub fn new(kind: Kind, api: &str, project: &str, token: &str) -> Result<Self, Error> {
+        let address = api.trim_end_matches('/');
+        let url = Url::parse(address).ok().filter(|it| matches!(it.scheme(), "http" | "https"));
+        let url = url.ok_or_else(|| Error::Address(address.to_owned()))?;
+        let caller = Caller::new(kind, url, token.trim(), CONNECT_WITHIN, ANSWER_WITHIN)?;
+        let project = project.trim_matches('/');
+        let is_plain = |it: &str| {
+            !it.is_empty()
+                && it != "."
+                && it != ".."
+                && it.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it))
+        };
+        let parts: Vec<&str> = project.split('/').collect();
+        let is_good = parts.iter().all(|it| is_plain(it)) && (parts.len() == 2 || kind == Kind::GitLab);
+        if !is_good {
+            return Err(Error::Project(project.to_owned()));
+        }
+        let project = match kind {
+            Kind::GitHub | Kind::Gitea => format!("repos/{project}"),
+            Kind::GitLab => format!("projects/{}", parts.join("%2F")),
+        };
+        Ok(Self { kind, caller, project })
+    }
+
+    /// Sets the status of a commit, given by its full id.
+    pub async fn set_status(&self, commit: &str, status: &Status) -> Result<(), Error> {
+        let doing = format!("set the status of {}", commit.get(..12).unwrap_or(commit));
+        if commit.len() < 40 || !commit.bytes().all(|it| it.is_ascii_hexdigit()) {
+            return Err(Error::Commit(commit.to_owned()));
+        }
+        let path = format!("{}/statuses/{commit}", self.project);
+        let Status { state, context, description, url } = status;
+        let state = self.word(*state);
+        let description = shortened(description, LONGEST_DESCRIPTION);
+        let mut body = json!({ "state": state, "description": description });
+        let name = if self.kind == Kind::GitLab { "name" } else { "context" };
+        body[name] = json!(context);
+        if let Some(url) = url {
+            body["target_url"] = json!(url);
+        }
+        match self.caller.post(&doing, &path, &body).await {
+            // GitLab refuses to set the state that it has.
+            Err(Error::Refused { status: StatusCode::BAD_REQUEST, message, .. })
+                if self.kind == Kind::GitLab && message.contains("Cannot transition status") =>
+            {
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// Writes the one comment on a pull or merge request that begins with `marker`, or writes it anew in its
+    /// place. A body that is too long is refused: cutting it is for whoever knows what it says.
+    pub async fn set_comment(&self, request: u64, marker: &str, body: &str) -> Result<Written, Error> {
+        let doing = match self.kind {
+            Kind::GitHub | Kind::Gitea => format!("comment on pull request {request}"),
+            Kind::GitLab => format!("comment on merge request {request}"),
+        };
+        if body.chars().count() > LONGEST_COMMENT {
+            return Err(Error::TooLong);
+        }
+        let text = json!({ "body": body });
+        let all = match self.kind {
+            Kind::GitHub | Kind::Gitea => format!("{}/issues/{request}/comments", self.project),
+            Kind::GitLab => format!("{}/merge_requests/{request}/notes", self.project),
+        };
+        match self.find(&doing, &all, marker).await? {
+            Some(comment) if comment.body.as_deref().map(normal) == Some(normal(body)) => {
+                Ok(Written::Unchanged)
+            }
+            Some(Comment { id, body: _ }) => {
+                match self.kind {
+                    Kind::GitHub | Kind::Gitea => {
+                        let path = format!("{}/issues/comments/{id}", self.project);
+                        self.caller.patch(&doing, &path, &text).await?;
+                    }
+                    Kind::GitLab => self.caller.put(&doing, &format!("{all}/{id}"), &text).await?,
+                }
+                Ok(Written::Updated)
+            }
+            None => {
+                self.caller.post(&doing, &all, &text).await?;
+                Ok(Written::Created)
+            }
+        }
+    }
+
+    /// Our comment: one that only quotes the marker is somebody else's.
+    async fn find(&self, doing: &str, all: &str, marker: &str) -> Result<Option<Comment>, Error> {
+        let mut before = None;
+        for page in 1..=PAGES {
+            // The oldest first, so that the page on which ours is found does not change.
+            let order = if self.kind == Kind::GitLab { "&sort=asc&order_by=created_at" } else { "" };
+            let path = format!("{all}?per_page={PER_PAGE}&limit={PER_PAGE}&page={page}{order}");
+            let comments: Vec<Comment> = self.caller.get(doing, &path).await?;
+            let first = comments.first().map(|it| it.id);
+            let is_last = comments.len() < PER_PAGE || first == before;
+            let ours =
+                |it: &Comment| it.body.as_deref().is_some_and(|it| it.trim_start().starts_with(marker));
+            if let Some(found) = comments.into_iter().find(ours) {
+                return Ok(Some(found));
+            }
+            // Gitea gives all at once, whatever page is asked for.
+            if is_last {
+                break;
+            }
+            before = first;
+        }
+        Ok(None)
+    }
+
+    fn word(&self, state: State) -> &'static str {
+        match (state, self.kind) {
+            (State::Pending, _) => "pending",
+            (State::Success, _) => "success",
+            (State::Failure | State::Error, Kind::GitLab) => "failed",
+            (State::Failure, Kind::GitHub | Kind::Gitea) => "failure",
+            (State::Error, Kind::GitHub | Kind::Gitea) => "error",
+        }
+    }
+}
+
+/// Forges change the ends of lines, and strip what stands around a text.
+fn normal(text: &str) -> String {
+    text.replace("\r\n", "\n").trim().to_owned()
+}
+
+fn shortened(text: &str, most: usize) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    if line.chars().count() <= most {
+        return line.to_owned();
+    }
+    line.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+}

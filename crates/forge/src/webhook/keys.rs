@@ -1,0 +1,226 @@
+//! Secrets, and whether a request was made by somebody who knows one. What is compared is compared in a time
+//! that tells nothing, over the bytes as they came, before anything is parsed.
+
+use std::time::Duration;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use hmac::{Hmac, KeyInit, Mac};
+use http::{HeaderMap, header::AUTHORIZATION};
+use sha2::{Digest, Sha256, Sha512};
+use subtle::{Choice, ConstantTimeEq};
+
+use super::{bytes_of, header, resolve};
+use driftless_model::{HookProvider, Timestamp};
+
+/// How far the time of a signed request may be from ours.
+const SKEW: Duration = Duration::from_mins(5);
+
+/// Begins the secrets of Standard Webhooks; the rest is the key in base64.
+const SIGNING: &str = "whsec_";
+
+/// A secret in the form in which its provider uses it. Has no `Debug`, so that it cannot be printed.
+#[derive(Clone)]
+pub struct Key {
+    provider: HookProvider,
+    bytes: Vec<u8>,
+    /// Of GitLab: it signs, rather than being sent as it is.
+    signs: bool,
+}
+
+/// Why a secret cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidKey {
+    #[error("the secret is shorter than {} characters; make one with `openssl rand -hex 32`", Key::SHORTEST)]
+    Short,
+    #[error("after `whsec_` a secret is base64 of at least {} bytes", Key::FEWEST_BYTES)]
+    NotBase64,
+}
+
+/// Why a request is not from whom it should be. Tells nothing that the sender does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("the header `{0}` is missing; has the forge been given the secret?")]
+    Missing(&'static str),
+    #[error("the header `{0}` holds no signature of the form that is expected")]
+    Malformed(&'static str),
+    #[error("the signature is not by the configured secret")]
+    Wrong,
+    #[error("the request was signed more than 5 minutes ago, or the clocks differ")]
+    Stale,
+}
+
+impl Key {
+    /// Shorter ones can be guessed from one signed request.
+    pub const SHORTEST: usize = 32;
+    /// As Standard Webhooks has it.
+    pub const FEWEST_BYTES: usize = 24;
+
+    pub fn new(provider: HookProvider, secret: &str) -> Result<Self, InvalidKey> {
+        let signing = secret.strip_prefix(SIGNING);
+        let is_signing = match provider {
+            HookProvider::StandardWebhooks => true,
+            HookProvider::GitLab => signing.is_some(),
+            HookProvider::Auto
+            | HookProvider::GitHub
+            | HookProvider::Gitea
+            | HookProvider::Forgejo
+            | HookProvider::Gogs
+            | HookProvider::Bitbucket
+            | HookProvider::AzureDevops
+            | HookProvider::HmacSha256
+            | HookProvider::HmacSha512 => false,
+        };
+        if is_signing {
+            let bytes = BASE64_STANDARD.decode(signing.unwrap_or(secret)).ok();
+            let bytes = bytes.filter(|it| it.len() >= Self::FEWEST_BYTES).ok_or(InvalidKey::NotBase64)?;
+            return Ok(Self { provider, bytes, signs: true });
+        }
+        if secret.chars().count() < Self::SHORTEST {
+            return Err(InvalidKey::Short);
+        }
+        Ok(Self { provider, bytes: secret.as_bytes().to_vec(), signs: false })
+    }
+
+    /// Whether this secret signs `{id}.{time}.{body}`, rather than the body alone.
+    pub(super) fn signs(&self) -> bool {
+        self.signs
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn matches(&self, mac: &[u8], parts: &[&[u8]]) -> Choice {
+        let expected = match self.provider {
+            HookProvider::HmacSha512 => hmac_sha512(&self.bytes, parts),
+            _ => hmac_sha256(&self.bytes, parts),
+        };
+        // Of unequal lengths it says no at once; lengths are no secret.
+        expected.ct_eq(mac)
+    }
+
+    /// Digests are compared, so that not even the length of the secret shows.
+    fn is(&self, given: &[u8]) -> Choice {
+        Sha256::digest(&self.bytes).ct_eq(&Sha256::digest(given))
+    }
+}
+
+/// Whether a request is by somebody who knows one of `keys`; who, as far as headers may say. All keys are tried,
+/// whichever fits.
+pub fn verify(
+    provider: HookProvider,
+    keys: &[Key],
+    headers: &HeaderMap,
+    body: &[u8],
+    now: Timestamp,
+) -> Result<HookProvider, Refusal> {
+    let provider = resolve(provider, headers);
+    let any = |is: &dyn Fn(&Key) -> Choice| {
+        let found = keys.iter().fold(Choice::from(0), |found, key| found | is(key));
+        if bool::from(found) { Ok(provider) } else { Err(Refusal::Wrong) }
+    };
+    let signed = |name, prefix| {
+        let mac = hex_of(headers, name, prefix)?;
+        any(&|key| key.matches(&mac, &[body]))
+    };
+    match provider {
+        HookProvider::Auto | HookProvider::GitHub => signed("x-hub-signature-256", "sha256="),
+        HookProvider::Gitea => signed("x-gitea-signature", ""),
+        HookProvider::Forgejo => signed("x-forgejo-signature", ""),
+        HookProvider::Gogs => signed("x-gogs-signature", ""),
+        // The header that is SHA-1 at GitHub, which is why its name alone says nothing.
+        HookProvider::Bitbucket => signed("x-hub-signature", "sha256="),
+        HookProvider::HmacSha256 => signed("x-signature", "sha256="),
+        HookProvider::HmacSha512 => signed("x-signature", "sha512="),
+        HookProvider::AzureDevops => {
+            let password = basic_password(headers)?;
+            any(&|key| key.is(password.as_bytes()))
+        }
+        HookProvider::StandardWebhooks => standard(keys, headers, body, now).map(|()| provider),
+        HookProvider::GitLab => {
+            let signing: Vec<Key> = keys.iter().filter(|it| it.signs).cloned().collect();
+            // GitLab sends the other two headers of Standard Webhooks with every delivery.
+            if !signing.is_empty() && headers.contains_key("webhook-signature") {
+                return standard(&signing, headers, body, now).map(|()| provider);
+            }
+            if signing.len() == keys.len() {
+                return Err(Refusal::Missing("webhook-signature"));
+            }
+            let token = bytes_of(headers, "x-gitlab-token").ok_or(Refusal::Missing("X-Gitlab-Token"))?;
+            any(&|key| key.is(token) & Choice::from(u8::from(!key.signs)))
+        }
+    }
+}
+
+/// `v1,BASE64` over `{id}.{time}.{body}`; several, parted by blanks, while the sender changes its secret.
+fn standard(keys: &[Key], headers: &HeaderMap, body: &[u8], now: Timestamp) -> Result<(), Refusal> {
+    let get = |name: &'static str| header(headers, name).ok_or(Refusal::Missing(name));
+    let (id, time, signatures) = (get("webhook-id")?, get("webhook-timestamp")?, get("webhook-signature")?);
+    let macs: Vec<Vec<u8>> = signatures
+        .split(' ')
+        .filter_map(|it| it.strip_prefix("v1,"))
+        .take(8)
+        .filter_map(|it| BASE64_STANDARD.decode(it).ok())
+        .collect();
+    let malformed = Refusal::Malformed("webhook-signature");
+    if macs.is_empty() {
+        return Err(malformed);
+    }
+    let parts = [id.as_bytes(), b".", time.as_bytes(), b".", body];
+    let mut found = Choice::from(0);
+    for key in keys {
+        for mac in &macs {
+            found |= key.matches(mac, &parts);
+        }
+    }
+    if !bool::from(found) {
+        return Err(Refusal::Wrong);
+    }
+    let seconds: u64 = time.parse().map_err(|_| Refusal::Malformed("webhook-timestamp"))?;
+    let signed_at = Timestamp(seconds.saturating_mul(1000));
+    let apart = now.since(signed_at).max(signed_at.since(now));
+    if apart > SKEW { Err(Refusal::Stale) } else { Ok(()) }
+}
+
+/// The bytes of a signature in hexadecimal digits behind the one prefix that is allowed.
+fn hex_of(headers: &HeaderMap, name: &'static str, prefix: &str) -> Result<Vec<u8>, Refusal> {
+    let text = header(headers, name).ok_or(Refusal::Missing(name))?;
+    let digits = text.strip_prefix(prefix).ok_or(Refusal::Malformed(name))?;
+    unhex(digits).filter(|it| !it.is_empty()).ok_or(Refusal::Malformed(name))
+}
+
+fn unhex(digits: &str) -> Option<Vec<u8>> {
+    // No digest is longer.
+    if !digits.len().is_multiple_of(2) || digits.len() > 128 {
+        return None;
+    }
+    let value = |it: u8| char::from(it).to_digit(16).and_then(|it| u8::try_from(it).ok());
+    digits.as_bytes().chunks_exact(2).map(|it| Some(value(it[0])? << 4 | value(it[1])?)).collect()
+}
+
+fn basic_password(headers: &HeaderMap) -> Result<String, Refusal> {
+    let malformed = Refusal::Malformed("Authorization");
+    let text = header(headers, AUTHORIZATION.as_str()).ok_or(Refusal::Missing("Authorization"))?;
+    let (scheme, rest) = text.split_once(' ').ok_or(malformed)?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return Err(malformed);
+    }
+    let decoded = BASE64_STANDARD.decode(rest.trim()).ok().and_then(|it| String::from_utf8(it).ok());
+    decoded.as_deref().and_then(|it| it.split_once(':')).map(|it| it.1.to_owned()).ok_or(malformed)
+}
+
+pub(super) fn hmac_sha256(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
+    for part in parts {
+        mac.update(part);
+    }
+    mac.finalize().into_bytes().to_vec()
+}
+
+pub(super) fn hmac_sha512(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
+    let mut mac = Hmac::<Sha512>::new_from_slice(key).expect("HMAC takes keys of any length");
+    for part in parts {
+        mac.update(part);
+    }
+    mac.finalize().into_bytes().to_vec()
+}

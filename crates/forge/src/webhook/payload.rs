@@ -1,0 +1,459 @@
+//! The few fields that are read of each forge's payload. Every one is optional, texts are short, nesting is
+//! bounded by the parser, and what is not asked for is skipped unread.
+
+use http::{HeaderMap, header::CONTENT_TYPE};
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, Error, Visitor},
+};
+
+use super::{Kind, Moved, Notice, Origin, header};
+use driftless_model::HookProvider;
+
+/// The longest text that is taken from a payload.
+const LONGEST_TEXT: usize = 2048;
+
+/// Why a payload cannot be read. It is the forge's own, as its signature was good.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    #[error("the payload is not JSON: choose `application/json` as the content type of the webhook")]
+    ContentType,
+    #[error("the header `{0}` is missing, which says what happened")]
+    NoEvent(&'static str),
+    #[error("the payload cannot be read: {0}")]
+    Json(String),
+}
+
+/// Reads a payload whose signature is good. The second value is the forge's own id of the delivery.
+pub fn read(
+    provider: HookProvider,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<(Notice, Option<String>), Malformed> {
+    let event = |name: &'static str| header(headers, name).map(str::to_owned).ok_or(Malformed::NoEvent(name));
+    let id = |name: &str| header(headers, name).filter(|it| is_id(it)).map(str::to_owned);
+    let notice = match provider {
+        HookProvider::Auto | HookProvider::GitHub => forge(event("x-github-event")?, headers, body)?,
+        HookProvider::Gitea => forge(event("x-gitea-event")?, headers, body)?,
+        HookProvider::Forgejo => forge(event("x-forgejo-event")?, headers, body)?,
+        HookProvider::Gogs => forge(event("x-gogs-event")?, headers, body)?,
+        HookProvider::GitLab => gitlab(event("x-gitlab-event")?, headers, body)?,
+        HookProvider::Bitbucket => bitbucket(event("x-event-key")?, headers, body)?,
+        HookProvider::AzureDevops => return azure(headers, body),
+        HookProvider::HmacSha256 | HookProvider::HmacSha512 | HookProvider::StandardWebhooks => {
+            generic(headers, body)?
+        }
+    };
+    let id = match provider {
+        HookProvider::Auto | HookProvider::GitHub => id("x-github-delivery"),
+        HookProvider::Gitea => id("x-gitea-delivery"),
+        HookProvider::Forgejo => id("x-forgejo-delivery"),
+        HookProvider::Gogs => id("x-gogs-delivery"),
+        // Signed with a signing token; the same on a retry.
+        HookProvider::GitLab => {
+            id("webhook-id").or_else(|| id("idempotency-key")).or_else(|| id("x-gitlab-event-uuid"))
+        }
+        HookProvider::Bitbucket => id("x-request-uuid").or_else(|| id("x-request-id")),
+        HookProvider::AzureDevops => None,
+        HookProvider::HmacSha256 | HookProvider::HmacSha512 | HookProvider::StandardWebhooks => {
+            id("webhook-id").or_else(|| id("idempotency-key")).or_else(|| id("x-request-id"))
+        }
+    };
+    Ok((notice, id))
+}
+
+/// It is kept and shown.
+fn is_id(text: &str) -> bool {
+    (1..=200).contains(&text.len()) && text.bytes().all(|it| it.is_ascii_graphic())
+}
+
+fn forge(event: String, headers: &HeaderMap, body: &[u8]) -> Result<Notice, Malformed> {
+    match event.as_str() {
+        "push" => {}
+        "ping" => return Ok(Notice { event, kind: Kind::Ping, ..Notice::default() }),
+        _ => return Ok(Notice { event, ..Notice::default() }),
+    }
+    let push: Push = parse(headers, body)?;
+    let repository = push.repository.unwrap_or_default();
+    Ok(Notice {
+        event,
+        kind: Kind::Push,
+        moved: moved(push.reference, push.after, push.deleted),
+        origins: repository.origins(),
+        default_branch: text(repository.default_branch),
+    })
+}
+
+fn gitlab(event: String, headers: &HeaderMap, body: &[u8]) -> Result<Notice, Malformed> {
+    if !matches!(event.as_str(), "Push Hook" | "Tag Push Hook" | "System Hook") {
+        return Ok(Notice { event, ..Notice::default() });
+    }
+    let push: GitLabPush = parse(headers, body)?;
+    let what = text(push.event_name).or_else(|| text(push.object_kind)).unwrap_or_default();
+    if event == "System Hook" && !matches!(what.as_str(), "push" | "tag_push") {
+        return Ok(Notice { event: format!("System Hook {what}"), ..Notice::default() });
+    }
+    let project = push.project.unwrap_or_default();
+    Ok(Notice {
+        event,
+        kind: Kind::Push,
+        moved: moved(push.reference, push.after, None),
+        origins: project.origins(),
+        default_branch: text(project.default_branch),
+    })
+}
+
+fn bitbucket(event: String, headers: &HeaderMap, body: &[u8]) -> Result<Notice, Malformed> {
+    let moved = match event.as_str() {
+        "diagnostics:ping" => return Ok(Notice { event, kind: Kind::Ping, ..Notice::default() }),
+        "repo:push" => {
+            let push: CloudPush = parse(headers, body)?;
+            let changes = push.push.map(|it| it.changes).unwrap_or_default();
+            (changes.into_iter().filter_map(CloudChange::moved).collect(), push.repository)
+        }
+        "repo:refs_changed" | "mirror:repo_synchronized" => {
+            let push: CenterPush = parse(headers, body)?;
+            (push.changes.into_iter().filter_map(CenterChange::moved).collect(), push.repository)
+        }
+        _ => return Ok(Notice { event, ..Notice::default() }),
+    };
+    let (moved, repository) = moved;
+    let origins = repository.unwrap_or_default().origins();
+    Ok(Notice { event, kind: Kind::Push, moved, origins, default_branch: None })
+}
+
+fn azure(headers: &HeaderMap, body: &[u8]) -> Result<(Notice, Option<String>), Malformed> {
+    let push: AzurePush = parse(headers, body)?;
+    let id = text(push.id).filter(|it| is_id(it));
+    let event = text(push.event_type).ok_or_else(|| Malformed::Json("it has no `eventType`".to_owned()))?;
+    if event != "git.push" {
+        return Ok((Notice { event, ..Notice::default() }, id));
+    }
+    let resource = push.resource.unwrap_or_default();
+    let repository = resource.repository.unwrap_or_default();
+    let moved = resource.updates.into_iter().flat_map(|it| moved(it.name, it.new, None)).collect();
+    let origins = repository.remote_url.into_iter().map(|it| Origin::of(&it.0)).collect();
+    let default_branch = text(repository.default_branch);
+    Ok((Notice { event, kind: Kind::Push, moved, origins, default_branch }, id))
+}
+
+/// Whatever has a reference; without a body, something moved.
+fn generic(headers: &HeaderMap, body: &[u8]) -> Result<Notice, Malformed> {
+    let body: Generic =
+        if body.iter().all(u8::is_ascii_whitespace) { Generic::default() } else { parse(headers, body)? };
+    let event = text(body.kind).unwrap_or_else(|| "push".to_owned());
+    if event == "ping" {
+        return Ok(Notice { event, kind: Kind::Ping, ..Notice::default() });
+    }
+    let inner = body.data.unwrap_or_default();
+    let repository = body.repository.or(inner.repository).unwrap_or_default();
+    Ok(Notice {
+        event,
+        kind: Kind::Push,
+        moved: moved(
+            body.reference.or(inner.reference),
+            body.after.or(inner.after),
+            body.deleted.or(inner.deleted),
+        ),
+        origins: repository.origins(),
+        default_branch: text(repository.default_branch),
+    })
+}
+
+fn moved(reference: Option<Text>, after: Option<Text>, deleted: Option<bool>) -> Vec<Moved> {
+    let Some(reference) = text(reference) else { return Vec::new() };
+    let after = text(after);
+    let is_gone = after.as_ref().is_some_and(|it| !it.is_empty() && it.bytes().all(|it| it == b'0'));
+    let deleted = deleted.unwrap_or(false) || is_gone;
+    vec![Moved { reference, commit: after.filter(|it| !deleted && is_commit(it)), deleted }]
+}
+
+fn is_commit(text: &str) -> bool {
+    (text.len() == 40 || text.len() == 64) && text.bytes().all(|it| it.is_ascii_hexdigit())
+}
+
+fn parse<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, Malformed> {
+    let kind = headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    // Some scripts name no type at all.
+    if !(kind.is_empty() || kind.eq_ignore_ascii_case("application/json") || kind.ends_with("+json")) {
+        return Err(Malformed::ContentType);
+    }
+    // A list would be taken for the fields in their order.
+    if body.iter().find(|it| !it.is_ascii_whitespace()) != Some(&b'{') {
+        return Err(Malformed::Json("it is no object".to_owned()));
+    }
+    serde_json::from_slice(body).map_err(|error| Malformed::Json(error.to_string()))
+}
+
+fn text(text: Option<Text>) -> Option<String> {
+    text.map(|it| it.0)
+}
+
+/// A text that is short and has no control characters: it may end up on a screen.
+#[derive(Debug, Default)]
+struct Text(String);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Short;
+        impl Visitor<'_> for Short {
+            type Value = Text;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a text")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Text, E> {
+                if text.len() > LONGEST_TEXT {
+                    return Err(E::custom("a text in it is too long"));
+                }
+                Ok(Text(text.chars().filter(|it| !it.is_control()).collect()))
+            }
+        }
+        deserializer.deserialize_str(Short)
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Push {
+    #[serde(rename = "ref")]
+    reference: Option<Text>,
+    after: Option<Text>,
+    deleted: Option<bool>,
+    repository: Option<Place>,
+}
+
+/// A repository as GitHub, GitLab, Gitea, Forgejo and Gogs describe theirs, under names that differ.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Place {
+    clone_url: Option<Text>,
+    ssh_url: Option<Text>,
+    html_url: Option<Text>,
+    git_http_url: Option<Text>,
+    git_ssh_url: Option<Text>,
+    full_name: Option<Text>,
+    path_with_namespace: Option<Text>,
+    default_branch: Option<Text>,
+}
+
+impl Place {
+    fn origins(&self) -> Vec<Origin> {
+        let urls = [&self.clone_url, &self.ssh_url, &self.html_url, &self.git_http_url, &self.git_ssh_url];
+        let urls: Vec<Origin> = urls.into_iter().flatten().map(|it| Origin::of(&it.0)).collect();
+        if !urls.is_empty() {
+            return urls;
+        }
+        let names = [&self.full_name, &self.path_with_namespace];
+        names.into_iter().flatten().map(|it| Origin::path(&it.0)).collect()
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct GitLabPush {
+    event_name: Option<Text>,
+    object_kind: Option<Text>,
+    #[serde(rename = "ref")]
+    reference: Option<Text>,
+    after: Option<Text>,
+    project: Option<Place>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CloudPush {
+    push: Option<CloudChanges>,
+    repository: Option<AtlassianPlace>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CloudChanges {
+    changes: Vec<CloudChange>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CloudChange {
+    new: Option<CloudReference>,
+    old: Option<CloudReference>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CloudReference {
+    #[serde(rename = "type")]
+    kind: Option<Text>,
+    name: Option<Text>,
+    target: Option<CloudTarget>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CloudTarget {
+    hash: Option<Text>,
+}
+
+impl CloudChange {
+    /// Without a new side the reference was deleted.
+    fn moved(self) -> Option<Moved> {
+        let deleted = self.new.is_none();
+        let reference = self.new.or(self.old)?;
+        let folder = match reference.kind?.0.as_str() {
+            "branch" | "named_branch" => "heads",
+            "tag" | "annotated_tag" => "tags",
+            _ => return None,
+        };
+        let commit = reference.target.and_then(|it| it.hash).map(|it| it.0);
+        let commit = commit.filter(|it| !deleted && is_commit(it));
+        Some(Moved { reference: format!("refs/{folder}/{}", reference.name?.0), commit, deleted })
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CenterPush {
+    changes: Vec<CenterChange>,
+    repository: Option<AtlassianPlace>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct CenterChange {
+    #[serde(rename = "ref")]
+    reference: Option<CenterReference>,
+    ref_id: Option<Text>,
+    to_hash: Option<Text>,
+    #[serde(rename = "type")]
+    kind: Option<Text>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CenterReference {
+    id: Option<Text>,
+}
+
+impl CenterChange {
+    fn moved(self) -> Option<Moved> {
+        let name = self.ref_id.or(self.reference.and_then(|it| it.id));
+        let is_deletion = text(self.kind).is_some_and(|it| it == "DELETE");
+        moved(name, self.to_hash, Some(is_deletion)).pop()
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct AtlassianPlace {
+    full_name: Option<Text>,
+    slug: Option<Text>,
+    project: Option<AtlassianProject>,
+    links: Option<AtlassianLinks>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct AtlassianProject {
+    key: Option<Text>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct AtlassianLinks {
+    html: Option<AtlassianLink>,
+    clone: Vec<AtlassianLink>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct AtlassianLink {
+    href: Option<Text>,
+}
+
+impl AtlassianPlace {
+    fn origins(self) -> Vec<Origin> {
+        let links = self.links.unwrap_or_default();
+        let links = links.html.into_iter().chain(links.clone).filter_map(|it| it.href);
+        let mut origins: Vec<Origin> = links.map(|it| Origin::of(&it.0)).collect();
+        origins.extend(self.full_name.map(|it| Origin::path(&it.0)));
+        if let (Some(project), Some(slug)) = (self.project.and_then(|it| it.key), self.slug) {
+            origins.push(Origin::path(&format!("{}/{}", project.0, slug.0)));
+        }
+        origins
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct AzurePush {
+    id: Option<Text>,
+    event_type: Option<Text>,
+    resource: Option<AzureResource>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct AzureResource {
+    #[serde(rename = "refUpdates")]
+    updates: Vec<AzureUpdate>,
+    repository: Option<AzurePlace>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct AzureUpdate {
+    name: Option<Text>,
+    #[serde(rename = "newObjectId")]
+    new: Option<Text>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct AzurePlace {
+    remote_url: Option<Text>,
+    default_branch: Option<Text>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Generic {
+    #[serde(rename = "type")]
+    kind: Option<Text>,
+    #[serde(rename = "ref")]
+    reference: Option<Text>,
+    after: Option<Text>,
+    deleted: Option<bool>,
+    #[serde(deserialize_with = "place")]
+    repository: Option<Place>,
+    data: Option<Inner>,
+}
+
+/// Standard Webhooks puts its payload under `data`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Inner {
+    #[serde(rename = "ref")]
+    reference: Option<Text>,
+    after: Option<Text>,
+    deleted: Option<bool>,
+    #[serde(deserialize_with = "place")]
+    repository: Option<Place>,
+}
+
+/// A mapping, or the URL alone, as scripts write it.
+fn place<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Place>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        Url(Text),
+        Place(Place),
+    }
+    let either: Option<Either> = Option::deserialize(deserializer)?;
+    Ok(either.map(|it| match it {
+        Either::Url(url) => Place { clone_url: Some(url), ..Place::default() },
+        Either::Place(place) => place,
+    }))
+}

@@ -1,0 +1,135 @@
+//! A delivery as a forge would make it, to try a webhook with. It sends nothing.
+
+use std::fmt::Write;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use serde_json::{Value, json};
+
+use super::{Key, keys};
+use driftless_model::{HookProvider, Timestamp};
+
+/// A request, but for its address.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    pub headers: Vec<(&'static str, String)>,
+    pub body: String,
+}
+
+/// What samples announce: no commit has this id.
+pub const NO_COMMIT: &str = "0123456789012345678901234567890123456789";
+
+/// What a sample says was pushed.
+#[derive(Clone, Copy, Debug)]
+pub struct Push<'a> {
+    pub repository: &'a str,
+    /// The full name.
+    pub reference: &'a str,
+    pub commit: &'a str,
+}
+
+/// A push, signed.
+pub fn sample(provider: HookProvider, key: &Key, id: &str, now: Timestamp, push: Push<'_>) -> Sample {
+    let body = body(provider, id, push);
+    let time = (now.0 / 1000).to_string();
+    let mut headers = event_headers(provider, id);
+    headers.push(("Content-Type", "application/json".to_owned()));
+    let secret = || String::from_utf8_lossy(key.bytes()).into_owned();
+    if key.signs() {
+        let parts = [id.as_bytes(), b".", time.as_bytes(), b".", body.as_bytes()];
+        let mac = BASE64_STANDARD.encode(keys::hmac_sha256(key.bytes(), &parts));
+        headers.push(("webhook-timestamp", time));
+        headers.push(("webhook-signature", format!("v1,{mac}")));
+    } else {
+        let mac = || hex(keys::hmac_sha256(key.bytes(), &[body.as_bytes()]));
+        headers.push(match provider {
+            HookProvider::Auto | HookProvider::GitHub => ("X-Hub-Signature-256", format!("sha256={}", mac())),
+            HookProvider::Gitea => ("X-Gitea-Signature", mac()),
+            HookProvider::Forgejo => ("X-Forgejo-Signature", mac()),
+            HookProvider::Gogs => ("X-Gogs-Signature", mac()),
+            HookProvider::Bitbucket => ("X-Hub-Signature", format!("sha256={}", mac())),
+            HookProvider::HmacSha256 | HookProvider::StandardWebhooks => {
+                ("X-Signature", format!("sha256={}", mac()))
+            }
+            HookProvider::HmacSha512 => {
+                let mac = hex(keys::hmac_sha512(key.bytes(), &[body.as_bytes()]));
+                ("X-Signature", format!("sha512={mac}"))
+            }
+            HookProvider::GitLab => ("X-Gitlab-Token", secret()),
+            HookProvider::AzureDevops => {
+                let account = BASE64_STANDARD.encode(format!("driftless:{}", secret()));
+                ("Authorization", format!("Basic {account}"))
+            }
+        });
+    }
+    Sample { headers, body }
+}
+
+fn hex(mac: Vec<u8>) -> String {
+    mac.into_iter().fold(String::new(), |mut out, byte| {
+        let _ = write!(out, "{byte:02x}");
+        out
+    })
+}
+
+/// What names the event and the delivery.
+pub fn event_headers(provider: HookProvider, id: &str) -> Vec<(&'static str, String)> {
+    let of = |event: &'static str, name: &str, delivery: &'static str| {
+        vec![(event, name.to_owned()), (delivery, id.to_owned())]
+    };
+    match provider {
+        HookProvider::Auto | HookProvider::GitHub => of("X-GitHub-Event", "push", "X-GitHub-Delivery"),
+        HookProvider::Gitea => of("X-Gitea-Event", "push", "X-Gitea-Delivery"),
+        HookProvider::Forgejo => of("X-Forgejo-Event", "push", "X-Forgejo-Delivery"),
+        HookProvider::Gogs => of("X-Gogs-Event", "push", "X-Gogs-Delivery"),
+        HookProvider::GitLab => of("X-Gitlab-Event", "Push Hook", "webhook-id"),
+        HookProvider::Bitbucket => of("X-Event-Key", "repo:push", "X-Request-UUID"),
+        // Its id is in the body.
+        HookProvider::AzureDevops => Vec::new(),
+        HookProvider::HmacSha256 | HookProvider::HmacSha512 | HookProvider::StandardWebhooks => {
+            vec![("webhook-id", id.to_owned())]
+        }
+    }
+}
+
+/// The payload alone, in the forge's own form.
+pub fn body(provider: HookProvider, id: &str, push: Push<'_>) -> String {
+    let Push { repository, reference, commit } = push;
+    let body: Value = match provider {
+        HookProvider::GitLab => json!({
+            "object_kind": "push", "event_name": "push", "ref": reference, "after": commit,
+            "project": { "git_http_url": repository },
+        }),
+        HookProvider::Bitbucket => {
+            let (kind, name) = match reference.strip_prefix("refs/tags/") {
+                Some(name) => ("tag", name),
+                None => ("branch", reference.trim_start_matches("refs/heads/")),
+            };
+            let new = json!({ "type": kind, "name": name, "target": { "hash": commit } });
+            json!({
+                "push": { "changes": [{ "new": new }] },
+                "repository": { "links": { "html": { "href": repository } } },
+            })
+        }
+        HookProvider::AzureDevops => json!({
+            "id": id, "eventType": "git.push",
+            "resource": {
+                "refUpdates": [{ "name": reference, "newObjectId": commit }],
+                "repository": { "remoteUrl": repository },
+            },
+        }),
+        HookProvider::StandardWebhooks => json!({
+            "type": "push",
+            "data": { "ref": reference, "after": commit, "repository": repository },
+        }),
+        HookProvider::Auto
+        | HookProvider::GitHub
+        | HookProvider::Gitea
+        | HookProvider::Forgejo
+        | HookProvider::Gogs
+        | HookProvider::HmacSha256
+        | HookProvider::HmacSha512 => json!({
+            "ref": reference, "after": commit, "repository": { "clone_url": repository },
+        }),
+    };
+    body.to_string()
+}

@@ -1,0 +1,396 @@
+//! Smart HTTP for gix over one shared asynchronous client.
+//!
+//! Redirects are followed by hand and only within the same origin, so that credentials never travel to
+//! another. A proxy is only used as `proxy` says.
+
+use std::{
+    any::Any,
+    fs,
+    io::{self, BufRead, Read, Write},
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use gix_transport::client::blocking_io::http::{
+    self as git_http, GetResponse, PostBodyDataKind, PostResponse,
+};
+use reqwest::{
+    Client, ClientBuilder, Response, StatusCode, Url,
+    header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER},
+};
+
+use super::{
+    bound::{Bound, Failure},
+    credentials::Lookup,
+    proxy,
+};
+use driftless_clock::Clock;
+use driftless_config::Proxy;
+use driftless_model::Timestamp;
+
+/// One connection's view of the client.
+pub(super) struct Http {
+    client: Client,
+    bound: Bound,
+    clock: Clock,
+    redirected: Option<String>,
+}
+
+/// Response headers, line by line. Of a POST they are only asked for when first read, after the body was
+/// written.
+pub(super) enum Headers {
+    Ready(io::Cursor<Vec<u8>>),
+    Failed(Option<io::Error>),
+    Pending(Option<Box<dyn FnOnce() -> io::Result<Vec<u8>>>>),
+}
+
+/// A response's body, as it arrives.
+pub(super) struct Body {
+    response: Slot,
+    chunk: io::Cursor<Vec<u8>>,
+    bound: Bound,
+}
+
+/// What is to be sent; it is small, since all we ever send is a list of what we want and have.
+pub(super) struct PostBody(Arc<Mutex<Vec<u8>>>);
+
+type Slot = Arc<Mutex<Option<Response>>>;
+
+const MOST_REDIRECTS: usize = 5;
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// How long a connection without work is kept, so that the next poll needs no handshake.
+const KEEP_IDLE: Duration = Duration::from_mins(5);
+
+/// A client for `http://`. It trusts nobody, and so needs no certificates on this machine.
+pub(super) fn plain_client(proxy: &Proxy, environment: &Lookup) -> Result<Client, String> {
+    build(proxy::apply(bounded().tls_certs_only([]), proxy, environment)?)
+}
+
+/// A client for `https://`, which trusts whom the system trusts, and further authorities. The error is a
+/// sentence.
+pub(super) fn secure_client(
+    ca_file: Option<&Path>,
+    proxy: &Proxy,
+    environment: &Lookup,
+) -> Result<Client, String> {
+    let mut builder = proxy::apply(bounded(), proxy, environment)?;
+    if let Some(path) = ca_file {
+        let name = path.display();
+        let pem = fs::read(path).map_err(|error| format!("could not read the CA file {name}: {error}"))?;
+        let certificates = reqwest::Certificate::from_pem_bundle(&pem)
+            .map_err(|error| format!("the CA file {name} is not PEM: {error}"))?;
+        if certificates.is_empty() {
+            return Err(format!("the CA file {name} holds no certificate"));
+        }
+        builder = builder.tls_certs_merge(certificates);
+    }
+    build(builder)
+}
+
+impl Http {
+    pub(super) fn new(client: Client, bound: Bound, clock: Clock) -> Self {
+        Self { client, bound, clock, redirected: None }
+    }
+
+    fn follow(&mut self, url: &str, base: &str, headers: &HeaderMap) -> io::Result<Response> {
+        let tail = url.strip_prefix(base).unwrap_or_default().to_owned();
+        let mut url = Url::parse(url).map_err(io::Error::other)?;
+        for _ in 0..=MOST_REDIRECTS {
+            let request = self.client.get(url.clone()).headers(headers.clone());
+            let bound = &self.bound;
+            let response =
+                bound.run(async { request.send().await.map_err(|error| broken(bound, &error)) })?;
+            if !response.status().is_redirection() {
+                return Ok(response);
+            }
+            let next = response.headers().get(LOCATION).and_then(|it| it.to_str().ok());
+            let Some(next) = next.and_then(|it| url.join(it).ok()) else {
+                return Err(self.bound.fail(Failure::Redirect("the server redirects to nowhere".into())));
+            };
+            if next.origin() != url.origin() {
+                // Only the origin is named: the rest may hold somebody's token.
+                let to = next.origin().ascii_serialization();
+                return Err(self.bound.fail(Failure::Redirect(format!(
+                    "the server redirects to {to}; if that is right, use it in the URL"
+                ))));
+            }
+            let Some(base) = next.as_str().strip_suffix(&tail) else {
+                return Err(self.bound.fail(Failure::Redirect(
+                    "the server redirects to a page that is not a repository (a login page?)".into(),
+                )));
+            };
+            self.redirected = Some(base.to_owned());
+            url = next;
+        }
+        Err(self.bound.fail(Failure::Redirect("the server redirects in circles".into())))
+    }
+}
+
+impl git_http::Http for Http {
+    type Headers = Headers;
+    type ResponseBody = Body;
+    type PostBody = PostBody;
+
+    fn get(
+        &mut self,
+        url: &str,
+        base_url: &str,
+        headers: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> gix::error::Result<GetResponse<Headers, Body>> {
+        let slot = Slot::default();
+        let done = self
+            .follow(url, base_url, &header_map(headers))
+            .and_then(|it| accept(&self.bound, &self.clock, it, &slot));
+        let headers = match done {
+            Ok(lines) => Headers::Ready(io::Cursor::new(lines)),
+            Err(error) => Headers::Failed(Some(error)),
+        };
+        Ok(GetResponse { headers, body: Body::new(slot, self.bound.clone()) })
+    }
+
+    fn post(
+        &mut self,
+        url: &str,
+        _base_url: &str,
+        headers: impl IntoIterator<Item = impl AsRef<str>>,
+        _body: PostBodyDataKind,
+    ) -> gix::error::Result<PostResponse<Headers, Body, PostBody>> {
+        let slot = Slot::default();
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let request = self.client.post(url).headers(header_map(headers));
+        let send = {
+            let (slot, written) = (Arc::clone(&slot), Arc::clone(&written));
+            let (bound, clock) = (self.bound.clone(), self.clock);
+            move || {
+                let body = std::mem::take(&mut *written.lock().unwrap_or_else(PoisonError::into_inner));
+                let request = request.body(body);
+                let response =
+                    bound.run(async { request.send().await.map_err(|error| broken(&bound, &error)) })?;
+                accept(&bound, &clock, response, &slot)
+            }
+        };
+        Ok(PostResponse {
+            post_body: PostBody(written),
+            headers: Headers::Pending(Some(Box::new(send))),
+            body: Body::new(slot, self.bound.clone()),
+        })
+    }
+
+    fn configure(&mut self, _config: &dyn Any) -> gix::error::Result<()> {
+        Ok(())
+    }
+
+    fn redirected_base_url(&self) -> Option<String> {
+        self.redirected.clone()
+    }
+}
+
+impl Headers {
+    fn force(&mut self) -> io::Result<&mut io::Cursor<Vec<u8>>> {
+        if let Self::Pending(send) = self {
+            *self = match send.take().map(|send| send()) {
+                Some(Ok(lines)) => Self::Ready(io::Cursor::new(lines)),
+                Some(Err(error)) => Self::Failed(Some(error)),
+                None => Self::Failed(None),
+            };
+        }
+        match self {
+            Self::Ready(lines) => Ok(lines),
+            Self::Failed(error) => {
+                Err(error.take().unwrap_or_else(|| io::Error::other("the request failed before")))
+            }
+            Self::Pending(_) => Err(io::Error::other("the request was not sent")),
+        }
+    }
+}
+
+impl Read for Headers {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.force()?.read(buffer)
+    }
+}
+
+impl BufRead for Headers {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.force()?.fill_buf()
+    }
+
+    fn consume(&mut self, amount: usize) {
+        if let Self::Ready(lines) = self {
+            lines.consume(amount);
+        }
+    }
+}
+
+impl Body {
+    fn new(response: Slot, bound: Bound) -> Self {
+        Self { response, chunk: io::Cursor::default(), bound }
+    }
+}
+
+impl BufRead for Body {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        while self.chunk.position() >= self.chunk.get_ref().len() as u64 {
+            let mut slot = self.response.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(response) = slot.as_mut() else { break };
+            let bound = &self.bound;
+            let next = bound.run(async { response.chunk().await.map_err(|error| broken(bound, &error)) })?;
+            match next {
+                Some(bytes) => {
+                    self.bound.count(bytes.len())?;
+                    self.chunk = io::Cursor::new(bytes.into());
+                }
+                None => *slot = None,
+            }
+        }
+        self.chunk.fill_buf()
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.chunk.consume(amount);
+    }
+}
+
+impl Read for Body {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.fill_buf()?;
+        self.chunk.read(buffer)
+    }
+}
+
+impl Write for PostBody {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn bounded() -> ClientBuilder {
+    Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .connect_timeout(CONNECT)
+        .pool_idle_timeout(KEEP_IDLE)
+}
+
+fn build(builder: ClientBuilder) -> Result<Client, String> {
+    builder.build().map_err(|error| format!("could not set up the HTTP client: {}", chain(&error)))
+}
+
+/// Takes a response that is Git's, and turns any other into a failure.
+fn accept(bound: &Bound, clock: &Clock, response: Response, slot: &Slot) -> io::Result<Vec<u8>> {
+    let status = response.status();
+    if !status.is_success() {
+        let retry_after = response.headers().get(RETRY_AFTER).and_then(|it| retry_after(it, clock.now()));
+        return Err(bound.fail(Failure::Status { code: status.as_u16(), retry_after }));
+    }
+    let is_git = response
+        .headers()
+        .get(CONTENT_TYPE)
+        .is_some_and(|it| it.as_bytes().starts_with(b"application/x-git-upload-pack-"));
+    if !is_git || status == StatusCode::NO_CONTENT {
+        return Err(bound.fail(Failure::NotGit));
+    }
+    let mut lines = Vec::new();
+    for (name, value) in response.headers() {
+        lines.extend_from_slice(name.as_str().as_bytes());
+        lines.push(b':');
+        lines.extend_from_slice(value.as_bytes());
+        lines.push(b'\n');
+    }
+    *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(response);
+    Ok(lines)
+}
+
+/// `Retry-After` (RFC 9110, 10.2.3): seconds, or a date.
+fn retry_after(value: &HeaderValue, now: Timestamp) -> Option<Duration> {
+    let text = value.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
+    let date = u64::try_from(date.as_millisecond()).ok()?;
+    Some(Timestamp(date).since(now))
+}
+
+fn header_map(lines: impl IntoIterator<Item = impl AsRef<str>>) -> HeaderMap {
+    let mut map = HeaderMap::new();
+    for line in lines {
+        let Some((name, value)) = line.as_ref().split_once(':') else { continue };
+        let (Ok(name), Ok(mut value)) = (HeaderName::try_from(name), HeaderValue::try_from(value.trim()))
+        else {
+            continue;
+        };
+        value.set_sensitive(name == AUTHORIZATION);
+        map.insert(name, value);
+    }
+    map
+}
+
+pub(super) fn broken(bound: &Bound, error: &reqwest::Error) -> io::Error {
+    let text = chain(error);
+    let is_certificate =
+        error.is_connect() && (text.contains("certificate") || text.contains("UnknownIssuer"));
+    bound.fail(if is_certificate {
+        Failure::Certificate(certificate(&text))
+    } else {
+        Failure::Connection(text)
+    })
+}
+
+/// What is wrong with a certificate, in the words of whoever has to mend it.
+fn certificate(text: &str) -> String {
+    let lower = text.to_lowercase();
+    let plain = if lower.contains("notvalidyet") || lower.contains("not valid before") {
+        "the server's certificate is not valid yet; is this machine's clock right?"
+    } else if lower.contains("expired") {
+        "the server's certificate has expired; it must be renewed on the server, unless this machine's clock is wrong"
+    } else if lower.contains("unknownissuer") {
+        "the server's certificate is not trusted: it is issued by an authority that this machine does not know; \
+         name that one's certificate as `caFile`"
+    } else if lower.contains("not valid for name") || lower.contains("notvalidforname") {
+        "the server's certificate is not trusted: it is made out to another name than the URL has"
+    } else {
+        "the server's certificate is not trusted"
+    };
+    format!("{plain} ({text})")
+}
+
+/// An error with its causes. reqwest's own first line repeats the URL, which the reader already knows.
+fn chain(error: &reqwest::Error) -> String {
+    let mut parts = Vec::new();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        parts.push(error.to_string());
+        cause = error.source();
+    }
+    if parts.is_empty() { "the connection failed".to_owned() } else { parts.join(": ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let now = Timestamp::parse("2024-01-01T00:00:00Z").unwrap();
+        let read = |text: &'static str| retry_after(&HeaderValue::from_static(text), now);
+        assert_eq!(read("120"), Some(Duration::from_mins(2)));
+        assert_eq!(read("Mon, 01 Jan 2024 00:01:00 GMT"), Some(Duration::from_mins(1)));
+        assert_eq!(read("Sun, 31 Dec 2023 00:00:00 GMT"), Some(Duration::ZERO));
+        assert_eq!(read("soon"), None);
+    }
+
+    #[test]
+    fn the_header_with_the_token_does_not_print() {
+        let map = header_map(["Authorization: Basic Z2l0Omh1bnRlcjI=", "Accept: x"]);
+        assert_eq!(map.len(), 2);
+        assert!(!format!("{map:?}").contains("Z2l0"));
+    }
+}

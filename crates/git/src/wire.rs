@@ -1,0 +1,395 @@
+//! Talks to one remote: lists references, and receives what a reference points to.
+//!
+//! Decides nothing about the mirror. Everything here blocks, within a [`Bound`]; every error is sorted into
+//! what the loop does next.
+
+use std::path::{Path, PathBuf};
+
+use gix::{
+    bstr::{BStr, BString, ByteSlice},
+    protocol::handshake::Ref,
+    remote::{
+        Direction,
+        fetch::{Status, Tags},
+    },
+};
+use gix_transport::{
+    Protocol, Service,
+    client::{TransportWithoutIO, blocking_io::Transport},
+};
+use reqwest::Client;
+
+use super::{
+    Error, Remote,
+    bound::{Bound, Failure},
+    credentials::{Account, Credentials},
+    github_app::AppTokens,
+    host_key,
+    http::{self, Http},
+    process::{self, Process, Target},
+    progress::ServerText,
+};
+use driftless_clock::Clock;
+use driftless_config::Proxy;
+
+/// One remote and how to reach it.
+pub(super) struct Wire {
+    remote: Remote,
+    credentials: Credentials,
+    clock: Clock,
+    client: Option<Client>,
+    app: Option<AppTokens>,
+    /// Helpers of ssh are kept beside it.
+    mirror: PathBuf,
+}
+
+/// What a server answered to a listing.
+pub(super) struct Listing {
+    pub(super) refs: Vec<Ref>,
+    pub(super) hash: gix::hash::Kind,
+}
+
+/// By which way a server is reached.
+#[derive(Clone, Copy)]
+pub(super) struct Reach<'a> {
+    pub(super) ca_file: Option<&'a Path>,
+    pub(super) proxy: &'a Proxy,
+    pub(super) mirror: &'a Path,
+}
+
+struct Link {
+    transport: Box<dyn Transport>,
+    process: Option<Process>,
+}
+
+/// gix wants one, although the transport has its own; this one can always be parsed.
+const UNUSED_URL: &str = "file:///mirror";
+
+/// The disk of the mirrors is full, over its quota, read-only or failing, as the kernel numbers it.
+const LOCAL_FAULTS: &[&str] = &["(os error 28)", "(os error 122)", "(os error 30)", "(os error 5)"];
+
+/// What `ssh`, `git` or a forge say when trying again without a change is in vain.
+const REFUSALS: &[&str] = &[
+    "permission denied",
+    "host key verification failed",
+    "remote host identification has changed",
+    "not appear to be a git repository",
+    "not a git repository",
+    "repository not found",
+    "dubious ownership",
+    "access denied",
+    "unauthorized",
+    "cannot find repository",
+    "not our ref",
+    "no such identity",
+    "unprotected private key",
+    "could not be found",
+    "does not exist",
+];
+
+impl Wire {
+    /// Refuses what is contradictory. The error is a sentence.
+    pub(super) fn new(
+        remote: Remote,
+        credentials: Credentials,
+        reach: Reach<'_>,
+        clock: Clock,
+    ) -> Result<Self, String> {
+        let Reach { ca_file, proxy, mirror } = reach;
+        let kind = remote.kind();
+        if credentials.has_password() && kind == "http" {
+            return Err(
+                "credentials are only sent over https://, and the URL is http://; anybody on the way \
+                        could read them"
+                    .into(),
+            );
+        }
+        if credentials.has_password() && kind != "https" {
+            return Err(format!("a password or token is of no use over {kind}; for ssh set `auth.ssh_key`"));
+        }
+        if credentials.has_user() && !credentials.has_password() && kind != "ssh" {
+            return Err(format!("a user name without a password or token is of no use over {kind}"));
+        }
+        let has_ssh = credentials.ssh_key().or(credentials.known_hosts()).is_some();
+        if (has_ssh || !credentials.host_keys().is_empty()) && kind != "ssh" {
+            return Err(format!("an SSH key or known hosts are of no use over {kind}"));
+        }
+        if ca_file.is_some() && kind != "https" {
+            return Err(format!("a CA file is of no use over {kind}"));
+        }
+        let client = match &remote {
+            Remote::Http(_) if kind == "http" => Some(http::plain_client(proxy, credentials.environment())?),
+            Remote::Http(_) => Some(http::secure_client(ca_file, proxy, credentials.environment())?),
+            Remote::Ssh { .. } | Remote::Local(_) => None,
+        };
+        let app = credentials.github_app().cloned().zip(client.clone());
+        let app = app.map(|(app, client)| AppTokens::new(app, client, clock));
+        Ok(Self { remote, credentials, clock, client, app, mirror: mirror.to_owned() })
+    }
+
+    pub(super) fn remote(&self) -> &Remote {
+        &self.remote
+    }
+
+    /// The references that begin with one of the prefixes, in one request (protocol version 2). An older
+    /// server sends all of them.
+    pub(super) fn list(&self, bound: &Bound, prefixes: &[String]) -> Result<Listing, Error> {
+        let doing = format!("list the references of {}", self.remote);
+        let Link { transport, process } = self.connect(&doing, bound)?;
+        let listed = list(transport, prefixes);
+        listed.map_err(|error| self.explain(doing, &error, "", bound, process))
+    }
+
+    /// Receives what one refspec names and everything it needs, and updates the local reference.
+    pub(super) fn receive(&self, bound: &Bound, repo: &gix::Repository, spec: &str) -> Result<(), Error> {
+        let doing = format!("fetch from {}", self.remote);
+        let Link { transport, process } = self.connect(&doing, bound)?;
+        let text = ServerText::default();
+        receive(transport, repo, spec, &text, bound)
+            .map_err(|error| self.explain(doing, &error, &text.read(), bound, process))
+    }
+
+    fn connect(&self, doing: &str, bound: &Bound) -> Result<Link, Error> {
+        let rejected = |message| Error::Rejected { doing: doing.to_owned(), message };
+        let (transport, process) = match &self.remote {
+            Remote::Http(url) => {
+                let account = self.account(bound, doing)?;
+                (self.http(url.as_str(), account, bound).map_err(rejected)?, None)
+            }
+            Remote::Ssh { user, host, port, path } => {
+                let user = self.credentials.user().map_err(rejected)?.or_else(|| user.clone());
+                let target = Target { user, host, port: *port, path };
+                let (transport, process) =
+                    process::ssh(&target, &self.credentials, &self.mirror, bound).map_err(rejected)?;
+                (transport, Some(process))
+            }
+            Remote::Local(path) => {
+                let (transport, process) = process::local(path, bound).map_err(rejected)?;
+                (transport, Some(process))
+            }
+        };
+        Ok(Link { transport, process })
+    }
+
+    fn account(&self, bound: &Bound, doing: &str) -> Result<Option<Account>, Error> {
+        if let Some(app) = &self.app {
+            let password = app.token(bound).map_err(|error| match bound.failure() {
+                Some(failure) => {
+                    self.explain_failure("get a token for the GitHub App".to_owned(), &failure, "")
+                }
+                None => error,
+            })?;
+            return Ok(Some(Account { username: "x-access-token".to_owned(), password }));
+        }
+        self.credentials.account().map_err(|message| Error::Rejected { doing: doing.to_owned(), message })
+    }
+
+    fn http(&self, url: &str, account: Option<Account>, bound: &Bound) -> Result<Box<dyn Transport>, String> {
+        let client = self.client.clone().expect("an HTTP remote was given a client when it was made");
+        let url =
+            gix::url::parse(BStr::new(url)).map_err(|error| format!("the URL is malformed: {error}"))?;
+        let http = Http::new(client, bound.clone(), self.clock);
+        let mut transport =
+            gix_transport::client::blocking_io::http::Transport::new_http(http, url, Protocol::V2, false);
+        if let Some(account) = account {
+            let identity = gix::sec::identity::Account {
+                username: account.username,
+                password: account.password,
+                oauth_refresh_token: None,
+            };
+            transport.set_identity(identity).map_err(|error| error.to_string())?;
+        }
+        Ok(Box::new(transport))
+    }
+
+    /// Sorts an error. What the bounds remember is sure; the rest is read from texts.
+    fn explain(
+        &self,
+        doing: String,
+        error: &gix::Error,
+        server: &str,
+        bound: &Bound,
+        process: Option<Process>,
+    ) -> Error {
+        if let Some(failure) = bound.failure() {
+            let said = host_key::without_notes(&process.map(Process::cut_short).unwrap_or_default());
+            return self.explain_failure(doing, &failure, &said);
+        }
+        // It hung up on us, and its last words tell most.
+        let said = process.map(Process::last_words).unwrap_or_default();
+        if let Remote::Ssh { host, port, .. } = &self.remote
+            && let Some(message) = host_key::explain(&said, host, *port, &self.credentials)
+        {
+            return Error::Rejected { doing, message };
+        }
+        let said = host_key::without_notes(&said);
+        if error.is_resource_exhausted() {
+            let message =
+                "the repository holds an object that needs more than the limit of 256 MiB of memory";
+            return Error::Rejected { doing, message: message.into() };
+        }
+        let cause = causes(error);
+        // A disk of ours is no business of the server, whatever it said before.
+        if LOCAL_FAULTS.iter().any(|it| cause.contains(it)) {
+            return Error::Transient { doing, message: cause, retry_after: None };
+        }
+        let message = match (said.is_empty(), server.is_empty()) {
+            (false, _) => said,
+            (true, false) => format!("the server says: {server}"),
+            (true, true) => cause.clone(),
+        };
+        let text = format!("{message} {cause}").to_lowercase();
+        let message = if text.contains("permission denied") && self.credentials.has_passphrase() {
+            format!("{message} (the key is refused, or its passphrase is wrong)")
+        } else {
+            message
+        };
+        if text.contains("not our ref") {
+            let message = "the server has no such commit, or does not give it to us by its id".to_owned();
+            return Error::Rejected { doing, message };
+        }
+        let is_gone = error.is_validation() && text.contains("matched any of the");
+        if is_gone || REFUSALS.iter().any(|it| text.contains(it)) {
+            return Error::Rejected { doing, message };
+        }
+        Error::Transient { doing, message, retry_after: None }
+    }
+
+    fn explain_failure(&self, doing: String, failure: &Failure, said: &str) -> Error {
+        let mut message = failure.to_string();
+        if !said.is_empty() {
+            message = format!("{message}; it said: {said}");
+        }
+        match failure {
+            Failure::Status { code: 401, retry_after: _ } => {
+                if let Some(app) = &self.app {
+                    app.forget();
+                }
+                let message = if self.credentials.has_password() {
+                    "the server refuses our user name or token (401); is it revoked or expired? Write a new one into \
+                     its file, which is read anew at each poll"
+                } else {
+                    "the server asks for a user name and token (401); set `auth`. Some servers also say this \
+                     of a repository that does not exist"
+                };
+                Error::Rejected { doing, message: message.into() }
+            }
+            Failure::Status { code: 403, retry_after: None } => Error::Rejected {
+                doing,
+                message: "the server forbids it (403); may this token read the repository?".into(),
+            },
+            Failure::Status { code: 404 | 410, retry_after: _ } => Error::Rejected {
+                doing,
+                message: "there is no such repository (404), or it is hidden from this token".into(),
+            },
+            Failure::Status { code, retry_after } => {
+                let is_passing = *code >= 500 || matches!(code, 403 | 408 | 425 | 429);
+                if is_passing {
+                    Error::Transient { doing, message, retry_after: *retry_after }
+                } else {
+                    Error::Rejected { doing, message }
+                }
+            }
+            Failure::TooLarge(_) | Failure::Redirect(_) | Failure::Certificate(_) | Failure::NotGit => {
+                Error::Rejected { doing, message }
+            }
+            Failure::Cancelled | Failure::Deadline(_) | Failure::Silence(_) | Failure::Connection(_) => {
+                Error::Transient { doing, message, retry_after: None }
+            }
+        }
+    }
+}
+
+/// An error of gix with its causes, each once.
+pub(super) fn causes(error: &gix::Error) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for cause in error.iter_errors() {
+        let text = cause.to_string();
+        if !parts.iter().any(|it| it.contains(&text)) {
+            parts.push(text);
+        }
+    }
+    parts.join(": ")
+}
+
+fn list(transport: Box<dyn Transport>, prefixes: &[String]) -> gix::error::Result<Listing> {
+    let mut link = gix::protocol::SendFlushOnDrop::new(transport, false);
+    let mut progress = gix::progress::Discard;
+    let handshake = gix::protocol::handshake(
+        &mut link.inner,
+        Service::UploadPack,
+        // We sent what we have with the first request; there is nobody to ask for more.
+        |_| Ok(None),
+        Vec::new(),
+        &mut progress,
+    )?;
+    let format = handshake.capabilities.capability("object-format");
+    let hash = match format.and_then(|it| it.value().map(ToOwned::to_owned)) {
+        Some(value) if value == "sha256" => gix::hash::Kind::Sha256,
+        Some(_) | None => gix::hash::Kind::Sha1,
+    };
+    if let Some(refs) = handshake.refs {
+        return Ok(Listing { refs, hash });
+    }
+    let mut wanted = gix::protocol::ls_refs::RefPrefixes::new();
+    wanted.extend(prefixes.iter().map(|it| BString::from(it.as_str())));
+    let agent = ("agent", Some(concat!("driftless/", env!("CARGO_PKG_VERSION")).to_owned()));
+    let command = gix::protocol::LsRefsCommand::new(Some(wanted), &handshake.capabilities, agent);
+    let refs = command.invoke_blocking(&mut link.inner, &mut progress, false)?;
+    Ok(Listing { refs, hash })
+}
+
+fn receive(
+    transport: Box<dyn Transport>,
+    repo: &gix::Repository,
+    spec: &str,
+    text: &ServerText,
+    bound: &Bound,
+) -> gix::error::Result<()> {
+    let remote = repo
+        .remote_at_without_url_rewrite(UNUSED_URL)?
+        .with_fetch_tags(Tags::None)
+        .with_refspecs([BStr::new(spec)], Direction::Fetch)?;
+    let mut connection = remote.to_connection_with_transport(transport);
+    connection.set_credentials(|_| Ok(None));
+    connection.set_transport_options(Box::new(()));
+    let outcome = connection
+        .prepare_fetch(gix::progress::Discard, gix::remote::ref_map::Options::default())?
+        .with_write_packed_refs_only(true)
+        .receive(text.clone(), bound.interrupt())?;
+    if let Status::Change { write_pack_bundle, .. } = outcome.status
+        && let Some(keep) = write_pack_bundle.keep_path
+    {
+        // It guards the pack until references point into it, which they do now. Gone already is fine.
+        let _ = std::fs::remove_file(keep);
+    }
+    Ok(())
+}
+
+/// The reference's full name, whatever it is.
+pub(super) fn name_of(reference: &Ref) -> &str {
+    let (Ref::Peeled { full_ref_name, .. }
+    | Ref::Direct { full_ref_name, .. }
+    | Ref::Symbolic { full_ref_name, .. }
+    | Ref::Unborn { full_ref_name, .. }) = reference;
+    full_ref_name.to_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_reaches_the_server_as_it_was_written() {
+        for text in [
+            "https://h/a%20b/%C3%A4.git",
+            "http://[::1]:3000/r",
+            "https://h:8443/~me/r+s.git",
+            "https://h/r/",
+        ] {
+            let remote = super::super::parse_url(text).unwrap().to_string();
+            let url = gix::url::parse(BStr::new(&remote)).unwrap_or_else(|it| panic!("{text}: {it}"));
+            assert_eq!(url.to_bstring(), text);
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! What workloads refer to by name: ConfigMaps, Secrets and claims of storage.
+//!
+//! They are read before any workload, since manifests name things before they define them. Not here: what a
+//! reference makes of them (see [`super::env`] and [`super::volumes`]).
+
+use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+
+use super::{
+    expand::Room,
+    fields, names,
+    reader::{Object, Report, Value},
+    storage::{Mounted, Storage},
+};
+use driftless_model::{Content, ContentId, Contents, Finding, Location, Volume};
+
+/// Name and namespace of an object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+/// The namespace of what names none.
+pub(super) const DEFAULT_NAMESPACE: &str = "default";
+
+impl Key {
+    pub(super) fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    /// `web`, or `web.shop` outside of the namespace `default`.
+    pub(super) fn dotted(&self) -> String {
+        let Self { namespace, name } = self;
+        if namespace == DEFAULT_NAMESPACE { name.clone() } else { format!("{name}.{namespace}") }
+    }
+}
+
+/// `metadata` of an object that others know by its name.
+pub(super) struct Identity {
+    pub(super) key: Key,
+    pub(super) origin: Location,
+}
+
+/// Reads the name and the namespace.
+pub(super) fn identity(metadata: &Object<'_>) -> Option<Identity> {
+    let name = metadata.require("name")?;
+    let origin = name.place().location();
+    let name = names::subdomain(&name)?;
+    let namespace = metadata.get("namespace").and_then(|it| names::label(&it)).unwrap_or(DEFAULT_NAMESPACE);
+    Some(Identity { key: Key::new(namespace, name), origin })
+}
+
+/// The entries of a ConfigMap or Secret.
+pub(super) struct Data {
+    origin: Location,
+    pub(super) entries: BTreeMap<String, Arc<[u8]>>,
+}
+
+/// Which of the two kinds of data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DataKind {
+    ConfigMap,
+    Secret,
+}
+
+impl DataKind {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "ConfigMap",
+            Self::Secret => "Secret",
+        }
+    }
+}
+
+/// What a claim is on one host.
+#[derive(Clone)]
+pub(super) enum Claim {
+    /// A volume of Docker, by the name that follows the application's.
+    Named { name: String, volume: Volume },
+    /// A path of the host.
+    Host { path: String, create: bool },
+}
+
+/// All that the application defines for others to refer to, and what they made of it.
+pub(super) struct Catalogue {
+    app: String,
+    config_maps: BTreeMap<Key, Data>,
+    secrets: BTreeMap<Key, Data>,
+    storage: Storage,
+    contents: RefCell<Contents>,
+    volumes: RefCell<BTreeMap<String, Volume>>,
+    mounted: Mounted,
+    /// For what becomes longer.
+    pub(super) room: Room,
+}
+
+impl Catalogue {
+    pub(super) fn new(app: &str) -> Self {
+        Self {
+            app: app.to_owned(),
+            config_maps: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+            storage: Storage::default(),
+            contents: RefCell::default(),
+            volumes: RefCell::default(),
+            mounted: Mounted::default(),
+            room: Room::default(),
+        }
+    }
+
+    pub(super) fn data(&self, kind: DataKind, key: &Key) -> Option<&Data> {
+        match kind {
+            DataKind::ConfigMap => self.config_maps.get(key),
+            DataKind::Secret => self.secrets.get(key),
+        }
+    }
+
+    /// The name of a container that there is one of.
+    pub(super) fn name_in_docker(&self, key: &Key) -> String {
+        format!("{}-{}", self.app, key.dotted())
+    }
+
+    /// What a claim is here.
+    pub(super) fn claim(&self, key: &Key) -> Option<Claim> {
+        self.storage.claim(key)
+    }
+
+    /// Makes a volume, or a path inside of it, part of the stack; its name in Docker.
+    pub(super) fn mount(&self, name: &str, volume: &Volume, inside: &str, place: &Value<'_>) -> String {
+        let (name, volume) = self.mounted.part(name, volume, inside, place);
+        let docker = format!("{}_{name}", self.app);
+        self.volumes.borrow_mut().insert(docker.clone(), volume);
+        docker
+    }
+
+    /// Keeps what is mounted.
+    pub(super) fn keep(&self, content: Content) -> ContentId {
+        let id = content.id();
+        self.contents.borrow_mut().insert(id.clone(), content);
+        id
+    }
+
+    pub(super) fn into_parts(self) -> (Contents, BTreeMap<String, Volume>) {
+        (self.contents.into_inner(), self.volumes.into_inner())
+    }
+
+    /// Reads a ConfigMap or a Secret.
+    pub(super) fn read_data(&mut self, value: Value<'_>, kind: DataKind) {
+        let table = if kind == DataKind::Secret { fields::SECRET } else { fields::CONFIG_MAP };
+        let Some(object) = value.object(table) else { return };
+        let Some(Identity { key, origin }) = identify(&object) else { return };
+        let entries = match kind {
+            DataKind::ConfigMap => config_map(&object),
+            DataKind::Secret => secret(&object),
+        };
+        let known = match kind {
+            DataKind::ConfigMap => &mut self.config_maps,
+            DataKind::Secret => &mut self.secrets,
+        };
+        if let Some(first) = known.get(&key) {
+            twice(&object, kind.as_str(), &key, &origin, &first.origin);
+            return;
+        }
+        known.insert(key, Data { origin, entries });
+    }
+
+    pub(super) fn read_claim(&mut self, value: Value<'_>) {
+        self.storage.read_claim(value);
+    }
+
+    pub(super) fn read_persistent(&mut self, value: Value<'_>) {
+        self.storage.read_persistent(value);
+    }
+
+    /// Gives each claim its storage, once all of both are read.
+    pub(super) fn bind(&mut self, report: &Report) {
+        self.storage.bind(report);
+    }
+
+    /// What there is to say once everything is mounted.
+    pub(super) fn check_mounts(&self, report: &Report) {
+        self.mounted.check(report);
+    }
+}
+
+/// Labels and annotations of data reach no container; there is nothing to say of them but that they are wrong.
+pub(super) fn identify(object: &Object<'_>) -> Option<Identity> {
+    let metadata = object.require("metadata").and_then(|it| it.object(fields::METADATA))?;
+    if let Some(labels) = metadata.get("labels") {
+        names::labels(&labels);
+    }
+    identity(&metadata)
+}
+
+pub(super) fn twice(object: &Object<'_>, kind: &str, key: &Key, origin: &Location, first: &Location) {
+    let message = format!("the {kind} `{}` is already defined at {first}", key.dotted());
+    let finding = Finding::error(origin.clone(), "metadata.name", message);
+    object.value.report().say(finding.help("rename one of the two, or remove it"));
+}
+
+fn config_map(object: &Object<'_>) -> BTreeMap<String, Arc<[u8]>> {
+    let mut entries = texts(object, "data");
+    for (key, bytes) in encoded(object, "binaryData") {
+        if entries.insert(key.clone(), bytes).is_some() {
+            object.value.error(format!("`{key}` is both in `data` and in `binaryData`"));
+        }
+    }
+    entries
+}
+
+/// `stringData` wins over `data`, as in Kubernetes.
+fn secret(object: &Object<'_>) -> BTreeMap<String, Arc<[u8]>> {
+    let mut entries = encoded(object, "data");
+    entries.extend(texts(object, "stringData"));
+    check_type(object, &entries);
+    entries
+}
+
+/// The keys that a Secret of a well-known type must have.
+fn check_type(object: &Object<'_>, entries: &BTreeMap<String, Arc<[u8]>>) {
+    let Some(kind) = object.get("type") else { return };
+    let keys: &[&str] = match kind.string() {
+        Some("kubernetes.io/tls") => &["tls.crt", "tls.key"],
+        Some("kubernetes.io/ssh-auth") => &["ssh-privatekey"],
+        Some("kubernetes.io/dockerconfigjson") => &[".dockerconfigjson"],
+        Some("kubernetes.io/dockercfg") => &[".dockercfg"],
+        Some("kubernetes.io/basic-auth") if !entries.contains_key("username") => &["password"],
+        Some(_) | None => &[],
+    };
+    for key in keys.iter().filter(|it| !entries.contains_key(**it)) {
+        kind.error_help(
+            format!("a Secret of this type needs the key `{key}`"),
+            "add it, or use the type `Opaque`",
+        );
+    }
+}
+
+fn texts(object: &Object<'_>, field: &str) -> BTreeMap<String, Arc<[u8]>> {
+    let mut found = BTreeMap::new();
+    let Some(map) = object.get(field) else { return found };
+    for (key, value) in map.pairs() {
+        names::data_key(&value, key);
+        if let Some(text) = value.string() {
+            found.insert(key.to_owned(), Arc::from(text.as_bytes()));
+        }
+    }
+    found
+}
+
+fn encoded(object: &Object<'_>, field: &str) -> BTreeMap<String, Arc<[u8]>> {
+    let mut found = BTreeMap::new();
+    let Some(map) = object.get(field) else { return found };
+    for (key, value) in map.pairs() {
+        names::data_key(&value, key);
+        let Some(text) = value.string() else { continue };
+        let text: String = text.split_whitespace().collect();
+        match STANDARD.decode(&text) {
+            Ok(bytes) => {
+                found.insert(key.to_owned(), Arc::from(bytes));
+            }
+            // The text itself may be the secret, written in clear by mistake.
+            Err(_) => {
+                value.error_help("is not base64", "encode it, or write it under `stringData`");
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,386 @@
+//! One container of a pod, and what a pod says of itself.
+//!
+//! `command` replaces the image's entry point and `args` its command, as in Kubernetes. Only `hostPort` publishes
+//! a port. Not here: resources, security and probes, which have files of their own.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    time::Duration,
+};
+
+use super::{
+    catalogue::{Catalogue, Key},
+    env::{self, About},
+    fields, lifecycle, names, probe,
+    reader::{Object, Value},
+    resources, volumes,
+};
+use driftless_model::{
+    Completion, Container, ContentId, Location, NetworkMode, Part, Port, PortRange, Probes, Protocol,
+    PullPolicy, RestartPolicy,
+};
+
+/// What a pod template says.
+pub(super) struct Pod {
+    pub(super) container: Container,
+    pub(super) parts: Vec<Part>,
+    pub(super) probes: Probes,
+    pub(super) pull: PullPolicy,
+    pub(super) pull_secrets: BTreeSet<ContentId>,
+    pub(super) completion: Completion,
+    pub(super) named: NamedPorts,
+    pub(super) published: Vec<HostPort>,
+    /// Variables whose values come from a Secret.
+    pub(super) secret_env: BTreeSet<String>,
+    pub(super) subdomain: Option<Subdomain>,
+}
+
+/// By what name a headless Service knows a pod.
+pub(super) struct Subdomain {
+    pub(super) hostname: String,
+    pub(super) service: String,
+    pub(super) location: Location,
+    pub(super) path: String,
+}
+
+impl Pod {
+    /// The containers that the manifest names.
+    pub(super) fn programs(&mut self) -> Vec<&mut Container> {
+        if self.parts.is_empty() {
+            return vec![&mut self.container];
+        }
+        self.parts.iter_mut().map(|it| &mut it.container).collect()
+    }
+}
+
+/// A pod as its owner writes it.
+pub(super) struct Template<'a> {
+    pub(super) spec: Object<'a>,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) annotations: BTreeMap<String, String>,
+}
+
+/// Whose pod it is, and what that means for it.
+pub(super) struct Owner<'a> {
+    pub(super) kind: &'static str,
+    pub(super) key: &'a Key,
+    /// The pod's own name, where it has one that stays.
+    pub(super) pod_name: Option<&'a str>,
+    pub(super) restarts: Restarts,
+    /// The volumes of a StatefulSet's claims, by the name of the template.
+    pub(super) claims: BTreeMap<&'a str, String>,
+    pub(super) catalogue: &'a Catalogue,
+}
+
+/// Which restart policies an owner allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Restarts {
+    /// It runs for ever.
+    Always,
+    /// A Pod by itself: it may, or may not.
+    Any,
+    /// Work that ends, tried again so often.
+    Ending { retries: u32 },
+}
+
+/// A port of the host that the pod takes, with the place where the manifest says so.
+pub(super) struct HostPort {
+    pub(super) location: Location,
+    pub(super) path: String,
+    pub(super) host: u16,
+    pub(super) protocol: Protocol,
+    /// `None`: on every address of the host.
+    pub(super) host_ip: Option<IpAddr>,
+}
+
+/// Named ports, for probes.
+pub(super) type NamedPorts = BTreeMap<String, u16>;
+
+/// Annotations become labels under this prefix, so that a change of one replaces the instances, as it does in
+/// Kubernetes, and none is taken for a label.
+pub(super) const ANNOTATION: &str = "annotation.";
+
+impl<'a> Template<'a> {
+    /// Reads `template` of an owner.
+    pub(super) fn read(owner: &Object<'a>) -> Option<Self> {
+        let template = owner.require("template")?.object(fields::TEMPLATE)?;
+        let metadata = template.object("metadata", fields::TEMPLATE_METADATA);
+        let labels = metadata.as_ref().and_then(|it| it.get("labels")).map(|it| names::labels(&it));
+        let annotations = metadata.as_ref().and_then(|it| it.get("annotations"));
+        Some(Self {
+            labels: labels.unwrap_or_default(),
+            annotations: annotations.map(|it| names::annotations(&it)).unwrap_or_default(),
+            spec: template.require("spec")?.object(fields::POD)?,
+        })
+    }
+}
+
+/// What is the pod's and not that of one container.
+pub(super) fn read_pod(spec: &Object<'_>, container: &mut Container) {
+    // Never none at all, as the kubelet has it; and Docker 20.10 takes the files below a container that has none when it
+    // is restarted: it runs, but nothing can be executed in it any more.
+    let grace = spec.integer("terminationGracePeriodSeconds", 0..=0x7FFF_FFFF).unwrap_or(30).max(1);
+    container.stop_grace_period = Some(Duration::from_secs(u64::try_from(grace).unwrap_or(30)));
+    container.hostname = spec.get("hostname").and_then(|it| names::label(&it)).map(str::to_owned);
+    if let Some(value) = spec.get("hostUsers")
+        && value.boolean() == Some(false)
+    {
+        value.error("a user namespace for one pod is not supported, and running without it would be wrong");
+    }
+    if let Some(value) = spec.get("dnsPolicy") {
+        let words =
+            [("ClusterFirst", true), ("ClusterFirstWithHostNet", true), ("Default", true), ("None", false)];
+        match value.one_of(&words) {
+            Some(false) if spec.get("dnsConfig").is_none() => {
+                value.error("`None` needs a `dnsConfig` that says which servers to ask");
+            }
+            Some(true) if value.node.as_scalar() != Some("ClusterFirst") => {
+                value.warning(
+                    "has no effect: names are always resolved by the engine, which asks the host's servers",
+                );
+            }
+            Some(_) | None => {}
+        }
+    }
+    if let Some(config) = spec.object("dnsConfig", fields::DNS_CONFIG) {
+        container.dns = config.get("nameservers").map(|it| it.strings()).unwrap_or_default();
+        container.dns_search = config.get("searches").map(|it| it.strings()).unwrap_or_default();
+        container.host.dns_opt = config.items("options").into_iter().filter_map(dns_option).collect();
+    }
+    for alias in spec.items("hostAliases") {
+        let Some(alias) = alias.object(fields::HOST_ALIAS) else { continue };
+        let address = alias.require("ip").and_then(|it| address(&it));
+        for name in alias.items("hostnames") {
+            if let (Some(address), Some(name)) = (address, names::subdomain(&name)) {
+                container.extra_hosts.push(format!("{name}:{address}"));
+            }
+        }
+    }
+    container.extra_hosts.sort();
+    container.extra_hosts.dedup();
+    let host = || Some("host".into());
+    container.pid_mode = spec.boolean("hostPID").unwrap_or(false).then(host).flatten();
+    container.ipc_mode = spec.boolean("hostIPC").unwrap_or(false).then(host).flatten();
+}
+
+/// The name that a pod wants to have in a headless Service.
+pub(super) fn subdomain(spec: &Object<'_>) -> Option<Subdomain> {
+    let value = spec.get("subdomain")?;
+    let service = names::label(&value)?;
+    let Some(hostname) = spec.string("hostname") else {
+        value.warning("has no effect: without a `hostname` the pod has no name in it");
+        return None;
+    };
+    let (hostname, service) = (hostname.to_owned(), service.to_owned());
+    Some(Subdomain { hostname, service, location: value.place().location(), path: value.path })
+}
+
+/// `ndots:2`, or `edns0` alone, as the resolver takes it.
+fn dns_option(item: Value<'_>) -> Option<String> {
+    let option = item.object(fields::DNS_OPTION)?;
+    let name = option.require("name")?.text()?;
+    Some(option.string("value").map_or_else(|| name.to_owned(), |value| format!("{name}:{value}")))
+}
+
+/// What happens when the container ends.
+pub(super) fn restarts(spec: &Object<'_>, owner: &Owner<'_>) -> (RestartPolicy, Completion) {
+    let words = [("Always", "Always"), ("OnFailure", "OnFailure"), ("Never", "Never")];
+    let given = spec.get("restartPolicy");
+    let policy = given.as_ref().map_or(Some("Always"), |it| it.one_of(&words)).unwrap_or("Always");
+    let kind = owner.kind;
+    match (owner.restarts, policy, given) {
+        (Restarts::Always | Restarts::Any, "Always", _) => (RestartPolicy::UnlessStopped, Completion::Never),
+        (Restarts::Always, _, Some(value)) => {
+            let help = "remove it, or use a Job for work that ends";
+            value.error_help(format!("must be `Always` in a {kind}"), help);
+            (RestartPolicy::UnlessStopped, Completion::Never)
+        }
+        (Restarts::Ending { .. }, "Always", given) => {
+            let message = format!("a {kind} needs `restartPolicy: OnFailure` or `Never`");
+            match given {
+                Some(value) => value.error(message),
+                None => spec.value.error(message),
+            }
+            (RestartPolicy::No, Completion::OnSuccess)
+        }
+        // The engine takes 0 for "without limit".
+        (Restarts::Ending { retries: 0 }, _, _) => (RestartPolicy::No, Completion::OnSuccess),
+        (Restarts::Ending { retries }, _, _) => {
+            (RestartPolicy::OnFailure { max_retries: Some(retries) }, Completion::OnSuccess)
+        }
+        (_, "OnFailure", _) => (RestartPolicy::OnFailure { max_retries: None }, Completion::OnSuccess),
+        _ => (RestartPolicy::No, Completion::OnSuccess),
+    }
+}
+
+/// One container, and which of the pod's volumes it mounts that must be held for it, by target.
+pub(super) struct ReadContainer {
+    pub(super) pod: Pod,
+    pub(super) shared: BTreeMap<String, String>,
+}
+
+pub(super) fn read_container(
+    object: &Object<'_>,
+    mut container: Container,
+    about: &About<'_>,
+    mounted: &volumes::PodVolumes<'_>,
+    owner: &Owner<'_>,
+) -> ReadContainer {
+    if let Some(name) = object.require("name") {
+        names::label(&name);
+    }
+    let pull = read_image(object, &mut container);
+    let env::Variables { values: variables, secret } = env::read(object, about);
+    let shared = volumes::mount(object, mounted, &variables, owner.catalogue, &mut container);
+    let words = |key| {
+        let value = object.get(key)?;
+        let list = value.strings();
+        let room = &owner.catalogue.room;
+        (!list.is_empty()).then(|| list.iter().map(|it| room.expand(&value, it, &variables)).collect())
+    };
+    container.entrypoint = words("command");
+    container.command = words("args");
+    container.env = variables.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect();
+    container.working_dir = object.get("workingDir").and_then(|it| it.text()).map(str::to_owned);
+    container.stdin_open = object.boolean("stdin").unwrap_or(false);
+    container.tty = object.boolean("tty").unwrap_or(false);
+    let (named, published) = read_ports(object, &mut container);
+    lifecycle::read(object, &named, &mut container);
+    if let Some(resources) = object.object("resources", fields::RESOURCES) {
+        let given = resources::read(&resources);
+        container.resources = given.resources;
+        container.host.device_requests = given.devices;
+    }
+    let completion = Completion::Never;
+    let pod = Pod {
+        probes: probe::read(object, &named),
+        pull,
+        pull_secrets: BTreeSet::new(),
+        container,
+        parts: Vec::new(),
+        completion,
+        named,
+        published,
+        secret_env: secret,
+        subdomain: None,
+    };
+    ReadContainer { pod, shared }
+}
+
+/// The image, and when it is pulled: always if its tag is `latest` or missing and no digest pins it.
+fn read_image(object: &Object<'_>, container: &mut Container) -> PullPolicy {
+    let image = object.require("image").and_then(|it| {
+        let text = it.text()?;
+        let (name, digest) = text.split_once('@').map_or((text, None), |(name, digest)| (name, Some(digest)));
+        let repository =
+            name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(name, |(it, _)| it);
+        // What stands before the first slash may be a host, which may have capitals.
+        let path = repository.split_once('/').map_or(repository, |(_, path)| path);
+        if text.contains(char::is_whitespace)
+            || repository.is_empty()
+            || digest.is_some_and(|it| !it.contains(':'))
+        {
+            it.error_help(
+                format!("`{text}` is not an image reference"),
+                "write `name`, `name:tag` or `name@digest`",
+            );
+        } else if path.chars().any(char::is_uppercase) {
+            it.error(format!("`{text}` is not an image reference: names of images are in lower case"));
+        }
+        Some(text)
+    });
+    container.image = image.map(str::to_owned).unwrap_or_default();
+    let words = [
+        ("Always", PullPolicy::Always),
+        ("IfNotPresent", PullPolicy::IfNotPresent),
+        ("Never", PullPolicy::Never),
+    ];
+    let chosen = object.get("imagePullPolicy").and_then(|it| it.one_of(&words));
+    chosen.unwrap_or_else(|| default_pull(&container.image))
+}
+
+fn default_pull(image: &str) -> PullPolicy {
+    let last = image.rsplit('/').next().unwrap_or(image);
+    let tag = last.split_once(':').map_or("latest", |(_, tag)| tag);
+    if tag == "latest" && !image.contains('@') { PullPolicy::Always } else { PullPolicy::IfNotPresent }
+}
+
+fn read_ports(object: &Object<'_>, container: &mut Container) -> (NamedPorts, Vec<HostPort>) {
+    let mut named = NamedPorts::new();
+    let mut published = Vec::new();
+    let protocols = [("TCP", Protocol::Tcp), ("UDP", Protocol::Udp), ("SCTP", Protocol::Sctp)];
+    for item in object.items("ports") {
+        let Some(port) = item.object(fields::PORT) else { continue };
+        let number = port.require("containerPort").and_then(|it| port_number(&it));
+        let protocol = port.get("protocol").and_then(|it| it.one_of(&protocols)).unwrap_or_default();
+        let host = port.get("hostPort").filter(|it| it.node.as_i64() != Some(0));
+        let host = host.and_then(|it| Some((port_number(&it)?, it)));
+        let host_ip =
+            port.get("hostIP").filter(|it| it.node.as_scalar() != Some("")).and_then(|it| address(&it));
+        let Some(number) = number else { continue };
+        if let Some(value) = port.get("name")
+            && let Some(name) = names::port(&value)
+            && named.insert(name.to_owned(), number).is_some()
+        {
+            value.error(format!("another port is already named `{name}`"));
+        }
+        let is_on_host = container.network_mode == NetworkMode::Host;
+        if let Some((host, value)) = &host
+            && is_on_host
+            && *host != number
+        {
+            let help = format!("set it to {number}, or remove it");
+            value.error_help("must be the same as `containerPort` with `hostNetwork`", help);
+        }
+        match host.filter(|_| !is_on_host) {
+            Some((host, value)) => {
+                published.push(HostPort {
+                    location: value.place().location(),
+                    path: value.path,
+                    host,
+                    protocol,
+                    host_ip,
+                });
+                container.ports.push(Port {
+                    container: number,
+                    protocol,
+                    host_ip,
+                    host: Some(PortRange::one(host)),
+                });
+            }
+            None => container.expose.push((number, protocol)),
+        }
+    }
+    container.ports.sort();
+    container.expose.sort_unstable();
+    container.expose.dedup();
+    (named, published)
+}
+
+pub(super) fn port_number(value: &Value<'_>) -> Option<u16> {
+    value.integer(1..=65535).and_then(|it| u16::try_from(it).ok())
+}
+
+fn address(value: &Value<'_>) -> Option<IpAddr> {
+    let text = value.text()?;
+    let parsed = text.parse().ok();
+    if parsed.is_none() {
+        value.error(format!("`{text}` is not an IP address"));
+    }
+    parsed
+}
+
+pub(super) fn stop_signal(value: &Value<'_>) -> Option<String> {
+    let text = value.text()?;
+    let is_signal = text.strip_prefix("SIG").is_some_and(|it| {
+        !it.is_empty()
+            && it.bytes().all(|byte| {
+                byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'+' || byte == b'-'
+            })
+    });
+    if !is_signal {
+        value.error_help(format!("`{text}` is not a signal"), "use a name such as `SIGTERM`");
+    }
+    Some(text.to_owned())
+}

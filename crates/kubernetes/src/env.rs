@@ -1,0 +1,296 @@
+//! The variables of a container: written out, taken from ConfigMaps and Secrets, or told about itself.
+//!
+//! `envFrom` comes first and `env` wins; of two with one name the last counts; each may refer to those above it
+//! with `$(NAME)`, as the kubelet does it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    catalogue::{Catalogue, DataKind, Key},
+    fields, names,
+    quantity::Quantity,
+    reader::{Object, Value},
+    resources::quantity,
+};
+use driftless_model::Downward;
+use driftless_yaml::Node;
+
+/// What a container can be told about itself and its pod.
+pub(super) struct About<'a> {
+    pub(super) catalogue: &'a Catalogue,
+    pub(super) namespace: &'a str,
+    /// The pod's own name, where it has one that stays.
+    pub(super) pod_name: Option<&'a str>,
+    pub(super) service_account: &'a str,
+    pub(super) labels: &'a BTreeMap<String, String>,
+    pub(super) annotations: &'a BTreeMap<String, String>,
+    /// The `spec` of the pod.
+    pub(super) pod: &'a Node,
+    /// It has the addresses of the host.
+    pub(super) is_on_host: bool,
+}
+
+impl About<'_> {
+    /// A container of the pod by its name.
+    fn container(&self, name: &str) -> Option<&Node> {
+        let lists = ["initContainers", "containers"].into_iter().filter_map(|it| self.pod.get(it));
+        lists.flat_map(Node::items).find(|it| it.get("name").and_then(Node::as_scalar) == Some(name))
+    }
+}
+
+/// What a container's variables are.
+#[derive(Default)]
+pub(super) struct Variables {
+    pub(super) values: BTreeMap<String, String>,
+    /// Those whose values come from a Secret, or from a variable that does.
+    pub(super) secret: BTreeSet<String>,
+}
+
+impl Variables {
+    fn set(&mut self, name: &str, value: String, is_secret: bool) {
+        self.values.insert(name.to_owned(), value);
+        if is_secret {
+            self.secret.insert(name.to_owned());
+        } else {
+            self.secret.remove(name);
+        }
+    }
+
+    /// With what the variables above say, and whether any of them is secret.
+    fn expand(&self, value: &Value<'_>, text: &str, about: &About<'_>) -> (String, bool) {
+        let is_secret = self.secret.iter().any(|it| text.contains(&format!("$({it})")));
+        (about.catalogue.room.expand(value, text, &self.values), is_secret)
+    }
+}
+
+/// Reads `envFrom` and `env` of a container.
+pub(super) fn read(object: &Object<'_>, about: &About<'_>) -> Variables {
+    let mut variables = Variables::default();
+    for item in object.items("envFrom") {
+        let Some(source) = item.object(fields::ENV_FROM) else { continue };
+        read_all(&source, about, &mut variables);
+    }
+    let mut lines: BTreeMap<&str, u32> = BTreeMap::new();
+    for item in object.items("env") {
+        let Some(variable) = item.object(fields::ENV) else { continue };
+        let Some(name) = variable.require("name") else { continue };
+        let Some(text) = names::variable(&name) else { continue };
+        if let Some(line) = lines.insert(text, name.place().line) {
+            name.warning(format!("`{text}` is already defined at line {line}; this one replaces it"));
+        }
+        let value = match variable.get("valueFrom") {
+            None => {
+                let value = variable.get("value");
+                let text = value.as_ref().map_or(Some(""), Value::string).unwrap_or_default();
+                Some(variables.expand(value.as_ref().unwrap_or(&name), text, about))
+            }
+            Some(from) if variable.get("value").is_some_and(|it| it.node.as_scalar() != Some("")) => {
+                from.error_help("stands beside `value`", "remove one of the two");
+                None
+            }
+            Some(from) => value_from(from, object, about),
+        };
+        if let Some((value, is_secret)) = value {
+            variables.set(text, value, is_secret);
+        }
+    }
+    variables
+}
+
+fn read_all(source: &Object<'_>, about: &About<'_>, variables: &mut Variables) {
+    source.only_one(|it| it != "prefix");
+    let prefix = source.string("prefix").unwrap_or_default();
+    let sources = [("configMapRef", DataKind::ConfigMap), ("secretRef", DataKind::Secret)];
+    for (field, kind) in sources {
+        let Some(reference) = source.object(field, fields::DATA_REF) else { continue };
+        let Some(key) = data_key(&reference, about.namespace) else { continue };
+        let Some(data) = about.catalogue.data(kind, &key) else {
+            missing(&reference, kind, &key);
+            continue;
+        };
+        for (name, bytes) in &data.entries {
+            let name = format!("{prefix}{name}");
+            match std::str::from_utf8(bytes) {
+                Ok(text) if names::is_variable(&name) => {
+                    variables.set(&name, text.to_owned(), kind == DataKind::Secret);
+                }
+                // The kubelet skips them as well, and says so in an event.
+                Ok(_) => {
+                    reference.value.warning(format!("`{name}` is no name of a variable; it is left out"));
+                }
+                Err(_) => reference.value.warning(format!("`{name}` is not text; it is left out")),
+            }
+        }
+    }
+    if source.get("configMapRef").is_none() && source.get("secretRef").is_none() {
+        source.value.error("names neither a ConfigMap nor a Secret");
+    }
+}
+
+/// One value from elsewhere, and whether it is secret. `None` when there is none, which is an error unless it is
+/// optional.
+fn value_from(value: Value<'_>, container: &Object<'_>, about: &About<'_>) -> Option<(String, bool)> {
+    let from = value.object(fields::VALUE_FROM)?;
+    from.only_one(|_| true);
+    for (field, kind) in [("configMapKeyRef", DataKind::ConfigMap), ("secretKeyRef", DataKind::Secret)] {
+        if let Some(reference) = from.object(field, fields::DATA_KEY_REF) {
+            return data_value(&reference, kind, about).map(|it| (it, kind == DataKind::Secret));
+        }
+    }
+    if let Some(reference) = from.object("fieldRef", fields::FIELD_REF) {
+        return field(&reference.require("fieldPath")?, about).map(|it| (it, false));
+    }
+    if let Some(reference) = from.object("resourceFieldRef", fields::RESOURCE_FIELD_REF) {
+        return resource(&reference, Some(container.value.node), about).map(|it| (it, false));
+    }
+    if from.value.node.entries().is_empty() {
+        from.value.error("says not where the value comes from");
+    }
+    None
+}
+
+fn data_value(reference: &Object<'_>, kind: DataKind, about: &About<'_>) -> Option<String> {
+    let name = data_key(reference, about.namespace)?;
+    let key = reference.require("key")?;
+    let Some(data) = about.catalogue.data(kind, &name) else {
+        missing(reference, kind, &name);
+        return None;
+    };
+    let Some(bytes) = data.entries.get(key.text()?) else {
+        if !is_optional(reference) {
+            let known: Vec<&str> = data.entries.keys().map(String::as_str).collect();
+            key.error_help(
+                format!("the {} `{}` has no such key", kind.as_str(), name.name),
+                format!("it has {}", if known.is_empty() { "none".to_owned() } else { known.join(", ") }),
+            );
+        }
+        return None;
+    };
+    let text = std::str::from_utf8(bytes).ok().filter(|it| !it.contains('\0'));
+    if text.is_none() {
+        key.error_help("is not text, which a variable must be", "mount it as a file");
+    }
+    text.map(str::to_owned)
+}
+
+/// The object that a reference names, in the pod's own namespace.
+pub(super) fn data_key(reference: &Object<'_>, namespace: &str) -> Option<Key> {
+    let name = reference.require("name")?;
+    names::subdomain(&name).map(|it| Key::new(namespace, it))
+}
+
+pub(super) fn is_optional(reference: &Object<'_>) -> bool {
+    reference.boolean("optional").unwrap_or(false)
+}
+
+/// A reference to what the application does not define.
+pub(super) fn missing(reference: &Object<'_>, kind: DataKind, key: &Key) {
+    if is_optional(reference) {
+        return;
+    }
+    let kind = kind.as_str();
+    let place = reference.get("name").or_else(|| reference.get("secretName"));
+    let message = format!("there is no {kind} `{}` in this application", key.dotted());
+    let help = format!("add the {kind} to its manifests, or set `optional: true`");
+    match place {
+        Some(name) => name.error_help(message, help),
+        None => reference.value.error_help(message, help),
+    }
+}
+
+/// The fields that a container can be told once its pod is there.
+const OF_RUNNING: &[(&str, Downward)] = &[
+    ("metadata.name", Downward::PodName),
+    ("spec.nodeName", Downward::NodeName),
+    ("status.podIP", Downward::PodIp),
+    ("status.podIPs", Downward::PodIp),
+    ("status.hostIP", Downward::HostIp),
+    ("status.hostIPs", Downward::HostIp),
+];
+
+/// Whether a variable of one of these containers is to be an address. Then the pod is one of several containers: there
+/// must be one with an address before there is one that is told it.
+pub(super) fn wants_address<'a>(mut containers: impl Iterator<Item = &'a Node>) -> bool {
+    let is_address = |it: &Node| {
+        let path = it.get("valueFrom").and_then(|it| it.get("fieldRef")?.get("fieldPath")?.as_scalar());
+        OF_RUNNING.iter().any(|(name, told)| Some(*name) == path && told.is_address())
+    };
+    containers.any(|it| it.get("env").map(Node::items).unwrap_or_default().iter().any(is_address))
+}
+
+/// What `fieldRef` says of the pod; where that is not known before it runs, a mark for it.
+pub(super) fn field(path: &Value<'_>, about: &About<'_>) -> Option<String> {
+    let text = path.text()?;
+    if let Some(key) = subscript(text, "metadata.labels") {
+        return Some(about.labels.get(key).cloned().unwrap_or_default());
+    }
+    if let Some(key) = subscript(text, "metadata.annotations") {
+        return Some(about.annotations.get(key).cloned().unwrap_or_default());
+    }
+    let of_running = OF_RUNNING.iter().find(|(name, _)| *name == text).map(|(_, told)| *told);
+    let is_of_host = about.is_on_host && of_running.is_some_and(Downward::is_address);
+    match text {
+        _ if is_of_host => path.error_help(
+            "is not one address: a pod in the network of the host has all that the host has",
+            "let the program look at them, or remove `hostNetwork`",
+        ),
+        "metadata.namespace" => return Some(about.namespace.to_owned()),
+        "spec.serviceAccountName" => return Some(about.service_account.to_owned()),
+        "metadata.name" if about.pod_name.is_some() => return about.pod_name.map(str::to_owned),
+        "metadata.uid" => path.error_help("is not known here: nothing numbers pods", "use `metadata.name`"),
+        _ => match of_running {
+            Some(told) => return Some(told.mark()),
+            None => path.error(format!("`{text}` is no field of a pod that a container can be told")),
+        },
+    }
+    None
+}
+
+/// `key` of `metadata.labels['key']`.
+fn subscript<'t>(text: &'t str, of: &str) -> Option<&'t str> {
+    text.strip_prefix(of)?.strip_prefix("['")?.strip_suffix("']")
+}
+
+/// What `resourceFieldRef` says: a limit or request of the container, divided and rounded up.
+///
+/// Of the container that it names, or else of its `own`.
+pub(super) fn resource(reference: &Object<'_>, own: Option<&Node>, about: &About<'_>) -> Option<String> {
+    let container = match (reference.get("containerName"), own) {
+        (None, Some(own)) => own,
+        (None, None) => {
+            reference.require("containerName");
+            return None;
+        }
+        (Some(name), _) => {
+            let found = about.container(name.text()?);
+            if found.is_none() {
+                name.error("no container of the pod is called so");
+            }
+            found?
+        }
+    };
+    let path = reference.require("resource")?;
+    let text = path.text()?;
+    let divisor = match reference.get("divisor") {
+        None => Quantity::ONE,
+        Some(value) => match quantity(&value)? {
+            it if it.is_zero() => Quantity::ONE,
+            it => it,
+        },
+    };
+    let (group, name) = text.split_once('.').unwrap_or((text, ""));
+    if !matches!(group, "limits" | "requests") || !matches!(name, "cpu" | "memory") {
+        let message = format!("`{text}` is not a resource that a container can be told");
+        path.error_help(message, "use limits.cpu, limits.memory, requests.cpu or requests.memory");
+        return None;
+    }
+    let found = container.get("resources").and_then(|it| it.get(group)).and_then(|it| it.get(name));
+    let Some(amount) = found.and_then(|it| it.as_scalar()).and_then(Quantity::parse) else {
+        path.error_help(
+            format!("the container sets no {text}, and what the host has is not known when this is read"),
+            format!("set `resources.{text}`"),
+        );
+        return None;
+    };
+    amount.divided_by(divisor).map(|it| it.to_string())
+}

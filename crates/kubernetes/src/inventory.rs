@@ -1,0 +1,113 @@
+//! What the manifests define beside workloads, for those who ask what there is: names, ports and keys, no values.
+//!
+//! It checks nothing: all of it has been read for its faults by those who use it.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Found,
+    catalogue::{Catalogue, DEFAULT_NAMESPACE, DataKind, Key},
+    kinds::Owned,
+    reader::Value,
+    service::Service,
+};
+use driftless_model::{Facts, Inventory, Kind, ObjectRef, Resource, ServicePort};
+use driftless_yaml::Node;
+
+/// All objects of an application by what they are called.
+pub(super) fn take(
+    app: &str,
+    workloads: &[Found],
+    objects: &[(Owned, Value<'_>)],
+    catalogue: &Catalogue,
+    services: &[Service<'_>],
+) -> Inventory {
+    let named = |it: &Found| {
+        let Key { namespace, name } = it.object.clone();
+        let kind = Kind::parse(it.kind).unwrap_or_default();
+        (it.name.clone(), ObjectRef { kind, namespace, name })
+    };
+    let mut resources: Vec<Resource> =
+        objects.iter().filter_map(|(kind, value)| resource(app, *kind, value.node, catalogue)).collect();
+    for resource in &mut resources {
+        let is_of = |it: &&Service<'_>| resource.origin == it.origin;
+        if let Facts::Service { ports, .. } = &mut resource.facts
+            && let Some(service) = services.iter().find(is_of)
+        {
+            for (shown, read) in ports.iter_mut().zip(&service.ports) {
+                shown.node_port = read.node.number();
+            }
+        }
+    }
+    resources.sort_by(|a, b| a.object.cmp(&b.object));
+    Inventory { workloads: workloads.iter().map(named).collect(), resources }
+}
+
+fn resource(app: &str, kind: Owned, node: &Node, catalogue: &Catalogue) -> Option<Resource> {
+    let metadata = node.get("metadata")?;
+    let name = metadata.get("name")?;
+    let key = Key::new(text(metadata, "namespace").unwrap_or(DEFAULT_NAMESPACE), name.as_scalar()?);
+    let (kind, facts) = match kind {
+        Owned::Service => (Kind::Service, service(node.get("spec")?)),
+        Owned::ConfigMap => {
+            let data = catalogue.data(DataKind::ConfigMap, &key)?;
+            let keys = data.entries.iter().map(|(key, value)| (key.clone(), value.len() as u64)).collect();
+            (Kind::ConfigMap, Facts::ConfigMap { keys })
+        }
+        Owned::Secret => {
+            let data = catalogue.data(DataKind::Secret, &key)?;
+            let r#type = text(node, "type").unwrap_or("Opaque").to_owned();
+            (Kind::Secret, Facts::Secret { r#type, keys: data.entries.keys().cloned().collect() })
+        }
+        Owned::PersistentVolumeClaim => {
+            let spec = node.get("spec")?;
+            let bound = text(spec, "volumeName").map(str::to_owned);
+            let modes = spec.get("accessModes").map(Node::items).unwrap_or_default();
+            let access_modes = modes.iter().filter_map(Node::as_scalar).map(str::to_owned).collect();
+            let volume = bound.unwrap_or_else(|| format!("{app}_{}", key.dotted()));
+            (Kind::PersistentVolumeClaim, Facts::Claim { volume, access_modes })
+        }
+        Owned::CronJob
+        | Owned::DaemonSet
+        | Owned::Deployment
+        | Owned::Job
+        | Owned::PersistentVolume
+        | Owned::Pod
+        | Owned::ReplicaSet
+        | Owned::ReplicationController
+        | Owned::StatefulSet => return None,
+    };
+    let Key { namespace, name: text } = key;
+    Some(Resource { object: ObjectRef { kind, namespace, name: text }, origin: name.place.location(), facts })
+}
+
+fn service(spec: &Node) -> Facts {
+    let selector = spec.get("selector").map(Node::entries).unwrap_or_default();
+    let pairs = selector.iter().filter_map(|it| Some((it.key.clone(), it.value.as_scalar()?.to_owned())));
+    let port = |it: &Node| {
+        let port = number(it, "port")?;
+        let target = text(it, "targetPort").filter(|it| *it != "0");
+        Some(ServicePort {
+            name: text(it, "name").map(str::to_owned),
+            port,
+            target_port: target.map_or_else(|| port.to_string(), str::to_owned),
+            protocol: text(it, "protocol").unwrap_or("TCP").to_owned(),
+            node_port: number(it, "nodePort").filter(|it| *it != 0),
+        })
+    };
+    let ports = spec.get("ports").map(Node::items).unwrap_or_default();
+    Facts::Service {
+        r#type: text(spec, "type").unwrap_or("ClusterIP").to_owned(),
+        headless: text(spec, "clusterIP") == Some("None"),
+        selector: pairs.collect::<BTreeMap<_, _>>(),
+        ports: ports.iter().filter_map(port).collect(),
+    }
+}
+
+fn text<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
+    node.get(key)?.as_scalar()
+}
+
+fn number(node: &Node, key: &str) -> Option<u16> {
+    u16::try_from(node.get(key)?.as_i64()?).ok()
+}

@@ -1,0 +1,142 @@
+//! A Job in, a workload for each of its completions out.
+//!
+//! When a part is begun, tried again or done with is for the planner; the engine restarts nothing of it by itself, because
+//! all parts share one count of failures.
+
+use std::time::Duration;
+
+use super::{
+    Found,
+    catalogue::{Catalogue, Key},
+    container::{Owner, Restarts, Template},
+    controllers::{Head, head},
+    deployment::{MOST, check_own_labels, seconds, whole},
+    fields, pod,
+    reader::{Object, Value},
+};
+use driftless_model::{Job, Location, RestartPolicy, Strategy, Workload, WorkloadName};
+
+/// More on one host are a mistake, and each is read anew.
+const MOST_PARTS: u32 = 500;
+
+const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
+
+/// Reads a Job.
+pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Vec<Found> {
+    let Some(Head { metadata, spec, key, origin }) = head(value, fields::JOB) else { return Vec::new() };
+    let Some(template) = Template::read(&spec) else { return Vec::new() };
+    check_own_labels(&metadata, &template.labels, "Job");
+    parts("Job", (&key, &origin), &spec, &template, catalogue)
+}
+
+/// What a Job's `spec` and its template make.
+pub(super) fn parts(
+    kind: &'static str,
+    (key, origin): (&Key, &Location),
+    spec: &Object<'_>,
+    template: &Template<'_>,
+    catalogue: &Catalogue,
+) -> Vec<Found> {
+    let number = |field| spec.integer(field, 0..=MOST).map(whole);
+    let completions = number("completions");
+    let parallelism = number("parallelism").unwrap_or(1);
+    let words = [("NonIndexed", false), ("Indexed", true)];
+    let indexed = spec.get("completionMode").and_then(|it| it.one_of(&words)).unwrap_or(false);
+    if let Some(mode) = spec.get("completionMode").filter(|_| indexed && completions.is_none()) {
+        mode.error_help("`Indexed` needs `completions`", "say how many there are");
+    }
+    if let Some(selector) = spec.get("selector") {
+        selector.warning("has no effect: a Job knows its instances by their names");
+    }
+    for (field, count) in [("completions", completions), ("parallelism", Some(parallelism))] {
+        if let Some(value) = spec.get(field).filter(|_| count.is_some_and(|it| it > MOST_PARTS)) {
+            value.error(format!("more than {MOST_PARTS} pods of a Job are not supported on one host"));
+            return Vec::new();
+        }
+    }
+    let policy = template.spec.string("restartPolicy");
+    let backoff_limit = number("backoffLimit").unwrap_or(6);
+    let job = Job {
+        of: WorkloadName(key.dotted()),
+        cron: None,
+        ordinal: 0,
+        // One of one is what everybody means who says neither.
+        completions: if parallelism <= 1 { Some(completions.unwrap_or(1)) } else { completions },
+        parallelism,
+        indexed,
+        backoff_limit,
+        active_deadline: duration(spec, "activeDeadlineSeconds"),
+        ttl: duration(spec, "ttlSecondsAfterFinished"),
+        suspended: spec.boolean("suspend").unwrap_or(false),
+        fresh: policy == Some("Never"),
+    };
+    let count = job.completions.unwrap_or(parallelism);
+    let is_one = count <= 1 && !indexed;
+    let maker = Maker { kind, key, origin, template, catalogue, job: &job, is_one };
+    (0..count.max(1)).filter_map(|it| maker.part(it, count)).collect()
+}
+
+fn duration(spec: &Object<'_>, field: &str) -> Option<Duration> {
+    spec.integer(field, 0..=MOST).map(|it| Duration::from_secs(seconds(it)))
+}
+
+/// What the parts of a Job have in common.
+struct Maker<'a> {
+    kind: &'static str,
+    key: &'a Key,
+    origin: &'a Location,
+    template: &'a Template<'a>,
+    catalogue: &'a Catalogue,
+    job: &'a Job,
+    /// It is called as the Job is.
+    is_one: bool,
+}
+
+impl Maker<'_> {
+    fn part(&self, ordinal: u32, count: u32) -> Option<Found> {
+        let Self { kind, key, origin, template, catalogue, job, is_one } = self;
+        let mut labels = template.labels.clone();
+        let mut annotations = template.annotations.clone();
+        for label in ["batch.kubernetes.io/job-name", "job-name"] {
+            labels.entry(label.to_owned()).or_insert_with(|| key.name.clone());
+        }
+        if job.indexed {
+            labels.insert(INDEX.to_owned(), ordinal.to_string());
+            annotations.insert(INDEX.to_owned(), ordinal.to_string());
+        }
+        let template = Template { spec: template.spec.clone(), labels, annotations };
+        let name = format!("{}-{ordinal}", key.name);
+        let owner = Owner {
+            kind,
+            key,
+            pod_name: job.indexed.then_some(name.as_str()),
+            restarts: Restarts::Ending { retries: 0 },
+            claims: std::collections::BTreeMap::new(),
+            catalogue,
+        };
+        let part_key = if *is_one { (*key).clone() } else { Key::new(&key.namespace, &name) };
+        let mut pod = pod::read(&template, &owner, &part_key)?;
+        pod.container.restart = RestartPolicy::No;
+        if job.indexed {
+            let reference = format!("$({INDEX_VARIABLE})");
+            for container in pod.programs() {
+                container.env.insert(INDEX_VARIABLE.to_owned(), Some(ordinal.to_string()));
+                for word in container.entrypoint.iter_mut().chain(&mut container.command).flatten() {
+                    *word = word.replace(&reference, &ordinal.to_string());
+                }
+            }
+        }
+        let mut found = Found::new(part_key, (*origin).clone(), kind, template.labels, pod);
+        found.object = (*key).clone();
+        found.pod_name = job.indexed.then_some(name);
+        found.workload = Workload {
+            // Of none, there is nothing to do.
+            replicas: u32::from(!job.suspended && count > 0),
+            strategy: Strategy::Recreate,
+            job: Some(Job { ordinal, ..(*job).clone() }),
+            ..found.workload
+        };
+        Some(found)
+    }
+}

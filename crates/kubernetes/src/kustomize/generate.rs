@@ -1,0 +1,348 @@
+//! ConfigMaps and Secrets made of literals, files and files of variables, and the hash that ends their names.
+
+#![allow(
+    clippy::result_large_err,
+    reason = "a finding ends the step that it is about, so its size is paid once"
+)]
+
+use std::collections::BTreeMap;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use super::{
+    load::Loader,
+    resource::{Id, Resource},
+    settings::{Behavior, Generator, Options, Said},
+};
+use driftless_model::Finding;
+use driftless_yaml::{
+    Node, Place, edit::get_mut, edit::json, edit::mapping, edit::plain, edit::set, edit::set_missing,
+    edit::text,
+};
+
+/// What is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Made {
+    ConfigMap,
+    Secret,
+}
+
+/// The type of a Secret that names none.
+const OPAQUE: &str = "Opaque";
+
+/// How many letters stand in a line of base64. They are part of what is hashed.
+const LINE: usize = 70;
+
+/// Makes one, and puts it among the others.
+pub(super) fn generate(
+    loader: &mut Loader<'_>,
+    folder: &str,
+    made: Made,
+    generator: &Generator,
+    resources: &mut Vec<Resource>,
+) {
+    let Some(entries) = entries(loader, folder, generator) else { return };
+    // What it would change may be what could not be read.
+    if loader.report.has_errors() {
+        return;
+    }
+    let mut resource = Resource::new(object(made, generator, entries));
+    resource.is_hashed = !generator.options.without_hash;
+    if let Err(finding) = absorb(resource, generator, resources) {
+        loader.report.say(finding);
+    }
+}
+
+/// Adds it, or changes the one that is there.
+fn absorb(
+    mut resource: Resource,
+    generator: &Generator,
+    resources: &mut Vec<Resource>,
+) -> Result<(), Finding> {
+    let id = resource.id();
+    let mut same = resources.iter_mut().filter(|it| it.was(&id));
+    let (found, more) = (same.next(), same.next());
+    match (generator.behavior, found, more) {
+        (_, Some(one), Some(other)) => {
+            let (one, other) = (one.place().location(), other.place().location());
+            let message = format!("{} may be the one at {one} or the one at {other}", id.words());
+            Err(generator.name.error(message).help("do this where only one of them is known"))
+        }
+        (Behavior::Create, None, _) => {
+            resources.push(resource);
+            Ok(())
+        }
+        (Behavior::Create, Some(old), None) => {
+            let message = format!("{} is already there, from {}", id.words(), old.place().location());
+            Err(generator.name.error(message).help("set `behavior` to `merge` or `replace`, or rename it"))
+        }
+        (Behavior::Merge | Behavior::Replace, None, _) => {
+            let message = format!("there is no {} to change", id.words().trim_start_matches("the "));
+            Err(generator.name.error(message).help("remove `behavior`, or name one of a base"))
+        }
+        (behavior, Some(old), None) => {
+            resource.take_over(old);
+            if behavior == Behavior::Merge {
+                for key in ["data", "binaryData"] {
+                    keep_data(&mut resource.node, &old.node, key);
+                }
+            }
+            *old = resource;
+            Ok(())
+        }
+    }
+}
+
+/// The entries that are not there anew.
+fn keep_data(node: &mut Node, old: &Node, key: &str) {
+    let Some(before) = old.get(key).filter(|it| !it.entries().is_empty()) else { return };
+    set_missing(node, key, |_| mapping(&before.place, []));
+    let Some(data) = get_mut(node, key) else { return };
+    for entry in before.entries() {
+        if data.get(&entry.key).is_none() {
+            set(data, &entry.key, entry.value.clone());
+        }
+    }
+}
+
+/// One entry, with where it comes from.
+struct Datum {
+    bytes: Vec<u8>,
+    place: Place,
+}
+
+fn entries(loader: &mut Loader<'_>, folder: &str, generator: &Generator) -> Option<BTreeMap<String, Datum>> {
+    let mut found = BTreeMap::new();
+    let mut is_whole = true;
+    let mut add = |said: &Said, key: &str, datum: Datum| {
+        let before = found.insert(key.to_owned(), datum);
+        before.map(|_| said.error(format!("the key `{key}` is there already")))
+    };
+    for said in &generator.envs {
+        let Some((path, bytes)) = loader.file(said, folder) else {
+            is_whole = false;
+            continue;
+        };
+        for (line, key, value) in variables(&bytes) {
+            let place = Place { file: path.as_str().into(), line, column: 1 };
+            let Some(value) = value else {
+                let location = place.location();
+                loader.report.say(Finding::error(location, &*said.path, "the line is not UTF-8 text"));
+                is_whole = false;
+                continue;
+            };
+            if let Some(finding) = add(said, &key, Datum { bytes: value.into_bytes(), place }) {
+                loader.report.say(finding);
+                is_whole = false;
+            }
+        }
+    }
+    for said in &generator.literals {
+        // What stands there may be a secret, so it is not repeated.
+        let Some((key, value)) = said.text.split_once('=').filter(|(key, _)| !key.is_empty()) else {
+            loader.report.say(said.error("must be `key=value`"));
+            is_whole = false;
+            continue;
+        };
+        let datum = Datum { bytes: without_quotes(value).as_bytes().to_vec(), place: said.place.clone() };
+        if let Some(finding) = add(said, key, datum) {
+            loader.report.say(finding);
+            is_whole = false;
+        }
+    }
+    for said in &generator.files {
+        let source = match said.text.split_once('=') {
+            None => Some((said.text.rsplit('/').next().unwrap_or_default(), said.text.as_str())),
+            Some((key, path)) if !key.is_empty() && !path.is_empty() && !path.contains('=') => {
+                Some((key, path))
+            }
+            Some(_) => None,
+        };
+        let Some((key, path)) = source else {
+            loader.report.say(said.error("must be `path` or `key=path`"));
+            is_whole = false;
+            continue;
+        };
+        let file = Said { text: path.to_owned(), ..said.clone() };
+        let Some((path, bytes)) = loader.file(&file, folder) else {
+            is_whole = false;
+            continue;
+        };
+        let place = Place { file: path.as_str().into(), line: 1, column: 1 };
+        if let Some(finding) = add(said, key, Datum { bytes: bytes.to_vec(), place }) {
+            loader.report.say(finding);
+            is_whole = false;
+        }
+    }
+    is_whole.then_some(found)
+}
+
+/// The variables of a file, with their lines. Without a `=`, the value is empty; one that is no text is `None`.
+fn variables(bytes: &[u8]) -> Vec<(u32, String, Option<String>)> {
+    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
+    let mut found = Vec::new();
+    for (number, line) in (1..).zip(bytes.split(|it| *it == b'\n')) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let Ok(line) = std::str::from_utf8(line) else {
+            found.push((number, String::new(), None));
+            continue;
+        };
+        let line = line.trim_start();
+        if !line.is_empty() && !line.starts_with('#') {
+            let (key, value) = line.split_once('=').unwrap_or((line, ""));
+            found.push((number, key.to_owned(), Some(value.to_owned())));
+        }
+    }
+    found
+}
+
+fn without_quotes(text: &str) -> &str {
+    let inner = |quote: char| text.strip_prefix(quote)?.strip_suffix(quote);
+    inner('"').or_else(|| inner('\'')).unwrap_or(text)
+}
+
+fn object(made: Made, generator: &Generator, entries: BTreeMap<String, Datum>) -> Node {
+    let Generator { name, namespace, kind, options, .. } = generator;
+    let place = &name.place;
+    let mut metadata = mapping(place, [("name", text(place, name.text.clone()))]);
+    if let Some(namespace) = namespace {
+        set(&mut metadata, "namespace", text(&namespace.place, namespace.text.clone()));
+    }
+    let Options { labels, annotations, immutable, .. } = options;
+    for (key, pairs) in [("labels", labels), ("annotations", annotations)] {
+        if let Some((_, first)) = pairs.first() {
+            let mut map = mapping(&first.place, []);
+            for (key, said) in pairs {
+                set(&mut map, key, text(&said.place, said.text.clone()));
+            }
+            set(&mut metadata, key, map);
+        }
+    }
+    let word = match made {
+        Made::ConfigMap => "ConfigMap",
+        Made::Secret => "Secret",
+    };
+    let mut node = mapping(
+        place,
+        [("apiVersion", text(place, "v1")), ("kind", text(place, word)), ("metadata", metadata)],
+    );
+    if made == Made::Secret {
+        let (place, word) = kind.as_ref().map_or((place, OPAQUE), |it| (&it.place, it.text.as_str()));
+        set(&mut node, "type", text(place, word));
+        set(&mut node, "data", mapping(&name.place, []));
+    }
+    for (key, Datum { bytes, place }) in entries {
+        let (field, value) = match (made, String::from_utf8(bytes)) {
+            (Made::ConfigMap, Ok(value)) => ("data", value),
+            (Made::ConfigMap, Err(error)) => ("binaryData", encoded(error.as_bytes())),
+            (Made::Secret, Ok(value)) => ("data", encoded(value.as_bytes())),
+            (Made::Secret, Err(error)) => ("data", encoded(error.as_bytes())),
+        };
+        set_missing(&mut node, field, |_| mapping(&name.place, []));
+        if let Some(data) = get_mut(&mut node, field) {
+            set(data, &key, text(&place, value));
+        }
+    }
+    if *immutable {
+        set(&mut node, "immutable", plain(place, "true"));
+    }
+    node
+}
+
+/// Base64 in lines, each with its end, unless there is one line only.
+fn encoded(bytes: &[u8]) -> String {
+    let whole = STANDARD.encode(bytes);
+    if whole.len() < LINE {
+        return whole;
+    }
+    let letters: Vec<char> = whole.chars().collect();
+    letters.chunks(LINE).flat_map(|it| it.iter().copied().chain(['\n'])).collect()
+}
+
+/// Appends the hash of what is in it to the name of each generated object.
+pub(super) fn add_hashes(resources: &mut [Resource]) {
+    for resource in resources.iter_mut().filter(|it| it.is_hashed) {
+        let name = format!("{}-{}", resource.name(), hash(&resource.node));
+        resource.remember_id();
+        resource.set_name(name);
+    }
+}
+
+/// The first letters of the SHA-256 of its canonical JSON, with those that could form words replaced.
+fn hash(node: &Node) -> String {
+    let kind = Id::of(node).gvk.kind;
+    let of = |key: &str| node.get(key).filter(|it| !it.is_null()).map_or_else(|| Value::from(""), json);
+    let mut object = Map::new();
+    object.insert("data".to_owned(), of("data"));
+    object.insert("kind".to_owned(), Value::from(kind.as_str()));
+    // The name of the object is not part of it, although its key is.
+    object.insert("name".to_owned(), Value::from(""));
+    let (more, is_secret) = if kind == "Secret" { ("stringData", true) } else { ("binaryData", false) };
+    if is_secret {
+        object.insert("type".to_owned(), of("type"));
+    }
+    if let more_data @ Value::Object(_) = of(more) {
+        object.insert(more.to_owned(), more_data);
+    }
+    let sorted: BTreeMap<String, Value> = object.into_iter().collect();
+    let mut text = serde_json::to_string(&sorted).unwrap_or_default();
+    // As Go writes JSON.
+    for (letter, escape) in [
+        ('<', "\\u003c"),
+        ('>', "\\u003e"),
+        ('&', "\\u0026"),
+        ('\u{2028}', "\\u2028"),
+        ('\u{2029}', "\\u2029"),
+    ] {
+        text = text.replace(letter, escape);
+    }
+    let digest = Sha256::digest(text.as_bytes());
+    let hex = digest.iter().take(5).flat_map(|it| [it >> 4, it & 15]);
+    let hex = hex.filter_map(|it| char::from_digit(u32::from(it), 16));
+    let letter = |it: char| match it {
+        '0' => 'g',
+        '1' => 'h',
+        '3' => 'k',
+        'a' => 'm',
+        'e' => 't',
+        other => other,
+    };
+    hex.map(letter).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use driftless_yaml::{Limits, parse};
+
+    /// Names that `kubectl kustomize` gave to the same.
+    #[test]
+    fn hashes_are_those_of_kustomize() {
+        let cases = [
+            ("{kind: ConfigMap, data: {A: '<b>&\"c\"', B: q}}", "8mgbf26b5b"),
+            ("{kind: Secret, type: Opaque, data: {}}", "46f8b28mk5"),
+        ];
+        for (text, expected) in cases {
+            let node = parse("a.yaml", text.as_bytes(), &Limits::default()).unwrap().remove(0);
+            assert_eq!(hash(&node), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn long_base64_stands_in_lines() {
+        assert_eq!(encoded(b"a"), "YQ==");
+        assert_eq!(encoded(&[0; 51]).len(), 68);
+        let long = encoded(&[0; 52]);
+        assert_eq!((long.len(), long.matches('\n').count()), (74, 2));
+    }
+
+    #[test]
+    fn variables_are_lines_with_an_equals_sign() {
+        let found = variables(b"\xEF\xBB\xBFA=1\r\n# no\n\n  B = 2 \nC\nD='x'\n");
+        let found: Vec<_> =
+            found.iter().map(|(line, key, it)| (*line, key.as_str(), it.as_deref().unwrap())).collect();
+        assert_eq!(found, [(1, "A", "1"), (4, "B ", " 2 "), (5, "C", ""), (6, "D", "'x'")]);
+    }
+}

@@ -1,0 +1,304 @@
+//! Strategic merge patches: a part of an object, laid over it. Maps are merged; a list is replaced, or, where Kubernetes
+//! gives it a merge key, merged item by item. Null removes; `$patch` says `delete`, `replace` or `merge`.
+//!
+//! As in kustomize, what a patch brings into a merged list comes first. Unlike there, `$patch: replace` also counts
+//! inside of such a list, and a port without a protocol is the one of TCP, as the API server has it.
+
+#![allow(
+    clippy::result_large_err,
+    reason = "a finding ends the step that it is about, so its size is paid once"
+)]
+
+use driftless_model::Finding;
+use driftless_yaml::{Entry, Kind, Node, edit::is_mapping, edit::mapping, edit::sequence, join};
+
+/// The word by which a patch gives orders.
+const DIRECTIVE: &str = "$patch";
+
+/// What is known of the fields of a map.
+pub(super) struct Type(&'static [(&'static str, Field)]);
+
+enum Field {
+    Map(&'static Type),
+    /// Items are told apart by these keys; where one may be missing, with what it is then.
+    List(&'static [(&'static str, &'static str)], Option<&'static Type>),
+    /// Texts, each once.
+    Set,
+}
+
+use Field::{List, Map, Set};
+
+const BY_NAME: &[(&str, &str)] = &[("name", "")];
+
+static METADATA: Type = Type(&[("finalizers", Set), ("ownerReferences", List(&[("uid", "")], None))]);
+
+static CONTAINER: Type = Type(&[
+    ("env", List(BY_NAME, None)),
+    ("ports", List(&[("containerPort", ""), ("protocol", "TCP")], None)),
+    ("volumeDevices", List(&[("devicePath", "")], None)),
+    ("volumeMounts", List(&[("mountPath", "")], None)),
+]);
+
+static POD: Type = Type(&[
+    ("containers", List(BY_NAME, Some(&CONTAINER))),
+    ("ephemeralContainers", List(BY_NAME, Some(&CONTAINER))),
+    ("hostAliases", List(&[("ip", "")], None)),
+    ("imagePullSecrets", List(BY_NAME, None)),
+    ("initContainers", List(BY_NAME, Some(&CONTAINER))),
+    ("topologySpreadConstraints", List(&[("topologyKey", ""), ("whenUnsatisfiable", "DoNotSchedule")], None)),
+    ("volumes", List(BY_NAME, None)),
+]);
+
+static TEMPLATE: Type = Type(&[("metadata", Map(&METADATA)), ("spec", Map(&POD))]);
+static CONTROLLER: Type = Type(&[("template", Map(&TEMPLATE))]);
+static JOB_TEMPLATE: Type = Type(&[("metadata", Map(&METADATA)), ("spec", Map(&CONTROLLER))]);
+static CRON: Type = Type(&[("jobTemplate", Map(&JOB_TEMPLATE))]);
+static SERVICE: Type = Type(&[("ports", List(&[("port", ""), ("protocol", "TCP")], None))]);
+
+static WITH_POD: Type = Type(&[("metadata", Map(&METADATA)), ("spec", Map(&POD))]);
+static WITH_TEMPLATE: Type = Type(&[("metadata", Map(&METADATA)), ("spec", Map(&CONTROLLER))]);
+static CRON_JOB: Type = Type(&[("metadata", Map(&METADATA)), ("spec", Map(&CRON))]);
+static POD_TEMPLATE: Type = Type(&[("metadata", Map(&METADATA)), ("template", Map(&TEMPLATE))]);
+static WITH_PORTS: Type = Type(&[("metadata", Map(&METADATA)), ("spec", Map(&SERVICE))]);
+static ACCOUNT: Type = Type(&[("metadata", Map(&METADATA)), ("secrets", List(BY_NAME, None))]);
+static WEBHOOKS: Type = Type(&[("metadata", Map(&METADATA)), ("webhooks", List(BY_NAME, None))]);
+static OTHER: Type = Type(&[("metadata", Map(&METADATA))]);
+
+/// What is known of a built-in kind; of any other, nothing, so that its lists are replaced.
+pub(super) fn type_of(group: &str, kind: &str) -> Option<&'static Type> {
+    Some(match (group, kind) {
+        ("", "Pod") => &WITH_POD,
+        ("apps", "DaemonSet" | "Deployment" | "ReplicaSet" | "StatefulSet")
+        | ("batch", "Job")
+        | ("", "ReplicationController") => &WITH_TEMPLATE,
+        ("batch", "CronJob") => &CRON_JOB,
+        ("", "PodTemplate") => &POD_TEMPLATE,
+        ("", "Service") => &WITH_PORTS,
+        ("", "ServiceAccount") => &ACCOUNT,
+        (
+            "admissionregistration.k8s.io",
+            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
+        ) => &WEBHOOKS,
+        _ if group.is_empty() || group.ends_with(".k8s.io") || matches!(group, "autoscaling" | "policy") => {
+            &OTHER
+        }
+        _ => return None,
+    })
+}
+
+impl Type {
+    fn field(&self, key: &str) -> Option<&'static Field> {
+        let Self(fields) = self;
+        fields.iter().find(|(name, _)| *name == key).map(|(_, field)| field)
+    }
+}
+
+/// Lays a patch over an object; `None` if the patch removes it.
+pub(super) fn merge(node: Node, over: &Node, known: Option<&'static Type>) -> Result<Option<Node>, Finding> {
+    let known = known.map(Map);
+    lay(Some(node), over, known.as_ref(), "")
+}
+
+fn lay(node: Option<Node>, over: &Node, known: Option<&Field>, path: &str) -> Result<Option<Node>, Finding> {
+    if over.is_null() {
+        return Ok(None);
+    }
+    let Some(node) = node.filter(|it| !it.is_null()) else { return fresh(over, known, path) };
+    let Node { kind, place, tag } = node;
+    match (kind, &over.kind) {
+        (Kind::Mapping(own), Kind::Mapping(entries)) => match directive(over, path)? {
+            Directive::Delete => Ok(None),
+            Directive::Replace => fresh(over, known, path),
+            Directive::Merge => {
+                let own = lay_map(own, entries, known, path)?;
+                Ok(Some(Node { kind: Kind::Mapping(own), place, tag }))
+            }
+        },
+        (Kind::Sequence(own), Kind::Sequence(items)) => match known {
+            Some(List(keys, inner)) => {
+                let (order, rest) = list_directive(items, path)?;
+                match order {
+                    Directive::Delete => Ok(None),
+                    Directive::Replace => fresh_list(over, &rest, inner.map(Map).as_ref(), path),
+                    Directive::Merge => {
+                        let items = lay_list(own, &rest, keys, inner.map(Map).as_ref(), path)?;
+                        Ok(Some(Node { kind: Kind::Sequence(items), place, tag }))
+                    }
+                }
+            }
+            Some(Set) => {
+                let mut found = items.clone();
+                let is_new = |it: &Node| items.iter().all(|other| other.as_scalar() != it.as_scalar());
+                found.extend(own.into_iter().filter(is_new));
+                Ok(Some(Node { kind: Kind::Sequence(found), place, tag }))
+            }
+            Some(Map(_)) | None => Ok(Some(over.clone())),
+        },
+        // What was text in quotes stays text, so that `value: 8080` over `value: "80"` is what was meant.
+        (Kind::Scalar { plain: false, .. }, Kind::Scalar { text, .. }) => {
+            let kind = Kind::Scalar { text: text.clone(), plain: false };
+            Ok(Some(Node { kind, place: over.place.clone(), tag: None }))
+        }
+        (Kind::Scalar { .. }, Kind::Scalar { .. }) => Ok(Some(over.clone())),
+        (kind, _) => {
+            let was = Node { kind, place: place.clone(), tag }.kind_name();
+            let message =
+                format!("is a {}, but what it patches at {} is a {was}", over.kind_name(), place.location());
+            Err(over.finding(path, message).help("give it the same form, or delete the field first"))
+        }
+    }
+}
+
+fn lay_map(
+    mut own: Vec<Entry>,
+    entries: &[Entry],
+    known: Option<&Field>,
+    path: &str,
+) -> Result<Vec<Entry>, Finding> {
+    for Entry { key, key_place, value } in entries.iter().filter(|it| it.key != DIRECTIVE) {
+        let inner = inner(known, key);
+        let at = own.iter().position(|it| it.key == *key);
+        let before = at.map(|it| own.remove(it));
+        let (before, place) = match before {
+            Some(it) => (Some(it.value), it.key_place),
+            None => (None, key_place.clone()),
+        };
+        if let Some(value) = lay(before, value, inner, &join(path, key))? {
+            let entry = Entry { key: key.clone(), key_place: place, value };
+            own.insert(at.unwrap_or(own.len()), entry);
+        }
+    }
+    Ok(own)
+}
+
+fn inner<'f>(known: Option<&'f Field>, key: &str) -> Option<&'f Field> {
+    match known? {
+        Map(known) => known.field(key),
+        List(..) | Set => None,
+    }
+}
+
+/// Merges items that have the same keys. Where several keys tell items apart, those that are there keep their places.
+fn lay_list(
+    own: Vec<Node>,
+    items: &[&Node],
+    keys: &[(&str, &str)],
+    known: Option<&Field>,
+    path: &str,
+) -> Result<Vec<Node>, Finding> {
+    let has_all = |it: &Node| keys.iter().all(|(key, _)| it.get(key).is_some());
+    let keep_places = keys.len() > 1 && own.iter().chain(items.iter().copied()).any(has_all);
+    let mut rest: Vec<Option<Node>> = own.into_iter().map(Some).collect();
+    let mut first: Vec<(Vec<&str>, Node)> = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        let path = join(path, &format!("[{index}]"));
+        let id = item_id(item, keys).ok_or_else(|| {
+            let (key, _) = keys.first().copied().unwrap_or_default();
+            item.finding(
+                path.clone(),
+                format!("`{key}` is missing, which tells the items of this list apart"),
+            )
+        })?;
+        if let Some(at) = first.iter().position(|(it, _)| *it == id) {
+            let (_, before) = first.remove(at);
+            if let Some(node) = lay(Some(before), item, known, &path)? {
+                first.insert(at, (id, node));
+            }
+            continue;
+        }
+        let mut same =
+            rest.iter_mut().filter(|it| it.as_ref().and_then(|it| item_id(it, keys)).as_ref() == Some(&id));
+        let slot = same.next();
+        let before = slot.as_ref().and_then(|it| it.as_ref()).cloned();
+        // A list that names an item twice is left to the reader of the whole to complain about.
+        let merged = lay(before, item, known, &path)?;
+        match slot {
+            Some(slot) if keep_places => *slot = merged,
+            Some(slot) => {
+                *slot = None;
+                first.extend(merged.map(|it| (id, it)));
+            }
+            None => first.extend(merged.map(|it| (id, it))),
+        }
+    }
+    Ok(first.into_iter().map(|(_, it)| it).chain(rest.into_iter().flatten()).collect())
+}
+
+/// The values of the keys; `None` without the first one.
+fn item_id<'n>(item: &'n Node, keys: &[(&str, &'n str)]) -> Option<Vec<&'n str>> {
+    let value = |key: &str| item.get(key).filter(|it| !it.is_null()).and_then(Node::as_scalar);
+    let (first, _) = keys.first()?;
+    value(first)?;
+    Some(keys.iter().map(|(key, otherwise)| value(key).unwrap_or(otherwise)).collect())
+}
+
+/// A part of a patch where there was nothing before: its nulls and orders mean nothing there.
+fn fresh(over: &Node, known: Option<&Field>, path: &str) -> Result<Option<Node>, Finding> {
+    match (&over.kind, known) {
+        (Kind::Mapping(entries), _) => {
+            if directive(over, path)? == Directive::Delete {
+                return Ok(None);
+            }
+            let mut made = mapping(&over.place, []);
+            made.kind = Kind::Mapping(lay_map(Vec::new(), entries, known, path)?);
+            made.tag.clone_from(&over.tag);
+            Ok(Some(made))
+        }
+        (Kind::Sequence(items), Some(List(_, inner))) => {
+            let (order, rest) = list_directive(items, path)?;
+            if order == Directive::Delete {
+                return Ok(None);
+            }
+            fresh_list(over, &rest, inner.map(Map).as_ref(), path)
+        }
+        (Kind::Sequence(_) | Kind::Scalar { .. }, _) => Ok(Some(over.clone())),
+    }
+}
+
+fn fresh_list(
+    over: &Node,
+    items: &[&Node],
+    known: Option<&Field>,
+    path: &str,
+) -> Result<Option<Node>, Finding> {
+    let mut found = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        found.extend(fresh(item, known, &join(path, &format!("[{index}]")))?);
+    }
+    Ok(Some(sequence(&over.place, found)))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Directive {
+    Merge,
+    Replace,
+    Delete,
+}
+
+/// The order that a map gives.
+fn directive(over: &Node, path: &str) -> Result<Directive, Finding> {
+    if let Some(entry) = over.entries().iter().find(|it| it.key.starts_with('$') && it.key != DIRECTIVE) {
+        let message = format!("kustomize has no directive `{}`", entry.key);
+        let finding = Finding::error(entry.key_place.location(), join(path, &entry.key), message);
+        return Err(finding.help("use `$patch`, or a JSON patch"));
+    }
+    let Some(order) = over.get(DIRECTIVE) else { return Ok(Directive::Merge) };
+    match order.as_scalar() {
+        Some("merge") => Ok(Directive::Merge),
+        Some("replace") => Ok(Directive::Replace),
+        Some("delete") => Ok(Directive::Delete),
+        Some(_) | None => Err(order
+            .finding(join(path, DIRECTIVE), "is no directive of a strategic merge patch")
+            .help("use `delete`, `replace` or `merge`")),
+    }
+}
+
+/// The order that an item without anything else gives to the whole list, and the other items.
+fn list_directive<'n>(items: &'n [Node], path: &str) -> Result<(Directive, Vec<&'n Node>), Finding> {
+    let is_order = |it: &&Node| is_mapping(it) && it.entries().len() == 1 && it.get(DIRECTIVE).is_some();
+    let order = match items.iter().find(is_order) {
+        Some(it) => directive(it, path)?,
+        None => Directive::Merge,
+    };
+    Ok((order, items.iter().filter(|it| !is_order(it)).collect()))
+}

@@ -1,0 +1,258 @@
+//! Finds what a patch is for, and lays it over.
+
+#![allow(
+    clippy::result_large_err,
+    reason = "a finding ends the step that it is about, so its size is paid once"
+)]
+
+use super::{
+    super::reader::closest,
+    json_patch,
+    load::Loader,
+    merge,
+    resource::{Id, Resource},
+    settings::{Patch, PatchContent, Said},
+};
+use driftless_model::Finding;
+use driftless_yaml::{Kind, Node, edit::get_mut, edit::mapping, edit::remove, edit::set, edit::set_missing};
+
+/// Which patches may stand in a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patching {
+    Any,
+    Json,
+}
+
+/// What a strategic merge patch may change beyond the rest.
+#[derive(Clone, Copy, Debug, Default)]
+struct May {
+    rename: bool,
+    change_kind: bool,
+}
+
+/// An entry of `patchesStrategicMerge`: a file, or the patch itself.
+pub(super) fn merge(loader: &mut Loader<'_>, folder: &str, said: &Said, resources: &mut Vec<Resource>) {
+    let is_inline = said.text.contains('\n') || said.text.trim_start().starts_with('{');
+    let content =
+        if is_inline { PatchContent::Inline(said.clone()) } else { PatchContent::File(said.clone()) };
+    let Some(documents) = documents(loader, folder, &content) else { return };
+    let Some(patches) = loader.objects(documents) else { return };
+    for patch in &patches {
+        if let Err(finding) = merge_by_id(resources, patch, May::default()) {
+            loader.report.say(finding);
+        }
+    }
+}
+
+/// An entry of `patches` or `patchesJson6902`.
+pub(super) fn apply(
+    loader: &mut Loader<'_>,
+    folder: &str,
+    patch: &Patch,
+    patching: Patching,
+    resources: &mut Vec<Resource>,
+) {
+    let Some(documents) = documents(loader, folder, &patch.content) else { return };
+    let report = loader.report;
+    let error = |message: &str| Finding::error(patch.place.location(), &*patch.path, message);
+    if documents.is_empty() {
+        report.say(error("the patch is empty"));
+        return;
+    }
+    let is_json = matches!(documents.as_slice(), [one] if matches!(one.kind, Kind::Sequence(_)));
+    let result = if is_json {
+        json(loader, patch, &documents, resources)
+    } else if patching == Patching::Json {
+        Err(error("must be a JSON patch, a list of operations")
+            .help("a strategic merge patch belongs under `patches`"))
+    } else {
+        let Some(patches) = loader.objects(documents) else { return };
+        merge_all(patch, &patches, resources, &error)
+    };
+    let result = result.and_then(|found| match found {
+        0 => {
+            let message = "the target selects nothing, so the patch changes nothing";
+            report.say(Finding::warning(patch.place.location(), format!("{}.target", patch.path), message));
+            Ok(())
+        }
+        _ => check_ids(resources, &error),
+    });
+    if let Err(finding) = result {
+        report.say(finding);
+    }
+}
+
+fn documents(loader: &mut Loader<'_>, folder: &str, content: &PatchContent) -> Option<Vec<Node>> {
+    match content {
+        PatchContent::Inline(said) => loader.inline(said),
+        PatchContent::File(said) => {
+            let (path, bytes) = loader.file(said, folder)?;
+            loader.parse(&path, &bytes)
+        }
+    }
+}
+
+/// How many objects were patched.
+fn json(
+    loader: &Loader<'_>,
+    patch: &Patch,
+    documents: &[Node],
+    resources: &mut [Resource],
+) -> Result<usize, Finding> {
+    let error = |message: &str| Finding::error(patch.place.location(), &*patch.path, message);
+    let Some(target) = &patch.target else {
+        return Err(
+            error("a JSON patch needs a `target`").help("such as `target: {kind: Deployment, name: web}`")
+        );
+    };
+    let Some(operations) = documents.first().and_then(|it| json_patch::read(it, loader.report)) else {
+        return Ok(1);
+    };
+    if operations.is_empty() {
+        return Err(error("the patch is empty"));
+    }
+    let mut count = 0;
+    for resource in resources.iter_mut().filter(|it| target.selects(it)) {
+        count += 1;
+        let words = format!("{} of {}", resource.id().words(), resource.place().location());
+        resource.remember_id();
+        json_patch::apply(&mut resource.node, &operations, &words)?;
+        let metadata = resource.node.get("metadata");
+        let has_name = metadata.and_then(|it| it.get("name")?.as_scalar()).is_some_and(|it| !it.is_empty());
+        if !has_name || resource.id().gvk.kind.is_empty() {
+            return Err(error(&format!("takes from {words} what it is called")));
+        }
+    }
+    Ok(count)
+}
+
+/// How many objects were patched.
+fn merge_all(
+    patch: &Patch,
+    patches: &[Node],
+    resources: &mut Vec<Resource>,
+    error: &dyn Fn(&str) -> Finding,
+) -> Result<usize, Finding> {
+    let may = May { rename: patch.may_rename, change_kind: patch.may_change_kind };
+    let Some(target) = &patch.target else {
+        for one in patches {
+            merge_by_id(resources, one, may)?;
+        }
+        return Ok(patches.len());
+    };
+    let [one] = patches else {
+        let finding = error("several patches cannot share one `target`");
+        return Err(finding.help("make one entry of each, or remove the target"));
+    };
+    let mut count = 0;
+    let mut index = 0;
+    while let Some(resource) = resources.get_mut(index) {
+        if target.selects(resource) {
+            count += 1;
+            if !lay_over(resource, one, may)? {
+                resources.remove(index);
+                continue;
+            }
+        }
+        index += 1;
+    }
+    Ok(count)
+}
+
+/// For what the patch itself names.
+fn merge_by_id(resources: &mut Vec<Resource>, patch: &Node, may: May) -> Result<(), Finding> {
+    let id = Id::of(patch);
+    let mut found = resources.iter().enumerate().filter(|(_, it)| it.was(&id)).map(|(index, _)| index);
+    let Some(index) = found.next() else { return Err(nothing(resources, patch, &id)) };
+    if let Some(other) = found.next() {
+        let place = |index: usize| {
+            resources.get(index).map(|it| it.place().location().to_string()).unwrap_or_default()
+        };
+        let message =
+            format!("{} may be the one at {} or the one at {}", id.words(), place(index), place(other));
+        return Err(
+            at_name(patch, message).help("patch it where only one of them is known, or with a `target`")
+        );
+    }
+    let Some(resource) = resources.get_mut(index) else { return Ok(()) };
+    if !lay_over(resource, patch, may)? {
+        resources.remove(index);
+    }
+    Ok(())
+}
+
+/// Says what is there instead, if anything is near.
+fn nothing(resources: &[Resource], patch: &Node, id: &Id) -> Finding {
+    let finding = at_name(patch, format!("there is no {} to patch", id.words().trim_start_matches("the ")));
+    let of_kind: Vec<&Resource> = resources.iter().filter(|it| it.id().gvk.kind == id.gvk.kind).collect();
+    let same = of_kind.iter().find(|it| it.name() == id.name || it.first_id().name == id.name);
+    if let Some(other) = same {
+        let (now, place) = (other.id(), other.place().location());
+        if now.gvk != id.gvk {
+            let version = other.node.get("apiVersion").and_then(Node::as_scalar).unwrap_or_default();
+            return finding.help(format!("the one at {place} has `apiVersion: {version}`"));
+        }
+        return finding.help(match now.namespace {
+            Some(namespace) => {
+                format!("the one at {place} is in the namespace `{namespace}`; write it in the patch")
+            }
+            None => format!("the one at {place} is in no namespace"),
+        });
+    }
+    let names = of_kind.iter().map(|it| it.name());
+    match closest(&id.name, names) {
+        Some(name) => finding.help(format!("did you mean `{name}`?")),
+        None => finding.help("name an object of this kustomization as its manifest does"),
+    }
+}
+
+fn at_name(patch: &Node, message: String) -> Finding {
+    let name = patch.get("metadata").and_then(|it| it.get("name"));
+    name.unwrap_or(patch).finding("metadata.name", message)
+}
+
+/// Lays a patch over an object, which keeps kind, name and namespace unless they may change; false if it is removed.
+fn lay_over(resource: &mut Resource, patch: &Node, may: May) -> Result<bool, Finding> {
+    if may.rename || may.change_kind {
+        resource.remember_id();
+    }
+    let gvk = resource.id().gvk;
+    let before = resource.node.clone();
+    let merged = merge::merge(resource.node.clone(), patch, merge::type_of(&gvk.group, &gvk.kind))?;
+    let Some(mut node) = merged.filter(|it| !it.entries().is_empty()) else { return Ok(false) };
+    let keep = |node: &mut Node, before: &Node, key: &str| match before.get(key) {
+        Some(value) => set(node, key, value.clone()),
+        None => drop(remove(node, key)),
+    };
+    if !may.change_kind {
+        keep(&mut node, &before, "apiVersion");
+        keep(&mut node, &before, "kind");
+    }
+    let place = node.place.clone();
+    set_missing(&mut node, "metadata", |_| mapping(&place, []));
+    if let (Some(metadata), Some(before)) = (get_mut(&mut node, "metadata"), before.get("metadata")) {
+        keep(metadata, before, "namespace");
+        if !may.rename {
+            keep(metadata, before, "name");
+        }
+    }
+    resource.node = node;
+    Ok(true)
+}
+
+/// Two that became the same by a patch.
+fn check_ids(resources: &[Resource], error: &dyn Fn(&str) -> Finding) -> Result<(), Finding> {
+    for (index, resource) in resources.iter().enumerate() {
+        let id = resource.id();
+        if let Some(first) = resources.iter().take(index).find(|it| it.id() == id) {
+            let message = format!(
+                "makes two of {}: those at {} and {}",
+                id.words(),
+                first.place().location(),
+                resource.place().location()
+            );
+            return Err(error(&message));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,311 @@
+//! The simple changes, each to all objects: namespace, prefix and suffix, labels and annotations, replicas, images.
+//! Whatever is set stands where the kustomization says it.
+
+use regex::Regex;
+
+use super::{
+    resource::{Gvk, Resource},
+    settings::{Image, LabelField, Labels, Pairs, Replica, Said},
+    walk::{Missing, steps, visit},
+};
+use driftless_model::Finding;
+use driftless_yaml::{
+    Kind, Node, Place, edit::entries_mut, edit::get_mut, edit::items_mut, edit::set, edit::text,
+};
+
+/// Where labels, annotations, images or replicas stand in objects of a kind. An empty word leaves that open.
+struct Field {
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    path: &'static str,
+    /// Whether it is made where it is missing.
+    create: bool,
+}
+
+const fn field(group: &'static str, kind: &'static str, path: &'static str, create: bool) -> Field {
+    Field { group, version: "", kind, path, create }
+}
+
+const fn core(kind: &'static str, path: &'static str) -> Field {
+    Field { group: "", version: "v1", kind, path, create: true }
+}
+
+const TEMPLATES: &[Field] = &[
+    core("ReplicationController", "spec/template/metadata"),
+    field("", "Deployment", "spec/template/metadata", true),
+    field("", "ReplicaSet", "spec/template/metadata", true),
+    field("", "DaemonSet", "spec/template/metadata", true),
+    field("apps", "StatefulSet", "spec/template/metadata", true),
+    field("batch", "Job", "spec/template/metadata", true),
+    field("batch", "CronJob", "spec/jobTemplate/metadata", true),
+    field("batch", "CronJob", "spec/jobTemplate/spec/template/metadata", true),
+];
+
+const CLAIMS: Field = field("apps", "StatefulSet", "spec/volumeClaimTemplates[]/metadata", true);
+
+const SELECTORS: &[Field] = &[
+    core("Service", "spec/selector"),
+    core("ReplicationController", "spec/selector"),
+    field("", "Deployment", "spec/selector/matchLabels", true),
+    field("", "ReplicaSet", "spec/selector/matchLabels", true),
+    field("", "DaemonSet", "spec/selector/matchLabels", true),
+    field("apps", "StatefulSet", "spec/selector/matchLabels", true),
+    field("batch", "Job", "spec/selector/matchLabels", false),
+    field("batch", "CronJob", "spec/jobTemplate/spec/selector/matchLabels", false),
+    field("policy", "PodDisruptionBudget", "spec/selector/matchLabels", false),
+    field("networking.k8s.io", "NetworkPolicy", "spec/podSelector/matchLabels", false),
+    field("networking.k8s.io", "NetworkPolicy", "spec/ingress/from/podSelector/matchLabels", false),
+    field("networking.k8s.io", "NetworkPolicy", "spec/egress/to/podSelector/matchLabels", false),
+];
+
+/// Selectors inside of pod templates.
+const POD_SELECTORS: &[&str] = &[
+    "spec/template/spec/affinity/podAffinity/preferredDuringSchedulingIgnoredDuringExecution/podAffinityTerm/labelSelector/matchLabels",
+    "spec/template/spec/affinity/podAffinity/requiredDuringSchedulingIgnoredDuringExecution/labelSelector/matchLabels",
+    "spec/template/spec/affinity/podAntiAffinity/preferredDuringSchedulingIgnoredDuringExecution/podAffinityTerm/labelSelector/matchLabels",
+    "spec/template/spec/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution/labelSelector/matchLabels",
+    "spec/template/spec/topologySpreadConstraints/labelSelector/matchLabels",
+];
+
+const SCALED: &[&str] = &["Deployment", "ReplicationController", "ReplicaSet", "StatefulSet"];
+
+/// Where images stand beside those of `containers` and `initContainers`, wherever these are.
+const VOLUME_IMAGES: &[&str] =
+    &["spec/volumes[]/image/reference", "spec/template/spec/volumes[]/image/reference"];
+
+/// Puts everything into a namespace that lies in one.
+pub(super) fn namespace(resources: &mut [Resource], said: &Said, findings: &mut Vec<Finding>) {
+    for resource in resources.iter_mut() {
+        resource.remember_id();
+        let gvk = resource.id().gvk;
+        if gvk.is("", "v1", "Namespace") && gvk.group.is_empty() {
+            let place = said.place.clone();
+            if let Some(metadata) = get_mut(&mut resource.node, "metadata") {
+                set(metadata, "name", text(&place, said.text.clone()));
+            }
+        }
+        let place = &said.place;
+        let mut put = |path: &str, missing: Missing| {
+            visit(&mut resource.node, &steps(path), missing, place, &mut |it| {
+                *it = text(place, said.text.clone());
+            });
+        };
+        if !gvk.is_cluster_scoped() {
+            put("metadata/namespace", Missing::Text);
+        }
+        if gvk.is("apiregistration.k8s.io", "", "APIService") {
+            put("spec/service/namespace", Missing::Text);
+        }
+        if gvk.is("apiextensions.k8s.io", "", "CustomResourceDefinition") {
+            put("spec/conversion/webhook/clientConfig/service/namespace", Missing::Nothing);
+        }
+        if matches!(gvk.kind.as_str(), "RoleBinding" | "ClusterRoleBinding")
+            && let Some(subjects) = get_mut(&mut resource.node, "subjects")
+        {
+            for subject in items_mut(subjects) {
+                if subject.get("name").and_then(Node::as_scalar) == Some("default") {
+                    set(subject, "namespace", text(place, said.text.clone()));
+                }
+            }
+        }
+    }
+    for (index, resource) in resources.iter().enumerate() {
+        let id = resource.id();
+        if let Some(first) = resources.iter().take(index).find(|it| it.id() == id) {
+            let message = format!("makes two of {}: those at {} and {}", id.words(), at(first), at(resource));
+            findings.push(said.error(message).help("rename one of the two"));
+        }
+    }
+}
+
+fn at(resource: &Resource) -> String {
+    resource.place().location().to_string()
+}
+
+/// Kinds whose names others rely on.
+fn keeps_its_name(gvk: &Gvk) -> bool {
+    gvk.is("", "", "CustomResourceDefinition")
+        || gvk.is("", "", "Namespace")
+        || gvk.is("apiregistration.k8s.io", "", "APIService")
+}
+
+pub(super) fn prefix(resources: &mut [Resource], said: &Said) {
+    for resource in resources.iter_mut().filter(|it| !keeps_its_name(&it.first_id().gvk)) {
+        resource.remember_id();
+        resource.prefixes.push(said.text.clone());
+        resource.set_name(format!("{}{}", said.text, resource.name()));
+    }
+}
+
+pub(super) fn suffix(resources: &mut [Resource], said: &Said) {
+    for resource in resources.iter_mut().filter(|it| !keeps_its_name(&it.first_id().gvk)) {
+        resource.remember_id();
+        resource.suffixes.push(said.text.clone());
+        resource.set_name(format!("{}{}", resource.name(), said.text));
+    }
+}
+
+pub(super) fn labels(resources: &mut [Resource], labels: &Labels) {
+    for resource in resources {
+        let gvk = resource.id().gvk;
+        for LabelField { group, version, kind, path, create } in &labels.fields {
+            if gvk.is(group, version, kind) {
+                put(&mut resource.node, &steps(path), *create, &labels.pairs);
+            }
+        }
+        put(&mut resource.node, &steps("metadata/labels"), true, &labels.pairs);
+        if labels.in_selectors {
+            put_all(resource, &gvk, SELECTORS, "", &labels.pairs);
+            if gvk.is("apps", "", "Deployment") || gvk.is("apps", "", "StatefulSet") {
+                for path in POD_SELECTORS {
+                    put(&mut resource.node, &steps(path), false, &labels.pairs);
+                }
+            }
+        }
+        if labels.in_templates {
+            put_all(resource, &gvk, TEMPLATES, "/labels", &labels.pairs);
+        }
+        if labels.in_claims {
+            put_all(resource, &gvk, &[CLAIMS], "/labels", &labels.pairs);
+        }
+    }
+}
+
+pub(super) fn annotations(resources: &mut [Resource], pairs: &Pairs) {
+    for resource in resources {
+        let gvk = resource.id().gvk;
+        put(&mut resource.node, &steps("metadata/annotations"), true, pairs);
+        put_all(resource, &gvk, TEMPLATES, "/annotations", pairs);
+    }
+}
+
+fn put_all(resource: &mut Resource, gvk: &Gvk, fields: &[Field], below: &str, pairs: &Pairs) {
+    for Field { group, version, kind, path, create } in fields {
+        if gvk.is(group, version, kind) {
+            put(&mut resource.node, &steps(&format!("{path}{below}")), *create, pairs);
+        }
+    }
+}
+
+fn put(node: &mut Node, path: &[String], create: bool, pairs: &Pairs) {
+    let Some((_, first)) = pairs.first() else { return };
+    let missing = if create { Missing::Map } else { Missing::Nothing };
+    visit(node, path, missing, &first.place, &mut |map| {
+        for (key, said) in pairs {
+            set(map, key, text(&said.place, said.text.clone()));
+            // The key stands there as well, now.
+            if let Some(entry) = entries_mut(map).iter_mut().find(|it| it.key == *key) {
+                entry.key_place = said.place.clone();
+            }
+        }
+    });
+}
+
+pub(super) fn replicas(resources: &mut [Resource], replica: &Replica, findings: &mut Vec<Finding>) {
+    let mut is_found = false;
+    for resource in resources {
+        let mut ids = resource.earlier_ids();
+        ids.push(resource.id());
+        if ids.iter().any(|it| it.name == replica.name.text && SCALED.contains(&it.gvk.kind.as_str())) {
+            is_found = true;
+            let place = &replica.count.place;
+            visit(&mut resource.node, &steps("spec/replicas"), Missing::Text, place, &mut |it| {
+                *it = replica.count.clone();
+            });
+        }
+    }
+    if !is_found {
+        let message = format!("nothing with replicas is called `{}`", replica.name.text);
+        findings.push(replica.name.error(message).help("name a Deployment, StatefulSet or ReplicaSet"));
+    }
+}
+
+/// An image by its name, which is a regular expression.
+pub(super) fn image(resources: &mut [Resource], image: &Image, findings: &mut Vec<Finding>) {
+    let digest = "(@[a-zA-Z0-9]+([.+_-][a-zA-Z0-9]+)*:[a-zA-Z0-9_.{}-]*)?";
+    let Ok(pattern) = Regex::new(&format!("^{}(:[a-zA-Z0-9_.{{}}-]*)?{digest}$", image.name.text)) else {
+        let message = format!("`{}` is not a regular expression", image.name.text);
+        findings.push(image.name.error(message).help("write the name of the image, without its tag"));
+        return;
+    };
+    for resource in resources.iter_mut().filter(|it| it.id().gvk.kind != "CustomResourceDefinition") {
+        let mut change = |node: &mut Node| change_image(node, image, &pattern);
+        containers(&mut resource.node, &mut change);
+        for path in VOLUME_IMAGES {
+            let place = image.name.place.clone();
+            visit(&mut resource.node, &steps(path), Missing::Nothing, &place, &mut change);
+        }
+    }
+}
+
+/// Every `image` of a list called `containers` or `initContainers`, however deep.
+fn containers(node: &mut Node, change: &mut dyn FnMut(&mut Node)) {
+    for item in items_mut(node) {
+        containers(item, change);
+    }
+    for entry in entries_mut(node) {
+        containers(&mut entry.value, change);
+        if matches!(entry.key.as_str(), "containers" | "initContainers") {
+            for container in items_mut(&mut entry.value) {
+                if let Some(image) = get_mut(container, "image") {
+                    change(image);
+                }
+            }
+        }
+    }
+}
+
+fn change_image(node: &mut Node, image: &Image, pattern: &Regex) {
+    let Kind::Scalar { text: before, .. } = &node.kind else { return };
+    if !pattern.is_match(before) {
+        return;
+    }
+    let (name, tag, digest) = parts(before);
+    let name = image.new_name.as_ref().map_or(name, |it| it.text.as_str());
+    let mut after = name.to_owned();
+    let new_tag = image.new_tag.as_ref().map(|it| it.text.as_str());
+    let new_digest = image.digest.as_ref().map(|it| it.text.as_str());
+    let suffix = image.suffix.as_ref().map_or("", |it| it.text.as_str());
+    let (tag, digest) = match (new_tag, new_digest) {
+        (None, None) if suffix.is_empty() => (tag.to_owned(), digest),
+        (None, None) => (format!("{tag}{suffix}"), ""),
+        (tag, digest) => (tag.unwrap_or_default().to_owned(), digest.unwrap_or_default()),
+    };
+    if !tag.is_empty() {
+        after = format!("{after}:{tag}");
+    }
+    if !digest.is_empty() {
+        after = format!("{after}@{digest}");
+    }
+    let said = [&image.new_tag, &image.digest, &image.new_name, &image.suffix];
+    let place: Option<&Place> = said.into_iter().flatten().map(|it| &it.place).next();
+    if after != *before {
+        *node = text(place.unwrap_or(&image.name.place), after);
+    }
+}
+
+/// Name, tag and digest. A `:` before the first `/` is the port of a registry.
+fn parts(image: &str) -> (&str, &str, &str) {
+    let (before, digest) = image.split_once('@').unwrap_or((image, ""));
+    let after_host = before.find('/').unwrap_or_default();
+    let colon = before.get(after_host..).and_then(|it| it.find(':')).map(|it| it + after_host);
+    match colon {
+        Some(at) => (&before[..at], &before[at + 1..], digest),
+        None => (before, "", digest),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_fall_into_their_parts() {
+        assert_eq!(parts("nginx"), ("nginx", "", ""));
+        assert_eq!(parts("nginx:1.0"), ("nginx", "1.0", ""));
+        assert_eq!(parts("a:5000/b/c"), ("a:5000/b/c", "", ""));
+        assert_eq!(parts("a:5000/b:1@sha256:f"), ("a:5000/b", "1", "sha256:f"));
+        assert_eq!(parts("b@sha256:f"), ("b", "", "sha256:f"));
+    }
+}

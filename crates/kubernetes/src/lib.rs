@@ -1,0 +1,414 @@
+//! Kubernetes manifests in, the stack out.
+//!
+//! All files of an application together make one stack: every Deployment, StatefulSet, DaemonSet, ReplicaSet,
+//! `ReplicationController`, Job and Pod in them is a workload, alone or inside a `List`; ConfigMaps, Secrets, claims
+//! and Services are what they refer to, wherever they stand. A workload is named after its object, and after its
+//! namespace too if that is not `default`: `web` in the namespace `shop` is `web.shop`, as its Service would be called in
+//! a cluster.
+//!
+//! Where running without something would be wrong, it is an error.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+    time::Duration,
+};
+
+use driftless_files::{AppSpec, Files, Rendered};
+use driftless_model::{
+    Attachment, Finding, Format, Location, Mask, Network, NetworkMode, Protocol, Stack, Strategy, Update,
+    Workload, WorkloadName,
+};
+use driftless_yaml as yaml;
+use driftless_yaml::{Kind, Limits, Node, with_excerpt};
+
+mod catalogue;
+mod container;
+mod controllers;
+mod cron_job;
+mod deployment;
+mod downward;
+mod env;
+mod expand;
+mod fields;
+mod inventory;
+mod job;
+mod kinds;
+pub mod kustomize;
+mod lifecycle;
+mod names;
+mod node_ports;
+mod pod;
+mod probe;
+mod proxy;
+mod pull;
+mod quantity;
+mod reader;
+mod resources;
+mod security;
+mod service;
+mod shared;
+mod shown;
+mod stateful_set;
+mod storage;
+mod table;
+mod volumes;
+
+use catalogue::{Catalogue, DataKind, Key};
+use container::{HostPort, NamedPorts, Pod, Subdomain};
+use kinds::{Owned, Verdict};
+use reader::{Report, Value};
+use service::Nets;
+
+/// A workload that could be read.
+struct Found {
+    /// Of its pods.
+    key: Key,
+    /// The name of what the manifest defines, where its pods have others.
+    object: Key,
+    name: WorkloadName,
+    kind: &'static str,
+    /// Of the pod template.
+    labels: BTreeMap<String, String>,
+    named: NamedPorts,
+    workload: Workload,
+    published: Vec<HostPort>,
+    /// The pod's own name, where it has one that stays, and the Service that knows it by that.
+    pod_name: Option<String>,
+    service: Option<String>,
+    subdomain: Option<Subdomain>,
+}
+
+impl Found {
+    /// One replica that is updated like a Deployment, unless the caller says otherwise.
+    fn new(
+        key: Key,
+        origin: Location,
+        kind: &'static str,
+        labels: BTreeMap<String, String>,
+        pod: Pod,
+    ) -> Self {
+        let workload = Workload {
+            origin,
+            replicas: 1,
+            container: pod.container,
+            parts: pod.parts,
+            container_name: None,
+            strategy: Strategy::RollingUpdate { max_surge: 1, max_unavailable: 0 },
+            min_ready: Duration::ZERO,
+            progress_deadline: Duration::from_mins(10),
+            revision_history_limit: 10,
+            paused: false,
+            after: Vec::new(),
+            probes: pod.probes,
+            pull: pod.pull,
+            pull_secrets: pod.pull_secrets,
+            build: None,
+            in_place: BTreeMap::new(),
+            secret_env: pod.secret_env,
+            completion: pod.completion,
+            member: None,
+            update: Update::Rolling,
+            job: None,
+            cron: None,
+        };
+        let (named, published, subdomain) = (pod.named, pod.published, pod.subdomain);
+        let (name, object) = (WorkloadName(key.dotted()), key.clone());
+        let (pod_name, service) = (None, None);
+        Self { key, object, name, kind, labels, named, workload, published, pod_name, service, subdomain }
+    }
+
+    /// Joins a network, under more names. One that uses the host's network has none of its own.
+    fn attach(&mut self, network: &str, names: Vec<String>) {
+        let NetworkMode::Networks(networks) = &mut self.workload.container.network_mode else { return };
+        let attachment: &mut Attachment = networks.entry(network.to_owned()).or_default();
+        attachment.aliases.extend(names);
+        attachment.aliases.sort();
+        attachment.aliases.dedup();
+    }
+}
+
+/// Every kind and field, as tables for people.
+pub fn fields_page() -> String {
+    table::page()
+}
+
+/// Whether any of the documents is a Kubernetes object.
+pub fn is_kubernetes(documents: &[Node]) -> bool {
+    documents.iter().any(|it| it.get("apiVersion").is_some() && it.get("kind").is_some())
+}
+
+/// Renders all manifest files of an application. Any error leaves the result without a stack.
+pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
+    let report = Report::default();
+    let Manifests { sources, parsed } = manifests(files, spec, &report);
+    let objects = objects(&parsed, &report);
+    let mut catalogue = Catalogue::new(spec.name.as_str());
+    for (kind, value) in &objects {
+        match kind {
+            Owned::ConfigMap => catalogue.read_data(value.clone(), DataKind::ConfigMap),
+            Owned::Secret => catalogue.read_data(value.clone(), DataKind::Secret),
+            Owned::PersistentVolumeClaim => catalogue.read_claim(value.clone()),
+            Owned::PersistentVolume => catalogue.read_persistent(value.clone()),
+            _ => {}
+        }
+    }
+    catalogue.bind(&report);
+    let mut workloads = workloads(&objects, &catalogue, &report);
+    catalogue.check_mounts(&report);
+    let services: Vec<_> = objects.iter().filter(|(kind, _)| *kind == Owned::Service).collect();
+    let mut services: Vec<_> = services.into_iter().filter_map(|(_, it)| service::read(it.clone())).collect();
+    service::check_names(&services, &report);
+    node_ports::assign(spec.name.as_str(), &mut services, &workloads);
+    let namespaces: BTreeSet<&str> = workloads.iter().map(|it| it.key.namespace.as_str()).collect();
+    let nets = Nets::new(spec.name.as_str(), &namespaces);
+    let proxies = service::connect(&services, &mut workloads, &nets, &report);
+    workloads.extend(proxies);
+    check_host_ports(&workloads, &report);
+    let inventory = inventory::take(spec.name.as_str(), &workloads, &objects, &catalogue, &services);
+    drop((services, objects));
+
+    if workloads.is_empty() && !report.has_errors() {
+        // The root of the repository has no name of its own.
+        let folder = if spec.path.is_empty() { "." } else { &spec.path };
+        let finding = Finding::error(Location::file(folder), "", "the manifests hold no workload");
+        report.say(finding.help("add a Deployment, or remove the application"));
+    }
+    let findings = presented(report, &sources);
+    if findings.iter().any(Finding::is_error) {
+        return Rendered { findings, ..Rendered::default() };
+    }
+    let (contents, volumes) = catalogue.into_parts();
+    let network = |(name, key): (String, String)| (name, Network { key, ..Network::default() });
+    let stack = Stack {
+        app: spec.name.clone(),
+        format: Format::Kubernetes,
+        project: spec.name.as_str().to_owned(),
+        workloads: workloads.into_iter().map(|it| (it.name, it.workload)).collect(),
+        networks: nets.all().map(network).collect(),
+        volumes,
+        app_files: BTreeMap::new(),
+        manifests: spec
+            .files
+            .iter()
+            .chain(sources.keys().filter(|it| !spec.files.contains(it)))
+            .cloned()
+            .collect(),
+        inventory,
+        given: None,
+    };
+    Rendered { stack: Some(stack), findings, contents }
+}
+
+/// The documents of an application, as Kubernetes would get them.
+#[derive(Clone, Debug, Default)]
+pub struct Documents {
+    /// `None` if any finding is an error.
+    pub documents: Option<Vec<serde_json::Value>>,
+    pub findings: Vec<Finding>,
+}
+
+/// The documents of an application: its manifests, or what its kustomization makes of them, without a look at what of
+/// that can be done. `mask` hides values that may be secret.
+pub fn documents(files: &dyn Files, spec: &AppSpec, mask: Option<&Mask>) -> Documents {
+    let report = Report::default();
+    let Manifests { sources, parsed } = manifests(files, spec, &report);
+    let findings = presented(report, &sources);
+    if findings.iter().any(Finding::is_error) {
+        return Documents { documents: None, findings };
+    }
+    let mut documents: Vec<_> =
+        parsed.iter().flat_map(|(_, it)| it).filter(|it| !it.is_null()).map(yaml::edit::json).collect();
+    if let Some(mask) = mask {
+        for document in &mut documents {
+            shown::hide(document, mask);
+        }
+    }
+    Documents { documents: Some(documents), findings }
+}
+
+/// Findings in the order of their places, each with the line that it points at.
+fn presented(report: Report, sources: &BTreeMap<String, Arc<[u8]>>) -> Vec<Finding> {
+    let excerpted = report.into_findings().into_iter().map(|it| match sources.get(&it.location.file) {
+        Some(source) if it.excerpt.is_none() => with_excerpt(it, source),
+        Some(_) | None => it,
+    });
+    let mut findings: Vec<_> = excerpted.collect();
+    findings.sort_by(|a, b| a.location.cmp(&b.location));
+    // What a kustomization says for all objects, or a template for all its pods, is one thing, however many there are.
+    let mut said = BTreeSet::new();
+    findings.retain(|it| said.insert((it.location.clone(), it.path.clone(), it.message.clone())));
+    findings
+}
+
+/// What an application is made of.
+struct Manifests {
+    /// By path, to quote from.
+    sources: BTreeMap<String, Arc<[u8]>>,
+    /// The documents, by the file that holds them or had them made.
+    parsed: Vec<(String, Vec<Node>)>,
+}
+
+/// Reads the manifests, or has them made where there is a kustomization.
+fn manifests(files: &dyn Files, spec: &AppSpec, report: &Report) -> Manifests {
+    if let [path] = spec.files.as_slice()
+        && kustomize::is_kustomization(path)
+    {
+        let kustomize::Built { documents, sources } = kustomize::build(files, path, report);
+        // Half of it would only have more to be said about.
+        let is_whole = !report.has_errors() && !documents.is_empty();
+        return Manifests {
+            sources,
+            parsed: is_whole.then(|| (path.clone(), documents)).into_iter().collect(),
+        };
+    }
+    let mut found = Manifests { sources: BTreeMap::new(), parsed: Vec::new() };
+    let limits = Limits::default();
+    for path in &spec.files {
+        let bytes = match files.read(path, limits.bytes as u64) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                report.say(Finding::error(Location::file(path), "", error.to_string()));
+                continue;
+            }
+        };
+        found.sources.insert(path.clone(), bytes.clone());
+        match yaml::parse(path, &bytes, &limits) {
+            Ok(documents) => found.parsed.push((path.clone(), documents)),
+            Err(finding) => report.say(finding),
+        }
+    }
+    found
+}
+
+/// All objects of kinds that count, those in lists too. What is to be said of the others is said.
+fn objects<'a>(parsed: &'a [(String, Vec<Node>)], report: &'a Report) -> Vec<(Owned, Value<'a>)> {
+    let mut found = Vec::new();
+    for (file, documents) in parsed {
+        let is_object = |it: &Node| it.get("apiVersion").is_some() || it.get("kind").is_some();
+        if !documents.iter().any(is_object) {
+            // Such as the settings of another tool that lie beside the manifests.
+            let message = "left out: the file holds no Kubernetes object";
+            report.say(Finding::warning(Location::file(file), "", message));
+            continue;
+        }
+        // An empty document is what a `---` at the end leaves.
+        for document in documents.iter().filter(|it| !it.is_null()) {
+            refuse_tags(document, "", report);
+            collect(&Value::new(document, "", report), &mut found);
+        }
+    }
+    found
+}
+
+fn collect<'a>(value: &Value<'a>, found: &mut Vec<(Owned, Value<'a>)>) {
+    if !matches!(value.node.kind, Kind::Mapping(_)) {
+        value.error(format!("must be a Kubernetes object, but it is a {}", value.node.kind_name()));
+        return;
+    }
+    let Some((version, kind)) = kinds::identify(value) else { return };
+    match kinds::judge(version, kind) {
+        Verdict::Owned(kind) => found.push((kind, value.clone())),
+        Verdict::List => {
+            let Some(list) = value.clone().object(fields::LIST) else { return };
+            for item in list.items("items") {
+                collect(&item, found);
+            }
+        }
+        Verdict::NoOp(message) => {
+            let node = value.node.get("kind").unwrap_or(value.node);
+            value.report().say(node.warning(yaml::join(&value.path, "kind"), message));
+        }
+        Verdict::Refused { field, message, help } => {
+            let node = value.node.get(field).unwrap_or(value.node);
+            let finding = node.finding(yaml::join(&value.path, field), message);
+            value.report().say(match help {
+                Some(help) => finding.help(help),
+                None => finding,
+            });
+        }
+    }
+}
+
+/// Reads what runs. Of two with one name, the second is an error: their instances would be the same.
+fn workloads(objects: &[(Owned, Value<'_>)], catalogue: &Catalogue, report: &Report) -> Vec<Found> {
+    let mut found: BTreeMap<WorkloadName, Found> = BTreeMap::new();
+    for (kind, value) in objects {
+        let value = value.clone();
+        let one = |it: Option<Found>| it.into_iter().collect();
+        let read: Vec<Found> = match kind {
+            Owned::Deployment => one(deployment::read(value, "Deployment", catalogue)),
+            Owned::ReplicaSet => one(deployment::read(value, "ReplicaSet", catalogue)),
+            Owned::ReplicationController => one(deployment::read(value, "ReplicationController", catalogue)),
+            Owned::StatefulSet => stateful_set::read(value, catalogue),
+            Owned::DaemonSet => one(controllers::daemon_set(value, catalogue)),
+            Owned::Pod => one(controllers::pod(value, catalogue)),
+            Owned::Job => job::read(value, catalogue),
+            Owned::CronJob => one(cron_job::read(value, catalogue)),
+            Owned::ConfigMap
+            | Owned::Secret
+            | Owned::Service
+            | Owned::PersistentVolume
+            | Owned::PersistentVolumeClaim => Vec::new(),
+        };
+        for read in read {
+            if let Some(first) = found.get(&read.name) {
+                let Found { object, kind, .. } = first;
+                let (name, place) = (object.dotted(), &first.workload.origin);
+                let message = format!("the {kind} `{name}` is already defined at {place}");
+                let finding = Finding::error(read.workload.origin.clone(), "metadata.name", message);
+                report.say(finding.help("rename one of the two, or remove it"));
+                continue;
+            }
+            found.insert(read.name.clone(), read);
+        }
+    }
+    found.into_values().collect()
+}
+
+/// Tags other than YAML's own mean nothing to Kubernetes; the value behind one may be anything but what it says.
+fn refuse_tags(node: &Node, path: &str, report: &Report) {
+    if let Some(tag) = node.tag.as_deref().filter(|it| !it.starts_with("!!")) {
+        report.say(
+            node.finding(path, format!("the tag `{tag}` has no meaning in Kubernetes")).help("remove it"),
+        );
+    }
+    for (index, item) in node.items().iter().enumerate() {
+        refuse_tags(item, &yaml::join(path, &format!("[{index}]")), report);
+    }
+    for entry in node.entries() {
+        refuse_tags(&entry.value, &yaml::join(path, &entry.key), report);
+    }
+}
+
+/// A port of the host has room for one container.
+fn check_host_ports(workloads: &[Found], report: &Report) {
+    let mut taken: BTreeMap<(u16, Protocol), Vec<(&HostPort, &WorkloadName)>> = BTreeMap::new();
+    for Found { name, workload, published, .. } in workloads {
+        for port in published {
+            let error = |message| Finding::error(port.location.clone(), &*port.path, message);
+            let host = port.host;
+            if workload.replicas > 1 {
+                let wanted = workload.replicas;
+                let message = format!(
+                    "one instance can hold port {host} of the host, but `{name}` wants {wanted} replicas"
+                );
+                report.say(error(message).help("remove `hostPort`, or set `replicas` to 1"));
+            }
+            let others = taken.entry((host, port.protocol)).or_default();
+            if let Some((first, owner)) = others.iter().find(|(it, _)| overlap(it.host_ip, port.host_ip)) {
+                let place = &first.location;
+                let message = format!("port {host} of the host is already taken by `{owner}` at {place}");
+                report.say(error(message).help("choose another `hostPort`"));
+            }
+            others.push((port, name));
+        }
+    }
+}
+
+/// A port on every address leaves none over.
+fn overlap(a: Option<IpAddr>, b: Option<IpAddr>) -> bool {
+    let is_every = |it: Option<IpAddr>| it.is_none_or(|it| it.is_unspecified());
+    is_every(a) || is_every(b) || a == b
+}

@@ -1,0 +1,50 @@
+//! What a container's `lifecycle` names: a command, a request or a pause, after each start and before each stop.
+
+use std::time::Duration;
+
+use super::{container::NamedPorts, fields, probe, reader::Object};
+use driftless_model::{Container, Hook};
+
+/// A pause is no longer than this, in seconds.
+const LONGEST_SLEEP: i64 = 0x7FFF_FFFF;
+
+pub(super) fn read(container: &Object<'_>, ports: &NamedPorts, into: &mut Container) {
+    let Some(lifecycle) = container.object("lifecycle", fields::LIFECYCLE) else { return };
+    into.stop_signal = lifecycle.get("stopSignal").and_then(|it| super::container::stop_signal(&it));
+    let hook = |key| lifecycle.object(key, fields::LIFECYCLE_HANDLER).and_then(|it| handler(&it, ports));
+    into.host.post_start = hook("postStart").into_iter().collect();
+    into.host.pre_stop = hook("preStop").into_iter().collect();
+}
+
+fn handler(object: &Object<'_>, ports: &NamedPorts) -> Option<Hook> {
+    match (object.get("exec"), object.get("httpGet"), object.get("sleep")) {
+        (Some(exec), None, None) => {
+            let command = exec.object(fields::EXEC)?.require("command")?;
+            let words = command.strings();
+            if words.is_empty() {
+                command.error("must name a program to run");
+            }
+            Some(Hook { command: words, ..Hook::default() })
+        }
+        (None, Some(http), None) => {
+            let http = probe::http_get(&http.object(fields::HTTP_GET)?, ports)?;
+            Some(Hook { http: Some(http), ..Hook::default() })
+        }
+        (None, None, Some(sleep)) => {
+            let seconds = sleep.object(fields::SLEEP)?.require("seconds")?.integer(0..=LONGEST_SLEEP)?;
+            let sleep = Some(Duration::from_secs(u64::try_from(seconds).unwrap_or_default()));
+            Some(Hook { sleep, ..Hook::default() })
+        }
+        (None, None, None) => {
+            // What is refused was already said.
+            if object.get("tcpSocket").is_none() {
+                object.value.error_help("nothing is to be done", "give it `exec`, `httpGet` or `sleep`");
+            }
+            None
+        }
+        _ => {
+            object.value.error("has one of `exec`, `httpGet` and `sleep`, but here are several");
+            None
+        }
+    }
+}

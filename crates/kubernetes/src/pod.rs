@@ -1,0 +1,253 @@
+//! A pod template: one container by itself, or several that share what is the pod's.
+//!
+//! With several, the pod has one container more, which only holds what they share: network, names, shared memory, empty
+//! volumes. With one there is nothing to hold, and it has all of that itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    catalogue::Key,
+    container::{self, ANNOTATION, HostPort, NamedPorts, Owner, Pod, Restarts, Template},
+    env::{self, About},
+    fields, pull,
+    reader::{Object, Value},
+    security, shared, volumes,
+};
+use driftless_model::{
+    Completion, Container, HELPER_IMAGE, Namespace, NetworkMode, Part, Peer, Probes, PullPolicy,
+    RestartPolicy, Role, WorkloadName,
+};
+
+/// Reads the pod of the workload of this key. `None` when there is no container to read.
+pub(super) fn read(template: &Template<'_>, owner: &Owner<'_>, key: &Key) -> Option<Pod> {
+    let Template { spec, labels, annotations } = template;
+    let annotated = annotations.iter().map(|(key, text)| (format!("{ANNOTATION}{key}"), text.clone()));
+    let labels_of_container = labels.clone().into_iter().chain(annotated).collect();
+    let (restart, completion) = container::restarts(spec, owner);
+    let mut own = Container { labels: labels_of_container, restart, ..Container::default() };
+    // The networks are those of its Services, which are read later.
+    if spec.boolean("hostNetwork").unwrap_or(false) {
+        own.network_mode = NetworkMode::Host;
+    }
+    container::read_pod(spec, &mut own);
+    // On the host's network a pod has the host's name, whatever it is called.
+    if own.network_mode == NetworkMode::Host {
+        if own.hostname.take().is_some()
+            && let Some(value) = spec.get("hostname")
+        {
+            value.warning("has no effect with `hostNetwork`: the pod has the name of the host");
+        }
+    } else if own.hostname.is_none() {
+        own.hostname = owner.pod_name.filter(|it| it.len() <= 63).map(str::to_owned);
+    }
+    let shares_processes = spec.boolean("shareProcessNamespace").unwrap_or(false);
+    let containers = spec.require("containers")?;
+    let items = containers.items();
+    if items.is_empty() {
+        containers.error("a pod needs a container");
+    }
+    let about = About {
+        catalogue: owner.catalogue,
+        namespace: &owner.key.namespace,
+        pod_name: owner.pod_name,
+        service_account: spec
+            .string("serviceAccountName")
+            .or_else(|| spec.string("serviceAccount"))
+            .unwrap_or("default"),
+        labels,
+        annotations,
+        pod: spec.value.node,
+        is_on_host: own.network_mode == NetworkMode::Host,
+    };
+    let initial = spec.items("initContainers");
+    let wants_address = env::wants_address(items.iter().map(|it| it.node)) && !about.is_on_host;
+    let several = items.len() + initial.len() > 1 || wants_address;
+    let volumes = volumes::read(spec, &owner.key.dotted(), &about, &owner.claims);
+    if let Some(value) = spec.get("shareProcessNamespace").filter(|_| shares_processes && !several) {
+        value.warning("has no effect: the pod has one container");
+    }
+    let mut pod = if several {
+        let pod = Peer::Workload(WorkloadName(key.dotted()));
+        let frame =
+            Frame { pod, spec, owner, about: &about, volumes: &volumes, own, completion, shares_processes };
+        frame.read(initial, items)
+    } else {
+        let object = items.into_iter().next()?.object(fields::CONTAINER)?;
+        check_restart(&object, owner);
+        let mut pod = container::read_container(&object, own, &about, &volumes, owner).pod;
+        pod.completion = completion;
+        security::read(spec, &object, &mut pod.container);
+        pod
+    };
+    pod.pull_secrets = pull::secrets(spec, &about);
+    pod.subdomain = container::subdomain(spec);
+    Some(pod)
+}
+
+fn check_restart(object: &Object<'_>, owner: &Owner<'_>) {
+    if let Some(value) = object.get("restartPolicy")
+        && (owner.restarts != Restarts::Always || value.string() != Some("Always"))
+    {
+        value.error_help("of one container is not supported", "set `restartPolicy` of the pod");
+    }
+}
+
+/// What all containers of a pod are read with.
+struct Frame<'a> {
+    /// Whom its containers share with.
+    pod: Peer,
+    spec: &'a Object<'a>,
+    owner: &'a Owner<'a>,
+    about: &'a About<'a>,
+    volumes: &'a volumes::PodVolumes<'a>,
+    /// The pod's first container.
+    own: Container,
+    completion: Completion,
+    shares_processes: bool,
+}
+
+impl Frame<'_> {
+    fn read(mut self, initial: Vec<Value<'_>>, apps: Vec<Value<'_>>) -> Pod {
+        HELPER_IMAGE.clone_into(&mut self.own.image);
+        let is_own_memory = self.own.ipc_mode.is_none();
+        if is_own_memory {
+            self.own.ipc_mode = Some("shareable".into());
+        }
+        let mut parts = Parts::default();
+        for (value, is_initial) in
+            initial.into_iter().map(|it| (it, true)).chain(apps.into_iter().map(|it| (it, false)))
+        {
+            let Some(object) = value.object(fields::CONTAINER) else { continue };
+            let role = if is_initial { role(&object) } else { Role::App };
+            if role == Role::App {
+                check_restart(&object, self.owner);
+            }
+            self.read_part(&object, role, is_own_memory, &mut parts);
+        }
+        let Parts { all, named, published, secret_env, mut shared, .. } = parts;
+        self.own.ports.sort();
+        self.own.expose.sort_unstable();
+        self.own.expose.dedup();
+        // One port published by two containers is said where the ports of the host are checked.
+        self.own.ports.dedup();
+        shared.sort();
+        shared.dedup();
+        for name in shared {
+            shared::provide(self.volumes, &name, &mut self.own);
+        }
+        self.own.mounts.sort();
+        Pod {
+            container: self.own,
+            parts: all,
+            probes: Probes::default(),
+            pull: PullPolicy::IfNotPresent,
+            pull_secrets: BTreeSet::new(),
+            completion: self.completion,
+            named,
+            published,
+            secret_env,
+            subdomain: None,
+        }
+    }
+
+    fn read_part(&mut self, object: &Object<'_>, role: Role, is_own_memory: bool, parts: &mut Parts) {
+        let pod = self.pod.clone();
+        let (restart, completion) = match role {
+            Role::App => (self.own.restart, self.completion),
+            Role::Sidecar => (RestartPolicy::UnlessStopped, Completion::Never),
+            Role::Init => (retried(self.own.restart), Completion::OnSuccess),
+        };
+        let base = Container {
+            labels: self.own.labels.clone(),
+            restart,
+            network_mode: match self.own.network_mode {
+                // Ports of the host are checked by this; it shares the pod's, which is the host's.
+                NetworkMode::Host => NetworkMode::Host,
+                _ => NetworkMode::default(),
+            },
+            stop_grace_period: self.own.stop_grace_period,
+            ..Container::default()
+        };
+        let container::ReadContainer { pod: read, shared } =
+            container::read_container(object, base, self.about, self.volumes, self.owner);
+        let mut container = read.container;
+        container.network_mode = NetworkMode::Of(pod.clone());
+        container.ipc_mode =
+            if is_own_memory { Some(Namespace::Of(pod.clone())) } else { self.own.ipc_mode.clone() };
+        container.pid_mode = match &self.own.pid_mode {
+            Some(host) => Some(host.clone()),
+            None if self.shares_processes => Some(Namespace::Of(pod)),
+            None => None,
+        };
+        self.own.ports.append(&mut container.ports);
+        self.own.expose.append(&mut container.expose);
+        security::read(self.spec, object, &mut container);
+        self.own.sysctls.append(&mut container.sysctls);
+        if let Some(value) = object.get("name")
+            && let Some(name) = value.text()
+        {
+            if !parts.names.insert(name.to_owned()) {
+                value.error(format!("another container of the pod is already named `{name}`"));
+            }
+            let mut volumes = BTreeMap::new();
+            for (target, volume) in shared {
+                volumes.insert(target, shared::place_in_pod(&volume));
+                parts.shared.push(volume);
+            }
+            parts.all.push(Part {
+                name: name.to_owned(),
+                role,
+                container,
+                volumes,
+                probes: read.probes,
+                pull: read.pull,
+                completion,
+            });
+        }
+        for (name, port) in read.named {
+            parts.named.entry(name).or_insert(port);
+        }
+        parts.published.extend(read.published);
+        parts.secret_env.extend(read.secret_env);
+    }
+}
+
+#[derive(Default)]
+struct Parts {
+    all: Vec<Part>,
+    names: BTreeSet<String>,
+    named: NamedPorts,
+    published: Vec<HostPort>,
+    secret_env: BTreeSet<String>,
+    /// The volumes that the pod's first container holds for them.
+    shared: Vec<String>,
+}
+
+/// An initial container is tried again until it succeeds, unless nothing of its pod is.
+fn retried(restart: RestartPolicy) -> RestartPolicy {
+    match restart {
+        RestartPolicy::No | RestartPolicy::OnFailure { .. } => restart,
+        RestartPolicy::Always | RestartPolicy::UnlessStopped => {
+            RestartPolicy::OnFailure { max_retries: None }
+        }
+    }
+}
+
+/// Whether an initial container ends, or goes on beside the others.
+fn role(object: &Object<'_>) -> Role {
+    let words = [("Always", true), ("OnFailure", false), ("Never", false)];
+    match object.get("restartPolicy").map(|it| (it.one_of(&words), it)) {
+        Some((Some(true), _)) => return Role::Sidecar,
+        Some((Some(false), value)) => {
+            value.error_help("must be `Always` in an initial container", "remove it");
+        }
+        Some((None, _)) | None => {}
+    }
+    for field in ["livenessProbe", "readinessProbe", "startupProbe", "lifecycle"] {
+        if let Some(value) = object.get(field) {
+            let help = "remove it, or set `restartPolicy: Always` if the container is a sidecar";
+            value.error_help("is not allowed in an initial container, which ends", help);
+        }
+    }
+    Role::Init
+}

@@ -1,0 +1,140 @@
+//! Probes: what the agent asks of a running container, and how often.
+//!
+//! Defaults are those of Kubernetes: no delay, every 10 s, 1 s to answer, one success, three failures.
+
+use std::time::Duration;
+
+use super::{
+    container::NamedPorts,
+    fields,
+    reader::{Object, Value},
+};
+use driftless_model::{HttpHook, Probe, ProbeAction, Probes};
+use driftless_yaml::Scalar;
+
+const MOST: i64 = 0x7FFF_FFFF;
+
+/// The three probes of a container.
+pub(super) fn read(container: &Object<'_>, ports: &NamedPorts) -> Probes {
+    let probe = |key| container.object(key, fields::PROBE);
+    let once = |object: Object<'_>| {
+        if let Some(value) = object.get("successThreshold")
+            && value.node.as_i64().is_some_and(|it| it > 1)
+        {
+            value.error("must be 1 in a liveness or startup probe");
+        }
+        read_probe(&object, ports)
+    };
+    Probes {
+        startup: probe("startupProbe").and_then(once),
+        readiness: probe("readinessProbe").and_then(|it| read_probe(&it, ports)),
+        liveness: probe("livenessProbe").and_then(once),
+    }
+}
+
+fn read_probe(object: &Object<'_>, ports: &NamedPorts) -> Option<Probe> {
+    let seconds = |key, least, default| {
+        let value = object.integer(key, least..=MOST).unwrap_or(default);
+        Duration::from_secs(u64::try_from(value).unwrap_or_default())
+    };
+    let count =
+        |key, default| object.integer(key, 1..=MOST).and_then(|it| u32::try_from(it).ok()).unwrap_or(default);
+    let initial_delay = seconds("initialDelaySeconds", 0, 0);
+    let period = seconds("periodSeconds", 1, 10);
+    let timeout = seconds("timeoutSeconds", 1, 1);
+    let (success_threshold, failure_threshold) = (count("successThreshold", 1), count("failureThreshold", 3));
+    let action = read_action(object, ports)?;
+    Some(Probe { action, initial_delay, period, timeout, success_threshold, failure_threshold })
+}
+
+fn read_action(object: &Object<'_>, ports: &NamedPorts) -> Option<ProbeAction> {
+    let given = ["exec", "httpGet", "tcpSocket", "grpc"].map(|it| object.get(it));
+    if given.iter().flatten().count() > 1 {
+        object
+            .value
+            .error("a probe has one of `httpGet`, `tcpSocket`, `grpc` and `exec`, but here are several");
+        return None;
+    }
+    match given {
+        [Some(exec), ..] => {
+            let command = exec.object(fields::EXEC)?.require("command")?;
+            let words = command.strings();
+            if words.is_empty() {
+                command.error("must name a program to run");
+            }
+            Some(ProbeAction::Exec { command: words })
+        }
+        [_, Some(http), ..] => {
+            let HttpHook { path, port, https, host, headers } =
+                http_get(&http.object(fields::HTTP_GET)?, ports)?;
+            Some(ProbeAction::HttpGet { path, port, https, host, headers })
+        }
+        [_, _, Some(tcp), _] => {
+            let tcp = tcp.object(fields::TCP_SOCKET)?;
+            let host = tcp.get("host").and_then(|it| it.text()).map(str::to_owned);
+            Some(ProbeAction::TcpSocket { port: port_number(&tcp.require("port")?, ports)?, host })
+        }
+        [.., Some(grpc)] => {
+            let grpc = grpc.object(fields::GRPC)?;
+            let service = grpc.string("service").unwrap_or_default().to_owned();
+            // A number only, as in Kubernetes.
+            let port = grpc.require("port")?.integer(1..=65535).and_then(|it| u16::try_from(it).ok())?;
+            Some(ProbeAction::Grpc { port, service })
+        }
+        [None, None, None, None] => {
+            object
+                .value
+                .error_help("the probe asks nothing", "give it `httpGet`, `tcpSocket`, `grpc` or `exec`");
+            None
+        }
+    }
+}
+
+/// A request, of a probe or of a hook.
+pub(super) fn http_get(object: &Object<'_>, ports: &NamedPorts) -> Option<HttpHook> {
+    let path = object.string("path").unwrap_or_default();
+    let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+    let schemes = [("HTTP", false), ("HTTPS", true)];
+    let https = object.get("scheme").and_then(|it| it.one_of(&schemes)).unwrap_or(false);
+    let host = object.get("host").and_then(|it| it.text()).map(str::to_owned);
+    let mut headers = Vec::new();
+    for header in object.items("httpHeaders") {
+        let Some(header) = header.object(fields::HEADER) else { continue };
+        let Some(name) = header.require("name") else { continue };
+        let value = header.string("value").unwrap_or_default();
+        match name.text() {
+            Some(text) if is_token(text) => headers.push((text.to_owned(), value.to_owned())),
+            Some(text) => name.error(format!("`{text}` is not the name of a header")),
+            None => {}
+        }
+    }
+    let port = port_number(&object.require("port")?, ports)?;
+    Some(HttpHook { path, port, https, host, headers })
+}
+
+/// A token of RFC 9110, section 5.6.2.
+fn is_token(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|it| it.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&it))
+}
+
+/// A number, or the name of one of the container's ports.
+fn port_number(value: &Value<'_>, ports: &NamedPorts) -> Option<u16> {
+    let Some(Scalar::Text(name)) = value.node.resolved() else {
+        return value.integer(1..=65535).and_then(|it| u16::try_from(it).ok());
+    };
+    if let Some(port) = ports.get(name) {
+        return Some(*port);
+    }
+    if name.bytes().all(|it| it.is_ascii_digit()) {
+        value.error_help(format!("must be a number, but `\"{name}\"` is a string"), "remove the quotes");
+        return None;
+    }
+    let known: Vec<_> = ports.keys().map(|it| format!("`{it}`")).collect();
+    let help = if known.is_empty() {
+        "give a port of the container this name, or use its number".to_owned()
+    } else {
+        format!("the container's ports are named {}", known.join(", "))
+    };
+    value.error_help(format!("no port of the container is named `{name}`"), help);
+    None
+}

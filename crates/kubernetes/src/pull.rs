@@ -1,0 +1,48 @@
+//! `imagePullSecrets`: the logins with which a pod's images are pulled.
+//!
+//! The Secrets are those of the application. One that is not there is no fault, since the agent may have the login
+//! itself; the kubelet goes on as well.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::{
+    catalogue::DataKind,
+    env::{About, data_key},
+    fields,
+    reader::Object,
+};
+use driftless_model::{Content, ContentId};
+
+/// What a login is kept under, in the form of today and the older one.
+const KEYS: [&str; 2] = [".dockerconfigjson", ".dockercfg"];
+
+/// Reads `imagePullSecrets` of a pod.
+pub(super) fn secrets(spec: &Object<'_>, about: &About<'_>) -> BTreeSet<ContentId> {
+    let mut found = BTreeSet::new();
+    for item in spec.items("imagePullSecrets") {
+        let Some(reference) = item.object(fields::LOCAL_REF) else { continue };
+        let Some(key) = data_key(&reference, about.namespace) else { continue };
+        let Some(data) = about.catalogue.data(DataKind::Secret, &key) else {
+            let name = key.dotted();
+            reference.value.warning(format!(
+                "has no effect: there is no Secret `{name}` in this application, so the agent's own logins count"
+            ));
+            continue;
+        };
+        let Some(bytes) = KEYS.iter().find_map(|it| data.entries.get(*it)) else {
+            reference.value.error_help(
+                format!("the Secret `{}` holds no login for a registry", key.dotted()),
+                "make it of the type `kubernetes.io/dockerconfigjson`",
+            );
+            continue;
+        };
+        // What is in it is never repeated.
+        if !serde_json::from_slice::<serde_json::Value>(bytes).is_ok_and(|it| it.is_object()) {
+            let name = key.dotted();
+            reference.value.error(format!("the Secret `{name}` is not a file as `docker login` writes it"));
+            continue;
+        }
+        found.insert(about.catalogue.keep(Content::file(Arc::clone(bytes))));
+    }
+    found
+}

@@ -1,0 +1,169 @@
+//! A StatefulSet in, a workload for each of its pods out: each has a name, volumes and DNS names that stay.
+//!
+//! In which order they come and go is for the planner; here only stands who is which.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{
+    Found,
+    catalogue::{Catalogue, Key},
+    container::{Owner, Restarts, Template},
+    controllers::{Head, ONE_BY_ONE, head},
+    deployment::{Amount, MOST, check_own_labels, check_selector, history_limit, seconds, whole},
+    fields, names, pod,
+    reader::{Object, Value},
+    service,
+    storage::check_template,
+};
+use driftless_model::{Member, Update, Workload, WorkloadName};
+
+/// More on one host are a mistake, and each is read anew.
+const MOST_PODS: u32 = 500;
+
+/// Labels that the controller adds in a cluster, so that a Service can select one pod.
+const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
+const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
+
+/// What the pods have in common.
+struct Set<'a> {
+    key: Key,
+    spec: Object<'a>,
+    template: Template<'a>,
+    catalogue: &'a Catalogue,
+    max_unavailable: u32,
+    partition: u32,
+    on_delete: bool,
+    ordered: bool,
+}
+
+/// Reads a StatefulSet.
+pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Vec<Found> {
+    let Some(Head { metadata, spec, key, origin }) = head(value, fields::STATEFUL_SET) else {
+        return Vec::new();
+    };
+    let replicas = spec.integer("replicas", 0..=MOST).map_or(1, whole);
+    let start = spec.object("ordinals", fields::ORDINALS).and_then(|it| it.integer("start", 0..=MOST));
+    let start = start.map_or(0, whole);
+    if let Some(value) = spec.get("replicas").filter(|_| replicas > MOST_PODS) {
+        value.error(format!("more than {MOST_PODS} pods of a StatefulSet are not supported on one host"));
+        return Vec::new();
+    }
+    let min_ready = spec.integer("minReadySeconds", 0..=MOST).map_or(0, seconds);
+    history_limit(&spec);
+    let words = [("OrderedReady", true), ("Parallel", false)];
+    let ordered = spec.get("podManagementPolicy").and_then(|it| it.one_of(&words)).unwrap_or(true);
+    check_retention(&spec);
+    let template = Template::read(&spec);
+    check_selector(&spec, template.as_ref().map(|it| &it.labels));
+    let (on_delete, partition, max_unavailable) = update_strategy(&spec, replicas);
+    let Some(template) = template else { return Vec::new() };
+    check_own_labels(&metadata, &template.labels, "StatefulSet");
+    let set = Set { key, spec, template, catalogue, max_unavailable, partition, on_delete, ordered };
+    let service = service::service_name(&set.spec).map(str::to_owned);
+    // One that nobody wants stands for a set of none.
+    let ordinals = start..start.saturating_add(replicas.max(1));
+    let pods = ordinals.filter_map(|ordinal| {
+        let mut found = set.pod(ordinal, &origin)?;
+        found.service.clone_from(&service);
+        found.workload = Workload {
+            replicas: replicas.min(1),
+            strategy: ONE_BY_ONE,
+            min_ready: Duration::from_secs(min_ready),
+            ..found.workload
+        };
+        Some(found)
+    });
+    pods.collect()
+}
+
+impl Set<'_> {
+    fn pod(&self, ordinal: u32, origin: &driftless_model::Location) -> Option<Found> {
+        let Self { key, spec, template, catalogue, max_unavailable, partition, on_delete, ordered } = self;
+        let pod_name = format!("{}-{ordinal}", key.name);
+        let pod_key = Key::new(&key.namespace, &pod_name);
+        let mut labels = template.labels.clone();
+        labels.insert(POD_NAME.to_owned(), pod_name.clone());
+        labels.insert(POD_INDEX.to_owned(), ordinal.to_string());
+        let annotations = template.annotations.clone();
+        let template = Template { spec: template.spec.clone(), labels, annotations };
+        let owner = Owner {
+            kind: "StatefulSet",
+            key,
+            pod_name: Some(&pod_name),
+            restarts: Restarts::Always,
+            claims: claim_templates(spec, key, &pod_name),
+            catalogue,
+        };
+        let read = pod::read(&template, &owner, &pod_key)?;
+        let mut found = Found::new(pod_key, origin.clone(), "StatefulSet", template.labels, read);
+        found.workload.member = Some(Member {
+            of: WorkloadName(key.dotted()),
+            ordinal,
+            ordered: *ordered,
+            max_unavailable: *max_unavailable,
+        });
+        found.workload.update = match on_delete {
+            true => Update::OnDelete,
+            false if ordinal < *partition => Update::Never,
+            false => Update::Rolling,
+        };
+        found.workload.container_name = Some(catalogue.name_in_docker(&found.key));
+        found.object = key.clone();
+        found.pod_name = Some(pod_name);
+        Some(found)
+    }
+}
+
+/// Whether it waits for deletion, below which ordinal nothing is replaced, and how many may be at a time.
+fn update_strategy(spec: &Object<'_>, replicas: u32) -> (bool, u32, u32) {
+    let Some(object) = spec.object("updateStrategy", fields::UPDATE_STRATEGY) else { return (false, 0, 1) };
+    let on_delete = on_delete(&object);
+    let Some(rolling) = object.object("rollingUpdate", fields::SET_ROLLING_UPDATE) else {
+        return (on_delete, 0, 1);
+    };
+    if on_delete {
+        rolling.value.error_help("is not allowed when the type is `OnDelete`", "remove it, or the type");
+    }
+    let partition = rolling.integer("partition", 0..=MOST).map_or(0, whole);
+    let Some(value) = rolling.get("maxUnavailable") else { return (on_delete, partition, 1) };
+    let most = Amount::read(&value).map_or(1, |it| it.of(replicas, u64::div_ceil));
+    if most == 0 && replicas > 0 {
+        value.error_help("must be more than 0, or no pod could ever be replaced", "set it to 1 or more");
+    }
+    (on_delete, partition, most.max(1))
+}
+
+pub(super) fn on_delete(object: &Object<'_>) -> bool {
+    let words = [("RollingUpdate", false), ("OnDelete", true)];
+    object.get("type").and_then(|it| it.one_of(&words)).unwrap_or(false)
+}
+
+/// Volumes are never removed unasked, whatever a manifest says.
+fn check_retention(spec: &Object<'_>) {
+    let Some(policy) = spec.object("persistentVolumeClaimRetentionPolicy", fields::RETENTION) else { return };
+    for field in ["whenDeleted", "whenScaled"] {
+        if let Some(value) = policy.get(field)
+            && value.one_of(&[("Retain", false), ("Delete", true)]) == Some(true)
+        {
+            value.warning("has no effect: volumes are never removed unasked");
+        }
+    }
+}
+
+/// The volumes that it claims for one pod, by the name of the template.
+fn claim_templates<'a>(spec: &Object<'a>, key: &Key, pod_name: &str) -> BTreeMap<&'a str, String> {
+    let mut claims = BTreeMap::new();
+    for item in spec.items("volumeClaimTemplates") {
+        let Some(template) = item.object(fields::CLAIM_TEMPLATE) else { continue };
+        let metadata = template.require("metadata").and_then(|it| it.object(fields::METADATA));
+        let claim = template.require("spec").and_then(|it| it.object(fields::CLAIM));
+        if let Some(claim) = claim {
+            check_template(&claim);
+        }
+        let Some(name) = metadata.and_then(|it| it.require("name")) else { continue };
+        let Some(text) = names::label(&name) else { continue };
+        let volume = Key::new(&key.namespace, &format!("{text}-{pod_name}")).dotted();
+        claims.insert(text, volume);
+    }
+    claims
+}

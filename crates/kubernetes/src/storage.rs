@@ -1,0 +1,266 @@
+//! Claims of storage, the storage that they get, and what of it is mounted.
+//!
+//! A claim is a volume of Docker, unless a PersistentVolume of the application is bound to it: by name, by the
+//! volume's own word, or as Kubernetes finds one, by class, modes and size. A path inside a claim is a volume of its
+//! own, because not every engine can mount a part of one; where that would show, it is refused.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use super::{
+    catalogue::{Claim, DEFAULT_NAMESPACE, Identity, Key, identify, twice},
+    fields::{self, Class},
+    names,
+    quantity::Quantity,
+    reader::{Object, Report, Value},
+    resources::quantity,
+    volumes,
+};
+use driftless_model::{Finding, Location, Volume, digest_hex};
+
+/// What both sides say of storage, to find each other.
+struct Terms {
+    origin: Location,
+    /// Empty without one.
+    class: String,
+    class_place: Option<Location>,
+    modes: BTreeSet<&'static str>,
+    size: Option<Quantity>,
+}
+
+struct Wanted {
+    terms: Terms,
+    /// The PersistentVolume that it names, and then the one that it got.
+    bound: Option<String>,
+}
+
+/// Storage that exists before it is claimed.
+struct Persistent {
+    terms: Terms,
+    /// The claim that it is kept for.
+    kept_for: Option<Key>,
+    claim: Claim,
+}
+
+/// All claims, and all storage that can be claimed.
+#[derive(Default)]
+pub(super) struct Storage {
+    claims: BTreeMap<Key, Wanted>,
+    persistent: BTreeMap<String, Persistent>,
+}
+
+impl Storage {
+    /// A volume of Docker, whatever size and class it asks for, or what it is bound to.
+    pub(super) fn claim(&self, key: &Key) -> Option<Claim> {
+        let wanted = self.claims.get(key)?;
+        let name = key.dotted();
+        Some(match wanted.bound.as_ref().and_then(|it| self.persistent.get(it)).map(|it| &it.claim) {
+            Some(Claim::Named { volume, .. }) => Claim::Named { name, volume: volume.clone() },
+            Some(host @ Claim::Host { .. }) => host.clone(),
+            None => Claim::Named { volume: Volume { key: name.clone(), ..Volume::default() }, name },
+        })
+    }
+
+    pub(super) fn read_claim(&mut self, value: Value<'_>) {
+        let Some(object) = value.object(fields::OBJECT) else { return };
+        let Some(Identity { key, origin }) = identify(&object) else { return };
+        let Some(spec) = object.require("spec").and_then(|it| it.object(fields::CLAIM)) else { return };
+        check_claim(&spec);
+        if let Some(first) = self.claims.get(&key) {
+            twice(&object, "PersistentVolumeClaim", &key, &origin, &first.terms.origin);
+            return;
+        }
+        let size = spec.get("resources").and_then(|it| storage_in(it.node.get("requests")?));
+        let bound = spec.get("volumeName").and_then(|it| names::subdomain(&it)).map(str::to_owned);
+        self.claims.insert(key, Wanted { terms: Terms::read(&spec, origin, size), bound });
+    }
+
+    /// Reads storage that a claim can get: a path of the host, or an NFS share.
+    pub(super) fn read_persistent(&mut self, value: Value<'_>) {
+        let Some(object) = value.object(fields::OBJECT) else { return };
+        let Some(Identity { key, origin }) = identify(&object) else { return };
+        let Some(spec) = object.require("spec").and_then(|it| it.object(fields::PERSISTENT)) else { return };
+        let is_source = |key: &str| {
+            let is_refused =
+                |(name, class): &(&str, Class)| *name == key && matches!(class, Class::Refused(_));
+            ["hostPath", "local", "nfs"].contains(&key)
+                || (key != "mountOptions" && fields::PERSISTENT.iter().any(is_refused))
+        };
+        if !spec.only_one(is_source) {
+            spec.value.error_help("says not where the storage is", "give it `hostPath`, `local` or `nfs`");
+        }
+        check_sizes(spec.get("capacity"));
+        if let Some(first) = self.persistent.get(&key.name) {
+            twice(&object, "PersistentVolume", &key, &origin, &first.terms.origin);
+            return;
+        }
+        let kept_for = spec.get("claimRef").and_then(|it| {
+            let text = |field| it.node.get(field).and_then(|it| it.as_scalar());
+            Some(Key::new(text("namespace").unwrap_or(DEFAULT_NAMESPACE), text("name")?))
+        });
+        let size = spec.get("capacity").and_then(|it| storage_in(it.node));
+        if let Some(claim) = volumes::persistent(&spec, &key.name) {
+            let terms = Terms::read(&spec, origin, size);
+            self.persistent.insert(key.name, Persistent { terms, kept_for, claim });
+        }
+    }
+
+    /// Gives claims their storage: what is named first, and of what suits the smallest.
+    pub(super) fn bind(&mut self, report: &Report) {
+        for (key, wanted) in &mut self.claims {
+            if let Some(bound) = wanted.bound.take_if(|it| !self.persistent.contains_key(it)) {
+                let message = format!(
+                    "`{}` claims the PersistentVolume `{bound}`, which this application does not define",
+                    key.dotted()
+                );
+                let finding = Finding::error(wanted.terms.origin.clone(), "spec.volumeName", message);
+                report.say(finding.help("add it to the manifests, or remove `volumeName`"));
+            }
+        }
+        let mut taken: BTreeSet<String> = self.claims.values().filter_map(|it| it.bound.clone()).collect();
+        for (key, wanted) in self.claims.iter_mut().filter(|(_, it)| it.bound.is_none()) {
+            let suits = |it: &Persistent| {
+                it.kept_for.as_ref().is_none_or(|it| it == key) && it.terms.meet(&wanted.terms)
+            };
+            let free = self.persistent.iter().filter(|(name, it)| !taken.contains(*name) && suits(it));
+            wanted.bound = free
+                .min_by_key(|(_, it)| (it.kept_for.is_none(), it.terms.size))
+                .map(|(name, _)| name.clone());
+            taken.extend(wanted.bound.clone());
+            if let (None, Some(place)) = (&wanted.bound, &wanted.terms.class_place) {
+                let message = "has no effect: no PersistentVolume of this application suits, so the claim is a volume of Docker";
+                report.say(Finding::warning(place.clone(), "spec.storageClassName", message));
+            }
+        }
+        for (name, it) in self.persistent.iter().filter(|(name, _)| !taken.contains(*name)) {
+            let message = format!("has no effect: no claim of this application gets `{name}`");
+            report.say(Finding::warning(it.terms.origin.clone(), "metadata.name", message));
+        }
+    }
+}
+
+impl Terms {
+    fn read(spec: &Object<'_>, origin: Location, size: Option<Quantity>) -> Self {
+        let class = spec.get("storageClassName").filter(|it| it.node.as_scalar() != Some(""));
+        let class_place = class.as_ref().map(|it| it.place().location());
+        let class = class.and_then(|it| it.string()).unwrap_or_default().to_owned();
+        let modes = spec.get("accessModes").map(|it| it.node.items()).unwrap_or_default();
+        let known =
+            modes.iter().filter_map(|it| MODES.into_iter().find(|mode| it.as_scalar() == Some(*mode)));
+        Self { origin, class, class_place, modes: known.collect(), size }
+    }
+
+    /// Whether storage has what a claim asks for.
+    fn meet(&self, wanted: &Self) -> bool {
+        let is_large_enough = wanted.size.is_none() || self.size.is_none() || self.size >= wanted.size;
+        self.class == wanted.class && self.modes.is_superset(&wanted.modes) && is_large_enough
+    }
+}
+
+const MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
+
+/// What a claim says beyond its name: read for its form, since a Docker volume has neither size nor class.
+fn check_claim(spec: &Object<'_>) {
+    for mode in spec.items("accessModes") {
+        mode.one_of(&MODES.map(|it| (it, ())));
+    }
+    if let Some(mode) = spec.get("volumeMode")
+        && mode.one_of(&[("Filesystem", true), ("Block", false)]) == Some(false)
+    {
+        mode.error("block devices are not supported; running without one would be wrong");
+    }
+    let Some(resources) = spec.get("resources") else { return };
+    for field in ["requests", "limits"] {
+        let node = resources.node.get(field).filter(|it| !it.is_null());
+        check_sizes(node.map(|it| Value::new(it, format!("{}.{field}", resources.path), resources.report())));
+    }
+}
+
+/// A claim that a StatefulSet makes for its instance is always a volume of Docker.
+pub(super) fn check_template(spec: &Object<'_>) {
+    check_claim(spec);
+    if let Some(class) = spec.get("storageClassName").filter(|it| it.node.as_scalar() != Some("")) {
+        class.warning("has no effect: every claim of a template is a volume of Docker");
+    }
+}
+
+/// Sizes are of no use here, but those that no API server would take are told.
+fn check_sizes(map: Option<Value<'_>>) {
+    for (_, size) in map.map(|it| it.pairs()).unwrap_or_default() {
+        quantity(&size);
+    }
+}
+
+fn storage_in(node: &driftless_yaml::Node) -> Option<Quantity> {
+    node.get("storage")?.as_scalar().and_then(Quantity::parse)
+}
+
+/// What is mounted of each volume: all of it, or paths inside.
+#[derive(Default)]
+pub(super) struct Mounted(RefCell<BTreeMap<String, Uses>>);
+
+#[derive(Default)]
+struct Uses {
+    whole: Option<Location>,
+    /// By path, with the place that names it.
+    parts: BTreeMap<String, (Location, String)>,
+}
+
+impl Mounted {
+    /// The volume that a mount gets, by the name that follows the application's.
+    fn note(&self, name: &str, inside: &str, place: &Value<'_>) {
+        let mut all = self.0.borrow_mut();
+        let uses = all.entry(name.to_owned()).or_default();
+        let location = place.place().location();
+        if inside.is_empty() {
+            uses.whole.get_or_insert(location);
+        } else {
+            uses.parts.entry(inside.to_owned()).or_insert((location, place.path.clone()));
+        }
+    }
+
+    pub(super) fn part(
+        &self,
+        name: &str,
+        volume: &Volume,
+        inside: &str,
+        place: &Value<'_>,
+    ) -> (String, Volume) {
+        self.note(name, inside, place);
+        if inside.is_empty() {
+            return (name.to_owned(), volume.clone());
+        }
+        // No name in Kubernetes has an underscore, so this is nobody else's.
+        let is_plain = inside.bytes().all(|it| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'.'));
+        let part = if is_plain {
+            inside.to_owned()
+        } else {
+            digest_hex(inside.as_bytes()).chars().take(12).collect()
+        };
+        let name = format!("{name}_{part}");
+        let mut volume = Volume { key: name.clone(), ..volume.clone() };
+        if let Some(device) = volume.options.get_mut("device") {
+            *device = format!("{}/{inside}", device.trim_end_matches('/'));
+        }
+        (name, volume)
+    }
+
+    /// Where two mounts would not see the same files, though they do in Kubernetes.
+    pub(super) fn check(&self, report: &Report) {
+        for (name, Uses { whole, parts }) in &*self.0.borrow() {
+            for (path, (location, field)) in parts {
+                let outer =
+                    parts.iter().find(|(it, _)| path.starts_with(&format!("{it}/"))).map(|(_, it)| &it.0);
+                let Some(other) = whole.as_ref().or(outer) else { continue };
+                let message = format!(
+                    "`{name}` is also mounted at {other}, and `{path}` would not be seen there: a path inside a volume is \
+                     a volume of its own here"
+                );
+                let finding = Finding::error(location.clone(), field, message);
+                report.say(finding.help("mount the volume itself at both places, or different paths of it"));
+            }
+        }
+    }
+}

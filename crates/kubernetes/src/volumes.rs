@@ -1,0 +1,575 @@
+//! The volumes of a pod, and where its container mounts them.
+//!
+//! What ConfigMaps, Secrets and the pod's own metadata hold becomes files, mounted read-only by content: another
+//! content is another container. Kubernetes would change such files under the running process instead; that they
+//! change with the commit, and are rolled back with it, is deliberate. A claim is a named volume of Docker, and
+//! never removed; an `emptyDir` lives and dies with its container.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{
+    catalogue::{Catalogue, Claim, DataKind, Key},
+    downward,
+    env::{self, About},
+    expand::Room,
+    fields,
+    reader::{Object, Value, closest},
+    resources::quantity,
+    shared,
+};
+use driftless_model::{
+    Access, Container, Content, ContentTree, Mount, MountOptions, MountSource, Volume, downward as marks,
+};
+use driftless_yaml::Place;
+
+/// A volume of the pod.
+enum Source {
+    /// Files made from what the manifests say; whether any of them is secret.
+    Files { tree: ContentTree, is_secret: bool },
+    /// A volume of Docker, by the name that follows the application's.
+    Named { name: String, volume: Volume },
+    /// The files of an image.
+    Image(String),
+    /// A path of the host; made when missing, or not.
+    Host { path: String, create: bool },
+    /// A device of the host.
+    Device(String),
+    /// In memory, at most so many bytes.
+    Memory(Option<u64>),
+    /// Empty at first, and gone with the container.
+    Empty,
+}
+
+/// The volumes of a pod, by name. One that could not be read has been told, and is `None`.
+pub(super) struct PodVolumes<'a> {
+    sources: BTreeMap<&'a str, Option<Source>>,
+    /// Those that more than one container mounts.
+    shared: BTreeSet<&'a str>,
+    /// The group that those are given which are the pod's to give away.
+    pub(super) group: Option<u32>,
+}
+
+impl PodVolumes<'_> {
+    /// How one that is empty at first is kept: in memory or not, and for which group.
+    pub(super) fn empty(&self, name: &str) -> MountOptions {
+        match self.sources.get(name) {
+            Some(Some(Source::Memory(size))) => shared::in_memory(*size, self.group),
+            _ => MountOptions { group: self.group, ..MountOptions::default() },
+        }
+    }
+}
+
+/// Reads `volumes` of a pod. `templates` are the claims that a StatefulSet makes, by name.
+pub(super) fn read<'a>(
+    pod: &Object<'a>,
+    owner: &str,
+    about: &About<'_>,
+    templates: &BTreeMap<&'a str, String>,
+) -> PodVolumes<'a> {
+    let mut sources: BTreeMap<&str, Option<Source>> = BTreeMap::new();
+    for (name, claim) in templates {
+        let volume = Volume { key: claim.clone(), ..Volume::default() };
+        sources.insert(name, Some(Source::Named { name: claim.clone(), volume }));
+    }
+    for item in pod.items("volumes") {
+        let Some(volume) = item.object(fields::VOLUME) else { continue };
+        let Some(name) = volume.require("name") else { continue };
+        let Some(text) = super::names::label(&name) else { continue };
+        // A template of the same name wins, as the StatefulSet controller has it.
+        if templates.contains_key(text) {
+            continue;
+        }
+        if sources.contains_key(text) {
+            name.error(format!("another volume is already named `{text}`"));
+            continue;
+        }
+        sources.insert(text, source(&volume, owner, text, about));
+    }
+    let group = group(pod);
+    for source in sources.values_mut().flatten() {
+        if let Source::Files { tree, .. } = source {
+            for (_, access) in tree.values_mut() {
+                *access = Access::asked(access.mode(), group);
+            }
+        }
+    }
+    PodVolumes { sources, shared: shared::names(pod), group }
+}
+
+/// The group of the pod's volumes.
+fn group(pod: &Object<'_>) -> Option<u32> {
+    let security = pod.value.node.get("securityContext")?;
+    let path = format!("{}.securityContext", pod.value.path);
+    let policy = security.get("fsGroupChangePolicy").filter(|it| !it.is_null());
+    let policy = policy.map(|it| Value::new(it, format!("{path}.fsGroupChangePolicy"), pod.value.report()));
+    if let Some(value) = policy
+        && value.one_of(&[("OnRootMismatch", false), ("Always", true)]) == Some(true)
+    {
+        value.warning(
+            "has no effect: a volume's own folder is given the group, and what lies deeper keeps its own",
+        );
+    }
+    // Whether it is a group is said where all groups are read.
+    security.get("fsGroup")?.as_i64().and_then(|it| u32::try_from(it).ok())
+}
+
+fn source(volume: &Object<'_>, owner: &str, name: &str, about: &About<'_>) -> Option<Source> {
+    let has_source = volume.only_one(|it| it != "name");
+    if let Some(object) = volume.object("configMap", fields::DATA_VOLUME) {
+        return data(&object, DataKind::ConfigMap, "name", about);
+    }
+    if let Some(object) = volume.object("secret", fields::SECRET_VOLUME) {
+        return data(&object, DataKind::Secret, "secretName", about);
+    }
+    if let Some(object) = volume.object("projected", fields::PROJECTED) {
+        return projected(&object, about);
+    }
+    if let Some(object) = volume.object("downwardAPI", fields::DOWNWARD) {
+        let default = access(&object, "defaultMode").unwrap_or_default();
+        let tree = downward::read(&object, default, about)?;
+        return Some(Source::Files { tree, is_secret: false });
+    }
+    if let Some(object) = volume.get("emptyDir").and_then(|it| it.object(fields::EMPTY_DIR)) {
+        return empty_dir(&object);
+    }
+    if volume.get("ephemeral").is_some() {
+        return Some(Source::Empty);
+    }
+    if let Some(object) = volume.object("hostPath", fields::HOST_PATH) {
+        return host_path(&object);
+    }
+    if let Some(object) = volume.object("persistentVolumeClaim", fields::CLAIM_VOLUME) {
+        return claim(&object, about);
+    }
+    if let Some(object) = volume.object("nfs", fields::NFS) {
+        let name = format!("{owner}-{name}");
+        let volume = nfs(&object, &name)?;
+        return Some(Source::Named { name, volume });
+    }
+    if let Some(object) = volume.object("image", fields::IMAGE_VOLUME) {
+        return object.require("reference")?.text().map(|it| Source::Image(it.to_owned()));
+    }
+    // As Kubernetes has it; otherwise its one field was refused when it was classified.
+    (!has_source).then_some(Source::Empty)
+}
+
+/// A ConfigMap or Secret as a folder.
+fn data(object: &Object<'_>, kind: DataKind, field: &str, about: &About<'_>) -> Option<Source> {
+    let default = access(object, "defaultMode").unwrap_or_default();
+    let name = object.require(field)?;
+    let key = super::names::subdomain(&name).map(|it| Key::new(about.namespace, it))?;
+    let tree = selected(object, kind, &key, default, about.catalogue);
+    Some(Source::Files { tree, is_secret: kind == DataKind::Secret })
+}
+
+/// The entries that `items` selects, or all.
+fn selected(
+    object: &Object<'_>,
+    kind: DataKind,
+    key: &Key,
+    default: Access,
+    catalogue: &Catalogue,
+) -> ContentTree {
+    let mut tree = ContentTree::new();
+    let Some(data) = catalogue.data(kind, key) else {
+        env::missing(object, kind, key);
+        return tree;
+    };
+    if object.get("items").is_none() {
+        return data.entries.iter().map(|(name, it)| (name.clone(), (Arc::clone(it), default))).collect();
+    }
+    for item in object.items("items") {
+        let Some(item) = item.object(fields::KEY_TO_PATH) else { continue };
+        let (Some(name), Some(path)) = (item.require("key"), item.require("path")) else { continue };
+        let access = access(&item, "mode").unwrap_or(default);
+        let Some(path) = inner_path(&path) else { continue };
+        let Some(name_text) = name.text() else { continue };
+        match data.entries.get(name_text) {
+            Some(bytes) => {
+                tree.insert(path, (Arc::clone(bytes), access));
+            }
+            None if env::is_optional(object) => {}
+            None => name.error(format!("the {} `{}` has no such key", kind.as_str(), key.name)),
+        }
+    }
+    tree
+}
+
+fn projected(object: &Object<'_>, about: &About<'_>) -> Option<Source> {
+    let default = access(object, "defaultMode").unwrap_or_default();
+    let mut all = ContentTree::new();
+    let mut is_secret = false;
+    for item in object.items("sources") {
+        let Some(part) = item.object(fields::PROJECTION) else { continue };
+        if !part.only_one(|_| true) {
+            part.value.error_help("the source is empty", "give it a `configMap`, `secret` or `downwardAPI`");
+        }
+        for (field, kind) in [("configMap", DataKind::ConfigMap), ("secret", DataKind::Secret)] {
+            let Some(reference) = part.object(field, fields::DATA_PROJECTION) else { continue };
+            let Some(key) = env::data_key(&reference, about.namespace) else { continue };
+            is_secret |= kind == DataKind::Secret;
+            merge(&mut all, selected(&reference, kind, &key, default, about.catalogue), &reference);
+        }
+        if let Some(own) = part.object("downwardAPI", fields::DOWNWARD) {
+            merge(&mut all, downward::read(&own, default, about)?, &own);
+        }
+    }
+    Some(Source::Files { tree: all, is_secret })
+}
+
+/// Adds the files of one source. Two that are meant to lie at one path are a mistake.
+fn merge(all: &mut ContentTree, files: ContentTree, from: &Object<'_>) {
+    for (path, file) in files {
+        if all.contains_key(&path) {
+            let message = format!("another source has a file `{path}` already");
+            from.value.error_help(message, "select its files with `items`");
+        }
+        all.insert(path, file);
+    }
+}
+
+fn empty_dir(object: &Object<'_>) -> Option<Source> {
+    let size = match object.get("sizeLimit") {
+        None => None,
+        Some(value) => {
+            let size = quantity(&value)?.units();
+            if size.is_none() {
+                value.error("is more than can be counted");
+            }
+            size.filter(|it| *it > 0)
+        }
+    };
+    let words = [("", false), ("Memory", true)];
+    let in_memory = object.get("medium").and_then(|it| it.one_of(&words)).unwrap_or(false);
+    if in_memory {
+        return Some(Source::Memory(size));
+    }
+    if let Some(value) = object.get("sizeLimit").filter(|_| size.is_some()) {
+        value.warning("has no effect: the size of a folder on the disk is not limited");
+    }
+    Some(Source::Empty)
+}
+
+#[derive(Clone, Copy)]
+enum HostKind {
+    Create,
+    MustExist,
+    Device,
+    FileOrCreate,
+}
+
+/// An absolute path of the host.
+fn host_folder(object: &Object<'_>) -> Option<String> {
+    let value = object.require("path")?;
+    let path = value.text()?;
+    if !path.starts_with('/') || path.split('/').any(|it| it == "..") {
+        value.error("must be an absolute path of the host without `..`");
+        return None;
+    }
+    Some(path.to_owned())
+}
+
+/// What a PersistentVolume is here.
+pub(super) fn persistent(spec: &Object<'_>, name: &str) -> Option<Claim> {
+    let folder = |source| match source {
+        Source::Host { path, create } => Some(Claim::Host { path, create }),
+        Source::Device(_)
+        | Source::Files { .. }
+        | Source::Named { .. }
+        | Source::Image(_)
+        | Source::Memory(_)
+        | Source::Empty => None,
+    };
+    if let Some(nfs_share) = spec.object("nfs", fields::NFS) {
+        return nfs(&nfs_share, name).map(|volume| Claim::Named { name: name.to_owned(), volume });
+    }
+    if let Some(object) = spec.object("hostPath", fields::HOST_PATH) {
+        let found = host_path(&object).map(folder)?;
+        if found.is_none() {
+            object.value.error("a device cannot be claimed as a folder");
+        }
+        return found;
+    }
+    let local = spec.object("local", fields::LOCAL)?;
+    host_folder(&local).map(|path| Claim::Host { path, create: false })
+}
+
+fn host_path(object: &Object<'_>) -> Option<Source> {
+    let path = host_folder(object)?;
+    let words = [
+        ("", HostKind::Create),
+        ("DirectoryOrCreate", HostKind::Create),
+        ("Directory", HostKind::MustExist),
+        ("File", HostKind::MustExist),
+        ("Socket", HostKind::MustExist),
+        ("FileOrCreate", HostKind::FileOrCreate),
+        ("CharDevice", HostKind::Device),
+        ("BlockDevice", HostKind::Device),
+    ];
+    let kind = object.get("type").map_or(Some(HostKind::Create), |it| it.one_of(&words))?;
+    match kind {
+        HostKind::Create => Some(Source::Host { path, create: true }),
+        HostKind::MustExist => Some(Source::Host { path, create: false }),
+        HostKind::Device => Some(Source::Device(path)),
+        HostKind::FileOrCreate => {
+            let value = object.get("type")?;
+            value.error_help(
+                "`FileOrCreate` is not supported: the engine can make a folder, but no file",
+                "make the file on the host and use `File`, or mount a ConfigMap",
+            );
+            None
+        }
+    }
+}
+
+fn claim(object: &Object<'_>, about: &About<'_>) -> Option<Source> {
+    let name = object.require("claimName")?;
+    let key = super::names::subdomain(&name).map(|it| Key::new(about.namespace, it))?;
+    match about.catalogue.claim(&key) {
+        Some(Claim::Named { name, volume }) => Some(Source::Named { name, volume }),
+        Some(Claim::Host { path, create }) => Some(Source::Host { path, create }),
+        None => {
+            name.error_help(
+                format!("there is no PersistentVolumeClaim `{}` in this application", key.dotted()),
+                "add it to its manifests",
+            );
+            None
+        }
+    }
+}
+
+/// An NFS share, mounted by the engine's own driver.
+pub(super) fn nfs(object: &Object<'_>, key: &str) -> Option<Volume> {
+    let server = object.require("server")?.text()?;
+    let path = object.require("path")?.text()?;
+    let access = if object.boolean("readOnly").unwrap_or(false) { "ro" } else { "rw" };
+    let options = [
+        ("type", "nfs".to_owned()),
+        ("o", format!("addr={server},{access}")),
+        ("device", format!(":{path}")),
+    ];
+    let options = options.into_iter().map(|(name, it)| (name.to_owned(), it)).collect();
+    Some(Volume { key: key.to_owned(), driver: Some("local".to_owned()), options, ..Volume::default() })
+}
+
+/// Who may read the files, if that is said. The group of the pod's volumes is added once all are read.
+pub(super) fn access(object: &Object<'_>, field: &str) -> Option<Access> {
+    let mode = object.get(field)?.integer(0..=0o777)?;
+    Some(Access::asked(u32::try_from(mode).ok()?, None))
+}
+
+/// A path inside a volume: relative, and not out of it.
+pub(super) fn inner_path(value: &Value<'_>) -> Option<String> {
+    let text = value.text()?;
+    if text.starts_with('/') || text.split('/').any(|it| matches!(it, ".." | "." | "")) {
+        value.error("must be a relative path without `..`");
+        return None;
+    }
+    Some(text.to_owned())
+}
+
+/// Reads `volumeMounts` of the container into it. Returns those that its pod holds for it: the volume, by target.
+pub(super) fn mount(
+    object: &Object<'_>,
+    volumes: &PodVolumes<'_>,
+    variables: &BTreeMap<String, String>,
+    catalogue: &Catalogue,
+    container: &mut Container,
+) -> BTreeMap<String, String> {
+    let mut held = BTreeMap::new();
+    let security = object.value.node.get("securityContext");
+    let is_privileged = security.and_then(|it| it.get("privileged")?.as_bool()) == Some(true);
+    let mut places: BTreeMap<String, &Place> = BTreeMap::new();
+    let mut empty = Vec::new();
+    for item in object.items("volumeMounts") {
+        let Some(item) = item.object(fields::VOLUME_MOUNT) else { continue };
+        let (Some(name), Some(target)) = (item.require("name"), item.require("mountPath")) else { continue };
+        let (Some(name_text), Some(path)) = (name.text(), target.text()) else { continue };
+        if path.contains(':') {
+            target.error("must not contain `:`");
+            continue;
+        }
+        let path = absolute(path);
+        if let Some(first) = places.insert(path.clone(), target.place()) {
+            target.error(format!("something is already mounted at `{path}` (line {})", first.line));
+            continue;
+        }
+        match volumes.sources.get(name_text) {
+            Some(Some(source)) => {
+                if let Some(inside) = sub_path(&item, variables, &catalogue.room) {
+                    let is_empty = matches!(source, Source::Empty | Source::Memory(_));
+                    if is_empty && volumes.shared.contains(name_text) {
+                        shared::mount(&item, path.clone(), &inside, container);
+                        held.insert(path, name_text.to_owned());
+                        continue;
+                    }
+                    if is_empty {
+                        shared::apart(&item, name_text, &inside, &mut empty);
+                    }
+                    let into = Into { catalogue, group: volumes.group, is_privileged, container };
+                    place(&item, source, path, &inside, into);
+                }
+            }
+            // What is wrong with the volume has been said there.
+            Some(None) => {}
+            None => {
+                let message = format!("the pod has no volume `{name_text}`");
+                match closest(name_text, volumes.sources.keys().copied()) {
+                    Some(near) => name.error_help(message, format!("did you mean `{near}`?")),
+                    None => name.error_help(message, "add it to `volumes` of the pod"),
+                }
+            }
+        }
+    }
+    container.mounts.sort();
+    held
+}
+
+/// Without doubled and trailing slashes, and beginning with one, as the kubelet takes a relative one.
+fn absolute(path: &str) -> String {
+    let parts: Vec<&str> = path.split('/').filter(|it| !matches!(*it, "" | ".")).collect();
+    format!("/{}", parts.join("/"))
+}
+
+/// The path inside the volume; empty for the volume itself. `None` when it is wrong.
+fn sub_path(item: &Object<'_>, variables: &BTreeMap<String, String>, room: &Room) -> Option<String> {
+    let (plain, expression) = (item.get("subPath"), item.get("subPathExpr"));
+    let value = match (plain, expression) {
+        (None, None) => return Some(String::new()),
+        (Some(_), Some(expression)) => {
+            expression.error("stands beside `subPath`; only one of them can be");
+            return None;
+        }
+        (Some(value), None) => return inner(&value, value.string()?),
+        (None, Some(value)) => value,
+    };
+    let said = value.string()?;
+    let text = room.expand(&value, said, variables);
+    if text.contains("$(") {
+        // As it was written: what it becomes may be secret.
+        value.error(format!("`{said}` names a variable that the container does not have"));
+        return None;
+    }
+    if marks::is_marked(&text) {
+        let text = marks::shown(&text);
+        value.error(format!("`{text}` is not known before the pod runs, and what it mounts is made before"));
+        return None;
+    }
+    inner(&value, &text)
+}
+
+fn inner(value: &Value<'_>, text: &str) -> Option<String> {
+    if text.starts_with('/') || text.split('/').any(|it| it == "..") {
+        value.error("must be a relative path without `..`");
+        return None;
+    }
+    Some(absolute(text).trim_start_matches('/').to_owned())
+}
+
+/// What a mount becomes part of.
+struct Into<'a> {
+    catalogue: &'a Catalogue,
+    group: Option<u32>,
+    is_privileged: bool,
+    container: &'a mut Container,
+}
+
+fn place(item: &Object<'_>, source: &Source, target: String, inside: &str, into: Into<'_>) {
+    let Into { catalogue, group, is_privileged, container } = into;
+    let mut read_only = item.boolean("readOnly").unwrap_or(false);
+    let is_host = matches!(source, Source::Host { .. });
+    let propagation = propagation(item, is_host, is_privileged);
+    let source = match source {
+        Source::Files { tree, is_secret } => {
+            read_only = true;
+            let Some(content) = part(tree, inside) else {
+                let said = item.string("subPath").or_else(|| item.string("subPathExpr")).unwrap_or_default();
+                item.value.error(format!("the volume holds no `{said}`"));
+                return;
+            };
+            let id = catalogue.keep(content);
+            if *is_secret { MountSource::Secret(id) } else { MountSource::Content(id) }
+        }
+        Source::Host { path, create } => {
+            let path = if inside.is_empty() { path.clone() } else { format!("{path}/{inside}") };
+            MountSource::Bind { path, create: *create, propagation, selinux: None }
+        }
+        Source::Device(path) => {
+            container.devices.push((path.clone(), target, "rwm".to_owned()));
+            container.devices.sort();
+            return;
+        }
+        Source::Named { name, volume } => {
+            let at = item.get("subPath").or_else(|| item.get("subPathExpr")).or_else(|| item.get("name"));
+            let place = at.unwrap_or_else(|| item.value.clone());
+            let name = catalogue.mount(name, volume, inside, &place);
+            // A share of another host has owners of its own.
+            if volume.options.is_empty() && !read_only {
+                give(group, &target, container);
+            }
+            MountSource::Volume { name, no_copy: true }
+        }
+        Source::Image(reference) => {
+            read_only = true;
+            if !inside.is_empty() {
+                let options = MountOptions { subpath: Some(inside.to_owned()), ..MountOptions::default() };
+                container.host.mount_options.insert(target.clone(), options);
+            }
+            MountSource::Image(reference.clone())
+        }
+        Source::Memory(size) => {
+            container.host.mount_options.insert(target.clone(), shared::in_memory(*size, group));
+            MountSource::Empty
+        }
+        Source::Empty => {
+            give(group, &target, container);
+            MountSource::Empty
+        }
+    };
+    container.mounts.push(Mount { target, source, read_only });
+}
+
+/// Gives the volume at a place to a group, if there is one.
+fn give(group: Option<u32>, target: &str, container: &mut Container) {
+    let options = group.map(|it| MountOptions { group: Some(it), ..MountOptions::default() });
+    container.host.mount_options.extend(options.map(|it| (target.to_owned(), it)));
+}
+
+/// The files at and below a path.
+fn part(tree: &ContentTree, inside: &str) -> Option<Content> {
+    if inside.is_empty() {
+        return Some(Content::Folder(tree.clone()));
+    }
+    if let Some((bytes, access)) = tree.get(inside) {
+        let bytes = Arc::clone(bytes);
+        return Some(match *access {
+            Access::Asked { mode, group } => {
+                Content::Owned { bytes, mode, uid: 0, gid: group.unwrap_or_default() }
+            }
+            plain => Content::File { bytes, executable: plain.is_executable() },
+        });
+    }
+    let prefix = format!("{inside}/");
+    let below: ContentTree = tree
+        .iter()
+        .filter_map(|(path, it)| Some((path.strip_prefix(&prefix)?.to_owned(), it.clone())))
+        .collect();
+    (!below.is_empty()).then_some(Content::Folder(below))
+}
+
+fn propagation(item: &Object<'_>, is_host: bool, is_privileged: bool) -> Option<String> {
+    let value = item.get("mountPropagation")?;
+    let words = [("None", None), ("HostToContainer", Some("rslave")), ("Bidirectional", Some("rshared"))];
+    let found = value.one_of(&words)??;
+    if found == "rshared" && !is_privileged {
+        value.error_help("only a privileged container may mount for others", "use `HostToContainer`");
+    }
+    if !is_host {
+        value.warning("has no effect: only paths of the host have mounts to pass on");
+        return None;
+    }
+    Some(found.to_owned())
+}

@@ -1,0 +1,433 @@
+//! A stack as one Compose file, in long forms only.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    Converted, HIDDEN, Lost, SecretValues, flag, object, seconds,
+    values::{depends_on, expose, limits_of, ports},
+};
+use driftless_model::{
+    Attachment, Contents, HELPER_IMAGE, Healthcheck, Hook, HostSettings, NetworkMode, Probe, ProbeAction,
+    PullPolicy, RestartPolicy, Stack, Strategy, Update, Workload, WorkloadName, downward,
+};
+
+pub(super) type At<'a> = (&'a WorkloadName, &'a Workload);
+
+pub(super) struct Writer<'a> {
+    pub(super) stack: &'a Stack,
+    pub(super) contents: &'a Contents,
+    pub(super) secrets: SecretValues,
+    pub(super) lost: Lost,
+    /// Files that are written into the Compose file itself, by name.
+    pub(super) configs: BTreeMap<String, Value>,
+    /// Variables that hold the values of secrets, by the name of the secret.
+    pub(super) variables: BTreeMap<String, Value>,
+}
+
+pub(super) fn convert(stack: &Stack, contents: &Contents, secrets: SecretValues) -> Converted {
+    let (configs, variables) = (BTreeMap::new(), BTreeMap::new());
+    let mut writer = Writer { stack, contents, secrets, lost: Lost::default(), configs, variables };
+    let services: Map<String, Value> =
+        stack.workloads.iter().map(|(name, it)| (name.to_string(), writer.service((name, it)))).collect();
+    let mut networks = Map::new();
+    let default = "default";
+    for network in stack.networks.values().filter(|it| it.key != default) {
+        networks.insert(network.key.clone(), json!({}));
+    }
+    let mut volumes = Map::new();
+    for volume in stack.volumes.values() {
+        let own = object([
+            ("driver", json!(volume.driver)),
+            ("driver_opts", json!(volume.options)),
+            ("labels", json!(volume.labels)),
+        ]);
+        volumes.insert(volume.key.clone(), own);
+    }
+    let document = object([
+        ("name", json!(stack.project)),
+        ("services", Value::Object(services)),
+        ("networks", Value::Object(networks)),
+        ("volumes", Value::Object(volumes)),
+        ("configs", json!(writer.configs)),
+        ("secrets", json!(writer.variables)),
+    ]);
+    Converted { documents: vec![document], lost: writer.lost.sorted() }
+}
+
+/// A dollar would begin a variable.
+pub(super) fn escaped(text: &str) -> String {
+    text.replace('$', "$$")
+}
+
+fn time(it: Option<Duration>) -> Value {
+    it.map_or(Value::Null, |it| {
+        if it.subsec_millis() == 0 {
+            json!(format!("{}s", it.as_secs()))
+        } else {
+            json!(format!("{}ms", it.as_millis()))
+        }
+    })
+}
+
+impl Writer<'_> {
+    fn service(&mut self, at: At<'_>) -> Value {
+        let it = &at.1.container;
+        self.what_has_no_word(at);
+        let (volumes, configs, secrets) = self.mounts(at);
+        let (network_mode, networks) = self.networks(at);
+        let pull = match at.1.pull {
+            PullPolicy::Always => "always".to_owned(),
+            PullPolicy::IfNotPresent => "missing".to_owned(),
+            PullPolicy::Never => "never".to_owned(),
+            PullPolicy::Every(span) => format!("every_{}s", span.as_secs()),
+        };
+        let limits: Map<String, Value> = it
+            .ulimits
+            .iter()
+            .map(|(name, (soft, hard))| (name.clone(), json!({ "soft": soft, "hard": hard })))
+            .collect();
+        let devices: Vec<String> =
+            it.devices.iter().map(|(from, to, how)| format!("{from}:{to}:{how}")).collect();
+        let logging =
+            it.logging.as_ref().map(|(driver, options)| json!({ "driver": driver, "options": options }));
+        let labels: BTreeMap<&String, String> =
+            it.labels.iter().map(|(key, it)| (key, escaped(it))).collect();
+        let part = object([
+            ("image", json!(escaped(&it.image))),
+            ("pull_policy", json!(pull)),
+            ("container_name", json!(at.1.container_name)),
+            ("entrypoint", json!(self.words(at, "entrypoint", it.entrypoint.as_ref()))),
+            ("command", json!(self.words(at, "command", it.command.as_ref()))),
+            ("environment", self.environment(at)),
+            ("user", json!(it.user)),
+            ("working_dir", json!(it.working_dir)),
+            ("hostname", json!(it.hostname)),
+            ("domainname", json!(it.domainname)),
+            ("init", json!(it.init)),
+            ("tty", flag(it.tty)),
+            ("stdin_open", flag(it.stdin_open)),
+            ("stop_signal", json!(it.stop_signal)),
+            ("post_start", hooks(&it.host.post_start)),
+            ("pre_stop", hooks(&it.host.pre_stop)),
+            ("stop_grace_period", time(it.stop_grace_period)),
+            ("labels", json!(labels)),
+            ("ports", json!(ports(it))),
+            ("expose", json!(expose(it))),
+            ("volumes", Value::Array(volumes)),
+            ("configs", Value::Array(configs)),
+            ("secrets", Value::Array(secrets)),
+            ("network_mode", json!(network_mode)),
+            ("networks", networks),
+        ]);
+        let rest = object([
+            ("healthcheck", self.healthcheck(at)),
+            ("restart", json!(restart(at.1))),
+            ("depends_on", depends_on(at.1)),
+            ("deploy", self.deploy(at)),
+            ("privileged", flag(it.privileged)),
+            ("read_only", flag(it.read_only)),
+            ("cap_add", json!(it.cap_add)),
+            ("cap_drop", json!(it.cap_drop)),
+            ("security_opt", json!(it.security_opt)),
+            ("extra_hosts", json!(it.extra_hosts)),
+            ("dns", json!(it.dns)),
+            ("dns_search", json!(it.dns_search)),
+            ("dns_opt", json!(it.host.dns_opt)),
+            ("sysctls", json!(it.sysctls)),
+            ("shm_size", json!(it.shm_size)),
+            ("ulimits", Value::Object(limits)),
+            ("logging", json!(logging)),
+            ("devices", json!(devices)),
+            ("group_add", json!(it.group_add)),
+            ("pid", json!(it.pid_mode.as_ref().map(ToString::to_string))),
+            ("ipc", json!(it.ipc_mode.as_ref().map(ToString::to_string))),
+            ("platform", json!(it.host.platform)),
+            ("runtime", json!(it.host.runtime)),
+        ]);
+        let limits = limits_of(&it.resources);
+        let mut all = Map::new();
+        for part in [part, rest, limits] {
+            if let Value::Object(part) = part {
+                all.extend(part);
+            }
+        }
+        Value::Object(all)
+    }
+
+    fn words(&mut self, at: At<'_>, field: &str, words: Option<&Vec<String>>) -> Option<Vec<String>> {
+        let mut all = Vec::new();
+        for word in words? {
+            let text = downward::shown(word);
+            if downward::is_marked(word) {
+                self.lost.field(at, field, format!("`{text}`, part of which it is told once it runs"));
+            }
+            all.push(escaped(&text));
+        }
+        Some(all)
+    }
+
+    fn environment(&mut self, at: At<'_>) -> Value {
+        let mut all = Map::new();
+        for (name, value) in &at.1.container.env {
+            let Some(value) = value else {
+                self.lost.field(at, "env", format!("`{name}`, which takes a variable of the image away"));
+                continue;
+            };
+            if downward::is_marked(value) {
+                let what = format!("`{name}`, which is told {} once it runs", downward::shown(value));
+                self.lost.field(at, "env", what);
+                continue;
+            }
+            if at.1.secret_env.contains(name) {
+                self.lost.field(at, "secretEnv", format!("`{name}` is a variable as any other"));
+            }
+            let is_hidden = at.1.secret_env.contains(name) && self.secrets == SecretValues::Hidden;
+            if is_hidden {
+                self.lost.field(at, "env", "the value of a secret is not written; `--show-secrets` does");
+            }
+            all.insert(name.clone(), json!(if is_hidden { HIDDEN.to_owned() } else { escaped(value) }));
+        }
+        Value::Object(all)
+    }
+
+    fn networks(&mut self, at: At<'_>) -> (Option<String>, Value) {
+        let networks = match &at.1.container.network_mode {
+            NetworkMode::Host => return (Some("host".to_owned()), Value::Null),
+            NetworkMode::None => return (Some("none".to_owned()), Value::Null),
+            NetworkMode::Bridge => return (Some("bridge".to_owned()), Value::Null),
+            NetworkMode::Of(peer) => return (Some(peer.to_string()), Value::Null),
+            NetworkMode::Networks(networks) => networks,
+        };
+        let mut all = Map::new();
+        for (docker, attachment) in networks {
+            let Attachment {
+                aliases,
+                ipv4,
+                ipv6,
+                link_local,
+                mac_address,
+                priority,
+                gw_priority,
+                driver_opts,
+                links,
+            } = attachment;
+            if !links.is_empty() {
+                self.lost.field(at, "networks", "names for one container alone");
+            }
+            let key = self.stack.networks.get(docker).map_or(docker, |it| &it.key);
+            // Its own name is given to every service.
+            let others: Vec<&String> = aliases.iter().filter(|it| *it != at.0.as_str()).collect();
+            let number = |it: i64| if it == 0 { Value::Null } else { json!(it) };
+            let end = object([
+                ("aliases", json!(others)),
+                ("ipv4_address", json!(ipv4)),
+                ("ipv6_address", json!(ipv6)),
+                ("link_local_ips", json!(link_local)),
+                ("mac_address", json!(mac_address)),
+                ("priority", number(*priority)),
+                ("gw_priority", number(*gw_priority)),
+                ("driver_opts", json!(driver_opts)),
+            ]);
+            all.insert(key.clone(), end);
+        }
+        (None, Value::Object(all))
+    }
+
+    /// The engine's own check, or a probe that the engine can make.
+    fn healthcheck(&mut self, at: At<'_>) -> Value {
+        let probes = &at.1.probes;
+        for (field, probe, why) in [
+            (
+                "startup",
+                &probes.startup,
+                "there is one check in Compose, which says when a container is ready",
+            ),
+            ("liveness", &probes.liveness, "nothing restarts what is not well in Compose"),
+        ] {
+            if probe.is_some() {
+                self.lost.field(at, &format!("probes.{field}"), why);
+            }
+        }
+        if let Some(Healthcheck { test, interval, timeout, retries, start_period, start_interval }) =
+            &at.1.container.healthcheck
+        {
+            let test: Vec<String> = test.iter().map(|it| escaped(it)).collect();
+            return object([
+                ("test", json!(test)),
+                ("interval", time(*interval)),
+                ("timeout", time(*timeout)),
+                ("retries", json!(retries)),
+                ("start_period", time(*start_period)),
+                ("start_interval", time(*start_interval)),
+            ]);
+        }
+        let Some(Probe { action, initial_delay, period, timeout, success_threshold, failure_threshold }) =
+            &probes.readiness
+        else {
+            return Value::Null;
+        };
+        let ProbeAction::Exec { command } = action else {
+            let message = "a probe that is made from outside: put a tool into the image, and a `healthcheck`";
+            self.lost.field(at, "probes.readiness", message);
+            return Value::Null;
+        };
+        self.lost.field(at, "probes.readiness", "is made by the engine, as a `healthcheck`");
+        if *success_threshold > 1 {
+            self.lost.field(at, "probes.readiness", "more than one success");
+        }
+        let words = ["CMD".to_owned()].into_iter().chain(command.iter().map(|it| escaped(it)));
+        object([
+            ("test", json!(words.collect::<Vec<_>>())),
+            ("interval", time(Some(*period))),
+            ("timeout", time(Some(*timeout))),
+            ("retries", json!(failure_threshold)),
+            ("start_period", time(Some(*initial_delay).filter(|it| !it.is_zero()))),
+        ])
+    }
+
+    fn deploy(&mut self, at: At<'_>) -> Value {
+        let Workload { replicas, strategy, min_ready, .. } = at.1;
+        let (order, parallelism) = match *strategy {
+            Strategy::Recreate => {
+                if *replicas > 0 {
+                    self.lost.field(at, "strategy", "all at once, stopped first");
+                }
+                ("stop-first", 0)
+            }
+            Strategy::RollingUpdate { max_surge: 0, max_unavailable } => ("stop-first", max_unavailable),
+            Strategy::RollingUpdate { max_surge, max_unavailable } => {
+                if max_unavailable > 0 {
+                    self.lost.field(at, "strategy", "more and fewer instances at the same time");
+                }
+                ("start-first", max_surge)
+            }
+        };
+        let update = object([
+            ("order", json!(order)),
+            ("parallelism", json!(parallelism)),
+            ("monitor", time(Some(*min_ready).filter(|it| !it.is_zero()))),
+        ]);
+        let gpus = at.1.container.host.device_requests.iter().map(|it| {
+            object([
+                ("driver", json!(it.driver)),
+                ("count", json!(it.count)),
+                ("device_ids", json!(it.ids)),
+                ("capabilities", json!(it.capabilities)),
+                ("options", json!(it.options)),
+            ])
+        });
+        let devices: Vec<Value> = gpus.collect();
+        let reservations = object([
+            ("memory", json!(at.1.container.resources.memory_reservation.map(|it| it.to_string()))),
+            ("devices", Value::Array(devices)),
+        ]);
+        object([
+            ("replicas", json!(replicas)),
+            ("update_config", update),
+            ("resources", object([("reservations", reservations)])),
+        ])
+    }
+
+    /// What Compose has no word for.
+    fn what_has_no_word(&mut self, at: At<'_>) {
+        let bare = HostSettings {
+            mount_options: at.1.container.host.mount_options.clone(),
+            device_requests: at.1.container.host.device_requests.clone(),
+            dns_opt: at.1.container.host.dns_opt.clone(),
+            platform: at.1.container.host.platform.clone(),
+            runtime: at.1.container.host.runtime.clone(),
+            post_start: at.1.container.host.post_start.clone(),
+            pre_stop: at.1.container.host.pre_stop.clone(),
+            ..HostSettings::default()
+        };
+        for (field, is_given, why) in [
+            ("paused", at.1.paused, "a rollout that is held up"),
+            (
+                "member",
+                at.1.member.is_some(),
+                "pods of a set that come and go in order: say so with `depends_on`",
+            ),
+            ("cron", at.1.cron.is_some(), "a schedule: have it begun from outside"),
+            ("strategy", at.1.cron.is_some(), "runs of it are begun from outside"),
+            (
+                "job",
+                at.1.job.as_ref().is_some_and(|it| !it.is_plain(at.0)),
+                "how often, how many at a time and for how long it runs",
+            ),
+            ("update", at.1.update != Update::Rolling, "what runs is replaced when the file changes"),
+            ("progressDeadline", seconds(at.1.progress_deadline) != 600, "a deadline of the rollout"),
+            ("inPlace", !at.1.in_place.is_empty(), "files that are rewritten while the container runs"),
+            (
+                "pullSecrets",
+                !at.1.pull_secrets.is_empty(),
+                "logins for registries: name them in the agent's configuration",
+            ),
+            ("parts", !at.1.parts.is_empty(), "the further containers of the pod: give each a service"),
+            ("build", at.1.build.is_some(), "the build: push the image to a registry, and name it there"),
+            (
+                "image",
+                at.1.container.image == HELPER_IMAGE,
+                "the image, which the agent makes of itself, as what it does there",
+            ),
+            ("volumesFrom", !at.1.container.volumes_from.is_empty(), "volumes of another container"),
+            ("host.postStart", pauses(&at.1.container.host.post_start), PAUSE),
+            ("host.preStop", pauses(&at.1.container.host.pre_stop), PAUSE),
+            ("host.postStart", requests(&at.1.container.host.post_start), REQUEST),
+            ("host.preStop", requests(&at.1.container.host.pre_stop), REQUEST),
+            ("host", bare != *at.1.container.host, "settings of the host"),
+        ] {
+            if is_given {
+                self.lost.field(at, field, why);
+            }
+        }
+    }
+}
+
+const PAUSE: &str = "a pause, made by the image's own `sleep`";
+
+fn pauses(hooks: &[Hook]) -> bool {
+    hooks.iter().any(|it| it.sleep.is_some())
+}
+
+const REQUEST: &str = "a request to the container, which Compose makes none of";
+
+fn requests(hooks: &[Hook]) -> bool {
+    hooks.iter().any(|it| it.http.is_some())
+}
+
+fn hooks(all: &[Hook]) -> Value {
+    let hook = |it: &Hook| {
+        let Hook { command, sleep, http: _, user, privileged, working_dir, env } = it;
+        let command = match sleep {
+            Some(sleep) => vec!["sleep".to_owned(), sleep.as_secs().to_string()],
+            None => command.iter().map(|it| escaped(it)).collect(),
+        };
+        let env: BTreeMap<_, _> = env.iter().map(|(name, value)| (name, escaped(value))).collect();
+        object([
+            ("command", json!(command)),
+            ("user", json!(user)),
+            ("privileged", json!(privileged.then_some(true))),
+            ("working_dir", json!(working_dir)),
+            ("environment", json!(env)),
+        ])
+    };
+    json!(all.iter().filter(|it| it.http.is_none()).map(hook).collect::<Vec<_>>())
+}
+
+/// What is tried again by the agent in one format is by the engine in the other.
+fn restart(workload: &Workload) -> String {
+    let retries = workload.job.as_ref().map(|it| it.backoff_limit).filter(|it| *it > 0);
+    let policy = match retries {
+        Some(retries) => RestartPolicy::OnFailure { max_retries: Some(retries) },
+        None => workload.container.restart,
+    };
+    match policy {
+        RestartPolicy::No => "no".to_owned(),
+        RestartPolicy::Always => "always".to_owned(),
+        RestartPolicy::UnlessStopped => "unless-stopped".to_owned(),
+        RestartPolicy::OnFailure { max_retries: None } => "on-failure".to_owned(),
+        RestartPolicy::OnFailure { max_retries: Some(retries) } => format!("on-failure:{retries}"),
+    }
+}

@@ -1,0 +1,262 @@
+//! What must hold for any stack, whichever format it came from, and between the stacks of one host.
+//!
+//! It looks at the model alone: what a format has to say about its own fields is said when it is read.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use crate::{
+    AppName, Finding, Location, MountSource, NetworkMode, Port, Protocol, Stack, Workload, WorkloadName,
+};
+
+/// Findings about one stack by itself.
+pub fn check(stack: &Stack) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (name, workload) in &stack.workloads {
+        check_replicas(name, workload, &mut findings);
+        check_references(stack, name, workload, &mut findings);
+        check_targets(name, workload, &mut findings);
+    }
+    check_cycles(stack, &mut findings);
+    check_shared_claims(stack, &mut findings);
+    findings
+}
+
+/// Findings about stacks that want the same thing of the host: the project's name, a container's name, or a
+/// port. The application that comes later by name is told, and both files are named.
+pub fn conflicts(stacks: &[&Stack]) -> Vec<(AppName, Finding)> {
+    let mut sorted: Vec<&Stack> = stacks.to_vec();
+    sorted.sort_by(|one, other| one.app.cmp(&other.app));
+    let mut found = Vec::new();
+    let mut projects: BTreeMap<&str, &Stack> = BTreeMap::new();
+    let mut names: BTreeMap<&str, (&Stack, &Workload)> = BTreeMap::new();
+    let mut ports = PortTable::default();
+    for stack in sorted {
+        if let Some(other) = projects.get(stack.project.as_str()) {
+            let location = Location::file(stack.manifests.first().map_or("", String::as_str));
+            let message =
+                format!("the project name `{}` is taken by {}", stack.project, whereabouts(other, None));
+            let finding = Finding::error(location, "name", message);
+            found.push((stack.app.clone(), finding.help("give one of them another `name:`")));
+        } else {
+            projects.insert(&stack.project, stack);
+        }
+        for (name, workload) in &stack.workloads {
+            let mut tell = |message: String| {
+                found.push((stack.app.clone(), Finding::error(workload.origin.clone(), path(name), message)));
+            };
+            if let Some(wanted) = &workload.container_name {
+                match names.get(wanted.as_str()) {
+                    Some((other, by)) if other.app != stack.app => {
+                        tell(format!(
+                            "the container name `{wanted}` is taken by {}",
+                            whereabouts(other, Some(by))
+                        ));
+                    }
+                    Some(_) => {}
+                    None => drop(names.insert(wanted, (stack, workload))),
+                }
+            }
+            if workload.replicas == 0 {
+                continue;
+            }
+            for port in &workload.container.ports {
+                let Some(claim) = Claim::of(port) else { continue };
+                match ports.taken(&claim) {
+                    Some((other, by)) if other.app != stack.app => {
+                        let by = whereabouts(other, Some(by));
+                        tell(format!("the host port {claim} is taken by {by}"));
+                    }
+                    Some(_) => {}
+                    None => ports.take(claim, stack, workload),
+                }
+            }
+        }
+    }
+    found
+}
+
+/// `application `shop` (sites/shop/compose.yaml:3:5)`.
+fn whereabouts(stack: &Stack, workload: Option<&Workload>) -> String {
+    let place = match workload {
+        Some(workload) => workload.origin.to_string(),
+        None => stack.manifests.first().cloned().unwrap_or_default(),
+    };
+    format!("application `{}` ({place})", stack.app)
+}
+
+fn check_replicas(name: &WorkloadName, workload: &Workload, findings: &mut Vec<Finding>) {
+    if workload.replicas < 2 {
+        return;
+    }
+    let mut tell = |message: String| {
+        findings.push(Finding::error(workload.origin.clone(), path(name), message));
+    };
+    let replicas = workload.replicas;
+    if let Some(wanted) = &workload.container_name {
+        tell(format!("{replicas} replicas cannot all have the container name `{wanted}`"));
+    }
+    for port in &workload.container.ports {
+        if port.host.is_some_and(|it| it.len() < replicas) {
+            let claim = Claim::of(port).map_or_else(String::new, |it| it.to_string());
+            tell(format!("{replicas} replicas cannot share the host port {claim}"));
+        }
+    }
+    for (network, attachment) in workload.container.networks() {
+        for address in attachment.ipv4.iter().chain(&attachment.ipv6) {
+            tell(format!("{replicas} replicas cannot all have the address {address} on `{network}`"));
+        }
+    }
+}
+
+/// Dependencies, networks and volumes must be there.
+fn check_references(stack: &Stack, name: &WorkloadName, workload: &Workload, findings: &mut Vec<Finding>) {
+    let mut tell = |message: String| {
+        findings.push(Finding::error(workload.origin.clone(), path(name), message));
+    };
+    for dependency in &workload.after {
+        if dependency.required && !stack.workloads.contains_key(&dependency.workload) {
+            tell(format!("depends on `{}`, which does not exist", dependency.workload));
+        }
+    }
+    if let NetworkMode::Networks(networks) = &workload.container.network_mode {
+        for network in networks.keys().filter(|it| !stack.networks.contains_key(*it)) {
+            tell(format!("joins the network `{network}`, which is not defined"));
+        }
+    }
+    for mount in &workload.container.mounts {
+        if let MountSource::Volume { name: volume, no_copy: _ } = &mount.source
+            && !stack.volumes.contains_key(volume)
+        {
+            tell(format!("mounts the volume `{volume}`, which is not defined"));
+        }
+    }
+}
+
+fn check_targets(name: &WorkloadName, workload: &Workload, findings: &mut Vec<Finding>) {
+    let mut targets = BTreeSet::new();
+    for mount in &workload.container.mounts {
+        let target = mount.target.as_str();
+        let mut tell = |message: String| {
+            findings.push(Finding::error(workload.origin.clone(), path(name), message));
+        };
+        if !targets.insert(target) {
+            tell(format!("two mounts have the same target `{target}`"));
+        }
+        if !target.starts_with('/') || target == "/" {
+            tell(format!("`{target}` cannot be mounted on: a target is an absolute path below `/`"));
+        }
+    }
+}
+
+/// Each workload on a cycle of dependencies is told once, by the first of them.
+fn check_cycles(stack: &Stack, findings: &mut Vec<Finding>) {
+    let mut done: BTreeSet<&WorkloadName> = BTreeSet::new();
+    for start in stack.workloads.keys() {
+        // Depth first without recursion: the path, and for each on it how many dependencies were followed.
+        let mut trail: Vec<(&WorkloadName, usize)> = vec![(start, 0)];
+        while let Some((name, next)) = trail.last().copied() {
+            let dependency = stack.workloads.get(name).and_then(|it| it.after.get(next));
+            let Some(dependency) = dependency.filter(|_| !done.contains(name)) else {
+                done.insert(name);
+                trail.pop();
+                continue;
+            };
+            if let Some(last) = trail.last_mut() {
+                last.1 += 1;
+            }
+            let on = &dependency.workload;
+            if let Some(at) = trail.iter().position(|(it, _)| *it == on) {
+                let mut names: Vec<&str> = trail.iter().skip(at).map(|(it, _)| it.as_str()).collect();
+                names.push(on.as_str());
+                let origin = stack.workloads.get(on).map(|it| it.origin.clone()).unwrap_or_default();
+                let message = format!("dependencies go round in a circle: {}", names.join(" → "));
+                findings.push(Finding::error(origin, path(on), message));
+            } else if !done.contains(on) {
+                trail.push((on, 0));
+            }
+        }
+    }
+}
+
+/// Two workloads of one stack must not want the same host port or container name.
+fn check_shared_claims(stack: &Stack, findings: &mut Vec<Finding>) {
+    let mut ports = PortTable::default();
+    let mut names: BTreeMap<&str, &WorkloadName> = BTreeMap::new();
+    for (name, workload) in &stack.workloads {
+        let mut tell = |message: String| {
+            findings.push(Finding::error(workload.origin.clone(), path(name), message));
+        };
+        if let Some(wanted) = &workload.container_name {
+            match names.get(wanted.as_str()) {
+                Some(other) => tell(format!("the container name `{wanted}` is taken by `{other}`")),
+                None => drop(names.insert(wanted, name)),
+            }
+        }
+        if workload.replicas == 0 {
+            continue;
+        }
+        for claim in workload.container.ports.iter().filter_map(Claim::of) {
+            match ports.taken(&claim) {
+                Some((_, by)) if by.origin == workload.origin => {
+                    tell(format!("the host port {claim} is published twice"));
+                }
+                Some((_, by)) => {
+                    tell(format!("the host port {claim} is taken already ({})", by.origin));
+                }
+                None => ports.take(claim, stack, workload),
+            }
+        }
+    }
+}
+
+fn path(name: &WorkloadName) -> String {
+    format!("workload {name}")
+}
+
+/// A single host port. A range leaves the engine a choice, so it claims nothing for certain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Claim {
+    port: u16,
+    protocol: Protocol,
+    /// `None`: on every address.
+    ip: Option<IpAddr>,
+}
+
+impl Claim {
+    fn of(port: &Port) -> Option<Self> {
+        let range = port.host.filter(|it| it.first == it.last && it.first != 0)?;
+        let ip = port.host_ip.filter(|it| !it.is_unspecified());
+        Some(Self { port: range.first, protocol: port.protocol, ip })
+    }
+}
+
+impl std::fmt::Display for Claim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.ip {
+            Some(ip) => write!(f, "{ip}:{}/{}", self.port, self.protocol.as_str()),
+            None => write!(f, "{}/{}", self.port, self.protocol.as_str()),
+        }
+    }
+}
+
+/// Who has which port, by number and protocol.
+#[derive(Default)]
+struct PortTable<'a>(BTreeMap<(u16, Protocol), Vec<Holder<'a>>>);
+
+/// A claim, and who makes it.
+type Holder<'a> = (Claim, &'a Stack, &'a Workload);
+
+impl<'a> PortTable<'a> {
+    fn taken(&self, claim: &Claim) -> Option<(&'a Stack, &'a Workload)> {
+        let holders = self.0.get(&(claim.port, claim.protocol))?;
+        let overlaps = |other: &Claim| claim.ip.is_none() || other.ip.is_none() || claim.ip == other.ip;
+        holders.iter().find(|(other, ..)| overlaps(other)).map(|(_, stack, workload)| (*stack, *workload))
+    }
+
+    fn take(&mut self, claim: Claim, stack: &'a Stack, workload: &'a Workload) {
+        self.0.entry((claim.port, claim.protocol)).or_default().push((claim, stack, workload));
+    }
+}

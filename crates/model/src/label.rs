@@ -1,0 +1,55 @@
+//! The labels by which we know our own objects, and those by which Docker Compose knows them.
+//!
+//! Nothing is ever changed or removed that does not carry [`AGENT`] with our own id, unless it was taken over: then
+//! the [`Record`](super::Record) says so.
+
+/// The agent that owns the object. See [`crate::AgentId`].
+pub const AGENT: &str = "driftless.agent";
+/// The application it belongs to.
+pub const APPLICATION: &str = "driftless.application";
+/// The workload of the instance.
+pub const WORKLOAD: &str = "driftless.workload";
+/// The slot of the instance, a number counting from 1.
+pub const SLOT: &str = "driftless.slot";
+/// The hash of the fully lowered container, network or volume. This alone decides what is outdated.
+pub const SPEC: &str = "driftless.spec";
+/// On a part of a pod: the id of the pod's first container.
+pub const POD: &str = "driftless.pod";
+/// Likewise: its own name in the pod.
+pub const PART: &str = "driftless.container";
+/// Likewise: `init`, `sidecar` or `app`.
+pub const ROLE: &str = "driftless.role";
+/// What was asked for and the engine does not tell, as JSON (see [`super::Asked`]).
+pub const ASKED: &str = "driftless.asked";
+
+/// On a container, by its manifest: paths inside it that may change. An annotation in Kubernetes.
+pub const IGNORE_FILES: &str = "driftless.ignore-files";
+
+/// On an image that we built: the digest of what it was made from. No sign of ownership, for every container made
+/// from the image inherits it.
+pub const BUILD: &str = "driftless.build";
+
+/// On a volume without a name: it is empty at first, and removed with its container.
+pub const EMPTY: &str = "driftless.empty";
+
+/// On the mount of a volume: the group that its folder is to belong to.
+pub const GROUP: &str = "driftless.group";
+
+/// Labels of Docker Compose, so that `docker compose ls`, `ps`, `logs` and `down` work on what we run.
+pub mod compose {
+    pub const PROJECT: &str = "com.docker.compose.project";
+    pub const SERVICE: &str = "com.docker.compose.service";
+    pub const CONTAINER_NUMBER: &str = "com.docker.compose.container-number";
+    pub const ONEOFF: &str = "com.docker.compose.oneoff";
+    pub const CONFIG_HASH: &str = "com.docker.compose.config-hash";
+    pub const CONFIG_FILES: &str = "com.docker.compose.project.config_files";
+    pub const WORKING_DIR: &str = "com.docker.compose.project.working_dir";
+    pub const DEPENDS_ON: &str = "com.docker.compose.depends_on";
+    /// The id of the image a container was made from.
+    pub const IMAGE: &str = "com.docker.compose.image";
+    pub const VERSION: &str = "com.docker.compose.version";
+    pub const NETWORK: &str = "com.docker.compose.network";
+    pub const VOLUME: &str = "com.docker.compose.volume";
+    /// The prefix of all of them.
+    pub const PREFIX: &str = "com.docker.compose.";
+}

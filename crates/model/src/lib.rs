@@ -1,0 +1,105 @@
+//! The nouns, and nothing else: no IO, no foreign formats, no decisions.
+//!
+//! | noun | what it is |
+//! |---|---|
+//! | [`Stack`] | one application's desired state, free of its front-end format |
+//! | [`Workload`] | a named set of equal replicas inside a stack |
+//! | [`Container`] | everything that would require replacing an instance, if changed |
+//! | [`Instance`] | one real container of ours, in a numbered slot of a workload |
+//! | [`Observed`] | what Docker holds for one application, at one moment |
+//! | [`Record`] | what cannot be observed and must be remembered between rounds |
+//! | [`Revision`] | one commit as it was applied; something to go back to |
+//! | [`Finding`] | something to say about a manifest, with its place |
+//! | [`Event`] | something that happened, in one sentence |
+//! | [`Application`] | `spec` and `status` as users see them |
+
+mod build;
+mod check;
+mod content;
+mod cron;
+pub mod downward;
+mod event;
+mod finding;
+mod forward;
+mod hash;
+mod helper;
+mod hook;
+mod host;
+mod inside;
+mod job;
+pub mod label;
+mod mask;
+mod member;
+mod mount;
+mod name;
+mod needs;
+mod network;
+mod object;
+mod observed;
+mod over;
+mod peer;
+mod pod;
+mod policy;
+mod record;
+mod revision;
+mod schedule;
+mod seldom;
+mod selector;
+mod stack;
+mod status;
+mod time;
+mod wildcard;
+
+pub use build::{Build, Dockerfile};
+pub use check::{check, conflicts};
+pub use content::{Access, Content, ContentId, ContentTree, Contents};
+pub use cron::{Concurrency, Cron, CronRecord};
+pub use downward::{Downward, DownwardValues};
+pub use event::{Event, EventKind};
+pub use finding::{Finding, Location, Severity};
+pub use forward::{Forward, Forwards, InvalidForward};
+pub use hash::{SpecHash, StackHash, digest_hex};
+pub use helper::HELPER_IMAGE;
+pub use hook::{Delivery, DeliveryOutcome, DeliveryResult, HookProvider, HookSecret, HookStatus, Missed};
+pub use host::{Asked, BlockIo, DeviceRequest, Hook, HostSettings, HttpHook, MountOptions};
+pub use inside::{Author, ChangedFiles, FileChange, FileChangeKind, Inside, KnownInside, Visit};
+pub use job::{Job, JobEnd, JobOutcome, JobRecord};
+pub use mask::Mask;
+pub use member::{Member, Update};
+pub use mount::{InPlace, Mount, MountSource, OnChange, in_place_of, in_place_path};
+pub use name::{AgentId, AppName, ContainerId, InstanceId, InvalidName, WorkloadName};
+pub use needs::{INTERFACE_NAME, Need};
+pub use network::{Network, Volume};
+pub use object::{Facts, Inventory, Kind, ObjectRef, Resource, ServicePort};
+pub use observed::{
+    Candidate, Claims, Endpoint, Health, HeldPort, Image, Instance, LiveSettings, Observed, ObservedNetwork,
+    ObservedVolume, Other, Readiness, State,
+};
+pub use peer::{Namespace, Peer, VolumesFrom};
+pub use pod::{Part, PartOf, Role};
+pub use policy::{Adopt, FilesystemDrift, Policy};
+pub use record::{
+    Adopted, AdoptedContainer, AdoptedNetwork, Attempt, Crash, Heal, Progress, Record, Replacement,
+};
+pub use revision::{Cause, CommitInfo, Outcome, Pin, Revision, Until};
+pub use schedule::Schedule;
+pub use seldom::{Lone, Seldom};
+pub use selector::{InvalidSelector, Selector};
+pub use stack::{
+    Attachment, Completion, Condition, Container, Dependency, Format, Healthcheck, MOST_REPLICAS,
+    NetworkMode, Port, PortRange, Probe, ProbeAction, Probes, Protocol, PullPolicy, Resources, RestartPolicy,
+    Stack, Strategy, Workload,
+};
+pub use status::{
+    Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, ConditionStatus, CronStatus, Drift,
+    DriftAction, ExitStatus, HealthStatus, InstanceStatus, JobStatus, Operation, OperationPhase, PartSpec,
+    PartStatus, PinStatus, RepositoryStatus, ResourceStatus, StatusCondition, SyncStatus, WaitStatus,
+    WorkloadSpec, WorkloadStatus,
+};
+pub use time::Timestamp;
+pub use wildcard::{matches_star, matches_star_and_question};
+
+/// So that a field that has its default is left out of the JSON, and a new one changes no old hash.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

@@ -1,0 +1,299 @@
+//! What of a container is not as Git says, field by field, and the same as text for people.
+//!
+//! Hashes decide what is outdated; this explains, and it unmasks containers that only carry our labels. Both
+//! sides are effective configurations in a normal form, so that a container shows no difference right after it
+//! was created. Values are compared as they are and printed masked.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+};
+
+use similar::TextDiff;
+
+use super::{
+    fields::{Fields, Value, fields, normal_image},
+    settings,
+};
+use driftless_model::{
+    Container, Instance, Mask, Namespace, NetworkMode, Observed, Peer, Stack, Workload, WorkloadName,
+};
+
+/// One field that is not as it should be. Both sides are masked; `unset` is the engine's default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldDifference {
+    /// `image`, `env.PORT`, `mounts./data`, `ports.80/tcp`, `networks.shop_default.aliases`, `resources.memory`.
+    pub field: String,
+    pub want: String,
+    pub found: String,
+}
+
+/// Where `found`, as the engine tells it, is not what `desired` makes on an image with these `defaults`.
+pub fn differences(
+    desired: &Container,
+    defaults: &Container,
+    found: &Container,
+    mask: &Mask,
+) -> Vec<FieldDifference> {
+    let want = desired.over(defaults);
+    let found = fields(&without_engine_defaults(found, &want));
+    between(&fields(&want), &found, mask)
+}
+
+/// The same of any two sides.
+pub(super) fn between(want: &Fields, found: &Fields, mask: &Mask) -> Vec<FieldDifference> {
+    let secrets = secrets([want, found], mask);
+    let paths: BTreeSet<&Vec<String>> = want.keys().chain(found.keys()).collect();
+    let show = |side: &Fields, path: &Vec<String>| match side.get(path) {
+        Some(value) => scrub(value.shown(path.last().map_or("", String::as_str), mask), &secrets, mask),
+        None => "unset".to_owned(),
+    };
+    paths
+        .into_iter()
+        .filter(|path| want.get(*path) != found.get(*path))
+        .map(|path| FieldDifference {
+            field: path.join("."),
+            want: show(want, path),
+            found: show(found, path),
+        })
+        .collect()
+}
+
+/// An effective configuration as YAML with sorted keys, masked. What is at its default is left out.
+pub fn canonical_yaml(container: &Container, mask: &Mask) -> String {
+    yaml(&fields(container), mask)
+}
+
+/// The change from one text to another as a unified diff with three lines of context; empty when they are equal.
+pub fn unified_diff(from_label: &str, from: &str, to_label: &str, to: &str) -> String {
+    if from == to {
+        return String::new();
+    }
+    TextDiff::from_lines(from, to).unified_diff().context_radius(3).header(from_label, to_label).to_string()
+}
+
+/// Everything of an application that is not as in Git, as a unified diff from what runs to what Git wants,
+/// masked; empty when there is nothing.
+pub fn stack_diff(stack: &Stack, observed: &Observed, mask: &Mask) -> String {
+    let app = &stack.app;
+    let mut out = unified_diff(
+        &format!("live/{app}"),
+        &found_outline(stack, observed),
+        &format!("git/{app}"),
+        &outline(stack),
+    );
+    for (name, workload) in &stack.workloads {
+        out.push_str(&workload_diff(stack, name, workload, observed, mask));
+        for part in &workload.parts {
+            let one = workload.of_part(part);
+            out.push_str(&workload_diff(stack, &name.part(&part.name), &one, observed, mask));
+        }
+    }
+    for instance in observed.containers() {
+        if !stack.workloads.contains_key(&instance.instance.workload.whole()) {
+            let from = yaml(&fields(&instance.config), mask);
+            out.push_str(&unified_diff(&format!("live/{app}/{}", instance.name), &from, "/dev/null", ""));
+        }
+    }
+    out
+}
+
+/// Equal instances are shown once.
+fn workload_diff(
+    stack: &Stack,
+    name: &WorkloadName,
+    workload: &Workload,
+    observed: &Observed,
+    mask: &Mask,
+) -> String {
+    let label = format!("git/{}/{name}", stack.app);
+    let mut by_text: BTreeMap<(String, String), Vec<&str>> = BTreeMap::new();
+    for instance in observed.containers().filter(|it| it.instance.workload == *name) {
+        let want = workload.container.over(defaults(workload, instance, observed));
+        let found = without_engine_defaults(&instance.config, &want);
+        let (want, found) = (fields(&want), fields(&found));
+        if want != found {
+            let (want, found) = both_as_yaml(&want, &found, mask);
+            by_text.entry((found, want)).or_default().push(&instance.name);
+        }
+    }
+    let mut out = String::new();
+    for ((found, want), mut names) in by_text {
+        names.sort_unstable();
+        let live = format!("live/{}/{}", stack.app, names.join(","));
+        out.push_str(&unified_diff(&live, &found, &label, &want));
+    }
+    out
+}
+
+/// Both sides as canonical YAML, masked, and what is hidden on one side hidden on the other too.
+pub(super) fn both_as_yaml(want: &Fields, found: &Fields, mask: &Mask) -> (String, String) {
+    let secrets = secrets([want, found], mask);
+    let show = |it: &Fields| scrub(yaml(it, mask), &secrets, mask);
+    (show(want), show(found))
+}
+
+/// Those of the image it runs, if it is made from the image that Git names, or else those of Git's.
+pub(super) fn defaults<'a>(
+    workload: &Workload,
+    instance: &Instance,
+    observed: &'a Observed,
+) -> &'a Container {
+    static NOTHING: std::sync::LazyLock<Container> = std::sync::LazyLock::new(Container::default);
+    let wanted = &workload.container.image;
+    let is_of_it = normal_image(&instance.config.image) == normal_image(wanted);
+    let running = observed.images.values().find(|it| is_of_it && it.id == instance.image_id);
+    running.or_else(|| observed.images.get(wanted)).map_or(&NOTHING, |it| &it.defaults)
+}
+
+/// What there is besides the containers' own configuration.
+fn outline(stack: &Stack) -> String {
+    let mut out = String::new();
+    for name in stack.networks.keys() {
+        line(&mut out, &format!("network {name}"));
+    }
+    for name in stack.volumes.keys() {
+        line(&mut out, &format!("volume {name}"));
+    }
+    for (name, workload) in &stack.workloads {
+        let (replicas, spec) = (workload.replicas, workload.spec());
+        if replicas > 0 {
+            line(&mut out, &format!("workload {name}: {replicas} at {spec}"));
+        }
+    }
+    out
+}
+
+fn found_outline(stack: &Stack, observed: &Observed) -> String {
+    let mut out = String::new();
+    for (name, network) in &observed.networks {
+        if stack.networks.contains_key(name) || network.agent.is_some() {
+            line(&mut out, &format!("network {name}"));
+        }
+    }
+    // Volumes that Git does not name any more are kept for ever, and are no difference.
+    for name in observed.volumes.keys().filter(|it| stack.volumes.contains_key(*it)) {
+        line(&mut out, &format!("volume {name}"));
+    }
+    let mut count: BTreeMap<(&WorkloadName, &str), u32> = BTreeMap::new();
+    for it in observed.instances.values() {
+        *count.entry((&it.instance.workload, it.spec.short())).or_default() += 1;
+    }
+    for ((name, spec), count) in count {
+        line(&mut out, &format!("workload {name}: {count} at {spec}"));
+    }
+    out
+}
+
+fn line(out: &mut String, text: &str) {
+    writeln!(out, "{text}").expect("writing to a string cannot fail");
+}
+
+/// Takes away what the engine, its daemon's configuration or its kernel filled in where nobody asked.
+pub(super) fn without_engine_defaults(found: &Container, want: &Container) -> Container {
+    let mut found = found.clone();
+    let is_host = want.network_mode == NetworkMode::Host;
+    if want.hostname.is_none() && (is_host || found.hostname.as_deref().is_some_and(is_short_id)) {
+        found.hostname = None;
+    }
+    let is_shared = is_host || matches!(want.network_mode, NetworkMode::Of(_));
+    if want.domainname.is_none() && is_shared {
+        found.domainname = None;
+    }
+    // The daemon's configuration says which log driver and which limits a container has that asks for none.
+    if want.logging.is_none() {
+        found.logging = None;
+    }
+    found.ulimits.retain(|name, _| want.ulimits.contains_key(name));
+    // A kernel that cannot limit swap makes the engine write -1, whatever was asked.
+    if want.resources.memory_swap.is_none_or(|it| it == 0) && found.resources.memory_swap == Some(-1) {
+        found.resources.memory_swap = None;
+    }
+    settings::forgive(&mut found.host, &want.host);
+    // The engine gives every end of a network an address, and tells of none that it was asked for.
+    if let (NetworkMode::Networks(found), NetworkMode::Networks(want)) =
+        (&mut found.network_mode, &want.network_mode)
+    {
+        for (network, attachment) in found {
+            let asked = want.get(network).and_then(|it| it.mac_address.clone());
+            attachment.mac_address = attachment.mac_address.take().or(asked);
+        }
+    }
+    let host_mode = |mode: &Option<Namespace>| mode.as_ref().is_some_and(Namespace::is_host);
+    same_peers(&mut found, want);
+    if want.privileged || host_mode(&want.pid_mode) || host_mode(&want.ipc_mode) {
+        let disabled = |it: &String| matches!(it.as_str(), "label=disable" | "label:disable");
+        found.security_opt.retain(|it| !disabled(it) || want.security_opt.iter().any(disabled));
+    }
+    found
+}
+
+/// The engine tells of the very container that something is shared with, and Git of whose it is. Whether it is still
+/// the right one is a question of its own: [`super::share`]. Only another workload is another configuration.
+fn same_peers(found: &mut Container, want: &Container) {
+    let is_same = |one: &Peer, other: &Peer| match (one, other) {
+        (Peer::Workload(one), Peer::Workload(other)) => one == other,
+        (Peer::Container(_), _) | (_, Peer::Container(_)) => true,
+    };
+    if let (NetworkMode::Of(is), NetworkMode::Of(wanted)) = (&found.network_mode, &want.network_mode)
+        && is_same(is, wanted)
+    {
+        found.network_mode.clone_from(&want.network_mode);
+    }
+    for (is, wanted) in [(&mut found.pid_mode, &want.pid_mode), (&mut found.ipc_mode, &want.ipc_mode)] {
+        if let (Some(Namespace::Of(one)), Some(Namespace::Of(other))) = (&is, wanted)
+            && is_same(one, other)
+        {
+            is.clone_from(wanted);
+        }
+    }
+    for (is, wanted) in found.volumes_from.iter_mut().zip(&want.volumes_from) {
+        if is_same(&is.peer, &wanted.peer) {
+            is.peer.clone_from(&wanted.peer);
+        }
+    }
+}
+
+/// What the engine calls a container that was given no host name.
+fn is_short_id(name: &str) -> bool {
+    name.len() == 12 && name.bytes().all(|it| it.is_ascii_digit() || (b'a'..=b'f').contains(&it))
+}
+
+/// Values that are hidden under their own name, so that they are hidden in a command or a URL too.
+fn secrets(sides: [&Fields; 2], mask: &Mask) -> BTreeSet<String> {
+    /// Shorter ones are words like `on` and `yes`, and would tear holes into everything.
+    const SHORTEST: usize = 6;
+    let telling = |(path, value): (&Vec<String>, &Value)| match value {
+        Value::Text(text) if text.len() >= SHORTEST && path.last().is_some_and(|it| mask.is_secret(it)) => {
+            Some(text.clone())
+        }
+        Value::Text(_) | Value::Flag | Value::List(_) | Value::Words(_) => None,
+    };
+    sides.into_iter().flatten().filter_map(telling).collect()
+}
+
+fn scrub(text: String, secrets: &BTreeSet<String>, mask: &Mask) -> String {
+    secrets.iter().fold(text, |text, secret| text.replace(secret, &mask.hide(secret)))
+}
+
+fn yaml(fields: &Fields, mask: &Mask) -> String {
+    let mut root = serde_yaml::Mapping::new();
+    for (path, value) in fields {
+        if let Some((name, folders)) = path.split_last() {
+            put(&mut root, folders, name, value.yaml(name, mask));
+        }
+    }
+    serde_yaml::to_string(&root).expect("text, lists and maps of text are YAML")
+}
+
+fn put(map: &mut serde_yaml::Mapping, folders: &[String], name: &str, value: serde_yaml::Value) {
+    let text = |it: &str| serde_yaml::Value::String(it.to_owned());
+    let Some((first, rest)) = folders.split_first() else {
+        map.insert(text(name), value);
+        return;
+    };
+    let entry = map.entry(text(first)).or_insert_with(|| serde_yaml::Mapping::new().into());
+    if let serde_yaml::Value::Mapping(inner) = entry {
+        put(inner, rest, name, value);
+    }
+}

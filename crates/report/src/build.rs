@@ -1,0 +1,186 @@
+//! From differences to a report: one item per field, one diff per object, then the counts.
+
+use std::collections::BTreeMap;
+
+use super::{Action, App, Item, ObjectDiff, Report, Summary, Type};
+use driftless_model::{AppName, Drift, DriftAction, Mask, Stack};
+use driftless_plan::{Change, ObjectDifference, compare_live, compare_stacks, unified_diff};
+
+/// What stands before a name in the two first lines of a diff.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// `live`, or the base's short id.
+    pub from: &'a str,
+    /// `git@0123456`, or the head's short id.
+    pub to: &'a str,
+}
+
+/// How a hidden value begins.
+const HIDDEN: &str = "••••";
+
+/// An application without differences yet.
+pub fn application(name: &AppName, path: &str) -> App {
+    App {
+        name: name.clone(),
+        path: path.to_owned(),
+        commit: None,
+        sync_status: None,
+        health: None,
+        suspended: false,
+        pinned: None,
+        has_drift: false,
+        error: None,
+        note: None,
+        items: Vec::new(),
+        diffs: Vec::new(),
+    }
+}
+
+/// Git against what runs. `drifts` is what the planner says it does about it.
+pub fn of_live(
+    app: &mut App,
+    target: &driftless_plan::Target<'_>,
+    observed: &driftless_model::Observed,
+    record: &driftless_model::Record,
+    drifts: &[Drift],
+    context: Context<'_>,
+) {
+    let found = compare_live(target, observed, record);
+    let is_left_alone = target.policy.suspended;
+    for difference in &found {
+        let types = [Type::Missing, Type::Extra];
+        add(app, difference, types, context);
+    }
+    for item in &mut app.items {
+        let told = drifts.iter().find(|it| it.object == item.name && is_same_field(&it.field, &item.path));
+        item.first_seen = told.and_then(|it| it.at);
+        item.action = Some(match told.map(|it| it.action) {
+            Some(DriftAction::Heal) => Action::Heal,
+            Some(DriftAction::BackOff) => Action::BackOff,
+            Some(DriftAction::Report) => Action::Report,
+            Some(DriftAction::Ineffective) => Action::Ineffective,
+            None if is_left_alone => Action::Report,
+            None => Action::Sync,
+        });
+    }
+}
+
+/// The planner says `networks.x` of what is `networks.x.aliases` here, and `state` of what is missing.
+fn is_same_field(told: &str, path: &str) -> bool {
+    path.is_empty() || told == path || path.strip_prefix(told).is_some_and(|it| it.starts_with('.'))
+}
+
+/// One rendering against another.
+pub fn of_stacks(app: &mut App, from: Option<&Stack>, to: Option<&Stack>, mask: &Mask, context: Context<'_>) {
+    for difference in compare_stacks(from, to, mask) {
+        add(app, &difference, [Type::Added, Type::Removed], context);
+    }
+}
+
+fn add(app: &mut App, difference: &ObjectDifference, [missing, extra]: [Type; 2], context: Context<'_>) {
+    let ObjectDifference { kind, name, origin, labels, change, fields, want, found } = difference;
+    let item = |change: Type, path: &str, want: &str, got: &str| Item {
+        kind: (*kind).to_owned(),
+        name: name.clone(),
+        change,
+        path: path.to_owned(),
+        want: want.to_owned(),
+        got: got.to_owned(),
+        masked: want.contains(HIDDEN) || got.contains(HIDDEN),
+        file: origin.file.clone(),
+        line: origin.line,
+        action: None,
+        first_seen: None,
+        ignored: None,
+        labels: labels.clone(),
+    };
+    match change {
+        Change::Missing => app.items.push(item(missing, "", "", "")),
+        Change::Extra => app.items.push(item(extra, "", "", "")),
+        Change::Modified => app.items.extend(fields.iter().map(|field| {
+            let change = match field.field.as_str() {
+                "image" => Type::Image,
+                "state" => Type::Stopped,
+                _ => Type::Modified,
+            };
+            item(change, &field.field, &field.want, &field.found)
+        })),
+    }
+    let label = |side: &str| format!("{side}/{}/{kind}/{name}", app.name);
+    let (from, to) = match change {
+        Change::Missing => ("/dev/null".to_owned(), label(context.to)),
+        Change::Extra => (label(context.from), "/dev/null".to_owned()),
+        Change::Modified => (label(context.from), label(context.to)),
+    };
+    let text = unified_diff(&from, found, &to, want);
+    // A whole object without anything to say about it is still said to come or go.
+    let text =
+        if text.is_empty() && *change != Change::Modified { format!("--- {from}\n+++ {to}\n") } else { text };
+    if !text.is_empty() {
+        app.diffs.push(ObjectDiff { kind: (*kind).to_owned(), name: name.clone(), text });
+    }
+}
+
+/// Sorts, numbers what is hidden, and counts: the last thing that is done to a report before it is written.
+pub fn settle(report: &mut Report) {
+    report.apps.sort_by(|a, b| a.name.cmp(&b.name));
+    report.errors.sort();
+    report.errors.dedup();
+    let mut hidden = Hidden::default();
+    let mut summary = Summary { apps: report.apps.len(), ..Summary::default() };
+    for app in &mut report.apps {
+        app.items.sort_by(|a, b| (&a.kind, &a.name, &a.path).cmp(&(&b.kind, &b.name, &b.path)));
+        app.diffs.sort_by(|a, b| (&a.kind, &a.name).cmp(&(&b.kind, &b.name)));
+        for item in &mut app.items {
+            hidden.number(&mut item.got);
+            hidden.number(&mut item.want);
+            item.labels.values_mut().for_each(|it| hidden.number(it));
+        }
+        app.diffs.iter_mut().for_each(|it| hidden.number(&mut it.text));
+        let has_drift = app.counted().next().is_some();
+        app.has_drift = has_drift;
+        summary.apps_with_drift += usize::from(app.has_drift);
+        summary.apps_with_errors += usize::from(app.error.is_some());
+        for item in &app.items {
+            *match item.change {
+                _ if item.ignored.is_some() => &mut summary.ignored,
+                Type::Missing | Type::Added => &mut summary.missing,
+                Type::Extra | Type::Removed => &mut summary.extra,
+                Type::Modified | Type::Image | Type::Stopped => &mut summary.modified,
+            } += 1;
+        }
+    }
+    report.summary = summary;
+}
+
+/// Hidden values carry a digest with a key of this run. In a report they are numbered in the order of their
+/// appearance: so it says even less of them, and two reports of the same are the same.
+#[derive(Default)]
+struct Hidden(BTreeMap<String, usize>);
+
+impl Hidden {
+    /// As many digits as [`Mask::hide`] writes.
+    const DIGITS: usize = 4;
+
+    fn number(&mut self, text: &mut String) {
+        if !text.contains(HIDDEN) {
+            return;
+        }
+        let mut out = String::with_capacity(text.len());
+        let mut parts = text.split(HIDDEN);
+        out.push_str(parts.next().unwrap_or_default());
+        for part in parts {
+            let digits = part.get(..Self::DIGITS).filter(|it| it.bytes().all(|it| it.is_ascii_hexdigit()));
+            let Some(digits) = digits else {
+                out.push_str(HIDDEN);
+                out.push_str(part);
+                continue;
+            };
+            let next = self.0.len() + 1;
+            let number = *self.0.entry(digits.to_owned()).or_insert(next);
+            out.extend([HIDDEN, "#", &number.to_string()]);
+            out.push_str(part.get(Self::DIGITS..).unwrap_or_default());
+        }
+        *text = out;
+    }
+}

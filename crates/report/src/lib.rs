@@ -1,0 +1,358 @@
+//! One report, and the forms in which it is written. Pure: a report is made from what [`driftless_plan`] finds
+//! different, and every form renders that one value, so that all say the same.
+//!
+//! It looks at nothing, decides no exit code, and prints nothing. Values come masked. Everything is sorted by
+//! application, kind, name and path, so that equal inputs give equal reports. `docs/report.schema.json` describes
+//! the JSON.
+
+use serde::{Deserialize, Serialize};
+
+use driftless_model::{AppName, CommitInfo, HealthStatus, SyncStatus, Timestamp};
+
+mod annotations;
+mod build;
+mod ignore;
+mod junit;
+mod markdown;
+mod sarif;
+mod select;
+mod text;
+
+pub use annotations::annotations;
+pub use build::{Context, application, of_live, of_stacks, settle};
+pub use ignore::{Ignore, InvalidRule};
+pub use junit::junit;
+pub use markdown::{COMMENT_LIMIT, STEP_SUMMARY_LIMIT, markdown, marker};
+pub use sarif::sarif;
+pub use select::{InvalidSelector, Selector, ignore, keep_objects};
+pub use text::{diff, headline, text};
+
+/// Raised when a reader of version 1 would misread it.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// What was compared, and everything that is not the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    pub schema_version: u32,
+    pub kind: Kind,
+    /// Of a live comparison: when. A preview tells no time, so that it is the same whenever it is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generated_at: Option<Timestamp>,
+    /// The agent that was asked, by its address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// The Docker Engine that was looked at, where no agent was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// The commits: of a preview both, of a live comparison with one repository `head`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<CommitInfo>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head: Option<CommitInfo>,
+    pub summary: Summary,
+    /// Why some application may be missing here. With one of them, the report is not whole.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<String>,
+    /// By name.
+    pub apps: Vec<App>,
+    /// Containers on the host that belong to no application, if asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmanaged: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Kind {
+    /// Git against what runs.
+    Drift,
+    /// One commit against another.
+    Preview,
+}
+
+/// Counts over all applications.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    pub apps: usize,
+    pub apps_with_drift: usize,
+    pub apps_with_errors: usize,
+    pub missing: usize,
+    pub extra: usize,
+    pub modified: usize,
+    /// Not counted as drift, because a rule says so.
+    pub ignored: usize,
+}
+
+/// One application.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct App {
+    pub name: AppName,
+    /// Its folder in the repository.
+    pub path: String,
+    /// The commit it was compared with, where that is not the same for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<CommitInfo>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync_status: Option<SyncStatus>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<HealthStatus>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspended: bool,
+    /// Held at this commit by a rollback.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<String>,
+    pub has_drift: bool,
+    /// It could not be rendered or looked at, so whether it drifts is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What a reader has to know in order to believe the rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// By kind, name and path.
+    pub items: Vec<Item>,
+    /// The same for people: one unified diff per object, by kind and name.
+    pub diffs: Vec<ObjectDiff>,
+}
+
+/// One difference.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Item {
+    /// `container`, `workload`, `network`, `volume`, `file` or `application`.
+    pub kind: String,
+    pub name: String,
+    #[serde(rename = "type")]
+    pub change: Type,
+    /// The field, such as `env.PORT`; empty for the object as a whole.
+    pub path: String,
+    /// What Git says; of a preview, the head.
+    pub want: String,
+    /// What runs; of a preview, the base.
+    pub got: String,
+    /// A value is hidden: equal ones are hidden equally.
+    pub masked: bool,
+    /// Where the manifest defines the object; empty when it does not.
+    pub file: String,
+    /// 0 is the file as a whole.
+    pub line: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<Action>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_seen: Option<Timestamp>,
+    /// The rule by which it does not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignored: Option<String>,
+    /// Of the object in the manifest.
+    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub labels: std::collections::BTreeMap<String, String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Type {
+    /// Git has it, the host has not.
+    Missing,
+    /// The host has it, Git has not.
+    Extra,
+    Modified,
+    /// Another image.
+    Image,
+    /// It is there, and does not run.
+    Stopped,
+    /// Of a preview: only the head has it.
+    Added,
+    /// Of a preview: only the base has it.
+    Removed,
+}
+
+impl Type {
+    pub const ALL: [Self; 7] =
+        [Self::Missing, Self::Extra, Self::Modified, Self::Image, Self::Stopped, Self::Added, Self::Removed];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Extra => "extra",
+            Self::Modified => "modified",
+            Self::Image => "image",
+            Self::Stopped => "stopped",
+            Self::Added => "added",
+            Self::Removed => "removed",
+        }
+    }
+
+    /// What it says, in a sentence.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Missing => "Git has it, and it does not exist on the host.",
+            Self::Extra => "It exists on the host, and Git does not have it.",
+            Self::Modified => "It is not configured as Git says.",
+            Self::Image => "It runs another image than Git says.",
+            Self::Stopped => "It exists and does not run.",
+            Self::Added => "The head has it, and the base has not.",
+            Self::Removed => "The base has it, and the head has not.",
+        }
+    }
+}
+
+/// What the agent does about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Action {
+    /// It is on its way to what Git says.
+    Sync,
+    /// Somebody changed it: it is being set right.
+    Heal,
+    /// Will be set right after a pause.
+    BackOff,
+    /// Left alone: self-heal is off, or the application is suspended.
+    Report,
+    /// Given up: setting it right had no effect.
+    Ineffective,
+}
+
+impl Action {
+    pub(crate) fn phrase(self) -> &'static str {
+        match self {
+            Self::Sync => "being applied",
+            Self::Heal => "being set right",
+            Self::BackOff => "will be set right after a pause",
+            Self::Report => "left alone",
+            Self::Ineffective => "given up: setting it right has no effect",
+        }
+    }
+}
+
+/// What is not the same of one object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectDiff {
+    pub kind: String,
+    pub name: String,
+    /// Unified, with three lines of context; masked.
+    pub text: String,
+}
+
+impl Report {
+    /// Without applications yet.
+    pub fn new(kind: Kind) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            kind,
+            generated_at: None,
+            agent: None,
+            host: None,
+            base: None,
+            head: None,
+            summary: Summary::default(),
+            errors: Vec::new(),
+            apps: Vec::new(),
+            unmanaged: Vec::new(),
+        }
+    }
+
+    /// Something could not be rendered or looked at.
+    pub fn has_errors(&self) -> bool {
+        !self.errors.is_empty() || self.apps.iter().any(|it| it.error.is_some())
+    }
+
+    /// Something of these types is not the same.
+    pub fn has_drift(&self, types: &[Type]) -> bool {
+        self.apps.iter().flat_map(App::counted).any(|it| types.contains(&it.change))
+    }
+}
+
+impl App {
+    /// What counts: all that no rule ignores.
+    pub fn counted(&self) -> impl Iterator<Item = &Item> {
+        self.items.iter().filter(|it| it.ignored.is_none())
+    }
+}
+
+impl Item {
+    /// `env.PORT: 9 -> 8080`, `missing`.
+    pub fn sentence(&self) -> String {
+        match self.change {
+            Type::Missing => "missing".to_owned(),
+            Type::Extra => "not in Git".to_owned(),
+            Type::Added => "added".to_owned(),
+            Type::Removed => "removed".to_owned(),
+            Type::Modified | Type::Image | Type::Stopped => {
+                format!("{}: {} -> {}", self.path, on_one_line(&self.got), on_one_line(&self.want))
+            }
+        }
+    }
+
+    /// The same for the same thing, wherever it stands in a file.
+    pub fn fingerprint(&self, app: &AppName) -> String {
+        driftless_model::digest_hex(format!("{app}|{}|{}|{}", self.kind, self.name, self.path).as_bytes())
+    }
+}
+
+/// A value may have many lines, and characters that a terminal would obey. The JSON and the diff hold it in full.
+fn on_one_line(value: &str) -> String {
+    const LONGEST: usize = 300;
+    let mut out = String::new();
+    for it in value.chars().take(LONGEST) {
+        match it {
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            it if it.is_control() => out.push('\u{fffd}'),
+            it => out.push(it),
+        }
+    }
+    if value.chars().nth(LONGEST).is_some() {
+        out.push('…');
+    }
+    out
+}
+
+/// A mistake in a manifest, as findings are written: `FILE:LINE:COLUMN: error: MESSAGE`. Any other text is whole.
+fn located(error: &str) -> (&str, u32, &str) {
+    let Some((place, message)) = error.split_once(": error: ") else { return ("", 0, error) };
+    let mut parts = place.rsplitn(3, ':');
+    let numbers = (parts.next().map(str::parse::<u32>), parts.next().map(str::parse::<u32>), parts.next());
+    match numbers {
+        (Some(Ok(_)), Some(Ok(line)), Some(file)) => (file, line, message),
+        _ => (place, 0, message),
+    }
+}
+
+/// The whole report, for programs.
+pub fn json(report: &Report) -> String {
+    format!("{:#}\n", value(report))
+}
+
+fn value<T: Serialize>(it: &T) -> serde_json::Value {
+    serde_json::to_value(it).expect("reports serialise without fail")
+}
+
+/// One line per difference, error and application, for streams.
+pub fn ndjson(report: &Report) -> String {
+    let mut out = String::new();
+    let mut line = |value: serde_json::Value| {
+        out.push_str(&value.to_string());
+        out.push('\n');
+    };
+    for error in &report.errors {
+        line(serde_json::json!({ "type": "error", "error": error }));
+    }
+    for app in &report.apps {
+        for item in &app.items {
+            let mut value = value(item);
+            value["app"] = serde_json::json!(app.name);
+            line(value);
+        }
+        if let Some(error) = &app.error {
+            line(serde_json::json!({ "type": "error", "app": app.name, "error": error }));
+        }
+        line(serde_json::json!({ "type": "app", "app": app.name, "hasDrift": app.has_drift,
+            "items": app.counted().count() }));
+    }
+    let mut summary = value(&report.summary);
+    summary["type"] = serde_json::json!("summary");
+    line(summary);
+    out
+}

@@ -1,0 +1,265 @@
+//! For pull requests and step summaries. Every application is named and counted whatever the length; what a body
+//! says in detail is left out, longest first, until it fits.
+
+use std::fmt::Write as _;
+
+use super::{App, Kind, Report, Type, text};
+
+/// GitHub refuses a comment of more than 65,536 characters.
+pub const COMMENT_LIMIT: usize = 65_000;
+/// GitHub drops a step summary of more than 1 MiB, counted in bytes.
+pub const STEP_SUMMARY_LIMIT: usize = 1 << 20;
+
+/// By this a later report finds the comment of an earlier one. Hidden where Markdown is rendered.
+pub fn marker(kind: Kind, set: &str) -> String {
+    // Two dashes would end the remark.
+    let set: String = set.chars().filter(|it| it.is_alphanumeric() || "._/".contains(*it)).collect();
+    match kind {
+        Kind::Drift => format!("<!-- driftless:drift {set} -->"),
+        Kind::Preview => format!("<!-- driftless:preview {set} -->"),
+    }
+}
+
+/// In at most so many characters and bytes. `set` tells several comments on one request apart.
+pub fn markdown(report: &Report, set: &str, most: usize) -> String {
+    let head = format!("{}\n{}", marker(report.kind, set), head(report));
+    let tail = foot(report);
+    let noted = |out: String| out.len() <= most;
+    let mut bodies: Vec<Option<String>> =
+        report.apps.iter().map(|it| Some(body(it, report.kind)).filter(|it| !it.is_empty())).collect();
+    let table = table(report);
+    let room = most.saturating_sub(head.len() + tail.len() + table.len());
+    let left_out = drop_longest(&mut bodies, room);
+    let mut out = format!("{head}{table}");
+    bodies.into_iter().flatten().for_each(|it| out.push_str(&it));
+    if left_out > 0 {
+        let _ = write!(out, "\n{}\n", too_long(left_out));
+    }
+    out.push_str(&tail);
+    if noted(out.clone()) {
+        return out;
+    }
+    // Thousands of applications: their names and counts alone, and the rest counted.
+    format!("{head}{}{tail}", names(report, most.saturating_sub(head.len() + tail.len())))
+}
+
+const TOO_LONG: usize = 120;
+
+fn too_long(count: usize) -> String {
+    let whose =
+        if count == 1 { "one application is".to_owned() } else { format!("{count} applications are") };
+    format!("The details of {whose} left out, for they are too long. The log has them.")
+}
+
+/// Takes the longest bodies away until the rest fits. Returns how many.
+fn drop_longest(bodies: &mut [Option<String>], room: usize) -> usize {
+    let mut total: usize = bodies.iter().flatten().map(String::len).sum();
+    if total <= room {
+        return 0;
+    }
+    let room = room.saturating_sub(TOO_LONG);
+    let mut order: Vec<usize> = (0..bodies.len()).collect();
+    order
+        .sort_by_key(|it| std::cmp::Reverse(bodies.get(*it).and_then(Option::as_ref).map_or(0, String::len)));
+    let mut dropped = 0;
+    for index in order {
+        if total <= room {
+            break;
+        }
+        if let Some(body) = bodies.get_mut(index).and_then(Option::take) {
+            total -= body.len();
+            dropped += 1;
+        }
+    }
+    dropped
+}
+
+fn head(report: &Report) -> String {
+    let title = match report.kind {
+        Kind::Drift => "Drift",
+        Kind::Preview => "Preview",
+    };
+    let mut out = format!("### {title}: {}\n\n", text::headline(report));
+    let commit = |it: &driftless_model::CommitInfo| {
+        format!("{} {}", code(it.short()), escaped(&it.subject.chars().take(100).collect::<String>()))
+    };
+    match (report.kind, &report.base, &report.head) {
+        (Kind::Preview, Some(base), Some(head)) => {
+            let _ = writeln!(out, "From {} to {}\n", commit(base), commit(head));
+        }
+        (Kind::Drift, _, Some(head)) => {
+            let _ = writeln!(out, "Against {}\n", commit(head));
+        }
+        _ => {}
+    }
+    for error in &report.errors {
+        let _ = writeln!(out, "**Error**: {}\n", escaped(&text::one_line(error)));
+    }
+    out
+}
+
+fn foot(report: &Report) -> String {
+    let mut out = String::new();
+    if !report.unmanaged.is_empty() {
+        let names: Vec<String> = report.unmanaged.iter().map(|it| code(it)).collect();
+        let mut list = names.join(", ");
+        if list.len() > 4000 {
+            list = format!("{} containers", names.len());
+        }
+        let _ = writeln!(out, "\nOf no application: {list}");
+    }
+    if let Some(at) = report.generated_at {
+        let from = report.agent.as_ref().or(report.host.as_ref()).map(|it| format!(" from {}", code(it)));
+        let _ = writeln!(out, "\n<sub>Looked at {at}{}</sub>", from.unwrap_or_default());
+    }
+    out
+}
+
+/// A row for each application with something to say, and one line for all others.
+fn table(report: &Report) -> String {
+    let (missing, extra) = match report.kind {
+        Kind::Drift => ("missing", "extra"),
+        Kind::Preview => ("added", "removed"),
+    };
+    let (loud, quiet): (Vec<&App>, Vec<&App>) = report.apps.iter().partition(|it| is_loud(it));
+    let mut out = String::new();
+    if !loud.is_empty() {
+        let _ = writeln!(out, "| application | {missing} | {extra} | modified | |\n|---|--:|--:|--:|---|");
+    }
+    for app in loud {
+        let count = |types: &[Type]| match app.counted().filter(|it| types.contains(&it.change)).count() {
+            0 => String::new(),
+            count => count.to_string(),
+        };
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {} |",
+            code(app.name.as_str()),
+            count(&[Type::Missing, Type::Added]),
+            count(&[Type::Extra, Type::Removed]),
+            count(&[Type::Modified, Type::Image, Type::Stopped]),
+            remark(app),
+        );
+    }
+    if !quiet.is_empty() {
+        let word = if report.kind == Kind::Drift { "No drift" } else { "No change" };
+        let names: Vec<String> = quiet.iter().map(|it| code(it.name.as_str())).collect();
+        let _ = writeln!(out, "\n{word} in {}: {}", quiet.len(), names.join(", "));
+    }
+    out
+}
+
+fn is_loud(app: &App) -> bool {
+    let is_said = app.error.is_some() || app.note.is_some() || !app.items.is_empty();
+    app.has_drift || is_said || app.suspended || app.pinned.is_some()
+}
+
+fn remark(app: &App) -> String {
+    let mut all = Vec::new();
+    if app.error.is_some() {
+        all.push("**error**".to_owned());
+    }
+    if app.suspended {
+        all.push("suspended".to_owned());
+    }
+    if let Some(commit) = &app.pinned {
+        all.push(format!("pinned to {}", code(commit.get(..12).unwrap_or(commit))));
+    }
+    let ignored = app.items.len() - app.counted().count();
+    if ignored > 0 {
+        all.push(format!("{ignored} ignored"));
+    }
+    all.join(", ")
+}
+
+/// When even the table is too long.
+fn names(report: &Report, room: usize) -> String {
+    let mut out = String::from("\n");
+    let room = room.saturating_sub(TOO_LONG);
+    let mut rest = 0;
+    // Those with something to say come first.
+    let mut apps: Vec<&App> = report.apps.iter().collect();
+    apps.sort_by_key(|it| !is_loud(it));
+    for app in apps {
+        let count = app.counted().count();
+        let error = if app.error.is_some() { " **error**" } else { "" };
+        let one = match count {
+            0 => format!("{}{error}, ", code(app.name.as_str())),
+            count => format!("{} {count}{error}, ", code(app.name.as_str())),
+        };
+        if rest > 0 || out.len() + one.len() > room {
+            rest += 1;
+        } else {
+            out.push_str(&one);
+        }
+    }
+    let mut out = out.trim_end_matches(", ").to_owned();
+    if rest > 0 {
+        let _ = write!(out, " and {rest} more");
+    }
+    out.push('\n');
+    out
+}
+
+/// All that is to be said of one application, folded up.
+fn body(app: &App, kind: Kind) -> String {
+    if app.items.is_empty() && app.error.is_none() && app.note.is_none() {
+        return String::new();
+    }
+    let (name, result) = (html(app.name.as_str()), text::result(app, kind));
+    let mut out = format!("\n<details><summary><b>{name}</b>: {result}</summary>\n\n");
+    if let Some(error) = &app.error {
+        out.push_str(&fenced("", error));
+    }
+    if let Some(note) = &app.note {
+        let _ = writeln!(out, "{}\n", escaped(&text::one_line(note)));
+    }
+    // A field is said by the diff; in words comes what a diff does not show.
+    for (item, rule) in app.items.iter().filter_map(|it| Some((it, it.ignored.as_ref()?))) {
+        let said = escaped(&text::one_line(&item.sentence()));
+        let _ = writeln!(out, "- {} {}: {said} (ignored by {})", item.kind, code(&item.name), code(rule));
+    }
+    let diffs: String = app.diffs.iter().map(|it| it.text.as_str()).collect();
+    if !diffs.is_empty() {
+        out.push('\n');
+        out.push_str(&fenced("diff", &diffs));
+    }
+    out.push_str("\n</details>\n");
+    out
+}
+
+/// In a fence longer than any inside.
+fn fenced(language: &str, text: &str) -> String {
+    let fence = "`".repeat(longest_run(text).max(2) + 1);
+    let text: String = text.chars().filter(|it| !it.is_control() || *it == '\n' || *it == '\t').collect();
+    format!("{fence}{language}\n{}\n{fence}\n", text.trim_end_matches('\n'))
+}
+
+/// As code on one line, also inside a table.
+fn code(text: &str) -> String {
+    let text = text::one_line(text).replace('|', "\\|");
+    let ticks = "`".repeat(longest_run(&text) + 1);
+    if ticks.len() == 1 { format!("`{text}`") } else { format!("{ticks} {text} {ticks}") }
+}
+
+fn longest_run(text: &str) -> usize {
+    text.split(|it| it != '`').map(str::len).max().unwrap_or_default()
+}
+
+/// As it stands, whatever Markdown or HTML would make of it; nobody is called by an `@`.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for it in html(text).chars() {
+        match it {
+            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '#' | '~' | '!' | '(' | ')' => out.extend(['\\', it]),
+            '@' => out.push_str("&#64;"),
+            it if it.is_control() => {}
+            it => out.push(it),
+        }
+    }
+    out
+}
+
+fn html(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

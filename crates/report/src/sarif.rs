@@ -1,0 +1,135 @@
+//! SARIF 2.1.0, for code scanning: a rule per type of difference, a result per difference.
+
+use serde_json::{Value, json};
+
+use super::{App, Item, Kind, Report, Type, located, text};
+
+/// With fingerprints that survive moved lines, so that an alert stays one alert.
+pub fn sarif(report: &Report) -> String {
+    let mut results: Vec<Value> = Vec::new();
+    for app in &report.apps {
+        results.extend(app.items.iter().map(|it| result(app, it, report.kind)));
+        if let Some(error) = &app.error {
+            results.extend(error.lines().map(|it| broken(app, it)));
+        }
+    }
+    let notifications: Vec<Value> =
+        report.errors.iter().map(|it| json!({ "level": "error", "message": { "text": it } })).collect();
+    let mut run = json!({
+        "tool": { "driver": {
+            "name": "driftless",
+            "version": env!("CARGO_PKG_VERSION"),
+            "rules": rules(report.kind),
+        } },
+        "columnKind": "unicodeCodePoints",
+        "invocations": [{
+            "executionSuccessful": !report.has_errors(),
+            "toolExecutionNotifications": notifications,
+        }],
+        "results": results,
+    });
+    if let Some(head) = &report.head {
+        run["properties"] = json!({ "commit": head.id });
+    }
+    let log = json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [run],
+    });
+    format!("{log:#}\n")
+}
+
+fn rule_id(kind: Kind, change: Type) -> String {
+    match kind {
+        Kind::Drift => format!("drift/{}", change.as_str()),
+        Kind::Preview => format!("preview/{}", change.as_str()),
+    }
+}
+
+fn rules(kind: Kind) -> Vec<Value> {
+    let fits = |change: &Type| match change {
+        Type::Missing | Type::Extra | Type::Stopped => kind == Kind::Drift,
+        Type::Added | Type::Removed => kind == Kind::Preview,
+        Type::Modified | Type::Image => true,
+    };
+    let mut rules: Vec<Value> = Type::ALL
+        .into_iter()
+        .filter(fits)
+        .map(|change| {
+            json!({
+                "id": rule_id(kind, change),
+                "name": change.as_str(),
+                "shortDescription": { "text": change.meaning() },
+                "defaultConfiguration": { "level": level(change) },
+            })
+        })
+        .collect();
+    rules.push(json!({
+        "id": "error",
+        "name": "error",
+        "shortDescription": { "text": "It could not be rendered or looked at, so nothing is known of it." },
+        "defaultConfiguration": { "level": "error" },
+    }));
+    rules
+}
+
+fn level(change: Type) -> &'static str {
+    match change {
+        Type::Missing | Type::Stopped | Type::Image => "error",
+        Type::Extra | Type::Modified | Type::Removed => "warning",
+        Type::Added => "note",
+    }
+}
+
+fn result(app: &App, item: &Item, kind: Kind) -> Value {
+    let message = format!("{}: {} {}: {}", app.name, item.kind, item.name, item.sentence());
+    let level = if kind == Kind::Preview { "note" } else { level(item.change) };
+    let mut value = json!({
+        "ruleId": rule_id(kind, item.change),
+        "level": level,
+        "message": { "text": message },
+        "locations": [location(app, &item.file, item.line)],
+        "partialFingerprints": { "driftKey/v1": item.fingerprint(&app.name) },
+    });
+    if let Some(rule) = &item.ignored {
+        value["suppressions"] =
+            json!([{ "kind": "external", "justification": format!("ignored by {rule}") }]);
+    }
+    value
+}
+
+fn broken(app: &App, error: &str) -> Value {
+    let (file, line, message) = located(error);
+    let key = driftless_model::digest_hex(format!("{}|error|{file}|{message}", app.name).as_bytes());
+    json!({
+        "ruleId": "error",
+        "level": "error",
+        "message": { "text": format!("{}: {}", app.name, text::one_line(message)) },
+        "locations": [location(app, file, line)],
+        "partialFingerprints": { "driftKey/v1": key },
+    })
+}
+
+/// Relative to the repository. What has no file of its own is at its application's folder.
+fn location(app: &App, file: &str, line: u32) -> Value {
+    let file = if file.is_empty() { app.path.as_str() } else { file };
+    let uri = if file.is_empty() { ".".to_owned() } else { percent_encoded(file) };
+    let mut physical = json!({ "artifactLocation": { "uri": uri } });
+    if line > 0 {
+        physical["region"] = json!({ "startLine": line });
+    }
+    json!({ "physicalLocation": physical })
+}
+
+/// As a relative reference of a URI has to be.
+fn percent_encoded(path: &str) -> String {
+    let mut out = String::with_capacity(path.len());
+    for byte in path.bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.extend(["%", &format!("{byte:02X}")]);
+        }
+    }
+    out
+}

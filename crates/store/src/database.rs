@@ -1,0 +1,224 @@
+//! The `SQLite` file: opened, brought to the newest schema, and moved aside when it is damaged. It knows
+//! nothing of what the rows mean.
+
+use std::{
+    fs::{self, OpenOptions, Permissions},
+    io,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
+
+use super::{Durability, Error, Source};
+use driftless_clock::Clock;
+
+/// Each entry brings the schema one version further. Entries are only ever added.
+const MIGRATIONS: &[&str] = &[
+    "
+    CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+
+    -- The last number given out, which outlives the revision that had it.
+    CREATE TABLE numbers (app TEXT PRIMARY KEY, last INTEGER NOT NULL) WITHOUT ROWID;
+    CREATE TABLE revisions (
+        app TEXT NOT NULL, number INTEGER NOT NULL, outcome TEXT NOT NULL, stack TEXT NOT NULL,
+        revision TEXT NOT NULL, PRIMARY KEY (app, number)
+    ) WITHOUT ROWID;
+    CREATE INDEX revisions_by_stack ON revisions (stack);
+    CREATE TABLE stacks (hash TEXT PRIMARY KEY, stack TEXT NOT NULL);
+    CREATE TABLE stack_contents (
+        hash TEXT NOT NULL, content TEXT NOT NULL, PRIMARY KEY (hash, content)
+    ) WITHOUT ROWID;
+
+    CREATE TABLE records (app TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE pins (app TEXT PRIMARY KEY, pin TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE suspensions (app TEXT PRIMARY KEY, at INTEGER NOT NULL) WITHOUT ROWID;
+    CREATE TABLE applications (
+        app TEXT PRIMARY KEY, repository TEXT NOT NULL, spec TEXT NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE commits (repository TEXT PRIMARY KEY, commit_id TEXT NOT NULL) WITHOUT ROWID;
+
+    CREATE TABLE plans (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, app TEXT NOT NULL, revision INTEGER, at INTEGER NOT NULL,
+        closed INTEGER NOT NULL DEFAULT 0
+    );
+    CREATE INDEX plans_by_app ON plans (app, id);
+    -- `result` is NULL while unknown, empty when done, else the error.
+    CREATE TABLE steps (
+        plan INTEGER NOT NULL, position INTEGER NOT NULL, step TEXT NOT NULL, result TEXT,
+        PRIMARY KEY (plan, position)
+    ) WITHOUT ROWID;
+
+    CREATE TABLE events (
+        sequence INTEGER PRIMARY KEY AUTOINCREMENT, app TEXT NOT NULL, event TEXT NOT NULL
+    );
+    CREATE INDEX events_by_app ON events (app, sequence);
+",
+    "
+    CREATE TABLE deliveries (
+        sequence INTEGER PRIMARY KEY AUTOINCREMENT, repository TEXT NOT NULL, id TEXT NOT NULL,
+        open INTEGER NOT NULL, delivery TEXT NOT NULL, UNIQUE (repository, id)
+    );
+    CREATE INDEX deliveries_by_repository ON deliveries (repository, sequence);
+    CREATE TABLE missed (repository TEXT PRIMARY KEY, missed TEXT NOT NULL) WITHOUT ROWID;
+",
+    "
+    -- `told`: the forge has heard of this commit in this context before.
+    CREATE TABLE statuses (
+        sequence INTEGER PRIMARY KEY AUTOINCREMENT, repository TEXT NOT NULL, context TEXT NOT NULL,
+        commit_id TEXT NOT NULL, state TEXT NOT NULL, description TEXT NOT NULL, sent INTEGER NOT NULL,
+        told INTEGER NOT NULL, UNIQUE (repository, context, commit_id)
+    );
+    CREATE INDEX statuses_unsent ON statuses (repository, sent, sequence);
+",
+];
+
+/// Another process that holds the file, such as a backup, is waited for this long.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// Of its pages, in KiB and negative, as `SQLite` has it. What is read twice is in the kernel's cache as well.
+const CACHE: i32 = -256;
+
+/// Why a database cannot be used.
+enum Broken {
+    /// It holds no usable data: nothing is lost by beginning anew.
+    Damaged(String),
+    Other(Error),
+}
+
+/// Opens a file; the sentence says so when a damaged one was moved aside.
+pub(super) fn open(path: &Path, clock: Clock) -> Result<(Connection, Option<String>), Error> {
+    match open_file(path) {
+        Ok(connection) => Ok((connection, None)),
+        Err(Broken::Other(error)) => Err(error),
+        Err(Broken::Damaged(why)) => {
+            let aside = move_aside(path, clock).map_err(|source| Error::Directory {
+                doing: "move aside the damaged database",
+                path: path.to_owned(),
+                source,
+            })?;
+            let connection = open_file(path).map_err(|broken| match broken {
+                Broken::Other(error) => error,
+                Broken::Damaged(why) => Error::Write { what: "a new schema", source: why.into() },
+            })?;
+            let sentence = format!(
+                "the database was damaged ({why}); it is now {}, and a new one was begun: history, pins and suspensions are lost",
+                aside.display()
+            );
+            Ok((connection, Some(sentence)))
+        }
+    }
+}
+
+pub(super) fn in_memory() -> Result<Connection, Error> {
+    let write = |source: rusqlite::Error| Error::Write { what: "a new schema", source: source.into() };
+    let mut connection = Connection::open_in_memory().map_err(write)?;
+    migrate(&mut connection).map_err(write)?;
+    Ok(connection)
+}
+
+/// One transaction that takes the write lock at once, so that it fails before it has done anything.
+pub(super) fn write<T>(
+    connection: &mut Connection,
+    durability: Durability,
+    change: impl FnOnce(&Transaction<'_>) -> Result<T, Source>,
+) -> Result<T, Source> {
+    let synchronous = match durability {
+        Durability::Process => "NORMAL",
+        Durability::Power => "FULL",
+    };
+    connection.pragma_update(None, "synchronous", synchronous)?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let result = change(&transaction)?;
+    transaction.commit()?;
+    Ok(result)
+}
+
+fn open_file(path: &Path) -> Result<Connection, Broken> {
+    prepare(path)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(sort)?;
+    connection.busy_timeout(BUSY).map_err(sort)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(sort)?;
+    let known = schema_version();
+    if found > known {
+        return Err(Broken::Other(Error::Newer { path: path.to_owned(), found, known }));
+    }
+    let check: String = connection.pragma_query_value(None, "quick_check", |row| row.get(0)).map_err(sort)?;
+    if check != "ok" {
+        return Err(Broken::Damaged(check.lines().last().unwrap_or("quick_check failed").to_owned()));
+    }
+    connection.pragma_update(None, "journal_mode", "WAL").map_err(sort)?;
+    connection.pragma_update(None, "cache_size", CACHE).map_err(sort)?;
+    migrate(&mut connection).map_err(sort)?;
+    Ok(connection)
+}
+
+/// Makes an empty file with the right mode before `SQLite` would make one with the process's umask. `SQLite` gives
+/// its `-wal` and `-shm` files the mode of the database.
+fn prepare(path: &Path) -> Result<(), Broken> {
+    let fail = |source| {
+        Broken::Other(Error::Directory { doing: "open the database", path: path.to_owned(), source })
+    };
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_file() => {
+            fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(fail)
+        }
+        Ok(_) => Err(Broken::Damaged("it is not a regular file".to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let options = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+            options.map(drop).map_err(fail)
+        }
+        Err(error) => Err(fail(error)),
+    }
+}
+
+fn sort(error: rusqlite::Error) -> Broken {
+    match error.sqlite_error_code() {
+        // `Unknown` is a table that a migration makes and that is there already, or the like: not our schema.
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::Unknown) => {
+            Broken::Damaged(error.to_string())
+        }
+        _ => Broken::Other(Error::Write { what: "the schema", source: error.into() }),
+    }
+}
+
+fn schema_version() -> i64 {
+    i64::try_from(MIGRATIONS.len()).expect("there are few migrations")
+}
+
+fn migrate(connection: &mut Connection) -> Result<(), rusqlite::Error> {
+    let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    if found == schema_version() {
+        // No write at a mere start, for the disk may be full.
+        return Ok(());
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let done = usize::try_from(found).unwrap_or(0);
+    for migration in MIGRATIONS.iter().skip(done) {
+        transaction.execute_batch(migration)?;
+    }
+    transaction.pragma_update(None, "user_version", schema_version())?;
+    transaction.commit()
+}
+
+/// The log of a damaged database goes with it: `SQLite` would replay it into the new one.
+fn move_aside(path: &Path, clock: Clock) -> io::Result<PathBuf> {
+    let time = clock.now().0;
+    let with = |base: &Path, suffix: &str| {
+        let mut name = base.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    let aside = with(path, &format!(".corrupt-{time}"));
+    fs::rename(path, &aside)?;
+    for suffix in ["-wal", "-shm"] {
+        match fs::rename(with(path, suffix), with(&aside, suffix)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(aside)
+}

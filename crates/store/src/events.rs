@@ -1,0 +1,64 @@
+//! The event log: numbered in the order of their arrival, the newest kept. It publishes nothing.
+
+use rusqlite::params;
+
+use super::{Durability, Error, Store, from_sql, readable, to_json, to_sql};
+use driftless_model::{AppName, Event};
+
+/// How many events are kept, over all applications.
+const KEPT: i64 = 10_000;
+
+impl Store {
+    /// Numbers and keeps an event. Its own `sequence` is ignored; the returned one's counts up for ever.
+    pub fn append_event(&self, event: Event) -> Result<Event, Error> {
+        self.write("an event", Durability::Process, |transaction| {
+            transaction
+                .prepare_cached("INSERT INTO events (app, event) VALUES (?1, ?2)")?
+                .execute(params![event.app.as_str(), to_json(&event)?])?;
+            let sequence = transaction.last_insert_rowid();
+            transaction
+                .prepare_cached("DELETE FROM events WHERE sequence <= ?1")?
+                .execute(params![sequence.saturating_sub(KEPT)])?;
+            Ok(Event { sequence: from_sql(sequence), ..event })
+        })
+    }
+
+    /// Events after a number, oldest first: what a reader that has seen `after` has missed.
+    pub fn events(&self, after: u64, limit: usize, app: Option<&AppName>) -> Result<Vec<Event>, Error> {
+        self.select_events("sequence > ?1", "ASC", to_sql(after), limit, app)
+    }
+
+    /// The newest events, oldest of them first, so that the next call to [`Store::events`] continues them.
+    pub fn newest_events(&self, limit: usize, app: Option<&AppName>) -> Result<Vec<Event>, Error> {
+        let mut events = self.select_events("sequence <= ?1", "DESC", i64::MAX, limit, app)?;
+        events.reverse();
+        Ok(events)
+    }
+
+    fn select_events(
+        &self,
+        condition: &str,
+        order: &str,
+        bound: i64,
+        limit: usize,
+        app: Option<&AppName>,
+    ) -> Result<Vec<Event>, Error> {
+        let of_app = if app.is_some() { "app = ?3" } else { "?3 IS NULL" };
+        let query = format!(
+            "SELECT sequence, event FROM events WHERE {condition} AND {of_app} ORDER BY sequence {order} LIMIT ?2"
+        );
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.read("events", |connection| {
+            let mut statement = connection.prepare_cached(&query)?;
+            let mut rows = statement.query(params![bound, limit, app.map(AppName::as_str)])?;
+            let mut events = Vec::new();
+            while let Some(row) = rows.next()? {
+                let text: String = row.get(1)?;
+                if let Some(event) = readable::<Event>("an event", &text) {
+                    events.push(Event { sequence: from_sql(row.get(0)?), ..event });
+                }
+            }
+            Ok(events)
+        })
+    }
+}

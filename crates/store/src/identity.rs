@@ -1,0 +1,90 @@
+//! Which agent this is. The id is in the labels of everything we made, so losing it would turn our own
+//! containers into strangers: it is kept twice, in the database and in a plain file.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
+
+use rusqlite::{OptionalExtension, params};
+
+use super::{Durability, Error, Store};
+use driftless_model::AgentId;
+
+impl Store {
+    /// 128 random bits in hexadecimal, made once per state directory. Where one of the two copies is lost, the
+    /// other brings it back.
+    pub fn agent_id(&self) -> Result<AgentId, Error> {
+        let stored: Option<String> = self.read("the agent's id", |connection| {
+            Ok(connection
+                .query_row("SELECT value FROM meta WHERE key = 'agent_id'", [], |row| row.get(0))
+                .optional()?)
+        })?;
+        let mirrored = match &self.agent_id_file {
+            Some(file) => read_id(file)?,
+            None => None,
+        };
+        let id = match (stored.clone(), mirrored.clone()) {
+            (Some(id), _) | (None, Some(id)) => id,
+            (None, None) => random_id().map_err(|source| Error::Directory {
+                doing: "read random numbers from",
+                path: URANDOM.into(),
+                source,
+            })?,
+        };
+        // The file first: were the process to die in between, the next one takes the id from it.
+        if let Some(file) = &self.agent_id_file
+            && mirrored.as_deref() != Some(&id)
+        {
+            write_id(file, &id).map_err(|source| Error::Directory {
+                doing: "write the agent's id to",
+                path: file.clone(),
+                source,
+            })?;
+        }
+        if stored.is_none() {
+            self.write("the agent's id", Durability::Power, |transaction| {
+                transaction.execute("INSERT INTO meta (key, value) VALUES ('agent_id', ?1)", params![id])?;
+                Ok(())
+            })?;
+        }
+        Ok(AgentId(id))
+    }
+}
+
+const URANDOM: &str = "/dev/urandom";
+
+/// A file that holds no id counts as none.
+fn read_id(file: &Path) -> Result<Option<String>, Error> {
+    match fs::read(file) {
+        Ok(bytes) => {
+            let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+            let is_id = text.len() == 32 && text.bytes().all(|it| it.is_ascii_hexdigit());
+            Ok(is_id.then_some(text))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => {
+            Err(Error::Directory { doing: "read the agent's id from", path: file.to_owned(), source })
+        }
+    }
+}
+
+fn write_id(file: &Path, id: &str) -> io::Result<()> {
+    let temporary = file.with_extension("new");
+    let mut out = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    writeln!(out, "{id}")?;
+    out.sync_all()?;
+    fs::rename(&temporary, file)?;
+    match file.parent() {
+        Some(parent) => File::open(parent)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+fn random_id() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    File::open(URANDOM)?.read_exact(&mut bytes)?;
+    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+}

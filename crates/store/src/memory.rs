@@ -1,0 +1,215 @@
+//! What is remembered per application and per repository, one value each: records, pins, suspensions, known
+//! applications, last commits. Nothing here interprets them.
+
+use rusqlite::{Connection, OptionalExtension, params};
+use serde::Serialize;
+
+use super::{
+    Durability, Error, KnownApplication, Source, Store, Suspension, from_json, readable, to_json, to_sql,
+};
+use driftless_model::{AppName, Pin, Record};
+
+impl Store {
+    /// The planner's memory of an application; an empty one when there is none, or none that can be read.
+    pub fn record(&self, app: &AppName) -> Result<Record, Error> {
+        self.read("a record", |connection| {
+            let text = one(connection, "SELECT record FROM records WHERE app = ?1", app.as_str())?;
+            Ok(text.and_then(|it| readable("a record", &it)).unwrap_or_default())
+        })
+    }
+
+    /// Writes only what differs, so that a round in which nothing happened costs no write.
+    pub fn save_record(&self, app: &AppName, record: &Record) -> Result<(), Error> {
+        let text = encode("a record", record)?;
+        let stored = self.read("a record", |connection| {
+            one(connection, "SELECT record FROM records WHERE app = ?1", app.as_str())
+        })?;
+        if stored.as_ref() == Some(&text) {
+            return Ok(());
+        }
+        self.put(
+            "a record",
+            Durability::Process,
+            "INSERT INTO records (app, record) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET record = excluded.record",
+            app.as_str(),
+            &text,
+        )
+    }
+
+    pub fn pin(&self, app: &AppName) -> Result<Option<Pin>, Error> {
+        self.read("a pin", |connection| {
+            let text = one(connection, "SELECT pin FROM pins WHERE app = ?1", app.as_str())?;
+            text.as_deref().map(from_json).transpose()
+        })
+    }
+
+    /// Replaces any pin before.
+    pub fn set_pin(&self, app: &AppName, pin: &Pin) -> Result<(), Error> {
+        let text = encode("a pin", pin)?;
+        self.put(
+            "a pin",
+            Durability::Power,
+            "INSERT INTO pins (app, pin) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET pin = excluded.pin",
+            app.as_str(),
+            &text,
+        )
+    }
+
+    pub fn clear_pin(&self, app: &AppName) -> Result<(), Error> {
+        self.delete("a pin", "DELETE FROM pins WHERE app = ?1", app)
+    }
+
+    /// Whether the user froze it with [`Store::set_suspended`]. The configuration may do so too.
+    pub fn suspended(&self, app: &AppName) -> Result<bool, Error> {
+        self.read("a suspension", |connection| {
+            let mut statement = connection.prepare_cached("SELECT 1 FROM suspensions WHERE app = ?1")?;
+            Ok(statement.exists(params![app.as_str()])?)
+        })
+    }
+
+    pub fn set_suspended(&self, app: &AppName, suspension: Suspension) -> Result<(), Error> {
+        match suspension {
+            Suspension::Active => self.delete("a suspension", "DELETE FROM suspensions WHERE app = ?1", app),
+            Suspension::Suspended => {
+                let now = to_sql(self.clock.now().0);
+                self.write("a suspension", Durability::Power, |transaction| {
+                    let mut statement = transaction
+                        .prepare_cached("INSERT OR IGNORE INTO suspensions (app, at) VALUES (?1, ?2)")?;
+                    statement.execute(params![app.as_str(), now])?;
+                    Ok(())
+                })
+            }
+        }
+    }
+
+    /// Keeps that an application is managed and where it comes from, so that its disappearance can be told.
+    pub fn remember_application(
+        &self,
+        app: &AppName,
+        spec: &serde_json::Value,
+        repository: &str,
+    ) -> Result<(), Error> {
+        let text = encode("an application", spec)?;
+        let known = self.read("an application", |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT 1 FROM applications WHERE app = ?1 AND repository = ?2 AND spec = ?3",
+            )?;
+            Ok(statement.exists(params![app.as_str(), repository, text])?)
+        })?;
+        if known {
+            return Ok(());
+        }
+        self.write("an application", Durability::Process, |transaction| {
+            transaction
+                .prepare_cached(
+                    "INSERT OR REPLACE INTO applications (app, repository, spec) VALUES (?1, ?2, ?3)",
+                )?
+                .execute(params![app.as_str(), repository, text])?;
+            Ok(())
+        })
+    }
+
+    /// Forgets that it is managed, and its record, pin and suspension. Its revisions and events stay, and so
+    /// does the count of its revisions: should it come back, no number is used twice.
+    pub fn forget_application(&self, app: &AppName) -> Result<(), Error> {
+        self.write("an application", Durability::Power, |transaction| {
+            for table in ["applications", "records", "pins", "suspensions"] {
+                transaction.execute(&format!("DELETE FROM {table} WHERE app = ?1"), params![app.as_str()])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// All that were remembered and not forgotten, by name.
+    pub fn known_applications(&self) -> Result<Vec<KnownApplication>, Error> {
+        self.read("the known applications", |connection| {
+            let mut statement =
+                connection.prepare_cached("SELECT app, repository, spec FROM applications ORDER BY app")?;
+            let mut rows = statement.query([])?;
+            let mut known = Vec::new();
+            while let Some(row) = rows.next()? {
+                let spec: String = row.get(2)?;
+                known.push(KnownApplication {
+                    app: AppName(row.get(0)?),
+                    repository: row.get(1)?,
+                    spec: from_json(&spec)?,
+                });
+            }
+            Ok(known)
+        })
+    }
+
+    /// The last good commit of a repository, by its name in the configuration.
+    pub fn last_commit(&self, repository: &str) -> Result<Option<String>, Error> {
+        self.read("the last commit", |connection| {
+            one(connection, "SELECT commit_id FROM commits WHERE repository = ?1", repository)
+        })
+    }
+
+    pub fn set_last_commit(&self, repository: &str, commit: &str) -> Result<(), Error> {
+        if self.last_commit(repository)?.as_deref() == Some(commit) {
+            return Ok(());
+        }
+        self.put(
+            "the last commit",
+            Durability::Process,
+            "INSERT OR REPLACE INTO commits (repository, commit_id) VALUES (?1, ?2)",
+            repository,
+            commit,
+        )
+    }
+
+    /// What was written down when a commit's signature was found good: the commit, and by which policy.
+    pub fn verified(&self, repository: &str) -> Result<Option<String>, Error> {
+        self.read("the verified commit", |connection| {
+            one(connection, "SELECT commit_id FROM commits WHERE repository = ?1", &verified_key(repository))
+        })
+    }
+
+    pub fn set_verified(&self, repository: &str, what: &str) -> Result<(), Error> {
+        if self.verified(repository)?.as_deref() == Some(what) {
+            return Ok(());
+        }
+        self.put(
+            "the verified commit",
+            Durability::Process,
+            "INSERT OR REPLACE INTO commits (repository, commit_id) VALUES (?1, ?2)",
+            &verified_key(repository),
+            what,
+        )
+    }
+
+    fn put(
+        &self,
+        what: &'static str,
+        durability: Durability,
+        statement: &str,
+        key: &str,
+        value: &str,
+    ) -> Result<(), Error> {
+        self.write(what, durability, |transaction| {
+            transaction.prepare_cached(statement)?.execute(params![key, value])?;
+            Ok(())
+        })
+    }
+
+    fn delete(&self, what: &'static str, statement: &str, app: &AppName) -> Result<(), Error> {
+        self.write(what, Durability::Power, |transaction| {
+            transaction.prepare_cached(statement)?.execute(params![app.as_str()])?;
+            Ok(())
+        })
+    }
+}
+
+/// Beside the last commit of the same table. No repository's name has a blank.
+fn verified_key(repository: &str) -> String {
+    format!("{repository} verified")
+}
+
+fn encode<T: Serialize>(what: &'static str, value: &T) -> Result<String, Error> {
+    to_json(value).map_err(|source| Error::Write { what, source })
+}
+
+fn one(connection: &Connection, query: &str, key: &str) -> Result<Option<String>, Source> {
+    Ok(connection.prepare_cached(query)?.query_row(params![key], |row| row.get(0)).optional()?)
+}

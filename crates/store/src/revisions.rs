@@ -1,0 +1,231 @@
+//! Revisions with their rendered stacks: what was applied, and what can be gone back to while Git is down.
+//! It does not decide what to go back to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
+
+use super::{Durability, Error, NewRevision, Source, Store, from_json, from_sql, readable, to_json, to_sql};
+use driftless_model::{
+    AppName, ContentId, MountSource, Outcome, Pin, Revision, Stack, StackHash, Timestamp, Workload,
+};
+
+/// How many revisions are kept per application that succeeded, and as many that did not.
+const KEPT: usize = 10;
+
+impl Store {
+    /// Begins the next revision, which is `InProgress`. An older one that still is becomes `Superseded`.
+    pub fn begin_revision(&self, new: &NewRevision, stack: &Stack) -> Result<Revision, Error> {
+        let now = self.clock.now();
+        let hash = StackHash::of(stack);
+        self.write("a revision", Durability::Power, |transaction| {
+            for mut older in select(transaction, &new.app, "AND outcome = 'inProgress'")? {
+                older.outcome = Outcome::Superseded;
+                older.finished = Some(now);
+                put(transaction, &older)?;
+            }
+            let revision = Revision {
+                app: new.app.clone(),
+                number: next_number(transaction, &new.app)?,
+                commit: new.commit.clone(),
+                reference: new.reference.clone(),
+                started: now,
+                finished: None,
+                cause: new.cause.clone(),
+                outcome: Outcome::InProgress,
+                stack: hash.clone(),
+                changes: new.changes.clone(),
+                images: BTreeMap::new(),
+                rollback_of: new.rollback_of,
+            };
+            put_stack(transaction, &hash, stack)?;
+            put(transaction, &revision)?;
+            Ok(revision)
+        })
+    }
+
+    /// Writes how it ended, and evicts the oldest: 10 that succeeded and 10 that did not are kept, and always
+    /// the pinned, the last that succeeded and the newest. One that failed may still succeed, when what it lacked
+    /// comes; one that was superseded stays so. Without `images` those of before stay.
+    pub fn finish_revision(
+        &self,
+        app: &AppName,
+        number: u64,
+        outcome: Outcome,
+        images: BTreeMap<String, String>,
+    ) -> Result<(), Error> {
+        let now = self.clock.now();
+        let found = self.write("a revision", Durability::Power, |transaction| {
+            let Some(mut revision) = select_one(transaction, app, number)? else { return Ok(false) };
+            if revision.outcome != Outcome::Superseded {
+                finish(&mut revision, outcome, images, now);
+                put(transaction, &revision)?;
+            }
+            evict(transaction, app)?;
+            Ok(true)
+        })?;
+        if found { Ok(()) } else { Err(Error::NoSuchRevision { app: app.clone(), number }) }
+    }
+
+    /// Newest first.
+    pub fn revisions(&self, app: &AppName) -> Result<Vec<Revision>, Error> {
+        self.read("the revisions", |connection| select(connection, app, ""))
+    }
+
+    pub fn revision(&self, app: &AppName, number: u64) -> Result<Option<Revision>, Error> {
+        self.read("a revision", |connection| select_one(connection, app, number))
+    }
+
+    /// The stack of a revision, as it was rendered then.
+    pub fn stack(&self, app: &AppName, number: u64) -> Result<Option<Stack>, Error> {
+        self.read("a stack", |connection| {
+            let text: Option<String> = connection
+                .prepare_cached(
+                    "SELECT stacks.stack FROM revisions JOIN stacks ON stacks.hash = revisions.stack
+                     WHERE app = ?1 AND number = ?2",
+                )?
+                .query_row(params![app.as_str(), to_sql(number)], |row| row.get(0))
+                .optional()?;
+            text.as_deref().map(from_json).transpose()
+        })
+    }
+
+    pub fn last_succeeded(&self, app: &AppName) -> Result<Option<Revision>, Error> {
+        self.read("a revision", |connection| {
+            Ok(select(connection, app, "AND outcome = 'succeeded'")?.into_iter().next())
+        })
+    }
+
+    /// The newest, whatever came of it.
+    pub fn current(&self, app: &AppName) -> Result<Option<Revision>, Error> {
+        Ok(self.revisions(app)?.into_iter().next())
+    }
+
+    /// Everything that a stored stack mounts. What runs may mount more: see [`driftless_model::Instance::contents`].
+    pub fn contents_in_use(&self) -> Result<BTreeSet<ContentId>, Error> {
+        self.read("the contents in use", |connection| {
+            let mut statement = connection.prepare_cached("SELECT DISTINCT content FROM stack_contents")?;
+            let ids = statement.query_map([], |row| row.get(0))?;
+            Ok(ids.map(|id| id.map(ContentId)).collect::<Result<_, _>>()?)
+        })
+    }
+}
+
+fn finish(revision: &mut Revision, outcome: Outcome, images: BTreeMap<String, String>, now: Timestamp) {
+    revision.finished = (outcome != Outcome::InProgress).then_some(now);
+    revision.outcome = outcome;
+    if !images.is_empty() {
+        revision.images = images;
+    }
+}
+
+fn next_number(transaction: &Transaction<'_>, app: &AppName) -> Result<u64, Source> {
+    let number: i64 = transaction
+        .prepare_cached(
+            "INSERT INTO numbers (app, last) VALUES (?1, 1)
+             ON CONFLICT DO UPDATE SET last = last + 1 RETURNING last",
+        )?
+        .query_row(params![app.as_str()], |row| row.get(0))?;
+    Ok(from_sql(number))
+}
+
+fn put(transaction: &Transaction<'_>, revision: &Revision) -> Result<(), Source> {
+    let outcome = match revision.outcome {
+        Outcome::InProgress => "inProgress",
+        Outcome::Succeeded => "succeeded",
+        Outcome::Failed { .. } => "failed",
+        Outcome::Superseded => "superseded",
+    };
+    transaction
+        .prepare_cached(
+            "INSERT OR REPLACE INTO revisions (app, number, outcome, stack, revision)
+             VALUES (?1, ?2, ?3, ?4, ?5)",
+        )?
+        .execute(params![
+            revision.app.as_str(),
+            to_sql(revision.number),
+            outcome,
+            revision.stack.0,
+            to_json(revision)?
+        ])?;
+    Ok(())
+}
+
+/// Revisions with the same stack share it.
+fn put_stack(transaction: &Transaction<'_>, hash: &StackHash, stack: &Stack) -> Result<(), Source> {
+    transaction
+        .prepare_cached("INSERT OR IGNORE INTO stacks (hash, stack) VALUES (?1, ?2)")?
+        .execute(params![hash.0, to_json(stack)?])?;
+    let mounted =
+        stack.workloads.values().flat_map(Workload::containers).flat_map(|it| &it.mounts).filter_map(|it| {
+            match &it.source {
+                MountSource::Content(id) | MountSource::Secret(id) => Some(id),
+                MountSource::Bind { .. }
+                | MountSource::Volume { .. }
+                | MountSource::Anonymous
+                | MountSource::Image(_)
+                | MountSource::Empty
+                | MountSource::Tmpfs { .. }
+                | MountSource::InPlace { .. }
+                | MountSource::AppFolder(_) => None,
+            }
+        });
+    let mut insert =
+        transaction.prepare_cached("INSERT OR IGNORE INTO stack_contents (hash, content) VALUES (?1, ?2)")?;
+    let logins = stack.workloads.values().flat_map(|it| &it.pull_secrets);
+    let in_place = stack.workloads.values().flat_map(|it| it.in_place.values()).map(|it| &it.content);
+    for id in mounted.chain(in_place).chain(stack.app_files.values()).chain(logins) {
+        insert.execute(params![hash.0, id.0])?;
+    }
+    Ok(())
+}
+
+fn evict(transaction: &Transaction<'_>, app: &AppName) -> Result<(), Source> {
+    let pin: Option<String> = transaction
+        .query_row("SELECT pin FROM pins WHERE app = ?1", params![app.as_str()], |row| row.get(0))
+        .optional()?;
+    let pin: Option<Pin> = pin.as_deref().map(from_json).transpose()?;
+    let (mut good, mut bad) = (0, 0);
+    let mut evicted = false;
+    for (position, revision) in select(transaction, app, "")?.iter().enumerate() {
+        // Newest first, so the last that succeeded is the first of them and within the limit.
+        let seen = match revision.outcome {
+            Outcome::Succeeded => &mut good,
+            Outcome::InProgress | Outcome::Failed { .. } | Outcome::Superseded => &mut bad,
+        };
+        *seen += 1;
+        let pinned = pin.as_ref().is_some_and(|it| it.revision == revision.number);
+        if *seen > KEPT && position > 0 && !pinned {
+            transaction
+                .prepare_cached("DELETE FROM revisions WHERE app = ?1 AND number = ?2")?
+                .execute(params![app.as_str(), to_sql(revision.number)])?;
+            evicted = true;
+        }
+    }
+    if evicted {
+        transaction.execute("DELETE FROM stacks WHERE hash NOT IN (SELECT stack FROM revisions)", [])?;
+        transaction.execute("DELETE FROM stack_contents WHERE hash NOT IN (SELECT hash FROM stacks)", [])?;
+    }
+    Ok(())
+}
+
+fn select(connection: &Connection, app: &AppName, condition: &str) -> Result<Vec<Revision>, Source> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT revision FROM revisions WHERE app = ?1 {condition} ORDER BY number DESC"
+    ))?;
+    let mut rows = statement.query(params![app.as_str()])?;
+    let mut revisions = Vec::new();
+    while let Some(row) = rows.next()? {
+        let text: String = row.get(0)?;
+        revisions.extend(readable::<Revision>("a revision", &text));
+    }
+    Ok(revisions)
+}
+
+fn select_one(connection: &Connection, app: &AppName, number: u64) -> Result<Option<Revision>, Source> {
+    let text: Option<String> = connection
+        .prepare_cached("SELECT revision FROM revisions WHERE app = ?1 AND number = ?2")?
+        .query_row(params![app.as_str(), to_sql(number)], |row| row.get(0))
+        .optional()?;
+    text.as_deref().map(from_json).transpose()
+}

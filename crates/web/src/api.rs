@@ -1,0 +1,232 @@
+//! The JSON routes about applications. What is shown is the controller's own published value, unchanged; what
+//! is asked for is handed to the controller, which accepts or refuses it.
+
+use std::time::Duration;
+
+use axum::{
+    Json,
+    body::{Body, to_bytes},
+    extract::{FromRequestParts, Path, Query, State, rejection::QueryRejection},
+    response::{IntoResponse, Response},
+};
+use http::{HeaderMap, StatusCode, request::Parts};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{ANSWER_WITHIN, BODY_LIMIT, Shared, error::Error, until::parse_until};
+use driftless_agent::{Against, Answer, RequestKind, Rollback};
+use driftless_model::{AppName, Application, Pin, Revision, Timestamp, Until};
+use driftless_store as store;
+use driftless_store::Store;
+
+/// How long a client may take to send a body of at most [`BODY_LIMIT`] bytes.
+const BODY_WITHIN: Duration = Duration::from_secs(10);
+
+/// What `POST …/rollback` takes. All fields may be left out, and so may the whole body.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RollbackBody {
+    /// A revision's number, or a commit's id of at least 7 digits. Default: the newest revision that succeeded
+    /// and is not the current one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// For people. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// `manual` (the default), `next-commit`, a span such as `2h`, or an RFC 3339 time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+}
+
+/// The answer to a request that the agent will carry out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Accepted {
+    pub accepted: bool,
+    /// After a rollback: what the application is held at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pin: Option<Pin>,
+    /// After an adoption: what was taken over and what becomes of it, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub adopted: Vec<String>,
+}
+
+/// The application that a route speaks of, as it was written: whether there is one is seen later.
+pub(super) struct Name(AppName);
+
+impl<S: Send + Sync> FromRequestParts<S> for Name {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
+        let name = Path::<String>::from_request_parts(parts, state).await;
+        name.map(|Path(name)| Self(AppName(name))).map_err(|error| Error::Malformed(error.body_text()))
+    }
+}
+
+pub(super) async fn list(State(shared): State<Shared>) -> Response {
+    let applications = shared.handle.applications();
+    let list: Vec<&Application> = applications.values().map(AsRef::as_ref).collect();
+    Json(list).into_response()
+}
+
+pub(super) async fn one(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {
+    let applications = shared.handle.applications();
+    match applications.get(&name) {
+        Some(application) => Ok(Json(application.as_ref()).into_response()),
+        None => Err(Error::NoSuchApplication(name)),
+    }
+}
+
+/// The history, newest first. That of an application which is gone from Git is still there.
+pub(super) async fn revisions(
+    State(shared): State<Shared>,
+    Name(name): Name,
+) -> Result<Json<Vec<Revision>>, Error> {
+    let app = name.clone();
+    let revisions = read(&shared.store, move |it| it.revisions(&app)).await?;
+    if revisions.is_empty() && !shared.handle.applications().contains_key(&name) {
+        return Err(Error::NoSuchApplication(name));
+    }
+    Ok(Json(revisions))
+}
+
+pub(super) async fn preview(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {
+    ask(&shared, name, RequestKind::Preview).await
+}
+
+/// What `GET …/drift` takes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DriftQuery {
+    #[serde(default)]
+    against: Option<String>,
+}
+
+pub(super) async fn drift(
+    State(shared): State<Shared>,
+    Name(name): Name,
+    query: Result<Query<DriftQuery>, QueryRejection>,
+) -> Result<Response, Error> {
+    let Query(DriftQuery { against }) = query.map_err(|error| Error::Malformed(error.body_text()))?;
+    let against = against.as_deref().map_or(Against::Pin, Against::parse);
+    ask(&shared, name, RequestKind::Drift(against)).await
+}
+
+pub(super) async fn sync(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {
+    ask(&shared, name, RequestKind::Sync).await
+}
+
+pub(super) async fn accept_rewrite(
+    State(shared): State<Shared>,
+    Name(name): Name,
+) -> Result<Response, Error> {
+    ask(&shared, name, RequestKind::AcceptRewrite).await
+}
+
+pub(super) async fn prune(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {
+    ask(&shared, name, RequestKind::Prune).await
+}
+
+pub(super) async fn resume(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {
+    ask(&shared, name, RequestKind::Resume).await
+}
+
+pub(super) async fn suspend(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {
+    ask(&shared, name, RequestKind::Suspend).await
+}
+
+pub(super) async fn adopt(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {
+    ask(&shared, name, RequestKind::Adopt).await
+}
+
+pub(super) async fn rollback(
+    State(shared): State<Shared>,
+    Name(name): Name,
+    body: Body,
+) -> Result<Response, Error> {
+    let rollback = read_rollback(body, shared.clock.now()).await?;
+    ask(&shared, name, RequestKind::Rollback(rollback)).await
+}
+
+/// The repositories under watch, in the order of the configuration.
+pub(super) async fn repositories(State(shared): State<Shared>) -> Response {
+    Json(shared.handle.repositories().as_ref()).into_response()
+}
+
+/// The webhooks that are configured, in the order of the configuration.
+pub(super) async fn webhooks(State(shared): State<Shared>) -> Result<Response, Error> {
+    let hooks = shared.hooks.clone();
+    let statuses = read(&shared.store, move |_| hooks.statuses()).await?;
+    Ok(Json(statuses).into_response())
+}
+
+/// 503 and the reason while the agent cannot do its work. The reason names repositories, so it is told only
+/// to whoever may know.
+pub(super) async fn readyz(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+    let readiness = shared.handle.readiness();
+    if readiness.is_ready() {
+        return "ready\n".into_response();
+    }
+    let reason = match readiness.message.as_str() {
+        message if !message.is_empty() && shared.access.admits(&headers) => format!("not ready: {message}\n"),
+        _ => "not ready\n".to_owned(),
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, reason).into_response()
+}
+
+/// Reads from the store on a thread that may block.
+pub(super) async fn read<T: Send + 'static>(
+    store: &Store,
+    query: impl FnOnce(&Store) -> Result<T, store::Error> + Send + 'static,
+) -> Result<T, Error> {
+    let store = store.clone();
+    let result = tokio::task::spawn_blocking(move || query(&store)).await;
+    match result {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => {
+            tracing::error!(error = &error as &dyn std::error::Error, "the API could not read the store");
+            Err(Error::Database)
+        }
+        // The runtime is going down, or the store broke one of its invariants, which its panic has said.
+        Err(_) => Err(Error::Stopping),
+    }
+}
+
+pub(super) async fn ask(shared: &Shared, name: AppName, kind: RequestKind) -> Result<Response, Error> {
+    // An unknown name is refused before it takes a place in the agent's queue.
+    if !shared.handle.applications().contains_key(&name) {
+        return Err(Error::NoSuchApplication(name));
+    }
+    let answer = tokio::time::timeout(ANSWER_WITHIN, shared.handle.request(name, kind)).await;
+    Ok(match answer.map_err(|_| Error::TooSlow)?? {
+        Answer::Accepted => accepted(None, Vec::new()),
+        Answer::Pinned(pin) => accepted(Some(pin), Vec::new()),
+        Answer::Adopted(lines) => accepted(None, lines),
+        Answer::Preview(preview) => Json(preview).into_response(),
+        Answer::Drift(inspection) => Json(*inspection).into_response(),
+    })
+}
+
+fn accepted(pin: Option<Pin>, adopted: Vec<String>) -> Response {
+    (StatusCode::ACCEPTED, Json(Accepted { accepted: true, pin, adopted })).into_response()
+}
+
+async fn read_rollback(body: Body, now: Timestamp) -> Result<Rollback, Error> {
+    let bytes = tokio::time::timeout(BODY_WITHIN, to_bytes(body, BODY_LIMIT))
+        .await
+        .map_err(|_| Error::BodyTooSlow)?
+        .map_err(|_| Error::BodyTooLarge)?;
+    let malformed = |error: serde_json::Error| Error::Malformed(format!("the body: {error}"));
+    let body: RollbackBody = if bytes.is_empty() {
+        RollbackBody::default()
+    } else {
+        // An object first: a list would be taken for the fields in their order.
+        let object: Map<String, Value> = serde_json::from_slice(&bytes).map_err(malformed)?;
+        serde_json::from_value(Value::Object(object)).map_err(malformed)?
+    };
+    let until = match body.until {
+        Some(text) => parse_until(&text, now).map_err(|error| Error::Malformed(error.to_string()))?,
+        None => Until::Manual,
+    };
+    Ok(Rollback { to: body.to, reason: body.reason.unwrap_or_default(), until })
+}

@@ -1,0 +1,168 @@
+//! What happened: as a list, or as a stream of server-sent events that begins where the client left off.
+//!
+//! The store is the truth, and the live channel only says when to look: a client that falls behind is served
+//! from the store until it has caught up, so that it misses nothing and costs no memory.
+
+use std::{collections::VecDeque, convert::Infallible, time::Duration};
+
+use axum::{
+    Extension, Json,
+    extract::{Query, State},
+    response::{
+        IntoResponse, Response, Sse,
+        sse::{Event as Message, KeepAlive},
+    },
+};
+use futures_util::{Stream, StreamExt, stream};
+use http::{HeaderMap, header};
+use serde::Deserialize;
+use tokio::sync::broadcast::{Receiver, error::RecvError};
+use tokio_util::sync::CancellationToken;
+
+use super::{Shared, api::read, error::Error};
+use driftless_model::{AppName, Event};
+use driftless_store::Store;
+
+/// How many events a list has unless the client says so.
+const DEFAULT_LIMIT: usize = 100;
+const LARGEST_LIMIT: usize = 1000;
+
+/// How many are read from the store at a time while a stream catches up.
+const PAGE: usize = 200;
+
+/// Keeps proxies from closing a stream on which nothing happens.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// How long a browser waits before it connects again.
+const RECONNECT: Duration = Duration::from_secs(3);
+
+/// The end of the server, which open streams must not hold up.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stopping(pub(super) CancellationToken);
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Selection {
+    /// Only later ones than this sequence. Without it: the newest.
+    after: Option<u64>,
+    /// Default 100, at most 1000. A stream has no limit.
+    limit: Option<usize>,
+    app: Option<String>,
+}
+
+pub(super) async fn events(
+    State(shared): State<Shared>,
+    stopping: Option<Extension<Stopping>>,
+    headers: HeaderMap,
+    query: Result<Query<Selection>, axum::extract::rejection::QueryRejection>,
+) -> Result<Response, Error> {
+    let Query(selection) = query.map_err(|error| Error::Malformed(error.body_text()))?;
+    let app = selection.app.filter(|it| !it.is_empty()).map(AppName);
+    if wants_stream(&headers) {
+        let after = last_event_id(&headers).or(selection.after);
+        let stopping = stopping.map(|Extension(it)| it).unwrap_or_default();
+        return follow(&shared, after, app, stopping).await;
+    }
+    let limit = selection.limit.unwrap_or(DEFAULT_LIMIT).min(LARGEST_LIMIT);
+    let after = selection.after;
+    let list = read(&shared.store, move |store| match after {
+        Some(after) => store.events(after, limit, app.as_ref()),
+        None => store.newest_events(limit, app.as_ref()),
+    });
+    Ok(Json(list.await?).into_response())
+}
+
+/// Where one client's stream is.
+struct Follower {
+    store: Store,
+    live: Receiver<Event>,
+    app: Option<AppName>,
+    /// The sequence up to which everything was sent or passed over.
+    last: u64,
+    /// Read from the store and not yet sent.
+    backlog: VecDeque<Event>,
+    /// There may be more in the store than was read.
+    behind: bool,
+}
+
+async fn follow(
+    shared: &Shared,
+    after: Option<u64>,
+    app: Option<AppName>,
+    stopping: Stopping,
+) -> Result<Response, Error> {
+    // Subscribe first, then read, so that nothing falls between the two.
+    let live = shared.handle.events();
+    let newest = read(&shared.store, |store| store.newest_events(1, None)).await?;
+    let newest = newest.last().map_or(0, |it| it.sequence);
+    // A place beyond the newest is one in a database that was lost; waiting for it would be waiting for ever.
+    let last = after.unwrap_or(newest).min(newest);
+    let follower =
+        Follower { store: shared.store.clone(), live, app, last, backlog: VecDeque::new(), behind: true };
+    let events = stream::unfold(follower, |mut it| async move { it.next().await.map(|event| (event, it)) });
+    let opening = stream::once(async { Message::default().comment("connected").retry(RECONNECT) });
+    let messages = opening
+        .chain(events.map(|event| message(&event)))
+        .map(Ok::<_, Infallible>)
+        .take_until(stopping.0.cancelled_owned());
+    Ok(respond(messages))
+}
+
+impl Follower {
+    /// The next event for this client; `None` ends the stream, and the client comes again.
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.backlog.pop_front() {
+                return Some(event);
+            }
+            if self.behind {
+                self.read_on().await?;
+                continue;
+            }
+            match self.live.recv().await {
+                Ok(event) if self.is_news(&event) => {
+                    self.last = self.last.max(event.sequence);
+                    return Some(event);
+                }
+                Ok(_) => {}
+                Err(RecvError::Lagged(_)) => self.behind = true,
+                Err(RecvError::Closed) => return None,
+            }
+        }
+    }
+
+    async fn read_on(&mut self) -> Option<()> {
+        let (after, app) = (self.last, self.app.clone());
+        let page = read(&self.store, move |store| store.events(after, PAGE, app.as_ref())).await.ok()?;
+        self.behind = page.len() == PAGE;
+        self.last = page.last().map_or(self.last, |it| it.sequence);
+        self.backlog = page.into();
+        Some(())
+    }
+
+    /// An event without a number could not be stored; it is shown live, and only once.
+    fn is_news(&self, event: &Event) -> bool {
+        let unseen = event.sequence == 0 || event.sequence > self.last;
+        unseen && self.app.as_ref().is_none_or(|it| *it == event.app)
+    }
+}
+
+fn respond(messages: impl Stream<Item = Result<Message, Infallible>> + Send + 'static) -> Response {
+    Sse::new(messages).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+}
+
+fn message(event: &Event) -> Message {
+    let json = serde_json::to_string(event).expect("the model's types serialise without fail");
+    let message = Message::default().event("event").data(json);
+    if event.sequence == 0 { message } else { message.id(event.sequence.to_string()) }
+}
+
+fn wants_stream(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or_default();
+    accept.split(',').any(|it| it.trim().split(';').next() == Some("text/event-stream"))
+}
+
+/// Sent by a browser that connects again.
+fn last_event_id(headers: &HeaderMap) -> Option<u64> {
+    headers.get("last-event-id")?.to_str().ok()?.trim().parse().ok()
+}

@@ -1,0 +1,260 @@
+//! One delivery, from its path to its answer.
+
+use std::{net::IpAddr, sync::Arc};
+
+use axum::{
+    Extension, Json,
+    body::Body,
+    extract::{Request, State},
+    response::{IntoResponse, Response},
+};
+use http::{HeaderMap, StatusCode, header};
+use http_body_util::BodyExt;
+use serde_json::json;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::{BODY_LIMIT, BODY_WITHIN, Receiver, keyring::Armed};
+use crate::{error::Error, serve::Peer};
+use driftless_forge::webhook;
+use driftless_forge::{webhook::Moved, webhook::Verdict};
+use driftless_model::{Delivery, DeliveryResult};
+
+/// Why a delivery is not taken.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("there is nothing here")]
+    NoSuchHook,
+    #[error("too many deliveries in too short a time")]
+    TooMany { seconds: u64 },
+    #[error("the payload has more than {} MiB", BODY_LIMIT / 1024 / 1024)]
+    TooLarge,
+    #[error("the payload did not arrive in time")]
+    TooSlow,
+    #[error("the payload ended before its end")]
+    Truncated,
+    #[error("the payload is compressed, which no forge does")]
+    Encoded,
+    #[error("{0}")]
+    Unauthentic(#[from] webhook::Refusal),
+    #[error("{0}")]
+    Malformed(#[from] webhook::Malformed),
+    #[error("too many deliveries wait to be written down")]
+    Busy,
+    #[error("the delivery could not be written down; the agent's log has the cause")]
+    NotKept,
+}
+
+impl Refusal {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::NoSuchHook => StatusCode::NOT_FOUND,
+            Self::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
+            Self::Truncated | Self::Malformed(_) => StatusCode::BAD_REQUEST,
+            Self::Encoded => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::Unauthentic(_) => StatusCode::UNAUTHORIZED,
+            Self::Busy | Self::NotKept => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    fn retry_after(&self) -> Option<u64> {
+        match self {
+            Self::TooMany { seconds } => Some(*seconds),
+            Self::Busy | Self::NotKept => Some(5),
+            _ => None,
+        }
+    }
+}
+
+pub(super) async fn receive(
+    State(receiver): State<Receiver>,
+    peer: Option<Extension<Peer>>,
+    request: Request,
+) -> Response {
+    let from = peer.map_or(IpAddr::from([0, 0, 0, 0]), |it| it.0.0);
+    let id = request.uri().path().trim_start_matches("/hook/").to_owned();
+    let Some(armed) = find(&receiver, &id).await else { return refuse(&Refusal::NoSuchHook) };
+    let repository = armed.hook.repository.name.clone();
+    match take(&receiver, &armed, from, request).await {
+        Ok(delivery) => {
+            let response = answer(&delivery);
+            receiver.note(&repository, delivery);
+            response
+        }
+        Err(refusal) => {
+            let status = refusal.status().as_u16();
+            let delivery = Delivery {
+                id: String::new(),
+                at: receiver.0.clock.now(),
+                provider: armed.hook.provider,
+                event: String::new(),
+                reference: None,
+                commit: None,
+                from: from.to_string(),
+                result: DeliveryResult::Refused,
+                message: format!("{status}: {refusal}"),
+                outcome: None,
+            };
+            if receiver.note_refused(&repository, delivery) {
+                tracing::warn!(repository, %from, status, reason = %refusal, "a webhook was refused");
+            }
+            refuse(&refusal)
+        }
+    }
+}
+
+async fn find(receiver: &Receiver, id: &str) -> Option<Arc<Armed>> {
+    if receiver.0.keyring.is_stale() {
+        let receiver = receiver.clone();
+        // It ends with the reading of a few small files; a breakdown leaves the secrets that there are.
+        let _ = tokio::task::spawn_blocking(move || receiver.0.keyring.refresh()).await;
+    }
+    receiver.0.keyring.held().find(id)
+}
+
+/// All that is between the path and the answer.
+async fn take(
+    receiver: &Receiver,
+    armed: &Armed,
+    from: IpAddr,
+    request: Request,
+) -> Result<Delivery, Refusal> {
+    receiver
+        .0
+        .rates
+        .take(&armed.hook.repository.name, from)
+        .map_err(|seconds| Refusal::TooMany { seconds })?;
+    let (parts, body) = request.into_parts();
+    let announced = length(&parts.headers)?;
+    let _room = room(receiver, announced)?;
+    let body = tokio::time::timeout(BODY_WITHIN, read(body, announced)).await;
+    let body = body.map_err(|_| Refusal::TooSlow)??;
+    let now = receiver.0.clock.now();
+    let provider = webhook::verify(armed.hook.provider, &armed.keys, &parts.headers, &body, now)?;
+    let (notice, id) = webhook::read(provider, &parts.headers, &body)?;
+    let id = id.unwrap_or_else(|| format!("{}-{}", now.0, fresh()));
+    let delivery = |result, moved: Option<Moved>, message: String| Delivery {
+        id: id.clone(),
+        at: now,
+        provider,
+        event: notice.event.chars().take(100).collect(),
+        reference: moved.as_ref().map(|it| it.reference.clone()),
+        commit: moved.and_then(|it| it.commit),
+        from: from.to_string(),
+        result,
+        message,
+        outcome: None,
+    };
+    if notice.kind == webhook::Kind::Ping {
+        return Ok(delivery(DeliveryResult::Pong, None, String::new()));
+    }
+    match webhook::judge(&notice, &armed.hook.repository) {
+        Verdict::Ignore { moved, why } => Ok(delivery(DeliveryResult::Ignored, moved, why)),
+        Verdict::Ring { moved, remark } => {
+            keep(receiver, armed, delivery(DeliveryResult::Accepted, moved, remark)).await
+        }
+    }
+}
+
+/// Writes a delivery down and rings. It rings even if it could not be written: then it is only not certain to
+/// outlive us.
+async fn keep(receiver: &Receiver, armed: &Armed, delivery: Delivery) -> Result<Delivery, Refusal> {
+    let repository = armed.hook.repository.name.clone();
+    let place = receiver.0.queue.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
+    let (inner, name, kept) = (Arc::clone(&receiver.0), repository.clone(), delivery.clone());
+    // Whoever sent it may go away meanwhile; this is done to its end.
+    let written = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        let written = inner.store.accept_delivery(&name, &kept);
+        inner.handle.ring(&name);
+        written
+    })
+    .await;
+    match written {
+        Ok(Ok(is_known)) => {
+            tracing::info!(
+                repository,
+                provider = %delivery.provider,
+                delivery = delivery.id,
+                reference = delivery.reference,
+                "a webhook rang"
+            );
+            let result = if is_known { DeliveryResult::Duplicate } else { DeliveryResult::Accepted };
+            Ok(Delivery { result, ..delivery })
+        }
+        Ok(Err(error)) => {
+            tracing::error!(
+                repository,
+                error = &error as &dyn std::error::Error,
+                "a delivery could not be written down"
+            );
+            Err(Refusal::NotKept)
+        }
+        Err(_) => Err(Refusal::NotKept),
+    }
+}
+
+/// What the client says that it will send, if it says so.
+fn length(headers: &HeaderMap) -> Result<Option<usize>, Refusal> {
+    if headers.get(header::CONTENT_ENCODING).is_some_and(|it| it != "identity") {
+        return Err(Refusal::Encoded);
+    }
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse::<u64>().ok());
+    match length.map(usize::try_from) {
+        None => Ok(None),
+        Some(Ok(length)) if length <= BODY_LIMIT => Ok(Some(length)),
+        Some(_) => Err(Refusal::TooLarge),
+    }
+}
+
+/// Room for a payload among all that are being read.
+fn room(receiver: &Receiver, announced: Option<usize>) -> Result<OwnedSemaphorePermit, Refusal> {
+    let kibibytes = announced.unwrap_or(BODY_LIMIT).div_ceil(1024);
+    let permits = u32::try_from(kibibytes).unwrap_or(u32::MAX);
+    receiver.0.bodies.clone().try_acquire_many_owned(permits).map_err(|_| Refusal::Busy)
+}
+
+/// The payload as it came. It stops as soon as there is more than may be.
+async fn read(mut body: Body, announced: Option<usize>) -> Result<Vec<u8>, Refusal> {
+    let mut bytes = Vec::with_capacity(announced.unwrap_or_default());
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Refusal::Truncated)?;
+        let Ok(data) = frame.into_data() else { continue };
+        if bytes.len() + data.len() > BODY_LIMIT {
+            return Err(Refusal::TooLarge);
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes)
+}
+
+fn answer(delivery: &Delivery) -> Response {
+    let status = match delivery.result {
+        DeliveryResult::Accepted => StatusCode::ACCEPTED,
+        DeliveryResult::Duplicate
+        | DeliveryResult::Ignored
+        | DeliveryResult::Pong
+        | DeliveryResult::Refused => StatusCode::OK,
+    };
+    let mut body = json!({ "result": delivery.result, "id": delivery.id });
+    if !delivery.message.is_empty() {
+        body["message"] = json!(delivery.message);
+    }
+    (status, Json(body)).into_response()
+}
+
+fn refuse(refusal: &Refusal) -> Response {
+    let mut response = Error::Hook(refusal.status(), refusal.to_string()).into_response();
+    if let Some(seconds) = refusal.retry_after() {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+/// A number that was not given before in this run.
+fn fresh() -> u64 {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed)
+}

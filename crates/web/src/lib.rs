@@ -1,0 +1,113 @@
+//! The agent over HTTP: a JSON API under `/api/v1`, probes for whoever watches the agent, and a page for
+//! people. `docs/api.md` describes it.
+//!
+//! It decides nothing about applications and holds no state of its own: everything shown is the value that the
+//! controller published last, or what the store holds. It speaks no TLS; beyond loopback, put a proxy that
+//! does in front of it.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Router, middleware,
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use http::{StatusCode, header};
+
+use driftless_agent::Handle;
+use driftless_clock::Clock;
+use driftless_config::Settings;
+use driftless_store::Store;
+
+mod access;
+mod api;
+mod card;
+mod error;
+mod events;
+mod hook_table;
+mod hooks;
+mod html;
+mod objects;
+mod page;
+mod serve;
+mod style;
+mod until;
+mod workloads;
+
+pub use access::{Access, Token, TokenError};
+pub use api::{Accepted, RollbackBody};
+pub use error::{ErrorBody, ErrorDetail};
+pub use hooks::Receiver;
+pub use serve::serve;
+pub use until::{InvalidUntil, parse_until};
+
+/// The largest request body that is read.
+pub const BODY_LIMIT: usize = 64 * 1024;
+
+/// How long the controller may take to accept or refuse a request.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// What every handler can reach.
+#[derive(Clone)]
+struct Shared {
+    handle: Handle,
+    store: Store,
+    access: Arc<Access>,
+    clock: Clock,
+    hooks: Receiver,
+}
+
+/// All routes, behind the checks of [`Access`], of an agent without webhooks.
+pub fn router(handle: Handle, store: Store, access: Access) -> Router {
+    let none =
+        Receiver::new(handle.clone(), store.clone(), &Settings::default(), Arc::new(|_| None), Clock::System);
+    router_with_hooks(handle, store, access, none)
+}
+
+/// All routes but those of the webhooks themselves, which are [`Receiver::routes`]: forges have no token.
+pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Receiver) -> Router {
+    let shared = Shared { handle, store, access: Arc::new(access), clock: Clock::System, hooks };
+    let guarded = Router::new()
+        .route("/", get(page::show))
+        .route("/api/v1/applications", get(api::list))
+        .route("/api/v1/applications/{name}", get(api::one))
+        .route("/api/v1/applications/{name}/revisions", get(api::revisions))
+        .route("/api/v1/applications/{name}/plan", get(api::preview))
+        .route("/api/v1/applications/{name}/drift", get(api::drift))
+        .route("/api/v1/applications/{name}/sync", post(api::sync))
+        .route("/api/v1/applications/{name}/accept-rewrite", post(api::accept_rewrite))
+        .route("/api/v1/applications/{name}/rollback", post(api::rollback))
+        .route("/api/v1/applications/{name}/resume", post(api::resume))
+        .route("/api/v1/applications/{name}/suspend", post(api::suspend))
+        .route("/api/v1/applications/{name}/prune", post(api::prune))
+        .route("/api/v1/applications/{name}/adopt", post(api::adopt))
+        .route("/api/v1/applications/{name}/workloads/{workload}/restart", post(workloads::restart))
+        .route("/api/v1/applications/{name}/workloads/{workload}/jobs/{job}", post(workloads::create_job))
+        .route("/api/v1/applications/{name}/workloads/{workload}/pause", post(workloads::pause))
+        .route("/api/v1/applications/{name}/workloads/{workload}/resume", post(workloads::resume))
+        .route("/api/v1/applications/{name}/instances/{instance}/delete", post(workloads::delete))
+        .route("/api/v1/applications/{name}/instances/{instance}/logs", get(workloads::logs))
+        .route("/api/v1/objects", get(objects::objects))
+        .route("/api/v1/events", get(events::events))
+        .route("/api/v1/repositories", get(api::repositories))
+        .route("/api/v1/webhooks", get(api::webhooks))
+        .fallback(error::no_such_route)
+        .method_not_allowed_fallback(error::no_such_method)
+        .layer(middleware::from_fn_with_state(shared.clone(), access::guard));
+    // Whoever probes the agent has no token, and learns nothing but yes or no.
+    let open = Router::new()
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(api::readyz))
+        .route("/favicon.ico", get(favicon))
+        .method_not_allowed_fallback(error::no_such_method);
+    guarded.merge(open).layer(middleware::map_response(access::harden)).with_state(shared)
+}
+
+/// The process lives and its scheduler runs; nothing else.
+async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+async fn favicon() -> Response {
+    (StatusCode::NO_CONTENT, [(header::CACHE_CONTROL, "max-age=86400")]).into_response()
+}

@@ -1,0 +1,454 @@
+//! Applications as Kubernetes objects, with `apiVersion`, `kind`, `metadata`, `spec` and `status`, for those whose
+//! hands know kubectl. It is the published status in other words: nothing is looked up and nothing is judged here.
+//!
+//! A service of Compose is a Deployment in the namespace of its application; an instance is a Pod; the instances of
+//! one specification are a ReplicaSet. Of a Secret there are the names of its keys, and no values.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use axum::{
+    Json,
+    extract::{Query, State, rejection::QueryRejection},
+    response::{IntoResponse, Response},
+};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{Shared, error::Error};
+use driftless_model::{
+    Application, ConditionStatus, Facts, Kind, ObjectRef, PartSpec, ResourceStatus, Role, Selector,
+    StatusCondition, Strategy, Timestamp, WorkloadName, WorkloadStatus, label,
+};
+
+mod jobs;
+mod pods;
+mod wholes;
+
+use pods::pods;
+
+/// What `GET /api/v1/objects` takes. Every one narrows the answer.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Selection {
+    /// Kinds by any of their names, with commas between them; `all` is what runs and its Services.
+    kind: Option<String>,
+    namespace: Option<String>,
+    name: Option<String>,
+    /// The application.
+    app: Option<String>,
+    #[serde(rename = "labelSelector")]
+    label_selector: Option<String>,
+}
+
+pub(super) async fn objects(
+    State(shared): State<Shared>,
+    query: Result<Query<Selection>, QueryRejection>,
+) -> Result<Response, Error> {
+    let Query(selection) = query.map_err(|error| Error::Malformed(error.body_text()))?;
+    let kinds = kinds(selection.kind.as_deref().unwrap_or("all"))?;
+    let selector = Selector::parse(selection.label_selector.as_deref().unwrap_or_default())
+        .map_err(|error| Error::Malformed(error.to_string()))?;
+    let applications = shared.handle.applications();
+    let is_wanted = |it: &Application| selection.app.as_ref().is_none_or(|app| it.name.as_str() == app);
+    let wanted = applications.values().map(AsRef::as_ref).filter(|it| is_wanted(it));
+    let mut items: Vec<Object> = wanted.flat_map(objects_of).collect();
+    items.extend(namespaces(&items));
+    items.retain(|it| {
+        let Object { of: ObjectRef { kind, namespace, name }, labels, .. } = it;
+        // A namespace lies in none.
+        let is_there = |wanted: &String| namespace == wanted || *kind == Kind::Namespace;
+        kinds.contains(kind)
+            && selection.namespace.as_ref().is_none_or(is_there)
+            && selection.name.as_ref().is_none_or(|it| it == name)
+            && selector.admits(labels)
+    });
+    items.sort_by(|a, b| (&a.of, &a.labels).cmp(&(&b.of, &b.labels)));
+    let items: Vec<Value> = items.into_iter().map(Object::into_value).collect();
+    Ok(Json(json!({ "apiVersion": "v1", "kind": "List", "items": items })).into_response())
+}
+
+fn kinds(text: &str) -> Result<BTreeSet<Kind>, Error> {
+    let mut kinds = BTreeSet::new();
+    for word in text.split(',').map(str::trim).filter(|it| !it.is_empty()) {
+        if word.eq_ignore_ascii_case("all") {
+            kinds.extend(Kind::ALL.into_iter().filter(|it| it.is_of_all()));
+            continue;
+        }
+        // In the words of the API server, which scripts may look for.
+        let unknown = || Error::Malformed(format!("the server doesn't have a resource type \"{word}\""));
+        kinds.insert(Kind::parse(word).ok_or_else(unknown)?);
+    }
+    Ok(kinds)
+}
+
+/// One object in the making.
+struct Object {
+    of: ObjectRef,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+    created: Option<Timestamp>,
+    /// Further fields of `metadata`.
+    metadata: Value,
+    /// The fields beside `metadata`.
+    rest: Value,
+}
+
+impl Object {
+    fn into_value(self) -> Value {
+        let Self { of: ObjectRef { kind, namespace, name }, labels, annotations, created, metadata, rest } =
+            self;
+        let mut all = Map::new();
+        all.insert("apiVersion".into(), kind.api_version().into());
+        all.insert("kind".into(), kind.as_str().into());
+        let mut about = Map::new();
+        about.insert("name".into(), name.into());
+        if kind != Kind::Namespace {
+            about.insert("namespace".into(), namespace.into());
+        }
+        for (key, map) in [("labels", labels), ("annotations", annotations)] {
+            if !map.is_empty() {
+                about.insert(key.into(), json!(map));
+            }
+        }
+        if let Some(created) = created {
+            about.insert("creationTimestamp".into(), moment(created));
+        }
+        about.extend(metadata.as_object().cloned().unwrap_or_default());
+        all.insert("metadata".into(), Value::Object(about));
+        all.extend(rest.as_object().cloned().unwrap_or_default());
+        Value::Object(all)
+    }
+}
+
+/// Without fractions of a second, as Kubernetes writes it.
+fn moment(at: Timestamp) -> Value {
+    let text = at.to_string();
+    text.split_once('.').map_or(text.clone(), |(whole, _)| format!("{whole}Z")).into()
+}
+
+fn objects_of(application: &Application) -> Vec<Object> {
+    let mut all = Vec::new();
+    for (name, workload) in wholes::of(&application.status.workloads) {
+        all.extend(workload_objects(application, name, &workload));
+    }
+    all.extend(application.status.resources.iter().map(|it| resource(application, it)));
+    all
+}
+
+/// The namespaces of everything that there is.
+fn namespaces(items: &[Object]) -> Vec<Object> {
+    let mut since: BTreeMap<&String, Option<Timestamp>> = BTreeMap::new();
+    for it in items {
+        let known = since.entry(&it.of.namespace).or_insert(it.created);
+        *known = [*known, it.created].into_iter().flatten().min();
+    }
+    let object = |(name, created): (&String, Option<Timestamp>)| Object {
+        of: ObjectRef { kind: Kind::Namespace, namespace: String::new(), name: name.clone() },
+        labels: BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), name.clone())]),
+        annotations: BTreeMap::new(),
+        created,
+        metadata: Value::Null,
+        rest: json!({ "status": { "phase": "Active" } }),
+    };
+    since.into_iter().map(object).collect()
+}
+
+/// The workload itself, its ReplicaSets if it has any, and its Pods.
+fn workload_objects(application: &Application, name: &WorkloadName, it: &WorkloadStatus) -> Vec<Object> {
+    let own = selector(application, name);
+    let mut labels = it.spec.labels.clone();
+    labels.extend(own.clone());
+    let kind = it.spec.object.kind;
+    let mut all = pods(application, it, &labels);
+    if kind == Kind::Deployment {
+        all.extend(replica_sets(application, it, &labels));
+    }
+    // A Pod without an owner is its own instance, and a Service is told of with its ports, whoever answers for it.
+    if kind != Kind::Pod && kind != Kind::Service {
+        all.push(Object {
+            of: it.spec.object.clone(),
+            labels,
+            annotations: workload_annotations(application, it),
+            created: it.spec.created,
+            metadata: json!({ "generation": application.generation }),
+            rest: json!({ "spec": spec(it, &own), "status": status(application, it) }),
+        });
+    }
+    all
+}
+
+/// What selects exactly the instances of one workload.
+fn selector(application: &Application, name: &WorkloadName) -> BTreeMap<String, String> {
+    let pairs = [(label::APPLICATION, application.name.as_str()), (label::WORKLOAD, name.as_str())];
+    pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+}
+
+/// With the hash by which it knows its ReplicaSet.
+fn workload_annotations(application: &Application, it: &WorkloadStatus) -> BTreeMap<String, String> {
+    let mut all = annotations(application, &it.origin);
+    all.insert(label::SPEC.to_owned(), it.spec.hash.clone());
+    all
+}
+
+fn annotations(application: &Application, origin: &str) -> BTreeMap<String, String> {
+    let revision = application.status.revision.map(|it| it.to_string());
+    let commit = application.status.commit.as_ref().map(|it| it.id.clone());
+    let all = [
+        ("deployment.kubernetes.io/revision", revision),
+        ("driftless.commit", commit),
+        ("driftless.origin", Some(origin.to_owned()).filter(|it| !it.is_empty())),
+    ];
+    all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+}
+
+fn spec(it: &WorkloadStatus, own: &BTreeMap<String, String>) -> Value {
+    let template = template(it);
+    let selector = json!({ "matchLabels": own });
+    match it.spec.object.kind {
+        Kind::Job => jobs::spec(it, &selector, &template),
+        Kind::CronJob => jobs::cron_spec(it, &template),
+        Kind::DaemonSet => json!({
+            "minReadySeconds": it.spec.min_ready_seconds, "selector": selector, "template": template,
+            "updateStrategy": strategy(it),
+        }),
+        Kind::StatefulSet => json!({
+            "replicas": it.replicas, "minReadySeconds": it.spec.min_ready_seconds, "selector": selector,
+            "template": template, "updateStrategy": set_strategy(it), "podManagementPolicy": management(it),
+        }),
+        Kind::ReplicaSet => json!({ "replicas": it.replicas, "selector": selector, "template": template }),
+        Kind::Deployment
+        | Kind::Pod
+        | Kind::Service
+        | Kind::ConfigMap
+        | Kind::Secret
+        | Kind::PersistentVolumeClaim
+        | Kind::Namespace => json!({
+            "replicas": it.replicas,
+            "minReadySeconds": it.spec.min_ready_seconds,
+            "progressDeadlineSeconds": it.spec.progress_deadline_seconds,
+            "paused": it.spec.paused,
+            "selector": selector,
+            "strategy": strategy(it),
+            "template": template,
+        }),
+    }
+}
+
+fn strategy(it: &WorkloadStatus) -> Value {
+    match it.spec.strategy {
+        Some(Strategy::RollingUpdate { max_surge, max_unavailable }) => json!({
+            "type": "RollingUpdate", "rollingUpdate": { "maxSurge": max_surge, "maxUnavailable": max_unavailable },
+        }),
+        Some(Strategy::Recreate) => json!({ "type": "Recreate" }),
+        None => Value::Null,
+    }
+}
+
+/// Without a number, the pods go one by one.
+fn set_strategy(it: &WorkloadStatus) -> Value {
+    let most = it.spec.member.as_ref().map_or(1, |it| it.max_unavailable);
+    json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": most } })
+}
+
+fn management(it: &WorkloadStatus) -> &'static str {
+    let is_parallel = it.spec.member.as_ref().is_some_and(|it| !it.ordered);
+    if is_parallel { "Parallel" } else { "OrderedReady" }
+}
+
+fn template(it: &WorkloadStatus) -> Value {
+    json!({ "metadata": { "labels": it.spec.labels }, "spec": pod_spec(it, &it.image) })
+}
+
+/// `image` is that of an instance of one container; those of several stand in the workload's own specification.
+fn pod_spec(it: &WorkloadStatus, image: &str) -> Value {
+    let port = |(port, protocol): &(u16, driftless_model::Protocol)| json!({ "containerPort": port, "protocol": protocol.as_str().to_uppercase() });
+    let ports: Vec<Value> = it.spec.ports.iter().map(port).collect();
+    if it.spec.containers.is_empty() {
+        return json!({ "containers": [{ "name": it.spec.object.name, "image": image, "ports": ports }] });
+    }
+    let one = |it: &PartSpec| match it.role {
+        Role::Sidecar => json!({ "name": it.name, "image": it.image, "restartPolicy": "Always" }),
+        Role::Init | Role::App => json!({ "name": it.name, "image": it.image }),
+    };
+    let (apps, initial): (Vec<_>, Vec<_>) = it.spec.containers.iter().partition(|it| it.role == Role::App);
+    let mut apps: Vec<Value> = apps.into_iter().map(one).collect();
+    // They are the pod's, whichever of its containers listens.
+    if let Some(first) = apps.first_mut() {
+        first["ports"] = ports.into();
+    }
+    let mut spec = json!({ "containers": apps });
+    if !initial.is_empty() {
+        spec["initContainers"] = initial.into_iter().map(one).collect();
+    }
+    spec
+}
+
+/// In the words of each kind.
+fn status(application: &Application, it: &WorkloadStatus) -> Value {
+    let observed = application.status.observed_generation;
+    let current = it.updated_replicas.saturating_add(it.old_replicas);
+    let conditions: Vec<Value> = it.conditions.iter().map(condition).collect();
+    match it.spec.object.kind {
+        Kind::Job => jobs::status(it),
+        Kind::CronJob => jobs::cron_status(it),
+        Kind::DaemonSet => json!({
+            "observedGeneration": observed,
+            "desiredNumberScheduled": it.replicas,
+            "currentNumberScheduled": current.min(it.replicas),
+            "updatedNumberScheduled": it.updated_replicas,
+            "numberReady": it.ready_replicas,
+            "numberAvailable": it.available_replicas,
+            "numberUnavailable": it.replicas.saturating_sub(it.available_replicas),
+            "numberMisscheduled": 0,
+        }),
+        Kind::StatefulSet => json!({
+            "observedGeneration": observed,
+            "replicas": current,
+            "currentReplicas": it.old_replicas,
+            "updatedReplicas": it.updated_replicas,
+            "readyReplicas": it.ready_replicas,
+            "availableReplicas": it.available_replicas,
+            "updateRevision": revision(it),
+            "currentRevision": current_revision(it),
+        }),
+        Kind::ReplicaSet => json!({
+            "observedGeneration": observed,
+            "replicas": current,
+            "fullyLabeledReplicas": current,
+            "readyReplicas": it.ready_replicas,
+            "availableReplicas": it.available_replicas,
+        }),
+        Kind::Deployment
+        | Kind::Pod
+        | Kind::Service
+        | Kind::ConfigMap
+        | Kind::Secret
+        | Kind::PersistentVolumeClaim
+        | Kind::Namespace => json!({
+            "observedGeneration": observed,
+            "replicas": current,
+            "updatedReplicas": it.updated_replicas,
+            "readyReplicas": it.ready_replicas,
+            "availableReplicas": it.available_replicas,
+            "unavailableReplicas": it.replicas.max(current).saturating_sub(it.available_replicas),
+            "conditions": conditions,
+        }),
+    }
+}
+
+fn condition(it: &StatusCondition) -> Value {
+    let status = match it.status {
+        ConditionStatus::True => "True",
+        ConditionStatus::False => "False",
+        ConditionStatus::Unknown => "Unknown",
+    };
+    json!({
+        "type": it.kind, "status": status, "reason": it.reason, "message": it.message,
+        "lastTransitionTime": moment(it.last_transition_time),
+    })
+}
+
+/// The wanted specification, as the name of a ReplicaSet or of a revision ends.
+fn revision(it: &WorkloadStatus) -> String {
+    format!("{}-{}", it.spec.object.name, it.spec.hash)
+}
+
+fn current_revision(it: &WorkloadStatus) -> String {
+    let old = it.instances.iter().find(|it| !it.updated).map(|it| &it.spec);
+    format!("{}-{}", it.spec.object.name, old.unwrap_or(&it.spec.hash))
+}
+
+/// One for each specification that has instances, and for the wanted one.
+fn replica_sets(
+    application: &Application,
+    it: &WorkloadStatus,
+    labels: &BTreeMap<String, String>,
+) -> Vec<Object> {
+    let specs = it.instances.iter().map(|it| it.spec.as_str());
+    let specs: BTreeSet<&str> = specs.chain([it.spec.hash.as_str()]).filter(|it| !it.is_empty()).collect();
+    let ObjectRef { kind: _, namespace, name } = &it.spec.object;
+    let one = |hash: &str| {
+        let mine = || it.instances.iter().filter(|it| it.spec == hash);
+        let current = mine().count();
+        let wanted = if hash == it.spec.hash { it.replicas as usize } else { current };
+        let image = mine().map(|it| it.image.as_str()).find(|it| !it.is_empty()).unwrap_or(&it.image);
+        let mut labels = labels.clone();
+        labels.insert("pod-template-hash".to_owned(), hash.to_owned());
+        let oldest = mine().filter_map(|it| it.created).min();
+        Object {
+            of: ObjectRef {
+                kind: Kind::ReplicaSet,
+                namespace: namespace.clone(),
+                name: format!("{name}-{hash}"),
+            },
+            annotations: annotations(application, &it.origin),
+            created: oldest.or(it.spec.created),
+            metadata: json!({ "ownerReferences": owner(Kind::Deployment, name) }),
+            rest: json!({
+                "spec": {
+                    "replicas": wanted, "selector": { "matchLabels": labels },
+                    "template": { "metadata": { "labels": labels }, "spec": pod_spec(it, image) },
+                },
+                "status": {
+                    "replicas": current, "fullyLabeledReplicas": current,
+                    "readyReplicas": mine().filter(|it| it.ready).count(),
+                    "availableReplicas": mine().filter(|it| it.available).count(),
+                },
+            }),
+            labels,
+        }
+    };
+    specs.into_iter().map(one).collect()
+}
+
+fn owner(kind: Kind, name: &str) -> Value {
+    json!([{ "apiVersion": kind.api_version(), "kind": kind.as_str(), "name": name, "controller": true }])
+}
+
+fn resource(application: &Application, it: &ResourceStatus) -> Object {
+    let rest = match &it.resource.facts {
+        Facts::Service { r#type, headless, selector, ports } => {
+            let address = if *headless { json!("None") } else { json!("") };
+            let ports: Vec<Value> = ports.iter().map(service_port).collect();
+            let spec = json!({ "type": r#type, "clusterIP": address, "selector": selector, "ports": ports });
+            json!({ "spec": spec, "status": {} })
+        }
+        // What they say is in Git; who asks what there is, is told the names.
+        Facts::ConfigMap { keys } => {
+            json!({ "data": keys.keys().map(|it| hidden(it)).collect::<Map<_, _>>() })
+        }
+        Facts::Secret { r#type, keys } => {
+            json!({ "type": r#type, "data": keys.iter().map(|it| hidden(it)).collect::<Map<_, _>>() })
+        }
+        Facts::Claim { volume, access_modes } => json!({
+            "spec": { "accessModes": access_modes, "volumeName": volume },
+            "status": { "phase": "Bound", "accessModes": access_modes },
+        }),
+    };
+    Object {
+        of: it.resource.object.clone(),
+        labels: BTreeMap::from([(label::APPLICATION.to_owned(), application.name.to_string())]),
+        annotations: BTreeMap::from([("driftless.origin".to_owned(), it.resource.origin.to_string())]),
+        created: it.created,
+        metadata: Value::Null,
+        rest,
+    }
+}
+
+/// A key without its value.
+fn hidden(key: &str) -> (String, Value) {
+    (key.to_owned(), "••••".into())
+}
+
+fn service_port(it: &driftless_model::ServicePort) -> Value {
+    let target: Value =
+        it.target_port.parse::<u16>().map_or_else(|_| it.target_port.clone().into(), Into::into);
+    let mut port = json!({ "port": it.port, "protocol": it.protocol, "targetPort": target });
+    if let Some(name) = &it.name {
+        port["name"] = name.as_str().into();
+    }
+    if let Some(node_port) = it.node_port {
+        port["nodePort"] = node_port.into();
+    }
+    port
+}

@@ -1,0 +1,263 @@
+//! Instances as Pods: phase, conditions, and what each container is doing or why it waits.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::{Object, annotations, moment, owner, pod_spec};
+use driftless_model::{
+    Application, AwaitedInstance, InstanceStatus, Kind, ObjectRef, PartStatus, Role, Timestamp,
+    WorkloadStatus,
+};
+
+/// The Pods of a workload: those that have a container, and those that are awaited.
+pub(super) fn pods(
+    application: &Application,
+    workload: &WorkloadStatus,
+    labels: &BTreeMap<String, String>,
+) -> Vec<Object> {
+    let here = workload.instances.iter().map(|it| pod(application, workload, labels, it));
+    here.chain(workload.awaited.iter().map(|it| awaited(application, workload, labels, it))).collect()
+}
+
+fn pod(
+    application: &Application,
+    workload: &WorkloadStatus,
+    labels: &BTreeMap<String, String>,
+    it: &InstanceStatus,
+) -> Object {
+    let life = Life::of(it);
+    let image = if it.image.is_empty() { &workload.image } else { &it.image };
+    let is_initial = |it: &&PartStatus| it.spec.role != Role::App;
+    let (initial, apps): (Vec<_>, Vec<_>) = it.containers.iter().partition(is_initial);
+    let apps = match apps.as_slice() {
+        [] => vec![container(&workload.spec.object.name, image, it)],
+        apps => apps.iter().map(|it| part(it)).collect(),
+    };
+    let is_begun = it.containers.iter().any(|it| !is_initial(&it) && it.instance.is_some());
+    let phase = if it.containers.is_empty() || is_begun { life.phase(workload) } else { "Pending" };
+    let mut status = json!({
+        "phase": phase,
+        "conditions": conditions(it.ready, it.available),
+        "containerStatuses": apps,
+    });
+    if !initial.is_empty() {
+        status["initContainerStatuses"] = initial.into_iter().map(part).collect();
+    }
+    if let Some(started) = it.created {
+        status["startTime"] = moment(started);
+    }
+    if let Some(ip) = &it.ip {
+        status["podIP"] = ip.as_str().into();
+        status["podIPs"] = json!([{ "ip": ip }]);
+    }
+    if !it.message.is_empty() {
+        status["message"] = it.message.as_str().into();
+    }
+    let mut metadata = base(workload, &it.spec);
+    if matches!(life, Life::Leaving) {
+        // When it began is not known; that it began is what counts.
+        metadata.insert("deletionTimestamp".into(), it.since.or(it.created).map_or(Value::Null, moment));
+    }
+    let name = it.pod.as_ref().unwrap_or(&it.name);
+    let mut labels = labels.clone();
+    if it.pod.is_some() && workload.spec.object.kind == Kind::StatefulSet {
+        labels.insert("statefulset.kubernetes.io/pod-name".to_owned(), name.clone());
+    }
+    object(application, workload, &labels, name, image, it.created, (metadata, status), &it.spec)
+}
+
+/// One container, as Kubernetes tells of it.
+fn container(name: &str, image: &str, it: &InstanceStatus) -> Value {
+    let life = Life::of(it);
+    let mut container = json!({
+        "name": name,
+        "image": image,
+        "ready": it.ready,
+        "restartCount": it.restarts,
+        "started": matches!(life, Life::Running),
+        "containerID": format!("docker://{}", it.container),
+        "state": life.state(it),
+    });
+    if let Some(last) = life.last_state(it) {
+        container["lastState"] = last;
+    }
+    container
+}
+
+/// One of several.
+fn part(PartStatus { spec, instance }: &PartStatus) -> Value {
+    let Some(instance) = instance else {
+        return json!({
+            "name": spec.name, "image": spec.image, "ready": false, "restartCount": 0, "started": false,
+            "state": { "waiting": { "reason": "PodInitializing" } },
+        });
+    };
+    let mut status = container(&spec.name, &spec.image, instance);
+    if spec.role == Role::Init {
+        // It is not there to go on.
+        status["started"] = false.into();
+        status["ready"] = (instance.state == "Completed").into();
+    }
+    status
+}
+
+/// One that has no container yet.
+fn awaited(
+    application: &Application,
+    workload: &WorkloadStatus,
+    labels: &BTreeMap<String, String>,
+    it: &AwaitedInstance,
+) -> Object {
+    let waiting = json!({ "reason": it.reason, "message": it.message });
+    let container = |name: &str, image: &str| {
+        json!({
+            "name": name, "image": image, "ready": false, "restartCount": 0, "started": false,
+            "state": { "waiting": waiting },
+        })
+    };
+    let apps = workload.spec.containers.iter().filter(|it| it.role == Role::App);
+    let mut containers: Vec<Value> = apps.map(|it| container(&it.name, &it.image)).collect();
+    if containers.is_empty() {
+        containers.push(container(&workload.spec.object.name, &workload.image));
+    }
+    let status = json!({
+        "phase": "Pending", "conditions": conditions(false, false), "containerStatuses": containers,
+        "message": it.message,
+    });
+    let hash = &workload.spec.hash;
+    let metadata = base(workload, hash);
+    object(application, workload, labels, &it.name, &workload.image, None, (metadata, status), hash)
+}
+
+#[expect(clippy::too_many_arguments, reason = "the parts of one object, each from another place")]
+fn object(
+    application: &Application,
+    workload: &WorkloadStatus,
+    labels: &BTreeMap<String, String>,
+    name: &str,
+    image: &str,
+    created: Option<Timestamp>,
+    (metadata, status): (Map<String, Value>, Value),
+    hash: &str,
+) -> Object {
+    let mut labels = labels.clone();
+    labels.insert("pod-template-hash".to_owned(), hash.to_owned());
+    let namespace = workload.spec.object.namespace.clone();
+    Object {
+        of: ObjectRef { kind: Kind::Pod, namespace, name: name.to_owned() },
+        labels,
+        annotations: annotations(application, &workload.origin),
+        created,
+        metadata: Value::Object(metadata),
+        rest: json!({ "spec": pod_spec(workload, image), "status": status }),
+    }
+}
+
+/// Who made it: the ReplicaSet of its specification, or the workload itself.
+fn base(workload: &WorkloadStatus, hash: &str) -> Map<String, Value> {
+    let mut metadata = Map::new();
+    let ObjectRef { kind, namespace: _, name } = &workload.spec.object;
+    if *kind == Kind::Deployment {
+        metadata.insert("ownerReferences".into(), owner(Kind::ReplicaSet, &format!("{name}-{hash}")));
+    } else if *kind != Kind::Pod {
+        metadata.insert("ownerReferences".into(), owner(*kind, name));
+    }
+    metadata
+}
+
+fn conditions(ready: bool, available: bool) -> Value {
+    let word = |it: bool| if it { "True" } else { "False" };
+    json!([
+        { "type": "Ready", "status": word(ready) },
+        { "type": "ContainersReady", "status": word(ready) },
+        { "type": "Available", "status": word(available) },
+    ])
+}
+
+/// Reasons for which nobody starts anything again.
+const FAILED: [&str; 3] = ["Failed", "BackoffLimitExceeded", "DeadlineExceeded"];
+
+/// What a container does, told by its published state.
+enum Life {
+    Creating,
+    Running,
+    Paused,
+    /// It ended well, and by its manifest is done.
+    Completed,
+    /// It ended; whoever restarts it will.
+    Ended,
+    /// It keeps ending, and is held back.
+    BackOff,
+    Leaving,
+}
+
+impl Life {
+    fn of(it: &InstanceStatus) -> Self {
+        match it.state.as_str() {
+            "Created" => Self::Creating,
+            "Running" => Self::Running,
+            it if it.starts_with("Init:") => Self::Running,
+            "Paused" => Self::Paused,
+            "Completed" => Self::Completed,
+            "CrashLoopBackOff" => Self::BackOff,
+            // As Kubernetes has it, from the second end on.
+            "Restarting" if it.restarts > 1 => Self::BackOff,
+            "Removing" | "Dead" => Self::Leaving,
+            _ => Self::Ended,
+        }
+    }
+
+    fn phase(&self, workload: &WorkloadStatus) -> &'static str {
+        match self {
+            // Nobody will start it again.
+            Self::Ended if FAILED.contains(&workload.reason.as_str()) => "Failed",
+            Self::Creating => "Pending",
+            Self::Running | Self::Paused | Self::BackOff | Self::Leaving | Self::Ended => "Running",
+            Self::Completed => "Succeeded",
+        }
+    }
+
+    fn state(&self, it: &InstanceStatus) -> Value {
+        match self {
+            Self::Creating => json!({ "waiting": { "reason": "ContainerCreating" } }),
+            Self::Running | Self::Leaving => {
+                let since = it.started.or(it.since).or(it.created);
+                json!({ "running": { "startedAt": since.map_or(Value::Null, moment) } })
+            }
+            Self::Paused => {
+                json!({ "waiting": { "reason": "Paused", "message": "somebody paused the container" } })
+            }
+            Self::BackOff => json!({ "waiting": { "reason": "CrashLoopBackOff", "message": it.message } }),
+            Self::Completed | Self::Ended => json!({ "terminated": terminated(it) }),
+        }
+    }
+
+    fn last_state(&self, it: &InstanceStatus) -> Option<Value> {
+        match self {
+            Self::BackOff if it.exit.is_some() => Some(json!({ "terminated": terminated(it) })),
+            Self::Creating
+            | Self::Running
+            | Self::Paused
+            | Self::BackOff
+            | Self::Completed
+            | Self::Ended
+            | Self::Leaving => None,
+        }
+    }
+}
+
+fn terminated(it: &InstanceStatus) -> Value {
+    let (code, finished, out_of_memory) =
+        it.exit.as_ref().map_or((0, None, false), |it| (it.code, Some(it.finished), it.out_of_memory));
+    let reason = match code {
+        _ if out_of_memory => "OOMKilled",
+        0 => "Completed",
+        _ => "Error",
+    };
+    let time = |at: Option<Timestamp>| at.map_or(Value::Null, moment);
+    json!({
+        "exitCode": code, "reason": reason, "message": it.message,
+        "startedAt": time(it.started), "finishedAt": time(finished),
+    })
+}

@@ -1,0 +1,48 @@
+//! Workloads that make up one object, as that one object.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use driftless_model::{WorkloadName, WorkloadStatus};
+
+/// All workloads, but those that make up one object as one, by the name of the whole.
+pub(super) fn of(
+    workloads: &BTreeMap<WorkloadName, WorkloadStatus>,
+) -> BTreeMap<&WorkloadName, Cow<'_, WorkloadStatus>> {
+    let mut all: BTreeMap<&WorkloadName, Vec<&WorkloadStatus>> = BTreeMap::new();
+    for (name, it) in workloads {
+        all.entry(it.spec.whole.as_ref().unwrap_or(name)).or_default().push(it);
+    }
+    all.into_iter().filter_map(|(name, parts)| Some((name, whole(parts)?))).collect()
+}
+
+fn whole(mut parts: Vec<&WorkloadStatus>) -> Option<Cow<'_, WorkloadStatus>> {
+    if let [one] = parts[..] {
+        return Some(Cow::Borrowed(one));
+    }
+    parts.sort_by_key(|it| it.spec.member.as_ref().map(|it| it.ordinal));
+    let worst = parts.iter().rev().max_by_key(|it| it.health)?;
+    let first = parts.first()?;
+    let sum =
+        |count: fn(&WorkloadStatus) -> u32| parts.iter().map(|it| count(it)).fold(0, u32::saturating_add);
+    let mut spec = first.spec.clone();
+    // What each has of its own, such as the label with its name, the whole has not.
+    spec.labels.retain(|key, value| parts.iter().all(|it| it.spec.labels.get(key) == Some(value)));
+    Some(Cow::Owned(WorkloadStatus {
+        spec,
+        health: worst.health,
+        reason: worst.reason.clone(),
+        message: worst.message.clone(),
+        image: first.image.clone(),
+        replicas: sum(|it| it.replicas),
+        updated_replicas: sum(|it| it.updated_replicas),
+        old_replicas: sum(|it| it.old_replicas),
+        ready_replicas: sum(|it| it.ready_replicas),
+        available_replicas: sum(|it| it.available_replicas),
+        conditions: worst.conditions.clone(),
+        instances: parts.iter().flat_map(|it| it.instances.clone()).collect(),
+        awaited: parts.iter().flat_map(|it| it.awaited.clone()).collect(),
+        job: first.job.clone(),
+        cron: first.cron.clone(),
+        origin: first.origin.clone(),
+    }))
+}

@@ -1,0 +1,52 @@
+//! When a rollback ends, as people write it: `manual`, `next-commit`, `2h`, or an RFC 3339 time. It knows no
+//! calendars: a day has 24 hours.
+
+use std::time::Duration;
+
+use driftless_config::parse_duration;
+use driftless_model::{Timestamp, Until};
+
+/// Ten years, of 365 days.
+const LONGEST: Duration = Duration::from_hours(10 * 365 * 24);
+
+/// A text that names no end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is no time to come: write `manual`, `next-commit`, a span such as `90s`, `2h` or `3d`, or `2026-01-31T12:00:00Z`"
+)]
+pub struct InvalidUntil(pub String);
+
+/// Reads the end of a rollback; spans count from `now`.
+pub fn parse_until(text: &str, now: Timestamp) -> Result<Until, InvalidUntil> {
+    match text.trim() {
+        "manual" => Ok(Until::Manual),
+        "next-commit" => Ok(Until::NextCommit),
+        other => {
+            let span = parse_duration(other).ok().filter(|it| !it.is_zero() && *it <= LONGEST);
+            let time = span.map(|it| now.after(it)).or_else(|| Timestamp::parse(other));
+            let time = time.filter(|it| *it > now);
+            time.map(Until::Time).ok_or_else(|| InvalidUntil(text.to_owned()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_read_as_people_write_them() {
+        let now = Timestamp::parse("2026-01-01T00:00:00Z").unwrap();
+        assert_eq!(parse_until("manual", now), Ok(Until::Manual));
+        assert_eq!(parse_until("next-commit", now), Ok(Until::NextCommit));
+        assert_eq!(
+            parse_until("2h", now),
+            Ok(Until::Time(Timestamp::parse("2026-01-01T02:00:00Z").unwrap()))
+        );
+        let later = "2026-02-01T00:00:00Z";
+        assert_eq!(parse_until(later, now), Ok(Until::Time(Timestamp::parse(later).unwrap())));
+        for wrong in ["", "soon", "-2h", "0s", "2", "900000d", "2025-01-01T00:00:00Z", "99999999999999999h"] {
+            assert!(parse_until(wrong, now).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The routes about one workload or one instance: what is asked for goes to the controller, and what a container
+//! prints comes straight from the engine, piece by piece.
+
+use axum::{
+    Extension,
+    body::Body,
+    extract::{FromRequestParts, Path, Query, State, rejection::QueryRejection},
+    response::{IntoResponse, Response},
+};
+use futures_util::StreamExt;
+use http::{header, request::Parts};
+use serde::Deserialize;
+
+use super::{ANSWER_WITHIN, Shared, api::ask, error::Error, events::Stopping};
+use driftless_agent::{InstanceName, RequestKind};
+use driftless_config::parse_duration;
+use driftless_docker::LogOptions;
+use driftless_model::{AppName, InstanceStatus, PartStatus, Role, Timestamp, WorkloadName, WorkloadStatus};
+
+/// An application, and one thing of it, as they were written.
+pub(super) struct Names(AppName, String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Names {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
+        let names = Path::<(String, String)>::from_request_parts(parts, state).await;
+        names
+            .map(|Path((app, name))| Self(AppName(app), name))
+            .map_err(|error| Error::Malformed(error.body_text()))
+    }
+}
+
+pub(super) async fn restart(
+    State(shared): State<Shared>,
+    Names(app, name): Names,
+) -> Result<Response, Error> {
+    ask(&shared, app, RequestKind::Restart(WorkloadName(name))).await
+}
+
+pub(super) async fn create_job(
+    State(shared): State<Shared>,
+    Path((app, workload, job)): Path<(String, String, String)>,
+) -> Result<Response, Error> {
+    ask(&shared, AppName(app), RequestKind::CreateJob(WorkloadName(workload), job)).await
+}
+
+pub(super) async fn pause(State(shared): State<Shared>, Names(app, name): Names) -> Result<Response, Error> {
+    ask(&shared, app, RequestKind::Pause(WorkloadName(name))).await
+}
+
+pub(super) async fn resume(State(shared): State<Shared>, Names(app, name): Names) -> Result<Response, Error> {
+    ask(&shared, app, RequestKind::Unpause(WorkloadName(name))).await
+}
+
+/// What `POST …/delete` takes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct DeleteQuery {
+    /// Of its pod, where several have pods of this name.
+    namespace: Option<String>,
+}
+
+pub(super) async fn delete(
+    State(shared): State<Shared>,
+    Names(app, name): Names,
+    query: Result<Query<DeleteQuery>, QueryRejection>,
+) -> Result<Response, Error> {
+    let Query(DeleteQuery { namespace }) = query.map_err(|error| Error::Malformed(error.body_text()))?;
+    ask(&shared, app, RequestKind::DeleteInstance(InstanceName { name, namespace })).await
+}
+
+/// What `GET …/logs` takes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct LogQuery {
+    follow: bool,
+    tail: Option<u64>,
+    /// A span or a time.
+    since: Option<String>,
+    timestamps: bool,
+    previous: bool,
+    /// Of a pod of several; otherwise that of its first.
+    container: Option<String>,
+    /// Of its pod, where several have pods of this name.
+    namespace: Option<String>,
+}
+
+/// Only of what is published of the application: nobody reads the output of anything else on this host.
+pub(super) async fn logs(
+    State(shared): State<Shared>,
+    stopping: Option<Extension<Stopping>>,
+    Names(app, name): Names,
+    query: Result<Query<LogQuery>, QueryRejection>,
+) -> Result<Response, Error> {
+    let Query(query) = query.map_err(|error| Error::Malformed(error.body_text()))?;
+    let applications = shared.handle.applications();
+    let application = applications.get(&app).ok_or_else(|| Error::NoSuchApplication(app.clone()))?;
+    let mut workloads = application.status.workloads.values();
+    let found = workloads.find_map(|workload| {
+        if query.namespace.as_ref().is_some_and(|it| workload.spec.object.namespace != *it) {
+            return None;
+        }
+        let is_it = |it: &&InstanceStatus| it.name == name || it.pod.as_ref() == Some(&name);
+        let instance = workload.instances.iter().find(is_it)?;
+        Some((workload, instance))
+    });
+    let Some((workload, instance)) = found else { return Err(Error::NoSuchInstance(app, name)) };
+    let (instance, container) = container_of(workload, instance, query.container.as_deref())?;
+    if query.previous && instance.restarts == 0 {
+        let text = format!("previous terminated container \"{container}\" in pod \"{name}\" not found");
+        return Err(Error::Refused(text));
+    }
+    let since = query.since.as_deref().map(|it| since(it, shared.clock.now())).transpose()?;
+    let LogQuery { follow, tail, since: _, timestamps, previous, container: _, namespace: _ } = query;
+    let options = LogOptions { follow, tail, since, timestamps, previous };
+    let opened = tokio::time::timeout(ANSWER_WITHIN, shared.handle.logs(&instance.container, &options)).await;
+    let stream = opened.map_err(|_| Error::TooSlow)??;
+    let stopping = stopping.map(|Extension(it)| it).unwrap_or_default();
+    // The body is dropped when the client goes, and with it the reading from the engine.
+    let body = Body::from_stream(stream.take_until(stopping.0.cancelled_owned()));
+    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response())
+}
+
+/// The container of an instance that is meant, and its name.
+fn container_of<'a>(
+    workload: &'a WorkloadStatus,
+    instance: &'a InstanceStatus,
+    wanted: Option<&str>,
+) -> Result<(&'a InstanceStatus, &'a str), Error> {
+    let own = workload.spec.object.name.as_str();
+    let pod = &instance.name;
+    let unknown = |it: &str| Error::Refused(format!("container {it} is not valid for pod {pod}"));
+    if instance.containers.is_empty() {
+        return wanted.filter(|it| *it != own).map_or(Ok((instance, own)), |it| Err(unknown(it)));
+    }
+    let is_it = |it: &&PartStatus| match wanted {
+        Some(wanted) => it.spec.name == wanted,
+        None => it.spec.role == Role::App,
+    };
+    let found = instance.containers.iter().find(is_it).ok_or_else(|| unknown(wanted.unwrap_or(own)))?;
+    let name = found.spec.name.as_str();
+    let there = found.instance.as_deref().ok_or_else(|| {
+        Error::Refused(format!("container \"{name}\" in pod \"{pod}\" is waiting to start: PodInitializing"))
+    })?;
+    Ok((there, name))
+}
+
+/// `10m` ago, or a time.
+fn since(text: &str, now: Timestamp) -> Result<Timestamp, Error> {
+    let ago = parse_duration(text).ok().map(|it| {
+        let millis = u64::try_from(it.as_millis()).unwrap_or(u64::MAX);
+        Timestamp(now.0.saturating_sub(millis))
+    });
+    ago.or_else(|| Timestamp::parse(text)).ok_or_else(|| {
+        Error::Malformed(format!(
+            "`{text}` is neither a span such as 10m nor a time such as 2026-01-31T12:00:00Z"
+        ))
+    })
+}

@@ -1,0 +1,153 @@
+//! Small steps on the tree: making values at a place, finding, setting and removing keys.
+
+use super::{Entry, Kind, Limits, Node, Place, Scalar};
+
+/// A text in quotes, so that it is text whatever it looks like.
+pub fn text(place: &Place, text: impl Into<String>) -> Node {
+    Node { kind: Kind::Scalar { text: text.into(), plain: false }, place: place.clone(), tag: None }
+}
+
+/// A scalar without quotes: a number, a truth value, or nothing at all where it is empty.
+pub fn plain(place: &Place, text: impl Into<String>) -> Node {
+    Node { kind: Kind::Scalar { text: text.into(), plain: true }, place: place.clone(), tag: None }
+}
+
+pub fn null(place: &Place) -> Node {
+    plain(place, "")
+}
+
+pub fn mapping<'a>(place: &Place, entries: impl IntoIterator<Item = (&'a str, Node)>) -> Node {
+    let entries = entries.into_iter().map(|(key, value)| entry(place, key, value)).collect();
+    Node { kind: Kind::Mapping(entries), place: place.clone(), tag: None }
+}
+
+pub fn sequence(place: &Place, items: Vec<Node>) -> Node {
+    Node { kind: Kind::Sequence(items), place: place.clone(), tag: None }
+}
+
+pub fn entry(place: &Place, key: &str, value: Node) -> Entry {
+    Entry { key: key.to_owned(), key_place: place.clone(), value }
+}
+
+pub fn is_mapping(node: &Node) -> bool {
+    matches!(node.kind, Kind::Mapping(_))
+}
+
+/// Of a map; of anything else, none.
+pub fn entries_mut(node: &mut Node) -> &mut [Entry] {
+    match &mut node.kind {
+        Kind::Mapping(entries) => entries,
+        Kind::Scalar { .. } | Kind::Sequence(_) => &mut [],
+    }
+}
+
+/// Of a list; of anything else, none.
+pub fn items_mut(node: &mut Node) -> &mut [Node] {
+    match &mut node.kind {
+        Kind::Sequence(items) => items,
+        Kind::Scalar { .. } | Kind::Mapping(_) => &mut [],
+    }
+}
+
+pub fn get_mut<'n>(node: &'n mut Node, key: &str) -> Option<&'n mut Node> {
+    entries_mut(node).iter_mut().find(|it| it.key == key).map(|it| &mut it.value)
+}
+
+/// Sets a key of a map, at the map's own place if it is new. Anything else stays as it is.
+pub fn set(node: &mut Node, key: &str, value: Node) {
+    let place = node.place.clone();
+    let Kind::Mapping(entries) = &mut node.kind else { return };
+    match entries.iter_mut().find(|it| it.key == key) {
+        Some(entry) => entry.value = value,
+        None => entries.push(entry(&place, key, value)),
+    }
+}
+
+/// As [`set`], where the key is missing.
+pub fn set_missing(node: &mut Node, key: &str, value: impl FnOnce(&Place) -> Node) {
+    if is_mapping(node) && node.get(key).is_none() {
+        let value = value(&node.place);
+        set(node, key, value);
+    }
+}
+
+pub fn remove(node: &mut Node, key: &str) -> Option<Entry> {
+    let Kind::Mapping(entries) = &mut node.kind else { return None };
+    let at = entries.iter().position(|it| it.key == key)?;
+    Some(entries.remove(at))
+}
+
+/// The maps that stand under the keys of a map, such as all services.
+pub fn children_mut<'n>(root: &'n mut Node, key: &str) -> impl Iterator<Item = (&'n str, &'n mut Node)> {
+    let entries = get_mut(root, key).map(entries_mut).unwrap_or_default();
+    entries.iter_mut().map(|Entry { key, key_place: _, value }| (key.as_str(), value))
+}
+
+pub fn children<'n>(root: &'n Node, key: &str) -> impl Iterator<Item = &'n Entry> {
+    root.get(key).map(Node::entries).unwrap_or_default().iter()
+}
+
+/// How many keys and values there are. Recurses no deeper than the tree, which is bounded.
+pub fn size(node: &Node) -> usize {
+    match &node.kind {
+        Kind::Scalar { .. } => 1,
+        Kind::Sequence(items) => 1 + items.iter().map(size).sum::<usize>(),
+        Kind::Mapping(entries) => 1 + entries.iter().map(|it| 1 + size(&it.value)).sum::<usize>(),
+    }
+}
+
+/// How much text the values are.
+pub fn length(node: &Node) -> usize {
+    match &node.kind {
+        Kind::Scalar { text, .. } => text.len(),
+        Kind::Sequence(items) => items.iter().map(length).sum(),
+        Kind::Mapping(entries) => entries.iter().map(|it| length(&it.value)).sum(),
+    }
+}
+
+/// Whether a tree that was made of others is larger than one that is read from a file may be.
+pub fn is_too_large(node: &Node) -> bool {
+    let limits = Limits::default();
+    size(node) > limits.nodes || depth(node) > limits.depth || length(node) > limits.text()
+}
+
+/// How deep maps and lists lie in each other; a scalar has none.
+pub fn depth(node: &Node) -> usize {
+    match &node.kind {
+        Kind::Scalar { .. } => 0,
+        Kind::Sequence(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
+        Kind::Mapping(entries) => 1 + entries.iter().map(|it| depth(&it.value)).max().unwrap_or_default(),
+    }
+}
+
+/// Gives every value another place.
+pub fn move_to(node: &mut Node, place: &impl Fn(&Place) -> Place) {
+    node.place = place(&node.place);
+    for item in items_mut(node) {
+        move_to(item, place);
+    }
+    for entry in entries_mut(node) {
+        entry.key_place = place(&entry.key_place);
+        move_to(&mut entry.value, place);
+    }
+}
+
+/// As JSON: whole numbers and fractions as such, what JSON has no number for as text.
+pub fn json(node: &Node) -> serde_json::Value {
+    use serde_json::{Number, Value};
+    match &node.kind {
+        Kind::Sequence(items) => items.iter().map(json).collect(),
+        Kind::Mapping(entries) => {
+            Value::Object(entries.iter().map(|it| (it.key.clone(), json(&it.value))).collect())
+        }
+        Kind::Scalar { text, .. } => match node.resolved() {
+            None | Some(Scalar::Null) => Value::Null,
+            Some(Scalar::Bool(value)) => Value::Bool(value),
+            Some(Scalar::Int(value)) => Value::Number(value.into()),
+            Some(Scalar::Float(value)) => {
+                Number::from_f64(value).map_or_else(|| Value::String(text.clone()), Value::Number)
+            }
+            Some(Scalar::Text(text)) => Value::String(text.to_owned()),
+        },
+    }
+}

@@ -13,7 +13,7 @@ SOAK_CASES ?= 20000
 # How long broken files are made up, in seconds.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo build test unit e2e differential differential-podman lint fmt bench fuzz soak clean-tests
+.PHONY: help demo build dist test unit e2e differential differential-podman lint deny fmt bench fuzz soak clean-tests
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
@@ -21,8 +21,11 @@ help: ## Show this list
 demo: ## Bring up Docker if needed, build, deploy the examples from a local Git repository, show healing
 	@scripts/demo.sh
 
-build: ## Build the release binary, target/release/driftless
+build: ## Build target/release/driftless, quickly
 	cargo build --release --locked
+
+dist: ## Build the binary to publish, target/dist/driftless: small, and slow to build
+	cargo build --profile dist --locked
 
 test: ## Everything: format, lints, unit, integration and end-to-end tests on the real engine
 	scripts/ensure-docker.sh
@@ -60,12 +63,20 @@ lint: ## Format and lints, warnings denied
 fmt: ## Format the code
 	cargo fmt --all
 
+deny: ## Licences, duplicates, sources and advisories of dependencies; needs cargo-deny
+	cargo deny --locked check
+
 # BENCH_ONLY=drift,push,webhook,idle,planner,binary,render,noop,preview,git measures these parts and writes nothing.
-bench: ## Measure, and write docs/benchmarks.md
+# BENCH_ONLY=build measures builds, and only on request: scripts/measure-build.sh.
+bench: ## Measure the published binary, and write docs/benchmarks.md
+ifeq ($(BENCH_ONLY),build)
+	scripts/measure-build.sh
+else
 	scripts/ensure-docker.sh
 	scripts/test-tools.sh
 	scripts/test-compose.sh "$${CARGO_TARGET_DIR:-target}/test-tools"
-	status=0; cargo bench --locked --bench bench || status=$$?; scripts/test-clean.sh e2e-bench-; exit $$status
+	status=0; cargo bench --profile dist --locked --bench bench || status=$$?; scripts/test-clean.sh e2e-bench-; exit $$status
+endif
 
 fuzz: ## Broken files, manifests, patches and schedules for all that reads them, for FUZZ_SECONDS
 	FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --locked --test it fuzz::fuzz -- --exact --ignored --nocapture

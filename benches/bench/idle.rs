@@ -7,11 +7,14 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     harness::{self, Agent, Counting, Docker, Engine, Settings, Site, images},
-    process,
+    process::{self, Memory},
     raw::{self, Api},
     report::{Report, Row, Samples, megabytes, time},
     samples, setting,
 };
+
+/// The number of containers that the goals for memory and CPU are about.
+const CONTAINERS_OF_THE_GOALS: usize = 1000;
 
 /// What was found for one number of containers.
 struct Found {
@@ -22,7 +25,7 @@ struct Found {
     lists_per_request: f64,
     others: Vec<String>,
     writes: usize,
-    memory: u64,
+    memory: Memory,
     /// Over the minute, in percent of one core.
     at_rest: Option<f64>,
 }
@@ -41,12 +44,13 @@ pub async fn idle(report: &mut Report) {
         .split(',')
         .map(|it| it.trim().parse().expect("BENCH_SIZES are numbers"))
         .collect();
-    let largest = sizes.iter().copied().max().expect("at least one size");
     let mut all = Vec::new();
     for size in sizes {
         let own = directory.path().join(size.to_string());
         std::fs::create_dir_all(&own).unwrap();
-        all.push(pass_over(size, size == largest, &docker, Path::new(socket), &own, &image).await);
+        all.push(
+            pass_over(size, size == CONTAINERS_OF_THE_GOALS, &docker, Path::new(socket), &own, &image).await,
+        );
     }
 
     report.section("Nothing to do");
@@ -56,7 +60,9 @@ pub async fn idle(report: &mut Report) {
          has to run, on {engine}. A pass is asked for by `sync`: a look at the engine, a plan without steps, the status; \
          beside it one listing of references. Calls are counted by a proxy between agent and engine, and the floor is \
          the one list call that a pass needs, by the raw API. CPU is the agent's, with all that the requests themselves \
-         cost, those for the end of a pass among them. The agent is started with `MALLOC_ARENA_MAX=1`, as `deploy/` does.",
+         cost, those for the end of a pass among them. The agent is started with `MALLOC_ARENA_MAX=1`, as `deploy/` does. Memory is \
+         read from `smaps_rollup`: RSS counts the pages of the program file that were touched, which the kernel can drop \
+         and read again; private and written is what the agent costs the host.",
     ));
     let rows: Vec<(String, String)> = all
         .iter()
@@ -74,7 +80,10 @@ pub async fn idle(report: &mut Report) {
         "lists per request",
         "other calls in all",
         "writes",
-        "memory",
+        "RSS",
+        "PSS",
+        "private",
+        "private, written",
     ]);
     for it in &all {
         report.row(&[
@@ -83,7 +92,10 @@ pub async fn idle(report: &mut Report) {
             format!("{:.2}", it.lists_per_request),
             it.others.len().to_string(),
             it.writes.to_string(),
-            megabytes(it.memory),
+            megabytes(it.memory.resident),
+            megabytes(it.memory.proportional),
+            megabytes(it.memory.private),
+            megabytes(it.memory.dirty),
         ]);
     }
     report.line("");
@@ -98,14 +110,23 @@ pub async fn idle(report: &mut Report) {
     let writes: usize = all.iter().map(|it| it.writes).sum();
     let found = format!("{most:.2} lists per request, {} other calls, {writes} writes", others.len());
     report.goal("one list call and no write in a pass", &found, one);
-    if let Some(it) = all.iter().find(|it| it.size == largest) {
-        let goal = format!("≤ 30 MB at {largest}");
-        report.goal(&goal, &megabytes(it.memory), it.memory <= 30_000_000);
-        if let Some(at_rest) = it.at_rest {
-            let goal = format!("≤ 0.2 % CPU over a minute at {largest}");
-            report.goal(&goal, &format!("{at_rest:.2} %"), at_rest <= 0.2);
-        }
-    }
+    let found = all.iter().find(|it| it.size == CONTAINERS_OF_THE_GOALS);
+    let memory = found.map(|it| it.memory.resident);
+    report.goal(
+        "RSS ≤ 30 MB at 1,000 containers",
+        &memory.map_or_else(not_measured, megabytes),
+        memory.is_some_and(|it| it <= 30_000_000),
+    );
+    let at_rest = found.and_then(|it| it.at_rest);
+    report.goal(
+        "≤ 0.2 % CPU over a minute at 1,000 containers",
+        &at_rest.map_or_else(not_measured, |it| format!("{it:.2} %")),
+        at_rest.is_some_and(|it| it <= 0.2),
+    );
+}
+
+fn not_measured() -> String {
+    "not measured, see `BENCH_SIZES`".to_owned()
 }
 
 async fn pass_over(

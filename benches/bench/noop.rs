@@ -111,7 +111,7 @@ async fn measure(size: usize, peers: &[(&'static str, Compose)]) -> Found {
     if ours.is_empty() {
         ours = passes(&agent).await;
     }
-    let memory = process::memory(agent.process());
+    let memory = process::memory(agent.process()).resident;
     drop(agent);
     raw::Api::default().remove_application(&site.docker, &site.app).await;
     Found { ours: Samples::new(ours), memory, theirs }

@@ -37,18 +37,40 @@ pub fn own_cpu() -> Duration {
     Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
 }
 
-/// Resident memory now, in bytes.
-pub fn memory(process: u32) -> u64 {
-    field(process, "VmRSS:").expect("the process runs")
+/// The memory of a process now, in bytes.
+#[derive(Clone, Copy)]
+pub struct Memory {
+    /// All its pages that are in memory, with the pages of files that the kernel can read again.
+    pub resident: u64,
+    /// The same, with each page that several processes share counted as its part.
+    pub proportional: u64,
+    /// Pages that no other process maps.
+    pub private: u64,
+    /// Private pages that were written: the kernel can only swap these out, so they are what the process costs.
+    pub dirty: u64,
+}
+
+/// Reads `/proc/PID/smaps_rollup`.
+pub fn memory(process: u32) -> Memory {
+    let text = fs::read_to_string(format!("/proc/{process}/smaps_rollup")).expect("the process runs");
+    let field = |name| kilobytes(&text, name).expect("Linux 4.14 or later names it");
+    let dirty = field("Private_Dirty:");
+    Memory {
+        resident: field("Rss:"),
+        proportional: field("Pss:"),
+        private: field("Private_Clean:") + dirty,
+        dirty,
+    }
 }
 
 /// The most it ever had.
 pub fn peak(process: u32) -> Option<u64> {
-    field(process, "VmHWM:")
+    let text = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    kilobytes(&text, "VmHWM:")
 }
 
-fn field(process: u32, name: &str) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+/// A value that the kernel writes in kB, in bytes.
+fn kilobytes(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|it| it.strip_prefix(name))?;
     line.trim().trim_end_matches(" kB").parse::<u64>().ok().map(|it| it * 1024)
 }

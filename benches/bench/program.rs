@@ -34,9 +34,13 @@ pub async fn program(report: &mut Report) {
     report.text(&format!(
         "One file, stripped: {}. It is killed and started again with a mirror, a database and one application that runs; \
          it is ready when `/readyz` says so, which is asked every millisecond. The floor is a program that starts, says \
-         its version and ends. After such a start the agent holds {} of memory.",
+         its version and ends. After such a start the agent has {} RSS, {} PSS and {} private, of which \
+         {} are written.",
         megabytes(size),
-        megabytes(memory),
+        megabytes(memory.resident),
+        megabytes(memory.proportional),
+        megabytes(memory.private),
+        megabytes(memory.dirty),
     ));
     report.times(&[
         Row { what: "floor: `driftless --version`", samples: &versions, ratio: Some(1.0) },

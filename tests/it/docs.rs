@@ -4,7 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use driftless::cli::Invocation;
@@ -196,30 +196,46 @@ fn the_configuration_in_the_readme_is_valid() {
 }
 
 #[test]
-fn every_file_that_a_document_links_to_is_there() {
-    let pages = [
-        "README.md",
-        "docs/architecture.md",
-        "docs/compose.md",
-        "docs/convert.md",
-        "docs/kubernetes.md",
-        "docs/kubernetes-podman.md",
-        "docs/kustomize.md",
-        "docs/api.md",
-        "docs/ci.md",
-        "docs/webhooks.md",
-    ];
-    for page in pages {
-        let text = fs::read_to_string(page).unwrap();
-        let folder = Path::new(page).parent().unwrap();
-        for link in text.split("](").skip(1).filter_map(|it| it.split(')').next()) {
-            if link.starts_with("https://") || link.starts_with('#') {
+fn links_of_documents_lead_somewhere() {
+    for page in pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        let folder = page.parent().unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.starts_with("https://") {
                 continue;
             }
-            let file = link.split('#').next().unwrap_or(link);
-            assert!(folder.join(file).exists(), "{page}: {link}");
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { page.clone() } else { folder.join(file) };
+            assert!(target.exists(), "{}: {link}", page.display());
+            if !anchor.is_empty() {
+                let text = fs::read_to_string(&target).unwrap();
+                let is_there =
+                    text.lines().filter(|line| line.starts_with('#')).any(|line| slug(line) == anchor);
+                assert!(is_there, "{}: {link}", page.display());
+            }
         }
     }
+}
+
+/// README.md and every page below docs/.
+fn pages() -> Vec<PathBuf> {
+    let mut pages = vec![PathBuf::from("README.md")];
+    for folder in ["docs", "docs/adr"] {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "md") {
+                pages.push(path);
+            }
+        }
+    }
+    pages
+}
+
+/// The anchor of a heading, as GitHub forms it.
+fn slug(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text.chars().filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));
+    kept.map(|letter| if letter == ' ' { '-' } else { letter }).collect()
 }
 
 #[test]

@@ -79,13 +79,13 @@ fn polls(report: &mut Report, ground: &Ground) {
         let peaks = (poller.peak(), process::peak_of(&mut program(&["ls-remote", &url])));
         found.push((Samples::new(ours), Samples::new(one), Samples::new(all), peaks));
     }
-    report.section("A poll that finds nothing new");
+    report.section("Poll without a new commit");
     report.text(&format!(
-        "What an agent does every minute: ask the server where its branch is, and see that the mirror has it. In turn \
-         with `git ls-remote`, which is a new process each time, of that one branch and of everything; a repository with \
-         one branch, and one with {REFERENCES} references. The server is `git http-backend`, a process for each of two \
-         requests. At their peaks the agent's part (as a process of its own, with its first clone) held {} and {}, \
-         `git ls-remote` {} and {}.",
+        "A poll is the agent's work every minute: ask the server where its branch is, and see that the mirror has \
+         that commit. Samples alternate with `git ls-remote`, a new process each time, once for that branch and once \
+         for all references. One repository has one branch, the other {REFERENCES} references. The server is `git \
+         http-backend`, which starts a process for each of two requests. At their peaks the agent's part (as a \
+         process of its own, with its first clone) held {} and {} of memory, and `git ls-remote` {} and {}.",
         megabytes(found[0].3.0),
         megabytes(found[1].3.0),
         megabytes(found[0].3.1),
@@ -166,11 +166,11 @@ fn clones(report: &mut Report, ground: &Ground) {
 
     report.section("Clone and fetch");
     report.text(&format!(
-        "A repository of {objects} objects, {} packed, over HTTP: {COMMITS} commits to {} manifests. The first clone is \
-         a whole process either way: of the agent's part, which reads every file of the newest commit before it trusts \
-         it, and of `git clone --bare --single-branch`. Then one commit after another is fetched: by an agent that runs, \
-         as it does, and by `git fetch` in a bare clone; a fetch by an agent that was just started, which reads every \
-         file again, is the last line.",
+        "A repository of {objects} objects, {} packed, over HTTP: {COMMITS} commits to {} manifests. The first clone \
+         is a whole process on both sides: the agent's part, which reads every file of the newest commit before it \
+         accepts it, and `git clone --bare --single-branch`. Then one commit after another is fetched by a running \
+         agent and by `git fetch` in a bare clone. The last line is a fetch by an agent that was just started and \
+         reads every file again.",
         megabytes(size),
         WIDTH * WIDTH,
     ));
@@ -185,7 +185,10 @@ fn clones(report: &mut Report, ground: &Ground) {
     report.row(&["first clone".to_owned(), megabytes(peaks.0), megabytes(peaks.1)]);
     report.row(&["fetch of one commit".to_owned(), megabytes(fetch_peaks.0), megabytes(fetch_peaks.1)]);
     report.line("");
-    report.text("The agent maps the pack into memory, which counts here and can be taken back at any time.");
+    report.text(
+        "The agent maps the pack into memory. The mapped pages count here, and the kernel can reclaim them \
+                 at any time.",
+    );
     for (what, ours, theirs) in [("clone", &clones, &git_clones), ("fetch", &fetches, &git_fetches)] {
         let ratio = ours.against(theirs);
         report.goal(

@@ -53,16 +53,16 @@ pub async fn idle(report: &mut Report) {
         );
     }
 
-    report.section("Nothing to do");
+    report.section("Idle agent");
     let engine = if engine.is_some() { "an engine of its own" } else { "the machine's engine, shared" };
     report.text(&format!(
-        "One application of n one-shot services that have done their work, so that n managed containers exist and none \
-         has to run, on {engine}. A pass is asked for by `sync`: a look at the engine, a plan without steps, the status; \
-         beside it one listing of references. Calls are counted by a proxy between agent and engine, and the floor is \
-         the one list call that a pass needs, by the raw API. CPU is the agent's, with all that the requests themselves \
-         cost, those for the end of a pass among them. The agent is started with `MALLOC_ARENA_MAX=1`, as `deploy/` does. Memory is \
-         read from `smaps_rollup`: RSS counts the pages of the program file that were touched, which the kernel can drop \
-         and read again; private and written is what the agent costs the host.",
+        "One application of n one-shot services that have completed, so that n managed containers exist and none has \
+         to run, on {engine}. `sync` requests a pass: one observation of the engine, a plan without steps, the \
+         status, and one listing of references. A proxy between agent and engine counts the calls. The baseline is \
+         the one list call that a pass needs, through the raw API. CPU is the agent's, including the requests that \
+         start a pass and wait for its end. The agent runs with `MALLOC_ARENA_MAX=1`, as in `deploy/`. Memory is \
+         read from `smaps_rollup`. RSS also counts the touched pages of the program file, which the kernel can drop and \
+         read again; private and written memory is the cost of the agent.",
     ));
     let rows: Vec<(String, String)> = all
         .iter()
@@ -103,7 +103,7 @@ pub async fn idle(report: &mut Report) {
     others.sort_unstable();
     others.dedup();
     if !others.is_empty() {
-        report.text(&format!("The other calls, all of which only read: `{}`.", others.join("`, `")));
+        report.text(&format!("The other calls, which only read: `{}`.", others.join("`, `")));
     }
     let one = all.iter().all(|it| it.lists_per_request <= 1.01 && it.writes == 0);
     let most = all.iter().map(|it| it.lists_per_request).fold(0.0, f64::max);

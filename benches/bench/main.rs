@@ -1,4 +1,4 @@
-//! Measures what the agent promises, against floors and peers measured in the same run, and writes docs/benchmarks.md.
+//! Measures the agent's performance against baselines and other programs in the same run, and writes docs/benchmarks.md.
 //! It drives the release binary on the real engine; nothing is asserted, a missed goal is only called so.
 //!
 //! `BENCH_ONLY` (`drift,push,…`) picks parts, `BENCH_SAMPLES` (15) says how often something is measured, and

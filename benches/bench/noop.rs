@@ -26,12 +26,13 @@ pub async fn noop(report: &mut Report) {
     for size in SIZES {
         found.push((size, measure(size, &peers).await));
     }
-    report.section("A pass without anything to do, against Docker Compose");
+    report.section("Idle pass compared with Docker Compose");
     report.text(
-        "The same project of n running services, once deployed by the agent and once by Docker Compose: what it takes \
-         each of them to find that nothing is to be done, in turn. The agent's pass is asked for by `sync` and follows a \
-         commit by its id, so that no Git server is asked, as Docker Compose asks none: one list of all containers, a \
-         plan without steps, the status. Docker Compose's is a whole `up -d`, from the start of its process to its end.",
+        "The same project of n running services is deployed once by the agent and once by Docker Compose. The \
+         samples alternate and measure how long each needs to find that there is nothing to do. `sync` requests the \
+         agent's pass. The agent follows a commit id, so neither program asks a Git server. The pass is one list of \
+         all containers, a plan without steps, and the status. For Docker Compose it is a whole `up -d`, from the \
+         start of its process to its end.",
     );
     let rows: Vec<(String, &Samples, f64)> = found
         .iter()
@@ -55,7 +56,7 @@ pub async fn noop(report: &mut Report) {
     }
     report.line("");
     if peers.is_empty() {
-        report.text("Docker Compose is not installed here, so there is nothing to compare with.");
+        report.text("Docker Compose is not installed on this machine, so there is no comparison.");
     }
     for (size, it) in &found {
         for (name, theirs, _) in &it.theirs {

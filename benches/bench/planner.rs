@@ -35,10 +35,10 @@ pub fn planner(report: &mut Report) {
     let all: Vec<Planned> = sizes.into_iter().map(measure).collect();
     report.section("Planner");
     report.text(
-        "Compose files of ten services each, with health checks and volumes, are rendered and planned without any IO, \
-         everything being as it should be. What is done on one core is measured by what the thread had of the processor. \
-         The agent renders applications side by side on all cores: this, and the plans one after another after it, are \
-         measured by the clock. The ratio is the time per instance against that of the smallest number.",
+        "Compose files of ten services each, with health checks and volumes, are rendered and planned without IO; \
+         everything is synced. Times on one core are the thread's processor time. The agent renders applications in \
+         parallel on all cores; that time, and the time with all plans after it, is wall-clock time. The ratio is \
+         the time per instance relative to the smallest number of instances.",
     );
     let per_instance = |it: &Planned| it.both.median().as_secs_f64() / it.instances as f64;
     let mut rows = Vec::new();

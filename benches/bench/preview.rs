@@ -42,11 +42,11 @@ pub fn preview(report: &mut Report) {
     }
     report.section("Preview of a change");
     report.text(&format!(
-        "`driftless preview --base main~1 --head main` in a clone with so many Compose files of three services each, of \
-         which the newer commit changes ten: a new process each time, which knows nothing of the one before; the disk's \
-         cache is warm. Beside it `git diff` of the same two commits, which compares texts without reading them. The processor time is what all of its threads had, which a busy machine \
-         does not change. At its \
-         peak the process held {} and {} of memory.",
+        "`driftless preview --base main~1 --head main` runs in a clone with that many Compose files of three \
+         services each; the newer commit changes ten of them. Each sample is a new process without a cache of its \
+         own; the disk cache is warm. `git diff` of the same two commits compares text without parsing it. The \
+         processor time is the sum over all threads and does not depend on other load. At its peak the process held \
+         {} and {} of memory.",
         megabytes(memory[0]),
         megabytes(memory[1]),
     ));

@@ -30,12 +30,12 @@ pub async fn program(report: &mut Report) {
     }
     let memory = process::memory(agent.process());
     let (starts, versions) = (Samples::new(starts), Samples::new(versions));
-    report.section("The program");
+    report.section("Binary size and start time");
     report.text(&format!(
-        "One file, stripped: {}. It is killed and started again with a mirror, a database and one application that runs; \
-         it is ready when `/readyz` says so, which is asked every millisecond. The floor is a program that starts, says \
-         its version and ends. After such a start the agent has {} RSS, {} PSS and {} private, of which \
-         {} are written.",
+        "The binary is one file; stripped it has {}. The agent is killed and started again with a mirror, a database \
+         and one running application. It is ready when `/readyz` says so, which is requested every millisecond. The \
+         baseline is a process that starts, prints its version and ends. After such a start the agent has {} RSS, {} \
+         PSS and {} private memory, of which {} are written.",
         megabytes(size),
         megabytes(memory.resident),
         megabytes(memory.proportional),
@@ -43,7 +43,7 @@ pub async fn program(report: &mut Report) {
         megabytes(memory.dirty),
     ));
     report.times(&[
-        Row { what: "floor: `driftless --version`", samples: &versions, ratio: Some(1.0) },
+        Row { what: "baseline: `driftless --version`", samples: &versions, ratio: Some(1.0) },
         Row { what: "start, until ready", samples: &starts, ratio: Some(starts.against(&versions)) },
     ]);
     report.goal("≤ 20 MB stripped", &megabytes(size), size <= 20_000_000);

@@ -1,4 +1,4 @@
-//! The engine's API without anything between: the floor that everything is measured against.
+//! The engine's raw API, without an agent: the baseline of the measurements.
 
 use std::time::Duration;
 

@@ -49,8 +49,8 @@ async fn started(site: &Site, old: &str) -> Duration {
 }
 
 /// Create and start by the raw API: until the engine says that it was started, and until its answer is there.
-async fn floor(site: &Site, round: usize, request: &Value) -> (Duration, Duration) {
-    let name = format!("{}-floor-{round}", site.app);
+async fn baseline(site: &Site, round: usize, request: &Value) -> (Duration, Duration) {
+    let name = format!("{}-baseline-{round}", site.app);
     let before = now();
     let answered = Api::default().create_and_start(&name, request).await;
     let started = started_at(&site.docker.container(&name).unwrap()).saturating_sub(before);
@@ -63,12 +63,12 @@ pub async fn drift(report: &mut Report) {
     let site = Site::new("bench-heal");
     let agent = site.running(&web(0)).await;
     let request = likeness(&site.container("web").0);
-    let (mut calls, mut floors) = (Vec::new(), Vec::new());
+    let (mut calls, mut baselines) = (Vec::new(), Vec::new());
     let (mut gone, mut asked) = (Vec::new(), Vec::new());
     for round in 0..samples() {
-        // The floor and the agent in turn, so that a busy moment of the machine falls on both.
-        let (started_after, answered) = floor(&site, round, &request).await;
-        floors.push(started_after);
+        // The samples of baseline and agent alternate, so that other load affects both.
+        let (started_after, answered) = baseline(&site, round, &request).await;
+        baselines.push(started_after);
         calls.push(answered);
         let head = site.repository.head();
         agent.settled(&head).await;
@@ -83,22 +83,21 @@ pub async fn drift(report: &mut Report) {
         agent.sync().await;
         agent.settled(&head).await;
     }
-    let (floors, gone, asked) = (Samples::new(floors), Samples::new(gone), Samples::new(asked));
+    let (baselines, gone, asked) = (Samples::new(baselines), Samples::new(gone), Samples::new(asked));
     report.section("Reaction to drift");
     report.text(
-        "A managed container is removed by force through the raw API. The floor is create + start of the same \
-         container through the raw API, without any agent, taken in turn with the other. Both end when the engine says \
-         that the container was started. The removal itself, which nobody can make shorter, is not counted; the last \
-         line counts it.",
+        "A managed container is removed by force through the raw API. The baseline is create and start of the same \
+         container through the raw API, without an agent; the samples alternate. Both end when the engine reports \
+         that the container was started. The time of the removal itself is not counted, except in the last line.",
     );
-    let ratio = gone.against(&floors);
+    let ratio = gone.against(&baselines);
     report.times(&[
-        Row { what: "floor: create + start, until started", samples: &floors, ratio: Some(1.0) },
-        Row { what: "floor, until the call returns", samples: &Samples::new(calls), ratio: None },
+        Row { what: "baseline: create + start, until started", samples: &baselines, ratio: Some(1.0) },
+        Row { what: "baseline, until the call returns", samples: &Samples::new(calls), ratio: None },
         Row { what: "removed, until the replacement started", samples: &gone, ratio: Some(ratio) },
-        Row { what: "asked to remove, until the replacement started", samples: &asked, ratio: None },
+        Row { what: "removal requested, until the replacement started", samples: &asked, ratio: None },
     ]);
-    report.goal("median ≤ 1.25 × the floor", &format!("{ratio:.2} × the floor"), ratio <= 1.25);
+    report.goal("median ≤ 1.25 × the baseline", &format!("{ratio:.2} × the baseline"), ratio <= 1.25);
 }
 
 /// From `sync` to started, for a one-container change.
@@ -106,37 +105,37 @@ pub async fn push(report: &mut Report) {
     let deploys = Deploys::measure("bench-push", false).await;
     report.section("Push to running");
     report.text(
-        "One container changes, and its image is present. From `sync` until the engine says that the new container was \
-         started, so the listing and the fetch from Git are part of it: the Git server is `git http-backend`, which is \
-         a new process for each of the five requests that find a commit and fetch it. What one listing costs by `git ls-remote` stands \
-         beside it.",
+        "One container changes, and its image is on the host. The time runs from `sync` until the engine reports \
+         that the new container was started. It includes the listing and the fetch from Git. The Git server is `git \
+         http-backend`, a new process for each of the five requests that find and fetch a commit. The time of one \
+         listing with `git ls-remote` is given for comparison.",
     );
-    let Deploys { floors, listings, synced, .. } = deploys;
+    let Deploys { baselines, listings, synced, .. } = deploys;
     report.times(&[
-        Row { what: "floor: create + start, until started", samples: &floors, ratio: Some(1.0) },
-        Row { what: "`sync`, until started", samples: &synced, ratio: Some(synced.against(&floors)) },
+        Row { what: "baseline: create + start, until started", samples: &baselines, ratio: Some(1.0) },
+        Row { what: "`sync`, until started", samples: &synced, ratio: Some(synced.against(&baselines)) },
         Row { what: "one `git ls-remote` of this server", samples: &listings, ratio: None },
     ]);
-    let over = synced.median().saturating_sub(floors.median());
+    let over = synced.median().saturating_sub(baselines.median());
     let is_met = over <= Duration::from_millis(100);
-    report.goal("≤ floor + 100 ms", &format!("floor + {}", time(over)), is_met);
+    report.goal("≤ baseline + 100 ms", &format!("baseline + {}", time(over)), is_met);
 }
 
 /// From a webhook to started, beside `sync`.
 pub async fn webhook(report: &mut Report) {
-    let Deploys { floors, synced, rung, answers, .. } = Deploys::measure("bench-hook", true).await;
+    let Deploys { baselines, synced, rung, answers, .. } = Deploys::measure("bench-hook", true).await;
     let (Some(rung), Some(answers)) = (rung, answers) else { unreachable!("webhooks were asked for") };
     report.section("Webhook to running");
     report.text(
-        "The same change, announced by a signed webhook: from the first byte that is sent until the engine says that \
-         the new container was started, in turn with `sync` and with the floor. The delivery is on the disk before it \
-         is answered.",
+        "The same change, announced by a signed webhook. The time runs from the first byte of the delivery until the \
+         engine reports that the new container was started; the samples alternate with `sync` and with the baseline. \
+         The agent stores the delivery on disk before it answers.",
     );
     let ratio = rung.against(&synced);
     report.times(&[
-        Row { what: "floor: create + start, until started", samples: &floors, ratio: Some(1.0) },
-        Row { what: "`sync`, until started", samples: &synced, ratio: Some(synced.against(&floors)) },
-        Row { what: "webhook, until started", samples: &rung, ratio: Some(rung.against(&floors)) },
+        Row { what: "baseline: create + start, until started", samples: &baselines, ratio: Some(1.0) },
+        Row { what: "`sync`, until started", samples: &synced, ratio: Some(synced.against(&baselines)) },
+        Row { what: "webhook, until started", samples: &rung, ratio: Some(rung.against(&baselines)) },
         Row { what: "webhook, until it is answered", samples: &answers, ratio: None },
     ]);
     let answered = answers.median();
@@ -148,7 +147,7 @@ pub async fn webhook(report: &mut Report) {
 
 /// One-container changes, brought by `sync` and, if asked for, by webhooks in turn.
 struct Deploys {
-    floors: Samples,
+    baselines: Samples,
     listings: Samples,
     synced: Samples,
     rung: Option<Samples>,
@@ -163,10 +162,10 @@ impl Deploys {
         let agent = site.running(&web(0)).await;
         let request = likeness(&site.container("web").0);
         let bell = Bell::new(&agent).await;
-        let (mut floors, mut listings, mut synced) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut baselines, mut listings, mut synced) = (Vec::new(), Vec::new(), Vec::new());
         let (mut rung, mut answers) = (Vec::new(), Vec::new());
         for round in 0..samples() {
-            floors.push(floor(&site, round, &request).await.0);
+            baselines.push(baseline(&site, round, &request).await.0);
 
             let began = Instant::now();
             harness::git(&site.directory(), &["ls-remote", &site.server.url()]);
@@ -195,7 +194,7 @@ impl Deploys {
         }
         let some = |it: Vec<Duration>| with_webhooks.then(|| Samples::new(it));
         Self {
-            floors: Samples::new(floors),
+            baselines: Samples::new(baselines),
             listings: Samples::new(listings),
             synced: Samples::new(synced),
             rung: some(rung),

@@ -56,9 +56,9 @@ pub fn render(report: &mut Report) {
 
     report.section("Rendering");
     report.text(&format!(
-        "{what}, {} bytes in all, {rendered} of which can be run, from memory to the model, on one core, after one pass \
-         to warm up; the times are what the thread had of the processor. The slowest file is `{}` with {}, at its fastest of all passes. The process that did it held at \
-         most {} since its start, the files among them.",
+        "{what}, {} bytes in total, {rendered} of which can be run, are read from memory into the model on one core, \
+         after one warm-up pass. The times are the thread's processor time. The slowest file is `{}` with {} in its \
+         fastest pass. The process held at most {} since its start, including the files.",
         bytes,
         slowest.files[0],
         time(*took),
@@ -73,7 +73,7 @@ pub fn render(report: &mut Report) {
             (what, it.against(&grown[0].1))
         })
         .collect();
-    report.text("The same thousand services, in files of few and in one of many.");
+    report.text("The same thousand services, in many small files and in one large file.");
     let rows: Vec<Row<'_>> = grown
         .iter()
         .zip(&rows)

@@ -72,11 +72,11 @@ impl Report {
     pub fn failed(&mut self, part: &str, why: &str) {
         let why = why.lines().next().unwrap_or_default().replace('|', "/");
         self.line("");
-        self.line(&format!("**The part `{part}` was not measured to its end:** {why}"));
+        self.line(&format!("**The part `{part}` was not measured completely:** {why}"));
         self.goals.push([
             part.to_owned(),
             String::new(),
-            "not measured to its end".into(),
+            "not measured completely".into(),
             "**failed**".into(),
         ]);
     }
@@ -91,10 +91,10 @@ impl Report {
     pub fn end(&self, is_whole: bool) {
         let mut text = "# Benchmarks\n\n".to_owned();
         let about = format!(
-            "Written by `make bench`, all in one run on one machine: {}. Absolute times belong to that machine and \
-             to what else it did; each comparison is between samples that were taken in turn, so the ratios are what \
-             counts. `BENCH_ONLY=drift,push,…` measures single parts and only prints them; `BENCH_SAMPLES` says how \
-             often.",
+            "Written by `make bench`, in one run on one machine: {}. Absolute times depend on that machine and its \
+             other load. The samples of each comparison alternate, so the ratios are what counts. \
+             `BENCH_ONLY=drift,push,…` measures single parts and only prints them; `BENCH_SAMPLES` sets the number \
+             of samples.",
             machine()
         );
         for line in wrapped(&about, 118) {

@@ -1,4 +1,4 @@
-//! The command line: its words, defaults and help. `docs/cli.md` is made from it. It does nothing.
+//! Commands and options of the command line with defaults and help texts. `docs/cli.md` is generated from them.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -9,27 +9,27 @@ use super::{
     report::args::{DriftArgs, PreviewArgs},
 };
 
-/// Where a client looks for the agent, unless told otherwise.
+/// The agent's address if `--server` and `DRIFTLESS_SERVER` are not given.
 pub(super) const DEFAULT_SERVER: &str = "http://127.0.0.1:8484";
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  done, and the answer is yes
-  1  the answer is no: findings, differences, not reached in time
-  2  it could not be done: wrong usage, no agent there, refused, output closed
+  0  success
+  1  the answer is no: errors in manifests, differences, state not reached in time
+  2  the command failed: wrong usage, no agent answers, request refused, output closed
 
 Environment:
-  DRIFTLESS_SERVER      the agent's address, as --server
-  DRIFTLESS_TOKEN_FILE  a file with the agent's token, as --token-file
-  DOCKER_HOST           the Docker Engine, where no option or file names one
-  RUST_LOG              what `run` logs, such as driftless=debug
+  DRIFTLESS_SERVER      address of the agent, like --server
+  DRIFTLESS_TOKEN_FILE  file with the agent's token, like --token-file
+  DOCKER_HOST           address of the Docker Engine if no option or file names one
+  RUST_LOG              log filter of `run`, such as driftless=debug
   NO_COLOR              print without colours";
 
-/// Driftless makes what runs on a Docker host equal to what Git says, and keeps it so.
+/// Keep the containers of a Docker host equal to a Git repository.
 ///
-/// `driftless run URL` is the agent: it follows a Git repository, starts the Compose and Kubernetes manifests
-/// that it finds there, and undoes what is changed by hand. All other commands ask a running agent, or, like
-/// `validate`, need none.
+/// `driftless run URL` starts the agent. It follows a Git repository, runs the Compose files and Kubernetes
+/// manifests in it, and undoes manual changes. Most other commands are clients of a running agent; `validate`,
+/// `config`, `convert` and `preview` need none.
 #[derive(Debug, Parser)]
 #[command(name = "driftless", version, after_help = EXIT_CODES, disable_help_subcommand = true)]
 #[command(arg_required_else_help = true, max_term_width = 100)]
@@ -53,23 +53,24 @@ pub(super) enum Command {
     Create(CreateCommand),
     Sync(SyncArgs),
     Rollback(RollbackArgs),
-    /// End a pin or a suspension: follow Git again.
+    /// Follow Git again: end a pin or a suspension.
     Resume(AppArgs),
-    /// Freeze an application: observe and report, and change nothing until it is resumed.
+    /// Suspend an application: observe and report, and change nothing until `resume`.
     Suspend(AppArgs),
-    /// Take over what `docker compose` has started under the name of an application's project.
+    /// Adopt the containers that `docker compose` started under the application's project name.
     ///
-    /// What is as Git says keeps running; what differs is replaced as by a commit. `driftless plan APP` lists it
-    /// first, field by field. Where a container must not be taken over nothing is, and the reason is told.
+    /// Containers that are equal to Git keep running; containers that differ are replaced, as by a commit. Run
+    /// `driftless plan APP` first to see both, field by field. If one container cannot be adopted, none is, and
+    /// the reason is printed.
     Adopt(AppArgs),
-    /// Show what the agent would do now, round by round, and why. Nothing is done.
+    /// Dry run: show what the agent would do now, round by round, and why.
     Plan(PlanArgs),
-    /// Show what differs between what runs and what Git says; exit with 1 when something does.
+    /// Compare the live state with Git, field by field; exit with 1 if something differs.
     Diff(PlanArgs),
     Drift(Box<DriftArgs>),
     Preview(Box<PreviewArgs>),
     Events(EventsArgs),
-    /// Set up and try the webhook of a repository.
+    /// Configure and test the webhook of a repository.
     #[command(subcommand)]
     Webhook(WebhookCommand),
     Wait(WaitArgs),
@@ -78,11 +79,11 @@ pub(super) enum Command {
     Convert(ConvertArgs),
 }
 
-/// Run the agent: follow Git, and keep Docker equal to it.
+/// Run the agent: follow Git and keep the containers equal to it.
 ///
 /// With a URL, no configuration file is needed. The agent looks for applications under --path: a folder with a
-/// Compose file or with Kubernetes manifests is an application, named after the folder. It runs until it is
-/// told to stop (SIGINT, SIGTERM); containers keep running without it.
+/// Compose file or with Kubernetes manifests is an application, named after the folder. The agent runs until it
+/// receives SIGINT or SIGTERM; containers keep running without it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -91,10 +92,10 @@ Examples:
   driftless run /srv/infra.git --name infra --poll 10s
   driftless run --config /etc/driftless/driftless.yaml --listen 0.0.0.0:8484 --token-file /etc/driftless/token")]
 pub(super) struct RunArgs {
-    /// The repository: https://, http://, ssh://, user@host:path, file:// or a folder. Without credentials.
+    /// URL of the repository: https://, http://, ssh://, user@host:path, file:// or a folder. Without credentials.
     #[arg(required_unless_present = "config", conflicts_with = "config")]
     pub(super) url: Option<String>,
-    /// A configuration file, for several repositories or applications.
+    /// Configuration file, for several repositories or for settings of applications.
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
     #[command(flatten)]
@@ -108,70 +109,70 @@ pub(super) struct RunArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Repository")]
 pub(super) struct RepositoryArgs {
-    /// The folder in the repository to look for applications in [default: its root]
+    /// Folder of the repository to look for applications in [default: its root]
     #[arg(long, value_name = "FOLDER", conflicts_with = "config")]
     pub(super) path: Option<String>,
-    /// Follow this branch [default: the repository's own]
+    /// Follow this branch [default: the repository's default branch]
     #[arg(long, conflicts_with_all = ["tag", "commit", "config"])]
     pub(super) branch: Option<String>,
-    /// Stay at this tag, wherever it goes.
+    /// Follow this tag, also when it moves.
     #[arg(long, conflicts_with_all = ["commit", "config"])]
     pub(super) tag: Option<String>,
-    /// Stay at this commit, given by its full id.
+    /// Stay at this commit (full id).
     #[arg(long, value_name = "ID", conflicts_with = "config")]
     pub(super) commit: Option<String>,
-    /// What to call the repository [default: the last part of its URL]
+    /// Name of the repository [default: the last part of its URL]
     #[arg(long, conflicts_with = "config")]
     pub(super) name: Option<String>,
-    /// How often to ask Git for news, such as 30s or 5m [default: 60s]
+    /// Interval between polls of Git, such as 30s or 5m [default: 60s]
     #[arg(long, value_name = "TIME", conflicts_with = "config", value_parser = parse_span)]
     pub(super) poll: Option<std::time::Duration>,
-    /// Remove what runs when its application disappears from Git. Volumes are kept.
+    /// Remove the containers and networks of an application that disappears from Git. Volumes are kept.
     #[arg(long, conflicts_with = "config")]
     pub(super) prune: bool,
-    /// Report what was changed by hand, and leave it.
+    /// Report manual changes, but do not undo them.
     #[arg(long, conflicts_with = "config")]
     pub(super) no_self_heal: bool,
-    /// What becomes of containers that `docker compose` has started: ask, auto or never take them over.
+    /// Adopt containers that `docker compose` started: after `driftless adopt` (ask), at once (auto) or never.
     #[arg(long, value_name = "POLICY", value_parser = parse_adopt, default_value = "ask", conflicts_with = "config")]
     pub(super) adopt: driftless_model::Adopt,
-    /// The user for the Git server [default: git]
+    /// User name for the Git server [default: git]
     #[arg(long, value_name = "USER", conflicts_with = "config")]
     pub(super) git_username: Option<String>,
-    /// A file with the Git server's token or password. It is read anew each time.
+    /// File with the token or password for the Git server. It is read again for each connection.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["git_password_env", "config"])]
     pub(super) git_password_file: Option<PathBuf>,
-    /// The environment variable that holds the Git server's token or password.
+    /// Environment variable with the token or password for the Git server.
     #[arg(long, value_name = "VARIABLE", conflicts_with = "config")]
     pub(super) git_password_env: Option<String>,
-    /// The private key for ssh.
+    /// Private key for ssh.
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     pub(super) ssh_key: Option<PathBuf>,
-    /// The keys of known ssh servers. A server that is not in it is refused.
+    /// File with the keys of known ssh servers. Other servers are rejected.
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     pub(super) known_hosts: Option<PathBuf>,
-    /// Further certificate authorities for https, as PEM.
+    /// Additional certificate authorities for https, as a PEM file.
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     pub(super) ca_file: Option<PathBuf>,
 }
 
-/// These go before what a configuration file says.
+/// Settings of the agent. They override the configuration file.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Agent")]
 pub(super) struct AgentArgs {
-    /// Mirrors, database and mounted files [default: /var/lib/driftless]
+    /// State directory: database, mirrors and mounted files. Keep it across restarts [default: /var/lib/driftless]
     #[arg(long, value_name = "FOLDER")]
     pub(super) state_dir: Option<PathBuf>,
-    /// Secrets that containers mount; on a memory file system [default: /run/driftless]
+    /// Runtime directory: mounted secrets. Must be on a memory file system [default: /run/driftless]
     #[arg(long, value_name = "FOLDER")]
     pub(super) runtime_dir: Option<PathBuf>,
-    /// Where to serve the API and the page [default: 127.0.0.1:8484]
+    /// Address of the API and the status page [default: 127.0.0.1:8484]
     #[arg(long, value_name = "ADDRESS")]
     pub(super) listen: Option<SocketAddr>,
-    /// A file with the token that clients must send. Needed to listen beyond loopback.
+    /// File with the token that clients must send. Required to listen beyond loopback.
     #[arg(long, value_name = "FILE")]
     pub(super) token_file: Option<PathBuf>,
-    /// The Docker Engine [default: `DOCKER_HOST` without --config, or the one of this machine]
+    /// Address of the Docker Engine [default: `DOCKER_HOST` without --config, or the local engine]
     #[arg(long, value_name = "URL")]
     pub(super) docker_host: Option<String>,
 }
@@ -179,10 +180,10 @@ pub(super) struct AgentArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Log")]
 pub(super) struct LoggingArgs {
-    /// How to log, to standard error.
+    /// Format of the log on standard error.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub(super) log_format: LogFormat,
-    /// Log more; twice for everything.
+    /// Log more; give it twice to log everything.
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub(super) verbose: u8,
 }
@@ -193,9 +194,9 @@ pub enum LogFormat {
     Json,
 }
 
-/// Show what the agent manages, and how it is.
+/// Show the status of all applications.
 ///
-/// With an application: its workloads, instances, waits, drift and findings as well.
+/// With an application: also its workloads, instances, waits, drift and findings.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -203,12 +204,12 @@ Examples:
   driftless status shop --watch
   driftless status -o json | jq -r '.[] | select(.status.health != \"Healthy\") | .name'")]
 pub(super) struct StatusArgs {
-    /// Only this application, in full.
+    /// Show this application in full.
     pub(super) app: Option<String>,
-    /// How to print it.
+    /// Output format.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Output::Table)]
     pub(super) output: Output,
-    /// Print it again whenever it changes, until interrupted.
+    /// Print the status again whenever it changes, until interrupted.
     #[arg(short, long)]
     pub(super) watch: bool,
     #[command(flatten)]
@@ -217,9 +218,9 @@ pub(super) struct StatusArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Output {
-    /// Aligned columns, and below them what is not as it should be.
+    /// Aligned columns, followed by the problems.
     Table,
-    /// With workloads and instances.
+    /// Also workloads and instances.
     Wide,
     Json,
     Yaml,
@@ -227,47 +228,47 @@ pub(super) enum Output {
 
 /// Show the revisions of an application, newest first.
 ///
-/// The number is what `driftless rollback --to` takes.
+/// `driftless rollback --to` takes the number of a revision.
 #[derive(Debug, Args)]
 pub(super) struct HistoryArgs {
     pub(super) app: String,
-    /// How to print it.
+    /// Output format.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Output::Table)]
     pub(super) output: Output,
     #[command(flatten)]
     pub(super) server: ServerArgs,
 }
 
-/// Ask Git now, look at Docker now, and forget the pauses of backoff.
+/// Sync now: fetch from Git, observe Docker, and end all backoff pauses.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   driftless sync shop
   driftless sync shop --wait --timeout 3m     # in a pipeline, after a push
-  driftless sync shop --prune                 # after a commit that dropped most of it, on purpose
-  driftless sync shop --accept-rewrite        # after a forced push that `requireFastForward` refuses")]
+  driftless sync shop --prune                 # after a commit that removes most of it on purpose
+  driftless sync shop --accept-rewrite        # after a force push that `requireFastForward` rejects")]
 pub(super) struct SyncArgs {
     pub(super) app: String,
-    /// Take up the rewritten history that is refused now, for all applications of the repository.
+    /// Accept the rewritten history that was rejected, for all applications of the repository.
     #[arg(long)]
     pub(super) accept_rewrite: bool,
-    /// Remove what Git does not have any more and what is kept because it is so much (`PruneHeld`).
+    /// Confirm the removal of workloads that Git does not contain any more (`PruneHeld`).
     #[arg(long, conflicts_with = "accept_rewrite")]
     pub(super) prune: bool,
-    /// Wait until the application is Synced and Healthy; exit with 1 when that takes longer than --timeout.
+    /// Wait until the application is Synced and Healthy; exit with 1 if that takes longer than --timeout.
     #[arg(short, long)]
     pub(super) wait: bool,
-    /// How long to wait.
+    /// Maximum time to wait.
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_span)]
     pub(super) timeout: std::time::Duration,
     #[command(flatten)]
     pub(super) server: ServerArgs,
 }
 
-/// Go back to an earlier revision, and stay there.
+/// Go back to an earlier revision and pin the application to it.
 ///
-/// The application is pinned: new commits are not applied until the pin ends, while changes by hand are still
-/// undone. It works while the Git server is down. Volumes are not rolled back.
+/// New commits are not applied until the pin ends; manual changes are still undone. A rollback works while the
+/// Git server is unavailable. Data in volumes is not rolled back.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -277,14 +278,14 @@ Examples:
   driftless rollback shop --until 2h")]
 pub(super) struct RollbackArgs {
     pub(super) app: String,
-    /// A revision's number or a commit's id, at least 7 digits of it [default: the newest revision that
-    /// succeeded and is not the current one]
+    /// Number of a revision, or at least 7 digits of a commit id [default: the newest revision that succeeded
+    /// and is not the current one]
     #[arg(long, value_name = "N|COMMIT")]
     pub(super) to: Option<String>,
-    /// Why, for those who look at the status.
+    /// Reason, shown in the status.
     #[arg(long)]
     pub(super) reason: Option<String>,
-    /// When the pin ends: manual, next-commit, a span such as 2h, or a time such as 2026-01-31T12:00:00Z.
+    /// End of the pin: manual, next-commit, a duration such as 2h, or a time such as 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "WHEN", default_value = "manual", value_parser = check_until)]
     pub(super) until: String,
     #[command(flatten)]
@@ -302,13 +303,13 @@ pub(super) struct AppArgs {
 pub(super) struct PlanArgs {
     /// Only this application [default: all]
     pub(super) app: Option<String>,
-    /// Without an agent: read the manifests of this folder and look at Docker.
+    /// Without an agent: read the manifests of this folder and observe Docker directly.
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["server", "token_file"])]
     pub(super) dir: Option<PathBuf>,
-    /// The Docker Engine to look at, with --dir [default: `DOCKER_HOST`, or the one of this machine]
+    /// Address of the Docker Engine, with --dir [default: `DOCKER_HOST`, or the local engine]
     #[arg(long, value_name = "URL", requires = "dir")]
     pub(super) docker_host: Option<String>,
-    /// How to print it.
+    /// Output format.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = TextOrJson::Text)]
     pub(super) output: TextOrJson,
     #[command(flatten)]
@@ -327,19 +328,19 @@ pub(super) enum YamlOrJson {
     Json,
 }
 
-/// Show what happened, oldest first.
+/// Show the event log, oldest event first.
 #[derive(Debug, Args)]
 pub(super) struct EventsArgs {
-    /// Only those of this application.
+    /// Only events of this application.
     #[arg(long, value_name = "APP")]
     pub(super) app: Option<String>,
-    /// Go on with what happens, until interrupted.
+    /// Follow new events, until interrupted.
     #[arg(short, long)]
     pub(super) follow: bool,
-    /// How many of the newest to begin with.
+    /// Number of newest events to start with.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(0..=1000))]
     pub(super) limit: u16,
-    /// How to print it; json is one event per line.
+    /// Output format; json prints one event per line.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = TextOrJson::Text)]
     pub(super) output: TextOrJson,
     #[command(flatten)]
@@ -352,45 +353,46 @@ pub(super) enum WebhookCommand {
     Test(WebhookTestArgs),
 }
 
-/// Print where a forge is to post to, how it is set up there, and how to try it with curl.
+/// Print the URL of the webhook, the settings for the forge, and a test with curl.
 #[derive(Debug, Args)]
 pub(super) struct WebhookUrlArgs {
-    /// The repository's name in the configuration.
+    /// Name of the repository in the configuration.
     pub(super) repository: String,
     #[command(flatten)]
     pub(super) server: ServerArgs,
 }
 
-/// Post a signed sample of a push, and show what the agent makes of it.
+/// Send a signed sample push to the webhook and show the result.
 ///
-/// It tells the agent nothing but to look: the repository is asked, and nothing is deployed that is not in it.
-/// The secret is read on this machine; the agent says where, which is only believed of an agent on this machine.
+/// The delivery only makes the agent fetch the repository. The secret is read on this machine. Its location comes
+/// from the agent, which is trusted only if the agent runs on this machine; otherwise give --secret-file or
+/// --secret-env.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   driftless webhook test infra
-  driftless webhook test infra --public                        # through the proxy, as the forge does
+  driftless webhook test infra --public                        # through the reverse proxy, like the forge
   driftless webhook test infra --secret-file ./hook-secret --server https://agent.example.com")]
 pub(super) struct WebhookTestArgs {
-    /// The repository's name in the configuration.
+    /// Name of the repository in the configuration.
     pub(super) repository: String,
-    /// Post to the address that forges use, rather than to the agent itself.
+    /// Post to the address that forges use, instead of the agent's own.
     #[arg(long)]
     pub(super) public: bool,
-    /// The file with the secret [default: the one that the agent reads]
+    /// File with the secret [default: the one that the agent reads]
     #[arg(long, value_name = "FILE", conflicts_with = "secret_env")]
     pub(super) secret_file: Option<PathBuf>,
-    /// The environment variable with the secret.
+    /// Environment variable with the secret.
     #[arg(long, value_name = "VARIABLE")]
     pub(super) secret_env: Option<String>,
-    /// How long to wait for what the agent makes of it.
+    /// Maximum time to wait for the result.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_span)]
     pub(super) timeout: std::time::Duration,
     #[command(flatten)]
     pub(super) server: ServerArgs,
 }
 
-/// Wait until an application is in a state; exit with 1 when that takes too long.
+/// Wait until an application has reached a state; exit with 1 if that takes too long.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -398,7 +400,7 @@ Examples:
   driftless wait shop --for healthy --timeout 30s")]
 pub(super) struct WaitArgs {
     pub(super) app: String,
-    /// All of these must be so.
+    /// States that must all be reached.
     #[arg(
         long = "for",
         value_name = "STATE",
@@ -407,7 +409,7 @@ pub(super) struct WaitArgs {
         default_value = "synced,healthy"
     )]
     pub(super) states: Vec<Goal>,
-    /// How long to wait.
+    /// Maximum time to wait.
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_span)]
     pub(super) timeout: std::time::Duration,
     #[command(flatten)]
@@ -424,8 +426,8 @@ pub(super) enum Goal {
 
 /// Check the manifests of a folder, without an agent and without Docker.
 ///
-/// Applications are looked for as the agent does, and every one is rendered. All findings are printed, with
-/// their place; errors are what the agent would refuse to apply.
+/// Finds applications like the agent and renders each of them. Prints all findings with their location; the agent
+/// does not apply an application with errors. Reads the files on disk, including those that Git ignores.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -433,21 +435,21 @@ Examples:
   driftless validate ~/infra --path sites
   driftless validate . -o json")]
 pub(super) struct ValidateArgs {
-    /// The folder, as the root of a repository.
+    /// Folder, taken as the root of a repository.
     pub(super) dir: PathBuf,
-    /// The folder inside it to look for applications in [default: its root]
+    /// Folder inside it to look for applications in [default: its root]
     #[arg(long, value_name = "FOLDER", default_value = "", hide_default_value = true)]
     pub(super) path: String,
-    /// How to print the findings: text to standard error, json to standard output.
+    /// Format of the findings: text on standard error, json on standard output.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = TextOrJson::Text)]
     pub(super) output: TextOrJson,
 }
 
-/// Print an application as it is read, without an agent and without Docker.
+/// Print an application in its canonical form, without an agent and without Docker.
 ///
-/// Of a Compose application files are merged, variables put in, includes and extensions fetched, short forms written the
-/// long way, and names, networks and dependencies filled in. Of Kubernetes manifests the documents are printed, as the
-/// kustomization makes them if there is one. Values that may be secret are hidden. Findings go to standard error.
+/// For a Compose application: files are merged, variables interpolated, `include` and `extends` resolved, short forms
+/// expanded, and names, networks and dependencies filled in. For Kubernetes manifests: the documents, after the
+/// kustomization if there is one. Values that may be secret are masked. Findings go to standard error.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -456,36 +458,36 @@ Examples:
   driftless config . --path overlays/prod
   driftless config . --file compose.yaml --file compose.prod.yaml --profile debug --variable TAG=1.2")]
 pub(super) struct ConfigArgs {
-    /// The folder, as the root of a repository.
+    /// Folder, taken as the root of a repository.
     pub(super) dir: PathBuf,
-    /// The folder of the application inside it [default: its root]
+    /// Folder of the application inside it [default: its root]
     #[arg(long, value_name = "FOLDER", default_value = "", hide_default_value = true)]
     pub(super) path: String,
-    /// A Compose file, from the application's folder; each later one is laid upon those before [default: found]
+    /// Compose file, relative to the application's folder; later files are merged onto earlier ones [default: found by name]
     #[arg(short, long, value_name = "FILE")]
     pub(super) file: Vec<String>,
-    /// A file of variables, from the application's folder [default: .env]
+    /// File with variables, relative to the application's folder [default: .env]
     #[arg(long, value_name = "FILE")]
     pub(super) env_file: Vec<String>,
-    /// A variable, over those of files.
+    /// Variable; overrides those from files.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
     pub(super) variable: Vec<(String, String)>,
-    /// An active profile.
+    /// Active profile.
     #[arg(long, value_name = "PROFILE")]
     pub(super) profile: Vec<String>,
-    /// Print values that may be secret, too.
+    /// Print values that may be secret.
     #[arg(long)]
     pub(super) show_secrets: bool,
-    /// How to print it.
+    /// Output format.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = YamlOrJson::Yaml)]
     pub(super) output: YamlOrJson,
 }
 
-/// Write an application in the other format, without an agent and without Docker.
+/// Convert a Compose file to Kubernetes manifests or back, without an agent and without Docker.
 ///
-/// A Compose file becomes Kubernetes manifests: an owner and a Service for each service, ConfigMaps and Secrets for what is
-/// mounted, claims for volumes. Manifests become a Compose file. What the other format has no word for is listed on
-/// standard error, with its place.
+/// A Compose file becomes Kubernetes manifests: a workload and a Service for each service, ConfigMaps and Secrets for
+/// mounted files, claims for volumes. Manifests become a Compose file. Fields that the other format cannot express are
+/// listed on standard error with their location.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -493,26 +495,26 @@ Examples:
   driftless convert ~/infra/sites/shop
   driftless convert deployment.yaml --show-secrets > compose.yaml")]
 pub(super) struct ConvertArgs {
-    /// The file, or a folder that holds one application.
+    /// File, or folder with one application.
     pub(super) path: PathBuf,
-    /// A variable of a Compose file, over those of `.env`.
+    /// Variable of a Compose file; overrides those from `.env`.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
     pub(super) variable: Vec<(String, String)>,
-    /// An active profile of a Compose file.
+    /// Active profile of a Compose file.
     #[arg(long, value_name = "PROFILE")]
     pub(super) profile: Vec<String>,
-    /// Write the values of secrets, too.
+    /// Write the values of secrets.
     #[arg(long)]
     pub(super) show_secrets: bool,
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Agent to ask")]
+#[command(next_help_heading = "Connection to the agent")]
 pub(super) struct ServerArgs {
-    /// The agent's address [default: the one of this machine, port 8484]
+    /// Address of the agent [default: port 8484 on this machine]
     #[arg(long, value_name = "URL")]
     pub(super) server: Option<String>,
-    /// A file with the agent's token.
+    /// File with the agent's token.
     #[arg(long, value_name = "FILE")]
     pub(super) token_file: Option<PathBuf>,
 }
@@ -530,7 +532,7 @@ fn parse_adopt(text: &str) -> Result<driftless_model::Adopt, String> {
         "ask" => Ok(Adopt::Ask),
         "auto" => Ok(Adopt::Auto),
         "never" => Ok(Adopt::Never),
-        _ => Err("it is one of ask, auto and never".to_owned()),
+        _ => Err("the value must be ask, auto or never".to_owned()),
     }
 }
 
@@ -538,7 +540,7 @@ pub(super) fn parse_span(text: &str) -> Result<std::time::Duration, String> {
     driftless_config::parse_duration(text)
 }
 
-/// Checked here to be told at once; read by the agent, whose clock counts.
+/// Checks the syntax at once. The agent interprets the value, because its clock counts.
 fn check_until(text: &str) -> Result<String, String> {
     driftless_web::parse_until(text, driftless_model::Timestamp::default())
         .map(|_| text.to_owned())

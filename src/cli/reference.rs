@@ -1,4 +1,4 @@
-//! `docs/cli.md`, made from the command line's own definition, so that it is never out of date.
+//! `docs/cli.md`, generated from the definition of the command line.
 
 use std::fmt::Write;
 
@@ -11,8 +11,8 @@ pub fn reference() -> String {
     let mut command = Arguments::command().term_width(100).disable_help_flag(false);
     command.build();
     let mut out = String::from(
-        "# The command line\n\nMade from the program itself; `driftless COMMAND --help` prints the same. To make \
-         this page anew: `UPDATE_DOCS=1 cargo test --test it cli::`.\n",
+        "# Command line reference\n\nGenerated from the program; `driftless COMMAND --help` prints the same text. To \
+         generate this page: `UPDATE_DOCS=1 cargo test --test it cli::`.\n",
     );
     section(&mut out, &mut command, "driftless");
     let names: Vec<String> = command.get_subcommands().map(|it| it.get_name().to_owned()).collect();

@@ -1,4 +1,4 @@
-//! The command line of what hands know from kubectl. It does nothing.
+//! Arguments of the kubectl-compatible commands.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use clap::{ArgAction, Args, Subcommand};
 use super::jsonpath::{JsonPath, Template};
 use crate::{cli::args::ServerArgs, cli::args::parse_span};
 
-/// Which objects, where names alone do not say.
+/// Selects objects if names alone are ambiguous.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ScopeArgs {
     /// Only this namespace [default: all]
     #[arg(short, long)]
     pub(super) namespace: Option<String>,
-    /// Only this application's.
+    /// Only objects of this application.
     #[arg(long, value_name = "APP")]
     pub(super) app: Option<String>,
 }
 
-/// List what runs and what it refers to, as kubectl does.
+/// List objects like kubectl: workloads, pods, services, config maps and more.
 ///
 /// Kinds have kubectl's names, long and short: pods (po), deployments (deploy), statefulsets (sts), daemonsets (ds),
 /// replicasets (rs), jobs, cronjobs (cj), services (svc), configmaps (cm), secrets, persistentvolumeclaims (pvc),
-/// namespaces (ns) and all. A service of Compose is a deployment in the namespace of its application. Alone, there are
-/// events (ev).
+/// namespaces (ns) and all. A Compose service is a deployment in the namespace of its application. Events (ev) can only
+/// be listed alone.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -35,66 +35,66 @@ Examples:
   driftless get events --app shop")]
 #[expect(clippy::struct_excessive_bools, reason = "kubectl's own switches")]
 pub(in crate::cli) struct GetArgs {
-    /// KIND[,KIND…] with names or without, or KIND/NAME…
+    /// KIND[,KIND…] with or without names, or KIND/NAME…
     #[arg(required = true, value_name = "KIND|KIND/NAME")]
     pub(super) what: Vec<String>,
     #[command(flatten)]
     pub(super) scope: ScopeArgs,
-    /// All namespaces, with a column for them.
+    /// List all namespaces, with a column for the namespace.
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub(super) all_namespaces: bool,
-    /// Only what has these labels: app=web, tier!=cache, env in (a, b), !canary.
+    /// Only objects with these labels: app=web, tier!=cache, env in (a, b), !canary.
     #[arg(short = 'l', long, value_name = "LABELS")]
     pub(super) selector: Option<String>,
-    /// wide, yaml, json, name, jsonpath=TEMPLATE or custom-columns=HEAD:PATH,…
+    /// Output format: wide, yaml, json, name, jsonpath=TEMPLATE or custom-columns=HEAD:PATH,…
     #[arg(short, long, value_name = "FORMAT", value_parser = parse_output)]
     pub(super) output: Option<Output>,
-    /// In the order of this path, such as .metadata.name.
+    /// Sort by this path, such as .metadata.name.
     #[arg(long, value_name = "PATH", value_parser = parse_path)]
     pub(super) sort_by: Option<JsonPath>,
-    /// Without the line of heads.
+    /// Print no column headers.
     #[arg(long)]
     pub(super) no_headers: bool,
-    /// With a column of labels.
+    /// Print a column with the labels.
     #[arg(long)]
     pub(super) show_labels: bool,
-    /// Go on with what changes, until interrupted.
+    /// Print objects again when they change, until interrupted.
     #[arg(short, long)]
     pub(super) watch: bool,
     #[command(flatten)]
     pub(super) server: ServerArgs,
 }
 
-/// Show one object, or all of a kind, in full: fields, conditions and events.
+/// Show objects in full: fields, conditions and events.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   driftless describe pod shop-web-1
   driftless describe deploy/web -n shop")]
 pub(in crate::cli) struct DescribeArgs {
-    /// KIND with names or without, or KIND/NAME…
+    /// KIND with or without names, or KIND/NAME…
     #[arg(required = true, value_name = "KIND|KIND/NAME")]
     pub(super) what: Vec<String>,
     #[command(flatten)]
     pub(super) scope: ScopeArgs,
-    /// Only what has these labels.
+    /// Only objects with these labels.
     #[arg(short = 'l', long, value_name = "LABELS")]
     pub(super) selector: Option<String>,
     #[command(flatten)]
     pub(super) server: ServerArgs,
 }
 
-/// Follow, hold up, undo or repeat the rollout of a workload, as kubectl does.
+/// Manage the rollout of a workload like kubectl: status, history, undo, pause, resume, restart.
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum RolloutCommand {
     Status(StatusArgs),
     History(HistoryArgs),
     Undo(UndoArgs),
-    /// Hold up the rollout of a deployment: it is kept and healed, and a commit replaces nothing of it.
+    /// Pause the rollouts of a deployment: it is still healed, but a commit replaces none of its instances.
     Pause(RolloutArgs),
-    /// Let a rollout go on that was paused.
+    /// Resume the rollouts of a paused deployment.
     Resume(RolloutArgs),
-    /// Replace every instance by one of the same, as the workload's strategy allows, without a commit.
+    /// Restart a workload: replace every instance, as the update strategy allows, without a commit.
     Restart(RolloutArgs),
 }
 
@@ -109,7 +109,7 @@ pub(in crate::cli) struct RolloutArgs {
     pub(super) server: ServerArgs,
 }
 
-/// Wait until a rollout is done; exit with 1 when it fails or takes too long.
+/// Wait until a rollout has finished; exit with 1 if it fails or takes too long.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -118,37 +118,37 @@ Examples:
 pub(in crate::cli) struct StatusArgs {
     #[command(flatten)]
     pub(super) on: RolloutArgs,
-    /// Wait for the end; with `--watch=false`, only say how far it is.
+    /// Wait for the end; `--watch=false` only prints the progress.
     #[arg(short, long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(super) watch: bool,
-    /// How long to wait; 0s is for ever.
+    /// Maximum time to wait; 0s waits without limit.
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_span)]
     pub(super) timeout: Duration,
 }
 
-/// Show the revisions of the application that a workload is of, oldest first.
+/// Show the revisions of a workload's application, oldest first.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct HistoryArgs {
     #[command(flatten)]
     pub(super) on: RolloutArgs,
-    /// This one, in full.
+    /// Show this revision in full.
     #[arg(long, value_name = "N")]
     pub(super) revision: Option<u64>,
 }
 
-/// Go back to an earlier revision of the application that a workload is of, and stay there.
+/// Roll the application of a workload back to an earlier revision and pin it there.
 ///
-/// It is `driftless rollback` by another name: a commit is of the whole application, and so is the way back from it.
+/// Same as `driftless rollback`: a commit changes the whole application, so the rollback does too.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct UndoArgs {
     #[command(flatten)]
     pub(super) on: RolloutArgs,
-    /// Which; 0 is the newest one that succeeded and is not the current one.
+    /// Number of the revision; 0 is the newest one that succeeded and is not the current one.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) to_revision: u64,
 }
 
-/// Print what a container prints: that of a pod, of one of the pods of a workload, or of all pods with some labels.
+/// Print the logs of a pod, of one pod of a workload, or of all pods with certain labels.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -159,40 +159,40 @@ Examples:
   driftless logs --previous shop-web-1")]
 #[expect(clippy::struct_excessive_bools, reason = "kubectl's own switches")]
 pub(in crate::cli) struct LogsArgs {
-    /// A pod, or KIND/NAME.
+    /// Pod, or KIND/NAME.
     #[arg(value_name = "POD|KIND/NAME", required_unless_present = "selector")]
     pub(super) what: Option<String>,
-    /// All pods with these labels, such as app=web,tier!=cache: of each the last ten lines, unless --tail says else.
+    /// All pods with these labels, such as app=web,tier!=cache; the last ten lines of each unless --tail is given.
     #[arg(short = 'l', long, value_name = "LABELS", conflicts_with = "what")]
     pub(super) selector: Option<String>,
-    /// Before each line, the pod and the container that printed it.
+    /// Print the names of the pod and the container before each line.
     #[arg(long)]
     pub(super) prefix: bool,
     #[command(flatten)]
     pub(super) scope: ScopeArgs,
-    /// Go on with what comes, until the container ends.
+    /// Follow new output until the container ends.
     #[arg(short, long)]
     pub(super) follow: bool,
-    /// So many of the last lines; -1 is all, which is what is meant without it.
+    /// Number of last lines; -1 prints all [default: all]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(super) tail: Option<i64>,
-    /// Only what was printed within this span, such as 10m, or after this time.
+    /// Only output within this duration, such as 10m, or after this time.
     #[arg(long, alias = "since-time", value_name = "TIME")]
     pub(super) since: Option<String>,
-    /// A time before each line.
+    /// Print a timestamp before each line.
     #[arg(long)]
     pub(super) timestamps: bool,
-    /// The container, by its name.
+    /// Name of the container.
     #[arg(short, long, value_name = "NAME")]
     pub(super) container: Option<String>,
-    /// What it printed before its present run began.
+    /// Print the output of runs before the current one.
     #[arg(short, long)]
     pub(super) previous: bool,
     #[command(flatten)]
     pub(super) server: ServerArgs,
 }
 
-/// Replace pods at once: each is stopped and removed, and another is made, since Git asks for it.
+/// Replace pods at once: each is stopped and removed, and a new one is created because Git wants it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -203,32 +203,32 @@ pub(in crate::cli) struct DeleteArgs {
     pub(super) what: Vec<String>,
     #[command(flatten)]
     pub(super) scope: ScopeArgs,
-    /// Wait until its container is gone.
+    /// Wait until the container is gone.
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(super) wait: bool,
-    /// How long to wait.
+    /// Maximum time to wait.
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_span)]
     pub(super) timeout: Duration,
     #[command(flatten)]
     pub(super) server: ServerArgs,
 }
 
-/// Begin a Job of a CronJob at once.
+/// Start a Job from a CronJob at once.
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum CreateCommand {
     Job(CreateJobArgs),
 }
 
-/// Begin a Job from the template of a CronJob, whatever its schedule says.
+/// Start a Job from the template of a CronJob, regardless of its schedule.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   driftless create job report-now --from=cronjob/report")]
 pub(in crate::cli) struct CreateJobArgs {
-    /// The name of the Job.
+    /// Name of the Job.
     #[arg(value_name = "NAME")]
     pub(super) name: String,
-    /// cronjob/NAME
+    /// CronJob to start from, as cronjob/NAME.
     #[arg(long, value_name = "CRONJOB")]
     pub(super) from: String,
     #[command(flatten)]
@@ -237,7 +237,7 @@ pub(in crate::cli) struct CreateJobArgs {
     pub(super) server: ServerArgs,
 }
 
-/// How objects are printed.
+/// Output format of `get`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Output {
     Wide,
@@ -260,11 +260,11 @@ fn parse_output(text: &str) -> Result<Output, String> {
         }
         ("custom-columns", Some(columns)) => parse_columns(columns),
         ("jsonpath" | "custom-columns", None) => Err(format!("write {form}=…")),
-        _ => Err("it is one of wide, yaml, json, name, jsonpath=… and custom-columns=…".to_owned()),
+        _ => Err("the format must be wide, yaml, json, name, jsonpath=… or custom-columns=…".to_owned()),
     }
 }
 
-/// `NAME:.metadata.name,IMAGE:.spec.containers[0,1].image`: a comma within brackets divides no columns.
+/// `NAME:.metadata.name,IMAGE:.spec.containers[0,1].image`: a comma within brackets does not separate columns.
 fn parse_columns(text: &str) -> Result<Output, String> {
     let mut columns = Vec::new();
     let mut depth = 0_u32;
@@ -279,7 +279,7 @@ fn parse_columns(text: &str) -> Result<Output, String> {
     for column in text.split(is_divider) {
         let (head, path) =
             column.split_once(':').filter(|(head, path)| !head.is_empty() && !path.is_empty()).ok_or_else(
-                || format!("`{column}` is no column: write HEAD:PATH, such as NAME:.metadata.name"),
+                || format!("`{column}` is not a column: write HEAD:PATH, such as NAME:.metadata.name"),
             )?;
         columns.push((head.to_owned(), JsonPath::parse(path).map_err(|error| error.to_string())?));
     }

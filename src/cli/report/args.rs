@@ -1,4 +1,4 @@
-//! The options of `drift` and `preview`. They do nothing.
+//! Options of `drift` and `preview`.
 
 use std::path::PathBuf;
 
@@ -7,17 +7,17 @@ use clap::{Args, ValueEnum};
 use super::super::args::{ServerArgs, parse_span};
 use driftless_report::{Selector, Type};
 
-/// Report what differs between Git and what runs: for people, and for CI.
+/// Report the differences between Git and the live state, for people and for CI.
 ///
-/// It asks a running agent, or with --docker looks at an engine itself and compares it with the repository given
-/// by --repo. Nothing is changed. An application that cannot be rendered or looked at is an error, never one
+/// Asks a running agent. With --docker, observes an engine directly and compares it with the repository given by
+/// --repo. Changes nothing. An application that cannot be rendered or observed is an error, never an application
 /// without drift.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
   0  no drift
   1  drift
-  2  error: wrong usage, no answer, an application that cannot be rendered or looked at; goes before drift
+  2  error: wrong usage, no answer, an application that cannot be rendered or observed; takes precedence over drift
      (--detailed-exitcode: 2 is drift and 1 is error)
 
 Examples:
@@ -27,11 +27,12 @@ Examples:
   driftless drift --docker unix:///var/run/docker.sock --repo . --path sites
   driftless drift --server https://agent.example.com --fail-on missing,stopped --post")]
 pub(in crate::cli) struct DriftArgs {
-    /// What of Git to compare with: pin (what is enforced now), head (the newest commit even while pinned), the
-    /// number of a revision, or a commit's full id. With --docker: a branch, tag or commit of --repo.
+    /// Revision to compare with: pin (the target, which after a rollback is the pinned revision), head (the newest
+    /// commit even while pinned), the number of a revision, or a full commit id. With --docker: a branch, tag or
+    /// commit of --repo.
     #[arg(long, value_name = "pin|head|REF", visible_alias = "revision")]
     pub(in crate::cli) against: Option<String>,
-    /// Name the containers of this host too that belong to no application.
+    /// Also list the containers of the host that belong to no application.
     #[arg(long)]
     pub(in crate::cli) show_unmanaged: bool,
     #[command(flatten)]
@@ -44,17 +45,17 @@ pub(in crate::cli) struct DriftArgs {
     pub(in crate::cli) server: ServerArgs,
 }
 
-/// Report what a change would do: what two commits of a repository render to, compared.
+/// Report what a change would do: render two commits of a repository and compare the results.
 ///
-/// It needs no agent, no Docker and, for a clone on disk, no network and no credentials; the same two commits give
-/// the same report wherever it runs. It compares what is rendered, not the text of manifests: a change of
-/// comments or of the order of keys is none.
+/// Needs no agent and no Docker and, for a clone on disk, no network and no credentials. The same two commits give
+/// the same report everywhere. Compares the rendered applications, not the text of manifests: a change of comments
+/// or of the order of keys is not a difference.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
   0  no change
   1  changes
-  2  error: wrong usage, no such commit, an application that cannot be rendered; goes before changes
+  2  error: wrong usage, no such commit, an application that cannot be rendered; takes precedence over changes
      (--detailed-exitcode: 2 is changes and 1 is error)
 
 Examples:
@@ -63,17 +64,17 @@ Examples:
   driftless preview --base v1.4 --head v1.5 --path sites -o diff ~/infra
   driftless preview --base main --exit-zero -o github -o markdown=preview.md --post")]
 pub(in crate::cli) struct PreviewArgs {
-    /// A folder in a clone of the repository, or its URL.
+    /// Folder in a clone of the repository, or its URL.
     #[arg(value_name = "DIR|URL", default_value = ".")]
     pub(in crate::cli) repository: String,
-    /// What the change goes from: a branch, tag or commit.
+    /// Old side of the comparison: a branch, tag or commit.
     #[arg(long, value_name = "REF")]
     pub(in crate::cli) base: String,
-    /// What the change leads to.
+    /// New side of the comparison: a branch, tag or commit.
     #[arg(long, value_name = "REF", default_value = "HEAD")]
     pub(in crate::cli) head: String,
-    /// Go from where head parted from base, so that what base got since is not part of it. Needs a clone with
-    /// the history up to there.
+    /// Compare with the merge base of --base and --head, so that newer commits of base do not count. Needs a clone
+    /// with the history up to there.
     #[arg(long)]
     pub(in crate::cli) merge_base: bool,
     #[command(flatten)]
@@ -82,13 +83,13 @@ pub(in crate::cli) struct PreviewArgs {
     pub(in crate::cli) git: GitArgs,
 }
 
-/// What `drift` and `preview` have in common.
+/// Common options of `drift` and `preview`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ReportArgs {
-    /// How to print it, and where to: to standard output, or to a file with =FILE. May be given several times.
+    /// Output format; with =FILE written to a file instead of standard output. Can be given several times.
     #[arg(short, long, value_name = "FORMAT[=FILE]", value_parser = parse_output, default_value = "text")]
     pub(in crate::cli) output: Vec<Output>,
-    /// Only this application. May be given several times.
+    /// Only this application. Can be given several times.
     #[arg(long, value_name = "NAME", help_heading = "Selection")]
     pub(in crate::cli) app: Vec<String>,
     /// Only objects with these labels in their manifest: NAME=VALUE, NAME!=VALUE, NAME, !NAME.
@@ -97,30 +98,30 @@ pub(in crate::cli) struct ReportArgs {
     /// Only applications in this folder of the repository.
     #[arg(long, value_name = "FOLDER", help_heading = "Selection")]
     pub(in crate::cli) path: Option<String>,
-    /// A file of differences that do not count, one per line: APP KIND/NAME [PATH], with `*` for anything.
+    /// File with differences that do not count, one per line: APP KIND/NAME [PATH]; `*` matches anything.
     #[arg(long, value_name = "FILE", help_heading = "Selection")]
     pub(in crate::cli) ignore_file: Option<PathBuf>,
-    /// Which differences make the exit code; all are reported [default: all]
+    /// Types of differences that decide the exit code; all are reported [default: all]
     #[arg(long, value_name = "TYPE", value_enum, value_delimiter = ',', help_heading = "Exit code")]
     pub(in crate::cli) fail_on: Vec<FailOn>,
-    /// As terraform: 0 no difference, 1 error, 2 differences.
+    /// Exit codes like terraform: 0 no difference, 1 error, 2 differences.
     #[arg(long, conflicts_with_all = ["drift_exit_code", "exit_zero"], help_heading = "Exit code")]
     pub(in crate::cli) detailed_exitcode: bool,
-    /// The exit code for differences, in place of 1.
+    /// Exit code for differences instead of 1.
     #[arg(long, value_name = "N", conflicts_with = "exit_zero", help_heading = "Exit code",
         value_parser = parse_exit_code)]
     pub(in crate::cli) drift_exit_code: Option<u8>,
-    /// Differences are no failure; errors are.
+    /// Exit with 0 if there are differences; errors still exit with 2.
     #[arg(long, help_heading = "Exit code")]
     pub(in crate::cli) exit_zero: bool,
-    /// Write the report to the pull or merge request that this job is for, in one comment that is kept up to
-    /// date, and set the status of its commit. Forge, request and token are those of the CI's environment.
+    /// Write the report to the pull or merge request of this CI job, as one comment that is updated in place, and set
+    /// the status of its commit. Forge, request and token come from the CI's environment.
     #[arg(long, help_heading = "Forge")]
     pub(in crate::cli) post: bool,
-    /// Tells several reports on one request apart.
+    /// Name of the comment, to keep several reports on one request apart.
     #[arg(long, value_name = "NAME", default_value = "default", requires = "post", help_heading = "Forge")]
     pub(in crate::cli) post_as: String,
-    /// How long it may take. What has not answered by then is an error.
+    /// Maximum time. An application that has not answered by then is an error.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_span)]
     pub(in crate::cli) timeout: std::time::Duration,
 }
@@ -128,49 +129,49 @@ pub(in crate::cli) struct ReportArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Without an agent")]
 pub(in crate::cli) struct DirectArgs {
-    /// The Docker Engine to look at, such as `unix:///var/run/docker.sock`.
+    /// Address of the Docker Engine to observe, such as `unix:///var/run/docker.sock`.
     #[arg(long, value_name = "URL", requires = "repo", conflicts_with_all = ["server", "token_file"])]
     pub(in crate::cli) docker: Option<String>,
-    /// The repository to compare with: a folder in a clone, or a URL.
+    /// Repository to compare with: a folder in a clone, or a URL.
     #[arg(long, value_name = "DIR|URL", requires = "docker")]
     pub(in crate::cli) repo: Option<String>,
-    /// The folder of that host's agent, from where containers mount files.
+    /// State directory of that host's agent, from which containers mount files.
     #[arg(long, value_name = "FOLDER", requires = "docker", default_value = "/var/lib/driftless")]
     pub(in crate::cli) state_dir: PathBuf,
-    /// Likewise for secrets.
+    /// Runtime directory of that host's agent, from which containers mount secrets.
     #[arg(long, value_name = "FOLDER", requires = "docker", default_value = "/run/driftless")]
     pub(in crate::cli) runtime_dir: PathBuf,
 }
 
-/// For a repository that is given by its URL.
+/// Access to a repository that is given by its URL.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Git server")]
 pub(in crate::cli) struct GitArgs {
-    /// The user for the Git server [default: git]
+    /// User name for the Git server [default: git]
     #[arg(long, value_name = "USER")]
     pub(in crate::cli) git_username: Option<String>,
-    /// A file with the Git server's token or password.
+    /// File with the token or password for the Git server.
     #[arg(long, value_name = "FILE", conflicts_with = "git_password_env")]
     pub(in crate::cli) git_password_file: Option<PathBuf>,
-    /// The environment variable that holds the Git server's token or password.
+    /// Environment variable with the token or password for the Git server.
     #[arg(long, value_name = "VARIABLE")]
     pub(in crate::cli) git_password_env: Option<String>,
-    /// The private key for ssh.
+    /// Private key for ssh.
     #[arg(long, value_name = "FILE")]
     pub(in crate::cli) ssh_key: Option<PathBuf>,
-    /// The keys of known ssh servers.
+    /// File with the keys of known ssh servers.
     #[arg(long, value_name = "FILE")]
     pub(in crate::cli) known_hosts: Option<PathBuf>,
-    /// Further certificate authorities for https, as PEM.
+    /// Additional certificate authorities for https, as a PEM file.
     #[arg(long, value_name = "FILE")]
     pub(in crate::cli) ca_file: Option<PathBuf>,
 }
 
-/// A form of the report, and where it goes.
+/// One output of the report: its format and its destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) struct Output {
     pub(in crate::cli) format: Format,
-    /// Standard output, if none.
+    /// Standard output if `None`.
     pub(in crate::cli) file: Option<PathBuf>,
 }
 
@@ -181,13 +182,13 @@ pub(in crate::cli) enum Format {
     Json,
     Ndjson,
     Markdown,
-    /// Remarks beside the lines of a pull request; and the Markdown into the summary of the step.
+    /// Annotations on the lines of a pull request, and the Markdown in the summary of the step.
     Github,
     Junit,
     Sarif,
 }
 
-/// The types of differences, as `--fail-on` takes them.
+/// Types of differences for `--fail-on`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(in crate::cli) enum FailOn {
     Missing,
@@ -202,7 +203,7 @@ pub(in crate::cli) enum FailOn {
 impl FailOn {
     pub(in crate::cli) fn types(self) -> Vec<Type> {
         match self {
-            // As the counts do: another image or state is something modified too.
+            // The counts of the report do the same: another image or state is a modification too.
             Self::Modified => vec![Type::Modified, Type::Image, Type::Stopped],
             Self::Missing => vec![Type::Missing],
             Self::Extra => vec![Type::Extra],
@@ -216,7 +217,7 @@ impl FailOn {
 
 fn parse_output(text: &str) -> Result<Output, String> {
     let (format, file) = match text.split_once('=') {
-        Some((_, "")) => return Err("there is no file after `=`".to_owned()),
+        Some((_, "")) => return Err("a file name is missing after `=`".to_owned()),
         Some((format, file)) => (format, Some(PathBuf::from(file))),
         None => (text, None),
     };
@@ -226,7 +227,7 @@ fn parse_output(text: &str) -> Result<Output, String> {
             .filter_map(ValueEnum::to_possible_value)
             .map(|it| it.get_name().to_owned())
             .collect();
-        format!("there is no format `{format}`; there are {}", known.join(", "))
+        format!("unknown format `{format}`; the formats are {}", known.join(", "))
     })?;
     Ok(Output { format, file })
 }
@@ -237,8 +238,10 @@ fn parse_selector(text: &str) -> Result<Selector, String> {
 
 fn parse_exit_code(text: &str) -> Result<u8, String> {
     match text.parse() {
-        Ok(2) => Err("2 means that something went wrong; see --detailed-exitcode".to_owned()),
+        Ok(2) => {
+            Err("2 is the exit code for errors; use --detailed-exitcode for 2 as differences".to_owned())
+        }
         Ok(code @ 0..=125) => Ok(code),
-        Ok(_) | Err(_) => Err("an exit code is a number from 0 to 125".to_owned()),
+        Ok(_) | Err(_) => Err("the exit code must be a number from 0 to 125".to_owned()),
     }
 }

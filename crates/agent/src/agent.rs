@@ -24,20 +24,20 @@ use driftless_model::{
 };
 use driftless_store::{ContentDir, Opened, StateDir, Store, Visibility};
 
-use super::{
-    Answer, Handle, Inbox, Readiness, Repositories, Request, RequestError,
+use crate::{
+    Answer, Error, Handle, Inbox, Readiness, Repositories, Request, RequestError,
     app::{App, Shared},
-    handle::Asked,
-    inside::{LOOKS_AT_ONCE, Looks},
-    logins,
+    commit_status::{Teller, Untold},
+    desired::{Orders, Presence},
+    fs_scan::{LOOKS_AT_ONCE, Looks},
+    image_tasks::{BUILDS_AT_ONCE, Pulls},
     logs::FromEngine,
-    orders::{Orders, Presence},
-    probes::ThroughEngine,
-    pulls::{BUILDS_AT_ONCE, Pulls},
+    probe_targets::ThroughEngine,
+    registry_logins,
     repository::{self, Repository, View, Wanted},
-    told::{Teller, Untold},
+    requests::Asked,
     trust::Consent,
-    wakers::{self, Wakes},
+    wakes::{self, Wakes},
 };
 
 /// How many applications act at the same time.
@@ -45,21 +45,6 @@ const ACTING: usize = 4;
 /// Materialised files that nothing needs are kept this long.
 const CONTENT_AGE: Duration = Duration::from_hours(24);
 const COLLECT_EVERY: Duration = Duration::from_hours(6);
-
-/// Why the agent could not start.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error("could not open the state directory")]
-    State(#[source] driftless_store::Error),
-    #[error("could not set up the repository `{name}`")]
-    Source {
-        name: String,
-        #[source]
-        source: source::Error,
-    },
-    #[error("could not reach Docker")]
-    Docker(#[source] driftless_docker::Error),
-}
 
 /// The loop as a whole.
 pub struct Agent;
@@ -91,7 +76,7 @@ impl Agent {
             content_dir: state.contents(),
             secret_dir: contents.folder(Visibility::Secret).to_owned(),
             app_dir: state.applications(),
-            registries: logins::registries(&settings, &environment),
+            registries: registry_logins::registries(&settings, &environment),
             clock,
         })
         .map_err(Error::Docker)?;
@@ -171,7 +156,7 @@ pub fn launch<D: Docker, S: Source>(
         prober,
         clock,
         agent,
-        mask: Mask::new(super::random_key()),
+        mask: Mask::new(crate::random_key()),
         permits: Semaphore::new(ACTING),
         builders: Arc::new(Semaphore::new(BUILDS_AT_ONCE)),
         lookers: Arc::new(Semaphore::new(LOOKS_AT_ONCE)),
@@ -182,7 +167,7 @@ pub fn launch<D: Docker, S: Source>(
         wakes: wakes.clone(),
     });
     let (engine_tx, engine) = watch::channel(Err("Docker was not reached yet".to_owned()));
-    tasks.spawn(wakers::listen(docker, wakes, engine_tx, stop.clone()));
+    tasks.spawn(wakes::listen(docker, wakes, engine_tx, stop.clone()));
     let news = Arc::new(Notify::new());
     let mut followed = Vec::new();
     for (settings, source) in sources {
@@ -541,7 +526,7 @@ impl<D: Docker, S: Source> Conductor<D, S> {
                 else {
                     return;
                 };
-                in_use.extend(super::app::contents_in_use(&observed));
+                in_use.extend(crate::app::contents_in_use(&observed));
             }
             let collected =
                 tokio::task::spawn_blocking(move || shared.contents.collect(&in_use, CONTENT_AGE)).await;

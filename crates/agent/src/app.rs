@@ -27,67 +27,69 @@ use driftless_plan as plan;
 use driftless_plan::{Plan, StepOutcome, Target, sync_delay};
 use driftless_store::{ContentDir, Store};
 
-use super::{
-    execute::{Executed, Hands, chain, done, execute},
-    goal::Goal,
-    handle::{Applications, Asked, acknowledged},
-    inside::Looks,
-    orders::Orders,
-    probes,
-    pulls::Pulls,
-    told::Verdicts,
+use crate::{
+    commit_status::Verdicts,
+    desired::Orders,
+    error::chain,
+    execute::{Executed, Hands, done, execute},
+    fs_scan::Looks,
+    handle::Applications,
+    image_tasks::Pulls,
+    probe_targets,
+    requests::{Asked, acknowledged},
+    revisions::Goal,
     trust::{Consent, Refusal},
-    wakers::Wakes,
+    wakes::Wakes,
 };
 
 /// What all applications of an agent share.
-pub(super) struct Shared<D> {
-    pub(super) docker: Arc<D>,
-    pub(super) store: Store,
-    pub(super) contents: ContentDir,
-    pub(super) prober: Prober,
-    pub(super) clock: Clock,
-    pub(super) agent: AgentId,
-    pub(super) mask: Mask,
+pub(crate) struct Shared<D> {
+    pub(crate) docker: Arc<D>,
+    pub(crate) store: Store,
+    pub(crate) contents: ContentDir,
+    pub(crate) prober: Prober,
+    pub(crate) clock: Clock,
+    pub(crate) agent: AgentId,
+    pub(crate) mask: Mask,
     /// How many images may be built at the same time.
-    pub(super) builders: Arc<Semaphore>,
-    pub(super) build_timeout: Duration,
+    pub(crate) builders: Arc<Semaphore>,
+    pub(crate) build_timeout: Duration,
     /// How many containers may be looked into at the same time.
-    pub(super) lookers: Arc<Semaphore>,
+    pub(crate) lookers: Arc<Semaphore>,
     /// How many applications may act at the same time.
-    pub(super) permits: Semaphore,
-    pub(super) events: broadcast::Sender<Event>,
-    pub(super) applications: watch::Sender<Applications>,
-    pub(super) verdicts: watch::Sender<Verdicts>,
-    pub(super) wakes: Wakes,
+    pub(crate) permits: Semaphore,
+    pub(crate) events: broadcast::Sender<Event>,
+    pub(crate) applications: watch::Sender<Applications>,
+    pub(crate) verdicts: watch::Sender<Verdicts>,
+    pub(crate) wakes: Wakes,
 }
 
-pub(super) struct App<D, S> {
-    pub(super) name: AppName,
-    pub(super) shared: Arc<Shared<D>>,
-    pub(super) source: Option<Arc<S>>,
+pub(crate) struct App<D, S> {
+    pub(crate) name: AppName,
+    pub(crate) shared: Arc<Shared<D>>,
+    pub(crate) source: Option<Arc<S>>,
     /// Rung to fetch now.
-    pub(super) fetch: Option<Arc<Notify>>,
-    pub(super) consent: Option<Consent>,
-    pub(super) orders: Orders,
-    pub(super) bell: Arc<Notify>,
-    pub(super) pulls: Pulls,
-    pub(super) looks: Looks,
-    pub(super) record: Record,
-    pub(super) revision: Option<Revision>,
-    pub(super) generation: u64,
-    pub(super) goal_key: Option<(StackHash, Option<u64>, Policy)>,
-    pub(super) status: ApplicationStatus,
+    pub(crate) fetch: Option<Arc<Notify>>,
+    pub(crate) consent: Option<Consent>,
+    pub(crate) orders: Orders,
+    pub(crate) bell: Arc<Notify>,
+    pub(crate) pulls: Pulls,
+    pub(crate) looks: Looks,
+    pub(crate) record: Record,
+    pub(crate) revision: Option<Revision>,
+    pub(crate) generation: u64,
+    pub(crate) goal_key: Option<(StackHash, Option<u64>, Policy)>,
+    pub(crate) status: ApplicationStatus,
     /// How far the followed reference is ahead of the pin, and for which two commits that was counted.
-    pub(super) behind: Option<((String, String), Option<u64>)>,
-    pub(super) prepared: Option<StackHash>,
+    pub(crate) behind: Option<((String, String), Option<u64>)>,
+    pub(crate) prepared: Option<StackHash>,
     /// The refused commit that was told last.
-    pub(super) told: Option<Arc<Refusal>>,
+    pub(crate) told: Option<Arc<Refusal>>,
     /// Somebody asked for a sync: at which commit we were then, and when it was.
-    pub(super) asked: Option<(String, Timestamp)>,
-    pub(super) engine_failures: u32,
+    pub(crate) asked: Option<(String, Timestamp)>,
+    pub(crate) engine_failures: u32,
     /// The record on the disk is the one in memory.
-    pub(super) is_saved: bool,
+    pub(crate) is_saved: bool,
 }
 
 /// When to look again by ourselves.
@@ -113,7 +115,7 @@ const ROUNDS_AT_ONCE: usize = 40;
 
 impl<D: Docker, S: Source> App<D, S> {
     /// Rounds for ever.
-    pub(super) async fn run(
+    pub(crate) async fn run(
         mut self,
         mut orders: watch::Receiver<Orders>,
         mut requests: mpsc::Receiver<Asked>,
@@ -226,7 +228,7 @@ impl<D: Docker, S: Source> App<D, S> {
             Err(error) => return self.engine_is_away(&chain(&error)),
         };
         self.engine_failures = 0;
-        probes::overlay(&self.shared.prober, &goal.stack, &self.name, &mut observed);
+        probe_targets::overlay(&self.shared.prober, &goal.stack, &self.name, &mut observed);
         self.looks.overlay(&mut observed);
         let now = self.shared.clock.now();
         let remembered = self.record.clone();
@@ -410,7 +412,7 @@ impl<D: Docker, S: Source> App<D, S> {
             // mirror once more.
             let Some(source) = &self.source else { return Err(error) };
             let spec = goal.wanted.spec.clone();
-            let again = super::repository::contents_of(source.as_ref(), &goal.commit.id, spec).await;
+            let again = crate::repository::contents_of(source.as_ref(), &goal.commit.id, spec).await;
             let again = again.map_err(|it| format!("{error}; {}", chain(&it)))?;
             put(Arc::new(again)).await?;
         }
@@ -442,7 +444,7 @@ impl<D: Docker, S: Source> App<D, S> {
 
     fn engine_is_away(&mut self, error: &str) -> Next {
         self.engine_failures = self.engine_failures.saturating_add(1);
-        let seed = super::seed(self.name.as_str(), self.shared.clock.now());
+        let seed = crate::seed(self.name.as_str(), self.shared.clock.now());
         let delay = plan::docker_delay(self.engine_failures, seed);
         if self.engine_failures == 1 {
             tracing::warn!(app = %self.name, error, "could not look at Docker");
@@ -451,7 +453,7 @@ impl<D: Docker, S: Source> App<D, S> {
         Next::At(Some(self.shared.clock.now().after(delay)))
     }
 
-    pub(super) fn keep_record(&mut self) {
+    pub(crate) fn keep_record(&mut self) {
         let saved = self.shared.store.save_record(&self.name, &self.record);
         self.is_saved = saved.is_ok();
         if let Err(error) = saved {
@@ -459,7 +461,7 @@ impl<D: Docker, S: Source> App<D, S> {
         }
     }
 
-    pub(super) fn tell(&self, kind: EventKind, reason: &str, object: &str, message: &str) {
+    pub(crate) fn tell(&self, kind: EventKind, reason: &str, object: &str, message: &str) {
         self.tell_at(self.shared.clock.now(), kind, reason, object, message);
     }
 
@@ -527,7 +529,7 @@ impl<D: Docker, S: Source> App<D, S> {
 }
 
 /// What comes after a round.
-pub(super) enum Next {
+pub(crate) enum Next {
     /// Something changed: look at once.
     Again,
     /// Nothing more can be done before something rings, or before then.
@@ -545,12 +547,12 @@ impl Next {
 }
 
 /// What must be looked up although it may not be ours.
-pub(super) fn interest(goal: &Goal, record: &Record) -> Interest {
+pub(crate) fn interest(goal: &Goal, record: &Record) -> Interest {
     interest_in(&goal.stack, &goal.images, record)
 }
 
 /// The same of any stack, with the digests to create from.
-pub(super) fn interest_in(
+pub(crate) fn interest_in(
     stack: &driftless_model::Stack,
     digests: &BTreeMap<String, String>,
     record: &Record,
@@ -585,6 +587,6 @@ fn tell_step(app: &AppName, step: &plan::Step, outcome: &StepOutcome) {
 }
 
 /// The contents that the running containers of an application mount.
-pub(super) fn contents_in_use(observed: &Observed) -> BTreeSet<ContentId> {
+pub(crate) fn contents_in_use(observed: &Observed) -> BTreeSet<ContentId> {
     observed.containers().flat_map(|it| it.contents().cloned().collect::<Vec<_>>()).collect()
 }

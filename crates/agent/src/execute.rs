@@ -11,40 +11,41 @@ use driftless_model::AppName;
 use driftless_plan::{Action, Plan, StepOutcome};
 use driftless_store::ContentDir;
 
-use super::pulls::{Asked, Fetch, Pulls};
+use crate::error::chain;
+use crate::image_tasks::{Asked, Fetch, Pulls};
 
 /// How many steps of one application run at the same time.
 const AT_ONCE: usize = 8;
 
 /// What is needed to act for one application.
-pub(super) struct Hands<'a, D> {
-    pub(super) docker: &'a std::sync::Arc<D>,
+pub(crate) struct Hands<'a, D> {
+    pub(crate) docker: &'a std::sync::Arc<D>,
     /// Where the files lie that containers mount.
-    pub(super) contents: &'a ContentDir,
-    pub(super) app: &'a AppName,
-    pub(super) pulls: &'a mut Pulls,
+    pub(crate) contents: &'a ContentDir,
+    pub(crate) app: &'a AppName,
+    pub(crate) pulls: &'a mut Pulls,
     /// Whatever is built is made from the files of this commit.
-    pub(super) materials: Fetch<'a>,
+    pub(crate) materials: Fetch<'a>,
     /// Objects whose last action failed a short while ago.
-    pub(super) held: &'a BTreeSet<String>,
+    pub(crate) held: &'a BTreeSet<String>,
     /// Ends the round early: what runs is finished, nothing new is begun.
-    pub(super) interrupt: &'a CancellationToken,
+    pub(crate) interrupt: &'a CancellationToken,
     /// Told of each outcome as it comes.
-    pub(super) report: &'a mut (dyn FnMut(usize, &StepOutcome) + Send),
+    pub(crate) report: &'a mut (dyn FnMut(usize, &StepOutcome) + Send),
 }
 
 /// How a plan went.
 #[derive(Debug, Default)]
-pub(super) struct Executed {
+pub(crate) struct Executed {
     /// One per step.
-    pub(super) outcomes: Vec<StepOutcome>,
+    pub(crate) outcomes: Vec<StepOutcome>,
     /// Steps that found something not as the plan supposed: look again at once.
-    pub(super) refused: BTreeSet<usize>,
+    pub(crate) refused: BTreeSet<usize>,
     /// At least one step changed something.
-    pub(super) acted: bool,
+    pub(crate) acted: bool,
 }
 
-pub(super) async fn execute<D: Docker>(plan: &Plan, hands: Hands<'_, D>) -> Executed {
+pub(crate) async fn execute<D: Docker>(plan: &Plan, hands: Hands<'_, D>) -> Executed {
     let Hands { docker, contents, app, pulls, materials, held, interrupt, report } = hands;
     let mut outcomes: Vec<Option<StepOutcome>> = vec![None; plan.steps.len()];
     let mut begun = BTreeSet::new();
@@ -134,23 +135,8 @@ async fn perform<D: Docker>(
     docker.act(app, action, &|_| {}).await
 }
 
-/// An error with its causes, in one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(it) = cause {
-        let more = it.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        cause = it.source();
-    }
-    text
-}
-
 /// The reason of the event that tells of a finished action.
-pub(super) fn done(action: &Action) -> &'static str {
+pub(crate) fn done(action: &Action) -> &'static str {
     match action {
         Action::PullImage { .. } => "Pulled",
         Action::BuildImage { .. } => "Built",

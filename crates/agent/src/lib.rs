@@ -1,40 +1,38 @@
 //! The loop: one task per application observes, plans, acts and looks again, for ever; one task per repository
 //! fetches and renders. Wakes carry no data, the executor takes no decision, and status is set in one place.
 
-mod adopt;
 mod agent;
-mod announced;
 mod app;
-mod by_request;
-mod changes;
-mod drift;
+mod build_context;
+mod commit_status;
+mod cron_runs;
+mod deliveries;
+mod desired;
+mod error;
 mod execute;
-mod goal;
+mod fs_scan;
 mod handle;
-mod inside;
-mod logins;
+mod image_tasks;
 mod logs;
-mod materials;
-mod orders;
-mod preview;
 pub mod probe;
-mod probes;
-mod pulls;
+mod probe_targets;
+mod publish;
+mod registry_logins;
 mod repository;
-mod scheduled;
-mod status;
-mod told;
+mod requests;
+mod revision_changes;
+mod revisions;
 mod trust;
-mod wakers;
+mod wakes;
 
-pub use agent::{Agent, Error, Parts, Running, launch};
-pub use drift::Inspector;
-pub use handle::{
-    Against, Answer, Applications, Handle, Inbox, Inspection, InstanceName, Preview, Readiness, Repositories,
-    Request, RequestError, RequestKind, Rollback,
-};
+pub use agent::{Agent, Parts, Running, launch};
+pub use error::Error;
+pub use handle::{Applications, Handle, Inbox, Readiness, Repositories};
 pub use logs::Logs;
-pub use preview::preview;
+pub use requests::{
+    Against, Answer, Inspection, Inspector, InstanceName, Preview, Request, RequestError, RequestKind,
+    Rollback, preview,
+};
 
 use driftless_model::Timestamp;
 

@@ -4,7 +4,7 @@ use std::{future::Future, pin::Pin, sync::Arc};
 
 use driftless_docker::{Docker, LogOptions, LogStream};
 
-use super::execute::chain;
+use crate::error::chain;
 
 /// Where the output of containers comes from.
 pub trait Logs: Send + Sync {
@@ -17,7 +17,7 @@ pub trait Logs: Send + Sync {
 }
 
 /// From the engine.
-pub(super) struct FromEngine<D>(pub(super) Arc<D>);
+pub(crate) struct FromEngine<D>(pub(crate) Arc<D>);
 
 impl<D: Docker> Logs for FromEngine<D> {
     fn open<'a>(

@@ -9,7 +9,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::announced::Announced;
+use crate::{
+    deliveries::Announced,
+    error::chain,
+    trust::{self, Consent, Refusal, Verdict},
+};
 use driftless_clock::Clock;
 use driftless_config as config;
 use driftless_files::{AppSpec, Files, Reads, Recorder};
@@ -21,75 +25,73 @@ use driftless_model::{AppName, CommitInfo, Contents, Finding, Format, Missed, Po
 use driftless_plan::{fetch_delay, poll_with_jitter};
 use driftless_store::Store;
 
-use super::trust::{self, Consent, Refusal, Verdict};
-
 /// Between the beginnings of two fetches that webhooks rang for.
 const BETWEEN_RINGS: Duration = Duration::from_secs(2);
 
 /// What a repository says, as of its newest commit.
 #[derive(Clone, Debug, Default)]
-pub(super) struct View {
-    pub(super) commit: Option<CommitInfo>,
-    pub(super) apps: BTreeMap<AppName, Arc<Wanted>>,
+pub(crate) struct View {
+    pub(crate) commit: Option<CommitInfo>,
+    pub(crate) apps: BTreeMap<AppName, Arc<Wanted>>,
     /// About the whole of the repository, such as a missing path. With an error among them, an application
     /// that is not in `apps` is not known to be gone.
-    pub(super) findings: Vec<Finding>,
+    pub(crate) findings: Vec<Finding>,
     /// Why Git could not be asked, if it could not.
-    pub(super) trouble: Option<String>,
-    pub(super) failures: u32,
-    pub(super) next_try: Option<Timestamp>,
-    pub(super) fetched_at: Option<Timestamp>,
-    pub(super) rewritten: bool,
+    pub(crate) trouble: Option<String>,
+    pub(crate) failures: u32,
+    pub(crate) next_try: Option<Timestamp>,
+    pub(crate) fetched_at: Option<Timestamp>,
+    pub(crate) rewritten: bool,
     /// The newest commit, if it may not be taken up.
-    pub(super) refused: Option<Arc<Refusal>>,
+    pub(crate) refused: Option<Arc<Refusal>>,
     /// A commit that no webhook announced, although one should have.
-    pub(super) missed: Option<Missed>,
+    pub(crate) missed: Option<Missed>,
 }
 
 impl View {
     /// Whether it was read at all, so that absence means something.
-    pub(super) fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.commit.is_some() && !self.findings.iter().any(Finding::is_error)
     }
 }
 
 /// What one application is to be, by one commit.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
-    pub(super) spec: AppSpec,
-    pub(super) repository: String,
-    pub(super) url: String,
-    pub(super) reference: String,
-    pub(super) policy: Policy,
-    pub(super) commit: CommitInfo,
+pub(crate) struct Wanted {
+    pub(crate) spec: AppSpec,
+    pub(crate) repository: String,
+    pub(crate) url: String,
+    pub(crate) reference: String,
+    pub(crate) policy: Policy,
+    pub(crate) commit: CommitInfo,
     /// `None` when a finding is an error.
-    pub(super) stack: Option<Arc<Stack>>,
-    pub(super) findings: Vec<Finding>,
-    pub(super) contents: Arc<Contents>,
+    pub(crate) stack: Option<Arc<Stack>>,
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) contents: Arc<Contents>,
     /// Who signed the commit, where that is asked for.
-    pub(super) signer: Option<String>,
+    pub(crate) signer: Option<String>,
     /// A newer commit that this application does not accept although its repository does.
-    pub(super) refused: Option<Arc<Refusal>>,
+    pub(crate) refused: Option<Arc<Refusal>>,
     /// What rendering looked at.
-    pub(super) reads: Arc<Reads>,
+    pub(crate) reads: Arc<Reads>,
 }
 
 /// One repository under watch.
-pub(super) struct Repository<S> {
-    pub(super) settings: config::Repository,
-    pub(super) source: Arc<S>,
-    pub(super) store: Store,
-    pub(super) clock: Clock,
-    pub(super) wake: Arc<Notify>,
-    pub(super) consent: Consent,
+pub(crate) struct Repository<S> {
+    pub(crate) settings: config::Repository,
+    pub(crate) source: Arc<S>,
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) wake: Arc<Notify>,
+    pub(crate) consent: Consent,
     /// By a webhook.
-    pub(super) rung: Arc<Notify>,
-    pub(super) view: watch::Sender<View>,
+    pub(crate) rung: Arc<Notify>,
+    pub(crate) view: watch::Sender<View>,
 }
 
 impl<S: Source> Repository<S> {
     /// Fetches for ever.
-    pub(super) async fn run(self, stop: CancellationToken) {
+    pub(crate) async fn run(self, stop: CancellationToken) {
         let mut known: Option<String> = None;
         if let Err(error) = self.begin(&mut known).await {
             tracing::warn!(repository = self.settings.name, error, "nothing of an earlier run is at hand");
@@ -123,7 +125,7 @@ impl<S: Source> Repository<S> {
             let pause = match accepted {
                 Ok(()) => again.unwrap_or_else(|| poll_with_jitter(self.settings.poll, self.seed())),
                 Err(error) => {
-                    announced.failed(&super::execute::chain(&error), self.clock.now());
+                    announced.failed(&chain(&error), self.clock.now());
                     self.fail(&error)
                 }
             };
@@ -238,8 +240,8 @@ impl<S: Source> Repository<S> {
             Ok(commits)
         };
         let kept = match commits() {
-            Ok(commits) => self.source.keep(commits).await.map_err(|it| super::execute::chain(&it)),
-            Err(error) => Err(super::execute::chain(&error)),
+            Ok(commits) => self.source.keep(commits).await.map_err(|it| chain(&it)),
+            Err(error) => Err(chain(&error)),
         };
         if let Err(error) = kept {
             tracing::warn!(repository = self.settings.name, error, "not all commits of the history are kept");
@@ -293,7 +295,7 @@ impl<S: Source> Repository<S> {
     }
 
     fn seed(&self) -> u64 {
-        super::seed(&self.settings.name, self.clock.now())
+        crate::seed(&self.settings.name, self.clock.now())
     }
 
     fn fail(&self, error: &source::Error) -> Duration {
@@ -306,7 +308,7 @@ impl<S: Source> Repository<S> {
                 poll_with_jitter(self.settings.poll, self.seed())
             }
         };
-        let text = super::execute::chain(error);
+        let text = chain(error);
         tracing::warn!(repository = self.settings.name, error = text, attempt = failures, "could not fetch");
         let next = self.clock.now().after(delay);
         self.view.send_modify(|view| {
@@ -434,7 +436,7 @@ fn refused(
 }
 
 /// Renders one application of one commit again, for what it mounts.
-pub(super) async fn contents_of<S: Source>(
+pub(crate) async fn contents_of<S: Source>(
     source: &S,
     commit: &str,
     spec: AppSpec,
@@ -460,7 +462,7 @@ fn policy_of(settings: &config::Repository, spec: &AppSpec) -> Policy {
     settings.applications.iter().find(is_of_app).map_or(&settings.policy, |it| &it.policy).clone()
 }
 
-pub(super) fn reference_text(reference: &config::Reference, tag: Option<&str>) -> String {
+pub(crate) fn reference_text(reference: &config::Reference, tag: Option<&str>) -> String {
     match reference {
         config::Reference::Head => "HEAD".into(),
         config::Reference::Branch(name) | config::Reference::Tag(name) => name.clone(),
@@ -473,7 +475,7 @@ pub(super) fn reference_text(reference: &config::Reference, tag: Option<&str>) -
 }
 
 /// An application that Git or the configuration does not have any more.
-pub(super) fn gone(app: &AppName, repository: &str, commit: CommitInfo, policy: Policy) -> Wanted {
+pub(crate) fn gone(app: &AppName, repository: &str, commit: CommitInfo, policy: Policy) -> Wanted {
     Wanted {
         spec: AppSpec {
             name: app.clone(),

@@ -15,24 +15,24 @@ use driftless_store::Store;
 
 /// A commit that was not taken up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
-    pub(super) commit: CommitInfo,
+pub(crate) struct Refusal {
+    pub(crate) commit: CommitInfo,
     /// One word in camel case.
-    pub(super) reason: &'static str,
-    pub(super) why: String,
+    pub(crate) reason: &'static str,
+    pub(crate) why: String,
     /// What to do about it.
-    pub(super) help: &'static str,
+    pub(crate) help: &'static str,
 }
 
 /// The rewritten commit that somebody said yes to.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Consent(Arc<Mutex<Option<String>>>);
+pub(crate) struct Consent(Arc<Mutex<Option<String>>>);
 
 const SIGN: &str = "sign the commit with a trusted key, or add the signer's key to the trusted ones";
 const REWRITTEN: &str = "`driftless sync APP --accept-rewrite` takes it up";
 
 impl Consent {
-    pub(super) fn give(&self, commit: &str) {
+    pub(crate) fn give(&self, commit: &str) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(commit.to_owned());
     }
 
@@ -42,17 +42,17 @@ impl Consent {
 }
 
 impl Refusal {
-    pub(super) fn unsigned(commit: &CommitInfo, why: String) -> Self {
+    pub(crate) fn unsigned(commit: &CommitInfo, why: String) -> Self {
         Self { commit: commit.clone(), reason: "SignatureRefused", why, help: SIGN }
     }
 
     /// One line without the commit.
-    pub(super) fn sentence(&self) -> String {
+    pub(crate) fn sentence(&self) -> String {
         format!("the commit {} is refused: {} ({})", self.commit.short(), self.why, self.help)
     }
 
     /// As a remark about an application that would have been changed by it.
-    pub(super) fn finding(&self) -> Finding {
+    pub(crate) fn finding(&self) -> Finding {
         let place = Location::file(format!("commit {}", self.commit.short()));
         Finding::error(place, "", self.why.clone()).help(self.help)
     }
@@ -60,14 +60,14 @@ impl Refusal {
 
 /// What came of judging a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// And who signed it, where that is asked for.
     Good(Option<String>),
     Refused(Refusal),
 }
 
 /// Judges what a fetch brought.
-pub(super) async fn judge<S: Source>(
+pub(crate) async fn judge<S: Source>(
     settings: &config::Repository,
     source: &S,
     checkout: &Checkout,
@@ -90,7 +90,7 @@ pub(super) async fn judge<S: Source>(
 }
 
 /// What is refused for single applications, which ask for more than their repository does.
-pub(super) async fn judge_applications<S: Source>(
+pub(crate) async fn judge_applications<S: Source>(
     settings: &config::Repository,
     source: &S,
     store: &Store,
@@ -115,11 +115,11 @@ pub(super) async fn judge_applications<S: Source>(
 
 /// Whether this commit was found good before, by the very same policy. A key that expires later, and a restart,
 /// do not undo that.
-pub(super) fn was_verified(store: &Store, key: &str, commit: &str, policy: &Verify) -> bool {
+pub(crate) fn was_verified(store: &Store, key: &str, commit: &str, policy: &Verify) -> bool {
     store.verified(key).ok().flatten().is_some_and(|it| it == mark(commit, policy))
 }
 
-pub(super) fn remember(store: &Store, key: &str, commit: &str, policy: &Verify) {
+pub(crate) fn remember(store: &Store, key: &str, commit: &str, policy: &Verify) {
     if let Err(error) = store.set_verified(key, &mark(commit, policy)) {
         tracing::warn!(%error, "that the commit was verified is not remembered");
     }

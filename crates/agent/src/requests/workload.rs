@@ -8,11 +8,11 @@ use driftless_model::{
 };
 use driftless_plan as plan;
 
-use super::{
+use crate::{
     Answer, InstanceName, RequestError,
     app::{App, interest},
-    execute::chain,
-    goal::Goal,
+    error::chain,
+    revisions::Goal,
 };
 
 /// One of ours that can be replaced.
@@ -24,7 +24,7 @@ struct Replaceable {
 
 impl<D: Docker, S: Source> App<D, S> {
     /// A new rollout of what runs already.
-    pub(super) async fn restart(&mut self, name: &WorkloadName) -> Result<Answer, RequestError> {
+    pub(crate) async fn restart(&mut self, name: &WorkloadName) -> Result<Answer, RequestError> {
         let goal = self.active_goal()?;
         let (kind, workload) = self.workload(&goal, name)?;
         if matches!(kind, Kind::Job | Kind::CronJob | Kind::Pod) {
@@ -50,7 +50,7 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 
     /// Another instance in the place of one, at once.
-    pub(super) async fn delete_instance(&mut self, wanted: &InstanceName) -> Result<Answer, RequestError> {
+    pub(crate) async fn delete_instance(&mut self, wanted: &InstanceName) -> Result<Answer, RequestError> {
         let InstanceName { name, namespace } = wanted;
         let goal = self.active_goal()?;
         let all = self.replaceable(&goal).await?;
@@ -87,7 +87,7 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 
     /// Holds up the rollout of a Deployment.
-    pub(super) fn hold(&mut self, name: &WorkloadName) -> Result<Answer, RequestError> {
+    pub(crate) fn hold(&mut self, name: &WorkloadName) -> Result<Answer, RequestError> {
         let goal = self.active_goal()?;
         let (kind, workload) = self.workload(&goal, name)?;
         let qualified = kind.qualified();
@@ -106,7 +106,7 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 
     /// Lets it go on.
-    pub(super) fn release(&mut self, name: &WorkloadName) -> Result<Answer, RequestError> {
+    pub(crate) fn release(&mut self, name: &WorkloadName) -> Result<Answer, RequestError> {
         let goal = self.active_goal()?;
         let (kind, workload) = self.workload(&goal, name)?;
         let qualified = kind.qualified();
@@ -125,7 +125,7 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 
     /// Confirms the removal that waits for it, of this very stack and of no other.
-    pub(super) fn prune(&mut self) -> Result<Answer, RequestError> {
+    pub(crate) fn prune(&mut self) -> Result<Answer, RequestError> {
         let goal = self.active_goal()?;
         let held = self.status.waits.iter().find(|it| it.reason == plan::PRUNE_HELD);
         let Some(message) = held.map(|it| it.message.clone()) else {
@@ -150,7 +150,7 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 
     /// The goal, if anything is being done about it.
-    pub(super) fn active_goal(&mut self) -> Result<Goal, RequestError> {
+    pub(crate) fn active_goal(&mut self) -> Result<Goal, RequestError> {
         let app = self.name.clone();
         let goal = self.goal().map_err(|it| RequestError::Refused(chain(&it)))?;
         let goal = goal
@@ -210,7 +210,7 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 
     /// Writes down what was asked for. What follows from it is no drift.
-    pub(super) fn take_up(&mut self, mut record: Record) -> Result<(), RequestError> {
+    pub(crate) fn take_up(&mut self, mut record: Record) -> Result<(), RequestError> {
         record.settled = None;
         let saved = self.shared.store.save_record(&self.name, &record);
         saved.map_err(|it| RequestError::Refused(format!("it cannot be remembered: {}", chain(&it))))?;

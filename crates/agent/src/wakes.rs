@@ -20,7 +20,7 @@ const FULL_PASS: Duration = Duration::from_mins(5);
 
 /// The bells of all applications, or of all repositories by their names.
 #[derive(Clone, Debug)]
-pub(super) struct Wakes<K = AppName>(Arc<Mutex<BTreeMap<K, Arc<Notify>>>>);
+pub(crate) struct Wakes<K = AppName>(Arc<Mutex<BTreeMap<K, Arc<Notify>>>>);
 
 impl<K> Default for Wakes<K> {
     fn default() -> Self {
@@ -30,18 +30,18 @@ impl<K> Default for Wakes<K> {
 
 impl<K: Ord + Clone> Wakes<K> {
     /// A bell, made on first use.
-    pub(super) fn bell(&self, app: &K) -> Arc<Notify> {
+    pub(crate) fn bell(&self, app: &K) -> Arc<Notify> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(app.clone()).or_default().clone()
     }
 
     /// Rings one. Any number of rings while a round runs make one more.
-    pub(super) fn wake(&self, app: &K) {
+    pub(crate) fn wake(&self, app: &K) {
         if let Some(bell) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(app) {
             bell.notify_one();
         }
     }
 
-    pub(super) fn wake_all(&self) {
+    pub(crate) fn wake_all(&self) {
         for bell in self.0.lock().unwrap_or_else(PoisonError::into_inner).values() {
             bell.notify_one();
         }
@@ -49,7 +49,7 @@ impl<K: Ord + Clone> Wakes<K> {
 }
 
 /// Turns the engine's hints into wakes, until stopped. `engine` says whether it answers: `Err` with why not.
-pub(super) async fn listen<D: Docker>(
+pub(crate) async fn listen<D: Docker>(
     docker: Arc<D>,
     wakes: Wakes,
     engine: watch::Sender<Result<(), String>>,

@@ -8,11 +8,11 @@ use driftless_model::{CronRecord, EventKind, Record, Stack, WorkloadName};
 use driftless_plan::{Told, run_name, run_of, schedule, with_runs};
 use driftless_store as store;
 
-use super::{Answer, RequestError, app::App, goal::Goal};
+use crate::{Answer, RequestError, app::App, revisions::Goal};
 
 impl<D: Docker, S: Source> App<D, S> {
     /// What it is to be at this moment, with what was begun. `None`: nothing was ever good enough to be applied.
-    pub(super) fn goal(&mut self) -> Result<Option<Goal>, store::Error> {
+    pub(crate) fn goal(&mut self) -> Result<Option<Goal>, store::Error> {
         let mut goal = self.chosen()?;
         if let Some(goal) = &mut goal {
             add_runs(&mut goal.stack, &self.record);
@@ -21,7 +21,7 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 
     /// Begins what is due. It is written down before anything is done about it.
-    pub(super) fn with_due(&mut self, mut goal: Goal) -> Goal {
+    pub(crate) fn with_due(&mut self, mut goal: Goal) -> Goal {
         if goal.policy.suspended {
             return goal;
         }
@@ -34,7 +34,7 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 
     /// Begins a run at once, because somebody asks for it.
-    pub(super) fn create_job(&mut self, from: &WorkloadName, name: &str) -> Result<Answer, RequestError> {
+    pub(crate) fn create_job(&mut self, from: &WorkloadName, name: &str) -> Result<Answer, RequestError> {
         let goal = self.active_goal()?;
         let template = goal.stack.workloads.get(from).filter(|it| it.cron.is_some());
         let Some(template) = template else {
@@ -63,7 +63,7 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 }
 
-pub(super) fn add_runs(stack: &mut Arc<Stack>, record: &Record) {
+pub(crate) fn add_runs(stack: &mut Arc<Stack>, record: &Record) {
     let whole = match with_runs(stack, record) {
         Cow::Owned(whole) => Some(whole),
         Cow::Borrowed(_) => None,

@@ -11,33 +11,33 @@ use driftless_model::{
 };
 use driftless_plan::{Plan, Target, Wait, note_settled, without_runs};
 use driftless_store as store;
-use driftless_store::{NewRevision, Suspension};
+use driftless_store::NewRevision;
 
-use super::{
-    Answer, RequestError, RequestKind, Rollback,
+use crate::{
     app::App,
-    changes,
-    orders::{Orders, Presence},
+    desired::{Orders, Presence},
+    error::chain,
     repository::Wanted,
+    revision_changes,
 };
 
 /// The target of a round.
-pub(super) struct Goal {
-    pub(super) stack: Arc<Stack>,
-    pub(super) hash: StackHash,
-    pub(super) commit: CommitInfo,
-    pub(super) contents: Arc<Contents>,
-    pub(super) policy: Policy,
-    pub(super) pin: Option<Pin>,
+pub(crate) struct Goal {
+    pub(crate) stack: Arc<Stack>,
+    pub(crate) hash: StackHash,
+    pub(crate) commit: CommitInfo,
+    pub(crate) contents: Arc<Contents>,
+    pub(crate) policy: Policy,
+    pub(crate) pin: Option<Pin>,
     /// Digests to create from, while pinned.
-    pub(super) images: BTreeMap<String, String>,
-    pub(super) wanted: Arc<Wanted>,
-    pub(super) cause: Cause,
+    pub(crate) images: BTreeMap<String, String>,
+    pub(crate) wanted: Arc<Wanted>,
+    pub(crate) cause: Cause,
 }
 
 impl<D: Docker, S: Source> App<D, S> {
     /// Chooses the target. `None`: nothing was ever good enough to be applied.
-    pub(super) fn chosen(&mut self) -> Result<Option<Goal>, store::Error> {
+    pub(crate) fn chosen(&mut self) -> Result<Option<Goal>, store::Error> {
         let wanted = Arc::clone(&self.orders.wanted);
         self.forget_fruitless_ask();
         let mut policy = wanted.policy.clone();
@@ -80,7 +80,7 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 
     /// What is fetched after a fetch that brought nothing is not what somebody asked for.
-    pub(super) fn forget_fruitless_ask(&mut self) {
+    pub(crate) fn forget_fruitless_ask(&mut self) {
         let Orders { wanted, fetched_at, .. } = &self.orders;
         let is_fruitless = |(commit, at): &(String, Timestamp)| {
             *commit == wanted.commit.id && fetched_at.is_some_and(|it| it > *at)
@@ -158,7 +158,7 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 
     /// The stack that was last reached, to keep it while the new one cannot be had.
-    pub(super) fn fallback(&self, goal: &Goal) -> Option<Stack> {
+    pub(crate) fn fallback(&self, goal: &Goal) -> Option<Stack> {
         let last = self.shared.store.last_succeeded(&self.name).ok()??;
         if last.stack == goal.hash {
             return None;
@@ -167,7 +167,7 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 
     /// Counts a new target: a new generation, and pauses begin anew.
-    pub(super) fn note_target(&mut self, goal: &Goal) {
+    pub(crate) fn note_target(&mut self, goal: &Goal) {
         let key = (goal.hash.clone(), goal.pin.as_ref().map(|it| it.revision), goal.policy.clone());
         if self.goal_key.as_ref() == Some(&key) {
             return;
@@ -188,7 +188,7 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 
     /// Writes down that a new stack is being applied, before anything is done about it.
-    pub(super) fn begin_revision(&mut self, goal: &Goal) {
+    pub(crate) fn begin_revision(&mut self, goal: &Goal) {
         let is_new = self.revision.as_ref().is_none_or(|it| it.stack != goal.hash);
         if !is_new || goal.policy.suspended {
             return;
@@ -202,7 +202,7 @@ impl<D: Docker, S: Source> App<D, S> {
             commit: goal.commit.clone(),
             reference: goal.wanted.reference.clone(),
             cause: goal.cause.clone(),
-            changes: changes::describe(
+            changes: revision_changes::describe(
                 before.as_ref(),
                 &without_runs(&goal.stack),
                 &self.mask_of(&goal.stack, before.as_ref()),
@@ -219,24 +219,24 @@ impl<D: Docker, S: Source> App<D, S> {
                 self.revision = Some(revision);
             }
             Err(error) => {
-                tracing::warn!(app = %self.name, error = super::execute::chain(&error), "the revision is not written down");
+                tracing::warn!(app = %self.name, error = chain(&error), "the revision is not written down");
             }
         }
     }
 
     /// Hides what the stacks call secret too, also where it still runs and is not asked for any more.
-    pub(super) fn mask_of(&self, stack: &Stack, before: Option<&Stack>) -> Mask {
+    pub(crate) fn mask_of(&self, stack: &Stack, before: Option<&Stack>) -> Mask {
         self.shared
             .mask
             .with_secrets(stack.secret_env().chain(before.into_iter().flat_map(Stack::secret_env)))
     }
 
     /// All is as Git says: the revision is reached, and from now on what differs is drift.
-    pub(super) fn arrive(&mut self, goal: &Goal, target: &Target<'_>, observed: &Observed) {
+    pub(crate) fn arrive(&mut self, goal: &Goal, target: &Target<'_>, observed: &Observed) {
         note_settled(&mut self.record, target, observed);
         let instances = observed.instances.values().map(|it| it.instance.clone()).collect();
         if let Err(error) = self.shared.contents.keep_in_place(&self.name, &instances) {
-            tracing::warn!(app = %self.name, error = super::execute::chain(&error), "files of former containers are not removed");
+            tracing::warn!(app = %self.name, error = chain(&error), "files of former containers are not removed");
         }
         self.record.failures.clear();
         if goal.policy.suspended {
@@ -248,12 +248,12 @@ impl<D: Docker, S: Source> App<D, S> {
             && goal.stack.workloads.is_empty()
             && let Err(error) = self.shared.store.forget_application(&self.name)
         {
-            tracing::warn!(app = %self.name, error = super::execute::chain(&error), "the application is not forgotten");
+            tracing::warn!(app = %self.name, error = chain(&error), "the application is not forgotten");
         }
     }
 
     /// A rollout that comes no further is a failed revision; it goes on being tried all the same.
-    pub(super) fn check_deadline(&mut self, plan: &Plan) {
+    pub(crate) fn check_deadline(&mut self, plan: &Plan) {
         let stuck = plan.waits.iter().find(|it| matches!(it, Wait::ProgressDeadlineExceeded { .. }));
         if let Some(wait) = stuck
             && self.revision.as_ref().is_some_and(|it| it.outcome == Outcome::InProgress)
@@ -271,7 +271,7 @@ impl<D: Docker, S: Source> App<D, S> {
         if let Err(error) =
             self.shared.store.finish_revision(&self.name, number, outcome.clone(), images.clone())
         {
-            tracing::warn!(app = %self.name, error = super::execute::chain(&error), "the outcome of the revision is not written down");
+            tracing::warn!(app = %self.name, error = chain(&error), "the outcome of the revision is not written down");
             return;
         }
         revision.outcome = outcome.clone();
@@ -287,120 +287,6 @@ impl<D: Docker, S: Source> App<D, S> {
             Outcome::InProgress | Outcome::Superseded => {}
         }
     }
-
-    /// Answers a request. It is done, or will be by the rounds that follow.
-    pub(super) async fn answer(&mut self, kind: &RequestKind) -> Result<Answer, RequestError> {
-        match kind {
-            RequestKind::AcceptRewrite => self.accept_rewrite(),
-            RequestKind::Sync => Ok(self.sync_now()),
-            RequestKind::Prune => self.prune(),
-            RequestKind::Rollback(rollback) => self.roll_back(rollback).map(Answer::Pinned),
-            RequestKind::Resume => {
-                let cleared = self.shared.store.clear_pin(&self.name);
-                cleared
-                    .and_then(|()| self.shared.store.set_suspended(&self.name, Suspension::Active))
-                    .map_err(|it| broken(&it))?;
-                self.tell(EventKind::Normal, "Resumed", self.name.as_str(), "following Git again");
-                Ok(Answer::Accepted)
-            }
-            RequestKind::Suspend => {
-                self.shared
-                    .store
-                    .set_suspended(&self.name, Suspension::Suspended)
-                    .map_err(|it| broken(&it))?;
-                self.tell(EventKind::Normal, "Suspended", self.name.as_str(), "watched, and not touched");
-                Ok(Answer::Accepted)
-            }
-            RequestKind::Adopt => self.adopt().await,
-            RequestKind::Restart(name) => self.restart(name).await,
-            RequestKind::CreateJob(from, name) => self.create_job(from, name),
-            RequestKind::Pause(name) => self.hold(name),
-            RequestKind::Unpause(name) => self.release(name),
-            RequestKind::DeleteInstance(name) => self.delete_instance(name).await,
-            RequestKind::Preview => self.preview().await.map(Answer::Preview),
-            RequestKind::Drift(against) => self.inspect(against).await.map(|it| Answer::Drift(Box::new(it))),
-        }
-    }
-
-    pub(super) fn sync_now(&mut self) -> Answer {
-        self.record.pulls.clear();
-        self.record.failures.clear();
-        self.record.crashes.clear();
-        self.record.heals.clear();
-        self.record.sync = None;
-        self.prepared = None;
-        self.asked = Some((self.orders.wanted.commit.id.clone(), self.shared.clock.now()));
-        self.keep_record();
-        if let Some(fetch) = &self.fetch {
-            fetch.notify_one();
-        }
-        Answer::Accepted
-    }
-
-    /// Only the very commit that is refused at this moment, not whatever may have replaced it since.
-    fn accept_rewrite(&mut self) -> Result<Answer, RequestError> {
-        let refused = self.orders.refused.clone().filter(|it| it.reason == "HistoryRewritten");
-        let (Some(refusal), Some(consent)) = (refused, &self.consent) else {
-            let text = format!("{} has no rewritten history to accept", self.name);
-            return Err(RequestError::Refused(text));
-        };
-        consent.give(&refusal.commit.id);
-        let message = format!("to the rewritten history at {}", refusal.commit.short());
-        self.tell(EventKind::Normal, "RewriteAccepted", self.name.as_str(), &message);
-        Ok(self.sync_now())
-    }
-
-    /// Pins the application to an older revision.
-    fn roll_back(&mut self, rollback: &Rollback) -> Result<Pin, RequestError> {
-        let Rollback { to, reason, until } = rollback;
-        let history = self.shared.store.revisions(&self.name).map_err(|it| broken(&it))?;
-        let current = history.first().map(|it| it.stack.clone());
-        let found = match to.as_deref() {
-            None => history
-                .iter()
-                .find(|it| it.outcome == Outcome::Succeeded && Some(&it.stack) != current.as_ref()),
-            Some(to) => match to.parse::<u64>() {
-                Ok(number) if to.len() < 7 => history.iter().find(|it| it.number == number),
-                Ok(_) | Err(_) if to.len() >= 7 => {
-                    let of_commit = || history.iter().filter(|it| it.commit.id.starts_with(to));
-                    of_commit().find(|it| it.outcome == Outcome::Succeeded).or_else(|| of_commit().next())
-                }
-                Ok(_) | Err(_) => None,
-            },
-        };
-        let Some(revision) = found else {
-            return Err(RequestError::Refused(match to {
-                Some(to) => format!(
-                    "{} has no revision `{to}`; `driftless history {}` lists them",
-                    self.name, self.name
-                ),
-                None => format!("{} has no older revision that succeeded", self.name),
-            }));
-        };
-        let is_pinned = self.shared.store.pin(&self.name).map_err(|it| broken(&it))?.is_some();
-        if Some(&revision.stack) == current.as_ref() && !is_pinned {
-            let text = format!("{} is at that state already (revision {})", self.name, revision.number);
-            return Err(RequestError::Refused(text));
-        }
-        let now: Timestamp = self.shared.clock.now();
-        let head = self.orders.wanted.commit.id.clone();
-        let pin = Pin {
-            revision: revision.number,
-            commit: revision.commit.id.clone(),
-            reason: reason.clone(),
-            at: now,
-            until: *until,
-            skip: Some(head).filter(|it| !it.is_empty()),
-        };
-        self.shared.store.set_pin(&self.name, &pin).map_err(|it| broken(&it))?;
-        let message = format!("to revision {} ({}): {reason}", revision.number, revision.commit.short());
-        self.tell(EventKind::Normal, "RolledBack", self.name.as_str(), &message);
-        Ok(pin)
-    }
-}
-
-fn broken(error: &store::Error) -> RequestError {
-    RequestError::Refused(format!("the state directory cannot be used: {}", super::execute::chain(error)))
 }
 
 /// By digest, what each image reference stands for on this host now.

@@ -10,11 +10,11 @@ use driftless_manifest as manifest;
 use driftless_model::{Build, Content};
 use driftless_plan::Target;
 
-use super::{app::App, execute::chain, goal::Goal, pulls::Fetching};
+use crate::{app::App, error::chain, image_tasks::Fetching, revisions::Goal};
 
 impl<D: Docker, S: Source> App<D, S> {
     /// How a build of this target comes by what it is made from.
-    pub(super) fn materials(
+    pub(crate) fn materials(
         &self,
         goal: &Goal,
         target: &Target<'_>,

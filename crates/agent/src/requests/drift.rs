@@ -20,13 +20,13 @@ use driftless_report as report;
 use driftless_report::Context;
 use driftless_store as store;
 
-use super::{
+use crate::{
     Against, Error, Inspection, RequestError,
     app::{App, interest_in},
-    execute::chain,
-    orders::Presence,
-    probes,
-    scheduled::add_runs,
+    cron_runs::add_runs,
+    desired::Presence,
+    error::chain,
+    probe_targets,
 };
 
 /// What an application is held against.
@@ -39,7 +39,7 @@ struct Measure {
 
 impl<D: Docker, S: Source> App<D, S> {
     /// Looks at Docker now, and compares.
-    pub(super) async fn inspect(&mut self, against: &Against) -> Result<Inspection, RequestError> {
+    pub(crate) async fn inspect(&mut self, against: &Against) -> Result<Inspection, RequestError> {
         let wanted = Arc::clone(&self.orders.wanted);
         let mut app = report::application(&self.name, &wanted.spec.path);
         app.sync_status = Some(self.status.sync);
@@ -64,7 +64,7 @@ impl<D: Docker, S: Source> App<D, S> {
                 return Ok(Inspection { app, unmanaged: BTreeSet::new() });
             }
         };
-        probes::overlay(&self.shared.prober, &measure.stack, &self.name, &mut observed);
+        probe_targets::overlay(&self.shared.prober, &measure.stack, &self.name, &mut observed);
         self.looks.overlay(&mut observed);
         plan::embrace(&mut observed, &self.record, &self.shared.agent);
         let mask = self.mask_of(&measure.stack, None);
@@ -191,7 +191,7 @@ impl Inspector {
             clock,
         })
         .map_err(Error::Docker)?;
-        Ok(Self { engine, clock, mask: Mask::new(super::random_key()) })
+        Ok(Self { engine, clock, mask: Mask::new(crate::random_key()) })
     }
 
     /// One rendered application against what runs of it. Whoever runs it is taken for its agent.

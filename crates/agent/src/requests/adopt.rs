@@ -7,16 +7,16 @@ use driftless_model::{Adopt, EventKind, Observed, Record};
 use driftless_plan as plan;
 use driftless_plan::{Claim, Claimed, Target};
 
-use super::{
+use crate::{
     Answer, RequestError,
     app::{App, interest},
-    execute::chain,
+    error::chain,
 };
 
 impl<D: Docker, S: Source> App<D, S> {
     /// Where the policy is `auto`, what Docker Compose made is ours as soon as it is seen. What is in the way is
     /// said by the plan.
-    pub(super) fn adopt_unasked(&mut self, target: &Target<'_>, observed: &Observed) {
+    pub(crate) fn adopt_unasked(&mut self, target: &Target<'_>, observed: &Observed) {
         if target.policy.adopt != Adopt::Auto || target.policy.suspended {
             return;
         }
@@ -28,7 +28,7 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 
     /// Takes over everything of this project that Docker Compose made, or nothing and says why.
-    pub(super) async fn adopt(&mut self) -> Result<Answer, RequestError> {
+    pub(crate) async fn adopt(&mut self) -> Result<Answer, RequestError> {
         let refused = |error: &dyn std::error::Error| RequestError::Refused(chain(error));
         let Some(goal) = self.goal().map_err(|it| refused(&it))? else {
             return Err(RequestError::Refused(format!(
@@ -89,7 +89,7 @@ impl<D: Docker, S: Source> App<D, S> {
 }
 
 /// What would be taken over, for people, and how things would stand afterwards.
-pub(super) fn rehearse(target: &Target<'_>, observed: &mut Observed, record: &mut Record) -> Vec<String> {
+pub(crate) fn rehearse(target: &Target<'_>, observed: &mut Observed, record: &mut Record) -> Vec<String> {
     plan::embrace(observed, record, target.agent);
     let claims = plan::survey(target, observed);
     let lines = claims.iter().map(ToString::to_string).collect();

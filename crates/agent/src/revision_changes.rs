@@ -6,7 +6,7 @@ use driftless_plan::differences;
 /// More are counted, not listed.
 const MOST: usize = 20;
 
-pub(super) fn describe(before: Option<&Stack>, after: &Stack, mask: &Mask) -> Vec<String> {
+pub(crate) fn describe(before: Option<&Stack>, after: &Stack, mask: &Mask) -> Vec<String> {
     let Some(before) = before else {
         return after.workloads.keys().map(|name| format!("{name}: new")).collect();
     };

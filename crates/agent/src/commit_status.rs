@@ -10,7 +10,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::execute::chain;
+use crate::error::chain;
 use driftless_clock::Clock;
 use driftless_config as config;
 use driftless_config::{CommitStatus, StatusProvider};
@@ -25,37 +25,37 @@ use driftless_store::{StatusNote, Store};
 const REFUSED_PAUSE: Duration = Duration::from_mins(10);
 
 /// What each application has to say of its newest commit.
-pub(super) type Verdicts = BTreeMap<AppName, Told>;
+pub(crate) type Verdicts = BTreeMap<AppName, Told>;
 
 /// Why a forge refuses what it is told, until somebody changes something; by repository.
-pub(super) type Untold = BTreeMap<String, String>;
+pub(crate) type Untold = BTreeMap<String, String>;
 
 /// What is so for the newest commit of one application.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Told {
-    pub(super) repository: String,
-    pub(super) commit: String,
-    pub(super) state: State,
-    pub(super) description: String,
+pub(crate) struct Told {
+    pub(crate) repository: String,
+    pub(crate) commit: String,
+    pub(crate) state: State,
+    pub(crate) description: String,
 }
 
 /// What is known of an application when it is asked for its newest commit.
 #[derive(Clone, Copy)]
-pub(super) struct Known<'a> {
+pub(crate) struct Known<'a> {
     /// The newest commit.
-    pub(super) wanted: &'a CommitInfo,
-    pub(super) findings: &'a [Finding],
-    pub(super) pin: Option<&'a PinStatus>,
-    pub(super) health: HealthStatus,
+    pub(crate) wanted: &'a CommitInfo,
+    pub(crate) findings: &'a [Finding],
+    pub(crate) pin: Option<&'a PinStatus>,
+    pub(crate) health: HealthStatus,
     /// The commit that is reached.
-    pub(super) reached: Option<&'a CommitInfo>,
-    pub(super) revision: Option<&'a Revision>,
-    pub(super) message: &'a str,
+    pub(crate) reached: Option<&'a CommitInfo>,
+    pub(crate) revision: Option<&'a Revision>,
+    pub(crate) message: &'a str,
 }
 
 /// State and description for the newest commit; none for one that changes nothing here, of which there may be
 /// many where many applications share a repository.
-pub(super) fn verdict(known: &Known<'_>) -> Option<(State, String)> {
+pub(crate) fn verdict(known: &Known<'_>) -> Option<(State, String)> {
     let Known { wanted, findings, pin, health, reached, revision, message } = known;
     if let Some(error) = findings.iter().find(|it| it.is_error()) {
         return Some((State::Failure, format!("not applied: {error}")));
@@ -85,19 +85,19 @@ pub(super) fn verdict(known: &Known<'_>) -> Option<(State, String)> {
 }
 
 /// Tells one forge what becomes of the commits of one repository, until stopped.
-pub(super) struct Teller {
-    pub(super) repository: String,
-    pub(super) settings: CommitStatus,
-    pub(super) verdicts: watch::Receiver<Verdicts>,
-    pub(super) untold: Arc<watch::Sender<Untold>>,
-    pub(super) store: Store,
-    pub(super) environment: Lookup,
-    pub(super) clock: Clock,
+pub(crate) struct Teller {
+    pub(crate) repository: String,
+    pub(crate) settings: CommitStatus,
+    pub(crate) verdicts: watch::Receiver<Verdicts>,
+    pub(crate) untold: Arc<watch::Sender<Untold>>,
+    pub(crate) store: Store,
+    pub(crate) environment: Lookup,
+    pub(crate) clock: Clock,
 }
 
 impl Teller {
     /// `None` where the configuration asks for no statuses.
-    pub(super) fn of(
+    pub(crate) fn of(
         repository: &config::Repository,
         (verdicts, untold): (watch::Receiver<Verdicts>, Arc<watch::Sender<Untold>>),
         store: &Store,
@@ -115,7 +115,7 @@ impl Teller {
         })
     }
 
-    pub(super) async fn run(mut self, stop: CancellationToken) {
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut failures = 0;
         loop {
             self.note();
@@ -210,12 +210,12 @@ impl Teller {
         let now = self.clock.now();
         let pause = match trouble {
             Trouble::Forge(Error::Unreachable { .. }) | Trouble::Store(_) => {
-                fetch_delay(failures, super::seed(&self.repository, now))
+                fetch_delay(failures, crate::seed(&self.repository, now))
             }
             Trouble::Forge(Error::Refused { status, .. })
                 if status.is_server_error() || status.as_u16() == 429 =>
             {
-                fetch_delay(failures, super::seed(&self.repository, now))
+                fetch_delay(failures, crate::seed(&self.repository, now))
             }
             Trouble::Forge(_) | Trouble::Token(_) => REFUSED_PAUSE,
         };

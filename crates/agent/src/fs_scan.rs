@@ -23,10 +23,10 @@ use driftless_model::{
 };
 use driftless_plan as plan;
 
-use super::execute::chain;
+use crate::error::chain;
 
 /// How many containers are looked into at the same time, of all applications.
-pub(super) const LOOKS_AT_ONCE: usize = 2;
+pub(crate) const LOOKS_AT_ONCE: usize = 2;
 /// A little less than the pause between two full passes, each of which looks into what was not looked into since.
 const EVERY: Duration = Duration::from_mins(4);
 /// What starts is left alone at first.
@@ -43,7 +43,7 @@ const COST: u32 = 100;
 const FILES_AT_ONCE: usize = 4;
 
 /// The looks into the containers of one application.
-pub(super) struct Looks {
+pub(crate) struct Looks {
     by_container: BTreeMap<ContainerId, Look>,
     /// Rung when one ends.
     wake: Arc<Notify>,
@@ -72,12 +72,12 @@ struct Ended {
 }
 
 impl Looks {
-    pub(super) fn new(wake: Arc<Notify>, lookers: Arc<Semaphore>, clock: Clock) -> Self {
+    pub(crate) fn new(wake: Arc<Notify>, lookers: Arc<Semaphore>, clock: Clock) -> Self {
         Self { by_container: BTreeMap::new(), wake, lookers, clock }
     }
 
     /// Puts what was seen last into an observation.
-    pub(super) fn overlay(&mut self, observed: &mut Observed) {
+    pub(crate) fn overlay(&mut self, observed: &mut Observed) {
         self.by_container.retain(|id, _| observed.container(id).is_some_and(Instance::is_running));
         for (id, look) in &mut self.by_container {
             look.collect();
@@ -88,7 +88,7 @@ impl Looks {
     }
 
     /// Looks into what is due. Returns when the next visitor's traces are to be looked for.
-    pub(super) fn begin<D: Docker>(
+    pub(crate) fn begin<D: Docker>(
         &mut self,
         docker: &Arc<D>,
         policy: &Policy,

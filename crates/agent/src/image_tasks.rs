@@ -20,14 +20,14 @@ use driftless_docker::{Docker, Materials};
 use driftless_model::{AppName, Build};
 use driftless_plan::Action;
 
-use super::execute::chain;
+use crate::error::chain;
 
 /// How many images are built at the same time, of all applications. More only take the processors from each other,
 /// and from what runs.
-pub(super) const BUILDS_AT_ONCE: usize = 2;
+pub(crate) const BUILDS_AT_ONCE: usize = 2;
 
 /// The pulls and builds of one application.
-pub(super) struct Pulls {
+pub(crate) struct Pulls {
     running: BTreeMap<String, Pull>,
     /// Rung when one ends.
     wake: Arc<Notify>,
@@ -39,7 +39,7 @@ pub(super) struct Pulls {
 
 /// What is known of an image that somebody asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(crate) enum Asked {
     /// It was pulled or built, for whoever asked first.
     Here,
     /// It is on its way.
@@ -51,8 +51,8 @@ pub(super) enum Asked {
 }
 
 /// Fetches what a build is made from. An error is in words.
-pub(super) type Fetch<'a> = &'a (dyn Fn(&Build) -> Fetching + Send + Sync);
-pub(super) type Fetching = Pin<Box<dyn Future<Output = Result<Materials, String>> + Send>>;
+pub(crate) type Fetch<'a> = &'a (dyn Fn(&Build) -> Fetching + Send + Sync);
+pub(crate) type Fetching = Pin<Box<dyn Future<Output = Result<Materials, String>> + Send>>;
 
 struct Pull {
     state: Arc<Mutex<State>>,
@@ -74,12 +74,12 @@ impl Pull {
 }
 
 impl Pulls {
-    pub(super) fn new(wake: Arc<Notify>, builders: Arc<Semaphore>, longest: Duration) -> Self {
+    pub(crate) fn new(wake: Arc<Notify>, builders: Arc<Semaphore>, longest: Duration) -> Self {
         Self { running: BTreeMap::new(), wake, builders, longest }
     }
 
     /// Begins a pull, or tells how it goes. The end of a pull is told once.
-    pub(super) fn pull<D: Docker>(
+    pub(crate) fn pull<D: Docker>(
         &mut self,
         docker: &Arc<D>,
         app: &AppName,
@@ -93,7 +93,7 @@ impl Pulls {
     }
 
     /// Begins to make the helper's image, or tells how it goes.
-    pub(super) fn import<D: Docker>(&mut self, docker: &Arc<D>, app: &AppName, image: &str) -> Asked {
+    pub(crate) fn import<D: Docker>(&mut self, docker: &Arc<D>, app: &AppName, image: &str) -> Asked {
         let (docker, app, action) =
             (Arc::clone(docker), app.clone(), Action::ImportImage { image: image.to_owned() });
         self.ask(image, None, format!("importing {image}"), move |progress| async move {
@@ -103,7 +103,7 @@ impl Pulls {
 
     /// Begins a build, or tells how it goes. The same content is built once at a time: whoever asks for it under
     /// another name finds it in the engine's cache afterwards.
-    pub(super) fn build<D: Docker>(
+    pub(crate) fn build<D: Docker>(
         &mut self,
         docker: &Arc<D>,
         app: &AppName,
@@ -172,13 +172,13 @@ impl Pulls {
 
     /// Ends the pulls and builds of images that nobody asks for any more, because they are here or are not wanted.
     /// Returns their names, and whether they were built.
-    pub(super) fn keep_only(&mut self, wanted: impl Fn(&str) -> bool) -> Vec<(String, bool)> {
+    pub(crate) fn keep_only(&mut self, wanted: impl Fn(&str) -> bool) -> Vec<(String, bool)> {
         let ended = self.running.extract_if(.., |image, _| !wanted(image));
         ended.map(|(image, it)| (image, it.content.is_some())).collect()
     }
 
     /// What is on its way, in words.
-    pub(super) fn progress(&self) -> Option<String> {
+    pub(crate) fn progress(&self) -> Option<String> {
         let texts = self.running.values().filter_map(|it| {
             match &*it.state.lock().unwrap_or_else(PoisonError::into_inner) {
                 State::Running(text) => Some(text.clone()),

@@ -7,7 +7,7 @@ use driftless_docker::Registries;
 use driftless_git::{Lookup, read_secret};
 
 /// The client's file is where the client itself looks for it.
-pub(super) fn registries(settings: &Settings, environment: &Lookup) -> Registries {
+pub(crate) fn registries(settings: &Settings, environment: &Lookup) -> Registries {
     let variable = |name: &str| environment(name).filter(|it| !it.is_empty()).map(PathBuf::from);
     let folder = variable("DOCKER_CONFIG").or_else(|| variable("HOME").map(|it| it.join(".docker")));
     let environment = Arc::clone(environment);

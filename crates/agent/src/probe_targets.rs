@@ -6,10 +6,10 @@ use crate::{probe::Exec, probe::Prober, probe::Target};
 use driftless_docker::Docker;
 use driftless_model::{AppName, ContainerId, Health, Instance, Observed, Readiness, Stack, State};
 
-use super::execute::chain;
+use crate::error::chain;
 
 /// Runs a probe's command through the engine.
-pub(super) struct ThroughEngine<D>(pub(super) Arc<D>);
+pub(crate) struct ThroughEngine<D>(pub(crate) Arc<D>);
 
 impl<D: Docker> Exec for ThroughEngine<D> {
     fn exec<'a>(
@@ -26,7 +26,7 @@ impl<D: Docker> Exec for ThroughEngine<D> {
 }
 
 /// Tells the prober whom to probe, and writes what it found into the observation.
-pub(super) fn overlay(prober: &Prober, stack: &Stack, app: &AppName, observed: &mut Observed) {
+pub(crate) fn overlay(prober: &Prober, stack: &Stack, app: &AppName, observed: &mut Observed) {
     let wanted = |it: &Instance| {
         let workload = stack.workloads.get(&it.instance.workload.whole())?;
         let asked = match &it.part {

@@ -11,11 +11,11 @@ use driftless_model::{
 };
 use driftless_plan::{Assessment, PRUNE_HELD, Plan, assess, canonical_yaml, resources};
 
-use super::{
+use crate::{
     app::App,
-    goal::Goal,
-    orders::{Orders, Presence},
-    told::{Known, Told, verdict},
+    commit_status::{Known, Told, verdict},
+    desired::{Orders, Presence},
+    revisions::Goal,
 };
 
 /// Git may be away for so long before we say that we do not know any more what it asks for.
@@ -23,7 +23,7 @@ const GIT_GRACE: Duration = Duration::from_mins(4);
 
 impl<D: Docker, S: Source> App<D, S> {
     /// After a look at Docker: everything is known.
-    pub(super) fn publish(&mut self, goal: &Goal, observed: &Observed, plan: &Plan, now: Timestamp) {
+    pub(crate) fn publish(&mut self, goal: &Goal, observed: &Observed, plan: &Plan, now: Timestamp) {
         let before = std::mem::take(&mut self.status);
         let assessment =
             assess(&goal.stack, observed, &self.record, plan, now, &before.conditions, &before.workloads);
@@ -64,7 +64,7 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 
     /// Something new was asked for: until a look at Docker has answered it, the status speaks of what was before.
-    pub(super) fn announce(&mut self) {
+    pub(crate) fn announce(&mut self) {
         self.generation = self.generation.saturating_add(1);
         let generation = self.generation;
         self.shared.applications.send_modify(|all| {
@@ -75,7 +75,7 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 
     /// Between two looks: only what we are doing has changed.
-    pub(super) fn publish_progress(&mut self) {
+    pub(crate) fn publish_progress(&mut self) {
         let Some(text) = self.pulls.progress() else { return };
         if let Some(operation) = &mut self.status.operation {
             operation.message = text;
@@ -89,7 +89,7 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 
     /// The newest commit changes nothing for this application: only what is said of Git moves on.
-    pub(super) fn publish_quietly(&mut self, before: &Orders) {
+    pub(crate) fn publish_quietly(&mut self, before: &Orders) {
         let (old, new) = (&before.wanted.commit, &self.orders.wanted.commit);
         self.status.fetched_at = self.orders.fetched_at;
         let runs_old = self.status.commit.as_ref().is_some_and(|it| it.id == old.id);
@@ -107,7 +107,7 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 
     /// Nothing was ever good enough to be applied: say why.
-    pub(super) fn publish_without_goal(&mut self) {
+    pub(crate) fn publish_without_goal(&mut self) {
         let now = self.shared.clock.now();
         let findings = self.findings();
         let first = findings.iter().find(|it| it.is_error()).map(ToString::to_string);
@@ -130,7 +130,7 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 
     /// We could not look: what was known is kept, and said to be uncertain.
-    pub(super) fn publish_trouble(&mut self, error: &str) {
+    pub(crate) fn publish_trouble(&mut self, error: &str) {
         let now = self.shared.clock.now();
         self.status.sync = SyncStatus::Unknown;
         self.status.health = HealthStatus::Unknown;

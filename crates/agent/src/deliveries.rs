@@ -15,7 +15,7 @@ const ASK_AGAIN: [Duration; 4] =
 /// How long after a commit was found by asking its webhook may still arrive.
 const GRACE: Duration = Duration::from_mins(1);
 
-pub(super) struct Announced {
+pub(crate) struct Announced {
     store: Store,
     repository: String,
     /// Whether it has a webhook at all. Without, nothing here touches the store.
@@ -30,7 +30,7 @@ pub(super) struct Announced {
 }
 
 impl Announced {
-    pub(super) fn new(store: Store, repository: &str, is_configured: bool) -> Self {
+    pub(crate) fn new(store: Store, repository: &str, is_configured: bool) -> Self {
         let mut it = Self {
             store,
             repository: repository.to_owned(),
@@ -46,12 +46,12 @@ impl Announced {
         it
     }
 
-    pub(super) fn missed(&self) -> Option<&Missed> {
+    pub(crate) fn missed(&self) -> Option<&Missed> {
         self.missed.as_ref()
     }
 
     /// A fetch begins: whatever rang before is answered by it.
-    pub(super) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         if !self.is_configured {
             return;
         }
@@ -75,7 +75,7 @@ impl Announced {
 
     /// The fetch went well. `is_news`: it found a commit that was made while this agent was looking. Returns after
     /// which pause to fetch again, if what a webhook announced is not to be seen yet.
-    pub(super) fn fetched(
+    pub(crate) fn fetched(
         &mut self,
         commit: &CommitInfo,
         is_new: bool,
@@ -117,7 +117,7 @@ impl Announced {
     }
 
     /// The fetch failed: what rang for it stays open.
-    pub(super) fn failed(&mut self, error: &str, now: Timestamp) {
+    pub(crate) fn failed(&mut self, error: &str, now: Timestamp) {
         if self.answered.is_some() {
             let message = format!("could not be fetched yet: {error}");
             self.settle(&DeliveryOutcome { at: now, message }, false);
@@ -125,12 +125,12 @@ impl Announced {
     }
 
     /// When to say that a commit was not announced.
-    pub(super) fn due(&self) -> Option<Timestamp> {
+    pub(crate) fn due(&self) -> Option<Timestamp> {
         self.suspect.as_ref().map(|it| it.at.after(GRACE))
     }
 
     /// Says so when it is time. True when there is something new to say.
-    pub(super) fn look(&mut self, now: Timestamp) -> bool {
+    pub(crate) fn look(&mut self, now: Timestamp) -> bool {
         if self.due().is_none_or(|it| now < it) {
             return false;
         }

@@ -9,16 +9,16 @@ use driftless_model::{AgentId, Mask, Observed, Policy, Record, Stack};
 use driftless_plan as plan;
 use driftless_plan::{Target, forecast, stack_diff};
 
-use super::{
+use crate::{
     Error, Preview, RequestError,
     app::{App, interest},
-    execute::chain,
-    probes,
+    error::chain,
+    probe_targets,
 };
 
 impl<D: Docker, S: Source> App<D, S> {
     /// What would be done from here on, if all went well.
-    pub(super) async fn preview(&mut self) -> Result<Preview, RequestError> {
+    pub(crate) async fn preview(&mut self) -> Result<Preview, RequestError> {
         let refused = |error: &dyn std::error::Error| RequestError::Refused(chain(error));
         let Some(goal) = self.goal().map_err(|it| refused(&it))? else {
             return Err(RequestError::Refused(format!(
@@ -28,7 +28,7 @@ impl<D: Docker, S: Source> App<D, S> {
         };
         let observed = self.shared.docker.observe(&self.name, &interest(&goal, &self.record)).await;
         let mut observed = observed.map_err(|it| refused(&it))?;
-        probes::overlay(&self.shared.prober, &goal.stack, &self.name, &mut observed);
+        probe_targets::overlay(&self.shared.prober, &goal.stack, &self.name, &mut observed);
         let fallback = self.fallback(&goal);
         let mask = self.mask_of(&goal.stack, fallback.as_ref());
         let target = Target {
@@ -64,7 +64,7 @@ pub async fn preview(stack: &Stack, docker_host: &str) -> Result<Preview, Error>
     // Whoever runs this application here is the one whose next steps are asked for.
     let agent = observed.instances.values().map(|it| it.agent.clone()).next().unwrap_or(owner);
     let (policy, images) = (Policy::default(), BTreeMap::new());
-    let mask = Mask::new(super::random_key()).with_secrets(stack.secret_env());
+    let mask = Mask::new(crate::random_key()).with_secrets(stack.secret_env());
     let target =
         Target { stack, fallback: None, agent: &agent, policy: &policy, images: &images, mask: &mask };
     let mut record = Record::default();
@@ -77,7 +77,7 @@ fn look_ahead(target: &Target<'_>, observed: &Observed, record: &Record, clock: 
     plan::embrace(&mut observed, &record, target.agent);
     // What is waited for as things stand, before anything is taken over.
     let first = plan::plan(target, &observed, &record, clock.now());
-    let adoption = super::adopt::rehearse(target, &mut observed, &mut record);
+    let adoption = crate::requests::adopt::rehearse(target, &mut observed, &mut record);
     let plans = forecast(target, &observed, &record, clock.now());
     let mut waits: Vec<String> = first.waits.iter().map(ToString::to_string).collect();
     // What stands at the end stands for good.

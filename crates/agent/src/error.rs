@@ -1,0 +1,33 @@
+//! Why the agent cannot start, and how an error is written with its causes.
+
+use driftless_git as source;
+
+/// Why the agent could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("could not open the state directory")]
+    State(#[source] driftless_store::Error),
+    #[error("could not set up the repository `{name}`")]
+    Source {
+        name: String,
+        #[source]
+        source: source::Error,
+    },
+    #[error("could not reach Docker")]
+    Docker(#[source] driftless_docker::Error),
+}
+
+/// An error with its causes in one line: `could not read a pin from the database: disk I/O error`.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let more = inner.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = inner.source();
+    }
+    text
+}

@@ -1,12 +1,9 @@
 //! Parse, trace, run, exit code.
 
-use std::{env, process::ExitCode, sync::Arc, time::Duration};
+use std::{env, process::ExitCode, sync::Arc};
 
 use driftless::cli::{Colours, Environment, Invocation, LogFormat, Logging, Screen, pause, proxy};
 use tracing_subscriber::EnvFilter;
-
-/// What a blocking call, such as one on the network, may still hold up the end for.
-const LAST_CALLS: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     // It waits in every pod of several containers, and must be as small as can be.
@@ -24,16 +21,7 @@ fn main() -> ExitCode {
         Err(code) => return code,
     };
     trace(invocation.logging(), environment("RUST_LOG"), &screen);
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            tracing::error!(%error, "could not start the runtime");
-            return ExitCode::from(2);
-        }
-    };
-    let code = runtime.block_on(invocation.execute(environment, &screen));
-    runtime.shutdown_timeout(LAST_CALLS);
-    code
+    invocation.execute(environment, &screen)
 }
 
 /// Logs to standard error. What `RUST_LOG` says goes first.

@@ -5,7 +5,7 @@
 
 use std::{
     error::Error as _, ffi::OsString, fmt::Write as _, io, io::IsTerminal, path::PathBuf, process::ExitCode,
-    sync::Arc,
+    sync::Arc, time::Duration,
 };
 
 use clap::Parser;
@@ -52,6 +52,9 @@ use args::{Arguments, Command};
 
 /// Looks up a variable of the environment.
 pub type Environment = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// How long the end of a command waits for blocking calls that still run, such as one on the network.
+const LAST_CALLS: Duration = Duration::from_secs(1);
 
 /// A command line that makes sense.
 #[derive(Debug)]
@@ -157,8 +160,25 @@ impl Invocation {
         Logging { format: args.logging.log_format, filter }
     }
 
-    /// Carries the command out: 0 for yes, 1 for no, 2 when it could not be done.
-    pub async fn execute(self, environment: Environment, screen: &Screen) -> ExitCode {
+    /// Runs the command to its end. Exit codes: 0 for yes, 1 for no, 2 for an error.
+    ///
+    /// The runtime starts here and not in `main`: asynchronous code is compiled with the crate that first polls it, and
+    /// `main.rs` is compiled last and alone.
+    pub fn execute(self, environment: Environment, screen: &Screen) -> ExitCode {
+        let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
+        {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                tracing::error!(%error, "could not start the runtime");
+                return ExitCode::from(2);
+            }
+        };
+        let code = runtime.block_on(self.perform(environment, screen));
+        runtime.shutdown_timeout(LAST_CALLS);
+        code
+    }
+
+    async fn perform(self, environment: Environment, screen: &Screen) -> ExitCode {
         let no_color = environment("NO_COLOR");
         let stdout_is_terminal = io::stdout().is_terminal();
         let context = Context {

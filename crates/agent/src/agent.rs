@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::BoxFuture;
 use tokio::{
     sync::{Notify, Semaphore, mpsc, oneshot, watch},
     time::{Instant, sleep_until},
@@ -62,7 +63,17 @@ pub struct Running {
 impl Agent {
     /// Takes the state directory, begins to watch Docker and every repository, and returns at once: neither
     /// needs to be there yet.
-    pub async fn start(settings: Settings, environment: Lookup, clock: Clock) -> Result<Running, Error> {
+    ///
+    /// The future is boxed so that the whole agent is compiled with this crate, and not with the one that polls it.
+    pub fn start(
+        settings: Settings,
+        environment: Lookup,
+        clock: Clock,
+    ) -> BoxFuture<'static, Result<Running, Error>> {
+        Box::pin(Self::open(settings, environment, clock))
+    }
+
+    async fn open(settings: Settings, environment: Lookup, clock: Clock) -> Result<Running, Error> {
         let state = StateDir::lock(&settings.state_dir).map_err(Error::State)?;
         let Opened { store, recovered } = Store::open(&state, clock).map_err(Error::State)?;
         if let Some(what) = &recovered {

@@ -15,11 +15,7 @@ use driftless_model::{
     PullPolicy, Record, Revision, Stack, StackHash, Strategy, Timestamp, Until, Workload, WorkloadName,
     in_place_of, in_place_path,
 };
-use driftless_plan as plan;
-use driftless_plan::{Action, ContainerRef, Step};
-use driftless_store::{
-    ContentDir, Error, NewRevision, OpenPlan, StateDir, StepResult, Store, Suspension, Visibility,
-};
+use driftless_store::{ContentDir, Error, NewRevision, StateDir, Store, Suspension, Visibility};
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
@@ -357,6 +353,32 @@ fn a_database_of_a_later_release_is_left_alone() {
 }
 
 #[test]
+fn plans_stored_by_older_releases_are_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(dir.path()).unwrap();
+    Store::open(&state, clock()).unwrap().store.set_pin(&shop(), &pin(3)).unwrap();
+    let connection = rusqlite::Connection::open(state.database()).unwrap();
+    connection
+        .execute_batch(
+            "CREATE TABLE plans (id INTEGER PRIMARY KEY); CREATE TABLE steps (plan INTEGER); \
+             PRAGMA user_version = 3;",
+        )
+        .unwrap();
+    drop(connection);
+
+    let opened = Store::open(&state, clock()).unwrap();
+    assert_eq!(opened.recovered, None);
+    assert_eq!(opened.store.pin(&shop()).unwrap(), Some(pin(3)));
+    let connection = rusqlite::Connection::open(state.database()).unwrap();
+    let tables: i64 = connection
+        .query_row("SELECT COUNT(*) FROM sqlite_schema WHERE name IN ('plans', 'steps')", [], |row| {
+            row.get(0)
+        })
+        .unwrap();
+    assert_eq!(tables, 0);
+}
+
+#[test]
 fn revisions_count_up_and_a_newer_one_supersedes_what_is_in_progress() {
     let store = memory();
     let first = store.begin_revision(&new_revision(), &stack("web:1", vec![])).unwrap();
@@ -445,32 +467,6 @@ fn contents_are_in_use_as_long_as_a_stored_stack_names_them() {
         run(&store, "web:2", failed());
     }
     assert_eq!(store.contents_in_use().unwrap(), BTreeSet::new());
-}
-
-#[test]
-fn a_plan_that_was_cut_off_says_how_far_it_came() {
-    let store = memory();
-    let step = |name: &str| Step {
-        action: Action::StartInstance { container: ContainerRef::Name(name.to_owned()) },
-        cause: plan::Cause::NotStarted,
-        after: vec![],
-    };
-    let steps = [step("a"), step("b"), step("c")];
-    let done = store.write_plan(&shop(), None, &steps).unwrap();
-    store.close_plan(done).unwrap();
-    let plan = store.write_plan(&shop(), Some(4), &steps).unwrap();
-    store.finish_step(plan, 0, Ok(())).unwrap();
-    store.finish_step(plan, 1, Err("")).unwrap();
-    store.write_plan(&AppName::from("other"), None, &[]).unwrap();
-
-    let open = store.open_plans(&shop()).unwrap();
-    let [OpenPlan { id, revision: Some(4), steps: written, .. }] = &open[..] else { panic!("{open:?}") };
-    assert_eq!(*id, plan);
-    let results: Vec<_> = written.iter().map(|it| it.result.clone()).collect();
-    assert_eq!(results, [StepResult::Done, StepResult::Failed("failed".to_owned()), StepResult::Unknown]);
-    assert_eq!(written.iter().map(|it| it.step.clone()).collect::<Vec<_>>(), steps);
-    store.close_plan(plan).unwrap();
-    assert_eq!(store.open_plans(&shop()).unwrap(), []);
 }
 
 #[test]

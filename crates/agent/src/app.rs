@@ -286,7 +286,7 @@ impl<D: Docker, S: Source> App<D, S> {
         if self.is_saved { next } else { next.by(now.after(SAVE_AGAIN)) }
     }
 
-    /// Acts on a plan, after writing it down.
+    /// Performs the steps of a plan.
     async fn act(
         &mut self,
         goal: &Goal,
@@ -298,12 +298,6 @@ impl<D: Docker, S: Source> App<D, S> {
         let shared = Arc::clone(&self.shared);
         // Who has waited so long goes on without: others may be stopping what takes its time.
         let _permit = timeout(TURN, shared.permits.acquire()).await;
-        let written =
-            shared.store.write_plan(&self.name, self.revision.as_ref().map(|it| it.number), &plan.steps);
-        if let Err(error) = &written {
-            // A full disk must not keep what runs from being set right.
-            tracing::warn!(app = %self.name, error = chain(error), "the plan is not written down");
-        }
         let now = shared.clock.now();
         let held: BTreeSet<String> = self
             .record
@@ -332,12 +326,7 @@ impl<D: Docker, S: Source> App<D, S> {
         let now = shared.clock.now();
         plan::note_executed(&mut self.record, target, plan, &outcomes, now);
         for (index, outcome, at) in told {
-            self.tell_outcome(plan, index, &outcome, at, written.as_ref().ok().copied());
-        }
-        if let Ok(id) = written
-            && let Err(error) = shared.store.close_plan(id)
-        {
-            tracing::warn!(app = %self.name, %error, "the plan is not closed");
+            self.tell_outcome(plan, index, &outcome, at);
         }
         let is_held = self.note_failures(plan, &outcomes, &refused, now);
         self.status.last_plan = Arc::new(plan.steps.iter().map(ToString::to_string).collect());
@@ -501,29 +490,15 @@ impl<D: Docker, S: Source> App<D, S> {
         }
     }
 
-    fn tell_outcome(
-        &self,
-        plan: &Plan,
-        index: usize,
-        outcome: &StepOutcome,
-        at: Timestamp,
-        written: Option<driftless_store::PlanId>,
-    ) {
+    fn tell_outcome(&self, plan: &Plan, index: usize, outcome: &StepOutcome, at: Timestamp) {
         let Some(step) = plan.steps.get(index) else { return };
-        let (kind, reason, message, result) = match outcome {
+        let (kind, reason, message) = match outcome {
             StepOutcome::Done | StepOutcome::Created(_) => {
-                (EventKind::Normal, done(&step.action), step.to_string(), Ok(()))
+                (EventKind::Normal, done(&step.action), step.to_string())
             }
-            StepOutcome::Failed { error, .. } => {
-                (EventKind::Warning, "Failed", format!("{step}: {error}"), Err(error.as_str()))
-            }
+            StepOutcome::Failed { error, .. } => (EventKind::Warning, "Failed", format!("{step}: {error}")),
             StepOutcome::Skipped => return,
         };
-        if let Some(id) = written
-            && let Err(error) = self.shared.store.finish_step(id, index, result)
-        {
-            tracing::warn!(app = %self.name, error = chain(&error), "a step's outcome is not written down");
-        }
         self.tell_at(at, kind, reason, step.action.object(), &message);
     }
 }

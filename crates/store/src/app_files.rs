@@ -3,7 +3,7 @@
 //!
 //! What was written is noted in a list beside the folder, out of the containers' reach. By it a file that has
 //! left Git is removed only while it still is what we wrote. What is in the folder is not trusted: see
-//! `relative`.
+//! [`safe_path`].
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use std::{
 use super::{
     ContentDir, Error,
     contents::fail,
-    relative::{self, Folder, Refusal},
+    safe_path::{self, Folder, Refusal},
 };
 use driftless_model::{AppName, Content, ContentId, Contents};
 
@@ -72,7 +72,7 @@ impl ContentDir {
     pub fn ensure_app_folder(&self, app: &AppName, path: &str) -> Result<(), Error> {
         let folder = self.create_app_folder(app)?;
         let make = || -> Result<(), Refusal> {
-            let parts = relative::parts(path)?;
+            let parts = safe_path::parts(path)?;
             let Some((name, parents)) = parts.split_last() else { return Ok(()) };
             let parent = Folder::open(&folder)?.descend(parents)?;
             match fs::symlink_metadata(parent.entry(name)) {
@@ -127,7 +127,7 @@ impl Tracked {
 }
 
 fn sync_file(folder: &Path, path: &str, tracked: &Tracked, is_known: bool) -> Result<(), Refusal> {
-    let parts = relative::parts(path)?;
+    let parts = safe_path::parts(path)?;
     let (name, parents) = parts.split_last().ok_or(Refusal::Outside)?;
     let parent = Folder::open(folder)?.descend(parents)?;
     let found = fs::symlink_metadata(parent.entry(name)).ok();
@@ -156,7 +156,7 @@ fn sync_file(folder: &Path, path: &str, tracked: &Tracked, is_known: bool) -> Re
 }
 
 fn remove_unchanged(folder: &Path, path: &str, id: &ContentId) -> Result<(), Refusal> {
-    let parts = relative::parts(path)?;
+    let parts = safe_path::parts(path)?;
     let Some((name, parents)) = parts.split_last() else { return Ok(()) };
     // Where somebody made something else of its folder, it is not what we wrote.
     let Ok(Some(parent)) = Folder::open(folder)?.find(parents) else { return Ok(()) };

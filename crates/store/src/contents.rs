@@ -15,7 +15,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use super::{Error, StateDir, relative};
+use super::{Error, StateDir, safe_path};
 use driftless_clock::Clock;
 use driftless_model::{
     Access, Content, ContentId, ContentTree, Contents, InPlace, MountSource, Stack, Workload,
@@ -257,7 +257,7 @@ fn write_content(path: &Path, content: &Content) -> io::Result<()> {
             let mut folders = BTreeSet::from([path.to_owned()]);
             for (name, (bytes, access)) in tree {
                 let mut file = path.to_owned();
-                for part in relative::parts(name).map_err(io::Error::other)? {
+                for part in safe_path::parts(name).map_err(io::Error::other)? {
                     folders.insert(file.clone());
                     file.push(part);
                 }

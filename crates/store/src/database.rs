@@ -72,6 +72,11 @@ const MIGRATIONS: &[&str] = &[
     );
     CREATE INDEX statuses_unsent ON statuses (repository, sent, sequence);
 ",
+    // Until schema 4 every plan was stored before its steps were performed, and nothing read it.
+    "
+    DROP TABLE steps;
+    DROP TABLE plans;
+",
 ];
 
 /// Another process that holds the file, such as a backup, is waited for this long.

@@ -20,26 +20,25 @@ use rusqlite::{Connection, Transaction};
 use serde::{Serialize, de::DeserializeOwned};
 
 use driftless_clock::Clock;
-use driftless_model::{AppName, Cause, CommitInfo, ContentId, Timestamp};
-use driftless_plan::Step;
+use driftless_model::{AppName, Cause, CommitInfo, ContentId};
 
+mod agent_id;
 mod app_files;
+mod applications;
+mod commit_statuses;
+mod commits;
 mod contents;
 mod database;
 mod deliveries;
 mod events;
-mod identity;
 mod in_place;
-mod memory;
-mod plans;
-mod relative;
 mod revisions;
-mod state;
-mod statuses;
+mod safe_path;
+mod state_dir;
 
+pub use commit_statuses::StatusNote;
 pub use contents::{ContentDir, Visibility};
-pub use state::StateDir;
-pub use statuses::StatusNote;
+pub use state_dir::StateDir;
 
 /// The agent's memory. Clones share one connection.
 #[derive(Clone)]
@@ -78,35 +77,6 @@ pub enum Suspension {
     /// Observe and report, never write.
     Suspended,
     Active,
-}
-
-/// A plan that was written down before acting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PlanId(pub i64);
-
-/// A plan that was begun and not closed: the agent died in the midst of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OpenPlan {
-    pub id: PlanId,
-    pub app: AppName,
-    pub revision: Option<u64>,
-    pub at: Timestamp,
-    pub steps: Vec<WrittenStep>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WrittenStep {
-    pub step: Step,
-    pub result: StepResult,
-}
-
-/// How a step went, as far as it was written down.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StepResult {
-    /// Not begun, or begun and cut off: look at Docker to know.
-    Unknown,
-    Done,
-    Failed(String),
 }
 
 /// An application that was managed once, so that its disappearance can be told.
@@ -276,7 +246,7 @@ fn from_sql(number: i64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use driftless_model::{Event, EventKind, Pin, Record, Until};
+    use driftless_model::{Event, EventKind, Pin, Record, Timestamp, Until};
 
     fn event(message: String) -> Event {
         let (at, app) = (Timestamp(1), AppName::from("shop"));

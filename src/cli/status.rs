@@ -234,10 +234,10 @@ fn wait_line(wait: &WaitStatus, now: Timestamp) -> String {
 fn drift_line(drift: &Drift, now: Timestamp) -> String {
     let Drift { kind, object, workload: _, field, want, found, at, action } = drift;
     let action = match action {
-        DriftAction::Heal => "being set right",
-        DriftAction::BackOff => "set right after a pause",
+        DriftAction::Heal => "being healed",
+        DriftAction::BackOff => "healed after a pause",
         DriftAction::Report => "left alone",
-        DriftAction::Ineffective => "given up: healing had no effect",
+        DriftAction::Ineffective => "given up: healing has no effect",
     };
     let when = at.map_or_else(String::new, |at| format!(", {} ago", span(now.since(at))));
     format!("drift: {kind} {object} {field}: wanted {want}, found {found}{when} ({action})")

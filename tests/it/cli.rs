@@ -33,7 +33,7 @@ fn the_status_is_a_line_per_application_and_below_it_what_is_wrong() {
       pinned to #1 bbbbbbbbbbbb, 2 behind, until next-commit: orders fail
       waiting, attempt 3, next try in 18s: waiting for the image of web
       ImagePullBackOff web, attempt 3, next try in 18s: registry.example.com/blog:2.0.0: manifest unknown
-      drift: container blog-web-1 state: wanted running, found exited, 3s ago (being set right)
+      drift: container blog-web-1 state: wanted running, found exited, 3s ago (being healed)
       sites/blog/compose.yaml:9:5: warning: services.web.links: `links` is ignored (services of one network find each other by name)
     ");
 }
@@ -442,7 +442,7 @@ async fn drift_is_asked_of_the_agent_application_by_application() {
         out,
         format!(
             "blog: 1 difference\n  ~ container blog-web-1 (sites/blog/compose.yaml:2)\n      \
-             state: exited (137) -> running  [being set right, since {since}]\nno drift: shop\n\
+             state: exited (137) -> running  [being healed, since {since}]\nno drift: shop\n\
              of no application: pihole\n1 of 2 applications drifts: 1 modified\n"
         )
     );

@@ -391,10 +391,10 @@ async fn the_page_shows_everything_and_executes_nothing() {
         "until the next commit",
         "ImagePullBackOff",
         "manifest unknown",
-        "being set right",
+        "being healed",
         "sites/blog/compose.yaml:9:5",
         "&lt;cannot&gt;",
-        "First &lt;script&gt;alert(&#39;post&#39;)&lt;/script&gt;",
+        "First &lt;script&gt;alert('post')&lt;/script&gt;",
         "&lt;/td&gt;&lt;img src=x",
     ] {
         assert!(page.contains(shown), "{shown}");

@@ -203,13 +203,13 @@ impl Type {
 pub enum Action {
     /// It is on its way to what Git says.
     Sync,
-    /// Somebody changed it: it is being set right.
+    /// Somebody changed it: it is being healed.
     Heal,
-    /// Will be set right after a pause.
+    /// Will be healed after a pause.
     BackOff,
     /// Left alone: self-heal is off, or the application is suspended.
     Report,
-    /// Given up: setting it right had no effect.
+    /// Not healed any more: healing had no effect.
     Ineffective,
 }
 
@@ -217,10 +217,10 @@ impl Action {
     pub(crate) fn phrase(self) -> &'static str {
         match self {
             Self::Sync => "being applied",
-            Self::Heal => "being set right",
-            Self::BackOff => "will be set right after a pause",
+            Self::Heal => "being healed",
+            Self::BackOff => "will be healed after a pause",
             Self::Report => "left alone",
-            Self::Ineffective => "given up: setting it right has no effect",
+            Self::Ineffective => "given up: healing has no effect",
         }
     }
 }

@@ -21,16 +21,12 @@ use driftless_store::Store;
 
 mod access;
 mod api;
-mod card;
 mod error;
 mod events;
-mod hook_table;
 mod hooks;
-mod html;
 mod objects;
 mod page;
 mod serve;
-mod style;
 mod until;
 mod workloads;
 

@@ -94,5 +94,3 @@ mod verdict;
 mod web;
 // Forges that ring, over real sockets, and strangers that only say so.
 mod webhooks;
-// YAML as strangers write it.
-mod yaml;

@@ -2,50 +2,35 @@
 //!
 //! Taken from the API reference of Kubernetes 1.35. The order is that of the reference: alphabetical.
 
-/// What becomes of a field.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Class {
-    /// Read, and made so or refused by its value.
-    Honoured,
-    /// It cannot matter on one host: a warning that says why.
-    NoOp(&'static str),
-    /// Running without it would be wrong: an error.
-    Refused(&'static str),
-}
+use Support::{NoEffect, Refused, Used};
+pub(super) use driftless_yaml::Support;
 
-pub(super) type Fields = &'static [(&'static str, Class)];
+pub(super) type Fields = &'static [(&'static str, Support)];
 
-use Class::{Honoured, NoOp, Refused};
+const NO_PLACING: Support = NoEffect("has no effect: there is one host, so nothing is placed or scheduled");
+const NO_API: Support = NoEffect("has no effect: containers have no Kubernetes API to talk to");
+const BY_SERVER: Support = NoEffect("has no effect: a cluster writes it, nobody reads it here");
+const NOT_YET: Support = Refused("is not supported yet, and running without it would be wrong");
+const WINDOWS: Support = Refused("is for Windows containers, which are not supported");
 
-const NO_PLACING: Class = NoOp("has no effect: there is one host, so nothing is placed or scheduled");
-const NO_API: Class = NoOp("has no effect: containers have no Kubernetes API to talk to");
-const BY_SERVER: Class = NoOp("has no effect: a cluster writes it, nobody reads it here");
-const NOT_YET: Class = Refused("is not supported yet, and running without it would be wrong");
-const WINDOWS: Class = Refused("is for Windows containers, which are not supported");
-
-pub(super) const OBJECT: Fields = &[
-    ("apiVersion", Honoured),
-    ("kind", Honoured),
-    ("metadata", Honoured),
-    ("spec", Honoured),
-    ("status", BY_SERVER),
-];
+pub(super) const OBJECT: Fields =
+    &[("apiVersion", Used), ("kind", Used), ("metadata", Used), ("spec", Used), ("status", BY_SERVER)];
 
 pub(super) const LIST: Fields =
-    &[("apiVersion", Honoured), ("items", Honoured), ("kind", Honoured), ("metadata", BY_SERVER)];
+    &[("apiVersion", Used), ("items", Used), ("kind", Used), ("metadata", BY_SERVER)];
 
 pub(super) const METADATA: Fields = &[
-    ("annotations", NoOp("has no effect: only annotations of the pod template are kept, as labels")),
+    ("annotations", NoEffect("has no effect: only annotations of the pod template are kept, as labels")),
     ("creationTimestamp", BY_SERVER),
     ("deletionGracePeriodSeconds", BY_SERVER),
     ("deletionTimestamp", BY_SERVER),
-    ("finalizers", NoOp("has no effect: there are no controllers that would wait for them")),
+    ("finalizers", NoEffect("has no effect: there are no controllers that would wait for them")),
     ("generateName", Refused("is not supported: an application from Git needs names that stay; use `name`")),
     ("generation", BY_SERVER),
-    ("labels", Honoured),
+    ("labels", Used),
     ("managedFields", BY_SERVER),
-    ("name", Honoured),
-    ("namespace", Honoured),
+    ("name", Used),
+    ("namespace", Used),
     ("ownerReferences", BY_SERVER),
     ("resourceVersion", BY_SERVER),
     ("selfLink", BY_SERVER),
@@ -53,17 +38,17 @@ pub(super) const METADATA: Fields = &[
 ];
 
 pub(super) const TEMPLATE_METADATA: Fields = &[
-    ("annotations", Honoured),
+    ("annotations", Used),
     ("creationTimestamp", BY_SERVER),
     ("deletionGracePeriodSeconds", BY_SERVER),
     ("deletionTimestamp", BY_SERVER),
-    ("finalizers", NoOp("has no effect: there are no controllers that would wait for them")),
-    ("generateName", NoOp("has no effect: instances are named after the Deployment")),
+    ("finalizers", NoEffect("has no effect: there are no controllers that would wait for them")),
+    ("generateName", NoEffect("has no effect: instances are named after the Deployment")),
     ("generation", BY_SERVER),
-    ("labels", Honoured),
+    ("labels", Used),
     ("managedFields", BY_SERVER),
-    ("name", NoOp("has no effect: instances are named after the Deployment")),
-    ("namespace", NoOp("has no effect: the Deployment's own namespace counts")),
+    ("name", NoEffect("has no effect: instances are named after the Deployment")),
+    ("namespace", NoEffect("has no effect: the Deployment's own namespace counts")),
     ("ownerReferences", BY_SERVER),
     ("resourceVersion", BY_SERVER),
     ("selfLink", BY_SERVER),
@@ -71,172 +56,167 @@ pub(super) const TEMPLATE_METADATA: Fields = &[
 ];
 
 pub(super) const DEPLOYMENT: Fields = &[
-    ("minReadySeconds", Honoured),
-    ("paused", Honoured),
-    ("progressDeadlineSeconds", Honoured),
-    ("replicas", Honoured),
-    ("revisionHistoryLimit", Honoured),
-    ("selector", Honoured),
-    ("strategy", Honoured),
-    ("template", Honoured),
+    ("minReadySeconds", Used),
+    ("paused", Used),
+    ("progressDeadlineSeconds", Used),
+    ("replicas", Used),
+    ("revisionHistoryLimit", Used),
+    ("selector", Used),
+    ("strategy", Used),
+    ("template", Used),
 ];
 
 /// And of a `ReplicationController`.
 pub(super) const REPLICA_SET: Fields =
-    &[("minReadySeconds", Honoured), ("replicas", Honoured), ("selector", Honoured), ("template", Honoured)];
+    &[("minReadySeconds", Used), ("replicas", Used), ("selector", Used), ("template", Used)];
 
 pub(super) const STATEFUL_SET: Fields = &[
-    ("minReadySeconds", Honoured),
-    ("ordinals", Honoured),
-    ("persistentVolumeClaimRetentionPolicy", Honoured),
-    ("podManagementPolicy", Honoured),
-    ("replicas", Honoured),
-    ("revisionHistoryLimit", Honoured),
-    ("selector", Honoured),
-    ("serviceName", Honoured),
-    ("template", Honoured),
-    ("updateStrategy", Honoured),
-    ("volumeClaimTemplates", Honoured),
+    ("minReadySeconds", Used),
+    ("ordinals", Used),
+    ("persistentVolumeClaimRetentionPolicy", Used),
+    ("podManagementPolicy", Used),
+    ("replicas", Used),
+    ("revisionHistoryLimit", Used),
+    ("selector", Used),
+    ("serviceName", Used),
+    ("template", Used),
+    ("updateStrategy", Used),
+    ("volumeClaimTemplates", Used),
 ];
 
-pub(super) const ORDINALS: Fields = &[("start", Honoured)];
-pub(super) const UPDATE_STRATEGY: Fields = &[("rollingUpdate", Honoured), ("type", Honoured)];
-pub(super) const SET_ROLLING_UPDATE: Fields = &[("maxUnavailable", Honoured), ("partition", Honoured)];
-pub(super) const RETENTION: Fields = &[("whenDeleted", Honoured), ("whenScaled", Honoured)];
+pub(super) const ORDINALS: Fields = &[("start", Used)];
+pub(super) const UPDATE_STRATEGY: Fields = &[("rollingUpdate", Used), ("type", Used)];
+pub(super) const SET_ROLLING_UPDATE: Fields = &[("maxUnavailable", Used), ("partition", Used)];
+pub(super) const RETENTION: Fields = &[("whenDeleted", Used), ("whenScaled", Used)];
 
-pub(super) const CLAIM_TEMPLATE: Fields = &[
-    ("apiVersion", Honoured),
-    ("kind", Honoured),
-    ("metadata", Honoured),
-    ("spec", Honoured),
-    ("status", BY_SERVER),
-];
+pub(super) const CLAIM_TEMPLATE: Fields =
+    &[("apiVersion", Used), ("kind", Used), ("metadata", Used), ("spec", Used), ("status", BY_SERVER)];
 
 pub(super) const DAEMON_SET: Fields = &[
-    ("minReadySeconds", Honoured),
-    ("revisionHistoryLimit", Honoured),
-    ("selector", Honoured),
-    ("template", Honoured),
-    ("updateStrategy", Honoured),
+    ("minReadySeconds", Used),
+    ("revisionHistoryLimit", Used),
+    ("selector", Used),
+    ("template", Used),
+    ("updateStrategy", Used),
 ];
 
 pub(super) const DAEMON_STRATEGY: Fields = UPDATE_STRATEGY;
 pub(super) const DAEMON_ROLLING_UPDATE: Fields =
     &[("maxSurge", ONE_INSTANCE), ("maxUnavailable", ONE_INSTANCE)];
 
-const ONE_INSTANCE: Class =
-    NoOp("has no effect: there is one instance, and it is gone before the next one starts");
+const ONE_INSTANCE: Support =
+    NoEffect("has no effect: there is one instance, and it is gone before the next one starts");
 
 pub(super) const JOB: Fields = &[
-    ("activeDeadlineSeconds", Honoured),
-    ("backoffLimit", Honoured),
+    ("activeDeadlineSeconds", Used),
+    ("backoffLimit", Used),
     ("backoffLimitPerIndex", NOT_YET),
-    ("completionMode", Honoured),
-    ("completions", Honoured),
+    ("completionMode", Used),
+    ("completions", Used),
     ("managedBy", NOT_YET),
-    ("manualSelector", NoOp("has no effect: a Job knows its instances by their names")),
+    ("manualSelector", NoEffect("has no effect: a Job knows its instances by their names")),
     ("maxFailedIndexes", NOT_YET),
-    ("parallelism", Honoured),
+    ("parallelism", Used),
     ("podFailurePolicy", NOT_YET),
-    ("podReplacementPolicy", NoOp("has no effect: one is tried again once it has ended")),
-    ("selector", Honoured),
+    ("podReplacementPolicy", NoEffect("has no effect: one is tried again once it has ended")),
+    ("selector", Used),
     ("successPolicy", NOT_YET),
-    ("suspend", Honoured),
-    ("template", Honoured),
-    ("ttlSecondsAfterFinished", Honoured),
+    ("suspend", Used),
+    ("template", Used),
+    ("ttlSecondsAfterFinished", Used),
 ];
 
 pub(super) const CRON_JOB: Fields = &[
-    ("concurrencyPolicy", Honoured),
-    ("failedJobsHistoryLimit", Honoured),
-    ("jobTemplate", Honoured),
-    ("schedule", Honoured),
-    ("startingDeadlineSeconds", Honoured),
-    ("successfulJobsHistoryLimit", Honoured),
-    ("suspend", Honoured),
-    ("timeZone", Honoured),
+    ("concurrencyPolicy", Used),
+    ("failedJobsHistoryLimit", Used),
+    ("jobTemplate", Used),
+    ("schedule", Used),
+    ("startingDeadlineSeconds", Used),
+    ("successfulJobsHistoryLimit", Used),
+    ("suspend", Used),
+    ("timeZone", Used),
 ];
-pub(super) const JOB_TEMPLATE: Fields = &[("metadata", Honoured), ("spec", Honoured)];
+pub(super) const JOB_TEMPLATE: Fields = &[("metadata", Used), ("spec", Used)];
 
 pub(super) const CONFIG_MAP: Fields = &[
-    ("apiVersion", Honoured),
-    ("binaryData", Honoured),
-    ("data", Honoured),
-    ("immutable", NoOp("has no effect: what Git says counts, and a changed object is a new revision")),
-    ("kind", Honoured),
-    ("metadata", Honoured),
+    ("apiVersion", Used),
+    ("binaryData", Used),
+    ("data", Used),
+    ("immutable", NoEffect("has no effect: what Git says counts, and a changed object is a new revision")),
+    ("kind", Used),
+    ("metadata", Used),
 ];
 
 pub(super) const SECRET: Fields = &[
-    ("apiVersion", Honoured),
-    ("data", Honoured),
-    ("immutable", NoOp("has no effect: what Git says counts, and a changed object is a new revision")),
-    ("kind", Honoured),
-    ("metadata", Honoured),
-    ("stringData", Honoured),
+    ("apiVersion", Used),
+    ("data", Used),
+    ("immutable", NoEffect("has no effect: what Git says counts, and a changed object is a new revision")),
+    ("kind", Used),
+    ("metadata", Used),
+    ("stringData", Used),
     // It says what the keys are called, and those are there to be read.
-    ("type", Honoured),
+    ("type", Used),
 ];
 
-const NO_CLASS: Class = NoOp("has no effect: every claim is a volume of Docker");
+const NO_CLASS: Support = NoEffect("has no effect: every claim is a volume of Docker");
 
 pub(super) const CLAIM: Fields = &[
-    ("accessModes", Honoured),
+    ("accessModes", Used),
     ("dataSource", NOT_YET),
     ("dataSourceRef", NOT_YET),
-    ("resources", NoOp("has no effect: a volume of Docker has no size")),
+    ("resources", NoEffect("has no effect: a volume of Docker has no size")),
     ("selector", NO_CLASS),
-    ("storageClassName", Honoured),
+    ("storageClassName", Used),
     ("volumeAttributesClassName", NO_CLASS),
-    ("volumeMode", Honoured),
-    ("volumeName", Honoured),
+    ("volumeMode", Used),
+    ("volumeName", Used),
 ];
 
 pub(super) const PERSISTENT: Fields = &[
-    ("accessModes", Honoured),
+    ("accessModes", Used),
     ("awsElasticBlockStore", OTHER_STORAGE),
     ("azureDisk", OTHER_STORAGE),
     ("azureFile", OTHER_STORAGE),
-    ("capacity", Honoured),
+    ("capacity", Used),
     ("cephfs", OTHER_STORAGE),
     ("cinder", OTHER_STORAGE),
-    ("claimRef", Honoured),
+    ("claimRef", Used),
     ("csi", OTHER_STORAGE),
     ("fc", OTHER_STORAGE),
     ("flexVolume", OTHER_STORAGE),
     ("flocker", OTHER_STORAGE),
     ("gcePersistentDisk", OTHER_STORAGE),
     ("glusterfs", OTHER_STORAGE),
-    ("hostPath", Honoured),
+    ("hostPath", Used),
     ("iscsi", OTHER_STORAGE),
-    ("local", Honoured),
+    ("local", Used),
     ("mountOptions", NOT_YET),
-    ("nfs", Honoured),
+    ("nfs", Used),
     ("nodeAffinity", NO_PLACING),
-    ("persistentVolumeReclaimPolicy", NoOp("has no effect: volumes are never removed unasked")),
+    ("persistentVolumeReclaimPolicy", NoEffect("has no effect: volumes are never removed unasked")),
     ("photonPersistentDisk", OTHER_STORAGE),
     ("portworxVolume", OTHER_STORAGE),
     ("quobyte", OTHER_STORAGE),
     ("rbd", OTHER_STORAGE),
     ("scaleIO", OTHER_STORAGE),
-    ("storageClassName", Honoured),
+    ("storageClassName", Used),
     ("storageos", OTHER_STORAGE),
     ("volumeAttributesClassName", NO_CLASS),
     ("volumeMode", NO_CLASS),
     ("vsphereVolume", OTHER_STORAGE),
 ];
 
-const OTHER_STORAGE: Class =
+const OTHER_STORAGE: Support =
     Refused("is not supported, and running without it would be wrong; use `hostPath`, `local` or `nfs`");
 
-pub(super) const LOCAL: Fields = &[("fsType", NO_CLASS), ("path", Honoured)];
+pub(super) const LOCAL: Fields = &[("fsType", NO_CLASS), ("path", Used)];
 
 pub(super) const SERVICE: Fields = &[
     ("allocateLoadBalancerNodePorts", BY_ENGINE),
-    ("clusterIP", Honoured),
+    ("clusterIP", Used),
     ("clusterIPs", BY_ENGINE),
-    ("externalIPs", Honoured),
-    ("externalName", Honoured),
+    ("externalIPs", Used),
+    ("externalName", Used),
     ("externalTrafficPolicy", BY_ENGINE),
     ("healthCheckNodePort", BY_ENGINE),
     ("internalTrafficPolicy", BY_ENGINE),
@@ -245,54 +225,57 @@ pub(super) const SERVICE: Fields = &[
     ("loadBalancerClass", BY_ENGINE),
     ("loadBalancerIP", BY_ENGINE),
     ("loadBalancerSourceRanges", NOT_YET),
-    ("ports", Honoured),
-    ("publishNotReadyAddresses", NoOp("has no effect: the name is answered with all that run, ready or not")),
-    ("selector", Honoured),
-    ("sessionAffinity", Honoured),
-    ("sessionAffinityConfig", Honoured),
+    ("ports", Used),
+    (
+        "publishNotReadyAddresses",
+        NoEffect("has no effect: the name is answered with all that run, ready or not"),
+    ),
+    ("selector", Used),
+    ("sessionAffinity", Used),
+    ("sessionAffinityConfig", Used),
     ("trafficDistribution", BY_ENGINE),
-    ("type", Honoured),
+    ("type", Used),
 ];
 
-const BY_ENGINE: Class =
-    NoOp("has no effect: the engine's name resolution answers with the containers' addresses");
+const BY_ENGINE: Support =
+    NoEffect("has no effect: the engine's name resolution answers with the containers' addresses");
 
-pub(super) const AFFINITY: Fields = &[("clientIP", Honoured)];
-pub(super) const CLIENT_IP: Fields = &[("timeoutSeconds", Honoured)];
+pub(super) const AFFINITY: Fields = &[("clientIP", Used)];
+pub(super) const CLIENT_IP: Fields = &[("timeoutSeconds", Used)];
 
 pub(super) const SERVICE_PORT: Fields = &[
-    ("appProtocol", NoOp("has no effect: traffic is not looked at")),
-    ("name", Honoured),
-    ("nodePort", Honoured),
-    ("port", Honoured),
-    ("protocol", Honoured),
-    ("targetPort", Honoured),
+    ("appProtocol", NoEffect("has no effect: traffic is not looked at")),
+    ("name", Used),
+    ("nodePort", Used),
+    ("port", Used),
+    ("protocol", Used),
+    ("targetPort", Used),
 ];
 
-pub(super) const SELECTOR: Fields = &[("matchExpressions", Honoured), ("matchLabels", Honoured)];
-pub(super) const EXPRESSION: Fields = &[("key", Honoured), ("operator", Honoured), ("values", Honoured)];
-pub(super) const STRATEGY: Fields = &[("rollingUpdate", Honoured), ("type", Honoured)];
-pub(super) const ROLLING_UPDATE: Fields = &[("maxSurge", Honoured), ("maxUnavailable", Honoured)];
-pub(super) const TEMPLATE: Fields = &[("metadata", Honoured), ("spec", Honoured)];
+pub(super) const SELECTOR: Fields = &[("matchExpressions", Used), ("matchLabels", Used)];
+pub(super) const EXPRESSION: Fields = &[("key", Used), ("operator", Used), ("values", Used)];
+pub(super) const STRATEGY: Fields = &[("rollingUpdate", Used), ("type", Used)];
+pub(super) const ROLLING_UPDATE: Fields = &[("maxSurge", Used), ("maxUnavailable", Used)];
+pub(super) const TEMPLATE: Fields = &[("metadata", Used), ("spec", Used)];
 
 pub(super) const POD: Fields = &[
     ("activeDeadlineSeconds", Refused("is not supported: nothing ends a container by the clock")),
     ("affinity", NO_PLACING),
     ("automountServiceAccountToken", NO_API),
-    ("containers", Honoured),
-    ("dnsConfig", Honoured),
-    ("dnsPolicy", Honoured),
-    ("enableServiceLinks", NoOp("has no effect: no variables are made for Services")),
+    ("containers", Used),
+    ("dnsConfig", Used),
+    ("dnsPolicy", Used),
+    ("enableServiceLinks", NoEffect("has no effect: no variables are made for Services")),
     ("ephemeralContainers", Refused("is not allowed in a template: such containers are added by hand")),
-    ("hostAliases", Honoured),
-    ("hostIPC", Honoured),
-    ("hostNetwork", Honoured),
-    ("hostPID", Honoured),
-    ("hostUsers", Honoured),
-    ("hostname", Honoured),
+    ("hostAliases", Used),
+    ("hostIPC", Used),
+    ("hostNetwork", Used),
+    ("hostPID", Used),
+    ("hostUsers", Used),
+    ("hostname", Used),
     ("hostnameOverride", NOT_YET),
-    ("imagePullSecrets", Honoured),
-    ("initContainers", Honoured),
+    ("imagePullSecrets", Used),
+    ("initContainers", Used),
     ("nodeName", NO_PLACING),
     ("nodeSelector", NO_PLACING),
     ("os", NO_PLACING),
@@ -303,28 +286,27 @@ pub(super) const POD: Fields = &[
     ("readinessGates", NOT_YET),
     ("resourceClaims", NOT_YET),
     ("resources", Refused("of the whole pod is not supported yet; set `resources` of the container")),
-    ("restartPolicy", Honoured),
+    ("restartPolicy", Used),
     ("runtimeClassName", NOT_YET),
     ("schedulerName", NO_PLACING),
     ("schedulingGates", NOT_YET),
-    ("securityContext", Honoured),
+    ("securityContext", Used),
     ("serviceAccount", NO_API),
     ("serviceAccountName", NO_API),
     ("setHostnameAsFQDN", NOT_YET),
-    ("shareProcessNamespace", Honoured),
-    ("subdomain", Honoured),
-    ("terminationGracePeriodSeconds", Honoured),
+    ("shareProcessNamespace", Used),
+    ("subdomain", Used),
+    ("terminationGracePeriodSeconds", Used),
     ("tolerations", NO_PLACING),
     ("topologySpreadConstraints", NO_PLACING),
-    ("volumes", Honoured),
+    ("volumes", Used),
     ("workloadRef", NO_PLACING),
 ];
 
-pub(super) const DNS_CONFIG: Fields =
-    &[("nameservers", Honoured), ("options", Honoured), ("searches", Honoured)];
-pub(super) const DNS_OPTION: Fields = &[("name", Honoured), ("value", Honoured)];
+pub(super) const DNS_CONFIG: Fields = &[("nameservers", Used), ("options", Used), ("searches", Used)];
+pub(super) const DNS_OPTION: Fields = &[("name", Used), ("value", Used)];
 
-pub(super) const LOCAL_REF: Fields = &[("name", Honoured)];
+pub(super) const LOCAL_REF: Fields = &[("name", Used)];
 
 pub(super) const VOLUME: Fields = &[
     ("awsElasticBlockStore", OTHER_STORAGE),
@@ -332,202 +314,189 @@ pub(super) const VOLUME: Fields = &[
     ("azureFile", OTHER_STORAGE),
     ("cephfs", OTHER_STORAGE),
     ("cinder", OTHER_STORAGE),
-    ("configMap", Honoured),
+    ("configMap", Used),
     ("csi", OTHER_STORAGE),
-    ("downwardAPI", Honoured),
-    ("emptyDir", Honoured),
-    ("ephemeral", Honoured),
+    ("downwardAPI", Used),
+    ("emptyDir", Used),
+    ("ephemeral", Used),
     ("fc", OTHER_STORAGE),
     ("flexVolume", OTHER_STORAGE),
     ("flocker", OTHER_STORAGE),
     ("gcePersistentDisk", OTHER_STORAGE),
     ("gitRepo", Refused("was removed from Kubernetes, and is not supported")),
     ("glusterfs", OTHER_STORAGE),
-    ("hostPath", Honoured),
-    ("image", Honoured),
+    ("hostPath", Used),
+    ("image", Used),
     ("iscsi", OTHER_STORAGE),
-    ("name", Honoured),
-    ("nfs", Honoured),
-    ("persistentVolumeClaim", Honoured),
+    ("name", Used),
+    ("nfs", Used),
+    ("persistentVolumeClaim", Used),
     ("photonPersistentDisk", OTHER_STORAGE),
     ("portworxVolume", OTHER_STORAGE),
-    ("projected", Honoured),
+    ("projected", Used),
     ("quobyte", OTHER_STORAGE),
     ("rbd", OTHER_STORAGE),
     ("scaleIO", OTHER_STORAGE),
-    ("secret", Honoured),
+    ("secret", Used),
     ("storageos", OTHER_STORAGE),
     ("vsphereVolume", OTHER_STORAGE),
 ];
 
 pub(super) const DATA_VOLUME: Fields =
-    &[("defaultMode", Honoured), ("items", Honoured), ("name", Honoured), ("optional", Honoured)];
+    &[("defaultMode", Used), ("items", Used), ("name", Used), ("optional", Used)];
 pub(super) const SECRET_VOLUME: Fields =
-    &[("defaultMode", Honoured), ("items", Honoured), ("optional", Honoured), ("secretName", Honoured)];
-pub(super) const DATA_PROJECTION: Fields = &[("items", Honoured), ("name", Honoured), ("optional", Honoured)];
-pub(super) const KEY_TO_PATH: Fields = &[("key", Honoured), ("mode", Honoured), ("path", Honoured)];
-pub(super) const PROJECTED: Fields = &[("defaultMode", Honoured), ("sources", Honoured)];
+    &[("defaultMode", Used), ("items", Used), ("optional", Used), ("secretName", Used)];
+pub(super) const DATA_PROJECTION: Fields = &[("items", Used), ("name", Used), ("optional", Used)];
+pub(super) const KEY_TO_PATH: Fields = &[("key", Used), ("mode", Used), ("path", Used)];
+pub(super) const PROJECTED: Fields = &[("defaultMode", Used), ("sources", Used)];
 pub(super) const PROJECTION: Fields = &[
     ("clusterTrustBundle", NOT_YET),
-    ("configMap", Honoured),
-    ("downwardAPI", Honoured),
+    ("configMap", Used),
+    ("downwardAPI", Used),
     ("podCertificate", NOT_YET),
-    ("secret", Honoured),
+    ("secret", Used),
     ("serviceAccountToken", NO_API),
 ];
-pub(super) const DOWNWARD: Fields = &[("defaultMode", Honoured), ("items", Honoured)];
+pub(super) const DOWNWARD: Fields = &[("defaultMode", Used), ("items", Used)];
 pub(super) const DOWNWARD_ITEM: Fields =
-    &[("fieldRef", Honoured), ("mode", Honoured), ("path", Honoured), ("resourceFieldRef", Honoured)];
-pub(super) const EMPTY_DIR: Fields = &[("medium", Honoured), ("sizeLimit", Honoured)];
-pub(super) const HOST_PATH: Fields = &[("path", Honoured), ("type", Honoured)];
-pub(super) const CLAIM_VOLUME: Fields = &[("claimName", Honoured), ("readOnly", Honoured)];
+    &[("fieldRef", Used), ("mode", Used), ("path", Used), ("resourceFieldRef", Used)];
+pub(super) const EMPTY_DIR: Fields = &[("medium", Used), ("sizeLimit", Used)];
+pub(super) const HOST_PATH: Fields = &[("path", Used), ("type", Used)];
+pub(super) const CLAIM_VOLUME: Fields = &[("claimName", Used), ("readOnly", Used)];
 pub(super) const IMAGE_VOLUME: Fields = &[
     (
         "pullPolicy",
         Refused("is not supported: it is pulled as the container's own image is; set `imagePullPolicy`"),
     ),
-    ("reference", Honoured),
+    ("reference", Used),
 ];
-pub(super) const NFS: Fields = &[("path", Honoured), ("readOnly", Honoured), ("server", Honoured)];
+pub(super) const NFS: Fields = &[("path", Used), ("readOnly", Used), ("server", Used)];
 pub(super) const VOLUME_MOUNT: Fields = &[
-    ("mountPath", Honoured),
-    ("mountPropagation", Honoured),
-    ("name", Honoured),
-    ("readOnly", Honoured),
+    ("mountPath", Used),
+    ("mountPropagation", Used),
+    ("name", Used),
+    ("readOnly", Used),
     ("recursiveReadOnly", NOT_YET),
-    ("subPath", Honoured),
-    ("subPathExpr", Honoured),
+    ("subPath", Used),
+    ("subPathExpr", Used),
 ];
 
-pub(super) const HOST_ALIAS: Fields = &[("hostnames", Honoured), ("ip", Honoured)];
+pub(super) const HOST_ALIAS: Fields = &[("hostnames", Used), ("ip", Used)];
 
 pub(super) const CONTAINER: Fields = &[
-    ("args", Honoured),
-    ("command", Honoured),
-    ("env", Honoured),
-    ("envFrom", Honoured),
-    ("image", Honoured),
-    ("imagePullPolicy", Honoured),
-    ("lifecycle", Honoured),
-    ("livenessProbe", Honoured),
-    ("name", Honoured),
-    ("ports", Honoured),
-    ("readinessProbe", Honoured),
-    ("resizePolicy", NoOp("has no effect: limits are changed without a restart wherever the engine can")),
-    ("resources", Honoured),
-    ("restartPolicy", Honoured),
+    ("args", Used),
+    ("command", Used),
+    ("env", Used),
+    ("envFrom", Used),
+    ("image", Used),
+    ("imagePullPolicy", Used),
+    ("lifecycle", Used),
+    ("livenessProbe", Used),
+    ("name", Used),
+    ("ports", Used),
+    ("readinessProbe", Used),
+    ("resizePolicy", NoEffect("has no effect: limits are changed without a restart wherever the engine can")),
+    ("resources", Used),
+    ("restartPolicy", Used),
     ("restartPolicyRules", NOT_YET),
-    ("securityContext", Honoured),
-    ("startupProbe", Honoured),
-    ("stdin", Honoured),
+    ("securityContext", Used),
+    ("startupProbe", Used),
+    ("stdin", Used),
     ("stdinOnce", NOT_YET),
-    ("terminationMessagePath", NoOp("has no effect: the last words of a container are in its log")),
-    ("terminationMessagePolicy", NoOp("has no effect: the last words of a container are in its log")),
-    ("tty", Honoured),
+    ("terminationMessagePath", NoEffect("has no effect: the last words of a container are in its log")),
+    ("terminationMessagePolicy", NoEffect("has no effect: the last words of a container are in its log")),
+    ("tty", Used),
     ("volumeDevices", NOT_YET),
-    ("volumeMounts", Honoured),
-    ("workingDir", Honoured),
+    ("volumeMounts", Used),
+    ("workingDir", Used),
 ];
 
-pub(super) const ENV: Fields = &[("name", Honoured), ("value", Honoured), ("valueFrom", Honoured)];
+pub(super) const ENV: Fields = &[("name", Used), ("value", Used), ("valueFrom", Used)];
 pub(super) const VALUE_FROM: Fields = &[
-    ("configMapKeyRef", Honoured),
-    ("fieldRef", Honoured),
+    ("configMapKeyRef", Used),
+    ("fieldRef", Used),
     ("fileKeyRef", NOT_YET),
-    ("resourceFieldRef", Honoured),
-    ("secretKeyRef", Honoured),
+    ("resourceFieldRef", Used),
+    ("secretKeyRef", Used),
 ];
-pub(super) const ENV_FROM: Fields =
-    &[("configMapRef", Honoured), ("prefix", Honoured), ("secretRef", Honoured)];
-pub(super) const DATA_REF: Fields = &[("name", Honoured), ("optional", Honoured)];
-pub(super) const DATA_KEY_REF: Fields = &[("key", Honoured), ("name", Honoured), ("optional", Honoured)];
-pub(super) const FIELD_REF: Fields = &[("apiVersion", Honoured), ("fieldPath", Honoured)];
+pub(super) const ENV_FROM: Fields = &[("configMapRef", Used), ("prefix", Used), ("secretRef", Used)];
+pub(super) const DATA_REF: Fields = &[("name", Used), ("optional", Used)];
+pub(super) const DATA_KEY_REF: Fields = &[("key", Used), ("name", Used), ("optional", Used)];
+pub(super) const FIELD_REF: Fields = &[("apiVersion", Used), ("fieldPath", Used)];
 pub(super) const RESOURCE_FIELD_REF: Fields =
-    &[("containerName", Honoured), ("divisor", Honoured), ("resource", Honoured)];
+    &[("containerName", Used), ("divisor", Used), ("resource", Used)];
 
-pub(super) const PORT: Fields = &[
-    ("containerPort", Honoured),
-    ("hostIP", Honoured),
-    ("hostPort", Honoured),
-    ("name", Honoured),
-    ("protocol", Honoured),
-];
+pub(super) const PORT: Fields =
+    &[("containerPort", Used), ("hostIP", Used), ("hostPort", Used), ("name", Used), ("protocol", Used)];
 
-pub(super) const LIFECYCLE: Fields =
-    &[("postStart", Honoured), ("preStop", Honoured), ("stopSignal", Honoured)];
+pub(super) const LIFECYCLE: Fields = &[("postStart", Used), ("preStop", Used), ("stopSignal", Used)];
 pub(super) const LIFECYCLE_HANDLER: Fields = &[
-    ("exec", Honoured),
-    ("httpGet", Honoured),
-    ("sleep", Honoured),
+    ("exec", Used),
+    ("httpGet", Used),
+    ("sleep", Used),
     ("tcpSocket", Refused("is not supported, as in Kubernetes; use `exec`")),
 ];
-pub(super) const SLEEP: Fields = &[("seconds", Honoured)];
+pub(super) const SLEEP: Fields = &[("seconds", Used)];
 
 pub(super) const PROBE: Fields = &[
-    ("exec", Honoured),
-    ("failureThreshold", Honoured),
-    ("grpc", Honoured),
-    ("httpGet", Honoured),
-    ("initialDelaySeconds", Honoured),
-    ("periodSeconds", Honoured),
-    ("successThreshold", Honoured),
-    ("tcpSocket", Honoured),
+    ("exec", Used),
+    ("failureThreshold", Used),
+    ("grpc", Used),
+    ("httpGet", Used),
+    ("initialDelaySeconds", Used),
+    ("periodSeconds", Used),
+    ("successThreshold", Used),
+    ("tcpSocket", Used),
     ("terminationGracePeriodSeconds", NOT_YET),
-    ("timeoutSeconds", Honoured),
+    ("timeoutSeconds", Used),
 ];
 
-pub(super) const EXEC: Fields = &[("command", Honoured)];
-pub(super) const HTTP_GET: Fields = &[
-    ("host", Honoured),
-    ("httpHeaders", Honoured),
-    ("path", Honoured),
-    ("port", Honoured),
-    ("scheme", Honoured),
-];
-pub(super) const HEADER: Fields = &[("name", Honoured), ("value", Honoured)];
-pub(super) const GRPC: Fields = &[("port", Honoured), ("service", Honoured)];
-pub(super) const TCP_SOCKET: Fields = &[("host", Honoured), ("port", Honoured)];
+pub(super) const EXEC: Fields = &[("command", Used)];
+pub(super) const HTTP_GET: Fields =
+    &[("host", Used), ("httpHeaders", Used), ("path", Used), ("port", Used), ("scheme", Used)];
+pub(super) const HEADER: Fields = &[("name", Used), ("value", Used)];
+pub(super) const GRPC: Fields = &[("port", Used), ("service", Used)];
+pub(super) const TCP_SOCKET: Fields = &[("host", Used), ("port", Used)];
 
-pub(super) const RESOURCES: Fields = &[("claims", NOT_YET), ("limits", Honoured), ("requests", Honoured)];
+pub(super) const RESOURCES: Fields = &[("claims", NOT_YET), ("limits", Used), ("requests", Used)];
 
 pub(super) const SECURITY: Fields = &[
-    ("allowPrivilegeEscalation", Honoured),
-    ("appArmorProfile", Honoured),
-    ("capabilities", Honoured),
-    ("privileged", Honoured),
-    ("procMount", Honoured),
-    ("readOnlyRootFilesystem", Honoured),
-    ("runAsGroup", Honoured),
-    ("runAsNonRoot", Honoured),
-    ("runAsUser", Honoured),
-    ("seLinuxOptions", Honoured),
-    ("seccompProfile", Honoured),
+    ("allowPrivilegeEscalation", Used),
+    ("appArmorProfile", Used),
+    ("capabilities", Used),
+    ("privileged", Used),
+    ("procMount", Used),
+    ("readOnlyRootFilesystem", Used),
+    ("runAsGroup", Used),
+    ("runAsNonRoot", Used),
+    ("runAsUser", Used),
+    ("seLinuxOptions", Used),
+    ("seccompProfile", Used),
     ("windowsOptions", WINDOWS),
 ];
 
-pub(super) const SE_LINUX: Fields =
-    &[("level", Honoured), ("role", Honoured), ("type", Honoured), ("user", Honoured)];
-pub(super) const CAPABILITIES: Fields = &[("add", Honoured), ("drop", Honoured)];
+pub(super) const SE_LINUX: Fields = &[("level", Used), ("role", Used), ("type", Used), ("user", Used)];
+pub(super) const CAPABILITIES: Fields = &[("add", Used), ("drop", Used)];
 /// Of seccomp and of `AppArmor`.
-pub(super) const PROFILE: Fields = &[("localhostProfile", NOT_YET), ("type", Honoured)];
+pub(super) const PROFILE: Fields = &[("localhostProfile", NOT_YET), ("type", Used)];
 
 pub(super) const POD_SECURITY: Fields = &[
-    ("appArmorProfile", Honoured),
-    ("fsGroup", Honoured),
-    ("fsGroupChangePolicy", Honoured),
-    ("runAsGroup", Honoured),
-    ("runAsNonRoot", Honoured),
-    ("runAsUser", Honoured),
-    ("seLinuxChangePolicy", NoOp("has no effect: there are no volumes whose label could change")),
-    ("seLinuxOptions", Honoured),
-    ("seccompProfile", Honoured),
-    ("supplementalGroups", Honoured),
-    ("supplementalGroupsPolicy", Honoured),
-    ("sysctls", Honoured),
+    ("appArmorProfile", Used),
+    ("fsGroup", Used),
+    ("fsGroupChangePolicy", Used),
+    ("runAsGroup", Used),
+    ("runAsNonRoot", Used),
+    ("runAsUser", Used),
+    ("seLinuxChangePolicy", NoEffect("has no effect: there are no volumes whose label could change")),
+    ("seLinuxOptions", Used),
+    ("seccompProfile", Used),
+    ("supplementalGroups", Used),
+    ("supplementalGroupsPolicy", Used),
+    ("sysctls", Used),
     ("windowsOptions", WINDOWS),
 ];
 
-pub(super) const SYSCTL: Fields = &[("name", Honoured), ("value", Honoured)];
+pub(super) const SYSCTL: Fields = &[("name", Used), ("value", Used)];
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,7 @@ pub(super) enum Verdict {
     Owned(Owned),
     List,
     /// Left out with a warning.
-    NoOp(String),
+    NoEffect(String),
     /// An error at the field named.
     Refused {
         field: &'static str,
@@ -140,7 +140,7 @@ pub(super) fn judge(version: &str, kind: &str) -> Verdict {
         _ => {}
     }
     if let Some((_, why)) = NO_OPS.iter().find(|(name, _)| *name == kind) {
-        return Verdict::NoOp(format!("the kind {kind} has no effect: {why}"));
+        return Verdict::NoEffect(format!("the kind {kind} has no effect: {why}"));
     }
     let message = match kind {
         "Kustomization" if version.starts_with(KUSTOMIZE) => {

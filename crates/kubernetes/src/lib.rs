@@ -316,7 +316,7 @@ fn collect<'a>(value: &Value<'a>, found: &mut Vec<(Owned, Value<'a>)>) {
                 collect(&item, found);
             }
         }
-        Verdict::NoOp(message) => {
+        Verdict::NoEffect(message) => {
             let node = value.node.get("kind").unwrap_or(value.node);
             value.report().say(node.warning(yaml::join(&value.path, "kind"), message));
         }

@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     catalogue::{Claim, DEFAULT_NAMESPACE, Identity, Key, identify, twice},
-    fields::{self, Class},
+    fields::{self, Support},
     names,
     quantity::Quantity,
     reader::{Object, Report, Value},
@@ -84,7 +84,7 @@ impl Storage {
         let Some(spec) = object.require("spec").and_then(|it| it.object(fields::PERSISTENT)) else { return };
         let is_source = |key: &str| {
             let is_refused =
-                |(name, class): &(&str, Class)| *name == key && matches!(class, Class::Refused(_));
+                |(name, class): &(&str, Support)| *name == key && matches!(class, Support::Refused(_));
             ["hostPath", "local", "nfs"].contains(&key)
                 || (key != "mountOptions" && fields::PERSISTENT.iter().any(is_refused))
         };

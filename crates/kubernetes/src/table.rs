@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::{
-    fields::{self, Class, Fields},
+    fields::{self, Fields, Support},
     kinds,
 };
 
@@ -84,9 +84,9 @@ pub(super) fn page() -> String {
     for (place, fields, podman) in PLACES {
         for (field, class) in *fields {
             let (word, note) = match class {
-                Class::Honoured => ("used", ""),
-                Class::NoOp(why) => ("no effect", why.strip_prefix("has no effect: ").unwrap_or(why)),
-                Class::Refused(why) => {
+                Support::Used => ("used", ""),
+                Support::NoEffect(why) => ("no effect", why.strip_prefix("has no effect: ").unwrap_or(why)),
+                Support::Refused(why) => {
                     let why = why.strip_prefix("is not supported: ").unwrap_or(why);
                     ("refused", why.strip_prefix("is not supported yet, and ").unwrap_or(why))
                 }

@@ -1,39 +1,44 @@
-//! Small steps on the tree: making values at a place, finding, setting and removing keys.
+//! Changes to a tree: make values, find, set and remove keys, measure, convert to JSON.
 
-use super::{Entry, Kind, Limits, Node, Place, Scalar};
+use crate::{Entry, Kind, Limits, Node, Place, Scalar};
 
-/// A text in quotes, so that it is text whatever it looks like.
+/// A scalar in quotes, which is always text.
 pub fn text(place: &Place, text: impl Into<String>) -> Node {
     Node { kind: Kind::Scalar { text: text.into(), plain: false }, place: place.clone(), tag: None }
 }
 
-/// A scalar without quotes: a number, a truth value, or nothing at all where it is empty.
+/// A scalar without quotes: a number, a boolean, or null if the text is empty.
 pub fn plain(place: &Place, text: impl Into<String>) -> Node {
     Node { kind: Kind::Scalar { text: text.into(), plain: true }, place: place.clone(), tag: None }
 }
 
+/// A null.
 pub fn null(place: &Place) -> Node {
     plain(place, "")
 }
 
+/// A map. All keys get the place of the map.
 pub fn mapping<'a>(place: &Place, entries: impl IntoIterator<Item = (&'a str, Node)>) -> Node {
     let entries = entries.into_iter().map(|(key, value)| entry(place, key, value)).collect();
     Node { kind: Kind::Mapping(entries), place: place.clone(), tag: None }
 }
 
+/// A list.
 pub fn sequence(place: &Place, items: Vec<Node>) -> Node {
     Node { kind: Kind::Sequence(items), place: place.clone(), tag: None }
 }
 
+/// One entry of a map, with its key at `place`.
 pub fn entry(place: &Place, key: &str, value: Node) -> Entry {
     Entry { key: key.to_owned(), key_place: place.clone(), value }
 }
 
+/// Whether a value is a map.
 pub fn is_mapping(node: &Node) -> bool {
     matches!(node.kind, Kind::Mapping(_))
 }
 
-/// Of a map; of anything else, none.
+/// The entries of a map; empty for anything else.
 pub fn entries_mut(node: &mut Node) -> &mut [Entry] {
     match &mut node.kind {
         Kind::Mapping(entries) => entries,
@@ -41,7 +46,7 @@ pub fn entries_mut(node: &mut Node) -> &mut [Entry] {
     }
 }
 
-/// Of a list; of anything else, none.
+/// The items of a list; empty for anything else.
 pub fn items_mut(node: &mut Node) -> &mut [Node] {
     match &mut node.kind {
         Kind::Sequence(items) => items,
@@ -49,11 +54,12 @@ pub fn items_mut(node: &mut Node) -> &mut [Node] {
     }
 }
 
+/// The value of a key of a map.
 pub fn get_mut<'n>(node: &'n mut Node, key: &str) -> Option<&'n mut Node> {
     entries_mut(node).iter_mut().find(|it| it.key == key).map(|it| &mut it.value)
 }
 
-/// Sets a key of a map, at the map's own place if it is new. Anything else stays as it is.
+/// Sets a key of a map. A new key gets the place of the map. A value that is no map stays as it is.
 pub fn set(node: &mut Node, key: &str, value: Node) {
     let place = node.place.clone();
     let Kind::Mapping(entries) = &mut node.kind else { return };
@@ -63,7 +69,7 @@ pub fn set(node: &mut Node, key: &str, value: Node) {
     }
 }
 
-/// As [`set`], where the key is missing.
+/// As [`set`], but only if the key is missing.
 pub fn set_missing(node: &mut Node, key: &str, value: impl FnOnce(&Place) -> Node) {
     if is_mapping(node) && node.get(key).is_none() {
         let value = value(&node.place);
@@ -71,23 +77,25 @@ pub fn set_missing(node: &mut Node, key: &str, value: impl FnOnce(&Place) -> Nod
     }
 }
 
+/// Removes a key from a map and returns its entry.
 pub fn remove(node: &mut Node, key: &str) -> Option<Entry> {
     let Kind::Mapping(entries) = &mut node.kind else { return None };
     let at = entries.iter().position(|it| it.key == key)?;
     Some(entries.remove(at))
 }
 
-/// The maps that stand under the keys of a map, such as all services.
+/// The entries of the map under a key, such as all services.
 pub fn children_mut<'n>(root: &'n mut Node, key: &str) -> impl Iterator<Item = (&'n str, &'n mut Node)> {
     let entries = get_mut(root, key).map(entries_mut).unwrap_or_default();
     entries.iter_mut().map(|Entry { key, key_place: _, value }| (key.as_str(), value))
 }
 
+/// As [`children_mut`], to read only.
 pub fn children<'n>(root: &'n Node, key: &str) -> impl Iterator<Item = &'n Entry> {
     root.get(key).map(Node::entries).unwrap_or_default().iter()
 }
 
-/// How many keys and values there are. Recurses no deeper than the tree, which is bounded.
+/// The number of keys and values. Recurses no deeper than the tree, whose depth is bounded.
 pub fn size(node: &Node) -> usize {
     match &node.kind {
         Kind::Scalar { .. } => 1,
@@ -96,7 +104,7 @@ pub fn size(node: &Node) -> usize {
     }
 }
 
-/// How much text the values are.
+/// The bytes of text in all values.
 pub fn length(node: &Node) -> usize {
     match &node.kind {
         Kind::Scalar { text, .. } => text.len(),
@@ -105,13 +113,13 @@ pub fn length(node: &Node) -> usize {
     }
 }
 
-/// Whether a tree that was made of others is larger than one that is read from a file may be.
+/// Whether a tree composed of others exceeds the [`Limits`] of a tree read from a file.
 pub fn is_too_large(node: &Node) -> bool {
     let limits = Limits::default();
     size(node) > limits.nodes || depth(node) > limits.depth || length(node) > limits.text()
 }
 
-/// How deep maps and lists lie in each other; a scalar has none.
+/// How deep maps and lists are nested; 0 for a scalar.
 pub fn depth(node: &Node) -> usize {
     match &node.kind {
         Kind::Scalar { .. } => 0,
@@ -120,7 +128,7 @@ pub fn depth(node: &Node) -> usize {
     }
 }
 
-/// Gives every value another place.
+/// Changes the place of every key and value.
 pub fn move_to(node: &mut Node, place: &impl Fn(&Place) -> Place) {
     node.place = place(&node.place);
     for item in items_mut(node) {
@@ -132,7 +140,7 @@ pub fn move_to(node: &mut Node, place: &impl Fn(&Place) -> Place) {
     }
 }
 
-/// As JSON: whole numbers and fractions as such, what JSON has no number for as text.
+/// The tree as JSON. A number that JSON cannot hold, such as infinity, becomes a string.
 pub fn json(node: &Node) -> serde_json::Value {
     use serde_json::{Number, Value};
     match &node.kind {

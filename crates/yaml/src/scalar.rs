@@ -1,21 +1,25 @@
-//! What a scalar without quotes means: null, a boolean, a number or text.
+//! The meaning of a scalar: null, a boolean, a number or text.
 //!
-//! The rules are those of go-yaml, which Compose and Kubernetes both read with, and were measured on it:
-//! `0123` is octal as in YAML 1.1, and so is `0o123`; `0b11`, `0x1F` and `1_000` are numbers; `yes`, `on` and
-//! `22:22` are text. Not here: YAML 1.1's booleans, which only the Kubernetes front-end has to know.
+//! The rules are those of go-yaml, which Compose and Kubernetes both use, as measured on it: `0123` is octal as in
+//! YAML 1.1, and so is `0o123`; `0b11`, `0x1F` and `1_000` are numbers; `yes`, `on` and `22:22` are text. The booleans
+//! of YAML 1.1 belong to the Kubernetes dialect.
 
-/// What a scalar means.
+/// The meaning of a scalar.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar<'a> {
+    /// `null`, `~`, or no value at all.
     Null,
+    /// `true` or `false`.
     Bool(bool),
+    /// A whole number.
     Int(i64),
-    /// Also whole numbers beyond 64 bits.
+    /// A fraction, or a whole number beyond 64 bits.
     Float(f64),
+    /// Everything else.
     Text(&'a str),
 }
 
-/// Quoted text is text, unless a tag says otherwise.
+/// Resolves a scalar. Quoted text is text, unless a tag says otherwise.
 pub(super) fn resolve<'a>(text: &'a str, plain: bool, tag: Option<&str>) -> Scalar<'a> {
     match tag {
         Some("!!str" | "!" | "!!binary") => Scalar::Text(text),
@@ -29,7 +33,7 @@ pub(super) fn resolve<'a>(text: &'a str, plain: bool, tag: Option<&str>) -> Scal
 }
 
 fn guess(text: &str) -> Scalar<'_> {
-    // Most scalars are words, and each is asked more than once: what begins like nothing else needs no closer look.
+    // Most scalars are words, and each is resolved more than once. The first letter rules the other types out.
     if text.starts_with(|it: char| {
         !matches!(it, '0'..='9' | '+' | '-' | '.' | '~' | 'n' | 'N' | 't' | 'T' | 'f' | 'F')
     }) {
@@ -172,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_make_text_and_tags_decide() {
+    fn quoted_scalars_are_text_unless_tagged() {
         assert_eq!(resolve("80", false, None), Scalar::Text("80"));
         assert_eq!(resolve("80", false, Some("!!int")), Scalar::Int(80));
         assert_eq!(resolve("010", true, Some("!!str")), Scalar::Text("010"));

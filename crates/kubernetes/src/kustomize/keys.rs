@@ -3,145 +3,132 @@
 use std::fmt::Write as _;
 
 use super::super::fields::{
-    Class::{Honoured, NoOp, Refused},
     Fields,
+    Support::{NoEffect, Refused, Used},
 };
 
 pub(super) const KUSTOMIZATION: Fields = &[
-    ("apiVersion", Honoured),
-    ("bases", Honoured),
-    ("buildMetadata", NoOp("has no effect: what is told of an object names its files anyway")),
-    ("commonAnnotations", Honoured),
-    ("commonLabels", Honoured),
-    ("components", Honoured),
-    ("configMapGenerator", Honoured),
+    ("apiVersion", Used),
+    ("bases", Used),
+    ("buildMetadata", NoEffect("has no effect: what is told of an object names its files anyway")),
+    ("commonAnnotations", Used),
+    ("commonLabels", Used),
+    ("components", Used),
+    ("configMapGenerator", Used),
     ("configurations", Refused("is not supported: only the built-in fields are transformed; use `patches`")),
     ("crds", Refused("is not supported: there is no API server for custom resources; remove it")),
-    ("generatorOptions", Honoured),
+    ("generatorOptions", Used),
     ("generators", Refused("is not supported: plugins are not run; commit what they generate")),
     ("helmChartInflationGenerator", HELM),
     ("helmCharts", HELM),
     ("helmGlobals", HELM),
-    ("imageTags", Honoured),
-    ("images", Honoured),
-    ("kind", Honoured),
-    ("labels", Honoured),
-    ("metadata", Honoured),
-    ("namePrefix", Honoured),
-    ("nameSuffix", Honoured),
-    ("namespace", Honoured),
+    ("imageTags", Used),
+    ("images", Used),
+    ("kind", Used),
+    ("labels", Used),
+    ("metadata", Used),
+    ("namePrefix", Used),
+    ("nameSuffix", Used),
+    ("namespace", Used),
     ("openapi", Refused("is not supported: lists are merged by the keys of the built-in kinds; remove it")),
-    ("patches", Honoured),
-    ("patchesJson6902", Honoured),
-    ("patchesStrategicMerge", Honoured),
-    ("replacements", Honoured),
-    ("replicas", Honoured),
-    ("resources", Honoured),
-    ("secretGenerator", Honoured),
-    ("sortOptions", NoOp("has no effect: what is started first does not depend on the order of the objects")),
+    ("patches", Used),
+    ("patchesJson6902", Used),
+    ("patchesStrategicMerge", Used),
+    ("replacements", Used),
+    ("replicas", Used),
+    ("resources", Used),
+    ("secretGenerator", Used),
+    (
+        "sortOptions",
+        NoEffect("has no effect: what is started first does not depend on the order of the objects"),
+    ),
     ("transformers", Refused("is not supported: plugins are not run; use the built-in keys")),
     ("validators", Refused("is not supported: plugins are not run; remove it")),
     ("vars", Refused("is not supported: it is deprecated; use `replacements`")),
 ];
 
-const HELM: super::super::fields::Class =
+const HELM: super::super::fields::Support =
     Refused("is not supported: charts are neither fetched nor rendered; commit what `helm template` prints");
 
 pub(super) const LABEL: Fields = &[
-    ("fields", Honoured),
-    ("includeSelectors", Honoured),
-    ("includeTemplates", Honoured),
-    ("includeVolumeClaimTemplates", Honoured),
-    ("pairs", Honoured),
+    ("fields", Used),
+    ("includeSelectors", Used),
+    ("includeTemplates", Used),
+    ("includeVolumeClaimTemplates", Used),
+    ("pairs", Used),
 ];
 
-pub(super) const LABEL_FIELD: Fields = &[
-    ("create", Honoured),
-    ("group", Honoured),
-    ("kind", Honoured),
-    ("path", Honoured),
-    ("version", Honoured),
-];
+pub(super) const LABEL_FIELD: Fields =
+    &[("create", Used), ("group", Used), ("kind", Used), ("path", Used), ("version", Used)];
 
-pub(super) const IMAGE: Fields = &[
-    ("digest", Honoured),
-    ("name", Honoured),
-    ("newName", Honoured),
-    ("newTag", Honoured),
-    ("tagSuffix", Honoured),
-];
+pub(super) const IMAGE: Fields =
+    &[("digest", Used), ("name", Used), ("newName", Used), ("newTag", Used), ("tagSuffix", Used)];
 
-pub(super) const REPLICA: Fields = &[("count", Honoured), ("name", Honoured)];
+pub(super) const REPLICA: Fields = &[("count", Used), ("name", Used)];
 
 pub(super) const CONFIG_MAP: Fields = &[
-    ("behavior", Honoured),
-    ("env", Honoured),
-    ("envs", Honoured),
-    ("files", Honoured),
-    ("literals", Honoured),
-    ("name", Honoured),
-    ("namespace", Honoured),
-    ("options", Honoured),
+    ("behavior", Used),
+    ("env", Used),
+    ("envs", Used),
+    ("files", Used),
+    ("literals", Used),
+    ("name", Used),
+    ("namespace", Used),
+    ("options", Used),
 ];
 
 pub(super) const SECRET: Fields = &[
-    ("behavior", Honoured),
-    ("env", Honoured),
-    ("envs", Honoured),
-    ("files", Honoured),
-    ("literals", Honoured),
-    ("name", Honoured),
-    ("namespace", Honoured),
-    ("options", Honoured),
-    ("type", Honoured),
+    ("behavior", Used),
+    ("env", Used),
+    ("envs", Used),
+    ("files", Used),
+    ("literals", Used),
+    ("name", Used),
+    ("namespace", Used),
+    ("options", Used),
+    ("type", Used),
 ];
 
-pub(super) const OPTIONS: Fields = &[
-    ("annotations", Honoured),
-    ("disableNameSuffixHash", Honoured),
-    ("immutable", Honoured),
-    ("labels", Honoured),
-];
+pub(super) const OPTIONS: Fields =
+    &[("annotations", Used), ("disableNameSuffixHash", Used), ("immutable", Used), ("labels", Used)];
 
-pub(super) const PATCH: Fields =
-    &[("options", Honoured), ("patch", Honoured), ("path", Honoured), ("target", Honoured)];
+pub(super) const PATCH: Fields = &[("options", Used), ("patch", Used), ("path", Used), ("target", Used)];
 
-pub(super) const PATCH_OPTIONS: Fields = &[("allowKindChange", Honoured), ("allowNameChange", Honoured)];
+pub(super) const PATCH_OPTIONS: Fields = &[("allowKindChange", Used), ("allowNameChange", Used)];
 
 pub(super) const TARGET: Fields = &[
-    ("annotationSelector", Honoured),
-    ("group", Honoured),
-    ("kind", Honoured),
-    ("labelSelector", Honoured),
-    ("name", Honoured),
-    ("namespace", Honoured),
-    ("version", Honoured),
+    ("annotationSelector", Used),
+    ("group", Used),
+    ("kind", Used),
+    ("labelSelector", Used),
+    ("name", Used),
+    ("namespace", Used),
+    ("version", Used),
 ];
 
-pub(super) const OPERATION: Fields =
-    &[("from", Honoured), ("op", Honoured), ("path", Honoured), ("value", Honoured)];
+pub(super) const OPERATION: Fields = &[("from", Used), ("op", Used), ("path", Used), ("value", Used)];
 
 pub(super) const REPLACEMENT: Fields =
-    &[("path", Honoured), ("source", Honoured), ("sourceValue", Honoured), ("targets", Honoured)];
+    &[("path", Used), ("source", Used), ("sourceValue", Used), ("targets", Used)];
 
 pub(super) const SOURCE: Fields = &[
-    ("fieldPath", Honoured),
-    ("group", Honoured),
-    ("kind", Honoured),
-    ("name", Honoured),
-    ("namespace", Honoured),
-    ("options", Honoured),
-    ("version", Honoured),
+    ("fieldPath", Used),
+    ("group", Used),
+    ("kind", Used),
+    ("name", Used),
+    ("namespace", Used),
+    ("options", Used),
+    ("version", Used),
 ];
 
 pub(super) const REPLACEMENT_TARGET: Fields =
-    &[("fieldPaths", Honoured), ("options", Honoured), ("reject", Honoured), ("select", Honoured)];
+    &[("fieldPaths", Used), ("options", Used), ("reject", Used), ("select", Used)];
 
 pub(super) const REPLACEMENT_OPTIONS: Fields = &[
-    ("create", Honoured),
-    ("delimiter", Honoured),
+    ("create", Used),
+    ("delimiter", Used),
     ("encoding", Refused("is not supported: kustomize itself gives it no meaning; remove it")),
-    ("index", Honoured),
+    ("index", Used),
 ];
 
 /// The tables by where they stand.
@@ -170,8 +157,8 @@ pub(super) fn page() -> String {
         for (key, class) in *fields {
             let dot = if place.is_empty() { "" } else { "." };
             let (word, note) = match class {
-                Honoured => ("used", ""),
-                NoOp(why) => ("no effect", why.strip_prefix("has no effect: ").unwrap_or(why)),
+                Used => ("used", ""),
+                NoEffect(why) => ("no effect", why.strip_prefix("has no effect: ").unwrap_or(why)),
                 Refused(why) => ("refused", why.strip_prefix("is not supported: ").unwrap_or(why)),
             };
             writeln!(page, "| `{place}{dot}{key}` | {word} | {note} |")

@@ -1,7 +1,7 @@
-//! From bytes to trees: parser events in, one [`Node`] per document out.
+//! The parser: bytes in, one [`Node`] per document out.
 //!
-//! Files are strangers' input. Size, number of values, depth and the copies that aliases make are all bounded
-//! before anything is built, and nothing here recurses deeper than [`Limits::depth`].
+//! Files may come from strangers. Size, number of values, depth and the copies that aliases make are all bounded before
+//! anything is built, and nothing here recurses deeper than [`Limits::depth`].
 
 #![allow(clippy::result_large_err, reason = "a finding ends the reading of a file, so its size is paid once")]
 
@@ -9,11 +9,14 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, Tag};
 
-use super::{Entry, Kind, Limits, Node, Place, with_excerpt};
+use crate::{Entry, Kind, Limits, Node, Place, with_excerpt};
 use driftless_model::{Finding, Location};
 
-/// Reads all documents of a file; empty ones are left out. Stops at the first error of syntax: what follows
-/// it could mean anything.
+/// Parses all documents of a file; empty ones are left out. `file` is the path for findings.
+///
+/// # Errors
+/// The first error of syntax, or the first limit that is exceeded. The rest of the file is not read after an error,
+/// because its meaning is unknown.
 pub fn parse(file: &str, bytes: &[u8], limits: &Limits) -> Result<Vec<Node>, Finding> {
     if bytes.len() > limits.bytes {
         let message = format!("the file has {} bytes; the limit is {}", bytes.len(), limits.bytes);
@@ -23,7 +26,7 @@ pub fn parse(file: &str, bytes: &[u8], limits: &Limits) -> Result<Vec<Node>, Fin
     Builder::new(file, limits).read(text).map_err(|it| with_excerpt(it, text.as_bytes()))
 }
 
-/// UTF-8, with or without a byte order mark, and no control characters.
+/// The text of a file: UTF-8, with or without a byte order mark, without control characters.
 fn decode<'a>(file: &str, bytes: &'a [u8]) -> Result<&'a str, Finding> {
     let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
     let fail = |at: usize, message: String| {
@@ -38,28 +41,28 @@ fn decode<'a>(file: &str, bytes: &'a [u8]) -> Result<&'a str, Finding> {
     })?;
     let control = bytes.iter().position(|it| *it < 0x20 && !matches!(it, b'\t' | b'\n' | b'\r'));
     match control {
-        Some(at) => Err(fail(at, "a control character stands in the file".to_owned())
+        Some(at) => Err(fail(at, "the file contains a control character".to_owned())
             .help("remove it, or write it as an escape such as \"\\x07\" in double quotes")),
         None => Ok(text),
     }
 }
 
-/// Reads the events of one file.
+/// Builds the trees of one file from the parser's events.
 struct Builder<'a> {
     file: Arc<str>,
     limits: &'a Limits,
-    /// The maps and lists that are open, outermost first.
+    /// The open maps and lists, outermost first.
     open: Vec<Frame>,
     /// Finished values that have an anchor, by its number.
     anchors: BTreeMap<usize, Node>,
     documents: Vec<Node>,
-    /// Values made so far, copies included.
+    /// Values so far, copies included.
     nodes: usize,
-    /// Bytes of their text.
+    /// Bytes of their text so far.
     bytes: usize,
 }
 
-/// A map or list that is being read.
+/// A map or list that is not complete yet.
 struct Frame {
     place: Place,
     tag: Option<String>,
@@ -75,11 +78,11 @@ enum Content {
 #[derive(Default)]
 struct Mapping {
     entries: Vec<Entry>,
-    /// Where the keys of a large map stand among its entries, as far as that was asked.
+    /// The index of each key of a large map. Filled when a key is searched.
     keys: BTreeMap<String, usize>,
-    /// A key that waits for its value.
+    /// The key whose value comes next.
     key: Option<(String, Place, IsMerge)>,
-    /// What `<<` brings in, with the place of the key.
+    /// The value of `<<`, with the place of the key.
     merged: Option<(Place, Node)>,
 }
 
@@ -108,7 +111,7 @@ impl<'a> Builder<'a> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let plain = style == ScalarStyle::Plain;
-                // The parser writes `~` for a value that is not there.
+                // The parser writes `~` for a missing value.
                 let text = if plain && span.is_empty() { String::new() } else { text.into_owned() };
                 self.charge(&place, 1, text.len())?;
                 let kind = Kind::Scalar { text, plain };
@@ -123,7 +126,7 @@ impl<'a> Builder<'a> {
             Event::SequenceEnd | Event::MappingEnd => self.end(),
             Event::Alias(id) => {
                 let Some(node) = self.anchors.get(&id).cloned() else {
-                    return Err(error(&place, "the alias refers to the very value it stands in")
+                    return Err(error(&place, "the alias refers to the value that contains it")
                         .help("write the value out"));
                 };
                 let size = Size::of(&node);
@@ -137,7 +140,7 @@ impl<'a> Builder<'a> {
                 self.anchors.clear();
                 Ok(())
             }
-            // The rest is punctuation: the stream's and documents' ends, comments and names of anchors.
+            // The ends of the stream and of documents, comments, names of anchors.
             _ => Ok(()),
         }
     }
@@ -169,10 +172,10 @@ impl<'a> Builder<'a> {
         self.finish(Node { kind, place, tag }, anchor)
     }
 
-    /// Puts a complete value where it belongs.
+    /// Adds a complete value to the map, list or file that contains it.
     fn finish(&mut self, node: Node, anchor: usize) -> Result<(), Finding> {
         if anchor != 0 {
-            // The copy that is kept counts too; anchors nested in anchors would multiply without bound.
+            // The copy counts too, or anchors nested in anchors would multiply without bound.
             let size = Size::of(&node);
             self.charge(&node.place, size.nodes, size.bytes)?;
             self.anchors.insert(anchor, node.clone());
@@ -262,7 +265,7 @@ impl Mapping {
     }
 
     fn find(&mut self, key: &str) -> Option<&Entry> {
-        /// Until there are so many keys, a look at each of them is quicker than a search.
+        /// Below this many keys a linear search is faster than an index.
         const MANY: usize = 16;
         if self.entries.len() < MANY {
             return self.entries.iter().find(|it| it.key == key);
@@ -273,7 +276,7 @@ impl Mapping {
         self.keys.get(key).and_then(|it| self.entries.get(*it))
     }
 
-    /// Own keys win over merged ones; of several merged maps, the first wins.
+    /// The entries of the complete map. Own keys win over merged ones; of several merged maps, the first wins.
     fn finish(mut self) -> Result<Vec<Entry>, Finding> {
         debug_assert!(self.key.is_none(), "the parser gives every key a value");
         let Some((_, node)) = self.merged.take() else { return Ok(self.entries) };
@@ -291,16 +294,16 @@ impl Mapping {
     }
 }
 
-/// What a value costs when it is copied.
+/// The cost of a copy of a value.
 struct Size {
     nodes: usize,
     bytes: usize,
-    /// Maps and lists in each other; a scalar has none.
+    /// How deep maps and lists are nested; 0 for a scalar.
     depth: usize,
 }
 
 impl Size {
-    /// Recurses no deeper than the tree, which is bounded.
+    /// Measures a value. Recurses no deeper than the tree, whose depth is bounded.
     fn of(node: &Node) -> Self {
         let mut size = Self { nodes: 1, bytes: 0, depth: 0 };
         match &node.kind {
@@ -362,12 +365,12 @@ fn error(place: &Place, message: &str) -> Finding {
     Finding::error(place.location(), "", message)
 }
 
-/// `!!str` for those of YAML itself, otherwise as written.
+/// A tag of YAML itself as `!!str`, any other as written.
 fn spelling(tag: &Tag) -> String {
     tag.core_suffix().map_or_else(|| tag.original(), |it| format!("!!{it}"))
 }
 
-/// What is wrong and what to do, for the faults that people make; the parser's own words for the rest.
+/// Message and help for the mistakes that people make; the parser's own words for the rest.
 fn explain(cause: &ScanError) -> (String, Option<&'static str>) {
     match cause.kind() {
         ErrorKind::TabNotAllowed
@@ -387,7 +390,7 @@ fn explain(cause: &ScanError) -> (String, Option<&'static str>) {
             Some("check the indentation, or put text that contains `: ` in quotes"),
         ),
         ErrorKind::UnclosedQuotedScalar | ErrorKind::InvalidQuotedScalarIndent => (
-            "the text in quotes that began above has no end".to_owned(),
+            "the quoted text that starts above has no end".to_owned(),
             Some("close the quotes, or indent the lines that belong to it"),
         ),
         ErrorKind::UnexpectedCharacter { character } => {
@@ -397,7 +400,7 @@ fn explain(cause: &ScanError) -> (String, Option<&'static str>) {
     }
 }
 
-/// Files are far smaller than that.
+/// A line or column number. Files are far smaller than the limit of the type.
 fn number(value: usize) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }

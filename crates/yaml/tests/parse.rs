@@ -1,4 +1,6 @@
-//! YAML as strangers write it: places, aliases, merges, and input made to break a parser.
+//! The parser: places, aliases, merge keys, error messages, and hostile input.
+
+#![allow(clippy::unwrap_used, reason = "a failing test may panic")]
 
 use driftless_model::Finding;
 use driftless_yaml::{Kind, Limits, Node, parse};
@@ -13,7 +15,7 @@ fn one(text: &str) -> Node {
     documents.remove(0)
 }
 
-fn fault(text: impl AsRef<[u8]>) -> Finding {
+fn parse_error(text: impl AsRef<[u8]>) -> Finding {
     parse("a.yaml", text.as_ref(), &Limits::default()).unwrap_err()
 }
 
@@ -24,7 +26,7 @@ fn place(node: &Node, keys: &[&str]) -> String {
 }
 
 #[test]
-fn everything_knows_its_place() {
+fn values_and_keys_know_line_and_column() {
     let node = one(
         "# a comment\nservices:\n  web:\n    image: nginx\n    ports: [80, 443]\n    empty:\nx: !reset null\n",
     );
@@ -40,7 +42,7 @@ fn everything_knows_its_place() {
 }
 
 #[test]
-fn documents_are_separate_and_empty_ones_left_out() {
+fn empty_documents_are_left_out() {
     let documents = read("---\n---\na: 1\n---\n# nothing\n---\nnull\n---\n- b\n...\n");
     let kinds: Vec<_> = documents.iter().map(Node::kind_name).collect();
     assert_eq!(kinds, ["map", "list"]);
@@ -50,7 +52,7 @@ fn documents_are_separate_and_empty_ones_left_out() {
 }
 
 #[test]
-fn scalars_keep_their_text_and_tell_what_they_mean() {
+fn scalars_keep_their_text_and_resolve_to_types() {
     let node = one("a: 0123\nb: '80'\nc: yes\nd: true\ne: 1.5\nf: |\n  two\n  lines\ng: !!str 010\n");
     let get = |key| node.get(key).unwrap();
     assert_eq!((get("a").as_i64(), get("a").as_scalar()), (Some(83), Some("0123")));
@@ -62,7 +64,7 @@ fn scalars_keep_their_text_and_tell_what_they_mean() {
 }
 
 #[test]
-fn an_alias_brings_the_place_of_its_definition() {
+fn aliases_keep_the_place_of_their_definition() {
     let node = one("a: &it\n  x: 1\nb: *it\nc: [*it]\n");
     assert_eq!(place(&node, &["b", "x"]), "2:6");
     assert_eq!(node.get("c").unwrap().items()[0].get("x").unwrap().as_i64(), Some(1));
@@ -73,7 +75,7 @@ fn an_alias_brings_the_place_of_its_definition() {
 }
 
 #[test]
-fn of_merged_maps_the_first_wins_and_own_keys_win_over_all() {
+fn own_keys_win_over_merged_maps_and_first_map_wins() {
     let node = one("a: &a {x: 1, y: 1}\nb: &b {x: 2, z: 2}\nc:\n  <<: [*a, *b]\n  y: 3\nd: {y: 4, <<: *a}\n");
     let values = |key| -> Vec<_> {
         let mut all: Vec<_> = node
@@ -96,7 +98,7 @@ fn of_merged_maps_the_first_wins_and_own_keys_win_over_all() {
 }
 
 #[test]
-fn faults_are_named_with_their_place() {
+fn syntax_errors_have_a_place_and_plain_words() {
     let cases = [
         ("a: 1\nb: 2\na: 3\n", "a.yaml:3:1: error: `a` is already defined at line 1, column 1"),
         ("a: {x: 1, x: 2}\n", "a.yaml:1:11: error: `x` is already defined at line 1, column 5"),
@@ -108,34 +110,34 @@ fn faults_are_named_with_their_place() {
         ("b:\n  <<: [{x: 1}, 2]\n", "a.yaml:2:16: error: `<<` merges maps only"),
         ("a:\n\tb: 1\n", "a.yaml:2:2: error: a tab is used as indentation"),
         ("a: *nobody\n", "a.yaml:1:4: error: the alias has no anchor"),
-        ("a: &a [*a]\n", "a.yaml:1:8: error: the alias refers to the very value it stands in"),
+        ("a: &a [*a]\n", "a.yaml:1:8: error: the alias refers to the value that contains it"),
         ("a: {{ .Values.x }}\n", "a.yaml:1:5: error: a map or list cannot be a key"),
         ("? [a]\n: 1\n", "a.yaml:1:3: error: a map or list cannot be a key"),
         (": 1\n", "a.yaml:1:1: error: a key is missing before the `:`"),
         ("a: b: c\n", "a.yaml:1:5: error: a `:` is not allowed here"),
-        ("a: \"b\n", "a.yaml:2:1: error: the text in quotes that began above has no end"),
+        ("a: \"b\n", "a.yaml:2:1: error: the quoted text that starts above has no end"),
         ("a: @b\n", "a.yaml:1:4: error: no value can begin with `@`"),
         ("a: [1, 2\n", "a.yaml:1:4: error: the file is not valid YAML"),
         ("a: 1\n  b: 2\n", "a.yaml:2:4: error: a `:` is not allowed here"),
-        ("a: \u{7}\n", "a.yaml:1:4: error: a control character stands in the file"),
+        ("a: \u{7}\n", "a.yaml:1:4: error: the file contains a control character"),
     ];
     let wrong: Vec<_> = (cases.iter())
-        .map(|(text, expected)| (text, fault(text).to_string(), expected))
+        .map(|(text, expected)| (text, parse_error(text).to_string(), expected))
         .filter(|(_, found, expected)| !found.starts_with(*expected))
         .collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
-    let fault = fault(b"a: 1\nb: \xff\xfe\n");
-    assert_eq!(fault.location.to_string(), "a.yaml:2:4");
-    assert_eq!(fault.message, "the file is not UTF-8 text");
+    let error = parse_error(b"a: 1\nb: \xff\xfe\n");
+    assert_eq!(error.location.to_string(), "a.yaml:2:4");
+    assert_eq!(error.message, "the file is not UTF-8 text");
 }
 
 #[test]
-fn a_fault_shows_its_line() {
-    assert_eq!(fault("x: 1\na: b: c\n").excerpt.as_deref(), Some("a: b: c"));
+fn syntax_errors_quote_their_line() {
+    assert_eq!(parse_error("x: 1\na: b: c\n").excerpt.as_deref(), Some("a: b: c"));
 }
 
 #[test]
-fn hostile_files_are_findings_and_cost_little() {
+fn hostile_files_are_refused_at_little_cost() {
     let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..12 {
         let all = vec![format!("*a{}", level - 1); 9].join(", ");
@@ -167,7 +169,7 @@ fn hostile_files_are_findings_and_cost_little() {
         ("a large file", "#".repeat(1024 * 1024 + 1)),
     ];
     for (name, text) in cases {
-        let finding = fault(&text);
+        let finding = parse_error(&text);
         assert_eq!(finding.location.file, "a.yaml", "{name}");
         assert!(finding.location.line > 0 || name == "a large file", "{name}: {finding}");
         assert!(finding.to_string().len() < 400, "{name}: {finding}");
@@ -175,19 +177,19 @@ fn hostile_files_are_findings_and_cost_little() {
 }
 
 #[test]
-fn what_is_within_the_limits_is_read() {
+fn files_within_the_limits_are_parsed() {
     let deep = format!("{}1{}", "[".repeat(64), "]".repeat(64));
     assert!(matches!(one(&deep).kind, Kind::Sequence(_)));
     let many = format!("[{}]", vec!["1"; 99_999].join(","));
     assert_eq!(one(&many).items().len(), 99_999);
     let through_alias = format!("a: &a {}1{}\nb: [*a]\n", "[".repeat(63), "]".repeat(63));
-    assert!(fault(through_alias).message.contains("nested more than 64 deep"));
+    assert!(parse_error(through_alias).message.contains("nested more than 64 deep"));
 }
 
 proptest::proptest! {
-    /// Any mixture of what YAML is made of is a tree or a located fault.
+    /// Any mixture of YAML tokens is a tree or an error with a place.
     #[test]
-    fn no_mixture_of_tokens_makes_it_panic(tokens in proptest::collection::vec(
+    fn no_mixture_of_tokens_panics(tokens in proptest::collection::vec(
         proptest::sample::select(vec![
             "a", "b:", "- ", "\n", "\n  ", "\n    ", ": ", "? ", "[", "]", "{", "}", ",", "&a ", "*a ", "<<: ", "!t ", "!!int ",
             "|\n", ">-\n", "\"", "'", "#", "---\n", "...\n", "%TAG ! b\n", "\t", "~", "0x", "\u{feff}", "é", "\r\n", "\\",
@@ -195,8 +197,8 @@ proptest::proptest! {
         0..60,
     )) {
         let text = tokens.concat();
-        if let Err(fault) = parse("a.yaml", text.as_bytes(), &Limits::default()) {
-            assert!(fault.location.line > 0 && fault.location.column > 0, "{text:?}: {fault}");
+        if let Err(error) = parse("a.yaml", text.as_bytes(), &Limits::default()) {
+            assert!(error.location.line > 0 && error.location.column > 0, "{text:?}: {error}");
         }
     }
 }

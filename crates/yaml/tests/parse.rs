@@ -1,6 +1,6 @@
 //! The parser: places, aliases, merge keys, error messages, and hostile input.
 
-#![allow(clippy::unwrap_used, reason = "a failing test may panic")]
+#![allow(clippy::unwrap_used, clippy::pedantic)]
 
 use driftless_model::Finding;
 use driftless_yaml::{Kind, Limits, Node, parse};

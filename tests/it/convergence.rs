@@ -134,8 +134,7 @@ fn place(stage: &mut Stage, all: Vec<Found>, has_network: bool) {
             id: "n0".into(),
             agent: Some(stage.agent.clone()),
             spec,
-            foreign: vec![],
-            compose: None,
+            ..ObservedNetwork::default()
         };
         stage.world.observed.networks.insert("shop_net".into(), observed);
     }

@@ -1,8 +1,10 @@
 //! Which folders of a repository are applications, and what is wrong where none is.
 
+use std::sync::Arc;
+
 use driftless_files::MemoryFiles;
 use driftless_manifest::{Configured, Discovery, discover, render};
-use driftless_model::{AppName, Format, Stack, check, conflicts};
+use driftless_model::{AppName, Format, Held, Stack, check, conflicts};
 
 const COMPOSE: &str = "services: {web: {image: app}}\n";
 const DEPLOYMENT: &str = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n";
@@ -129,7 +131,7 @@ fn applications_that_want_the_same_thing_are_told_with_both_files() {
     let stacks: Vec<&Stack> = stacks.iter().collect();
     assert!(stacks.iter().all(|stack| check(stack).is_empty()));
     let told: Vec<String> =
-        conflicts(&stacks).iter().map(|(app, finding)| format!("{app}: {finding}")).collect();
+        conflicts(&stacks, &nothing_held()).iter().map(|(app, it)| format!("{app}: {it}")).collect();
     assert_eq!(told.len(), 3, "{told:?}");
     for (told, part) in
         told.iter().zip(["project name `same`", "container name `front`", "host port 127.0.0.1:80/tcp"])
@@ -137,4 +139,55 @@ fn applications_that_want_the_same_thing_are_told_with_both_files() {
         assert!(told.starts_with("b: b/compose.yaml"), "{told}");
         assert!(told.contains(part) && told.contains("application `a` (a/compose.yaml"), "{told}");
     }
+}
+
+fn nothing_held() -> Held<'static> {
+    Held { of: &|_| None, absent: &[] }
+}
+
+/// Findings as `application: finding` for these manifests by folder, some of which were deployed before.
+fn conflicts_with(manifests: &[(&str, &str)], deployed: &[(&str, &str)], absent: &[&str]) -> Vec<String> {
+    let render_all = |manifests: &[(&str, &str)]| -> Vec<Arc<Stack>> {
+        let named: Vec<(String, &str)> =
+            manifests.iter().map(|(folder, text)| (format!("{folder}/compose.yaml"), *text)).collect();
+        let files = MemoryFiles::new(named.iter().map(|(path, text)| (path.as_str(), *text)));
+        let found = discover(&files, "", "repository", &[]);
+        found.apps.iter().map(|spec| Arc::new(render(&files, spec).stack.unwrap())).collect()
+    };
+    let wanted = render_all(manifests);
+    let held = render_all(deployed);
+    let gone: Vec<Arc<Stack>> =
+        held.iter().filter(|stack| absent.contains(&stack.app.as_str())).map(Arc::clone).collect();
+    let of = |app: &AppName| held.iter().find(|stack| stack.app == *app).map(Arc::clone);
+    let stacks: Vec<&Stack> = wanted.iter().map(Arc::as_ref).collect();
+    let found = conflicts(&stacks, &Held { of: &of, absent: &gone });
+    found.iter().map(|(app, finding)| format!("{app}: {finding}")).collect()
+}
+
+#[test]
+fn running_application_keeps_project_name_and_port() {
+    let newcomer = "name: tshop\nservices: {web: {image: a, container_name: front, ports: ['80:80']}}\n";
+    let running = "name: tshop\nservices: {web: {image: b, container_name: front, ports: ['80:80']}}\n";
+    let wanted = [("aaa", newcomer), ("shop", running)];
+    for absent in [&[][..], &["shop"][..]] {
+        let wanted = if absent.is_empty() { &wanted[..] } else { &wanted[..1] };
+        let found = conflicts_with(wanted, &[("shop", running)], absent);
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(
+            found.iter().all(|it| it.starts_with("aaa: ") && it.contains("application `shop`")),
+            "{found:?}"
+        );
+    }
+    // It held another name before, so it is a newcomer to this one.
+    let before = "name: other\nservices: {web: {image: b}}\n";
+    let found = conflicts_with(&wanted, &[("shop", before)], &[]);
+    assert!(found.iter().all(|it| it.starts_with("shop: ")), "{found:?}");
+}
+
+#[test]
+fn ports_can_move_between_running_applications() {
+    let on = |port: &str| format!("services: {{web: {{image: a, ports: ['{port}:80']}}}}\n");
+    let (one, other) = (on("81"), on("80"));
+    let found = conflicts_with(&[("a", &one), ("b", &other)], &[("a", &other), ("b", &one)], &[]);
+    assert!(found.is_empty(), "{found:?}");
 }

@@ -63,6 +63,8 @@ mod kustomize;
 mod loading;
 // Which numbers and names instances get.
 mod names;
+// Which application and which agent keeps what is there.
+mod ownership;
 // What would be done, round by round.
 mod plans;
 // Pods of several containers, round by round.

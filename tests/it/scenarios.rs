@@ -378,6 +378,15 @@ fn by_hand(stage: &mut Stage, words: &[&str]) -> bool {
         ["foreign-volume", name] => {
             stage.world.observed.volumes.insert(name.to_owned(), Default::default());
         }
+        ["volume-of", app, name] => {
+            let found = driftless_model::ObservedVolume { app: Some(app.into()), ..Default::default() };
+            stage.world.observed.volumes.insert(name.to_owned(), found);
+        }
+        ["network-of", app, name] => {
+            let (id, app) = (name.to_owned(), Some(app.into()));
+            let found = driftless_model::ObservedNetwork { id, app, ..Default::default() };
+            stage.world.observed.networks.insert(name.to_owned(), found);
+        }
         ["foreign-runs", name, number] => {
             let (id, started) = (ContainerId(format!("{number:0>64}")), Some(now));
             stage.world.observed.others.insert(name.to_owned(), Other { id: id.clone(), started });

@@ -26,7 +26,7 @@ use crate::stage::NOON;
 
 /// Git in memory: commits in order, of which one is the tip.
 #[derive(Clone, Default)]
-struct Git(Arc<Mutex<Repository>>);
+pub(crate) struct Git(Arc<Mutex<Repository>>);
 
 #[derive(Default)]
 struct Repository {
@@ -40,7 +40,7 @@ impl Git {
         self.push_files("Ada <a@b.c>", &[("shop/compose.yaml", compose)])
     }
 
-    fn push_files(&self, author: &str, files: &[(&str, &str)]) -> String {
+    pub(crate) fn push_files(&self, author: &str, files: &[(&str, &str)]) -> String {
         let mut it = self.0.lock().unwrap();
         let number = it.commits.len();
         let id = digest_hex(format!("{number} {files:?}").as_bytes())[..40].to_owned();
@@ -108,12 +108,12 @@ impl Source for Git {
 }
 
 /// What outlives the agent, and the agent, if it lives.
-struct Simulation {
-    git: Git,
-    docker: Simulated,
-    store: Store,
+pub(crate) struct Simulation {
+    pub(crate) git: Git,
+    pub(crate) docker: Simulated,
+    pub(crate) store: Store,
     clock: Clock,
-    settings: config::Repository,
+    pub(crate) settings: config::Repository,
     contents: ContentDir,
     handle: Option<Handle>,
     stop: CancellationToken,
@@ -122,7 +122,7 @@ struct Simulation {
     _dir: tempfile::TempDir,
 }
 
-fn app() -> AppName {
+pub(crate) fn app() -> AppName {
     "shop".into()
 }
 
@@ -132,12 +132,12 @@ fn agent_id() -> AgentId {
 
 impl Simulation {
     /// A running agent on an empty host, for this first commit.
-    fn of(compose: &str) -> Self {
+    pub(crate) fn of(compose: &str) -> Self {
         let it = Self::prepared(compose, Clock::starting_at(NOON));
         it.begun()
     }
 
-    fn prepared(compose: &str, clock: Clock) -> Self {
+    pub(crate) fn prepared(compose: &str, clock: Clock) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::lock(&dir.path().join("state")).unwrap();
         let git = Git::default();
@@ -157,13 +157,13 @@ impl Simulation {
         }
     }
 
-    fn begun(mut self) -> Self {
+    pub(crate) fn begun(mut self) -> Self {
         self.begin();
         self
     }
 
     /// Another life of the agent, on a connection of its own.
-    fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.docker = self.docker.connect();
         self.stop = CancellationToken::new();
         let parts = Parts {
@@ -179,13 +179,13 @@ impl Simulation {
     }
 
     /// The agent dies. Nothing that it had under way is heard of again.
-    fn crash(&mut self) {
+    pub(crate) fn crash(&mut self) {
         self.docker.sever_after(0);
         self.stop.cancel();
         self.handle = None;
     }
 
-    fn handle(&self) -> Handle {
+    pub(crate) fn handle(&self) -> Handle {
         self.handle.clone().unwrap()
     }
 
@@ -194,7 +194,7 @@ impl Simulation {
     }
 
     /// Waits for a state of the application, for at most an hour of simulated time.
-    async fn until(&self, what: &str, is_so: impl Fn(&Application) -> bool) -> Arc<Application> {
+    pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&Application) -> bool) -> Arc<Application> {
         let mut handle = self.handle();
         let waiting = async {
             loop {
@@ -209,7 +209,7 @@ impl Simulation {
     }
 
     /// Waits until everything is as this commit says.
-    async fn synced(&self, commit: &str) -> Arc<Application> {
+    pub(crate) async fn synced(&self, commit: &str) -> Arc<Application> {
         let is_so = |it: &Application| {
             it.status.sync == SyncStatus::Synced
                 && it.status.health == HealthStatus::Healthy
@@ -222,11 +222,11 @@ impl Simulation {
         self.git.0.lock().unwrap().commits.last().unwrap().0.id.clone()
     }
 
-    async fn synced_with_tip(&self) -> Arc<Application> {
+    pub(crate) async fn synced_with_tip(&self) -> Arc<Application> {
         self.synced(&self.tip()).await
     }
 
-    async fn ask(&self, kind: RequestKind) {
+    pub(crate) async fn ask(&self, kind: RequestKind) {
         self.handle().request(app(), kind).await.unwrap();
     }
 
@@ -237,7 +237,7 @@ impl Simulation {
         id
     }
 
-    fn images(&self) -> Vec<String> {
+    pub(crate) fn images(&self) -> Vec<String> {
         let all = self.docker.observed(&app());
         let mut images: Vec<String> =
             all.instances.values().filter(|it| it.is_running()).map(|it| it.config.image.clone()).collect();
@@ -249,7 +249,7 @@ impl Simulation {
         self.docker.by_hand(&app(), hand).unwrap();
     }
 
-    fn story(&self) -> String {
+    pub(crate) fn story(&self) -> String {
         let all = self.docker.transcript();
         all.iter().map(|it| format!("{} {:?} {}\n", it.at, it.by, it.what)).collect()
     }
@@ -306,7 +306,7 @@ fn floors() -> BTreeMap<&'static str, usize> {
     BTreeMap::from([("web", 2)])
 }
 
-async fn minutes(count: u64) {
+pub(crate) async fn minutes(count: u64) {
     sleep(Duration::from_secs(60 * count)).await;
 }
 

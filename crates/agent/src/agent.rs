@@ -9,7 +9,7 @@ use std::{
 use futures_util::future::BoxFuture;
 use tokio::{
     sync::{Notify, Semaphore, mpsc, oneshot, watch},
-    time::{Instant, sleep_until},
+    time::{Instant, sleep, sleep_until},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -23,11 +23,12 @@ use driftless_git::{Lookup, Options, Slots, Source};
 use driftless_model::{
     AppName, ApplicationStatus, Event, EventKind, Finding, Mask, Policy, RepositoryStatus,
 };
-use driftless_store::{ContentDir, Opened, StateDir, Store, Visibility};
+use driftless_store::{ContentDir, KnownApplication, Opened, StateDir, Store, Visibility};
 
 use crate::{
     Answer, Error, Handle, Inbox, Readiness, Repositories, Request, RequestError,
     app::{App, Shared},
+    claims::{self, Claims},
     commit_status::{Teller, Untold},
     desired::{Orders, Presence},
     fs_scan::{LOOKS_AT_ONCE, Looks},
@@ -35,7 +36,7 @@ use crate::{
     logs::FromEngine,
     probe_targets::ThroughEngine,
     registry_logins,
-    repository::{self, Repository, View, Wanted},
+    repository::{self, Repository, View},
     requests::Asked,
     trust::Consent,
     wakes::{self, Wakes},
@@ -45,6 +46,8 @@ use crate::{
 const ACTING: usize = 4;
 /// Materialised files that nothing needs are kept this long.
 const CONTENT_AGE: Duration = Duration::from_hours(24);
+/// How often applications that claim what another one has are compared with it again.
+const CONFLICTS_EVERY: Duration = Duration::from_secs(10);
 const COLLECT_EVERY: Duration = Duration::from_hours(6);
 
 /// The loop as a whole.
@@ -207,6 +210,7 @@ pub fn launch<D: Docker, S: Source>(
         repositories,
         readiness,
         apps: BTreeMap::new(),
+        claims: Claims::default(),
         tasks: tasks.clone(),
         stop: stop.clone(),
     };
@@ -264,6 +268,7 @@ struct Conductor<D, S> {
     repositories: watch::Sender<Repositories>,
     readiness: watch::Sender<Readiness>,
     apps: BTreeMap<AppName, Seat>,
+    claims: Claims,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -295,6 +300,8 @@ impl<D: Docker, S: Source> Conductor<D, S> {
                     Some(request) => self.pass_on(request),
                     None => return,
                 },
+                // No bell rings when the holder of a name or port is gone.
+                () = sleep(CONFLICTS_EVERY), if self.claims.are_disputed() => {}
                 () = sleep_until(Instant::now() + COLLECT_EVERY) => {}
             }
         }
@@ -303,12 +310,17 @@ impl<D: Docker, S: Source> Conductor<D, S> {
     /// Compares what all repositories want with the applications that have a task, and tells each its part.
     fn conduct(&mut self) {
         let views: Vec<View> = self.followed.iter().map(|it| it.view.borrow().clone()).collect();
-        let wanted: Vec<(usize, Arc<Wanted>)> = views
-            .iter()
-            .enumerate()
-            .flat_map(|(index, view)| view.apps.values().map(move |it| (index, Arc::clone(it))))
-            .collect();
-        let conflicts = conflicts(&wanted);
+        let known = match self.shared.store.known_applications() {
+            Ok(known) => known,
+            Err(error) => {
+                tracing::warn!(%error, "the applications that were managed before cannot be read");
+                return;
+            }
+        };
+        let repositories: Vec<&str> = self.followed.iter().map(|it| it.settings.name.as_str()).collect();
+        let wanted = claims::wanted(&repositories, &views, &known);
+        let (store, applications) = (&self.shared.store, self.shared.applications.borrow().clone());
+        let conflicts = self.claims.conflicts(store, &applications, &repositories, &views, &known, &wanted);
         let mut seen = BTreeSet::new();
         for (index, wanted) in wanted {
             let name = wanted.spec.name.clone();
@@ -331,19 +343,12 @@ impl<D: Docker, S: Source> Conductor<D, S> {
             };
             self.seat(name, orders, Some(index));
         }
-        self.conduct_the_absent(&views, &seen);
+        self.conduct_the_absent(&views, &seen, known);
     }
 
     /// What was managed once and is in no view: gone for good where its repository was read, and otherwise kept
     /// as it was last known.
-    fn conduct_the_absent(&mut self, views: &[View], seen: &BTreeSet<AppName>) {
-        let known = match self.shared.store.known_applications() {
-            Ok(known) => known,
-            Err(error) => {
-                tracing::warn!(%error, "what was managed before cannot be read");
-                return;
-            }
-        };
+    fn conduct_the_absent(&mut self, views: &[View], seen: &BTreeSet<AppName>, known: Vec<KnownApplication>) {
         for it in known.into_iter().filter(|it| !seen.contains(&it.app)) {
             let index = self.followed.iter().position(|followed| followed.settings.name == it.repository);
             let view = index.and_then(|index| views.get(index));
@@ -549,34 +554,6 @@ impl<D: Docker, S: Source> Conductor<D, S> {
             }
         });
     }
-}
-
-/// Applications that claim the same name, container name or port, over all repositories.
-fn conflicts(wanted: &[(usize, Arc<Wanted>)]) -> BTreeMap<AppName, Vec<Finding>> {
-    let mut found: BTreeMap<AppName, Vec<Finding>> = BTreeMap::new();
-    let mut first: BTreeMap<&AppName, &Wanted> = BTreeMap::new();
-    let mut stacks = Vec::new();
-    for (_, it) in wanted {
-        if let Some(other) = first.get(&it.spec.name) {
-            let message = format!(
-                "repositories `{}` ({}) and `{}` ({}) both have an application `{}`",
-                other.repository, other.spec.path, it.repository, it.spec.path, it.spec.name
-            );
-            let place = driftless_model::Location::file(it.spec.path.clone());
-            let finding = Finding::warning(place, "", message)
-                .help("give one of them another name in the configuration");
-            found.entry(it.spec.name.clone()).or_default().push(finding);
-            continue;
-        }
-        first.insert(&it.spec.name, it);
-        if let Some(stack) = &it.stack {
-            stacks.push(stack.as_ref());
-        }
-    }
-    for (app, finding) in driftless_model::conflicts(&stacks) {
-        found.entry(app).or_default().push(finding);
-    }
-    found
 }
 
 fn errors(findings: &[Finding]) -> Vec<Finding> {

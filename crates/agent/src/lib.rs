@@ -4,6 +4,7 @@
 mod agent;
 mod app;
 mod build_context;
+mod claims;
 mod commit_status;
 mod cron_runs;
 mod deliveries;

@@ -301,10 +301,9 @@ impl Inner {
             .filter(|(name, known)| known.app.as_ref() == Some(app) || interest.networks.contains(*name));
         let mut networks: BTreeMap<String, ObservedNetwork> = wanted
             .map(|(name, known)| {
-                let Known { id, app: _, agent, spec, project, network, volume: _, created: _ } =
-                    known.clone();
+                let Known { id, app, agent, spec, project, network, volume: _, created: _ } = known.clone();
                 let compose = network.filter(|_| project == interest.project);
-                (name.clone(), ObservedNetwork { id, agent, spec, foreign: Vec::new(), compose })
+                (name.clone(), ObservedNetwork { id, agent, app, spec, foreign: Vec::new(), compose })
             })
             .collect();
         for listed in listing.containers.values().filter(|it| it.app.as_ref() != Some(app)) {
@@ -331,10 +330,10 @@ impl Inner {
             .filter(|(name, known)| known.app.as_ref() == Some(app) || interest.volumes.contains(*name));
         Ok(wanted
             .map(|(name, known)| {
-                let Known { id: _, app: _, agent, spec, project, network: _, volume, created: _ } =
+                let Known { id: _, app, agent, spec, project, network: _, volume, created: _ } =
                     known.clone();
                 let compose = volume.filter(|_| project == interest.project);
-                (name.clone(), ObservedVolume { agent, spec, compose })
+                (name.clone(), ObservedVolume { agent, app, spec, compose })
             })
             .collect())
     }

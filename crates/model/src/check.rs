@@ -5,6 +5,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    sync::Arc,
 };
 
 use crate::{
@@ -24,58 +25,123 @@ pub fn check(stack: &Stack) -> Vec<Finding> {
     findings
 }
 
-/// Findings about stacks that want the same thing of the host: the project's name, a container's name, or a
-/// port. The application that comes later by name is told, and both files are named.
-pub fn conflicts(stacks: &[&Stack]) -> Vec<(AppName, Finding)> {
-    let mut sorted: Vec<&Stack> = stacks.to_vec();
-    sorted.sort_by(|one, other| one.app.cmp(&other.app));
-    let mut found = Vec::new();
-    let mut projects: BTreeMap<&str, &Stack> = BTreeMap::new();
-    let mut names: BTreeMap<&str, (&Stack, &Workload)> = BTreeMap::new();
-    let mut ports = PortTable::default();
-    for stack in sorted {
-        if let Some(other) = projects.get(stack.project.as_str()) {
-            let location = Location::file(stack.manifests.first().map_or("", String::as_str));
-            let message =
-                format!("the project name `{}` is taken by {}", stack.project, whereabouts(other, None));
-            let finding = Finding::error(location, "name", message);
-            found.push((stack.app.clone(), finding.help("give one of them another `name:`")));
-        } else {
-            projects.insert(&stack.project, stack);
+/// The stacks that applications were last given. An application keeps the names and ports of that stack.
+pub struct Held<'a> {
+    /// The last stack of a wanted application. Only asked for applications that claim what another one claims.
+    pub of: &'a dyn Fn(&AppName) -> Option<Arc<Stack>>,
+    /// The last stacks of applications that have containers and are in no repository now.
+    pub absent: &'a [Arc<Stack>],
+}
+
+/// Findings about stacks that claim the same project name, container name or host port.
+///
+/// The application that holds the name or port keeps it. Between two that do not hold it, the first by name
+/// gets it. Each of the others gets an error at its own manifest that names the manifest of the holder.
+pub fn conflicts(stacks: &[&Stack], held: &Held<'_>) -> Vec<(AppName, Finding)> {
+    let mut claims: BTreeMap<Thing<'_>, Vec<Claimant<'_>>> = BTreeMap::new();
+    let absent = held.absent.iter().map(|stack| (Standing::Absent, stack.as_ref()));
+    let wanted = stacks.iter().map(|stack| (Standing::Wanted, *stack));
+    for (standing, stack) in absent.chain(wanted) {
+        for (thing, workload, port) in things(stack) {
+            claims.entry(thing).or_default().push(Claimant { standing, stack, workload, port });
         }
-        for (name, workload) in &stack.workloads {
-            let mut tell = |message: String| {
-                found.push((stack.app.clone(), Finding::error(workload.origin.clone(), path(name), message)));
+    }
+    let mut held_stacks = BTreeMap::new();
+    let mut found = Vec::new();
+    for (thing, mut claimants) in claims {
+        if claimants.iter().all(|one| claimants.iter().all(|other| one.stack.app == other.stack.app)) {
+            continue;
+        }
+        claimants.sort_by_cached_key(|claimant| {
+            let app = &claimant.stack.app;
+            let is_holder = claimant.standing == Standing::Absent || {
+                let stack = held_stacks.entry(app.clone()).or_insert_with(|| (held.of)(app));
+                let claims_it = |stack: &Arc<Stack>| things(stack).iter().any(|(held, ..)| *held == thing);
+                stack.as_ref().is_some_and(claims_it)
             };
-            if let Some(wanted) = &workload.container_name {
-                match names.get(wanted.as_str()) {
-                    Some((other, by)) if other.app != stack.app => {
-                        tell(format!(
-                            "the container name `{wanted}` is taken by {}",
-                            whereabouts(other, Some(by))
-                        ));
-                    }
-                    Some(_) => {}
-                    None => drop(names.insert(wanted, (stack, workload))),
-                }
-            }
-            if workload.replicas == 0 {
-                continue;
-            }
-            for port in &workload.container.ports {
-                let Some(claim) = Claim::of(port) else { continue };
-                match ports.taken(&claim) {
-                    Some((other, by)) if other.app != stack.app => {
-                        let by = whereabouts(other, Some(by));
-                        tell(format!("the host port {claim} is taken by {by}"));
-                    }
-                    Some(_) => {}
-                    None => ports.take(claim, stack, workload),
-                }
+            (!is_holder, claimant.standing != Standing::Absent, app.clone())
+        });
+        let mut holders: Vec<Claimant<'_>> = Vec::new();
+        for claimant in claimants {
+            let other = holders.iter().find(|holder| holder.is_in_the_way_of(&claimant));
+            if let (Some(other), Standing::Wanted) = (other, claimant.standing) {
+                found.push((claimant.stack.app.clone(), claimant.refusal(&thing, other)));
+            } else {
+                holders.push(claimant);
             }
         }
     }
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
     found
+}
+
+/// What only one application of a host can have.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Thing<'a> {
+    Project(&'a str),
+    ContainerName(&'a str),
+    /// On any address: two addresses of the host can have the same port.
+    Port(u16, Protocol),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Wanted,
+    /// In no repository now, and its containers still have what they had.
+    Absent,
+}
+
+/// An application that claims a thing.
+struct Claimant<'a> {
+    standing: Standing,
+    stack: &'a Stack,
+    workload: Option<(&'a WorkloadName, &'a Workload)>,
+    port: Option<Claim>,
+}
+
+impl Claimant<'_> {
+    fn is_in_the_way_of(&self, other: &Self) -> bool {
+        let overlaps = match (&self.port, &other.port) {
+            (Some(one), Some(other)) => one.overlaps(other),
+            _ => true,
+        };
+        self.stack.app != other.stack.app && overlaps
+    }
+
+    fn refusal(&self, thing: &Thing<'_>, holder: &Self) -> Finding {
+        let by = whereabouts(holder.stack, holder.workload.map(|(_, workload)| workload));
+        let message = match (thing, &self.port) {
+            (Thing::Project(name), _) => format!("the project name `{name}` is taken by {by}"),
+            (Thing::ContainerName(name), _) => format!("the container name `{name}` is taken by {by}"),
+            (Thing::Port(..), Some(claim)) => format!("the host port {claim} is taken by {by}"),
+            (Thing::Port(port, protocol), None) => {
+                format!("the host port {port}/{} is taken by {by}", protocol.as_str())
+            }
+        };
+        if let Some((name, workload)) = self.workload {
+            return Finding::error(workload.origin.clone(), path(name), message);
+        }
+        let location = Location::file(self.stack.manifests.first().map_or("", String::as_str));
+        Finding::error(location, "name", message).help("give one of them another `name:`")
+    }
+}
+
+/// One thing that a workload of a stack claims, or the stack itself.
+type Wish<'a> = (Thing<'a>, Option<(&'a WorkloadName, &'a Workload)>, Option<Claim>);
+
+fn things(stack: &Stack) -> Vec<Wish<'_>> {
+    let mut things = vec![(Thing::Project(&stack.project), None, None)];
+    for (name, workload) in &stack.workloads {
+        let of_it = Some((name, workload));
+        if let Some(wanted) = &workload.container_name {
+            things.push((Thing::ContainerName(wanted), of_it, None));
+        }
+        if workload.replicas > 0 {
+            let ports = workload.container.ports.iter().filter_map(Claim::of);
+            things.extend(ports.map(|port| (Thing::Port(port.port, port.protocol), of_it, Some(port))));
+        }
+    }
+    things
 }
 
 /// `application `shop` (sites/shop/compose.yaml:3:5)`.
@@ -231,6 +297,11 @@ impl Claim {
         let ip = port.host_ip.filter(|it| !it.is_unspecified());
         Some(Self { port: range.first, protocol: port.protocol, ip })
     }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        (self.port, self.protocol) == (other.port, other.protocol)
+            && (self.ip.is_none() || other.ip.is_none() || self.ip == other.ip)
+    }
 }
 
 impl std::fmt::Display for Claim {
@@ -252,8 +323,10 @@ type Holder<'a> = (Claim, &'a Stack, &'a Workload);
 impl<'a> PortTable<'a> {
     fn taken(&self, claim: &Claim) -> Option<(&'a Stack, &'a Workload)> {
         let holders = self.0.get(&(claim.port, claim.protocol))?;
-        let overlaps = |other: &Claim| claim.ip.is_none() || other.ip.is_none() || claim.ip == other.ip;
-        holders.iter().find(|(other, ..)| overlaps(other)).map(|(_, stack, workload)| (*stack, *workload))
+        holders
+            .iter()
+            .find(|(other, ..)| claim.overlaps(other))
+            .map(|(_, stack, workload)| (*stack, *workload))
     }
 
     fn take(&mut self, claim: Claim, stack: &'a Stack, workload: &'a Workload) {

@@ -51,7 +51,7 @@ mod time;
 mod wildcard;
 
 pub use build::{Build, Dockerfile};
-pub use check::{check, conflicts};
+pub use check::{Held, check, conflicts};
 pub use content::{Access, Content, ContentId, ContentTree, Contents};
 pub use cron::{Concurrency, Cron, CronRecord};
 pub use downward::{Downward, DownwardValues};

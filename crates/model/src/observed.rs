@@ -10,8 +10,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AgentId, Container, ContainerId, ContentId, Inside, InstanceId, Network, NetworkMode, PartOf, Port,
-    Protocol, Resources, RestartPolicy, SpecHash, Timestamp, Volume,
+    AgentId, AppName, Container, ContainerId, ContentId, Inside, InstanceId, Network, NetworkMode, PartOf,
+    Port, Protocol, Resources, RestartPolicy, SpecHash, Timestamp, Volume,
 };
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -211,6 +211,8 @@ pub struct ObservedNetwork {
     pub id: String,
     /// From our label; `None` when it is not ours.
     pub agent: Option<AgentId>,
+    /// From our label: the application that it was created for.
+    pub app: Option<AppName>,
     pub spec: Option<SpecHash>,
     /// Containers attached to it that are not of this application, by name.
     pub foreign: Vec<String>,
@@ -221,6 +223,8 @@ pub struct ObservedNetwork {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedVolume {
     pub agent: Option<AgentId>,
+    /// From our label: the application that it was created for.
+    pub app: Option<AppName>,
     pub spec: Option<SpecHash>,
     /// What it is, if Docker Compose made it for this project.
     pub compose: Option<Volume>,

@@ -180,6 +180,7 @@ fn reason_to_wait(wait: &Wait) -> Option<&'static str> {
         | Wait::HealBackOff { .. }
         | Wait::HealIneffective { .. }
         | Wait::ExternalMissing { .. }
+        | Wait::OfAnotherApplication { .. }
         | Wait::EngineTooOld { .. }
         | Wait::VolumeChanged { .. }
         | Wait::ProgressDeadlineExceeded { .. }

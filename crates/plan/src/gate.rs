@@ -8,7 +8,7 @@ use driftless_model::{
     WorkloadName,
 };
 
-use super::{Action, Cause, Wait, census::Census, jobs, ordinals, repair, round::Round, share};
+use super::{Action, Cause, Wait, census::Census, jobs, ordinals, repair, resources, round::Round, share};
 
 /// Why new instances cannot be created in this round, if they cannot.
 pub(super) enum Gate {
@@ -241,7 +241,7 @@ fn needs(round: &Round<'_>, workload: &Workload) -> Option<Vec<usize>> {
     for network in workload.container.networks().keys() {
         match round.provided.get(network) {
             Some(step) => after.push(*step),
-            None if round.observed.networks.contains_key(network) => {}
+            None if resources::is_usable_network(round, network) => {}
             None => return None,
         }
     }
@@ -260,7 +260,7 @@ fn needs(round: &Round<'_>, workload: &Workload) -> Option<Vec<usize>> {
         };
         match round.provided.get(name) {
             Some(step) => after.push(*step),
-            None if round.observed.volumes.contains_key(name) => {}
+            None if resources::is_usable_volume(round, name) => {}
             None => return None,
         }
     }

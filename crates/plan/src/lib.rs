@@ -355,6 +355,14 @@ pub enum Wait {
         kind: String,
         name: String,
     },
+    /// A network or volume was created for another application. Unless the manifest declares it external, nothing
+    /// is created that uses it.
+    OfAnotherApplication {
+        kind: String,
+        name: String,
+        owner: AppName,
+        is_external: bool,
+    },
     /// What the manifest asks for is newer than the engine, which would leave it out in silence.
     EngineTooOld {
         object: String,
@@ -444,6 +452,7 @@ impl Wait {
     /// Something to know, but nothing that stands between us and what is wanted.
     pub fn is_remark(&self) -> bool {
         match self {
+            Self::OfAnotherApplication { is_external, .. } => *is_external,
             Self::VolumeChanged { .. }
             | Self::NotAsInGit { .. }
             | Self::WritesInside { .. }

@@ -3,7 +3,7 @@
 //! Volumes are created when missing and otherwise left alone, for ever.
 
 use driftless_model::{
-    Attachment, Instance, Mask, Network, ObservedNetwork, ObservedVolume, SpecHash, Stack, Volume,
+    AppName, Attachment, Instance, Mask, Network, ObservedNetwork, ObservedVolume, SpecHash, Stack, Volume,
 };
 
 use super::{
@@ -25,6 +25,10 @@ pub(super) fn provide(round: &mut Round<'_>) {
                 round.provided.insert(name.clone(), step);
             }
             Some(it) => {
+                if let Some(owner) = other_owner(round, it.app.as_ref()) {
+                    round.wait(of_another("volume", name, owner, volume.external));
+                    continue;
+                }
                 let is_ours = it.agent.as_ref() == Some(round.target.agent);
                 if is_ours && !volume.external && it.spec.as_ref() != Some(&SpecHash::of(volume)) {
                     volume_changed(round, name, volume, it);
@@ -38,6 +42,13 @@ pub(super) fn provide(round: &mut Round<'_>) {
             None if network.external => absent(round, "network", name),
             None => create_network(round, name, network),
             Some(it) => {
+                if let Some(owner) = other_owner(round, it.app.as_ref()) {
+                    // Applications share external networks all the time: that is no news.
+                    if !network.external {
+                        round.wait(of_another("network", name, owner, false));
+                    }
+                    continue;
+                }
                 let is_ours = it.agent.as_ref() == Some(round.target.agent);
                 if is_ours && !network.external && it.spec.as_ref() != Some(&SpecHash::of(network)) {
                     replace_network(round, name, network, it);
@@ -47,10 +58,34 @@ pub(super) fn provide(round: &mut Round<'_>) {
     }
 }
 
+/// Whether a network of this name is there and a workload may join it.
+pub(super) fn is_usable_network(round: &Round<'_>, name: &str) -> bool {
+    let is_external = round.target.stack.networks.get(name).is_some_and(|network| network.external);
+    let found = round.observed.networks.get(name);
+    found.is_some_and(|found| is_external || other_owner(round, found.app.as_ref()).is_none())
+}
+
+/// Whether a volume of this name is there and a workload may mount it.
+pub(super) fn is_usable_volume(round: &Round<'_>, name: &str) -> bool {
+    let is_external = round.target.stack.volumes.get(name).is_some_and(|volume| volume.external);
+    let found = round.observed.volumes.get(name);
+    found.is_some_and(|found| is_external || other_owner(round, found.app.as_ref()).is_none())
+}
+
+/// The application that an object was created for, if it is another one.
+fn other_owner(round: &Round<'_>, labelled: Option<&AppName>) -> Option<AppName> {
+    labelled.filter(|app| **app != round.target.stack.app).cloned()
+}
+
+fn of_another(kind: &str, name: &str, owner: AppName, is_external: bool) -> Wait {
+    Wait::OfAnotherApplication { kind: kind.to_owned(), name: name.to_owned(), owner, is_external }
+}
+
 /// Plans the removal of our networks that the stack does not name and nothing is attached to.
 pub(super) fn collect(round: &mut Round<'_>) {
     for (name, network) in &round.observed.networks {
-        let is_ours = network.agent.as_ref() == Some(round.target.agent);
+        let is_ours = network.agent.as_ref() == Some(round.target.agent)
+            && other_owner(round, network.app.as_ref()).is_none();
         // What is fallen back to may still need it.
         let is_needed = |it: &Stack| it.networks.contains_key(name);
         let is_held = !round.unpulled.is_empty() && round.target.fallback.is_some_and(is_needed);

@@ -25,6 +25,7 @@ pub fn reason(wait: &Wait) -> &'static str {
         Wait::HealIneffective { .. } => "HealIneffective",
         Wait::Blocked { .. } => "Blocked",
         Wait::ExternalMissing { .. } => "ExternalMissing",
+        Wait::OfAnotherApplication { .. } => "OfAnotherApplication",
         Wait::EngineTooOld { .. } => "EngineTooOld",
         Wait::VolumeChanged { .. } => "VolumeChanged",
         Wait::ProgressDeadlineExceeded { .. } => "ProgressDeadlineExceeded",
@@ -56,6 +57,7 @@ pub fn until(wait: &Wait) -> Option<Timestamp> {
         | Wait::HealIneffective { .. }
         | Wait::Blocked { .. }
         | Wait::ExternalMissing { .. }
+        | Wait::OfAnotherApplication { .. }
         | Wait::EngineTooOld { .. }
         | Wait::VolumeChanged { .. }
         | Wait::ProgressDeadlineExceeded { .. }
@@ -87,6 +89,7 @@ pub fn attempt(wait: &Wait) -> Option<u32> {
         | Wait::HealIneffective { .. }
         | Wait::Blocked { .. }
         | Wait::ExternalMissing { .. }
+        | Wait::OfAnotherApplication { .. }
         | Wait::EngineTooOld { .. }
         | Wait::VolumeChanged { .. }
         | Wait::ProgressDeadlineExceeded { .. }
@@ -175,9 +178,9 @@ fn object(wait: &Wait) -> String {
         | Wait::HealIneffective { object, .. }
         | Wait::EngineTooOld { object, .. }
         | Wait::Blocked { object, .. } => object.clone(),
-        Wait::ExternalMissing { kind, name } | Wait::NotAsInGit { kind, name, .. } => {
-            format!("{kind} {name}")
-        }
+        Wait::ExternalMissing { kind, name }
+        | Wait::OfAnotherApplication { kind, name, .. }
+        | Wait::NotAsInGit { kind, name, .. } => format!("{kind} {name}"),
         Wait::VolumeChanged { name, .. } => format!("volume {name}"),
         Wait::PruneHeld { .. } | Wait::Suspended | Wait::SelfHealOff { .. } => "application".to_owned(),
     }
@@ -338,6 +341,13 @@ impl fmt::Display for Wait {
                 write!(f, "{object} needs {what}, which {by} holds and is not ours")
             }
             Self::ExternalMissing { kind, name } => write!(f, "external {kind} {name} does not exist"),
+            Self::OfAnotherApplication { kind, name, owner, is_external: true } => {
+                write!(f, "external {kind} {name} belongs to application `{owner}` and is shared with it")
+            }
+            Self::OfAnotherApplication { kind, name, owner, is_external: false } => write!(
+                f,
+                "{kind} {name} belongs to application `{owner}`: give the {kind} or the project another `name`, or declare the {kind} `external: true` to share it"
+            ),
             Self::EngineTooOld { object, field, needs, speaks } => write!(
                 f,
                 "{object}: `{field}` needs version {}.{} of the engine's API, and this engine speaks {}.{}",

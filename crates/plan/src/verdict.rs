@@ -87,12 +87,14 @@ pub(super) fn is_grave(wait: &Wait) -> bool {
         | Wait::HealIneffective { .. }
         | Wait::Blocked { .. }
         | Wait::ExternalMissing { .. }
+        | Wait::OfAnotherApplication { is_external: false, .. }
         | Wait::EngineTooOld { .. }
         | Wait::ProgressDeadlineExceeded { .. } => true,
         Wait::Dependency { .. }
         | Wait::Readiness { .. }
         | Wait::MinReady { .. }
         | Wait::Images { .. }
+        | Wait::OfAnotherApplication { .. }
         | Wait::HealBackOff { .. }
         | Wait::VolumeChanged { .. }
         | Wait::Paused { .. }
@@ -132,6 +134,7 @@ pub(super) fn concerns(wait: &Wait, name: &WorkloadName, instances: &[&Instance]
                 || instances.iter().any(|it| it.name == *object)
         }
         Wait::ExternalMissing { .. }
+        | Wait::OfAnotherApplication { .. }
         | Wait::EngineTooOld { .. }
         | Wait::VolumeChanged { .. }
         | Wait::PruneHeld { .. }
@@ -265,6 +268,7 @@ impl Scene<'_> {
             | Wait::HealBackOff { .. }
             | Wait::HealIneffective { .. }
             | Wait::ExternalMissing { .. }
+            | Wait::OfAnotherApplication { .. }
             | Wait::EngineTooOld { .. }
             | Wait::VolumeChanged { .. }
             | Wait::ProgressDeadlineExceeded { .. }
@@ -453,6 +457,7 @@ fn explain(wait: &Wait) -> String {
         | Wait::HealIneffective { .. }
         | Wait::Blocked { .. }
         | Wait::ExternalMissing { .. }
+        | Wait::OfAnotherApplication { .. }
         | Wait::EngineTooOld { .. }
         | Wait::VolumeChanged { .. }
         | Wait::Paused { .. }

@@ -76,14 +76,14 @@ impl World {
                 let id = format!("net{}", self.next());
                 let spec = Some(SpecHash::of(network));
                 let agent = Some(agent.clone());
-                let network = ObservedNetwork { id, agent, spec, foreign: vec![], compose: None };
+                let network = ObservedNetwork { id, agent, spec, ..ObservedNetwork::default() };
                 self.observed.networks.insert(name.clone(), network);
             }
             Action::RemoveNetwork { name, .. } => self.remove_network(agent, name)?,
             Action::CreateVolume { name, volume } => {
                 let spec = Some(SpecHash::of(volume));
-                let volume =
-                    ObservedVolume { agent: Some(agent.clone()), spec, compose: Some(volume.clone()) };
+                let (agent, compose) = (Some(agent.clone()), Some(volume.clone()));
+                let volume = ObservedVolume { agent, app: None, spec, compose };
                 if self.observed.volumes.insert(name.clone(), volume).is_some() {
                     return Err(Refusal::NameInUse(name.clone()));
                 }

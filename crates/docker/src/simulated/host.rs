@@ -10,11 +10,11 @@ use std::{
 use tokio::{sync::broadcast, task::JoinSet, time::sleep};
 
 use super::{Doer, Events, Faults, Hand, Happening, hand};
-use crate::{Change, Error};
+use crate::{Change, Error, Interest};
 use driftless_clock::Clock;
 use driftless_model::{
     AgentId, AppName, Claims, ContainerId, FileChange, Health, HeldPort, Image, Instance, Observed,
-    Readiness, RestartPolicy, State, Timestamp,
+    ObservedNetwork, ObservedVolume, Readiness, RestartPolicy, State, Timestamp,
 };
 use driftless_plan::{Action, ContainerRef, Refusal, World};
 
@@ -53,6 +53,31 @@ pub(super) struct Corner {
     /// When it was last looked at, and when something last happened that no plan could know of, by count.
     pub(super) looked: u64,
     pub(super) disturbed: u64,
+}
+
+impl Inside {
+    /// Shows an application the networks and volumes of others that it asks for by name.
+    pub(super) fn lend(&mut self, app: &AppName, interest: &Interest) {
+        let mut lent = Observed::default();
+        for (owner, corner) in self.corners.iter().filter(|(owner, _)| *owner != app) {
+            let Observed { networks, volumes, .. } = &corner.world.observed;
+            for (name, network) in networks.iter().filter(|(name, _)| interest.networks.contains(*name)) {
+                let of_owner = ObservedNetwork { app: Some(owner.clone()), ..network.clone() };
+                lent.networks.insert(name.clone(), of_owner);
+            }
+            for (name, volume) in volumes.iter().filter(|(name, _)| interest.volumes.contains(*name)) {
+                let of_owner = ObservedVolume { app: Some(owner.clone()), ..volume.clone() };
+                lent.volumes.insert(name.clone(), of_owner);
+            }
+        }
+        let own = &mut self.corners.entry(app.clone()).or_default().world.observed;
+        for (name, network) in lent.networks {
+            own.networks.entry(name).or_insert(network);
+        }
+        for (name, volume) in lent.volumes {
+            own.volumes.entry(name).or_insert(volume);
+        }
+    }
 }
 
 impl Host {

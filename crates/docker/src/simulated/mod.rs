@@ -231,6 +231,7 @@ impl Docker for Simulated {
         let mut inside = self.host.inside();
         inside.count += 1;
         let (count, claims, images) = (inside.count, inside.claims(app), inside.images.clone());
+        inside.lend(app, interest);
         let corner = inside.corners.entry(app.clone()).or_default();
         corner.looked = count;
         let mut observed = corner.world.observed.clone();

@@ -1,0 +1,84 @@
+//! Whose names, volumes and containers they are: an application keeps what it has when another one asks for it.
+
+use std::sync::Arc;
+
+use driftless_clock::Clock;
+use driftless_model::{AppName, Application, SyncStatus};
+
+use crate::simulation::{Simulation, app, minutes};
+use crate::stage::NOON;
+
+fn shop(image: &str) -> String {
+    format!(
+        "name: tshop\nservices:\n  web: {{image: '{image}', volumes: ['data:/data']}}\nvolumes: {{data: }}\n"
+    )
+}
+
+fn newcomer() -> AppName {
+    "aaa".into()
+}
+
+impl Simulation {
+    fn application(&self, name: &AppName) -> Arc<Application> {
+        Arc::clone(self.handle().applications().get(name).unwrap())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn newcomer_does_not_take_the_project_of_a_running_application() {
+    let mut it = Simulation::of(&shop("web:1"));
+    it.synced_with_tip().await;
+    let (one, both) = (shop("web:2"), shop("intruder:1"));
+    it.git.push_files("Ada", &[("shop/compose.yaml", &one), ("aaa/compose.yaml", &both)]);
+    it.synced_with_tip().await;
+    minutes(2).await;
+    assert_eq!(it.images(), ["web:2"], "the running application is updated");
+    assert!(it.docker.observed(&newcomer()).instances.is_empty(), "{}", it.story());
+    let refused = it.application(&newcomer());
+    assert!(refused.status.message.contains("is taken by application `shop`"), "{:#?}", refused.status);
+
+    // It is so in the next life of the agent, and while Git does not have the running application.
+    it.crash();
+    it.git.push_files("Ada", &[("aaa/compose.yaml", &both)]);
+    it.begin();
+    minutes(10).await;
+    assert_eq!(it.images(), ["web:2"]);
+    assert!(it.docker.observed(&newcomer()).instances.is_empty(), "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn name_is_free_once_its_holder_is_removed() {
+    let mut it = Simulation::prepared(&shop("web:1"), Clock::starting_at(NOON));
+    it.settings.policy.prune = true;
+    it.settings.policy.max_prune_percent = 100;
+    let it = it.begun();
+    it.synced_with_tip().await;
+    it.git.push_files("Ada", &[("aaa/compose.yaml", "name: tshop\nservices: {web: {image: 'other:1'}}\n")]);
+    minutes(3).await;
+    assert!(it.docker.observed(&app()).instances.is_empty(), "{}", it.story());
+    let status = it.application(&newcomer()).status.clone();
+    assert_eq!(status.sync, SyncStatus::Synced, "{status:#?}\n{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn volume_of_another_application_is_mounted_only_as_external() {
+    let it = Simulation::of(&shop("web:1"));
+    it.synced_with_tip().await;
+    let mount = |external: &str| {
+        format!(
+            "services: {{web: {{image: 'other:1', volumes: ['vol:/data']}}}}\nvolumes: {{vol: {{name: tshop_data{external}}}}}\n"
+        )
+    };
+    let (own, external) = (mount(""), mount(", external: true"));
+    it.git.push_files("Ada", &[("shop/compose.yaml", &shop("web:1")), ("aaa/compose.yaml", &own)]);
+    minutes(2).await;
+    assert!(it.docker.observed(&newcomer()).instances.is_empty(), "{}", it.story());
+    let waits = it.application(&newcomer()).status.waits.clone();
+    assert!(waits.iter().any(|wait| wait.reason == "OfAnotherApplication"), "{waits:#?}");
+
+    it.git.push_files("Ada", &[("shop/compose.yaml", &shop("web:1")), ("aaa/compose.yaml", &external)]);
+    minutes(2).await;
+    let waits = it.application(&newcomer()).status.waits.clone();
+    assert!(waits.iter().any(|wait| wait.message.contains("belongs to application `shop`")), "{waits:#?}");
+    assert_eq!(it.docker.observed(&newcomer()).instances.len(), 1, "{}", it.story());
+}

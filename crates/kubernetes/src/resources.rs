@@ -96,7 +96,7 @@ fn amounts<'a>(object: &Object<'a>, key: &str) -> Amounts<'a> {
             // Others have a domain before them.
             _ if !name.contains('/') && !name.starts_with("hugepages-") => {
                 let message = format!("`{name}` is not a resource that Kubernetes knows");
-                match closest(name, ["cpu", "memory", "ephemeral-storage"].into_iter()) {
+                match closest(name, ["cpu", "memory", "ephemeral-storage"]) {
                     Some(near) => value.error_help(message, format!("did you mean `{near}`?")),
                     None => value.error(message),
                 }

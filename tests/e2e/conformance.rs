@@ -7,7 +7,7 @@ use std::{
 };
 
 use driftless_clock::Clock;
-use driftless_docker::{Docker as _, Effect, Engine, EngineOptions, Error, Interest, Registries};
+use driftless_docker::{Docker as _, Effect, Engine, EngineOptions, Error, ObserveScope, RegistryLogins};
 use driftless_model::{
     AgentId, AppName, Attachment, Container, ContainerId, Format, Instance, InstanceId, LiveSettings, Mount,
     MountSource, Network, NetworkMode, Observed, PartOf, Peer, Resources, RestartPolicy, Role, State,
@@ -23,7 +23,7 @@ struct Pair {
     agent: AgentId,
     engine: Engine,
     world: World,
-    interest: Interest,
+    interest: ObserveScope,
     network: String,
     volume: String,
     image: String,
@@ -96,12 +96,12 @@ impl Pair {
             content_dir: dir.path().join("content"),
             secret_dir: dir.path().join("secret"),
             app_dir: dir.path().join("app"),
-            registries: Registries::default(),
+            registries: RegistryLogins::default(),
             clock: Clock::System,
         };
         let (network, volume) = (format!("{app}_net"), format!("{app}_data"));
         let (engine, image) = (Engine::connect(options).unwrap(), images::server("1.0"));
-        let interest = Interest { images: BTreeSet::from([image.clone()]), ..Interest::default() };
+        let interest = ObserveScope { images: BTreeSet::from([image.clone()]), ..ObserveScope::default() };
         let world = World::new(Observed::default());
         Self {
             app,
@@ -160,7 +160,7 @@ impl Pair {
     /// Does it in both worlds, and compares the answers and what is to be seen then.
     async fn both(&mut self, action: Action, expected: Answer) {
         let (for_engine, for_world) = self.by_id(&action);
-        let real = self.engine.act(&self.app, &for_engine, &|_| {}).await;
+        let real = self.engine.perform(&self.app, &for_engine, &|_| {}).await;
         let strict = self.world.apply(&self.agent, &for_world, Timestamp(1));
         if let (Ok(Effect::Created(real)), Ok(Some(strict))) = (&real, &strict) {
             self.ids.insert(action.object().to_owned(), (real.clone(), strict.clone()));

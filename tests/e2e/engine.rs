@@ -15,7 +15,7 @@ use bollard::{
 };
 use driftless_clock::Clock;
 use driftless_docker::{
-    ApiVersion, Change, Docker, Effect, Engine, EngineOptions, Error, Interest, Registries,
+    ApiVersion, Docker, Effect, Engine, EngineEvent, EngineOptions, Error, ObserveScope, RegistryLogins,
 };
 use driftless_model::{
     AgentId, AppName, Attachment, BlockIo, Container, ContainerId, ContentId, DeviceRequest, Format, Health,
@@ -53,8 +53,8 @@ impl Corner {
         Self { app, agent, engine, raw: raw(), dir }
     }
 
-    fn interest(&self) -> Interest {
-        Interest { images: BTreeSet::from([IMAGE.to_owned()]), ..Interest::default() }
+    fn interest(&self) -> ObserveScope {
+        ObserveScope { images: BTreeSet::from([IMAGE.to_owned()]), ..ObserveScope::default() }
     }
 
     fn name(&self, what: &str) -> String {
@@ -81,7 +81,7 @@ impl Corner {
     }
 
     async fn act(&self, action: Action) -> Result<Effect, Error> {
-        self.engine.act(&self.app, &action, &|_| {}).await
+        self.engine.perform(&self.app, &action, &|_| {}).await
     }
 
     async fn create(&self, creation: &Creation) -> ContainerId {
@@ -162,7 +162,7 @@ fn connect(host: &str, agent: &AgentId, dir: &Path) -> Engine {
         content_dir: dir.join("content"),
         secret_dir: dir.join("secret"),
         app_dir: dir.join("app"),
-        registries: Registries::default(),
+        registries: RegistryLogins::default(),
         clock: Clock::System,
     };
     Engine::connect(options).unwrap()
@@ -546,8 +546,8 @@ async fn hooks_run_after_each_start_and_before_each_stop_and_a_failing_one_ends_
     corner.act(Action::StopInstance { container: name.clone(), grace: None }).await.unwrap();
     // Another agent, that remembers nothing, finds them on the container.
     let later = connect(&host(), &corner.agent, corner.dir.path());
-    later.act(&corner.app, &Action::StartInstance { container: name.clone() }, &|_| {}).await.unwrap();
-    later.act(&corner.app, &run, &|_| {}).await.unwrap();
+    later.perform(&corner.app, &Action::StartInstance { container: name.clone() }, &|_| {}).await.unwrap();
+    later.perform(&corner.app, &run, &|_| {}).await.unwrap();
     let (_, text) = corner.engine.exec(&id, &log, Duration::from_secs(5)).await.unwrap();
     assert_eq!(text, "started me\nthen me\nstopping me\nstarted me\nthen me\n");
 
@@ -698,7 +698,8 @@ async fn a_name_that_is_taken_is_refused_even_to_a_container_with_our_labels() {
     corner.create(&creation).await;
     // Another engine stands for the agent after a crash: it has no memory.
     let after = connect(&host(), &corner.agent, corner.dir.path());
-    let again = after.act(&corner.app, &Action::CreateInstance(Box::new(creation.clone())), &|_| {}).await;
+    let again =
+        after.perform(&corner.app, &Action::CreateInstance(Box::new(creation.clone())), &|_| {}).await;
     // Labels can be copied, so the holder of a name is never taken for ours without a look at it.
     assert!(matches!(again, Err(Error::Refused { .. })), "{again:?}");
     let other = Creation { spec: driftless_model::SpecHash("another".into()), ..creation };
@@ -708,7 +709,7 @@ async fn a_name_that_is_taken_is_refused_even_to_a_container_with_our_labels() {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_hand_is_seen_at_once() {
     let corner = Corner::new().await;
-    let mut changes = corner.engine.watch();
+    let mut changes = corner.engine.events();
     let (_, id) = corner.running().await;
     until("the start is over", || async {
         let instance = corner.instance(&id).await;
@@ -761,22 +762,24 @@ async fn each_hand_is_seen_at_once() {
 
     // An agent that was not there asks the engine's memory.
     let later = connect(&host(), &corner.agent, corner.dir.path());
-    let seen = later.observe(&corner.app, &Interest::default()).await.unwrap();
+    let seen = later.observe(&corner.app, &ObserveScope::default()).await.unwrap();
     assert!(seen.instances[&id].touched_by_hand.is_some());
 }
 
 /// Waits until the engine's event arrives.
-async fn touched(changes: &mut tokio::sync::broadcast::Receiver<Change>, of: &AppName, word: &str) {
+async fn touched(changes: &mut tokio::sync::broadcast::Receiver<EngineEvent>, of: &AppName, word: &str) {
     let waiting = async {
         loop {
             match changes.recv().await.unwrap() {
                 // Without an owner everybody is woken, and so are we.
-                Change::Touched { app, action, .. }
+                EngineEvent::ObjectChanged { app, action, .. }
                     if app.as_ref().is_none_or(|it| it == of) && action == word =>
                 {
                     return;
                 }
-                Change::Touched { .. } | Change::Reconnected | Change::Lost { .. } => {}
+                EngineEvent::ObjectChanged { .. }
+                | EngineEvent::Connected
+                | EngineEvent::Disconnected { .. } => {}
             }
         }
     };
@@ -938,9 +941,9 @@ async fn an_image_that_is_not_there_cannot_be_pulled() {
     let told = std::sync::Mutex::new(Vec::new());
     let progress = |text| told.lock().unwrap().push(text);
     let pull = Action::PullImage { image: image.clone(), platform: None, secrets: Vec::new() };
-    corner.engine.act(&corner.app, &pull, &progress).await.unwrap();
+    corner.engine.perform(&corner.app, &pull, &progress).await.unwrap();
     assert_eq!(told.lock().unwrap()[0], format!("pulling {image}"));
-    let interest = Interest { images: BTreeSet::from([image.clone()]), ..Interest::default() };
+    let interest = ObserveScope { images: BTreeSet::from([image.clone()]), ..ObserveScope::default() };
     let seen = corner.engine.observe(&corner.app, &interest).await.unwrap();
     assert!(seen.images[&image].digests[0].starts_with(&repository), "{:?}", seen.images[&image].digests);
     corner.raw.remove_image(&image, None::<query::RemoveImageOptions>, None).await.unwrap();
@@ -962,7 +965,7 @@ async fn an_image_that_is_not_there_cannot_be_pulled() {
     assert!(matches!(gone, Err(Error::Pull { .. })), "{gone:?}");
 }
 
-async fn next(changes: &mut tokio::sync::broadcast::Receiver<Change>) -> Change {
+async fn next(changes: &mut tokio::sync::broadcast::Receiver<EngineEvent>) -> EngineEvent {
     tokio::time::timeout(Duration::from_secs(60), changes.recv()).await.expect("a change is told").unwrap()
 }
 
@@ -972,9 +975,9 @@ async fn an_engine_may_come_late_and_go() {
     let corner = Corner::new().await;
     let socket = corner.dir.path().join("late.sock");
     let late = connect(&format!("unix://{}", socket.display()), &corner.agent, corner.dir.path());
-    let mut changes = late.watch();
+    let mut changes = late.events();
     assert!(matches!(late.ping().await, Err(Error::Transient { .. })));
-    assert!(matches!(next(&mut changes).await, Change::Lost { .. }));
+    assert!(matches!(next(&mut changes).await, EngineEvent::Disconnected { .. }));
     assert_eq!(late.about(), None);
 
     let real = host().trim_start_matches("unix://").to_owned();
@@ -986,14 +989,14 @@ async fn an_engine_may_come_late_and_go() {
             open.spawn(async move { tokio::io::copy_bidirectional(&mut near, &mut far).await });
         }
     });
-    assert_eq!(next(&mut changes).await, Change::Reconnected);
+    assert_eq!(next(&mut changes).await, EngineEvent::Connected);
     assert!(late.about().is_some());
     late.ping().await.unwrap();
     proxy.abort();
     std::fs::remove_file(&socket).unwrap();
     let lost = async {
         loop {
-            if matches!(changes.recv().await.unwrap(), Change::Lost { .. }) {
+            if matches!(changes.recv().await.unwrap(), EngineEvent::Disconnected { .. }) {
                 return;
             }
         }

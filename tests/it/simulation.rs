@@ -11,7 +11,7 @@ use driftless_agent::{Handle, InstanceName, Parts, RequestKind, Rollback, launch
 use driftless_clock::Clock;
 use driftless_config as config;
 use driftless_config::Verify;
-use driftless_docker::{Doer, Events, Hand, Simulated};
+use driftless_docker::{ChangedBy, EventDelivery, SimulatedEngine, UserAction};
 use driftless_files::MemoryFiles;
 use driftless_git::{Checkout, Error, Source};
 use driftless_model::{
@@ -110,7 +110,7 @@ impl Source for Git {
 /// What outlives the agent, and the agent, if it lives.
 pub(crate) struct Simulation {
     pub(crate) git: Git,
-    pub(crate) docker: Simulated,
+    pub(crate) docker: SimulatedEngine,
     pub(crate) store: Store,
     clock: Clock,
     pub(crate) settings: config::Repository,
@@ -144,7 +144,7 @@ impl Simulation {
         git.push(compose);
         Self {
             git,
-            docker: Simulated::new(agent_id(), clock),
+            docker: SimulatedEngine::new(agent_id(), clock),
             store: Store::in_memory(clock).unwrap(),
             contents: ContentDir::open(&state, &dir.path().join("run"), clock).unwrap(),
             clock,
@@ -180,7 +180,7 @@ impl Simulation {
 
     /// The agent dies. Nothing that it had under way is heard of again.
     pub(crate) fn crash(&mut self) {
-        self.docker.sever_after(0);
+        self.docker.crash_after(0);
         self.stop.cancel();
         self.handle = None;
     }
@@ -245,8 +245,8 @@ impl Simulation {
         images
     }
 
-    fn hand(&self, hand: &Hand) {
-        self.docker.by_hand(&app(), hand).unwrap();
+    fn hand(&self, hand: &UserAction) {
+        self.docker.user_action(&app(), hand).unwrap();
     }
 
     pub(crate) fn story(&self) -> String {
@@ -255,14 +255,14 @@ impl Simulation {
     }
 
     fn writes(&self) -> usize {
-        self.docker.transcript().iter().filter(|it| it.by == Doer::Agent).count()
+        self.docker.transcript().iter().filter(|it| it.by == ChangedBy::Agent).count()
     }
 
     /// What must hold of every history: nothing that a plan should have foreseen, and never fewer of a workload
     /// available by what the agent does than there have to be.
     fn check(&self, floors: &BTreeMap<&str, usize>) {
         assert!(self.docker.mistakes().is_empty(), "{:#?}\n{}", self.docker.mistakes(), self.story());
-        for it in self.docker.transcript().iter().filter(|it| it.by == Doer::Agent) {
+        for it in self.docker.transcript().iter().filter(|it| it.by == ChangedBy::Agent) {
             for (workload, floor) in floors {
                 let (before, after) =
                     (available(&it.before, workload, it.at), available(&it.after, workload, it.at));
@@ -336,11 +336,11 @@ async fn a_push_is_rolled_out_without_a_dip_and_then_nothing_is_written() {
 async fn a_push_during_an_outage_of_docker_is_rolled_out_once_it_is_back() {
     let it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;
-    it.docker.go_away();
+    it.docker.disconnect();
     it.push(&web("web:2")).await;
     minutes(10).await;
     assert_eq!(it.images(), ["db:1", "web:1", "web:1"]);
-    it.docker.come_back();
+    it.docker.reconnect();
     let taken = took(it.synced_with_tip()).await;
     assert!(taken < Duration::from_secs(10), "{taken:?}");
     it.check(&floors());
@@ -352,7 +352,7 @@ async fn an_agent_that_dies_after_any_step_of_a_rollout_is_taken_up_from_where_i
         for steps in 1..14 {
             let mut it = Simulation::of(&web("web:1"));
             it.synced_with_tip().await;
-            it.docker.sever_after(steps);
+            it.docker.crash_after(steps);
             it.push(&web("web:2")).await;
             minutes(2).await;
             it.crash();
@@ -389,7 +389,7 @@ async fn a_version_that_never_becomes_healthy_never_replaces_the_good_one() {
     let it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;
     it.docker.faults(|it| {
-        let _ = it.sick.insert("web:2".into());
+        let _ = it.unhealthy.insert("web:2".into());
     });
     it.push(&web("web:2")).await;
     minutes(60).await;
@@ -406,7 +406,9 @@ async fn a_container_stopped_by_hand_runs_again_at_once() {
     let it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;
     minutes(5).await;
-    for hand in [Hand::Stop { name: "shop-db-1".into() }, Hand::Remove { name: "shop-db-1".into() }] {
+    for hand in
+        [UserAction::Stop { name: "shop-db-1".into() }, UserAction::Remove { name: "shop-db-1".into() }]
+    {
         it.hand(&hand);
         let before = Instant::now();
         while !it.images().contains(&"db:1".to_owned()) {
@@ -425,15 +427,15 @@ async fn what_is_done_by_hand_is_undone_even_if_no_event_tells_of_it() {
     it.synced_with_tip().await;
     let name = || "shop-web-1".to_owned();
     let hands = [
-        Hand::Stop { name: name() },
-        Hand::Kill { name: name() },
-        Hand::Pause { name: name() },
-        Hand::Remove { name: name() },
-        Hand::Rename { name: name(), to: "mine".into() },
-        Hand::Disconnect { name: name(), network: "shop_default".into() },
-        Hand::RemoveNetwork { name: "shop_default".into() },
+        UserAction::Stop { name: name() },
+        UserAction::Kill { name: name() },
+        UserAction::Pause { name: name() },
+        UserAction::Remove { name: name() },
+        UserAction::Rename { name: name(), to: "mine".into() },
+        UserAction::Disconnect { name: name(), network: "shop_default".into() },
+        UserAction::RemoveNetwork { name: "shop_default".into() },
     ];
-    it.docker.faults(|it| it.events = Events::Lost);
+    it.docker.faults(|it| it.events = EventDelivery::Lost);
     for hand in hands {
         it.hand(&hand);
         minutes(12).await;
@@ -462,7 +464,7 @@ async fn the_clock_may_jump() {
         it.push(&web("web:2")).await;
         let taken = took(it.synced_with_tip()).await;
         assert!(taken < Duration::from_secs(60), "{hours} hours: {taken:?}");
-        it.hand(&Hand::Stop { name: "shop-db-1".into() });
+        it.hand(&UserAction::Stop { name: "shop-db-1".into() });
         sleep(Duration::from_secs(1)).await;
         assert_eq!(it.images(), ["db:1", "web:2", "web:2"], "{hours} hours\n{}", it.story());
         it.check(&floors());
@@ -478,7 +480,7 @@ async fn a_slow_pull_holds_up_neither_healing_nor_a_newer_commit() {
     });
     it.push(&web("web:2")).await;
     minutes(1).await;
-    it.hand(&Hand::Stop { name: "shop-db-1".into() });
+    it.hand(&UserAction::Stop { name: "shop-db-1".into() });
     sleep(Duration::from_secs(1)).await;
     assert_eq!(it.images(), ["db:1", "web:1", "web:1"], "{}", it.story());
     it.push(&web("web:3")).await;
@@ -540,7 +542,7 @@ async fn whatever_comes_in_the_middle_of_a_look_is_looked_at_after_it() {
     );
     it.ask(RequestKind::Sync).await;
     sleep(Duration::from_millis(100)).await;
-    it.hand(&Hand::Stop { name: "shop-db-1".into() });
+    it.hand(&UserAction::Stop { name: "shop-db-1".into() });
     let healed = took(async {
         while !it.images().contains(&"db:1".to_owned()) {
             sleep(Duration::from_millis(10)).await;
@@ -559,7 +561,7 @@ async fn while_git_is_down_at_the_start_the_last_good_commit_is_enforced() {
     it.synced_with_tip().await;
     it.crash();
     it.git.down(true);
-    it.hand(&Hand::Stop { name: "shop-db-1".into() });
+    it.hand(&UserAction::Stop { name: "shop-db-1".into() });
     it.begin();
     sleep(Duration::from_secs(2)).await;
     assert_eq!(it.images(), ["db:1", "web:1", "web:1"], "{}", it.story());
@@ -619,7 +621,7 @@ async fn what_is_suspended_is_left_alone_until_it_is_resumed() {
     it.ask(RequestKind::Suspend).await;
     it.until("it is suspended", |it| it.status.health == HealthStatus::Suspended).await;
     let writes = it.writes();
-    it.hand(&Hand::Stop { name: "shop-db-1".into() });
+    it.hand(&UserAction::Stop { name: "shop-db-1".into() });
     it.push(&web("web:2")).await;
     minutes(30).await;
     assert_eq!(it.writes(), writes, "{}", it.story());
@@ -683,13 +685,13 @@ async fn a_rollback_holds_until_the_next_commit() {
 }
 
 /// Somebody runs a command in a container that writes a file there.
-fn visit(name: &str, file: &str) -> Hand {
+fn visit(name: &str, file: &str) -> UserAction {
     let command = "sh -c 'touch it'".to_owned();
-    Hand::Exec { name: name.into(), command, files: vec![file.to_owned()] }
+    UserAction::Exec { name: name.into(), command, files: vec![file.to_owned()] }
 }
 
-fn write(name: &str, file: &str) -> Hand {
-    Hand::Write { name: name.into(), file: file.into() }
+fn write(name: &str, file: &str) -> UserAction {
+    UserAction::Write { name: name.into(), file: file.into() }
 }
 
 fn has_changed_files(it: &Application) -> bool {
@@ -787,7 +789,7 @@ async fn what_a_container_writes_itself_is_a_remark_and_replaces_nothing() {
     // Who only looks around is not blamed for what the container writes before and after.
     it.hand(&write("shop-web-1", "/app/before"));
     sleep(Duration::from_secs(3)).await;
-    it.hand(&Hand::Exec { name: "shop-web-1".into(), command: "ls".into(), files: Vec::new() });
+    it.hand(&UserAction::Exec { name: "shop-web-1".into(), command: "ls".into(), files: Vec::new() });
     sleep(Duration::from_secs(3)).await;
     it.hand(&write("shop-web-1", "/app/after"));
     minutes(12).await;
@@ -802,7 +804,7 @@ async fn nobody_looks_into_containers_where_that_is_off() {
     it.synced_with_tip().await;
     it.hand(&visit("shop-web-1", "/etc/evil"));
     minutes(30).await;
-    assert_eq!(it.docker.looks(), 0);
+    assert_eq!(it.docker.file_scans(), 0);
     it.synced_with_tip().await;
 }
 
@@ -811,14 +813,14 @@ async fn containers_are_looked_into_seldom() {
     let it = of_policy(FilesystemDrift::Report);
     it.synced_with_tip().await;
     minutes(60).await;
-    let passes = it.docker.looks();
+    let passes = it.docker.file_scans();
     assert!((3 * 10..=3 * 13).contains(&passes), "{passes} looks into 3 containers in an hour");
     // A command every second does not make it a look every second.
     for _ in 0..300 {
-        it.hand(&Hand::Exec { name: "shop-db-1".into(), command: "check".into(), files: Vec::new() });
+        it.hand(&UserAction::Exec { name: "shop-db-1".into(), command: "check".into(), files: Vec::new() });
         sleep(Duration::from_secs(1)).await;
     }
-    let looks = it.docker.looks() - passes;
+    let looks = it.docker.file_scans() - passes;
     assert!(looks < 25, "{looks} looks in five minutes");
 }
 
@@ -841,21 +843,21 @@ async fn mishap(it: &mut Simulation, dice: &mut Dice) {
     let db = format!("db:{}", dice.roll(2));
     match dice.roll(14) {
         0..=3 => drop(it.git.push(&web_and(&version, &db))),
-        4 => it.docker.go_away(),
-        5 => it.docker.come_back(),
+        4 => it.docker.disconnect(),
+        5 => it.docker.reconnect(),
         6 => it.docker.faults(|it| it.failing_calls = 2),
         7 => it.docker.faults(|it| it.lost_answers = 2),
         8 => it.docker.faults(|it| {
-            let _ = it.sick.insert(version);
+            let _ = it.unhealthy.insert(version);
         }),
         9 => it.docker.faults(|it| {
-            let _ = it.ending.insert(db, (Duration::from_secs(3), 1));
+            let _ = it.exits.insert(db, (Duration::from_secs(3), 1));
         }),
         10 => it.docker.faults(|it| {
             let _ = it.pulls.insert(version, Duration::from_secs(70));
         }),
         11 => {
-            it.docker.sever_after(1 + dice.roll(4) as u32);
+            it.docker.crash_after(1 + dice.roll(4) as u32);
             sleep(Duration::from_secs(dice.roll(90))).await;
             it.crash();
             if dice.roll(3) == 0 {
@@ -866,15 +868,15 @@ async fn mishap(it: &mut Simulation, dice: &mut Dice) {
         12 => it.git.down(dice.roll(2) == 0),
         _ => {
             let hand = match dice.roll(6) {
-                0 => Hand::Stop { name },
-                1 => Hand::Remove { name },
-                2 => Hand::Pause { name },
-                3 => Hand::Kill { name },
-                4 => Hand::Disconnect { name, network: "shop_default".into() },
-                _ => Hand::Rename { to: format!("{name}-mine"), name },
+                0 => UserAction::Stop { name },
+                1 => UserAction::Remove { name },
+                2 => UserAction::Pause { name },
+                3 => UserAction::Kill { name },
+                4 => UserAction::Disconnect { name, network: "shop_default".into() },
+                _ => UserAction::Rename { to: format!("{name}-mine"), name },
             };
             // It may not be there at this moment.
-            let _ = it.docker.by_hand(&app(), &hand);
+            let _ = it.docker.user_action(&app(), &hand);
         }
     }
 }
@@ -887,7 +889,7 @@ async fn survive(seed: u64) {
         mishap(&mut it, &mut dice).await;
         sleep(Duration::from_millis(dice.roll(40_000))).await;
     }
-    it.docker.come_back();
+    it.docker.reconnect();
     it.docker.faults(|it| *it = Default::default());
     it.git.down(false);
     it.synced_with_tip().await;
@@ -934,7 +936,7 @@ async fn a_build_holds_up_neither_healing_nor_a_newer_commit() {
     let says = |it: &Application| it.status.workloads.values().any(|it| it.reason == "Building");
     it.until("it says what it does", says).await;
     minutes(1).await;
-    it.hand(&Hand::Stop { name: "shop-db-1".into() });
+    it.hand(&UserAction::Stop { name: "shop-db-1".into() });
     sleep(Duration::from_secs(1)).await;
     assert_eq!(it.images(), [db.clone(), first.clone(), first.clone()], "{}", it.story());
     it.docker.faults(|it| it.builds.clear());
@@ -956,7 +958,7 @@ async fn a_build_that_fails_is_tried_again_ever_more_slowly() {
     it.synced_with_tip().await;
     let before = it.images();
     it.docker.faults(|it| {
-        let _ = it.broken.insert("shop-web".into());
+        let _ = it.unbuildable.insert("shop-web".into());
     });
     it.push(&built(2)).await;
     let waits = |it: &Application| it.status.waits.iter().any(|it| it.reason == "BuildFailed");
@@ -968,7 +970,7 @@ async fn a_build_that_fails_is_tried_again_ever_more_slowly() {
     let attempts = found.status.waits[0].attempt.unwrap();
     assert!((6..=10).contains(&attempts), "10 s, 20 s, … up to 5 min: {attempts}");
     assert_eq!(it.images(), before);
-    it.docker.faults(|it| it.broken.clear());
+    it.docker.faults(|it| it.unbuildable.clear());
     it.synced_with_tip().await;
     it.check(&floors());
 }
@@ -1025,7 +1027,7 @@ async fn a_commit_that_nobody_trusted_signed_is_never_applied() {
     assert!(told.status.message.contains("it is not signed"), "{}", told.status.message);
     assert_eq!(told.status.commit.as_ref().map(|it| it.id.clone()), Some(good.clone()));
     // The last good one is enforced all the same, and an application cannot be taken away either.
-    it.hand(&Hand::Remove { name: "shop-web-1".into() });
+    it.hand(&UserAction::Remove { name: "shop-web-1".into() });
     it.git.push_files("Eve <e@b.c>", &[("other/compose.yaml", &web("evil:1"))]);
     minutes(10).await;
     it.until("healed", |it| it.status.health == HealthStatus::Healthy).await;

@@ -538,7 +538,8 @@ impl<D: Docker, S: Source> Conductor<D, S> {
             };
             let Ok(apps) = shared.docker.applications().await else { return };
             for app in apps {
-                let Ok(observed) = shared.docker.observe(&app, &driftless_docker::Interest::default()).await
+                let Ok(observed) =
+                    shared.docker.observe(&app, &driftless_docker::ObserveScope::default()).await
                 else {
                     return;
                 };

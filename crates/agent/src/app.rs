@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::probe::Prober;
 use driftless_clock::Clock;
-use driftless_docker::{Docker, Interest};
+use driftless_docker::{Docker, ObserveScope};
 use driftless_git::Source;
 use driftless_model::{
     AgentId, AppName, ApplicationStatus, Attempt, ContentId, Contents, Event, EventKind, HELPER_IMAGE, Mask,
@@ -522,7 +522,7 @@ impl Next {
 }
 
 /// What must be looked up although it may not be ours.
-pub(crate) fn interest(goal: &Goal, record: &Record) -> Interest {
+pub(crate) fn interest(goal: &Goal, record: &Record) -> ObserveScope {
     interest_in(&goal.stack, &goal.images, record)
 }
 
@@ -531,9 +531,9 @@ pub(crate) fn interest_in(
     stack: &driftless_model::Stack,
     digests: &BTreeMap<String, String>,
     record: &Record,
-) -> Interest {
+) -> ObserveScope {
     let adopted = &record.adopted;
-    let mut interest = Interest::of(stack);
+    let mut interest = ObserveScope::of(stack);
     interest.images.extend(digests.values().cloned());
     interest.networks.extend(adopted.networks.keys().cloned());
     interest.volumes.extend(adopted.volumes.keys().cloned());

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use driftless_docker::{Docker, Materials, Secrets};
+use driftless_docker::{BuildInputs, BuildSecrets, Docker};
 use driftless_files::{AppSpec, Context, Files};
 use driftless_git::Source;
 use driftless_manifest as manifest;
@@ -54,7 +54,7 @@ fn fetch<S: Source>(source: Option<Arc<S>>, commits: Vec<String>, spec: AppSpec,
     })
 }
 
-fn read(files: Arc<dyn Files>, spec: &AppSpec, build: &Build) -> Result<Materials, String> {
+fn read(files: Arc<dyn Files>, spec: &AppSpec, build: &Build) -> Result<BuildInputs, String> {
     if Context::of(files.as_ref(), build)?.digest(files.as_ref())? != build.files {
         return Err("the files of the commit are not those that the image is named after".to_owned());
     }
@@ -68,5 +68,5 @@ fn read(files: Arc<dyn Files>, spec: &AppSpec, build: &Build) -> Result<Material
             }
         }
     }
-    Ok(Materials { files, secrets: Secrets(secrets) })
+    Ok(BuildInputs { files, secrets: BuildSecrets(secrets) })
 }

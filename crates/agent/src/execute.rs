@@ -132,7 +132,7 @@ async fn perform<D: Docker>(
         let failed = |source| docker::Error::Transient { doing: action.to_string(), source };
         written.map_err(|it| failed(Box::new(it)))?.map_err(|it| failed(Box::new(it)))?;
     }
-    docker.act(app, action, &|_| {}).await
+    docker.perform(app, action, &|_| {}).await
 }
 
 /// The reason of the event that tells of a finished action.

@@ -16,7 +16,7 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use driftless_clock::Clock;
-use driftless_docker::{Changes, Docker};
+use driftless_docker::{Docker, FileChanges};
 use driftless_model::{
     ChangedFiles, Container, ContainerId, FileChange, FileChangeKind, FilesystemDrift, Inside, Instance,
     Observed, Policy, Record, Timestamp,
@@ -204,7 +204,8 @@ impl<D: Docker> Looker<D> {
     }
 
     async fn look(&self, at: Timestamp) -> Result<ChangedFiles, String> {
-        let Changes { files, is_cut } = self.docker.changes(&self.id).await.map_err(|it| chain(&it))?;
+        let FileChanges { files, is_truncated: is_cut } =
+            self.docker.changed_files(&self.id).await.map_err(|it| chain(&it))?;
         let mut watched = plan::watched(&files, &self.config);
         let is_cut = is_cut || watched.len() > plan::FOLLOWED;
         while watched.len() > plan::FOLLOWED {
@@ -214,7 +215,7 @@ impl<D: Docker> Looker<D> {
             .map(|(path, kind)| async move {
                 let is_there = kind != FileChangeKind::Deleted;
                 let written = if self.has_visits && is_there {
-                    self.docker.written(&self.id, &path).await.map_err(|it| chain(&it))?
+                    self.docker.modified_at(&self.id, &path).await.map_err(|it| chain(&it))?
                 } else {
                     None
                 };

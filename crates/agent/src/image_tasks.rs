@@ -16,7 +16,7 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use driftless_docker as docker;
-use driftless_docker::{Docker, Materials};
+use driftless_docker::{BuildInputs, Docker};
 use driftless_model::{AppName, Build};
 use driftless_plan::Action;
 
@@ -52,7 +52,7 @@ pub(crate) enum Asked {
 
 /// Fetches what a build is made from. An error is in words.
 pub(crate) type Fetch<'a> = &'a (dyn Fn(&Build) -> Fetching + Send + Sync);
-pub(crate) type Fetching = Pin<Box<dyn Future<Output = Result<Materials, String>> + Send>>;
+pub(crate) type Fetching = Pin<Box<dyn Future<Output = Result<BuildInputs, String>> + Send>>;
 
 struct Pull {
     state: Arc<Mutex<State>>,
@@ -88,7 +88,7 @@ impl Pulls {
     ) -> Asked {
         let (docker, app, action) = (Arc::clone(docker), app.clone(), action.clone());
         self.ask(image, None, format!("pulling {image}"), move |progress| async move {
-            docker.act(&app, &action, &progress).await.map(drop)
+            docker.perform(&app, &action, &progress).await.map(drop)
         })
     }
 
@@ -97,7 +97,7 @@ impl Pulls {
         let (docker, app, action) =
             (Arc::clone(docker), app.clone(), Action::ImportImage { image: image.to_owned() });
         self.ask(image, None, format!("importing {image}"), move |progress| async move {
-            docker.act(&app, &action, &progress).await.map(drop)
+            docker.perform(&app, &action, &progress).await.map(drop)
         })
     }
 

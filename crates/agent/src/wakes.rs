@@ -12,7 +12,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use driftless_docker::{Change, Docker};
+use driftless_docker::{Docker, EngineEvent};
 use driftless_model::AppName;
 
 /// A look at everything, whether or not anything was heard of.
@@ -55,7 +55,7 @@ pub(crate) async fn listen<D: Docker>(
     engine: watch::Sender<Result<(), String>>,
     stop: CancellationToken,
 ) {
-    let mut changes = docker.watch();
+    let mut changes = docker.events();
     let mut pass = interval(FULL_PASS);
     pass.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -63,13 +63,13 @@ pub(crate) async fn listen<D: Docker>(
             () = stop.cancelled() => return,
             _ = pass.tick() => wakes.wake_all(),
             change = changes.recv() => match change {
-                Ok(Change::Touched { app: Some(app), .. }) => wakes.wake(&app),
-                Ok(Change::Touched { app: None, .. }) | Err(RecvError::Lagged(_)) => wakes.wake_all(),
-                Ok(Change::Reconnected) => {
+                Ok(EngineEvent::ObjectChanged { app: Some(app), .. }) => wakes.wake(&app),
+                Ok(EngineEvent::ObjectChanged { app: None, .. }) | Err(RecvError::Lagged(_)) => wakes.wake_all(),
+                Ok(EngineEvent::Connected) => {
                     drop(engine.send_replace(Ok(())));
                     wakes.wake_all();
                 }
-                Ok(Change::Lost { error }) => {
+                Ok(EngineEvent::Disconnected { error }) => {
                     tracing::warn!(error, "the engine does not answer");
                     drop(engine.send_replace(Err(error)));
                     wakes.wake_all();

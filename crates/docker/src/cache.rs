@@ -12,7 +12,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::listing::Listed;
+use crate::container_list::ListedContainer;
 use driftless_model::{
     AgentId, AppName, Container, ContainerId, Image, Instance, Network, SpecHash, Timestamp, Visit, Volume,
 };
@@ -29,20 +29,20 @@ const EXECS: usize = 10_000;
 const COPYING: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
-pub(super) struct Cache {
+pub(crate) struct Cache {
     state: Mutex<State>,
 }
 
 /// A container as it was inspected, and what the list said of it then.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
-    pub listed: Arc<Listed>,
+pub(crate) struct Seen {
+    pub listed: Arc<ListedContainer>,
     pub instance: Arc<Instance>,
 }
 
 /// A network or volume, as a list tells of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Known {
+pub(crate) struct Known {
     pub id: String,
     pub app: Option<AppName>,
     pub agent: Option<AgentId>,
@@ -56,18 +56,18 @@ pub(super) struct Known {
 }
 
 /// By name.
-pub(super) type Catalogue = Arc<BTreeMap<String, Known>>;
+pub(crate) type NamedObjects = Arc<BTreeMap<String, Known>>;
 
 /// The lists that are kept whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shelf {
+pub(crate) enum ObjectKind {
     Networks,
     Volumes,
 }
 
 /// Leave to put something in, unless an event comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ticket(u64);
+pub(crate) struct ReadToken(u64);
 
 #[derive(Debug, Default)]
 struct State {
@@ -77,8 +77,8 @@ struct State {
     containers: BTreeMap<ContainerId, Slot>,
     /// What the replicas of a workload have in common, all of it, by its hash.
     configs: BTreeMap<SpecHash, Weak<Container>>,
-    networks: Option<Catalogue>,
-    volumes: Option<Catalogue>,
+    networks: Option<NamedObjects>,
+    volumes: Option<NamedObjects>,
     images: BTreeMap<String, (Arc<Image>, Instant)>,
     /// The last ticket that was torn, of each kind.
     torn_networks: u64,
@@ -111,43 +111,43 @@ struct Slot {
 }
 
 impl Cache {
-    pub(super) fn is_trusted(&self) -> bool {
+    pub(crate) fn is_trusted(&self) -> bool {
         self.trusted_since().is_some()
     }
 
     /// Since when no event can have been missed.
-    pub(super) fn trusted_since(&self) -> Option<Timestamp> {
+    pub(crate) fn trusted_since(&self) -> Option<Timestamp> {
         self.lock().trusted_since
     }
 
     /// The stream of events has begun: everything is looked at anew.
-    pub(super) fn begin(&self, now: Timestamp) {
+    pub(crate) fn begin(&self, now: Timestamp) {
         let mut state = self.lock();
         state.forget();
         state.trusted_since = Some(now);
     }
 
-    pub(super) fn lost(&self) {
+    pub(crate) fn lost(&self) {
         let mut state = self.lock();
         state.forget();
         state.trusted_since = None;
     }
 
-    pub(super) fn container(&self, id: &ContainerId) -> Option<Seen> {
+    pub(crate) fn container(&self, id: &ContainerId) -> Option<Seen> {
         let state = self.lock();
         state.trusted_since?;
         state.containers.get(id)?.seen.clone()
     }
 
     /// Leave to put in a container. It tears the ticket of anybody else who looks at the same one.
-    pub(super) fn draw_container(&self, id: &ContainerId) -> Ticket {
+    pub(crate) fn begin_container_read(&self, id: &ContainerId) -> ReadToken {
         let mut state = self.lock();
         let ticket = state.draw();
         state.containers.insert(id.clone(), Slot { ticket, seen: None });
-        Ticket(ticket)
+        ReadToken(ticket)
     }
 
-    pub(super) fn put_container(&self, id: &ContainerId, ticket: Ticket, seen: Seen) {
+    pub(crate) fn store_container(&self, id: &ContainerId, ticket: ReadToken, seen: Seen) {
         let mut state = self.lock();
         let is_trusted = state.trusted_since.is_some();
         if let Some(slot) = state.containers.get_mut(id).filter(|it| is_trusted && it.ticket == ticket.0) {
@@ -156,7 +156,7 @@ impl Cache {
     }
 
     /// The same configuration, held once for all who have it.
-    pub(super) fn shared(&self, config: Arc<Container>) -> Arc<Container> {
+    pub(crate) fn shared(&self, config: Arc<Container>) -> Arc<Container> {
         let hash = config.spec();
         let mut state = self.lock();
         if let Some(known) = state.configs.get(&hash).and_then(Weak::upgrade).filter(|it| *it == config) {
@@ -166,12 +166,12 @@ impl Cache {
         config
     }
 
-    pub(super) fn tear_container(&self, id: &ContainerId) {
+    pub(crate) fn invalidate_container(&self, id: &ContainerId) {
         self.lock().containers.remove(id);
     }
 
     /// Forgets containers that are gone.
-    pub(super) fn keep_only(&self, exists: impl Fn(&ContainerId) -> bool) {
+    pub(crate) fn keep_only(&self, exists: impl Fn(&ContainerId) -> bool) {
         let mut state = self.lock();
         state.containers.retain(|id, slot| slot.seen.is_none() || exists(id));
         state.hands.retain(|id, _| exists(id));
@@ -184,20 +184,20 @@ impl Cache {
         state.configs.retain(|_, it| it.strong_count() > 0);
     }
 
-    pub(super) fn draw(&self) -> Ticket {
-        Ticket(self.lock().draw())
+    pub(crate) fn draw(&self) -> ReadToken {
+        ReadToken(self.lock().draw())
     }
 
-    pub(super) fn catalogue(&self, which: Shelf) -> Option<Catalogue> {
+    pub(crate) fn objects(&self, which: ObjectKind) -> Option<NamedObjects> {
         let state = self.lock();
         state.trusted_since?;
         match which {
-            Shelf::Networks => state.networks.clone(),
-            Shelf::Volumes => state.volumes.clone(),
+            ObjectKind::Networks => state.networks.clone(),
+            ObjectKind::Volumes => state.volumes.clone(),
         }
     }
 
-    pub(super) fn put_catalogue(&self, which: Shelf, ticket: Ticket, found: &Catalogue) {
+    pub(crate) fn store_objects(&self, which: ObjectKind, ticket: ReadToken, found: &NamedObjects) {
         let mut state = self.lock();
         let is_trusted = state.trusted_since.is_some();
         let (place, torn) = state.shelf(which);
@@ -206,7 +206,7 @@ impl Cache {
         }
     }
 
-    pub(super) fn tear_catalogue(&self, which: Shelf) {
+    pub(crate) fn invalidate_objects(&self, which: ObjectKind) {
         let mut state = self.lock();
         let drawn = state.drawn;
         let (place, torn) = state.shelf(which);
@@ -214,14 +214,14 @@ impl Cache {
         *torn = drawn;
     }
 
-    pub(super) fn image(&self, reference: &str) -> Option<Arc<Image>> {
+    pub(crate) fn image(&self, reference: &str) -> Option<Arc<Image>> {
         let state = self.lock();
         state.trusted_since?;
         let (image, seen) = state.images.get(reference)?;
         (seen.elapsed() < IMAGE).then(|| Arc::clone(image))
     }
 
-    pub(super) fn put_image(&self, reference: &str, ticket: Ticket, image: &Arc<Image>) {
+    pub(crate) fn store_image(&self, reference: &str, ticket: ReadToken, image: &Arc<Image>) {
         let mut state = self.lock();
         if state.trusted_since.is_some() && ticket.0 > state.torn_images {
             state.images.retain(|_, (_, seen)| seen.elapsed() < IMAGE);
@@ -229,14 +229,14 @@ impl Cache {
         }
     }
 
-    pub(super) fn tear_images(&self) {
+    pub(crate) fn invalidate_images(&self) {
         let mut state = self.lock();
         state.images.clear();
         state.torn_images = state.drawn;
     }
 
     /// Remembers that we made a container, until it is gone.
-    pub(super) fn made(&self, name: &str, id: &ContainerId, has_hooks: bool) {
+    pub(crate) fn made(&self, name: &str, id: &ContainerId, has_hooks: bool) {
         let mut state = self.lock();
         state.made.insert(name.to_owned(), id.clone());
         if has_hooks {
@@ -245,20 +245,20 @@ impl Cache {
     }
 
     /// Of a container that we made.
-    pub(super) fn has_hooks(&self, id: &ContainerId) -> bool {
+    pub(crate) fn has_hooks(&self, id: &ContainerId) -> bool {
         self.lock().hooked.contains(id)
     }
 
-    pub(super) fn is_made(&self, id: &ContainerId) -> bool {
+    pub(crate) fn is_made(&self, id: &ContainerId) -> bool {
         self.lock().made.values().any(|it| it == id)
     }
 
-    pub(super) fn made_as(&self, name: &str) -> Option<ContainerId> {
+    pub(crate) fn made_as(&self, name: &str) -> Option<ContainerId> {
         self.lock().made.get(name).cloned()
     }
 
     /// What an application has taken over, as of its record.
-    pub(super) fn adopted(
+    pub(crate) fn adopted(
         &self,
         app: &AppName,
         containers: &BTreeSet<ContainerId>,
@@ -273,16 +273,16 @@ impl Cache {
     }
 
     /// The application that has taken a container over.
-    pub(super) fn adopter(&self, id: &ContainerId) -> Option<AppName> {
+    pub(crate) fn adopter(&self, id: &ContainerId) -> Option<AppName> {
         self.lock().adopted.iter().find(|(_, (all, _))| all.contains(id)).map(|(app, _)| app.clone())
     }
 
-    pub(super) fn is_adopted_network(&self, id: &str) -> bool {
+    pub(crate) fn is_adopted_network(&self, id: &str) -> bool {
         self.lock().adopted.values().any(|(_, all)| all.contains(id))
     }
 
     /// The container is gone.
-    pub(super) fn gone(&self, id: &ContainerId) {
+    pub(crate) fn gone(&self, id: &ContainerId) {
         let mut state = self.lock();
         state.containers.remove(id);
         state.hands.remove(id);
@@ -295,33 +295,33 @@ impl Cache {
     }
 
     /// What happens to it from here until it is started again is our doing.
-    pub(super) fn stopping(&self, id: &ContainerId, now: Timestamp) {
+    pub(crate) fn stopping(&self, id: &ContainerId, now: Timestamp) {
         self.lock().stopped_by_us.insert(id.clone(), now);
     }
 
     /// The next signal that the engine tells of is ours, and is not meant to end it.
-    pub(super) fn signalling(&self, id: &ContainerId) {
+    pub(crate) fn signalling(&self, id: &ContainerId) {
         expect(&mut self.lock().signals, id);
     }
 
     /// Whether a signal that the engine tells of is one of ours.
-    pub(super) fn is_our_signal(&self, id: &ContainerId) -> bool {
+    pub(crate) fn is_our_signal(&self, id: &ContainerId) -> bool {
         is_expected(&mut self.lock().signals, id)
     }
 
     /// The next copy into it that the engine tells of is ours.
-    pub(super) fn copying(&self, id: &ContainerId) {
+    pub(crate) fn copying(&self, id: &ContainerId) {
         expect(&mut self.lock().copies, id);
     }
 
     /// Whether a copy that the engine tells of is one of ours.
-    pub(super) fn is_our_copy(&self, id: &ContainerId) -> bool {
+    pub(crate) fn is_our_copy(&self, id: &ContainerId) -> bool {
         is_expected(&mut self.lock().copies, id)
     }
 
     /// It runs again, so what was done to it before no longer matters. The news may be older than our order to
     /// stop it.
-    pub(super) fn started(&self, id: &ContainerId, at: Timestamp) {
+    pub(crate) fn started(&self, id: &ContainerId, at: Timestamp) {
         let mut state = self.lock();
         state.hands.remove(id);
         if state.stopped_by_us.get(id).is_some_and(|since| *since < at) {
@@ -330,7 +330,7 @@ impl Cache {
     }
 
     /// Somebody stopped, killed or paused it, if it was not we.
-    pub(super) fn touched(&self, id: &ContainerId, at: Timestamp) {
+    pub(crate) fn touched(&self, id: &ContainerId, at: Timestamp) {
         let mut state = self.lock();
         if state.stopped_by_us.contains_key(id) {
             return;
@@ -342,12 +342,12 @@ impl Cache {
         }
     }
 
-    pub(super) fn touched_at(&self, id: &ContainerId) -> Option<Timestamp> {
+    pub(crate) fn touched_at(&self, id: &ContainerId) -> Option<Timestamp> {
         self.lock().hands.get(id).copied()
     }
 
     /// A command of ours is about to be run in a container.
-    pub(super) fn our_exec(&self, exec: &str) {
+    pub(crate) fn our_exec(&self, exec: &str) {
         let mut state = self.lock();
         while state.our_execs.len() >= EXECS {
             state.our_execs.pop_first();
@@ -356,7 +356,7 @@ impl Cache {
     }
 
     /// Somebody runs a command in a container, if it is not we.
-    pub(super) fn entered(&self, id: &ContainerId, exec: &str, what: String, at: Timestamp) {
+    pub(crate) fn entered(&self, id: &ContainerId, exec: &str, what: String, at: Timestamp) {
         let mut state = self.lock();
         if !state.our_execs.contains(exec) {
             state.visited(id, exec, Visit { from: at, to: None, copies: false, what });
@@ -364,7 +364,7 @@ impl Cache {
     }
 
     /// A command has ended. Who ran it, if it is not we.
-    pub(super) fn left(&self, id: &ContainerId, exec: &str, at: Timestamp) -> Option<Visit> {
+    pub(crate) fn left(&self, id: &ContainerId, exec: &str, at: Timestamp) -> Option<Visit> {
         let mut state = self.lock();
         if state.our_execs.remove(exec) {
             return None;
@@ -375,7 +375,7 @@ impl Cache {
     }
 
     /// Somebody has copied files into a container.
-    pub(super) fn copied(&self, id: &ContainerId, what: &str, at: Timestamp) {
+    pub(crate) fn copied(&self, id: &ContainerId, what: &str, at: Timestamp) {
         let copying = u64::try_from(COPYING.as_millis()).unwrap_or_default();
         let from = Timestamp(at.0.saturating_sub(copying));
         let visit = Visit { from, to: Some(at), copies: true, what: what.to_owned() };
@@ -383,17 +383,17 @@ impl Cache {
     }
 
     /// What was no visit after all.
-    pub(super) fn forget_visit(&self, id: &ContainerId, exec: &str) {
+    pub(crate) fn forget_visit(&self, id: &ContainerId, exec: &str) {
         if let Some(visits) = self.lock().visits.get_mut(id) {
             visits.remove(exec);
         }
     }
 
-    pub(super) fn visits(&self, id: &ContainerId) -> Vec<Visit> {
+    pub(crate) fn visits(&self, id: &ContainerId) -> Vec<Visit> {
         self.lock().visits.get(id).into_iter().flat_map(|it| it.values().cloned()).collect()
     }
 
-    pub(super) fn is_stopped_by_us(&self, id: &ContainerId) -> bool {
+    pub(crate) fn is_stopped_by_us(&self, id: &ContainerId) -> bool {
         self.lock().stopped_by_us.contains_key(id)
     }
 
@@ -422,10 +422,10 @@ impl State {
         self.drawn
     }
 
-    fn shelf(&mut self, which: Shelf) -> (&mut Option<Catalogue>, &mut u64) {
+    fn shelf(&mut self, which: ObjectKind) -> (&mut Option<NamedObjects>, &mut u64) {
         match which {
-            Shelf::Networks => (&mut self.networks, &mut self.torn_networks),
-            Shelf::Volumes => (&mut self.volumes, &mut self.torn_volumes),
+            ObjectKind::Networks => (&mut self.networks, &mut self.torn_networks),
+            ObjectKind::Volumes => (&mut self.volumes, &mut self.torn_volumes),
         }
     }
 
@@ -461,14 +461,14 @@ mod tests {
         let cache = Cache::default();
         cache.begin(Timestamp(1));
         let ticket = cache.draw();
-        cache.tear_catalogue(Shelf::Networks);
-        cache.put_catalogue(Shelf::Networks, ticket, &Catalogue::default());
-        assert_eq!(cache.catalogue(Shelf::Networks), None);
+        cache.invalidate_objects(ObjectKind::Networks);
+        cache.store_objects(ObjectKind::Networks, ticket, &NamedObjects::default());
+        assert_eq!(cache.objects(ObjectKind::Networks), None);
         let ticket = cache.draw();
-        cache.put_catalogue(Shelf::Networks, ticket, &Catalogue::default());
-        assert!(cache.catalogue(Shelf::Networks).is_some());
+        cache.store_objects(ObjectKind::Networks, ticket, &NamedObjects::default());
+        assert!(cache.objects(ObjectKind::Networks).is_some());
         cache.lost();
-        assert_eq!(cache.catalogue(Shelf::Networks), None);
+        assert_eq!(cache.objects(ObjectKind::Networks), None);
     }
 
     #[test]

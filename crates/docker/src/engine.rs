@@ -14,26 +14,26 @@ use std::{
 use tokio::{sync::broadcast, time::timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{
-    Change, Changes, Docker, Effect, Error, Interest, LogOptions, LogStream, Materials,
+use crate::{
+    BuildInputs, Docker, Effect, EngineEvent, Error, FileChanges, LogOptions, LogStream, ObserveScope,
     cache::Cache,
+    call_error::CallError,
+    container_list::SharedList,
     events,
-    failure::Failure,
-    listing::Flight,
-    login::Registries,
-    lower::Paths,
-    own::{self, Home},
-    raise::Defaults,
-    wire::{Address, ApiVersion, Wire},
+    from_engine::Defaults,
+    registry_logins::RegistryLogins,
+    self_container::{self, SelfContainer},
+    to_engine::MountPaths,
+    transport::{Address, ApiVersion, Transport},
 };
 use driftless_clock::Clock;
 use driftless_model::{AgentId, AppName, Build, ContainerId, Mount, MountSource, Observed, Timestamp};
 use driftless_plan::Action;
 
 /// How long an ordinary call may take.
-pub(super) const DEADLINE: Duration = Duration::from_mins(1);
+pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
 /// How long a sign of life may take.
-pub(super) const PING: Duration = Duration::from_secs(5);
+pub(crate) const PING: Duration = Duration::from_secs(5);
 /// The newest version of the API whose dialect we speak, and the oldest.
 const NEWEST: ApiVersion = ApiVersion::new(1, 53);
 const OLDEST: ApiVersion = ApiVersion::new(1, 40);
@@ -54,13 +54,13 @@ pub struct EngineOptions {
     /// As this process sees it: `<app_dir>/<application>/<relative>` is [`driftless_model::MountSource::AppFolder`].
     pub app_dir: PathBuf,
     /// Who we are for registries.
-    pub registries: Registries,
+    pub registries: RegistryLogins,
     pub clock: Clock,
 }
 
 /// What the engine says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
+pub struct EngineInfo {
     /// Its release, such as `20.10.24`.
     pub version: String,
     /// The version of the API that we agreed on.
@@ -76,28 +76,28 @@ pub struct Engine {
 }
 
 /// What the files of this module share.
-pub(super) struct Inner {
-    pub(super) wire: Wire,
-    pub(super) docker: bollard::Docker,
-    pub(super) agent: AgentId,
+pub(crate) struct Inner {
+    pub(crate) transport: Transport,
+    pub(crate) docker: bollard::Docker,
+    pub(crate) agent: AgentId,
     /// As we see them ourselves.
-    pub(super) paths: Paths,
-    pub(super) registries: Registries,
+    pub(crate) paths: MountPaths,
+    pub(crate) registries: RegistryLogins,
     /// Containers that we may run in.
     suspects: Vec<String>,
-    pub(super) clock: Clock,
-    pub(super) cache: Cache,
-    pub(super) flight: Flight,
-    pub(super) changes: broadcast::Sender<Change>,
+    pub(crate) clock: Clock,
+    pub(crate) cache: Cache,
+    pub(crate) list: SharedList,
+    pub(crate) changes: broadcast::Sender<EngineEvent>,
     known: Mutex<Option<Known>>,
 }
 
 /// What the engine said when we last agreed on a version.
 #[derive(Clone, Debug)]
 struct Known {
-    about: About,
+    about: EngineInfo,
     defaults: Defaults,
-    home: Home,
+    home: SelfContainer,
 }
 
 impl Engine {
@@ -107,19 +107,19 @@ impl Engine {
         let doing = format!("connect to the engine at {host}");
         let address =
             Address::parse(&host).map_err(|message| Error::Rejected { doing: doing.clone(), message })?;
-        let wire = Wire::new(address);
-        let docker = wire.bollard().map_err(|error| Failure::from(error).rejected(&doing))?;
+        let transport = Transport::new(address);
+        let docker = transport.bollard().map_err(|error| CallError::from(error).rejected(&doing))?;
         let (changes, _) = broadcast::channel(HINTS);
         let inner = Arc::new(Inner {
-            wire,
+            transport,
             docker,
             agent,
-            paths: Paths { content: content_dir, secret: secret_dir, app: app_dir },
+            paths: MountPaths { content: content_dir, secret: secret_dir, app: app_dir },
             registries,
-            suspects: own::suspects(),
+            suspects: self_container::suspects(),
             clock,
             cache: Cache::default(),
-            flight: Flight::default(),
+            list: SharedList::default(),
             changes,
             known: Mutex::default(),
         });
@@ -133,38 +133,38 @@ impl Engine {
     }
 
     /// What the engine said of itself when we last agreed on a version; `None` while it is away.
-    pub fn about(&self) -> Option<About> {
-        self.inner.wire.version()?;
+    pub fn about(&self) -> Option<EngineInfo> {
+        self.inner.transport.version()?;
         self.inner.known().map(|it| it.about)
     }
 
     /// How many calls were made to the API since we began.
     pub fn calls(&self) -> u64 {
-        self.inner.wire.counts().0
+        self.inner.transport.counts().0
     }
 
     /// How many of them could have changed something: all but `GET` and `HEAD`.
     pub fn writes(&self) -> u64 {
-        self.inner.wire.counts().1
+        self.inner.transport.counts().1
     }
 }
 
 impl Docker for Engine {
-    async fn observe(&self, app: &AppName, interest: &Interest) -> Result<Observed, Error> {
-        self.inner.observe(app, interest).await
+    async fn observe(&self, app: &AppName, scope: &ObserveScope) -> Result<Observed, Error> {
+        self.inner.observe(app, scope).await
     }
 
     async fn applications(&self) -> Result<BTreeSet<AppName>, Error> {
         self.inner.applications().await
     }
 
-    async fn act(
+    async fn perform(
         &self,
         app: &AppName,
         action: &Action,
         progress: &(dyn Fn(String) + Send + Sync),
     ) -> Result<Effect, Error> {
-        self.inner.act(app, action, progress).await
+        self.inner.perform(app, action, progress).await
     }
 
     async fn build(
@@ -172,10 +172,10 @@ impl Docker for Engine {
         _app: &AppName,
         image: &str,
         build: &Build,
-        materials: &Materials,
+        inputs: &BuildInputs,
         progress: &(dyn Fn(String) + Send + Sync),
     ) -> Result<(), Error> {
-        self.inner.build(image, build, materials, progress).await
+        self.inner.build(image, build, inputs, progress).await
     }
 
     async fn exec(
@@ -191,19 +191,19 @@ impl Docker for Engine {
         self.inner.logs(container, options).await
     }
 
-    async fn changes(&self, container: &ContainerId) -> Result<Changes, Error> {
-        self.inner.changes(container).await
+    async fn changed_files(&self, container: &ContainerId) -> Result<FileChanges, Error> {
+        self.inner.changed_files(container).await
     }
 
-    async fn written(&self, container: &ContainerId, path: &str) -> Result<Option<Timestamp>, Error> {
-        self.inner.written(container, path).await
+    async fn modified_at(&self, container: &ContainerId, path: &str) -> Result<Option<Timestamp>, Error> {
+        self.inner.modified_at(container, path).await
     }
 
-    fn watch(&self) -> broadcast::Receiver<Change> {
+    fn events(&self) -> broadcast::Receiver<EngineEvent> {
         let receiver = self.inner.changes.subscribe();
         // Those who listen already are told once more, which costs them one look that finds nothing.
         if self.inner.cache.is_trusted() {
-            let _ = self.inner.changes.send(Change::Reconnected);
+            let _ = self.inner.changes.send(EngineEvent::Connected);
         }
         receiver
     }
@@ -211,33 +211,34 @@ impl Docker for Engine {
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("wire", &self.inner.wire).finish_non_exhaustive()
+        f.debug_struct("Engine").field("transport", &self.inner.transport).finish_non_exhaustive()
     }
 }
 
 impl Inner {
     /// One call by bollard, with a deadline, in the agreed dialect.
-    pub(super) async fn call<T>(
+    pub(crate) async fn call<T>(
         &self,
         deadline: Duration,
         call: impl Future<Output = Result<T, bollard::errors::Error>> + Send,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, CallError> {
         self.agree().await?;
-        within(deadline, async { call.await.map_err(Failure::from) }).await
+        within(deadline, async { call.await.map_err(CallError::from) }).await
     }
 
     /// The version of the API to speak, agreed on first if need be.
-    pub(super) async fn agree(&self) -> Result<ApiVersion, Failure> {
-        if let Some(version) = self.wire.version() {
+    pub(crate) async fn agree(&self) -> Result<ApiVersion, CallError> {
+        if let Some(version) = self.transport.version() {
             return Ok(version);
         }
-        let found = within(DEADLINE, async { self.docker.version().await.map_err(Failure::from) }).await?;
+        let found = within(DEADLINE, async { self.docker.version().await.map_err(CallError::from) }).await?;
         let parse = |text: &Option<String>| text.as_deref().and_then(ApiVersion::parse);
-        let theirs = parse(&found.api_version)
-            .ok_or_else(|| Failure::Unreachable("the engine does not tell the version of its API".into()))?;
+        let theirs = parse(&found.api_version).ok_or_else(|| {
+            CallError::Unreachable("the engine does not tell the version of its API".into())
+        })?;
         let floor = parse(&found.min_api_version).unwrap_or(OLDEST);
         if theirs < OLDEST || floor > NEWEST {
-            return Err(Failure::Status {
+            return Err(CallError::Status {
                 code: 400,
                 message: format!(
                     "the engine speaks versions {floor} to {theirs} of its API, and we speak {OLDEST} to {NEWEST}"
@@ -245,7 +246,7 @@ impl Inner {
             });
         }
         let api = theirs.min(NEWEST);
-        let info = within(DEADLINE, async { self.docker.info().await.map_err(Failure::from) }).await?;
+        let info = within(DEADLINE, async { self.docker.info().await.map_err(CallError::from) }).await?;
         let defaults = Defaults {
             log_driver: info.logging_driver.unwrap_or_else(|| "json-file".to_owned()),
             no_swap_limit: info.swap_limit == Some(false),
@@ -259,36 +260,36 @@ impl Inner {
                 "the engine is Podman: docs/container.md says what is known to work on it"
             );
         }
-        let about = About { version: found.version.unwrap_or_default(), api, is_podman };
+        let about = EngineInfo { version: found.version.unwrap_or_default(), api, is_podman };
         let home = self.find_home().await?;
         let known = Known { about, defaults, home };
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
-        self.wire.agree(Some(api));
+        self.transport.agree(Some(api));
         Ok(api)
     }
 
-    pub(super) async fn ping(&self) -> Result<(), Failure> {
-        within(PING, async { self.docker.ping().await.map_err(Failure::from) }).await.map(drop)
+    pub(crate) async fn ping(&self) -> Result<(), CallError> {
+        within(PING, async { self.docker.ping().await.map_err(CallError::from) }).await.map(drop)
     }
 
     /// What the engine fills in by itself, as of the last agreement.
-    pub(super) fn defaults(&self) -> Defaults {
+    pub(crate) fn defaults(&self) -> Defaults {
         self.known().map(|it| it.defaults).unwrap_or_default()
     }
 
     /// Whether it was Podman when we last agreed.
-    pub(super) fn is_podman(&self) -> bool {
+    pub(crate) fn is_podman(&self) -> bool {
         self.known().is_some_and(|it| it.about.is_podman)
     }
 
     /// Asks the engine whether one of its containers is the one we run in.
-    async fn find_home(&self) -> Result<Home, Failure> {
+    async fn find_home(&self) -> Result<SelfContainer, CallError> {
         let suspects = self.suspects.clone();
         if suspects.is_empty() {
-            return Ok(Home::default());
+            return Ok(SelfContainer::default());
         }
-        let layer = own::layer();
-        let has_layer = |it: &_| layer.as_deref().and_then(|layer| own::has_layer(it, layer));
+        let layer = self_container::layer();
+        let has_layer = |it: &_| layer.as_deref().and_then(|layer| self_container::has_layer(it, layer));
         let mut is_guest = false;
         for id in &suspects {
             let Some(found) = self.suspect(id).await? else { continue };
@@ -306,12 +307,15 @@ impl Inner {
             }
         }
         tracing::info!("in a container that the engine does not know: paths are taken as they are");
-        Ok(Home::default())
+        Ok(SelfContainer::default())
     }
 
-    async fn suspect(&self, id: &str) -> Result<Option<bollard::models::ContainerInspectResponse>, Failure> {
+    async fn suspect(
+        &self,
+        id: &str,
+    ) -> Result<Option<bollard::models::ContainerInspectResponse>, CallError> {
         let options = None::<bollard::query_parameters::InspectContainerOptions>;
-        let asked = async { self.docker.inspect_container(id, options).await.map_err(Failure::from) };
+        let asked = async { self.docker.inspect_container(id, options).await.map_err(CallError::from) };
         match within(DEADLINE, asked).await {
             Ok(found) => Ok(Some(found)),
             Err(failure) if failure.code() == Some(404) => Ok(None),
@@ -320,9 +324,9 @@ impl Inner {
     }
 
     /// The running containers that share the network of another.
-    async fn guests(&self) -> Result<Vec<String>, Failure> {
+    async fn guests(&self) -> Result<Vec<String>, CallError> {
         let options = None::<bollard::query_parameters::ListContainersOptions>;
-        let asked = async { self.docker.list_containers(options).await.map_err(Failure::from) };
+        let asked = async { self.docker.list_containers(options).await.map_err(CallError::from) };
         let is_guest = |it: &bollard::models::ContainerSummary| {
             let mode = it.host_config.as_ref().and_then(|it| it.network_mode.as_deref());
             mode.is_some_and(|it| it.starts_with("container:"))
@@ -330,8 +334,8 @@ impl Inner {
         Ok(within(DEADLINE, asked).await?.into_iter().filter(is_guest).filter_map(|it| it.id).collect())
     }
 
-    fn at_home(&self, found: &bollard::models::ContainerInspectResponse) -> Home {
-        let home = Home::of(found, &self.paths);
+    fn at_home(&self, found: &bollard::models::ContainerInspectResponse) -> SelfContainer {
+        let home = SelfContainer::of(found, &self.paths);
         let name = found.name.as_deref().unwrap_or_default().trim_start_matches('/');
         tracing::info!(container = name, "running in a container");
         for hidden in &home.hidden {
@@ -344,17 +348,17 @@ impl Inner {
     }
 
     /// The container that this agent runs in.
-    pub(super) fn own(&self) -> Option<ContainerId> {
+    pub(crate) fn own(&self) -> Option<ContainerId> {
         self.known()?.home.id
     }
 
     /// Our folders as the engine's host knows them.
-    pub(super) fn paths(&self) -> Paths {
+    pub(crate) fn paths(&self) -> MountPaths {
         self.known().and_then(|it| it.home.paths).unwrap_or_else(|| self.paths.clone())
     }
 
     /// Why a container cannot be made that mounts something of ours, if it cannot.
-    pub(super) fn unreachable_mount(&self, mounts: &[Mount]) -> Option<String> {
+    pub(crate) fn unreachable_mount(&self, mounts: &[Mount]) -> Option<String> {
         let home = self.known()?.home;
         mounts.iter().find_map(|it| match &it.source {
             MountSource::Content(_) | MountSource::InPlace { secret: false, folder: _ } => {
@@ -379,9 +383,9 @@ impl Inner {
 }
 
 /// Gives up after the deadline.
-pub(super) async fn within<T>(
+pub(crate) async fn within<T>(
     deadline: Duration,
-    work: impl Future<Output = Result<T, Failure>> + Send,
-) -> Result<T, Failure> {
-    timeout(deadline, work).await.unwrap_or(Err(Failure::Late(deadline)))
+    work: impl Future<Output = Result<T, CallError>> + Send,
+) -> Result<T, CallError> {
+    timeout(deadline, work).await.unwrap_or(Err(CallError::Late(deadline)))
 }

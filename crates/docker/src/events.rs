@@ -11,12 +11,12 @@ use serde::Deserialize;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use super::{
-    Change,
-    cache::Shelf,
+use crate::{
+    EngineEvent,
+    cache::ObjectKind,
+    call_error::CallError,
+    container_files,
     engine::{DEADLINE, Inner, PING, within},
-    failure::Failure,
-    inside,
 };
 use driftless_model::{AppName, ContainerId, Timestamp, label};
 
@@ -50,7 +50,7 @@ const NOISE: &[&str] = &[
 const VISITS: &[&str] = &["exec_die", "exec_start", "extract-to-dir"];
 
 /// Runs until it is aborted.
-pub(super) async fn watch(inner: Arc<Inner>) {
+pub(crate) async fn watch(inner: Arc<Inner>) {
     let mut attempt = 0;
     let mut was_there = true;
     loop {
@@ -62,16 +62,16 @@ pub(super) async fn watch(inner: Arc<Inner>) {
                 }
                 was_there = true;
                 inner.cache.begin(inner.clock.now());
-                inner.tell(Change::Reconnected);
+                inner.tell(EngineEvent::Connected);
                 inner.listen(stream).await
             }
             Err(failure) => failure,
         };
         inner.cache.lost();
-        inner.wire.agree(None);
+        inner.transport.agree(None);
         if was_there {
             warn!(error = %failure, "the Docker Engine is away");
-            inner.tell(Change::Lost { error: failure.to_string() });
+            inner.tell(EngineEvent::Disconnected { error: failure.to_string() });
             was_there = false;
         }
         sleep(pause(attempt, inner.clock.now())).await;
@@ -81,24 +81,26 @@ pub(super) async fn watch(inner: Arc<Inner>) {
 
 impl Inner {
     /// Returns once the engine has begun to tell.
-    async fn subscribe(&self) -> Result<Incoming, Failure> {
+    async fn subscribe(&self) -> Result<Incoming, CallError> {
         self.agree().await?;
-        let response = within(DEADLINE, self.wire.send(Method::GET, "/events", Vec::new())).await?;
+        let response = within(DEADLINE, self.transport.send(Method::GET, "/events", Vec::new())).await?;
         Ok(response.into_body())
     }
 
     /// Returns when the stream has ended, and why.
-    async fn listen(&self, mut stream: Incoming) -> Failure {
+    async fn listen(&self, mut stream: Incoming) -> CallError {
         let mut pending = Vec::new();
         loop {
             let frame = match timeout(QUIET, stream.frame()).await {
                 Ok(Some(Ok(frame))) => frame,
-                Ok(Some(Err(error))) => return Failure::unreachable(&error),
-                Ok(None) => return Failure::Unreachable("the engine ended the stream of events".to_owned()),
+                Ok(Some(Err(error))) => return CallError::unreachable(&error),
+                Ok(None) => {
+                    return CallError::Unreachable("the engine ended the stream of events".to_owned());
+                }
                 // A stopped daemon keeps the connection open and says nothing.
                 Err(_) => match self.ping().await {
                     Ok(()) => continue,
-                    Err(_) => return Failure::Late(PING),
+                    Err(_) => return CallError::Late(PING),
                 },
             };
             let Ok(data) = frame.into_data() else { continue };
@@ -108,7 +110,7 @@ impl Inner {
                 self.hear(&line);
             }
             if pending.len() > LONGEST_LINE {
-                return Failure::Unreachable("the engine sent an event without an end".to_owned());
+                return CallError::Unreachable("the engine sent an event without an end".to_owned());
             }
         }
     }
@@ -123,7 +125,7 @@ impl Inner {
             Err(error) => {
                 warn!(%error, "could not read an event of the Docker Engine");
                 self.cache.begin(self.clock.now());
-                self.tell(Change::Reconnected);
+                self.tell(EngineEvent::Connected);
             }
         }
     }
@@ -150,18 +152,18 @@ impl Inner {
             }
             "network" => self.note_network(&id, word, &attributes),
             "volume" => {
-                let app = self.cache.catalogue(Shelf::Volumes).and_then(|it| it.get(&id)?.app.clone());
-                self.cache.tear_catalogue(Shelf::Volumes);
+                let app = self.cache.objects(ObjectKind::Volumes).and_then(|it| it.get(&id)?.app.clone());
+                self.cache.invalidate_objects(ObjectKind::Volumes);
                 app
             }
             "image" => {
-                self.cache.tear_images();
+                self.cache.invalidate_images();
                 None
             }
             _ => None,
         };
         let name = attributes.get("name").cloned().unwrap_or(id);
-        self.tell(Change::Touched { app, kind, name, action, at });
+        self.tell(EngineEvent::ObjectChanged { app, kind, name, action, at });
     }
 
     /// Somebody was in a container. True once he has left, and may have left something behind.
@@ -176,14 +178,14 @@ impl Inner {
         let exec = attributes.get("execID").map(String::as_str).unwrap_or_default();
         match action.split_once(": ") {
             Some(("exec_start", command)) => {
-                self.cache.entered(id, exec, format!("{}{command}", inside::EXEC), at);
+                self.cache.entered(id, exec, format!("{}{command}", container_files::EXEC), at);
                 false
             }
             None if action == "exec_die" => {
                 let Some(visit) = self.cache.left(id, exec, at) else { return false };
                 let seen = self.cache.container(id);
                 let is_check =
-                    seen.is_some_and(|it| inside::is_healthcheck(&visit.what, &it.instance.config));
+                    seen.is_some_and(|it| container_files::is_healthcheck(&visit.what, &it.instance.config));
                 if is_check {
                     self.cache.forget_visit(id, exec);
                 }
@@ -193,7 +195,7 @@ impl Inner {
                 if self.cache.is_our_copy(id) {
                     return false;
                 }
-                self.cache.copied(id, inside::COPY, at);
+                self.cache.copied(id, container_files::COPY, at);
                 true
             }
             _ => false,
@@ -209,28 +211,28 @@ impl Inner {
             "destroy" => self.cache.gone(id),
             _ => {}
         }
-        self.cache.tear_container(id);
+        self.cache.invalidate_container(id);
     }
 
     /// Joining and leaving concerns whoever owns the container; making and removing, whoever owns the network.
     fn note_network(&self, id: &str, word: &str, attributes: &BTreeMap<String, String>) -> Option<AppName> {
-        let networks = self.cache.catalogue(Shelf::Networks);
+        let networks = self.cache.objects(ObjectKind::Networks);
         let of_network =
             networks.and_then(|it| it.values().find(|it| it.id == id).and_then(|it| it.app.clone()));
         if !matches!(word, "connect" | "disconnect") {
-            self.cache.tear_catalogue(Shelf::Networks);
+            self.cache.invalidate_objects(ObjectKind::Networks);
             return of_network;
         }
         let container = ContainerId(attributes.get("container")?.clone());
         let of_container = self.cache.container(&container).and_then(|it| it.listed.app.clone());
         let of_container = of_container.or_else(|| self.cache.adopter(&container));
-        self.cache.tear_container(&container);
+        self.cache.invalidate_container(&container);
         of_container.or(of_network)
     }
 
     /// Nobody listening is nobody's loss.
-    fn tell(&self, change: Change) {
-        let _ = self.changes.send(change);
+    fn tell(&self, event: EngineEvent) {
+        let _ = self.changes.send(event);
     }
 }
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use bollard::exec::{CreateExecOptions, StartExecOptions, StartExecResults};
 use futures_util::StreamExt;
 
-use super::{
+use crate::{
     Error,
+    call_error::CallError,
     engine::{DEADLINE, Inner, within},
-    failure::Failure,
 };
 use driftless_model::ContainerId;
 
@@ -17,7 +17,7 @@ const OUTPUT: usize = 1024;
 
 impl Inner {
     /// A command that takes longer than `timeout` is a failure; the engine knows no way to end it.
-    pub(super) async fn exec(
+    pub(crate) async fn exec(
         &self,
         container: &ContainerId,
         command: &[String],
@@ -34,12 +34,12 @@ impl Inner {
     }
 
     /// The exit code, and the end of the output.
-    pub(super) async fn run_in(
+    pub(crate) async fn run_in(
         &self,
         container: &ContainerId,
         options: CreateExecOptions<String>,
         timeout: Duration,
-    ) -> Result<(i64, String), Failure> {
+    ) -> Result<(i64, String), CallError> {
         let id = self.call(DEADLINE, self.docker.create_exec(container.as_str(), options)).await?.id;
         // Before it is started, so that the news of it does not come first.
         self.cache.our_exec(&id);
@@ -47,11 +47,11 @@ impl Inner {
         let ended = self.call(DEADLINE, self.docker.inspect_exec(&id)).await?;
         let code = ended
             .exit_code
-            .ok_or_else(|| Failure::Unreachable("the command ended without an exit code".into()))?;
+            .ok_or_else(|| CallError::Unreachable("the command ended without an exit code".into()))?;
         Ok((code, output))
     }
 
-    async fn run(&self, id: &str) -> Result<String, Failure> {
+    async fn run(&self, id: &str) -> Result<String, CallError> {
         let started = self.docker.start_exec(id, None::<StartExecOptions>).await?;
         let mut kept = Vec::new();
         if let StartExecResults::Attached { mut output, input: _ } = started {

@@ -9,11 +9,11 @@ use http_body_util::BodyExt;
 use hyper::body::Bytes;
 use serde::Deserialize;
 
-use super::{
+use crate::{
     Error,
+    call_error::CallError,
     engine::{DEADLINE, Inner, within},
-    failure::Failure,
-    wire::Wire,
+    transport::Transport,
 };
 use driftless_model::Timestamp;
 
@@ -66,13 +66,13 @@ struct State {
 
 impl Inner {
     /// The engine's log of a container spans all of its runs, and Kubernetes' each one.
-    pub(super) async fn logs(&self, container: &str, options: &LogOptions) -> Result<LogStream, Error> {
+    pub(crate) async fn logs(&self, container: &str, options: &LogOptions) -> Result<LogStream, Error> {
         let opened = async {
             self.agree().await?;
             let found: Found =
-                self.wire.ask(Method::GET, &format!("/containers/{container}/json"), Vec::new()).await?;
+                self.transport.ask(Method::GET, &format!("/containers/{container}/json"), Vec::new()).await?;
             let path = path(container, options, began(&found));
-            let response = self.wire.send(Method::GET, &path, Vec::new()).await?;
+            let response = self.transport.send(Method::GET, &path, Vec::new()).await?;
             Ok((response, found.config.tty))
         };
         let opened = within(DEADLINE, opened).await;
@@ -80,7 +80,7 @@ impl Inner {
             opened.map_err(|failure| failure.sort(&format!("read the output of {container}")))?;
         let pieces = response.into_body().into_data_stream().map(|it| it.map_err(io::Error::other));
         let pieces: LogStream = if options.follow {
-            until_its_end(Box::pin(pieces), self.wire.clone(), container.to_owned())
+            until_its_end(Box::pin(pieces), self.transport.clone(), container.to_owned())
         } else {
             Box::pin(pieces)
         };
@@ -112,24 +112,27 @@ fn began(found: &Found) -> Option<Timestamp> {
 }
 
 /// The pieces until the engine ends them, or until none comes and the container has ended or is gone.
-fn until_its_end(pieces: LogStream, wire: Wire, container: String) -> LogStream {
-    Box::pin(stream::unfold((pieces, wire, container), |(mut pieces, wire, container)| async move {
-        loop {
-            match tokio::time::timeout(ASK_AFTER, pieces.next()).await {
-                Ok(piece) => return piece.map(|it| (it, (pieces, wire, container))),
-                Err(_) if has_ended(&wire, &container).await => return None,
-                Err(_) => {}
+fn until_its_end(pieces: LogStream, transport: Transport, container: String) -> LogStream {
+    Box::pin(stream::unfold(
+        (pieces, transport, container),
+        |(mut pieces, transport, container)| async move {
+            loop {
+                match tokio::time::timeout(ASK_AFTER, pieces.next()).await {
+                    Ok(piece) => return piece.map(|it| (it, (pieces, transport, container))),
+                    Err(_) if has_ended(&transport, &container).await => return None,
+                    Err(_) => {}
+                }
             }
-        }
-    }))
+        },
+    ))
 }
 
 /// An engine that does not answer is not one that says so.
-async fn has_ended(wire: &Wire, container: &str) -> bool {
+async fn has_ended(transport: &Transport, container: &str) -> bool {
     let path = format!("/containers/{container}/json");
-    match within(DEADLINE, wire.ask::<Found>(Method::GET, &path, Vec::new())).await {
+    match within(DEADLINE, transport.ask::<Found>(Method::GET, &path, Vec::new())).await {
         Ok(found) => !found.state.running,
-        Err(Failure::Status { code, .. }) => code == 404,
+        Err(CallError::Status { code, .. }) => code == 404,
         Err(_) => false,
     }
 }

@@ -10,14 +10,14 @@ use std::{
 use bollard::models as api;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use super::{
-    Error, Interest,
-    cache::{Catalogue, Known, Seen, Shelf},
+use crate::{
+    Error, ObserveScope,
+    cache::{Known, NamedObjects, ObjectKind, Seen},
+    call_error::CallError,
+    container_files,
+    container_list::{ContainerList, ListedContainer},
     engine::{DEADLINE, Inner},
-    failure::Failure,
-    inside,
-    listing::{Listed, Listing},
-    mounted, peers, raise,
+    from_engine,
 };
 use driftless_model::{
     AgentId, AppName, Candidate, Claims, ContainerId, Endpoint, Health, HeldPort, Image, Inside, Instance,
@@ -33,15 +33,15 @@ const AROUND: Duration = Duration::from_mins(1);
 const HEALTH_LOG: usize = 5;
 
 impl Inner {
-    pub(super) async fn observe(&self, app: &AppName, interest: &Interest) -> Result<Observed, Error> {
+    pub(crate) async fn observe(&self, app: &AppName, scope: &ObserveScope) -> Result<Observed, Error> {
         let doing = || format!("look at what runs of {app}");
         let observed = async {
-            self.cache.adopted(app, &interest.adopted, &interest.adopted_networks);
+            self.cache.adopted(app, &scope.adopted, &scope.adopted_networks);
             let listing = self.listing().await?;
             let (mut parts, mut instances): (BTreeMap<_, _>, BTreeMap<_, _>) =
                 self.instances(app, &listing).await?.into_iter().partition(|(_, it)| it.part.is_some());
-            let mut candidates = self.candidates(interest, &listing).await?;
-            peers::name(&mut instances, &mut parts, &mut candidates, &listing);
+            let mut candidates = self.candidates(scope, &listing).await?;
+            from_engine::name(&mut instances, &mut parts, &mut candidates, &listing);
             Ok(Observed {
                 inside: self.inside(
                     instances
@@ -52,79 +52,81 @@ impl Inner {
                 instances,
                 parts,
                 candidates,
-                others: self.others(interest).await?,
+                others: self.others(scope).await?,
                 own: self.own(),
-                networks: self.networks(app, interest, &listing).await?,
-                volumes: self.volumes(app, interest).await?,
-                images: self.images(interest).await?,
+                networks: self.networks(app, scope, &listing).await?,
+                volumes: self.volumes(app, scope).await?,
+                images: self.images(scope).await?,
                 claims: claims(app, &listing),
                 engine_started: self.engine_started().await?,
-                engine_api: self.wire.version().map(|it| (it.major, it.minor)),
+                engine_api: self.transport.version().map(|it| (it.major, it.minor)),
             })
         };
-        observed.await.map_err(|failure: Failure| failure.sort(&doing()))
+        observed.await.map_err(|failure: CallError| failure.sort(&doing()))
     }
 
-    pub(super) async fn applications(&self) -> Result<BTreeSet<AppName>, Error> {
+    pub(crate) async fn applications(&self) -> Result<BTreeSet<AppName>, Error> {
         let found = async {
             let listing = self.listing().await?;
-            let networks = self.catalogue(Shelf::Networks).await?;
+            let networks = self.objects(ObjectKind::Networks).await?;
             let of_networks = networks.values().filter_map(|it| it.app.clone());
             Ok(listing.by_app.keys().cloned().chain(of_networks).collect())
         };
-        found.await.map_err(|failure: Failure| failure.sort("list the applications on this host"))
+        found.await.map_err(|failure: CallError| failure.sort("list the applications on this host"))
     }
 
     /// The engine makes its default bridge anew whenever it starts, and nothing else of its API tells when that
     /// was. An engine without that bridge does not tell.
-    async fn engine_started(&self) -> Result<Option<Timestamp>, Failure> {
-        Ok(self.catalogue(Shelf::Networks).await?.get("bridge").and_then(|it| it.created))
+    async fn engine_started(&self) -> Result<Option<Timestamp>, CallError> {
+        Ok(self.objects(ObjectKind::Networks).await?.get("bridge").and_then(|it| it.created))
     }
 
     /// All networks or volumes of the host.
-    pub(super) async fn catalogue(&self, which: Shelf) -> Result<Catalogue, Failure> {
-        if let Some(catalogue) = self.cache.catalogue(which) {
-            return Ok(catalogue);
+    pub(crate) async fn objects(&self, which: ObjectKind) -> Result<NamedObjects, CallError> {
+        if let Some(objects) = self.cache.objects(which) {
+            return Ok(objects);
         }
         let ticket = self.cache.draw();
-        let catalogue: Catalogue = Arc::new(match which {
-            Shelf::Networks => {
+        let objects: NamedObjects = Arc::new(match which {
+            ObjectKind::Networks => {
                 let options = None::<bollard::query_parameters::ListNetworksOptions>;
                 let found = self.call(DEADLINE, self.docker.list_networks(options)).await?;
                 by_name(found.into_iter().map(|it| {
                     let labels: BTreeMap<_, _> = it.labels.clone().into_iter().flatten().collect();
                     let created = it.created.as_deref().and_then(Timestamp::parse);
-                    let network =
-                        labels.contains_key(label::compose::PROJECT).then(|| raise::network(&it, &labels));
+                    let network = labels
+                        .contains_key(label::compose::PROJECT)
+                        .then(|| from_engine::network(&it, &labels));
                     let known = known(it.id.unwrap_or_default(), &labels);
                     (it.name.unwrap_or_default(), Known { network, created, ..known })
                 }))
             }
-            Shelf::Volumes => {
+            ObjectKind::Volumes => {
                 let options = None::<bollard::query_parameters::ListVolumesOptions>;
                 let found = self.call(DEADLINE, self.docker.list_volumes(options)).await?;
                 by_name(found.volumes.into_iter().flatten().map(|it| {
                     let labels: BTreeMap<_, _> = it.labels.clone().into_iter().collect();
-                    let volume =
-                        labels.contains_key(label::compose::PROJECT).then(|| raise::volume(&it, &labels));
+                    let volume = labels
+                        .contains_key(label::compose::PROJECT)
+                        .then(|| from_engine::volume(&it, &labels));
                     (it.name.clone(), Known { volume, ..known(it.name, &labels) })
                 }))
             }
         });
-        self.cache.put_catalogue(which, ticket, &catalogue);
-        Ok(catalogue)
+        self.cache.store_objects(which, ticket, &objects);
+        Ok(objects)
     }
 
     /// One container of ours, or of somebody who copied our labels. `None` when it is gone meanwhile.
     async fn instance(
         &self,
         id: &ContainerId,
-        listed: &Arc<Listed>,
-    ) -> Result<Option<Arc<Instance>>, Failure> {
+        listed: &Arc<ListedContainer>,
+    ) -> Result<Option<Arc<Instance>>, CallError> {
         if let Some(seen) = self.cache.container(id).filter(|it| it.listed == *listed) {
             return Ok(Some(seen.instance));
         }
-        let ticket = self.cache.draw_container(id);
+        let ticket = self.cache.begin_container_read(id);
         let options = None::<bollard::query_parameters::InspectContainerOptions>;
         let found = match self.call(DEADLINE, self.docker.inspect_container(id.as_str(), options)).await {
             Ok(found) => found,
@@ -136,22 +138,22 @@ impl Inner {
         instance.touched_by_hand = self.touched_by_hand(&instance).await?;
         let instance = Arc::new(instance);
         let seen = Seen { listed: Arc::clone(listed), instance: Arc::clone(&instance) };
-        self.cache.put_container(id, ticket, seen);
+        self.cache.store_container(id, ticket, seen);
         Ok(Some(instance))
     }
 
     async fn instances(
         &self,
         app: &AppName,
-        listing: &Listing,
-    ) -> Result<BTreeMap<ContainerId, Instance>, Failure> {
+        listing: &ContainerList,
+    ) -> Result<BTreeMap<ContainerId, Instance>, CallError> {
         let ids = listing.by_app.get(app).into_iter().flatten();
         let wanted: Vec<_> =
             ids.filter_map(|id| Some((id.clone(), Arc::clone(listing.containers.get(id)?)))).collect();
         let found: Vec<_> = stream::iter(wanted)
             .map(|(id, listed)| async move {
                 let instance = self.instance(&id, &listed).await?;
-                Ok::<_, Failure>((id, instance))
+                Ok::<_, CallError>((id, instance))
             })
             .buffer_unordered(AT_ONCE)
             .try_collect()
@@ -163,7 +165,8 @@ impl Inner {
     fn inside<'a>(&self, all: impl Iterator<Item = &'a Instance>) -> BTreeMap<ContainerId, Inside> {
         let visits = |it: &Instance| {
             let all = self.cache.visits(&it.id).into_iter();
-            all.filter(|visit| !inside::is_healthcheck(&visit.what, &it.config)).collect::<BTreeSet<_>>()
+            all.filter(|visit| !container_files::is_healthcheck(&visit.what, &it.config))
+                .collect::<BTreeSet<_>>()
         };
         let all = all.map(|it| (it.id.clone(), Inside { files: None, visits: visits(it) }));
         all.filter(|(_, it)| !it.visits.is_empty()).collect()
@@ -172,12 +175,12 @@ impl Inner {
     /// What Docker Compose made for this project, and what was taken over from it before.
     async fn candidates(
         &self,
-        interest: &Interest,
-        listing: &Listing,
-    ) -> Result<BTreeMap<ContainerId, Candidate>, Failure> {
-        let is_wanted = |id: &ContainerId, it: &Listed| {
-            let is_of_project = it.project.is_some() && it.project == interest.project;
-            it.app.is_none() && it.agent.is_none() && (is_of_project || interest.adopted.contains(id))
+        scope: &ObserveScope,
+        listing: &ContainerList,
+    ) -> Result<BTreeMap<ContainerId, Candidate>, CallError> {
+        let is_wanted = |id: &ContainerId, it: &ListedContainer| {
+            let is_of_project = it.project.is_some() && it.project == scope.project;
+            it.app.is_none() && it.agent.is_none() && (is_of_project || scope.adopted.contains(id))
         };
         let mut candidates = BTreeMap::new();
         for (id, listed) in listing.containers.iter().filter(|(id, it)| is_wanted(id, it)) {
@@ -196,7 +199,7 @@ impl Inner {
             labels.and_then(|it| it.get(ours).or_else(|| it.get(compose))).cloned().unwrap_or_default()
         };
         let label = |name: &str| labels.and_then(|it| it.get(name)).cloned().unwrap_or_default();
-        let config = raise::container(found, &self.paths(), &self.defaults());
+        let config = from_engine::container(found, &self.paths(), &self.defaults());
         let created = found.created.as_deref().and_then(Timestamp::parse).unwrap_or_default();
         let retries = config.healthcheck.as_ref().and_then(|it| it.retries).unwrap_or(3);
         let state = found.state.as_ref().map_or(State::Created, |it| state(it, created, retries));
@@ -206,7 +209,7 @@ impl Inner {
                 pod: ContainerId(label(label::POD)),
                 name: label(label::PART),
                 role,
-                told: super::host::asked(labels).told.values,
+                told: from_engine::asked(labels).told.values,
             });
         let workload = WorkloadName(either(label::WORKLOAD, label::compose::SERVICE));
         Instance {
@@ -226,11 +229,11 @@ impl Inner {
             live: LiveSettings { resources: config.resources.clone(), restart: config.restart },
             config: Arc::new(config),
             image_id: found.image.clone().unwrap_or_default(),
-            anonymous_volumes: mounted::anonymous_volumes(found),
-            empty_volumes: mounted::empty_volumes(found),
+            anonymous_volumes: from_engine::anonymous_volumes(found),
+            empty_volumes: from_engine::empty_volumes(found),
             part,
-            hosts: peers::hosts(found),
-            volumes_of: peers::volumes_of(found),
+            hosts: from_engine::hosts(found),
+            volumes_of: from_engine::volumes_of(found),
             started: found.state.as_ref().and_then(|it| Timestamp::parse(it.started_at.as_deref()?)),
             touched_by_hand: None,
         }
@@ -238,7 +241,7 @@ impl Inner {
 
     /// When somebody last stopped, killed or paused it since it was started. The events told us, or, if we did
     /// not listen when it ended, the engine still remembers: its last 256 events.
-    async fn touched_by_hand(&self, instance: &Instance) -> Result<Option<Timestamp>, Failure> {
+    async fn touched_by_hand(&self, instance: &Instance) -> Result<Option<Timestamp>, CallError> {
         let hand = self.cache.touched_at(&instance.id);
         let finished = match &instance.state {
             State::Paused => return Ok(hand),
@@ -268,7 +271,7 @@ impl Inner {
         &self,
         id: &ContainerId,
         finished: Timestamp,
-    ) -> Result<Option<Timestamp>, Failure> {
+    ) -> Result<Option<Timestamp>, CallError> {
         // The signal comes before the end, `stop` is told after it.
         let since = finished.0.saturating_sub(u64::try_from(AROUND.as_millis()).unwrap_or_default()) / 1000;
         let until = finished.after(AROUND).min(self.clock.now()).0.div_ceil(1000);
@@ -292,17 +295,17 @@ impl Inner {
     async fn networks(
         &self,
         app: &AppName,
-        interest: &Interest,
-        listing: &Listing,
-    ) -> Result<BTreeMap<String, ObservedNetwork>, Failure> {
-        let all = self.catalogue(Shelf::Networks).await?;
+        scope: &ObserveScope,
+        listing: &ContainerList,
+    ) -> Result<BTreeMap<String, ObservedNetwork>, CallError> {
+        let all = self.objects(ObjectKind::Networks).await?;
         let wanted = all
             .iter()
-            .filter(|(name, known)| known.app.as_ref() == Some(app) || interest.networks.contains(*name));
+            .filter(|(name, known)| known.app.as_ref() == Some(app) || scope.networks.contains(*name));
         let mut networks: BTreeMap<String, ObservedNetwork> = wanted
             .map(|(name, known)| {
                 let Known { id, app, agent, spec, project, network, volume: _, created: _ } = known.clone();
-                let compose = network.filter(|_| project == interest.project);
+                let compose = network.filter(|_| project == scope.project);
                 (name.clone(), ObservedNetwork { id, agent, app, spec, foreign: Vec::new(), compose })
             })
             .collect();
@@ -322,26 +325,26 @@ impl Inner {
     async fn volumes(
         &self,
         app: &AppName,
-        interest: &Interest,
-    ) -> Result<BTreeMap<String, ObservedVolume>, Failure> {
-        let all = self.catalogue(Shelf::Volumes).await?;
+        scope: &ObserveScope,
+    ) -> Result<BTreeMap<String, ObservedVolume>, CallError> {
+        let all = self.objects(ObjectKind::Volumes).await?;
         let wanted = all
             .iter()
-            .filter(|(name, known)| known.app.as_ref() == Some(app) || interest.volumes.contains(*name));
+            .filter(|(name, known)| known.app.as_ref() == Some(app) || scope.volumes.contains(*name));
         Ok(wanted
             .map(|(name, known)| {
                 let Known { id: _, app, agent, spec, project, network: _, volume, created: _ } =
                     known.clone();
-                let compose = volume.filter(|_| project == interest.project);
+                let compose = volume.filter(|_| project == scope.project);
                 (name.clone(), ObservedVolume { agent, app, spec, compose })
             })
             .collect())
     }
 
     /// The containers of others that the stack shares something with. No list tells when they were started.
-    async fn others(&self, interest: &Interest) -> Result<BTreeMap<String, Other>, Failure> {
+    async fn others(&self, scope: &ObserveScope) -> Result<BTreeMap<String, Other>, CallError> {
         let mut others = BTreeMap::new();
-        for name in interest.containers.iter().filter(|it| is_reference(it)) {
+        for name in scope.containers.iter().filter(|it| is_reference(it)) {
             let options = None::<bollard::query_parameters::InspectContainerOptions>;
             let found = match self.call(DEADLINE, self.docker.inspect_container(name, options)).await {
                 Ok(found) => found,
@@ -356,11 +359,11 @@ impl Inner {
         Ok(others)
     }
 
-    async fn images(&self, interest: &Interest) -> Result<BTreeMap<String, Image>, Failure> {
-        let found: Vec<_> = stream::iter(interest.images.clone())
+    async fn images(&self, scope: &ObserveScope) -> Result<BTreeMap<String, Image>, CallError> {
+        let found: Vec<_> = stream::iter(scope.images.clone())
             .map(|reference| async move {
                 let image = self.image(&reference).await?;
-                Ok::<_, Failure>((reference, image))
+                Ok::<_, CallError>((reference, image))
             })
             .buffer_unordered(AT_ONCE)
             .try_collect()
@@ -371,7 +374,7 @@ impl Inner {
             .collect())
     }
 
-    pub(super) async fn image(&self, reference: &str) -> Result<Option<Arc<Image>>, Failure> {
+    pub(crate) async fn image(&self, reference: &str) -> Result<Option<Arc<Image>>, CallError> {
         if let Some(image) = self.cache.image(reference) {
             return Ok(Some(image));
         }
@@ -385,18 +388,18 @@ impl Inner {
             Err(failure) => return Err(failure),
         };
         let image = Arc::new(Image {
-            defaults: Arc::new(raise::image_defaults(&found)),
+            defaults: Arc::new(from_engine::image_defaults(&found)),
             id: found.id.unwrap_or_default(),
             tagged: found.metadata.and_then(|it| Timestamp::parse(&it.last_tag_time?)),
             digests: found.repo_digests.unwrap_or_default(),
         });
-        self.cache.put_image(reference, ticket, &image);
+        self.cache.store_image(reference, ticket, &image);
         Ok(Some(image))
     }
 }
 
 /// Whether it can stand in a path of the API without being taken for something else.
-pub(super) fn is_reference(text: &str) -> bool {
+pub(crate) fn is_reference(text: &str) -> bool {
     !text.is_empty()
         && text.bytes().all(|it| it.is_ascii_alphanumeric() || b"._-/:@+".contains(&it))
         && !text.split('/').any(|it| it == ".." || it == ".")
@@ -427,7 +430,7 @@ fn known(id: String, labels: &BTreeMap<String, String>) -> Known {
     }
 }
 
-fn claims(app: &AppName, listing: &Listing) -> Claims {
+fn claims(app: &AppName, listing: &ContainerList) -> Claims {
     let mut claims = Claims::default();
     for (id, listed) in listing.containers.iter().filter(|(_, it)| it.app.as_ref() != Some(app)) {
         claims.names.insert(listed.name.clone(), id.clone());
@@ -444,7 +447,7 @@ fn claims(app: &AppName, listing: &Listing) -> Claims {
 }
 
 fn endpoints(found: &api::ContainerInspectResponse) -> BTreeMap<String, Endpoint> {
-    let names = raise::OwnNames::of(found);
+    let names = from_engine::OwnNames::of(found);
     let networks = found.network_settings.as_ref().and_then(|it| it.networks.as_ref());
     // The engine writes a network down before it connects to it, and leaves that in place when it fails: what
     // runs is connected where it has an endpoint, whatever the list says.

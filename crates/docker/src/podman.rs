@@ -6,13 +6,13 @@ use bollard::models as api;
 use driftless_model::{Container, PortRange};
 
 /// Podman limits the processes of whatever does not say otherwise, and that would look like a change by hand.
-pub(super) fn without_its_defaults(mut body: api::ContainerCreateBody) -> api::ContainerCreateBody {
+pub(crate) fn without_its_defaults(mut body: api::ContainerCreateBody) -> api::ContainerCreateBody {
     body.host_config.get_or_insert_default().pids_limit.get_or_insert(-1);
     body
 }
 
 /// What of a container Podman would misunderstand, if anything.
-pub(super) fn misunderstood(container: &Container) -> Option<String> {
+pub(crate) fn misunderstood(container: &Container) -> Option<String> {
     if container.security_opt.iter().any(|it| it.starts_with("seccomp={")) {
         let message = "Podman takes a seccomp profile by its path on the host, and not by its content";
         return Some(message.to_owned());

@@ -7,13 +7,13 @@ use http::Method;
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout};
 
-use super::{
+use crate::{
     Error,
-    build::encode,
+    call_error::{CallError, clean},
     engine::Inner,
-    failure::{Failure, clean},
-    login::{Login, place_of},
+    image_build::encode,
     observe::is_reference,
+    registry_logins::{Login, place_of},
 };
 use driftless_model::ContentId;
 
@@ -25,7 +25,7 @@ const WHOLE: Duration = Duration::from_mins(30);
 const REFUSED: &[&str] = &["unauthorized", "denied", "no basic auth credentials", "authentication required"];
 
 impl Inner {
-    pub(super) async fn pull(
+    pub(crate) async fn pull(
         &self,
         image: &str,
         platform: Option<&str>,
@@ -43,7 +43,7 @@ impl Inner {
         self.agree().await.map_err(|it| it.sort(&doing))?;
         progress(format!("pulling {image}"));
         let pulled = self.follow_pull(image, platform, login.as_ref(), progress).await;
-        self.cache.tear_images();
+        self.cache.invalidate_images();
         pulled.map_err(|failure| sort_pull(advise(failure, image, login.is_some()), image, &doing))
     }
 
@@ -53,7 +53,7 @@ impl Inner {
         platform: Option<&str>,
         login: Option<&Login>,
         progress: &(dyn Fn(String) + Send + Sync),
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CallError> {
         let mut path = format!("/images/create?fromImage={}", encode(&with_tag(image)));
         if let Some(platform) = platform {
             let _ = write!(path, "&platform={}", encode(platform));
@@ -61,24 +61,24 @@ impl Inner {
         let headers: Vec<_> = login.map(|it| ("x-registry-auth", it.header(image))).into_iter().collect();
         let end = Instant::now() + WHOLE;
         let nothing = futures_util::stream::empty();
-        let asked = self.wire.upload(Method::POST, &path, "application/json", &headers, nothing);
-        let mut body = timeout(SILENCE, asked).await.unwrap_or(Err(Failure::Late(SILENCE)))?.into_body();
+        let asked = self.transport.upload(Method::POST, &path, "application/json", &headers, nothing);
+        let mut body = timeout(SILENCE, asked).await.unwrap_or(Err(CallError::Late(SILENCE)))?.into_body();
         let (mut layers, mut said) = (Layers::default(), Vec::new());
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let frame = match timeout(SILENCE.min(left), body.frame()).await {
                 Ok(Some(Ok(frame))) => frame,
-                Ok(Some(Err(error))) => return Err(Failure::unreachable(&error)),
+                Ok(Some(Err(error))) => return Err(CallError::unreachable(&error)),
                 Ok(None) => return Ok(()),
-                Err(_) if left.is_zero() => return Err(Failure::Late(WHOLE)),
-                Err(_) => return Err(Failure::Late(SILENCE)),
+                Err(_) if left.is_zero() => return Err(CallError::Late(WHOLE)),
+                Err(_) => return Err(CallError::Late(SILENCE)),
             };
             said.extend_from_slice(&frame.into_data().unwrap_or_default());
             while let Some(end) = said.iter().position(|it| *it == b'\n') {
                 let line: Vec<u8> = said.drain(..=end).collect();
                 let Ok(info) = serde_json::from_slice::<CreateImageInfo>(&line) else { continue };
                 if let Some(error) = info.error_detail.as_ref().and_then(|it| it.message.as_deref()) {
-                    return Err(Failure::Status { code: 500, message: clean(error) });
+                    return Err(CallError::Status { code: 500, message: clean(error) });
                 }
                 if let Some(percent) = layers.note(info) {
                     progress(format!("pulling {image} ({percent} %)"));
@@ -89,16 +89,18 @@ impl Inner {
 }
 
 /// What to do about a registry that refuses: it does not say itself that nobody has told it who we are.
-fn advise(failure: Failure, image: &str, has_login: bool) -> Failure {
+fn advise(failure: CallError, image: &str, has_login: bool) -> CallError {
     match failure {
-        Failure::Status { code, message } if REFUSED.iter().any(|it| message.to_lowercase().contains(it)) => {
+        CallError::Status { code, message }
+            if REFUSED.iter().any(|it| message.to_lowercase().contains(it)) =>
+        {
             let host = place_of(image).0;
             let advice = if has_login {
                 format!("the login for {host} was refused")
             } else {
                 format!("there is no login for {host}: name it under `registries` in the configuration")
             };
-            Failure::Status { code, message: format!("{message} ({advice})") }
+            CallError::Status { code, message: format!("{message} ({advice})") }
         }
         other => other,
     }
@@ -138,18 +140,18 @@ fn with_tag(image: &str) -> String {
     if name.contains(':') || name.contains('@') { image.to_owned() } else { format!("{image}:latest") }
 }
 
-fn sort_pull(failure: Failure, image: &str, doing: &str) -> Error {
+fn sort_pull(failure: CallError, image: &str, doing: &str) -> Error {
     match failure {
-        Failure::Status { code: 400, message } => Error::Rejected { doing: doing.to_owned(), message },
-        Failure::Status { code: _, message } => {
+        CallError::Status { code: 400, message } => Error::Rejected { doing: doing.to_owned(), message },
+        CallError::Status { code: _, message } => {
             let retry_after = retry_after(&message);
             Error::Pull { image: image.to_owned(), message, retry_after }
         }
-        Failure::Late(_) => {
+        CallError::Late(_) => {
             let message = format!("no progress: {failure}");
             Error::Pull { image: image.to_owned(), message, retry_after: None }
         }
-        Failure::Unreachable(_) => failure.sort(doing),
+        CallError::Unreachable(_) => failure.sort(doing),
     }
 }
 

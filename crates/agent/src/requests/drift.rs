@@ -8,7 +8,7 @@ use std::{
 };
 
 use driftless_clock::Clock;
-use driftless_docker::{Docker, Engine, EngineOptions, Registries};
+use driftless_docker::{Docker, Engine, EngineOptions, RegistryLogins};
 use driftless_git::Source;
 use driftless_manifest as manifest;
 use driftless_model::{
@@ -187,7 +187,7 @@ impl Inspector {
             content_dir: state_dir.join("contents"),
             secret_dir: runtime_dir.join("secrets"),
             app_dir: state_dir.join("applications"),
-            registries: Registries::default(),
+            registries: RegistryLogins::default(),
             clock,
         })
         .map_err(Error::Docker)?;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use driftless_clock::Clock;
-use driftless_docker::{Docker, Engine, EngineOptions, Interest, Registries};
+use driftless_docker::{Docker, Engine, EngineOptions, ObserveScope, RegistryLogins};
 use driftless_git::Source;
 use driftless_model::{AgentId, Mask, Observed, Policy, Record, Stack};
 use driftless_plan as plan;
@@ -56,11 +56,11 @@ pub async fn preview(stack: &Stack, docker_host: &str) -> Result<Preview, Error>
         content_dir: nowhere.clone(),
         secret_dir: nowhere.clone(),
         app_dir: nowhere,
-        registries: Registries::default(),
+        registries: RegistryLogins::default(),
         clock,
     })
     .map_err(Error::Docker)?;
-    let observed = engine.observe(&stack.app, &Interest::of(stack)).await.map_err(Error::Docker)?;
+    let observed = engine.observe(&stack.app, &ObserveScope::of(stack)).await.map_err(Error::Docker)?;
     // Whoever runs this application here is the one whose next steps are asked for.
     let agent = observed.instances.values().map(|it| it.agent.clone()).next().unwrap_or(owner);
     let (policy, images) = (Policy::default(), BTreeMap::new());

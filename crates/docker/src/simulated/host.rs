@@ -1,5 +1,5 @@
-//! The simulated host itself: its applications, what they do by themselves, and what is told of it. What each
-//! action does is not written here.
+//! The simulated host: its applications, what their containers do by themselves, and the events. The effect of each
+//! step is defined by `World`, not here.
 
 use std::{
     collections::BTreeMap,
@@ -9,8 +9,14 @@ use std::{
 
 use tokio::{sync::broadcast, task::JoinSet, time::sleep};
 
-use super::{Doer, Events, Faults, Hand, Happening, hand};
-use crate::{Change, Error, Interest};
+use super::{
+    faults::{ChangedBy, EventDelivery, Faults, TranscriptEntry},
+    user_action::{self, UserAction},
+};
+use crate::{
+    docker::{EngineEvent, ObserveScope},
+    error::Error,
+};
 use driftless_clock::Clock;
 use driftless_model::{
     AgentId, AppName, Claims, ContainerId, FileChange, Health, HeldPort, Image, Instance, Observed,
@@ -22,79 +28,69 @@ use driftless_plan::{Action, ContainerRef, Refusal, World};
 const FIRST_RESTART: Duration = Duration::from_millis(100);
 const LONGEST_RESTART: Duration = Duration::from_mins(1);
 
+/// A simulated host. Its clients share it.
 #[derive(Debug)]
 pub(super) struct Host {
-    pub(super) agent: AgentId,
-    pub(super) clock: Clock,
-    pub(super) changes: broadcast::Sender<Change>,
-    pub(super) inside: Mutex<Inside>,
-    /// What containers are about to do by themselves.
-    pub(super) lives: Mutex<JoinSet<()>>,
+    agent: AgentId,
+    clock: Clock,
+    events: broadcast::Sender<EngineEvent>,
+    state: Mutex<HostState>,
+    /// What containers will do by themselves later.
+    scheduled: Mutex<JoinSet<()>>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Inside {
+pub(super) struct HostState {
     pub(super) faults: Faults,
-    pub(super) is_away: bool,
-    pub(super) corners: BTreeMap<AppName, Corner>,
+    pub(super) is_unreachable: bool,
+    pub(super) apps: BTreeMap<AppName, AppWorld>,
     pub(super) images: BTreeMap<String, Image>,
-    pub(super) transcript: Vec<Happening>,
+    pub(super) transcript: Vec<TranscriptEntry>,
     pub(super) mistakes: Vec<String>,
-    /// Counts what happens, so that it can be told what came first.
+    /// Counts observations and changes, to know their order.
     pub(super) count: u64,
-    /// How often somebody looked into a container.
-    pub(super) looks: u64,
+    /// How often the files of a container were listed.
+    pub(super) file_scans: u64,
 }
 
 /// One application's part of the host.
 #[derive(Debug, Default)]
-pub(super) struct Corner {
+pub(super) struct AppWorld {
     pub(super) world: World,
-    /// When it was last looked at, and when something last happened that no plan could know of, by count.
-    pub(super) looked: u64,
-    pub(super) disturbed: u64,
-}
-
-impl Inside {
-    /// Shows an application the networks and volumes of others that it asks for by name.
-    pub(super) fn lend(&mut self, app: &AppName, interest: &Interest) {
-        let mut lent = Observed::default();
-        for (owner, corner) in self.corners.iter().filter(|(owner, _)| *owner != app) {
-            let Observed { networks, volumes, .. } = &corner.world.observed;
-            for (name, network) in networks.iter().filter(|(name, _)| interest.networks.contains(*name)) {
-                let of_owner = ObservedNetwork { app: Some(owner.clone()), ..network.clone() };
-                lent.networks.insert(name.clone(), of_owner);
-            }
-            for (name, volume) in volumes.iter().filter(|(name, _)| interest.volumes.contains(*name)) {
-                let of_owner = ObservedVolume { app: Some(owner.clone()), ..volume.clone() };
-                lent.volumes.insert(name.clone(), of_owner);
-            }
-        }
-        let own = &mut self.corners.entry(app.clone()).or_default().world.observed;
-        for (name, network) in lent.networks {
-            own.networks.entry(name).or_insert(network);
-        }
-        for (name, volume) in lent.volumes {
-            own.volumes.entry(name).or_insert(volume);
-        }
-    }
+    /// The count of its last observation.
+    pub(super) last_observed: u64,
+    /// The count of the last change that no plan could know of.
+    last_disturbed: u64,
 }
 
 impl Host {
-    pub(super) fn inside(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn new(agent: AgentId, clock: Clock) -> Self {
+        let (events, _) = broadcast::channel(256);
+        Self { agent, clock, events, state: Mutex::default(), scheduled: Mutex::default() }
     }
 
-    pub(super) fn tell(&self, change: Change) {
-        // Nobody may be listening.
-        let _ = self.changes.send(change);
+    pub(super) fn agent(&self) -> &AgentId {
+        &self.agent
     }
 
-    fn touched(&self, app: &AppName, kind: &str, name: &str, action: &str) {
-        if self.inside().faults.events == Events::Lost {
+    pub(super) fn subscribe(&self) -> broadcast::Receiver<EngineEvent> {
+        self.events.subscribe()
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, HostState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn send(&self, event: EngineEvent) {
+        // It fails if there is no receiver, which is no fault.
+        let _ = self.events.send(event);
+    }
+
+    fn object_changed(&self, app: &AppName, kind: &str, name: &str, action: &str) {
+        if self.state().faults.events == EventDelivery::Lost {
             return;
         }
-        self.tell(Change::Touched {
+        self.send(EngineEvent::ObjectChanged {
             app: Some(app.clone()),
             kind: kind.to_owned(),
             name: name.to_owned(),
@@ -103,75 +99,77 @@ impl Host {
         });
     }
 
-    pub(super) fn reach(&self, doing: &str) -> Result<(), Error> {
-        let inside = &mut *self.inside();
-        if inside.is_away {
-            return Err(away(doing, "connection refused"));
+    /// Fails if a fault makes the engine unreachable for this call.
+    pub(super) fn check_reachable(&self, doing: &str) -> Result<(), Error> {
+        let state = &mut *self.state();
+        if state.is_unreachable {
+            return Err(unreachable(doing, "connection refused"));
         }
-        let faults = &mut inside.faults;
+        let faults = &mut state.faults;
         if faults.failing_calls > 0 {
             faults.failing_calls -= 1;
-            return Err(away(doing, "connection reset by peer"));
+            return Err(unreachable(doing, "connection reset by peer"));
         }
         Ok(())
     }
 
-    /// What the agent asked for.
+    /// Performs a step of the agent.
     pub(super) fn perform(
         self: &Arc<Self>,
         app: &AppName,
         action: &Action,
     ) -> Result<Option<ContainerId>, Refusal> {
         let now = self.clock.now();
-        let performed = self.inside().change(app, Doer::Agent, &action.to_string(), now, |world| {
+        let performed = self.state().change(app, ChangedBy::Agent, &action.to_string(), now, |world| {
             world.apply(&self.agent, action, now)
         });
         if let Err(refusal) = &performed {
-            let mut inside = self.inside();
-            let could_know = inside.corners.get(app).is_some_and(|it| it.disturbed < it.looked);
+            let mut state = self.state();
+            let could_know = state.apps.get(app).is_some_and(|app| app.last_disturbed < app.last_observed);
             if could_know && !matches!(action, Action::PullImage { .. }) {
-                inside.mistakes.push(format!("{now} {app}: {action}: {refusal}"));
+                state.mistakes.push(format!("{now} {app}: {action}: {refusal}"));
             }
         }
         let created = performed?;
         if let Action::StartInstance { container } = action {
-            self.live(app, container);
+            self.run_container(app, container);
         }
-        let (kind, word) = word(action);
-        self.touched(app, kind, action.object(), word);
+        let (kind, event) = event_of(action);
+        self.object_changed(app, kind, action.object(), event);
         Ok(created)
     }
 
-    pub(super) fn by_hand(self: &Arc<Self>, app: &AppName, hand: &Hand) -> Result<(), Refusal> {
+    pub(super) fn user_action(self: &Arc<Self>, app: &AppName, action: &UserAction) -> Result<(), Refusal> {
         let now = self.clock.now();
-        let what = format!("{hand:?}");
-        self.inside().change(app, Doer::Hand, &what, now, |world| hand::apply(world, hand, now))?;
-        let (name, word) = match hand {
-            Hand::Start { name } => {
-                self.live(app, &ContainerRef::Name(name.clone()));
+        let what = format!("{action:?}");
+        self.state()
+            .change(app, ChangedBy::User, &what, now, |world| user_action::apply(world, action, now))?;
+        let (name, event) = match action {
+            UserAction::Start { name } => {
+                self.run_container(app, &ContainerRef::Name(name.clone()));
                 (name, "start")
             }
-            Hand::Stop { name } | Hand::Kill { name } => (name, "die"),
-            Hand::Pause { name } => (name, "pause"),
-            Hand::Remove { name } | Hand::RemoveNetwork { name } => (name, "destroy"),
-            Hand::Rename { to, .. } => (to, "rename"),
-            Hand::Disconnect { name, .. } => (name, "disconnect"),
-            Hand::Update { name, .. } => (name, "update"),
-            Hand::Exec { name, .. } => (name, "exec_die"),
-            // Of that the engine tells nobody.
-            Hand::Write { .. } => return Ok(()),
+            UserAction::Stop { name } | UserAction::Kill { name } => (name, "die"),
+            UserAction::Pause { name } => (name, "pause"),
+            UserAction::Remove { name } | UserAction::RemoveNetwork { name } => (name, "destroy"),
+            UserAction::Rename { to, .. } => (to, "rename"),
+            UserAction::Disconnect { name, .. } => (name, "disconnect"),
+            UserAction::Update { name, .. } => (name, "update"),
+            UserAction::Exec { name, .. } => (name, "exec_die"),
+            // The engine reports no event for this.
+            UserAction::Write { .. } => return Ok(()),
         };
-        let kind = if matches!(hand, Hand::RemoveNetwork { .. }) { "network" } else { "container" };
-        self.touched(app, kind, name, word);
+        let kind = if matches!(action, UserAction::RemoveNetwork { .. }) { "network" } else { "container" };
+        self.object_changed(app, kind, name, event);
         Ok(())
     }
 
-    /// A container has just begun to run: what will it do by itself?
-    fn live(self: &Arc<Self>, app: &AppName, container: &ContainerRef) {
+    /// Schedules what a container that just started will do by itself.
+    fn run_container(self: &Arc<Self>, app: &AppName, container: &ContainerRef) {
         let now = self.clock.now();
-        let mut inside = self.inside();
-        let faults = inside.faults.clone();
-        let Some(instance) = inside.instance(app, |it| matches(it, container)) else { return };
+        let mut state = self.state();
+        let faults = state.faults.clone();
+        let Some(instance) = state.instance(app, |it| matches(it, container)) else { return };
         let is_checked = instance
             .config
             .healthcheck
@@ -182,30 +180,33 @@ impl Host {
             instance.readiness = Readiness::Ready { since: now };
         }
         let (id, image) = (instance.id.clone(), instance.config.image.clone());
-        drop(inside);
+        drop(state);
         if is_checked {
-            let conclude = move |host: &Arc<Self>, app: &AppName, it: &Instance| host.conclude(app, it, now);
-            self.later(faults.warm_up, app, &id, now, conclude);
+            self.schedule(faults.warm_up, app, &id, now, move |host, app, instance| {
+                host.finish_health_check(app, instance, now);
+            });
         }
-        if let Some((after, code)) = faults.ending.get(&image).copied() {
-            self.later(after, app, &id, now, move |host, app, it| host.end(app, it, code));
+        if let Some((after, code)) = faults.exits.get(&image).copied() {
+            self.schedule(after, app, &id, now, move |host, app, instance| {
+                host.exit_container(app, instance, code);
+            });
         }
     }
 
-    /// Does something to a container after a while, if it is still in the same run.
-    fn later(
+    /// Calls `then` after the delay, if the container is still in the same run.
+    fn schedule(
         self: &Arc<Self>,
         delay: Duration,
         app: &AppName,
         id: &ContainerId,
         run: Timestamp,
-        what: impl FnOnce(&Arc<Self>, &AppName, &Instance) + Send + 'static,
+        then: impl FnOnce(&Arc<Self>, &AppName, &Instance) + Send + 'static,
     ) {
         let (host, app, id) = (Arc::downgrade(self), app.clone(), id.clone());
-        let life = async move {
+        let delayed = async move {
             sleep(delay).await;
             let Some(host) = host.upgrade() else { return };
-            let found = host.inside().instance(&app, |it| it.id == id).cloned();
+            let found = host.state().instance(&app, |instance| instance.id == id).cloned();
             let Some(instance) = found else { return };
             let is_same_run = match instance.state {
                 State::Running { since, .. } => since == run,
@@ -215,53 +216,55 @@ impl Host {
                 }
             };
             if is_same_run {
-                what(&host, &app, &instance);
+                then(&host, &app, &instance);
             }
         };
-        let mut lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
-        while lives.try_join_next().is_some() {}
-        lives.spawn(life);
+        let mut scheduled = self.scheduled.lock().unwrap_or_else(PoisonError::into_inner);
+        while scheduled.try_join_next().is_some() {}
+        scheduled.spawn(delayed);
     }
 
-    /// The health check comes to a conclusion. A failing one is asked again.
-    fn conclude(self: &Arc<Self>, app: &AppName, instance: &Instance, run: Timestamp) {
+    /// The health check succeeds or fails. A failing one runs again.
+    fn finish_health_check(self: &Arc<Self>, app: &AppName, instance: &Instance, run: Timestamp) {
         let now = self.clock.now();
-        let mut inside = self.inside();
-        let is_sick = inside.faults.sick.contains(&instance.config.image);
-        let again = inside.faults.warm_up;
-        let (health, readiness) = if is_sick {
+        let mut state = self.state();
+        let is_unhealthy = state.faults.unhealthy.contains(&instance.config.image);
+        let pause = state.faults.warm_up;
+        let (health, readiness) = if is_unhealthy {
             (Health::Unhealthy, Readiness::NotReady { reason: "its health check fails".to_owned() })
         } else {
             (Health::Healthy, Readiness::Ready { since: now })
         };
         let is_new = matches!(instance.state, State::Running { health: before, .. } if before != health);
-        if let Some(it) = inside.instance(app, |it| it.id == instance.id) {
-            it.state = State::Running { since: run, health };
-            it.readiness = readiness;
+        if let Some(found) = state.instance(app, |found| found.id == instance.id) {
+            found.state = State::Running { since: run, health };
+            found.readiness = readiness;
         }
-        drop(inside);
-        if is_sick {
-            self.later(again, app, &instance.id, run, move |host, app, it| host.conclude(app, it, run));
+        drop(state);
+        if is_unhealthy {
+            self.schedule(pause, app, &instance.id, run, move |host, app, instance| {
+                host.finish_health_check(app, instance, run);
+            });
         }
         if is_new {
-            self.touched(app, "container", &instance.name, "health_status");
+            self.object_changed(app, "container", &instance.name, "health_status");
         }
     }
 
-    /// The container ends by itself, and the engine does as its restart policy says.
-    fn end(self: &Arc<Self>, app: &AppName, instance: &Instance, code: i64) {
+    /// The container exits by itself, and the engine follows its restart policy.
+    fn exit_container(self: &Arc<Self>, app: &AppName, instance: &Instance, code: i64) {
         let now = self.clock.now();
-        let comes_back = match instance.live.restart {
+        let is_restarted = match instance.live.restart {
             RestartPolicy::No => false,
             RestartPolicy::Always | RestartPolicy::UnlessStopped => true,
             RestartPolicy::OnFailure { max_retries } => {
                 code != 0 && max_retries.is_none_or(|it| instance.restarts < it)
             }
         };
-        let what = format!("{} ends with code {code}", instance.name);
-        let ended = self.inside().change(app, Doer::Itself, &what, now, |world| {
-            let it = hand::find(world, &instance.name)?;
-            it.state = if comes_back {
+        let what = format!("{} exits with code {code}", instance.name);
+        let ended = self.state().change(app, ChangedBy::Container, &what, now, |world| {
+            let found = user_action::find(world, &instance.name)?;
+            found.state = if is_restarted {
                 State::Restarting { code, finished: now }
             } else {
                 State::Exited { code, finished: now, out_of_memory: false, error: String::new() }
@@ -271,79 +274,102 @@ impl Host {
         if ended.is_err() {
             return;
         }
-        if comes_back {
+        if is_restarted {
             let doubled = FIRST_RESTART.saturating_mul(2_u32.saturating_pow(instance.restarts));
             let pause = doubled.min(LONGEST_RESTART);
-            self.later(pause, app, &instance.id, now, Self::restart);
+            self.schedule(pause, app, &instance.id, now, Self::restart);
         }
-        self.touched(app, "container", &instance.name, "die");
+        self.object_changed(app, "container", &instance.name, "die");
     }
 
     fn restart(self: &Arc<Self>, app: &AppName, instance: &Instance) {
         let now = self.clock.now();
         let what = format!("{} is restarted by its policy", instance.name);
-        let restarted = self.inside().change(app, Doer::Itself, &what, now, |world| {
-            let it = hand::find(world, &instance.name)?;
-            it.state = State::Running { since: now, health: Health::Starting };
-            it.readiness =
+        let restarted = self.state().change(app, ChangedBy::Container, &what, now, |world| {
+            let found = user_action::find(world, &instance.name)?;
+            found.state = State::Running { since: now, health: Health::Starting };
+            found.readiness =
                 Readiness::Starting { reason: "its health check has not succeeded yet".to_owned() };
-            it.started = Some(now);
-            it.restarts += 1;
+            found.started = Some(now);
+            found.restarts += 1;
             Ok(())
         });
         if restarted.is_ok() {
-            self.live(app, &ContainerRef::Name(instance.name.clone()));
-            self.touched(app, "container", &instance.name, "start");
+            self.run_container(app, &ContainerRef::Name(instance.name.clone()));
+            self.object_changed(app, "container", &instance.name, "start");
         }
     }
 }
 
-impl Inside {
-    /// Changes one application's part and writes down how.
+impl HostState {
+    /// Adds the networks and volumes of other applications that the scope names to what an application observes.
+    pub(super) fn add_shared_objects(&mut self, app: &AppName, scope: &ObserveScope) {
+        let mut shared = Observed::default();
+        for (owner, other) in self.apps.iter().filter(|(owner, _)| *owner != app) {
+            let Observed { networks, volumes, .. } = &other.world.observed;
+            for (name, network) in networks.iter().filter(|(name, _)| scope.networks.contains(*name)) {
+                let of_owner = ObservedNetwork { app: Some(owner.clone()), ..network.clone() };
+                shared.networks.insert(name.clone(), of_owner);
+            }
+            for (name, volume) in volumes.iter().filter(|(name, _)| scope.volumes.contains(*name)) {
+                let of_owner = ObservedVolume { app: Some(owner.clone()), ..volume.clone() };
+                shared.volumes.insert(name.clone(), of_owner);
+            }
+        }
+        let own = &mut self.apps.entry(app.clone()).or_default().world.observed;
+        for (name, network) in shared.networks {
+            own.networks.entry(name).or_insert(network);
+        }
+        for (name, volume) in shared.volumes {
+            own.volumes.entry(name).or_insert(volume);
+        }
+    }
+
+    /// Changes one application's part and records it in the transcript.
     fn change<T>(
         &mut self,
         app: &AppName,
-        by: Doer,
+        by: ChangedBy,
         what: &str,
         at: Timestamp,
         change: impl FnOnce(&mut World) -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
         let claims = self.claims(app);
         self.count += 1;
-        let corner = self.corners.entry(app.clone()).or_default();
-        let before = corner.world.observed.clone();
-        corner.world.observed.claims = claims;
+        let part = self.apps.entry(app.clone()).or_default();
+        let before = part.world.observed.clone();
+        part.world.observed.claims = claims;
         // All applications of a host share its images.
-        corner.world.observed.images.clone_from(&self.images);
-        corner.world.registry.clone_from(&self.faults.registry);
-        let changed = change(&mut corner.world);
-        self.images.clone_from(&corner.world.observed.images);
+        part.world.observed.images.clone_from(&self.images);
+        part.world.registry.clone_from(&self.faults.registry);
+        let changed = change(&mut part.world);
+        self.images.clone_from(&part.world.observed.images);
         if changed.is_ok() {
-            if by != Doer::Agent {
-                corner.disturbed = self.count;
+            if by != ChangedBy::Agent {
+                part.last_disturbed = self.count;
             }
-            let (app, what, after) = (app.clone(), what.to_owned(), corner.world.observed.clone());
-            self.transcript.push(Happening { at, app, by, what, before, after });
+            let (app, what, after) = (app.clone(), what.to_owned(), part.world.observed.clone());
+            self.transcript.push(TranscriptEntry { at, app, by, what, before, after });
         }
         changed
     }
 
-    /// What was written in a container.
+    /// The files that were written in a container.
     pub(super) fn files_of(&self, container: &ContainerId) -> BTreeMap<String, FileChange> {
-        let mut all = self.corners.values().filter_map(|it| it.world.observed.inside.get(container));
+        let mut all = self.apps.values().filter_map(|app| app.world.observed.inside.get(container));
         all.find_map(|it| it.files.as_ref()).map(|it| it.changed.clone()).unwrap_or_default()
     }
 
     fn instance(&mut self, app: &AppName, which: impl Fn(&Instance) -> bool) -> Option<&mut Instance> {
-        let Observed { instances, parts, .. } = &mut self.corners.get_mut(app)?.world.observed;
+        let Observed { instances, parts, .. } = &mut self.apps.get_mut(app)?.world.observed;
         instances.values_mut().chain(parts.values_mut()).find(|it| which(it))
     }
 
-    /// What the other applications hold.
+    /// The names and ports that the other applications use.
     pub(super) fn claims(&self, app: &AppName) -> Claims {
         let mut claims = Claims::default();
-        let others = self.corners.iter().filter(|(name, _)| *name != app);
-        for instance in others.flat_map(|(_, it)| it.world.observed.containers()) {
+        let others = self.apps.iter().filter(|(name, _)| *name != app);
+        for instance in others.flat_map(|(_, other)| other.world.observed.containers()) {
             claims.names.insert(instance.name.clone(), instance.id.clone());
             if !instance.is_running() {
                 continue;
@@ -366,8 +392,8 @@ fn matches(instance: &Instance, container: &ContainerRef) -> bool {
     }
 }
 
-/// The engine's words for what an action brings about.
-fn word(action: &Action) -> (&'static str, &'static str) {
+/// The object kind and name of the engine's event for an action.
+fn event_of(action: &Action) -> (&'static str, &'static str) {
     match action {
         Action::PullImage { .. } => ("image", "pull"),
         Action::BuildImage { .. } => ("image", "tag"),
@@ -376,7 +402,7 @@ fn word(action: &Action) -> (&'static str, &'static str) {
         Action::RemoveNetwork { .. } => ("network", "destroy"),
         Action::CreateVolume { .. } => ("volume", "create"),
         Action::CreateInstance(_) => ("container", "create"),
-        // The engine has no part in it.
+        // Not done by the engine.
         Action::WriteFiles { .. } => ("file", "write"),
         Action::RunHooks { .. } => ("container", "exec_start"),
         Action::SignalInstance { .. } => ("container", "kill"),
@@ -391,6 +417,7 @@ fn word(action: &Action) -> (&'static str, &'static str) {
     }
 }
 
-pub(super) fn away(doing: &str, message: &str) -> Error {
+/// The error of a call that does not reach the engine.
+pub(super) fn unreachable(doing: &str, message: &str) -> Error {
     Error::Transient { doing: doing.to_owned(), source: message.to_owned().into() }
 }

@@ -1,0 +1,151 @@
+//! The interface to a Docker host, and the types of its arguments and results.
+
+use std::{collections::BTreeSet, future::Future, time::Duration};
+
+use driftless_model::{
+    AppName, Build, Container, ContainerId, FileChangeKind, Format, Observed, Peer, Stack, Timestamp,
+};
+use driftless_plan::Action;
+use tokio::sync::broadcast;
+
+use crate::{
+    error::Error,
+    image_build::BuildInputs,
+    logs::{LogOptions, LogStream},
+};
+
+/// A Docker host: what the agent needs of it.
+pub trait Docker: Send + Sync + 'static {
+    /// Observes everything that belongs to one application, and the objects that `scope` names.
+    fn observe(
+        &self,
+        app: &AppName,
+        scope: &ObserveScope,
+    ) -> impl Future<Output = Result<Observed, Error>> + Send;
+
+    /// The applications that own at least one container or network of this host, by their labels.
+    fn applications(&self) -> impl Future<Output = Result<BTreeSet<AppName>, Error>> + Send;
+
+    /// Performs one step of a plan. A step whose result is already there succeeds. `progress` receives a sentence
+    /// now and then while a step takes long.
+    fn perform(
+        &self,
+        app: &AppName,
+        action: &Action,
+        progress: &(dyn Fn(String) + Send + Sync),
+    ) -> impl Future<Output = Result<Effect, Error>> + Send;
+
+    /// Builds an image and tags it with `image` and with the tags of the build. Unchanged steps come from the
+    /// engine's cache. `progress` receives each step and the last line of output. Dropping the future ends the build.
+    fn build(
+        &self,
+        app: &AppName,
+        image: &str,
+        build: &Build,
+        inputs: &BuildInputs,
+        progress: &(dyn Fn(String) + Send + Sync),
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Runs a command inside a running container and returns its exit code and the end of its output.
+    fn exec(
+        &self,
+        container: &ContainerId,
+        command: &[String],
+        timeout: Duration,
+    ) -> impl Future<Output = Result<(i64, String), Error>> + Send;
+
+    /// Opens the log of a container, by its id or the beginning of it.
+    fn logs(
+        &self,
+        container: &str,
+        options: &LogOptions,
+    ) -> impl Future<Output = Result<LogStream, Error>> + Send;
+
+    /// The files of a container that differ from its image.
+    fn changed_files(
+        &self,
+        container: &ContainerId,
+    ) -> impl Future<Output = Result<FileChanges, Error>> + Send;
+
+    /// When a file in a container was last written; `None` if there is no such file.
+    fn modified_at(
+        &self,
+        container: &ContainerId,
+        path: &str,
+    ) -> impl Future<Output = Result<Option<Timestamp>, Error>> + Send;
+
+    /// The engine's events from now on. If the engine answers, the first event of a new receiver is
+    /// [`EngineEvent::Connected`].
+    fn events(&self) -> broadcast::Receiver<EngineEvent>;
+}
+
+/// Objects to observe for an application besides those that carry its labels.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObserveScope {
+    pub images: BTreeSet<String>,
+    pub networks: BTreeSet<String>,
+    pub volumes: BTreeSet<String>,
+    /// Containers outside the application, by name or id.
+    pub containers: BTreeSet<String>,
+    /// The application's Compose project: its containers are candidates for adoption.
+    pub project: Option<String>,
+    /// Adopted containers: they belong to the application although they do not carry its labels.
+    pub adopted: BTreeSet<ContainerId>,
+    /// Adopted networks, by id.
+    pub adopted_networks: BTreeSet<String>,
+}
+
+impl ObserveScope {
+    /// Everything that a stack names.
+    pub fn of(stack: &Stack) -> Self {
+        let containers = || stack.workloads.values().flat_map(driftless_model::Workload::containers);
+        let outside_container = |peer: &Peer| match peer {
+            Peer::Container(name) => Some(name.clone()),
+            Peer::Workload(_) => None,
+        };
+        Self {
+            images: containers().map(|container| container.image.clone()).collect(),
+            networks: stack.networks.keys().cloned().collect(),
+            volumes: stack.volumes.keys().cloned().collect(),
+            containers: containers().flat_map(Container::peers).filter_map(outside_container).collect(),
+            project: (stack.format == Format::Compose).then(|| stack.project.clone()),
+            ..Self::default()
+        }
+    }
+}
+
+/// A hint that something changed on the engine. It says which application to wake; nothing is decided by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EngineEvent {
+    /// The event stream began, for the first time or again: anything may have changed in between.
+    Connected,
+    /// The engine does not answer.
+    Disconnected { error: String },
+    /// Something happened to a container, network, volume or image.
+    ObjectChanged {
+        /// The application that the object belongs to; `None` if that is unknown: wake all applications.
+        app: Option<AppName>,
+        /// `container`, `network`, `volume`, `image` or `daemon`.
+        kind: String,
+        name: String,
+        /// The engine's name for it: `die`, `rename`, `disconnect`, …
+        action: String,
+        at: Option<Timestamp>,
+    },
+}
+
+/// Files of a container that differ from its image.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileChanges {
+    pub files: Vec<(String, FileChangeKind)>,
+    /// The list was too long; `files` is empty then.
+    pub is_truncated: bool,
+}
+
+/// The result of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// This call created the container with this id.
+    Created(ContainerId),
+    Done,
+}

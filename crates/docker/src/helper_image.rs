@@ -1,0 +1,190 @@
+//! The image of the helper, made of this very program: its executable and the libraries that it has mapped, as an
+//! archive for the engine to import. So it needs no registry, and is on the host as soon as a pod needs it.
+//!
+//! The program is started through its own loader, with all libraries in one folder: then nothing has to be known of
+//! where a distribution keeps them.
+
+use std::{
+    collections::BTreeSet,
+    ffi::OsStr,
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use http::Method;
+use http_body_util::BodyExt;
+use tar::{EntryType, Header};
+
+use crate::{
+    Error,
+    body_writer::{self as pipe, Pipe},
+    call_error::{CallError, clean},
+    engine::{Inner, within},
+    image_build::encode,
+};
+
+/// The longest import.
+const WHOLE: Duration = Duration::from_mins(5);
+
+/// What it is called in the image, and where the libraries are.
+const PROGRAM: &str = "driftless";
+const LIBRARIES: &str = "lib";
+
+impl Inner {
+    /// Makes the image anew, whatever the name stood for.
+    pub(crate) async fn import(
+        &self,
+        image: &str,
+        progress: &(dyn Fn(String) + Send + Sync),
+    ) -> Result<(), Error> {
+        progress(format!("importing {image}"));
+        let imported = within(WHOLE, self.send_import(image)).await;
+        self.cache.invalidate_images();
+        imported.map_err(|failure| match failure {
+            CallError::Status { message, .. } => {
+                Error::Pull { image: image.to_owned(), message, retry_after: None }
+            }
+            CallError::Unreachable(_) | CallError::Late(_) => failure.sort(&format!("import {image}")),
+        })
+    }
+
+    async fn send_import(&self, image: &str) -> Result<(), CallError> {
+        self.agree().await?;
+        let (name, tag) = image.rsplit_once(':').unwrap_or((image, "latest"));
+        let libraries = libraries(&fs::read_to_string("/proc/self/maps").map_err(|it| unreadable(&it))?);
+        let start = serde_json::to_string(&entry_point(&libraries))
+            .map_err(|error| CallError::unreachable(&error))?;
+        let query = [
+            ("fromSrc", "-"),
+            ("repo", name),
+            ("tag", tag),
+            ("changes", &format!("ENTRYPOINT {start}")),
+            ("changes", "CMD [\"pause\"]"),
+        ]
+        .map(|(key, value)| format!("{key}={}", encode(value)));
+        let body = pipe::stream(move |pipe| write(&libraries, pipe));
+        let path = format!("/images/create?{}", query.join("&"));
+        let answer = self.transport.upload(Method::POST, &path, "application/x-tar", &[], body).await?;
+        let said = answer.into_body().collect().await.map_err(|error| CallError::unreachable(&error))?;
+        complaint(&said.to_bytes()).map_or(Ok(()), |message| Err(CallError::Status { code: 500, message }))
+    }
+}
+
+fn unreadable(error: &io::Error) -> CallError {
+    let message = format!("this program cannot read its own mappings: {error}");
+    CallError::Status { code: 500, message }
+}
+
+/// The engine answers with success before it begins, and says in one of its lines what went wrong later.
+fn complaint(said: &[u8]) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Line {
+        error: Option<String>,
+    }
+    let lines = said.split(|it| *it == b'\n').filter_map(|it| serde_json::from_slice::<Line>(it).ok());
+    lines.into_iter().find_map(|it| it.error).map(|it| clean(&it))
+}
+
+/// How the program is started with these libraries.
+fn entry_point(libraries: &BTreeSet<PathBuf>) -> Vec<String> {
+    let program = format!("/{PROGRAM}");
+    let names = libraries.iter().filter_map(|it| it.file_name()?.to_str());
+    // `ld-linux-x86-64.so.2`, `ld-2.31.so`, `ld-musl-x86_64.so.1`, `ld64.so.2`.
+    match names.into_iter().find(|it| it.starts_with("ld")) {
+        Some(loader) => {
+            let (loader, folder) = (format!("/{LIBRARIES}/{loader}"), format!("/{LIBRARIES}"));
+            vec![loader, "--library-path".to_owned(), folder, program]
+        }
+        None => vec![program],
+    }
+}
+
+/// The shared libraries among what is mapped, the loader included; none of a program that is linked statically.
+fn libraries(maps: &str) -> BTreeSet<PathBuf> {
+    let path = |line: &str| {
+        let path = line.get(line.find('/')?..)?;
+        // An upgrade of the host has put another of the same name in its place.
+        let path = Path::new(path.strip_suffix(" (deleted)").unwrap_or(path));
+        is_library(path.file_name()?).then(|| path.to_owned())
+    };
+    maps.lines().filter_map(path).collect()
+}
+
+fn is_library(name: &OsStr) -> bool {
+    let ends_so = Path::new(name).extension().is_some_and(|it| it == "so");
+    ends_so || name.to_str().is_some_and(|it| it.contains(".so."))
+}
+
+fn write(libraries: &BTreeSet<PathBuf>, pipe: Pipe) -> io::Result<()> {
+    let mut archive = tar::Builder::new(pipe);
+    // By this name it can be read even when an upgrade has removed the file.
+    append(&mut archive, PROGRAM, Path::new("/proc/self/exe"))?;
+    for library in libraries {
+        let Some(name) = library.file_name() else { continue };
+        let inside = Path::new(LIBRARIES).join(name);
+        append(&mut archive, &inside, library)?;
+        for other in other_names(library) {
+            let mut link = header(EntryType::Symlink, 0);
+            archive.append_link(&mut link, Path::new(LIBRARIES).join(other), name)?;
+        }
+    }
+    archive.into_inner()?.flush()
+}
+
+/// The kernel tells of a library by the name of its file, and programs ask for it by another that leads there.
+fn other_names(library: &Path) -> Vec<PathBuf> {
+    let Some(Ok(beside)) = library.parent().map(fs::read_dir) else { return Vec::new() };
+    let is_it = |path: &PathBuf| {
+        path != library
+            && path.file_name().is_some_and(is_library)
+            && path.is_symlink()
+            && fs::canonicalize(path).ok() == fs::canonicalize(library).ok()
+    };
+    let found = beside.filter_map(|it| Some(it.ok()?.path())).filter(is_it);
+    found.filter_map(|it| it.file_name().map(PathBuf::from)).collect()
+}
+
+fn append(archive: &mut tar::Builder<Pipe>, name: impl AsRef<Path>, from: &Path) -> io::Result<()> {
+    let file = File::open(from)?;
+    let mut header = header(EntryType::Regular, file.metadata()?.len());
+    archive.append_data(&mut header, name, file)
+}
+
+fn header(kind: EntryType, size: u64) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(0o755);
+    header.set_size(size);
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAPS: &str = "\
+        55d0c0000000-55d0c0100000 r-xp 00000000 fe:01 131 /usr/bin/driftless\n\
+        7f0000000000-7f0000100000 r-xp 00028000 fe:01 132                        /usr/lib/libc-2.31.so\n\
+        7f0000100000-7f0000200000 r--p 00000000 fe:01 132                        /usr/lib/libc-2.31.so\n\
+        7f0000200000-7f0000300000 r-xp 00000000 fe:01 133                        /lib/ld-2.31.so (deleted)\n\
+        7f0000300000-7f0000400000 rw-p 00000000 00:00 0                          [heap]\n\
+        7f0000400000-7f0000500000 rw-s 00000000 fe:01 134                        /var/lib/driftless/state.db-shm\n";
+
+    #[test]
+    fn libraries_are_told_from_what_else_is_mapped() {
+        let found = libraries(MAPS);
+        let paths: Vec<&str> = found.iter().filter_map(|it| it.to_str()).collect();
+        assert_eq!(paths, ["/lib/ld-2.31.so", "/usr/lib/libc-2.31.so"]);
+        assert_eq!(entry_point(&found), ["/lib/ld-2.31.so", "--library-path", "/lib", "/driftless"]);
+        assert_eq!(entry_point(&BTreeSet::new()), ["/driftless"]);
+    }
+
+    #[test]
+    fn a_failure_in_the_engines_answer_is_heard() {
+        assert_eq!(complaint(b"{\"status\":\"sha256:00\"}\r\n"), None);
+        let said = b"{\"status\":\"a\"}\n{\"error\":\"no space left\",\"errorDetail\":{}}\n";
+        assert_eq!(complaint(said), Some("no space left".to_owned()));
+    }
+}

@@ -1,0 +1,85 @@
+//! What cannot be built, said before it is tried: instructions that only `BuildKit` knows, where the classic builder
+//! has to do it. It knows what such instructions look like and does not understand them.
+
+/// Why a build with secrets cannot be done without a session.
+pub(crate) const SECRETS: &str = "build secrets need BuildKit, which this engine does not have";
+
+/// Flags of instructions that the classic builder does not know.
+const FLAGS: &[&str] = &[
+    "--mount",
+    "--network",
+    "--security",
+    "--chmod",
+    "--link",
+    "--parents",
+    "--exclude",
+    "--checksum",
+    "--keep-git-dir",
+];
+
+/// Whether the classic builder understands all instructions.
+pub(crate) fn check(dockerfile: &[u8]) -> Result<(), String> {
+    let text = String::from_utf8_lossy(dockerfile);
+    let mut is_continued = false;
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        let is_beginning = !is_continued;
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        is_continued = line.ends_with('\\');
+        let mut words = line.split_whitespace();
+        let first = words.next().unwrap_or_default().to_ascii_uppercase();
+        if !is_beginning || !matches!(first.as_str(), "RUN" | "COPY" | "ADD") {
+            continue;
+        }
+        let flags = words.clone().take_while(|it| it.starts_with("--"));
+        let flag = flags.map(|it| it.split('=').next().unwrap_or(it)).find(|it| FLAGS.contains(it));
+        let what = match flag {
+            Some(flag) => format!("`{first} {flag}`"),
+            None if words.any(is_heredoc) => "a here-document".to_owned(),
+            None => continue,
+        };
+        let number = number + 1;
+        return Err(format!(
+            "line {number} of the Dockerfile: {what} needs BuildKit, and BuildKit of this engine knows neither `shm_size` nor `ulimits`; leave those out, or update the engine"
+        ));
+    }
+    Ok(())
+}
+
+/// `<<EOF`, `<<-"EOF"`
+fn is_heredoc(word: &str) -> bool {
+    let Some(rest) = word.strip_prefix("<<") else { return false };
+    rest.trim_start_matches('-')
+        .starts_with(|it: char| it.is_ascii_alphabetic() || matches!(it, '"' | '\'' | '_'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_buildkit_knows_is_found_with_its_line() {
+        for plain in [
+            "FROM a\nRUN make --mount=x",
+            "RUN a \\\n --mount=x",
+            "# RUN --mount=x",
+            "RUN cat <<< x",
+            "RUN [\"a\"]",
+        ] {
+            assert_eq!(check(plain.as_bytes()), Ok(()), "{plain}");
+        }
+        for (needy, what) in [
+            (
+                "FROM a\nRUN --mount=type=cache,target=/c make",
+                "line 2 of the Dockerfile: `RUN --mount` needs",
+            ),
+            ("copy --chmod=755 a b", "line 1 of the Dockerfile: `COPY --chmod` needs"),
+            ("RUN <<EOF\nmake\nEOF", "line 1 of the Dockerfile: a here-document needs"),
+        ] {
+            let error = check(needy.as_bytes()).unwrap_err();
+            assert!(error.starts_with(what), "{error}");
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The simulated engine as its clients see it: one connection to a simulated host.
+
+use std::{
+    collections::BTreeSet,
+    future::{pending, ready},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::{StreamExt, stream};
+use tokio::{sync::broadcast, time::sleep};
+
+use super::{
+    faults::{Faults, TranscriptEntry},
+    host::{AppWorld, Host, unreachable},
+    user_action::UserAction,
+};
+use crate::{
+    docker::{Docker, Effect, EngineEvent, FileChanges, ObserveScope},
+    error::Error,
+    image_build::BuildInputs,
+    logs::{LogOptions, LogStream},
+};
+use driftless_clock::Clock;
+use driftless_model::{AgentId, AppName, Build, ContainerId, Observed, Timestamp};
+use driftless_plan::{Action, Refusal};
+
+/// One client's connection to a simulated host. The host lives as long as any connection to it.
+#[derive(Clone, Debug)]
+pub struct SimulatedEngine {
+    host: Arc<Host>,
+    /// How many more steps are performed before the client crashes. Later calls never return.
+    steps_left: Arc<AtomicU32>,
+}
+
+impl SimulatedEngine {
+    /// An empty host and a connection to it, for the agent with this id.
+    pub fn new(agent: AgentId, clock: Clock) -> Self {
+        let host = Host::new(agent, clock);
+        Self { host: Arc::new(host), steps_left: Arc::new(AtomicU32::new(u32::MAX)) }
+    }
+
+    /// Another connection to the same host, for an agent that starts again.
+    #[must_use]
+    pub fn connect(&self) -> Self {
+        Self { host: Arc::clone(&self.host), steps_left: Arc::new(AtomicU32::new(u32::MAX)) }
+    }
+
+    /// The client of this connection crashes after this many more steps: none of its later calls is performed or
+    /// returns.
+    pub fn crash_after(&self, steps: u32) {
+        self.steps_left.store(steps, Ordering::SeqCst);
+    }
+
+    /// Whether the client of this connection has crashed.
+    pub fn has_crashed(&self) -> bool {
+        self.steps_left.load(Ordering::SeqCst) == 0
+    }
+
+    /// Changes the faults of the host.
+    pub fn faults(&self, change: impl FnOnce(&mut Faults)) {
+        change(&mut self.host.state().faults);
+    }
+
+    /// The engine stops answering, and its event stream ends.
+    pub fn disconnect(&self) {
+        self.host.state().is_unreachable = true;
+        self.host.send(EngineEvent::Disconnected { error: "connection refused".to_owned() });
+    }
+
+    /// The engine answers again.
+    pub fn reconnect(&self) {
+        self.host.state().is_unreachable = false;
+        self.host.send(EngineEvent::Connected);
+    }
+
+    /// A user changes something without the agent.
+    pub fn user_action(&self, app: &AppName, action: &UserAction) -> Result<(), Refusal> {
+        self.host.user_action(app, action)
+    }
+
+    /// The observed state of an application, without a call.
+    pub fn observed(&self, app: &AppName) -> Observed {
+        self.host.state().apps.get(app).map(|app| app.world.observed.clone()).unwrap_or_default()
+    }
+
+    /// All changes, in order.
+    pub fn transcript(&self) -> Vec<TranscriptEntry> {
+        self.host.state().transcript.clone()
+    }
+
+    /// The number of observations and changes.
+    pub fn calls(&self) -> u64 {
+        self.host.state().count
+    }
+
+    /// How often the files of a container were listed.
+    pub fn file_scans(&self) -> u64 {
+        self.host.state().file_scans
+    }
+
+    /// Steps that were refused although nothing had changed since the last observation.
+    pub fn mistakes(&self) -> Vec<String> {
+        self.host.state().mistakes.clone()
+    }
+
+    async fn pull(
+        &self,
+        app: &AppName,
+        image: &str,
+        progress: &(dyn Fn(String) + Send + Sync),
+    ) -> Result<(), Error> {
+        let pause = {
+            let state = self.host.state();
+            state.faults.pulls.get(image).copied().unwrap_or(state.faults.latency)
+        };
+        progress(format!("pulling {image} (0 %)"));
+        sleep(pause / 2).await;
+        progress(format!("pulling {image} (50 %)"));
+        sleep(pause / 2).await;
+        self.hang_if_crashed().await;
+        self.host.check_reachable(&format!("pull {image}"))?;
+        let action = Action::PullImage { image: image.to_owned(), platform: None, secrets: Vec::new() };
+        self.host.perform(app, &action).map(drop).map_err(|refusal| Error::Pull {
+            image: image.to_owned(),
+            message: refusal.to_string(),
+            retry_after: None,
+        })
+    }
+
+    /// A crashed client gets no answer.
+    async fn hang_if_crashed(&self) {
+        if self.has_crashed() {
+            pending::<()>().await;
+        }
+    }
+
+    async fn call(&self, doing: &str) -> Result<(), Error> {
+        self.hang_if_crashed().await;
+        let latency = self.host.state().faults.latency;
+        // Even a failing call takes time: a client that retries at once would stop the paused clock otherwise.
+        sleep(latency).await;
+        self.hang_if_crashed().await;
+        self.host.check_reachable(doing)
+    }
+
+    /// Counts a step that was just performed. True if the client crashes now and its answer is lost.
+    fn count_step(&self) -> bool {
+        let count_down = |left: u32| if left == u32::MAX { None } else { Some(left.saturating_sub(1)) };
+        let before = self.steps_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count_down);
+        before.is_ok_and(|before| before <= 1)
+    }
+}
+
+impl Docker for SimulatedEngine {
+    async fn observe(&self, app: &AppName, scope: &ObserveScope) -> Result<Observed, Error> {
+        self.call(&format!("observe {app}")).await?;
+        let mut state = self.host.state();
+        state.count += 1;
+        let (count, claims, images) = (state.count, state.claims(app), state.images.clone());
+        state.add_shared_objects(app, scope);
+        let app = state.apps.entry(app.clone()).or_default();
+        app.last_observed = count;
+        let mut observed = app.world.observed.clone();
+        observed.claims = claims;
+        observed.images = images;
+        observed.images.retain(|name, _| scope.images.contains(name));
+        // Changed files are only known after a scan.
+        observed.inside.values_mut().for_each(|inside| inside.files = None);
+        let agent = self.host.agent();
+        let is_owned = |owner: &Option<AgentId>| owner.as_ref() == Some(agent);
+        observed.networks.retain(|name, network| is_owned(&network.agent) || scope.networks.contains(name));
+        observed.volumes.retain(|name, volume| is_owned(&volume.agent) || scope.volumes.contains(name));
+        Ok(observed)
+    }
+
+    async fn applications(&self) -> Result<BTreeSet<AppName>, Error> {
+        self.call("list the applications on this host").await?;
+        let state = self.host.state();
+        let has_any = |app: &AppWorld| {
+            !app.world.observed.instances.is_empty() || !app.world.observed.networks.is_empty()
+        };
+        Ok(state.apps.iter().filter(|(_, app)| has_any(app)).map(|(name, _)| name.clone()).collect())
+    }
+
+    async fn perform(
+        &self,
+        app: &AppName,
+        action: &Action,
+        progress: &(dyn Fn(String) + Send + Sync),
+    ) -> Result<Effect, Error> {
+        let doing = action.to_string();
+        self.call(&doing).await?;
+        if let Action::PullImage { image, platform: _, secrets: _ } = action {
+            return self.pull(app, image, progress).await.map(|()| Effect::Done);
+        }
+        let performed = self.host.perform(app, action);
+        if self.count_step() {
+            pending::<()>().await;
+        }
+        let created = match performed {
+            Ok(created) => created,
+            Err(refusal) => return Err(Error::Refused { doing, message: refusal.to_string() }),
+        };
+        let is_lost = {
+            let faults = &mut self.host.state().faults;
+            let is_lost = faults.lost_answers > 0;
+            faults.lost_answers = faults.lost_answers.saturating_sub(1);
+            is_lost
+        };
+        if is_lost {
+            return Err(unreachable(&doing, "connection reset by peer"));
+        }
+        Ok(created.map_or(Effect::Done, Effect::Created))
+    }
+
+    async fn build(
+        &self,
+        app: &AppName,
+        image: &str,
+        build: &Build,
+        _materials: &BuildInputs,
+        progress: &(dyn Fn(String) + Send + Sync),
+    ) -> Result<(), Error> {
+        self.call(&format!("build {image}")).await?;
+        let name = image.rsplit_once(':').map_or(image, |(name, _)| name);
+        let pause = {
+            let state = self.host.state();
+            state.faults.builds.get(name).copied().unwrap_or(state.faults.latency)
+        };
+        progress(format!("building {image} (step 1/1)"));
+        sleep(pause).await;
+        self.hang_if_crashed().await;
+        self.host.check_reachable(&format!("build {image}"))?;
+        if self.host.state().faults.unbuildable.contains(name) {
+            let message = "step 1/1: returned a non-zero code: 2".to_owned();
+            return Err(Error::Build { image: image.to_owned(), message });
+        }
+        let action = Action::BuildImage { image: image.to_owned(), build: Box::new(build.clone()) };
+        let refused =
+            |refusal: Refusal| Error::Build { image: image.to_owned(), message: refusal.to_string() };
+        self.host.perform(app, &action).map(drop).map_err(refused)
+    }
+
+    /// Succeeds in every running container whose image is not in [`Faults::unhealthy`].
+    async fn exec(
+        &self,
+        container: &ContainerId,
+        _command: &[String],
+        _timeout: Duration,
+    ) -> Result<(i64, String), Error> {
+        let doing = format!("run a command in {container}");
+        self.call(&doing).await?;
+        let state = self.host.state();
+        let mut all = state.apps.values().flat_map(|it| it.world.observed.containers());
+        match all.find(|found| found.id == *container && found.is_running()) {
+            Some(found) if state.faults.unhealthy.contains(&found.config.image) => {
+                Ok((1, "unhealthy".to_owned()))
+            }
+            Some(_) => Ok((0, String::new())),
+            None => Err(Error::Refused { doing, message: "the container is not running".to_owned() }),
+        }
+    }
+
+    /// One line, since no process runs. A stream that follows never ends.
+    async fn logs(&self, container: &str, options: &LogOptions) -> Result<LogStream, Error> {
+        let doing = format!("read the log of {container}");
+        self.call(&doing).await?;
+        let state = self.host.state();
+        let mut all = state.apps.values().flat_map(|it| it.world.observed.containers());
+        let Some(found) = all.find(|found| found.id.as_str().starts_with(container)) else {
+            return Err(Error::Refused { doing, message: "no such container".to_owned() });
+        };
+        let line = stream::once(ready(Ok(format!("{} is simulated\n", found.name).into())));
+        Ok(if options.follow { Box::pin(line.chain(stream::pending())) } else { Box::pin(line) })
+    }
+
+    async fn changed_files(&self, container: &ContainerId) -> Result<FileChanges, Error> {
+        self.call(&format!("list the changed files of {container}")).await?;
+        let mut state = self.host.state();
+        state.file_scans += 1;
+        let found = state.files_of(container);
+        let files = found.into_iter().map(|(path, change)| (path, change.kind)).collect();
+        Ok(FileChanges { files, is_truncated: false })
+    }
+
+    async fn modified_at(&self, container: &ContainerId, path: &str) -> Result<Option<Timestamp>, Error> {
+        self.call(&format!("read the time of {path} in {container}")).await?;
+        Ok(self.host.state().files_of(container).get(path).and_then(|change| change.written))
+    }
+
+    fn events(&self) -> broadcast::Receiver<EngineEvent> {
+        let receiver = self.host.subscribe();
+        if !self.host.state().is_unreachable {
+            self.host.send(EngineEvent::Connected);
+        }
+        receiver
+    }
+}

@@ -1,0 +1,79 @@
+//! What can go wrong on a simulated engine, and the transcript of what changed on it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use driftless_model::{AppName, Observed, Timestamp};
+
+/// Failures and durations. They hold until they are changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Faults {
+    /// This many calls find the engine unreachable.
+    pub failing_calls: u32,
+    /// This many steps are performed, but their answers get lost.
+    pub lost_answers: u32,
+    pub events: EventDelivery,
+    /// The images that the registry has; `None`: all of them.
+    pub registry: Option<BTreeSet<String>>,
+    /// How long these images take to pull; others take [`Self::latency`].
+    pub pulls: BTreeMap<String, Duration>,
+    /// How long these images take to build, by name without tag; others take [`Self::latency`].
+    pub builds: BTreeMap<String, Duration>,
+    /// The build of these images fails; names without tag.
+    pub unbuildable: BTreeSet<String>,
+    /// The health checks of these images never succeed.
+    pub unhealthy: BTreeSet<String>,
+    /// Containers of these images exit by themselves: after how long, and with which exit code.
+    pub exits: BTreeMap<String, (Duration, i64)>,
+    /// How long a health check takes to succeed or fail.
+    pub warm_up: Duration,
+    /// How long a call takes.
+    pub latency: Duration,
+}
+
+/// Whether the engine's events arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventDelivery {
+    Delivered,
+    Lost,
+}
+
+/// A change of one application, with the observed state before and after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TranscriptEntry {
+    pub at: Timestamp,
+    pub app: AppName,
+    pub by: ChangedBy,
+    pub what: String,
+    pub before: Observed,
+    pub after: Observed,
+}
+
+/// Who caused a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangedBy {
+    Agent,
+    User,
+    /// The container, or the engine by the container's restart policy.
+    Container,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self {
+            failing_calls: 0,
+            lost_answers: 0,
+            events: EventDelivery::Delivered,
+            registry: None,
+            pulls: BTreeMap::new(),
+            builds: BTreeMap::new(),
+            unbuildable: BTreeSet::new(),
+            unhealthy: BTreeSet::new(),
+            exits: BTreeMap::new(),
+            warm_up: Duration::from_secs(1),
+            latency: Duration::from_millis(5),
+        }
+    }
+}

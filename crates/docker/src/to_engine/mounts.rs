@@ -1,0 +1,178 @@
+//! The mounts of a container in the engine's nouns: in the long form, but where only the short one can do it.
+#![expect(clippy::disallowed_types, reason = "the engine's own types are made of hash maps")]
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::Path,
+};
+
+use bollard::models as api;
+
+use super::container::{MountPaths, hash, signed, text};
+use crate::{from_engine, transport::ApiVersion};
+use driftless_model::{Mount, MountOptions, MountSource, in_place_path, label};
+use driftless_plan::Creation;
+
+/// From this version on a bind mount in the long form can make its folder.
+const CREATE_MOUNTPOINT: ApiVersion = ApiVersion::new(1, 42);
+
+pub(crate) struct Mounts {
+    /// In the form `source:target:options`: the engine makes a missing source.
+    pub(crate) binds: Vec<String>,
+    /// In the long form: a missing source is an error.
+    pub(crate) long: Vec<api::Mount>,
+    /// Memory file systems with options that the long form does not know, by target.
+    pub(crate) tmpfs: HashMap<String, String>,
+}
+
+pub(crate) fn mounts_of(
+    wanted: &[Mount],
+    creation: &Creation,
+    paths: &MountPaths,
+    version: ApiVersion,
+) -> Mounts {
+    let mut lowered = Mounts { binds: Vec::new(), long: Vec::new(), tmpfs: HashMap::new() };
+    let all_options = &creation.container.host.mount_options;
+    for mount in wanted {
+        let Mount { target, source, read_only } = mount;
+        let options = all_options.get(target).cloned().unwrap_or_default();
+        let long = |typ, source: Option<String>, read_only: bool| api::Mount {
+            target: Some(target.clone()),
+            source,
+            typ: Some(typ),
+            read_only: Some(read_only),
+            ..api::Mount::default()
+        };
+        let fixed = |dir: &Path, path: &Path| long(api::MountType::BIND, Some(text(&dir.join(path))), true);
+        lowered.long.push(match source {
+            MountSource::Volume { name, no_copy } => api::Mount {
+                volume_options: volume_options(*no_copy, &options),
+                ..long(api::MountType::VOLUME, Some(name.clone()), *read_only)
+            },
+            MountSource::Anonymous => api::Mount {
+                volume_options: volume_options(false, &options),
+                ..long(api::MountType::VOLUME, creation.inherit.get(target).cloned(), *read_only)
+            },
+            MountSource::Image(image) => api::Mount {
+                image_options: options.subpath.map(|it| api::MountImageOptions { subpath: Some(it) }),
+                ..long(api::MountType::IMAGE, Some(image.clone()), *read_only)
+            },
+            MountSource::Empty => api::Mount {
+                volume_options: Some(api::MountVolumeOptions {
+                    no_copy: Some(true),
+                    labels: Some(hash(&with_group(
+                        &[(label::EMPTY.to_owned(), "true".to_owned())].into(),
+                        &options,
+                    ))),
+                    driver_config: in_memory(&options),
+                    ..api::MountVolumeOptions::default()
+                }),
+                ..long(api::MountType::VOLUME, None, *read_only)
+            },
+            // Only the short form relabels for SELinux, and only it makes the folder on every engine.
+            MountSource::Bind { path, create, propagation, selinux }
+                if (*create && options.recursive.is_none()) || selinux.is_some() =>
+            {
+                let options = [read_only.then_some("ro"), selinux.as_deref(), propagation.as_deref()];
+                let options: Vec<&str> = options.into_iter().flatten().collect();
+                let options =
+                    if options.is_empty() { String::new() } else { format!(":{}", options.join(",")) };
+                lowered.binds.push(format!("{path}:{target}{options}"));
+                continue;
+            }
+            MountSource::Bind { path, create, propagation, selinux: _ } => api::Mount {
+                bind_options: bind_options(
+                    *create && version >= CREATE_MOUNTPOINT,
+                    propagation.as_deref(),
+                    &options,
+                ),
+                ..long(api::MountType::BIND, Some(path.clone()), *read_only)
+            },
+            MountSource::Tmpfs { size, mode } if !options.tmpfs.is_empty() => {
+                let options = from_engine::tmpfs(*size, *mode, *read_only, &options);
+                lowered.tmpfs.insert(target.clone(), options);
+                continue;
+            }
+            MountSource::Tmpfs { size, mode } => api::Mount {
+                tmpfs_options: Some(api::MountTmpfsOptions {
+                    size_bytes: size.map(signed),
+                    mode: mode.map(i64::from),
+                    options: None,
+                }),
+                ..long(api::MountType::TMPFS, None, *read_only)
+            },
+            MountSource::Content(id) => fixed(&paths.content, Path::new(&id.0)),
+            MountSource::Secret(id) => fixed(&paths.secret, Path::new(&id.0)),
+            MountSource::InPlace { secret, folder } => {
+                let dir = if *secret { &paths.secret } else { &paths.content };
+                fixed(dir, &in_place_path(&creation.app, &creation.instance, target, *folder))
+            }
+            MountSource::AppFolder(relative) => {
+                let folder = paths.app.join(creation.app.as_str());
+                let path = if relative == "." { folder } else { folder.join(relative) };
+                long(api::MountType::BIND, Some(text(&path)), *read_only)
+            }
+        });
+    }
+    inherit_from_image(&mut lowered.long, wanted, &creation.inherit);
+    lowered
+}
+
+fn volume_options(no_copy: bool, options: &MountOptions) -> Option<api::MountVolumeOptions> {
+    let MountOptions { subpath, labels, recursive: _, tmpfs: _, group: _ } = options;
+    let labels = with_group(labels, options);
+    let says_something = no_copy || subpath.is_some() || !labels.is_empty();
+    says_something.then(|| api::MountVolumeOptions {
+        no_copy: no_copy.then_some(true),
+        subpath: subpath.clone(),
+        labels: (!labels.is_empty()).then(|| hash(&labels)),
+        driver_config: None,
+    })
+}
+
+/// The driver of a volume that is kept in memory, if it is.
+fn in_memory(options: &MountOptions) -> Option<api::MountVolumeOptionsDriverConfig> {
+    let of = [("type", "tmpfs".to_owned()), ("device", "tmpfs".to_owned()), ("o", options.tmpfs.join(","))];
+    (!options.tmpfs.is_empty()).then(|| api::MountVolumeOptionsDriverConfig {
+        name: Some("local".to_owned()),
+        options: Some(of.map(|(name, value)| (name.to_owned(), value)).into()),
+    })
+}
+
+/// Where what is to be done to a volume is written down.
+fn with_group(labels: &BTreeMap<String, String>, options: &MountOptions) -> BTreeMap<String, String> {
+    let mut all = labels.clone();
+    all.extend(options.group.map(|it| (label::GROUP.to_owned(), it.to_string())));
+    all
+}
+
+fn bind_options(
+    create: bool,
+    propagation: Option<&str>,
+    options: &MountOptions,
+) -> Option<api::MountBindOptions> {
+    let propagation = propagation.and_then(|it| it.parse().ok());
+    let is = |word: &str| (options.recursive.as_deref() == Some(word)).then_some(true);
+    let says_something = create || propagation.is_some() || options.recursive.is_some();
+    says_something.then(|| api::MountBindOptions {
+        propagation,
+        create_mountpoint: create.then_some(true),
+        non_recursive: is("disabled"),
+        read_only_non_recursive: is("writable"),
+        read_only_force_recursive: is("readonly"),
+    })
+}
+
+/// Volumes that the image declares and the predecessor filled; the manifest does not mention them.
+fn inherit_from_image(mounts: &mut Vec<api::Mount>, wanted: &[Mount], inherit: &BTreeMap<String, String>) {
+    for (target, volume) in inherit {
+        if wanted.iter().all(|it| it.target != *target) {
+            mounts.push(api::Mount {
+                target: Some(target.clone()),
+                source: Some(volume.clone()),
+                typ: Some(api::MountType::VOLUME),
+                ..api::Mount::default()
+            });
+        }
+    }
+}

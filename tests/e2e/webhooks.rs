@@ -130,7 +130,7 @@ async fn a_forge_that_rings_before_its_commit_can_be_seen_is_asked_again_soon() 
     assert!(answer.contains("\"result\":\"accepted\""), "{answer}");
     let is_early = |it: &HookStatus| {
         let outcome = it.last.as_ref().and_then(|it| it.outcome.as_ref());
-        outcome.is_some_and(|it| it.message.contains("not to be seen yet"))
+        outcome.is_some_and(|it| it.message.contains("not visible yet"))
     };
     until(&agent, "it looked in vain", is_early).await;
     shows(&commit);

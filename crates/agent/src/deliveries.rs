@@ -74,7 +74,7 @@ impl Announced {
     }
 
     /// The fetch went well. `is_news`: it found a commit that was made while this agent was looking. Returns after
-    /// which pause to fetch again, if what a webhook announced is not to be seen yet.
+    /// which pause to fetch again, if the commit that a webhook announced is not visible yet.
     pub(crate) fn fetched(
         &mut self,
         commit: &CommitInfo,
@@ -86,7 +86,8 @@ impl Announced {
             return None;
         }
         if let Some(pause) = self.again(commit, is_new) {
-            let message = format!("not to be seen yet, still at {}; asking again", commit.short());
+            let message =
+                format!("the pushed commit is not visible yet (still at {}); fetching again", commit.short());
             self.settle(&DeliveryOutcome { at: now, message }, false);
             return Some(pause);
         }
@@ -254,7 +255,7 @@ mod tests {
             announced.begin();
             assert_eq!(announced.fetched(&old, false, false, START), Some(Duration::from_secs(pause)));
             let outcome = store.last_delivery("infra").unwrap().unwrap().outcome.unwrap();
-            assert!(outcome.message.starts_with("not to be seen yet"), "{outcome:?}");
+            assert!(outcome.message.starts_with("the pushed commit is not visible yet"), "{outcome:?}");
             assert_eq!(store.count_open_deliveries("infra").unwrap(), 1);
         }
         announced.begin();

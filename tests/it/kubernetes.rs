@@ -754,7 +754,7 @@ fn other_kinds_are_refused_or_left_out_with_a_word() {
     };
     let mut cases = Vec::new();
     for (version, kind) in [("v1", "PodTemplate"), ("networking.k8s.io/v1", "Ingress")] {
-        cases.push((of(version, kind), format!("a.yaml:15:7: error: kind: the kind {kind} is not supported yet, and running without it would be wrong")));
+        cases.push((of(version, kind), format!("a.yaml:15:7: error: kind: the kind {kind} is not supported yet, and ignoring it would change how the application works")));
     }
     for (version, kind) in [
         ("v1", "ServiceAccount"),

@@ -355,7 +355,7 @@ fn what_cannot_be_done_is_refused_where_it_stands() {
         (
             with("helmCharts: [{name: a}]"),
             &[],
-            "2:1: error: helmCharts: is not supported: charts are neither fetched",
+            "2:1: error: helmCharts: is not supported: charts are not rendered",
         ),
         (
             with("transformers: [a.yaml]"),

@@ -246,9 +246,7 @@ fn what_a_set_cannot_be_is_told_at_its_place() {
     let warnings = told(&manifest("db:1", 3, kept), Severity::Warning);
     assert_eq!(
         warnings,
-        [
-            "12:spec.persistentVolumeClaimRetentionPolicy.whenScaled has no effect: volumes are never removed unasked"
-        ]
+        ["12:spec.persistentVolumeClaimRetentionPolicy.whenScaled has no effect: volumes are never removed"]
     );
     // A template with a fault has one fault, however many pods are made of it.
     let broken = manifest("db:1", 3, "").replace("mountPath: /data", "mountPath: /data, subPth: a");

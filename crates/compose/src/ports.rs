@@ -55,7 +55,7 @@ fn long_port(
             "published" => port.published = part(reader, node, at, short::range),
             "host_ip" => port.host_ip = part(reader, node, at, short::host_ip),
             "protocol" => port.protocol = part(reader, node, at, short::protocol).unwrap_or_default(),
-            // On one engine without Swarm both publish on the host.
+            // On one engine without Swarm both values publish on the host.
             "mode" => match reader.string(node, at).as_deref() {
                 Some("host" | "ingress" | "") | None => {}
                 Some(other) => reader.error(&node.place, at, format!("`{other}` is no mode; leave it out")),

@@ -17,9 +17,9 @@ pub(super) enum Support {
 
 use Support::{NoEffect, Refused, Used};
 
-const SWARM: &str = "it only concerns Swarm";
-const WINDOWS: &str = "only Windows has it";
-const ONE_HOST: &str = "there is one host to place on";
+const SWARM: &str = "it only affects Swarm";
+const WINDOWS: &str = "it exists only on Windows";
+const ONE_HOST: &str = "there is only one host";
 
 /// The keys of one kind of object, in the order of their names.
 type Keys = &'static [(&'static str, Support)];
@@ -31,7 +31,7 @@ const OBJECTS: &[(&str, Keys)] = &[
         &[
             ("configs", Used("")),
             ("include", Used("")),
-            ("models", Refused("there is no runner of models beside the engine")),
+            ("models", Refused("there is no model runner")),
             ("name", Used("the project; without it, the application's name")),
             ("networks", Used("")),
             ("secrets", Used("")),
@@ -44,7 +44,7 @@ const OBJECTS: &[(&str, Keys)] = &[
         "services",
         &[
             ("annotations", Used("Docker Engine 24")),
-            ("attach", NoEffect("it only concerns what a terminal shows")),
+            ("attach", NoEffect("it only affects the output of `docker compose up`")),
             ("blkio_config", Used("")),
             ("build", Used("")),
             ("cap_add", Used("")),
@@ -66,7 +66,7 @@ const OBJECTS: &[(&str, Keys)] = &[
             ("credential_spec", Refused(WINDOWS)),
             ("depends_on", Used("")),
             ("deploy", Used("")),
-            ("develop", NoEffect("it only concerns development")),
+            ("develop", NoEffect("it only affects `docker compose watch`")),
             ("device_cgroup_rules", Used("")),
             ("devices", Used("names of the Container Device Interface need Docker Engine 25")),
             ("dns", Used("")),
@@ -87,17 +87,17 @@ const OBJECTS: &[(&str, Keys)] = &[
             ("image", Used("")),
             ("init", Used("")),
             ("ipc", Used("")),
-            ("isolation", Used("`default` only; the others are Windows'")),
+            ("isolation", Used("`default` only; other values are for Windows")),
             ("label_file", Used("")),
             ("labels", Used("")),
-            ("links", Used("as names on the networks that both have")),
+            ("links", Used("as names on the networks that both services join")),
             ("logging", Used("")),
             ("mac_address", Used("on several networks: Docker Engine 25")),
             ("mem_limit", Used("")),
             ("mem_reservation", Used("")),
             ("mem_swappiness", Used("")),
             ("memswap_limit", Used("")),
-            ("models", Refused("there is no runner of models beside the engine")),
+            ("models", Refused("there is no model runner")),
             ("network_mode", Used("")),
             ("networks", Used("")),
             ("oom_kill_disable", Used("")),
@@ -109,15 +109,17 @@ const OBJECTS: &[(&str, Keys)] = &[
             ("post_start", Used("after each start by Driftless; a failure stops the container")),
             (
                 "pre_start",
-                Refused("Compose itself only tries it out; write an `entrypoint`, or a service to depend on"),
+                Refused("it is experimental in Compose; use an `entrypoint`, or a service to depend on"),
             ),
             ("pre_stop", Used("before each stop by Driftless; a failure is logged")),
             ("privileged", Used("")),
             ("profiles", Used("")),
-            ("provider", Refused("what runs would not be containers")),
+            ("provider", Refused("providers do not run containers")),
             (
                 "pull_policy",
-                Used("the ages are of the image's tag on this host, looked at before a creation"),
+                Used(
+                    "the age is the time since the image was tagged on this host, checked before a creation",
+                ),
             ),
             ("pull_refresh_after", Used("with `pull_policy: refresh`")),
             ("read_only", Used("")),
@@ -137,7 +139,7 @@ const OBJECTS: &[(&str, Keys)] = &[
             ("ulimits", Used("")),
             (
                 "use_api_socket",
-                Refused("it hands over somebody's registry credentials; mount /var/run/docker.sock"),
+                Refused("it would pass on registry credentials of a user; mount /var/run/docker.sock"),
             ),
             ("user", Used("")),
             ("userns_mode", Used("")),
@@ -165,13 +167,13 @@ const OBJECTS: &[(&str, Keys)] = &[
         "services.deploy",
         &[
             ("endpoint_mode", NoEffect(SWARM)),
-            ("labels", NoEffect("they mark a Swarm service, and there is none")),
-            ("mode", Used("`global` is one, on one host; jobs are only told apart by `restart`")),
+            ("labels", NoEffect("they are labels of a Swarm service, and Swarm is not used")),
+            ("mode", Used("`global` is one container on one host; jobs are recognized by `restart` only")),
             ("placement", NoEffect(ONE_HOST)),
             ("replicas", Used("")),
             ("resources", Used("")),
             ("restart_policy", Used("")),
-            ("rollback_config", NoEffect("a rollback goes as an update does")),
+            ("rollback_config", NoEffect("a rollback follows `update_config`")),
             ("update_config", Used("")),
         ],
     ),
@@ -180,7 +182,7 @@ const OBJECTS: &[(&str, Keys)] = &[
     (
         "services.deploy.resources.reservations",
         &[
-            ("cpus", NoEffect("a container cannot reserve processors")),
+            ("cpus", NoEffect("Docker cannot reserve CPUs")),
             ("devices", Used("")),
             ("generic_resources", NoEffect(SWARM)),
             ("memory", Used("")),
@@ -190,9 +192,9 @@ const OBJECTS: &[(&str, Keys)] = &[
         "services.deploy.restart_policy",
         &[
             ("condition", Used("")),
-            ("delay", NoEffect("the engine's own pauses between restarts are used")),
+            ("delay", NoEffect("the engine has its own pauses between restarts")),
             ("max_attempts", Used("")),
-            ("window", NoEffect("the engine's own pauses between restarts are used")),
+            ("window", NoEffect("the engine has its own pauses between restarts")),
         ],
     ),
     (
@@ -201,10 +203,10 @@ const OBJECTS: &[(&str, Keys)] = &[
             ("delay", Used("as `monitor`; the longer of the two counts")),
             (
                 "failure_action",
-                Used("`pause`; the others have no effect: a failed update waits for a newer commit"),
+                Used("`pause`; other values have no effect: a failed update waits for a newer commit"),
             ),
             ("max_failure_ratio", NoEffect("any failure pauses an update")),
-            ("monitor", Used("how long a new container must be well before it counts")),
+            ("monitor", Used("how long a new container must be healthy before it is available")),
             ("order", Used("")),
             ("parallelism", Used("")),
         ],
@@ -252,7 +254,7 @@ const OBJECTS: &[(&str, Keys)] = &[
         &[
             ("app_protocol", NoEffect("it only documents the port")),
             ("host_ip", Used("")),
-            ("mode", Used("without Swarm both publish on the host")),
+            ("mode", Used("without Swarm both values publish on the host")),
             ("name", NoEffect("it only documents the port")),
             ("protocol", Used("")),
             ("published", Used("")),
@@ -347,9 +349,9 @@ const OBJECTS: &[(&str, Keys)] = &[
             ("driver", Refused(SWARM)),
             ("driver_opts", Refused(SWARM)),
             ("environment", Used("")),
-            ("external", Refused("only Swarm keeps such things; use `file`")),
+            ("external", Refused("only Swarm stores external configs and secrets; use `file`")),
             ("file", Used("")),
-            ("labels", NoEffect("there is no object in Docker to carry them")),
+            ("labels", NoEffect("Docker has no object that could carry them")),
             ("name", Used("")),
             ("template_driver", Refused(SWARM)),
         ],

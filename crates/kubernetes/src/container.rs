@@ -126,7 +126,7 @@ pub(super) fn read_pod(spec: &Object<'_>, container: &mut Container) {
     if let Some(value) = spec.get("hostUsers")
         && value.boolean() == Some(false)
     {
-        value.error("a user namespace for one pod is not supported, and running without it would be wrong");
+        value.error("a user namespace for one pod is not supported, and ignoring it would change how the application works");
     }
     if let Some(value) = spec.get("dnsPolicy") {
         let words =

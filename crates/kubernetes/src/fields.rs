@@ -7,10 +7,11 @@ pub(super) use driftless_yaml::Support;
 
 pub(super) type Fields = &'static [(&'static str, Support)];
 
-const NO_PLACING: Support = NoEffect("has no effect: there is one host, so nothing is placed or scheduled");
+const NO_PLACING: Support = NoEffect("has no effect: there is only one host, so nothing is scheduled");
 const NO_API: Support = NoEffect("has no effect: containers have no Kubernetes API to talk to");
-const BY_SERVER: Support = NoEffect("has no effect: a cluster writes it, nobody reads it here");
-const NOT_YET: Support = Refused("is not supported yet, and running without it would be wrong");
+const BY_SERVER: Support = NoEffect("has no effect: only a cluster writes it, and nothing reads it here");
+const NOT_YET: Support =
+    Refused("is not supported yet, and ignoring it would change how the application works");
 const WINDOWS: Support = Refused("is for Windows containers, which are not supported");
 
 pub(super) const OBJECT: Fields =
@@ -24,8 +25,8 @@ pub(super) const METADATA: Fields = &[
     ("creationTimestamp", BY_SERVER),
     ("deletionGracePeriodSeconds", BY_SERVER),
     ("deletionTimestamp", BY_SERVER),
-    ("finalizers", NoEffect("has no effect: there are no controllers that would wait for them")),
-    ("generateName", Refused("is not supported: an application from Git needs names that stay; use `name`")),
+    ("finalizers", NoEffect("has no effect: there are no controllers that wait for them")),
+    ("generateName", Refused("is not supported: an application from Git needs stable names; use `name`")),
     ("generation", BY_SERVER),
     ("labels", Used),
     ("managedFields", BY_SERVER),
@@ -42,7 +43,7 @@ pub(super) const TEMPLATE_METADATA: Fields = &[
     ("creationTimestamp", BY_SERVER),
     ("deletionGracePeriodSeconds", BY_SERVER),
     ("deletionTimestamp", BY_SERVER),
-    ("finalizers", NoEffect("has no effect: there are no controllers that would wait for them")),
+    ("finalizers", NoEffect("has no effect: there are no controllers that wait for them")),
     ("generateName", NoEffect("has no effect: instances are named after the Deployment")),
     ("generation", BY_SERVER),
     ("labels", Used),
@@ -105,7 +106,7 @@ pub(super) const DAEMON_ROLLING_UPDATE: Fields =
     &[("maxSurge", ONE_INSTANCE), ("maxUnavailable", ONE_INSTANCE)];
 
 const ONE_INSTANCE: Support =
-    NoEffect("has no effect: there is one instance, and it is gone before the next one starts");
+    NoEffect("has no effect: there is one instance, and it is removed before the next one starts");
 
 pub(super) const JOB: Fields = &[
     ("activeDeadlineSeconds", Used),
@@ -114,11 +115,11 @@ pub(super) const JOB: Fields = &[
     ("completionMode", Used),
     ("completions", Used),
     ("managedBy", NOT_YET),
-    ("manualSelector", NoEffect("has no effect: a Job knows its instances by their names")),
+    ("manualSelector", NoEffect("has no effect: Driftless selects the pods of a Job by their names")),
     ("maxFailedIndexes", NOT_YET),
     ("parallelism", Used),
     ("podFailurePolicy", NOT_YET),
-    ("podReplacementPolicy", NoEffect("has no effect: one is tried again once it has ended")),
+    ("podReplacementPolicy", NoEffect("has no effect: a pod is tried again after it has ended")),
     ("selector", Used),
     ("successPolicy", NOT_YET),
     ("suspend", Used),
@@ -142,7 +143,7 @@ pub(super) const CONFIG_MAP: Fields = &[
     ("apiVersion", Used),
     ("binaryData", Used),
     ("data", Used),
-    ("immutable", NoEffect("has no effect: what Git says counts, and a changed object is a new revision")),
+    ("immutable", NoEffect("has no effect: a changed object in Git is a new revision")),
     ("kind", Used),
     ("metadata", Used),
 ];
@@ -150,7 +151,7 @@ pub(super) const CONFIG_MAP: Fields = &[
 pub(super) const SECRET: Fields = &[
     ("apiVersion", Used),
     ("data", Used),
-    ("immutable", NoEffect("has no effect: what Git says counts, and a changed object is a new revision")),
+    ("immutable", NoEffect("has no effect: a changed object in Git is a new revision")),
     ("kind", Used),
     ("metadata", Used),
     ("stringData", Used),
@@ -158,13 +159,13 @@ pub(super) const SECRET: Fields = &[
     ("type", Used),
 ];
 
-const NO_CLASS: Support = NoEffect("has no effect: every claim is a volume of Docker");
+const NO_CLASS: Support = NoEffect("has no effect: every claim is a Docker volume");
 
 pub(super) const CLAIM: Fields = &[
     ("accessModes", Used),
     ("dataSource", NOT_YET),
     ("dataSourceRef", NOT_YET),
-    ("resources", NoEffect("has no effect: a volume of Docker has no size")),
+    ("resources", NoEffect("has no effect: a Docker volume has no size")),
     ("selector", NO_CLASS),
     ("storageClassName", Used),
     ("volumeAttributesClassName", NO_CLASS),
@@ -193,7 +194,7 @@ pub(super) const PERSISTENT: Fields = &[
     ("mountOptions", NOT_YET),
     ("nfs", Used),
     ("nodeAffinity", NO_PLACING),
-    ("persistentVolumeReclaimPolicy", NoEffect("has no effect: volumes are never removed unasked")),
+    ("persistentVolumeReclaimPolicy", NoEffect("has no effect: volumes are never removed")),
     ("photonPersistentDisk", OTHER_STORAGE),
     ("portworxVolume", OTHER_STORAGE),
     ("quobyte", OTHER_STORAGE),
@@ -206,8 +207,7 @@ pub(super) const PERSISTENT: Fields = &[
     ("vsphereVolume", OTHER_STORAGE),
 ];
 
-const OTHER_STORAGE: Support =
-    Refused("is not supported, and running without it would be wrong; use `hostPath`, `local` or `nfs`");
+const OTHER_STORAGE: Support = Refused("is not supported; use `hostPath`, `local` or `nfs`");
 
 pub(super) const LOCAL: Fields = &[("fsType", NO_CLASS), ("path", Used)];
 
@@ -228,7 +228,7 @@ pub(super) const SERVICE: Fields = &[
     ("ports", Used),
     (
         "publishNotReadyAddresses",
-        NoEffect("has no effect: the name is answered with all that run, ready or not"),
+        NoEffect("has no effect: the name resolves to all running pods, ready or not"),
     ),
     ("selector", Used),
     ("sessionAffinity", Used),
@@ -238,13 +238,13 @@ pub(super) const SERVICE: Fields = &[
 ];
 
 const BY_ENGINE: Support =
-    NoEffect("has no effect: the engine's name resolution answers with the containers' addresses");
+    NoEffect("has no effect: the engine resolves names to the addresses of the containers");
 
 pub(super) const AFFINITY: Fields = &[("clientIP", Used)];
 pub(super) const CLIENT_IP: Fields = &[("timeoutSeconds", Used)];
 
 pub(super) const SERVICE_PORT: Fields = &[
-    ("appProtocol", NoEffect("has no effect: traffic is not looked at")),
+    ("appProtocol", NoEffect("has no effect: traffic is not inspected")),
     ("name", Used),
     ("nodePort", Used),
     ("port", Used),
@@ -259,14 +259,20 @@ pub(super) const ROLLING_UPDATE: Fields = &[("maxSurge", Used), ("maxUnavailable
 pub(super) const TEMPLATE: Fields = &[("metadata", Used), ("spec", Used)];
 
 pub(super) const POD: Fields = &[
-    ("activeDeadlineSeconds", Refused("is not supported: nothing ends a container by the clock")),
+    (
+        "activeDeadlineSeconds",
+        Refused("is not supported: pods have no deadline; use `activeDeadlineSeconds` of a Job"),
+    ),
     ("affinity", NO_PLACING),
     ("automountServiceAccountToken", NO_API),
     ("containers", Used),
     ("dnsConfig", Used),
     ("dnsPolicy", Used),
-    ("enableServiceLinks", NoEffect("has no effect: no variables are made for Services")),
-    ("ephemeralContainers", Refused("is not allowed in a template: such containers are added by hand")),
+    ("enableServiceLinks", NoEffect("has no effect: Services do not create variables")),
+    (
+        "ephemeralContainers",
+        Refused("is not allowed in a template: such containers are added to running pods"),
+    ),
     ("hostAliases", Used),
     ("hostIPC", Used),
     ("hostNetwork", Used),
@@ -395,7 +401,10 @@ pub(super) const CONTAINER: Fields = &[
     ("name", Used),
     ("ports", Used),
     ("readinessProbe", Used),
-    ("resizePolicy", NoEffect("has no effect: limits are changed without a restart wherever the engine can")),
+    (
+        "resizePolicy",
+        NoEffect("has no effect: limits are changed without a restart if the engine can do that"),
+    ),
     ("resources", Used),
     ("restartPolicy", Used),
     ("restartPolicyRules", NOT_YET),
@@ -403,8 +412,14 @@ pub(super) const CONTAINER: Fields = &[
     ("startupProbe", Used),
     ("stdin", Used),
     ("stdinOnce", NOT_YET),
-    ("terminationMessagePath", NoEffect("has no effect: the last words of a container are in its log")),
-    ("terminationMessagePolicy", NoEffect("has no effect: the last words of a container are in its log")),
+    (
+        "terminationMessagePath",
+        NoEffect("has no effect: termination messages are not read; the container's log has the reason"),
+    ),
+    (
+        "terminationMessagePolicy",
+        NoEffect("has no effect: termination messages are not read; the container's log has the reason"),
+    ),
     ("tty", Used),
     ("volumeDevices", NOT_YET),
     ("volumeMounts", Used),
@@ -487,7 +502,7 @@ pub(super) const POD_SECURITY: Fields = &[
     ("runAsGroup", Used),
     ("runAsNonRoot", Used),
     ("runAsUser", Used),
-    ("seLinuxChangePolicy", NoEffect("has no effect: there are no volumes whose label could change")),
+    ("seLinuxChangePolicy", NoEffect("has no effect: SELinux labels of volumes are not changed")),
     ("seLinuxOptions", Used),
     ("seccompProfile", Used),
     ("supplementalGroups", Used),

@@ -47,7 +47,7 @@ pub(super) fn parts(
         mode.error_help("`Indexed` needs `completions`", "say how many there are");
     }
     if let Some(selector) = spec.get("selector") {
-        selector.warning("has no effect: a Job knows its instances by their names");
+        selector.warning("has no effect: Driftless selects the pods of a Job by their names");
     }
     for (field, count) in [("completions", completions), ("parallelism", Some(parallelism))] {
         if let Some(value) = spec.get(field).filter(|_| count.is_some_and(|it| it > MOST_PARTS)) {

@@ -59,37 +59,37 @@ const OWNED: &[(&str, &str, Owned)] = &[
 /// Kinds that mean nothing on one host, with the reason.
 const NO_OPS: &[(&str, &str)] = &[
     ("APIService", NO_SERVER),
-    ("CSIDriver", "every claim is a volume of Docker"),
+    ("CSIDriver", "every claim is a Docker volume"),
     ("ClusterRole", NO_API),
     ("ClusterRoleBinding", NO_API),
     ("CustomResourceDefinition", NO_SERVER),
-    ("HorizontalPodAutoscaler", "nothing scales by itself; `replicas` of the Deployment counts"),
-    ("LimitRange", "limits are those of the containers"),
+    ("HorizontalPodAutoscaler", "there is no autoscaling; `replicas` of the Deployment counts"),
+    ("LimitRange", "only the limits of the containers count"),
     ("MutatingWebhookConfiguration", NO_SERVER),
     ("Namespace", "namespaces become part of the workloads' names"),
     (
         "NetworkPolicy",
-        "the application's network is not open to other applications, but inside it all may talk",
+        "the application's network is closed to other applications; all its containers can reach each other",
     ),
-    ("PodDisruptionBudget", "nothing is evicted from the only host"),
+    ("PodDisruptionBudget", "there is only one host, so nothing is evicted"),
     ("PodMonitor", NO_METRICS),
     ("PodMonitoring", NO_METRICS),
-    ("PodSecurityPolicy", "what a pod may do is what its manifest says"),
-    ("PriorityClass", "nothing is scheduled on the only host"),
-    ("ResourceQuota", "limits are those of the containers"),
+    ("PodSecurityPolicy", "only the pod's own manifest limits it"),
+    ("PriorityClass", "there is only one host, so nothing is scheduled"),
+    ("ResourceQuota", "only the limits of the containers count"),
     ("Role", NO_API),
     ("RoleBinding", NO_API),
     ("ServiceAccount", NO_API),
-    ("StorageClass", "every claim is a volume of Docker"),
+    ("StorageClass", "every claim is a Docker volume"),
     ("ServiceMonitor", NO_METRICS),
     ("ValidatingAdmissionPolicy", NO_SERVER),
     ("ValidatingAdmissionPolicyBinding", NO_SERVER),
     ("ValidatingWebhookConfiguration", NO_SERVER),
-    ("VerticalPodAutoscaler", "nothing scales by itself; `resources` of the container count"),
+    ("VerticalPodAutoscaler", "there is no autoscaling; `resources` of the container count"),
 ];
 
-const NO_METRICS: &str = "nobody collects metrics here";
-const NO_SERVER: &str = "there is no API server that it could add to or be asked by";
+const NO_METRICS: &str = "Driftless does not collect metrics";
+const NO_SERVER: &str = "there is no API server";
 const NO_API: &str = "containers have no Kubernetes API to talk to";
 
 /// Kinds that we know and cannot do yet.
@@ -103,7 +103,8 @@ const KUSTOMIZE: &str = "kustomize.config.k8s.io/";
 pub(super) fn all() -> Vec<(&'static str, &'static str, &'static str)> {
     let owned = OWNED.iter().map(|(_, kind, _)| (*kind, "used", ""));
     let no_ops = NO_OPS.iter().map(|(kind, why)| (*kind, "no effect", *why));
-    let not_yet = NOT_YET.iter().map(|kind| (*kind, "refused", "running without it would be wrong"));
+    let not_yet =
+        NOT_YET.iter().map(|kind| (*kind, "refused", "ignoring it would change how the application works"));
     owned.chain(no_ops).chain(not_yet).collect()
 }
 
@@ -147,7 +148,9 @@ pub(super) fn judge(version: &str, kind: &str) -> Verdict {
             "a kustomization counts only under its own name, and is no manifest".to_owned()
         }
         _ if NOT_YET.contains(&kind) => {
-            format!("the kind {kind} is not supported yet, and running without it would be wrong")
+            format!(
+                "the kind {kind} is not supported yet, and ignoring it would change how the application works"
+            )
         }
         _ => format!("the kind {kind} of {version} is not known"),
     };

@@ -102,7 +102,7 @@ fn amounts<'a>(object: &Object<'a>, key: &str) -> Amounts<'a> {
                 }
             }
             _ => value.error(format!(
-                "the resource `{name}` is not supported yet, and running without it would be wrong"
+                "the resource `{name}` is not supported yet, and ignoring it would change how the application works"
             )),
         }
     }

@@ -80,7 +80,7 @@ fn read_profile(value: Value<'_>) -> Option<Profile> {
     ];
     let profile = kind.one_of(&words)?;
     if profile.is_none() {
-        kind.error("profiles of the host are not supported yet, and running without it would be wrong");
+        kind.error("profiles of the host are not supported yet, and ignoring it would change how the application works");
     }
     profile
 }
@@ -126,7 +126,8 @@ fn read_own(own: &Object<'_>, into: &mut Container) {
     if let Some(value) = own.get("procMount")
         && value.one_of(&[("Default", true), ("Unmasked", false)]) == Some(false)
     {
-        value.error("`Unmasked` is not supported yet, and running without it would be wrong");
+        value
+            .error("`Unmasked` is not supported yet, and ignoring it would change how the application works");
     }
     let Some(capabilities) = own.object("capabilities", fields::CAPABILITIES) else { return };
     into.cap_add = read_capabilities(&capabilities, "add");

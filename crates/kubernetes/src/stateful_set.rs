@@ -145,7 +145,7 @@ fn check_retention(spec: &Object<'_>) {
         if let Some(value) = policy.get(field)
             && value.one_of(&[("Retain", false), ("Delete", true)]) == Some(true)
         {
-            value.warning("has no effect: volumes are never removed unasked");
+            value.warning("has no effect: volumes are never removed");
         }
     }
 }

@@ -10,7 +10,7 @@ use super::super::fields::{
 pub(super) const KUSTOMIZATION: Fields = &[
     ("apiVersion", Used),
     ("bases", Used),
-    ("buildMetadata", NoEffect("has no effect: what is told of an object names its files anyway")),
+    ("buildMetadata", NoEffect("has no effect: findings name the files of an object anyway")),
     ("commonAnnotations", Used),
     ("commonLabels", Used),
     ("components", Used),
@@ -38,17 +38,14 @@ pub(super) const KUSTOMIZATION: Fields = &[
     ("replicas", Used),
     ("resources", Used),
     ("secretGenerator", Used),
-    (
-        "sortOptions",
-        NoEffect("has no effect: what is started first does not depend on the order of the objects"),
-    ),
+    ("sortOptions", NoEffect("has no effect: the start order does not depend on the order of the objects")),
     ("transformers", Refused("is not supported: plugins are not run; use the built-in keys")),
     ("validators", Refused("is not supported: plugins are not run; remove it")),
     ("vars", Refused("is not supported: it is deprecated; use `replacements`")),
 ];
 
 const HELM: super::super::fields::Support =
-    Refused("is not supported: charts are neither fetched nor rendered; commit what `helm template` prints");
+    Refused("is not supported: charts are not rendered; commit the output of `helm template`");
 
 pub(super) const LABEL: Fields = &[
     ("fields", Used),
@@ -127,7 +124,7 @@ pub(super) const REPLACEMENT_TARGET: Fields =
 pub(super) const REPLACEMENT_OPTIONS: Fields = &[
     ("create", Used),
     ("delimiter", Used),
-    ("encoding", Refused("is not supported: kustomize itself gives it no meaning; remove it")),
+    ("encoding", Refused("is not supported: kustomize itself ignores it; remove it")),
     ("index", Used),
 ];
 

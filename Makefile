@@ -18,13 +18,13 @@ FUZZ_SECONDS ?= 600
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
 
-demo: ## Bring up Docker if needed, build, deploy the examples from a local Git repository, show healing
+demo: ## Install Docker if needed, build, deploy the examples from a local Git repository, show healing
 	@scripts/demo.sh
 
-build: ## Build target/release/driftless, quickly
+build: ## Build target/release/driftless
 	cargo build --release --locked
 
-dist: ## Build the binary to publish, target/dist/driftless: small, and slow to build
+dist: ## Build the binary for publication, target/dist/driftless: smaller, takes longer
 	cargo build --profile dist --locked
 
 test: ## Everything: format, lints, unit, integration and end-to-end tests on the real engine
@@ -43,34 +43,34 @@ e2e: ## End-to-end tests on the real engine
 	E2E_THREADS=$(E2E_THREADS) scripts/e2e.sh
 
 # Needs Docker Compose 2, and minutes. ONLY=a,b runs these projects alone.
-differential: ## Every project of tests/e2e/projects by the real Docker Compose and by us, field by field
+differential: ## Compare every project of tests/e2e/projects with Docker Compose, field by field
 	scripts/ensure-docker.sh
 	scripts/test-tools.sh
 	scripts/test-compose.sh "$${CARGO_TARGET_DIR:-target}/test-tools"
 	cargo test --locked --test e2e -- --ignored --nocapture differential::every_project
 
 # Needs root, and fetches podman. ONLY=a,b runs these manifests alone.
-differential-podman: ## Every manifest of tests/e2e/manifests by the real podman and by us, as its containers see it
+differential-podman: ## Compare every manifest of tests/e2e/manifests with podman, from inside the containers
 	scripts/ensure-docker.sh
 	scripts/test-tools.sh
 	scripts/test-podman.sh "$${CARGO_TARGET_DIR:-target}/test-tools"
 	cargo test --locked --test e2e -- --ignored --nocapture podman::every_manifest
 
-lint: ## Format and lints, warnings denied
+lint: ## Check format and lints; warnings are errors
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 fmt: ## Format the code
 	cargo fmt --all
 
-deny: ## Licences, duplicates, sources and advisories of dependencies; needs cargo-deny
+deny: ## Check licences, duplicates, sources and advisories of dependencies; needs cargo-deny
 	cargo deny --locked check bans licenses sources
 	@if [ -n "$${CI:-}" ] || cargo deny --locked fetch db; then cargo deny --locked check advisories; \
 		else echo "deny: advisories are not checked, their database cannot be reached" >&2; fi
 
 # BENCH_ONLY=drift,push,webhook,idle,planner,binary,render,noop,preview,git measures these parts and writes nothing.
 # BENCH_ONLY=build measures builds, and only on request: scripts/measure-build.sh.
-bench: ## Measure the published binary, and write docs/benchmarks.md
+bench: ## Measure the published binary and write docs/benchmarks.md
 ifeq ($(BENCH_ONLY),build)
 	scripts/measure-build.sh
 else
@@ -80,12 +80,12 @@ else
 	status=0; cargo bench --profile dist --locked --bench bench || status=$$?; scripts/test-clean.sh e2e-bench-; exit $$status
 endif
 
-fuzz: ## Broken files, manifests, patches and schedules for all that reads them, for FUZZ_SECONDS
+fuzz: ## Feed broken files, manifests, patches and schedules to all readers, for FUZZ_SECONDS
 	FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --locked --test it fuzz::fuzz -- --exact --ignored --nocapture
 
-soak: ## The property tests of the planner, with SOAK_CASES cases that no run had before
+soak: ## Run the property tests of the planner with SOAK_CASES new cases
 	PROPTEST_CASES=$(SOAK_CASES) cargo test --locked --test it convergence
 
-clean-tests: ## Remove containers, networks and volumes that broken-off tests left behind
+clean-tests: ## Remove containers, networks and volumes that interrupted tests left behind
 	scripts/test-clean.sh e2e-
 	scripts/test-clean.sh dl-docker-

@@ -169,7 +169,7 @@ fn check_claim(spec: &Object<'_>) {
     if let Some(mode) = spec.get("volumeMode")
         && mode.one_of(&[("Filesystem", true), ("Block", false)]) == Some(false)
     {
-        mode.error("block devices are not supported; running without one would be wrong");
+        mode.error("block devices are not supported, and ignoring it would change how the application works");
     }
     let Some(resources) = spec.get("resources") else { return };
     for field in ["requests", "limits"] {

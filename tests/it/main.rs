@@ -57,6 +57,8 @@ mod kubernetes_reach;
 mod kubernetes_told;
 // What the API server refuses, rule by rule, and which claim gets which storage.
 mod kubernetes_rules;
+// Secret values in everything that can be read.
+mod masking;
 // Kustomizations, against kustomize itself.
 mod kustomize;
 // Several Compose files as one application.

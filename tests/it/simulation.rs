@@ -138,12 +138,25 @@ impl Simulation {
     }
 
     pub(crate) fn prepared(compose: &str, clock: Clock) -> Self {
+        let it = Self::idle_at(clock);
+        it.git.push(compose);
+        it
+    }
+
+    /// An agent that does not run yet, in real time, without a commit.
+    pub(crate) fn idle() -> Self {
+        Self::idle_at(Clock::System)
+    }
+
+    pub(crate) fn app(&self) -> AppName {
+        app()
+    }
+
+    fn idle_at(clock: Clock) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::lock(&dir.path().join("state")).unwrap();
-        let git = Git::default();
-        git.push(compose);
         Self {
-            git,
+            git: Git::default(),
             docker: SimulatedEngine::new(agent_id(), clock),
             store: Store::in_memory(clock).unwrap(),
             contents: ContentDir::open(&state, &dir.path().join("run"), clock).unwrap(),
@@ -218,7 +231,7 @@ impl Simulation {
         self.until(&format!("{commit} is synced and healthy"), is_so).await
     }
 
-    fn tip(&self) -> String {
+    pub(crate) fn tip(&self) -> String {
         self.git.0.lock().unwrap().commits.last().unwrap().0.id.clone()
     }
 
@@ -245,7 +258,7 @@ impl Simulation {
         images
     }
 
-    fn hand(&self, hand: &UserAction) {
+    pub(crate) fn hand(&self, hand: &UserAction) {
         self.docker.user_action(&app(), hand).unwrap();
     }
 

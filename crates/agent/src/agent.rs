@@ -430,6 +430,7 @@ impl<D: Docker, S: Source> Conductor<D, S> {
             told: None,
             asked: None,
             engine_failures: 0,
+            mask: self.shared.mask.clone(),
             is_saved: true,
             shared,
         };

@@ -88,6 +88,8 @@ pub(crate) struct App<D, S> {
     /// Somebody asked for a sync: at which commit we were then, and when it was.
     pub(crate) asked: Option<(String, Timestamp)>,
     pub(crate) engine_failures: u32,
+    /// Hides the secrets of what was last looked at.
+    pub(crate) mask: Mask,
     /// The record on the disk is the one in memory.
     pub(crate) is_saved: bool,
 }
@@ -235,6 +237,7 @@ impl<D: Docker, S: Source> App<D, S> {
         let shared = Arc::clone(&self.shared);
         let fallback = self.fallback(&goal);
         let mask = self.mask_of(&goal.stack, fallback.as_ref());
+        self.mask = mask.clone();
         let target = Target {
             stack: &goal.stack,
             fallback: fallback.as_ref(),
@@ -316,6 +319,7 @@ impl<D: Docker, S: Source> App<D, S> {
             docker: &shared.docker,
             contents: &shared.contents,
             app: &self.name,
+            mask: target.mask,
             pulls: &mut self.pulls,
             materials: &materials,
             held: &held,
@@ -463,7 +467,7 @@ impl<D: Docker, S: Source> App<D, S> {
             kind,
             reason: reason.to_owned(),
             object: object.to_owned(),
-            message: self.shared.mask.text(message),
+            message: self.mask.message(message),
         };
         match self.shared.store.append_event(event) {
             // Nobody may be listening.

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use driftless_docker as docker;
 use driftless_docker::{Docker, Effect};
-use driftless_model::AppName;
+use driftless_model::{AppName, Mask};
 use driftless_plan::{Action, Plan, StepOutcome};
 use driftless_store::ContentDir;
 
@@ -23,6 +23,8 @@ pub(crate) struct Hands<'a, D> {
     /// Where the files lie that containers mount.
     pub(crate) contents: &'a ContentDir,
     pub(crate) app: &'a AppName,
+    /// The engine's errors may repeat a command, and a command may contain a secret.
+    pub(crate) mask: &'a Mask,
     pub(crate) pulls: &'a mut Pulls,
     /// Whatever is built is made from the files of this commit.
     pub(crate) materials: Fetch<'a>,
@@ -46,7 +48,7 @@ pub(crate) struct Executed {
 }
 
 pub(crate) async fn execute<D: Docker>(plan: &Plan, hands: Hands<'_, D>) -> Executed {
-    let Hands { docker, contents, app, pulls, materials, held, interrupt, report } = hands;
+    let Hands { docker, contents, app, mask, pulls, materials, held, interrupt, report } = hands;
     let mut outcomes: Vec<Option<StepOutcome>> = vec![None; plan.steps.len()];
     let mut begun = BTreeSet::new();
     let mut running = FuturesUnordered::new();
@@ -88,7 +90,9 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, hands: Hands<'_, D>) -> Exec
             let outcome = match asked {
                 Asked::Here => StepOutcome::Done,
                 Asked::Coming => StepOutcome::Skipped,
-                Asked::Failed { error, retry_after } => StepOutcome::Failed { error, retry_after },
+                Asked::Failed { error, retry_after } => {
+                    StepOutcome::Failed { error: mask.message(&error), retry_after }
+                }
             };
             report(index, &outcome);
             outcomes[index] = Some(outcome);
@@ -106,7 +110,7 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, hands: Hands<'_, D>) -> Exec
                 if matches!(error, docker::Error::Refused { .. }) {
                     executed.refused.insert(index);
                 }
-                StepOutcome::Failed { error: chain(&error), retry_after: None }
+                StepOutcome::Failed { error: mask.message(&chain(&error)), retry_after: None }
             }
         };
         executed.acted |= !matches!(outcome, StepOutcome::Failed { .. });

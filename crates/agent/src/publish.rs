@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use driftless_docker::Docker;
 use driftless_git::Source;
 use driftless_model::{
-    Application, ApplicationSpec, ApplicationStatus, ConditionStatus, EventKind, Finding, HealthStatus,
+    Application, ApplicationSpec, ApplicationStatus, ConditionStatus, EventKind, Finding, HealthStatus, Mask,
     Observed, Operation, OperationPhase, Outcome, PinStatus, StatusCondition, SyncStatus, Timestamp,
     WaitStatus,
 };
@@ -31,10 +31,16 @@ impl<D: Docker, S: Source> App<D, S> {
         let mut all = self.conditions(&before.conditions, now);
         all.extend(conditions);
         all.extend(self.failure_condition(&before.conditions, now));
-        let mask = self.mask_of(&goal.stack, None);
-        for (name, it) in &mut workloads {
+        for (name, workload) in &mut workloads {
             let wanted = goal.stack.workloads.get(name);
-            it.spec.template = wanted.map_or_else(String::new, |it| canonical_yaml(&it.container, &mask));
+            workload.spec.template =
+                wanted.map_or_else(String::new, |wanted| canonical_yaml(&wanted.container, &self.mask));
+            for (name, value) in &mut workload.spec.labels {
+                *value = self.mask.value(name, value);
+            }
+            let awaited = workload.awaited.iter_mut().map(|awaited| &mut awaited.message);
+            let messages = workload.instances.iter_mut().map(|instance| &mut instance.message);
+            awaited.chain(messages).for_each(|message| *message = self.mask.message(message));
         }
         let mut status = ApplicationStatus {
             observed_generation: self.generation,
@@ -57,6 +63,7 @@ impl<D: Docker, S: Source> App<D, S> {
             fetched_at: self.orders.fetched_at,
         };
         self.overrule(goal, &mut status);
+        hide_secrets(&mut status, &self.mask);
         self.tell_held(&before.waits, &status.waits);
         self.status = status;
         self.send(Some(goal));
@@ -134,14 +141,15 @@ impl<D: Docker, S: Source> App<D, S> {
         let now = self.shared.clock.now();
         self.status.sync = SyncStatus::Unknown;
         self.status.health = HealthStatus::Unknown;
-        error.clone_into(&mut self.status.message);
+        let error = self.mask.message(error);
+        self.status.message.clone_from(&error);
         self.status.fetched_at = self.orders.fetched_at;
         self.status.findings = self.findings();
         let attempt = self.record.sync.clone();
         self.status.operation = Some(Operation {
             phase: OperationPhase::Waiting,
             revision: self.revision.as_ref().map(|it| it.number),
-            message: error.to_owned(),
+            message: error,
             started: now,
             finished: None,
             outcome: None,
@@ -376,6 +384,16 @@ impl<D: Docker, S: Source> App<D, S> {
         let said = (ConditionStatus::False, "ActionFailed", attempt.error.clone());
         Some(condition("Applied", said, before, now))
     }
+}
+
+/// Hides secrets in the sentences of a status: an error of the engine may quote a command.
+fn hide_secrets(status: &mut ApplicationStatus, mask: &Mask) {
+    let conditions = status.conditions.iter_mut().map(|condition| &mut condition.message);
+    let waits = status.waits.iter_mut().map(|wait| &mut wait.message);
+    let findings = status.findings.iter_mut().map(|finding| &mut finding.message);
+    let operation = status.operation.iter_mut().map(|operation| &mut operation.message);
+    let all = conditions.chain(waits).chain(findings).chain(operation).chain([&mut status.message]);
+    all.for_each(|message| *message = mask.message(message));
 }
 
 /// A condition whose time moves only when its status does.

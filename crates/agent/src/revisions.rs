@@ -226,9 +226,7 @@ impl<D: Docker, S: Source> App<D, S> {
 
     /// Hides what the stacks call secret too, also where it still runs and is not asked for any more.
     pub(crate) fn mask_of(&self, stack: &Stack, before: Option<&Stack>) -> Mask {
-        self.shared
-            .mask
-            .with_secrets(stack.secret_env().chain(before.into_iter().flat_map(Stack::secret_env)))
+        self.shared.mask.with_stacks(std::iter::once(stack).chain(before))
     }
 
     /// All is as Git says: the revision is reached, and from now on what differs is drift.

@@ -1,9 +1,11 @@
 //! Hides values that may be secret. Equal values are hidden equally, so that "changed" can still be told
 //! from "the same", but only within one run: the key of the digest is random.
 
-use std::{collections::BTreeSet, fmt};
+use std::{cmp::Reverse, collections::BTreeSet, fmt};
 
 use sha2::{Digest, Sha256};
+
+use super::Stack;
 
 /// Hides secrets for one run of the program.
 #[derive(Clone)]
@@ -11,7 +13,15 @@ pub struct Mask {
     key: [u8; 32],
     /// Names of variables that hold secrets, whatever they are called.
     secrets: BTreeSet<String>,
+    /// Values that are hidden wherever they occur: a command may contain the value of a variable. The longest
+    /// first, since one may contain another.
+    values: BTreeSet<Reverse<ByLength>>,
+    /// Those of them that [`Mask::message`] hides.
+    in_messages: BTreeSet<Reverse<ByLength>>,
 }
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct ByLength(usize, String);
 
 /// Parts of a variable's name that say its value is secret.
 const TELLING: &[&str] = &[
@@ -39,14 +49,64 @@ const TELLING: &[&str] = &[
 
 impl Mask {
     pub fn new(key: [u8; 32]) -> Self {
-        Self { key, secrets: BTreeSet::new() }
+        Self { key, secrets: BTreeSet::new(), values: BTreeSet::new(), in_messages: BTreeSet::new() }
     }
 
-    /// One that hides the values of these variables as well, and equal values as this one hides them.
+    /// One that also hides the variables which these stacks take from Secrets, and their values wherever they
+    /// occur. Equal values are hidden as this one hides them.
     #[must_use]
-    pub fn with_secrets<'a>(&self, names: impl IntoIterator<Item = &'a String>) -> Self {
-        Self { key: self.key, secrets: names.into_iter().cloned().collect() }
+    pub fn with_stacks<'a>(&self, stacks: impl IntoIterator<Item = &'a Stack>) -> Self {
+        let stacks: Vec<&Stack> = stacks.into_iter().collect();
+        let names = stacks.iter().flat_map(|stack| stack.secret_env()).cloned().collect();
+        let mut mask = Self { secrets: names, ..self.clone() };
+        let values: Vec<String> = stacks
+            .iter()
+            .flat_map(|stack| stack.workloads.values())
+            .flat_map(|workload| {
+                let of_secrets = |name: &String| workload.secret_env.contains(name);
+                let variables = workload.containers().flat_map(|container| &container.env);
+                let set = variables.filter_map(|(name, value)| Some((name, value.as_ref()?)));
+                set.filter(move |(name, value)| {
+                    let shortest = if of_secrets(name) { Self::SHORTEST_OF_SECRETS } else { Self::SHORTEST };
+                    value.len() >= shortest && (of_secrets(name) || Self::is_telling(name))
+                })
+            })
+            .map(|(_, value)| value.clone())
+            .collect();
+        mask.in_messages.extend(
+            values
+                .iter()
+                .filter(|value| !stacks.iter().any(|stack| is_public(value, stack)))
+                .map(|value| Reverse(ByLength(value.len(), value.clone()))),
+        );
+        mask.with_values(values)
     }
+
+    /// One that also hides these values wherever they occur in a field.
+    #[must_use]
+    pub fn with_values(mut self, values: impl IntoIterator<Item = String>) -> Self {
+        self.values.extend(values.into_iter().map(|value| Reverse(ByLength(value.len(), value))));
+        self
+    }
+
+    /// One that also hides the values of these variables.
+    #[must_use]
+    pub fn with_names<'a>(&self, names: impl IntoIterator<Item = &'a String>) -> Self {
+        let mut mask = self.clone();
+        mask.secrets.extend(names.into_iter().cloned());
+        mask
+    }
+
+    /// One that hides what the names and URLs tell, and leaves values alone: for the name of an image.
+    #[must_use]
+    pub fn without_values(&self) -> Self {
+        Self { key: self.key, secrets: self.secrets.clone(), ..Self::new(self.key) }
+    }
+
+    /// In bytes. A shorter value is a word like `on` or `yes`, which occurs where it is no secret.
+    pub const SHORTEST: usize = 6;
+    /// The same for a value that a Secret holds: a PIN is one.
+    const SHORTEST_OF_SECRETS: usize = 4;
 
     /// Whether a variable, option or label of this name holds a secret, or is taken to.
     pub fn is_secret(&self, name: &str) -> bool {
@@ -103,8 +163,25 @@ impl Mask {
     /// How much of a command is shown.
     const COMMAND: usize = 100;
 
-    /// Any text, with what stands between `://user:` and `@` hidden.
+    /// Any text of a configuration, with passwords in URLs and all known secret values hidden.
     pub fn text(&self, text: &str) -> String {
+        self.hide_all(&self.values, self.urls(text))
+    }
+
+    /// A sentence for people, such as an error of the engine. A value that is also a name in the stack stays: hiding
+    /// it would make every message unreadable.
+    pub fn message(&self, text: &str) -> String {
+        self.hide_all(&self.in_messages, self.urls(text))
+    }
+
+    fn hide_all(&self, values: &BTreeSet<Reverse<ByLength>>, text: String) -> String {
+        values.iter().fold(text, |text, Reverse(ByLength(_, value))| {
+            if text.contains(value.as_str()) { text.replace(value.as_str(), &self.hide(value)) } else { text }
+        })
+    }
+
+    /// With what stands between `://user:` and `@` hidden.
+    fn urls(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(at) = rest.find("://") {
@@ -133,6 +210,14 @@ impl Mask {
         out.push_str(rest);
         out
     }
+}
+
+/// Whether a value is part of a name that everybody sees anyway.
+fn is_public(value: &str, stack: &Stack) -> bool {
+    let names = [stack.app.as_str(), stack.project.as_str()].into_iter();
+    let workloads = stack.workloads.keys().map(super::WorkloadName::as_str);
+    let objects = stack.networks.keys().chain(stack.volumes.keys()).chain(stack.images()).map(String::as_str);
+    names.chain(workloads).chain(objects).any(|name| name.contains(value))
 }
 
 impl fmt::Debug for Mask {
@@ -168,7 +253,7 @@ mod tests {
         assert_eq!(mask.value("DB_PASSWORD", "hunter2"), mask.hide("hunter2"));
         assert_ne!(mask.hide("hunter2"), mask.hide("hunter3"));
         assert_eq!(mask.value("GREETING", "hello"), "hello");
-        let knowing = mask.with_secrets(&["GREETING".to_owned()]);
+        let knowing = mask.with_names(&["GREETING".to_owned()]);
         assert_eq!(knowing.value("GREETING", "hello"), mask.hide("hello"));
         let masked = mask.value("DATABASE", "postgres://app:hunter2@db:5432/app");
         assert!(!masked.contains("hunter2") && masked.starts_with("postgres://app:••••"), "{masked}");

@@ -50,7 +50,7 @@ pub enum Change {
 /// What of an application is not on the host as the target wants it. Sorted by kind and name.
 pub fn compare_live(target: &Target<'_>, observed: &Observed, record: &Record) -> Vec<ObjectDifference> {
     let mut all = Vec::new();
-    let (stack, mask) = (target.stack, target.mask);
+    let stack = target.stack;
     for (name, workload) in &stack.workloads {
         let live = Live { target, observed, record, name, workload };
         live.compare(&mut all);
@@ -58,7 +58,7 @@ pub fn compare_live(target: &Target<'_>, observed: &Observed, record: &Record) -
     let ours = |it: &&Instance| it.agent == *target.agent;
     let is_orphan = |it: &&Instance| !stack.workloads.contains_key(&it.instance.workload);
     for instance in observed.instances.values().filter(ours).filter(is_orphan) {
-        all.push(extra_container(instance, &Location::default(), mask));
+        all.push(extra_container(instance, &Location::default(), target));
     }
     live_networks(target, observed, &mut all);
     live_volumes(target, observed, &mut all);
@@ -129,7 +129,7 @@ impl Live<'_> {
                 all.extend(self.one(instance));
                 self.parts(instance, all);
             } else {
-                all.push(extra_container(instance, &workload.origin, target.mask));
+                all.push(extra_container(instance, &workload.origin, target));
             }
         }
         let free = (1..=u32::MAX).filter(|it| !slots.contains(it));
@@ -258,10 +258,10 @@ impl Live<'_> {
     }
 }
 
-fn extra_container(instance: &Instance, origin: &Location, mask: &Mask) -> ObjectDifference {
+fn extra_container(instance: &Instance, origin: &Location, target: &Target<'_>) -> ObjectDifference {
     let mut extra = object("container", instance.name.clone(), origin.clone(), Change::Extra);
-    extra.labels = labels(&instance.config.labels, mask);
-    extra.found = diff::canonical_yaml(&instance.config, mask);
+    extra.labels = labels(&instance.config.labels, target.mask);
+    extra.found = diff::extra_yaml(&instance.config, target.stack.format, target.mask);
     extra
 }
 

@@ -16,7 +16,7 @@ use super::{
     settings,
 };
 use driftless_model::{
-    Container, Instance, Mask, Namespace, NetworkMode, Observed, Peer, Stack, Workload, WorkloadName,
+    Container, Format, Instance, Mask, Namespace, NetworkMode, Observed, Peer, Stack, Workload, WorkloadName,
 };
 
 /// One field that is not as it should be. Both sides are masked; `unset` is the engine's default.
@@ -42,10 +42,10 @@ pub fn differences(
 
 /// The same of any two sides.
 pub(super) fn between(want: &Fields, found: &Fields, mask: &Mask) -> Vec<FieldDifference> {
-    let secrets = secrets([want, found], mask);
+    let mask = knowing(mask, [want, found]);
     let paths: BTreeSet<&Vec<String>> = want.keys().chain(found.keys()).collect();
     let show = |side: &Fields, path: &Vec<String>| match side.get(path) {
-        Some(value) => scrub(value.shown(path.last().map_or("", String::as_str), mask), &secrets, mask),
+        Some(value) => value.shown(path, &mask),
         None => "unset".to_owned(),
     };
     paths
@@ -61,7 +61,17 @@ pub(super) fn between(want: &Fields, found: &Fields, mask: &Mask) -> Vec<FieldDi
 
 /// An effective configuration as YAML with sorted keys, masked. What is at its default is left out.
 pub fn canonical_yaml(container: &Container, mask: &Mask) -> String {
-    yaml(&fields(container), mask)
+    let fields = fields(container);
+    yaml(&fields, &knowing(mask, [&fields]))
+}
+
+/// The same of a container that Git does not name any more. Which of its variables come from a Secret is not known
+/// then, so all of them are hidden where there are Secrets.
+pub(super) fn extra_yaml(container: &Container, format: Format, mask: &Mask) -> String {
+    match format {
+        Format::Compose => canonical_yaml(container, mask),
+        Format::Kubernetes => canonical_yaml(container, &mask.with_names(container.env.keys())),
+    }
 }
 
 /// The change from one text to another as a unified diff with three lines of context; empty when they are equal.
@@ -91,7 +101,7 @@ pub fn stack_diff(stack: &Stack, observed: &Observed, mask: &Mask) -> String {
     }
     for instance in observed.containers() {
         if !stack.workloads.contains_key(&instance.instance.workload.whole()) {
-            let from = yaml(&fields(&instance.config), mask);
+            let from = extra_yaml(&instance.config, stack.format, mask);
             out.push_str(&unified_diff(&format!("live/{app}/{}", instance.name), &from, "/dev/null", ""));
         }
     }
@@ -128,9 +138,8 @@ fn workload_diff(
 
 /// Both sides as canonical YAML, masked, and what is hidden on one side hidden on the other too.
 pub(super) fn both_as_yaml(want: &Fields, found: &Fields, mask: &Mask) -> (String, String) {
-    let secrets = secrets([want, found], mask);
-    let show = |it: &Fields| scrub(yaml(it, mask), &secrets, mask);
-    (show(want), show(found))
+    let mask = knowing(mask, [want, found]);
+    (yaml(want, &mask), yaml(found, &mask))
 }
 
 /// Those of the image it runs, if it is made from the image that Git names, or else those of Git's.
@@ -259,28 +268,22 @@ fn is_short_id(name: &str) -> bool {
     name.len() == 12 && name.bytes().all(|it| it.is_ascii_digit() || (b'a'..=b'f').contains(&it))
 }
 
-/// Values that are hidden under their own name, so that they are hidden in a command or a URL too.
-fn secrets(sides: [&Fields; 2], mask: &Mask) -> BTreeSet<String> {
-    /// Shorter ones are words like `on` and `yes`, and would tear holes into everything.
-    const SHORTEST: usize = 6;
+/// A mask that hides the values of secret variables of these containers in a command or a URL too.
+fn knowing<'a>(mask: &Mask, sides: impl IntoIterator<Item = &'a Fields>) -> Mask {
     let telling = |(path, value): (&Vec<String>, &Value)| match value {
-        Value::Text(text) if text.len() >= SHORTEST && path.last().is_some_and(|it| mask.is_secret(it)) => {
-            Some(text.clone())
-        }
-        Value::Text(_) | Value::Flag | Value::List(_) | Value::Words(_) => None,
+        Value::Text(text) => (text.len() >= Mask::SHORTEST
+            && path.last().is_some_and(|it| mask.is_secret(it)))
+        .then(|| text.clone()),
+        Value::Flag | Value::List(_) | Value::Words(_) => None,
     };
-    sides.into_iter().flatten().filter_map(telling).collect()
-}
-
-fn scrub(text: String, secrets: &BTreeSet<String>, mask: &Mask) -> String {
-    secrets.iter().fold(text, |text, secret| text.replace(secret, &mask.hide(secret)))
+    mask.clone().with_values(sides.into_iter().flatten().filter_map(telling))
 }
 
 fn yaml(fields: &Fields, mask: &Mask) -> String {
     let mut root = serde_yaml::Mapping::new();
     for (path, value) in fields {
         if let Some((name, folders)) = path.split_last() {
-            put(&mut root, folders, name, value.yaml(name, mask));
+            put(&mut root, folders, name, value.yaml(path, mask));
         }
     }
     serde_yaml::to_string(&root).expect("text, lists and maps of text are YAML")

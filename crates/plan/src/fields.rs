@@ -30,20 +30,22 @@ pub(super) enum Value {
 }
 
 impl Value {
-    /// On one line, masked as the value of a field of this name.
-    pub(super) fn shown(&self, name: &str, mask: &Mask) -> String {
+    /// On one line, masked as the value of the field at this path.
+    pub(super) fn shown(&self, path: &[String], mask: &Mask) -> String {
+        let name = path.last().map_or("", String::as_str);
         match self {
-            Self::Text(it) => mask.value(name, it),
+            Self::Text(it) => text_of(path, it, mask),
             Self::Flag => "true".to_owned(),
             Self::List(all) => self.parts(all, name, mask).join(", "),
             Self::Words(all) => shell_words::join(self.parts(all, name, mask)),
         }
     }
 
-    /// As YAML, masked as the value of a field of this name.
-    pub(super) fn yaml(&self, name: &str, mask: &Mask) -> serde_yaml::Value {
+    /// As YAML, masked as the value of the field at this path.
+    pub(super) fn yaml(&self, path: &[String], mask: &Mask) -> serde_yaml::Value {
+        let name = path.last().map_or("", String::as_str);
         match self {
-            Self::Text(it) => serde_yaml::Value::String(mask.value(name, it)),
+            Self::Text(it) => serde_yaml::Value::String(text_of(path, it, mask)),
             Self::Flag => serde_yaml::Value::Bool(true),
             Self::List(all) | Self::Words(all) => {
                 let parts = self.parts(all, name, mask).into_iter();
@@ -57,6 +59,14 @@ impl Value {
             Self::Words(_) => words(all, mask),
             Self::Text(_) | Self::Flag | Self::List(_) => all.iter().map(|it| mask.value(name, it)).collect(),
         }
+    }
+}
+
+/// No Secret is ever part of an image's name, but a password may be a word like `nextcloud`.
+fn text_of(path: &[String], text: &str, mask: &Mask) -> String {
+    match path {
+        [field] if field == "image" => mask.without_values().value(field, text),
+        _ => mask.value(path.last().map_or("", String::as_str), text),
     }
 }
 

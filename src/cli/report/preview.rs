@@ -12,7 +12,7 @@ use crate::{cli::Context, cli::Error as CliError, cli::Verdict};
 use driftless_agent as controller;
 use driftless_files::AppSpec;
 use driftless_git::Checkout;
-use driftless_model::{AppName, Mask, Stack};
+use driftless_model::{AppName, Mask};
 use driftless_report as report;
 use driftless_report::{Kind, Report};
 
@@ -83,7 +83,7 @@ fn compare(report: &mut Report, before: Rendering, after: Rendering, (base, head
             (None, None) => {
                 let [from, to] = [from, to].map(|it| it.and_then(|it| it.rendered.stack.as_ref()));
                 let context = report::Context { from: base, to: head };
-                let mask = mask.with_secrets(from.into_iter().chain(to).flat_map(Stack::secret_env));
+                let mask = mask.with_stacks(from.into_iter().chain(to));
                 report::of_stacks(&mut app, from, to, &mask, context);
             }
         }

@@ -45,13 +45,14 @@ impl<D: Docker, S: Source> App<D, S> {
         let observed = self.shared.docker.observe(&self.name, &interest(&goal, &self.record)).await;
         let mut observed = observed.map_err(|it| refused(&it))?;
         let fallback = self.fallback(&goal);
+        let mask = self.mask_of(&goal.stack, fallback.as_ref());
         let target = Target {
             stack: &goal.stack,
             fallback: fallback.as_ref(),
             agent: &self.shared.agent,
             policy: &goal.policy,
             images: &goal.images,
-            mask: &self.shared.mask,
+            mask: &mask,
         };
         plan::embrace(&mut observed, &self.record, &self.shared.agent);
         let before = self.record.clone();

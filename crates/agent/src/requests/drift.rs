@@ -210,7 +210,7 @@ impl Inspector {
             }
         };
         let agent = owner(&observed);
-        let mask = self.mask.with_secrets(stack.secret_env());
+        let mask = self.mask.with_stacks([stack]);
         let target =
             Target { stack, fallback: None, agent: &agent, policy: &policy, images: &images, mask: &mask };
         // With the stack taken for reached, all that differs is drift, and the time of it is told.

@@ -64,7 +64,7 @@ pub async fn preview(stack: &Stack, docker_host: &str) -> Result<Preview, Error>
     // Whoever runs this application here is the one whose next steps are asked for.
     let agent = observed.instances.values().map(|it| it.agent.clone()).next().unwrap_or(owner);
     let (policy, images) = (Policy::default(), BTreeMap::new());
-    let mask = Mask::new(crate::random_key()).with_secrets(stack.secret_env());
+    let mask = Mask::new(crate::random_key()).with_stacks([stack]);
     let target =
         Target { stack, fallback: None, agent: &agent, policy: &policy, images: &images, mask: &mask };
     let mut record = Record::default();

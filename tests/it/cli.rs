@@ -22,7 +22,7 @@ use tokio::{net::TcpListener, process::Command};
 use crate::sample::{self, NOW, before, blog, commit, shop};
 
 #[test]
-fn the_status_is_a_line_per_application_and_below_it_what_is_wrong() {
+fn status_lists_applications_and_their_problems() {
     let text = render_status(&[blog(), shop()], Detail::Problems, NOW, Colours::Off);
     assert_snapshot!(text, @r"
     NAME  SYNC       HEALTH    REVISION  COMMIT        MESSAGE
@@ -39,7 +39,7 @@ fn the_status_is_a_line_per_application_and_below_it_what_is_wrong() {
 }
 
 #[test]
-fn a_wide_status_has_workloads_and_instances() {
+fn wide_status_lists_workloads_and_instances() {
     assert_snapshot!(render_status(&[shop()], Detail::Workloads, NOW, Colours::Off), @r"
     NAME  SYNC    HEALTH   REVISION  COMMIT        MESSAGE
     shop  Synced  Healthy  #4        aaaaaaaaaaaa
@@ -53,7 +53,7 @@ fn a_wide_status_has_workloads_and_instances() {
 }
 
 #[test]
-fn the_status_of_one_application_has_everything() {
+fn status_of_one_application_is_complete() {
     assert_snapshot!(render_status(&[shop()], Detail::Everything, NOW, Colours::Off), @r#"
     NAME  SYNC    HEALTH   REVISION  COMMIT        MESSAGE
     shop  Synced  Healthy  #4        aaaaaaaaaaaa
@@ -74,7 +74,7 @@ fn the_status_of_one_application_has_everything() {
 }
 
 #[test]
-fn colours_change_nothing_but_colours() {
+fn colours_do_not_change_the_text() {
     let coloured = render_status(&[blog(), shop()], Detail::Everything, NOW, Colours::On);
     assert!(coloured.contains("\x1b[31mDegraded\x1b[0m") && coloured.contains("\x1b[32mSynced\x1b[0m"));
     let plain = render_status(&[blog(), shop()], Detail::Everything, NOW, Colours::Off);
@@ -88,7 +88,7 @@ fn colours_change_nothing_but_colours() {
 }
 
 #[test]
-fn the_history_is_newest_first_with_results() {
+fn history_lists_the_newest_revision_first() {
     let revision = |number, outcome, cause, rollback_of| Revision {
         app: "shop".into(),
         number,
@@ -118,7 +118,7 @@ fn the_history_is_newest_first_with_results() {
 }
 
 #[test]
-fn a_plan_is_printed_round_by_round() {
+fn plan_is_printed_round_by_round() {
     let previews = BTreeMap::from([
         (
             AppName::from("blog"),
@@ -158,7 +158,7 @@ fn a_plan_is_printed_round_by_round() {
 }
 
 #[test]
-fn findings_are_printed_with_the_line_and_a_mark() {
+fn findings_are_printed_with_source_line_and_marker() {
     let mut unknown =
         Finding::error(Location::new("shop/compose.yaml", 12, 5), "services.web.imag", "unknown field")
             .help("did you mean `image`?");
@@ -189,7 +189,7 @@ fn findings_are_printed_with_the_line_and_a_mark() {
 }
 
 #[test]
-fn the_reference_in_the_documentation_is_what_the_program_says() {
+fn cli_reference_is_up_to_date() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/cli.md");
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(&path, reference()).unwrap();
@@ -230,7 +230,7 @@ async fn run(server: SocketAddr, arguments: &[&str]) -> (i32, String, String) {
 }
 
 #[tokio::test]
-async fn the_program_reads_the_status_in_every_form() {
+async fn status_is_printed_in_every_format() {
     let (server, _) = served(Access::Loopback).await;
     let (code, table, _) = run(server, &["status"]).await;
     assert_eq!(code, 0);
@@ -242,7 +242,7 @@ async fn the_program_reads_the_status_in_every_form() {
 }
 
 #[tokio::test]
-async fn the_program_asks_and_says_what_was_answered() {
+async fn requests_print_the_answer_of_the_agent() {
     let (server, seen) = served(Access::Loopback).await;
     let (code, out, _) = run(server, &["rollback", "shop", "--to", "2", "--until", "next-commit"]).await;
     assert_eq!(code, 0);
@@ -258,7 +258,7 @@ async fn the_program_asks_and_says_what_was_answered() {
 }
 
 #[tokio::test]
-async fn waiting_ends_with_the_state_or_with_the_deadline() {
+async fn wait_ends_with_the_state_or_the_timeout() {
     let (server, _) = served(Access::Loopback).await;
     let (code, out, error) = run(server, &["sync", "shop", "--wait"]).await;
     assert_eq!(code, 0, "{error}");
@@ -271,7 +271,7 @@ async fn waiting_ends_with_the_state_or_with_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_difference_is_a_no() {
+async fn diff_with_differences_exits_with_1() {
     let (server, _) = served(Access::Loopback).await;
     let (code, out, _) = run(server, &["diff", "blog"]).await;
     assert_eq!(code, 1);
@@ -302,7 +302,7 @@ async fn events_are_listed_and_followed() {
 }
 
 #[tokio::test]
-async fn errors_say_what_to_do_next() {
+async fn errors_name_the_next_step() {
     let (server, _) = served(Access::Token(Token::new("correct-horse-battery").unwrap())).await;
     let (code, _, error) = run(server, &["status"]).await;
     assert_eq!(code, 2);
@@ -327,7 +327,7 @@ async fn errors_say_what_to_do_next() {
 }
 
 #[tokio::test]
-async fn a_closed_output_ends_the_program_quietly() {
+async fn closed_output_ends_the_program_quietly() {
     let (server, _) = served(Access::Loopback).await;
     let mut child = driftless(server, &["status", "-o", "json"])
         .stdout(Stdio::piped())
@@ -341,7 +341,7 @@ async fn a_closed_output_ends_the_program_quietly() {
 }
 
 #[tokio::test]
-async fn wrong_usage_is_told_with_2() {
+async fn wrong_usage_exits_with_2() {
     let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
     for wrong in [
         &["run"][..],
@@ -358,7 +358,7 @@ async fn wrong_usage_is_told_with_2() {
 }
 
 #[tokio::test]
-async fn the_agent_refuses_to_listen_to_the_world_without_a_token() {
+async fn agent_without_token_listens_on_loopback_only() {
     let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
     let (code, _, error) =
         run(nobody, &["run", "https://git.example.com/a.git", "--listen", "0.0.0.0:0"]).await;
@@ -367,7 +367,7 @@ async fn the_agent_refuses_to_listen_to_the_world_without_a_token() {
 }
 
 #[tokio::test]
-async fn a_taken_address_is_told_before_the_agent_starts() {
+async fn address_in_use_is_reported_before_the_start() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap();
     let state = tempfile::tempdir().unwrap();
@@ -398,7 +398,7 @@ fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 #[tokio::test]
-async fn a_folder_is_validated_without_an_agent() {
+async fn validate_needs_no_agent() {
     let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
     let good = folder(&[("sites/shop/compose.yaml", "services:\n  web:\n    image: web:1\n")]);
     let path = good.path().to_str().unwrap();
@@ -412,7 +412,7 @@ async fn a_folder_is_validated_without_an_agent() {
 }
 
 #[tokio::test]
-async fn every_finding_of_every_application_is_told() {
+async fn validate_prints_findings_of_all_applications() {
     let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
     let bad = folder(&[
         ("blog/compose.yaml", "services:\n  web:\n    imag: blog:1\n"),
@@ -433,7 +433,7 @@ async fn every_finding_of_every_application_is_told() {
 }
 
 #[tokio::test]
-async fn drift_is_asked_of_the_agent_application_by_application() {
+async fn drift_asks_the_agent_for_each_application() {
     let (server, seen) = served(Access::Loopback).await;
     let (code, out, error) = run(server, &["drift", "--show-unmanaged"]).await;
     assert_eq!((code, error.as_str()), (1, ""));
@@ -460,7 +460,7 @@ async fn drift_is_asked_of_the_agent_application_by_application() {
 }
 
 #[tokio::test]
-async fn what_a_kustomization_makes_is_printed_with_secrets_hidden() {
+async fn config_prints_a_kustomization_with_masked_secrets() {
     let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
     let base = "resources: [web.yaml]\nsecretGenerator: [{name: login, literals: [word=hunter2]}]\n";
     let web = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80}]}\n";
@@ -487,7 +487,7 @@ async fn what_a_kustomization_makes_is_printed_with_secrets_hidden() {
 }
 
 #[tokio::test]
-async fn a_compose_application_is_printed_as_it_is_read() {
+async fn config_prints_a_compose_application() {
     let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
     let text = "services:\n  web:\n    image: web:${TAG}\n    environment: {DB_PASSWORD: hunter2, COST: 5$$}\n    ports: [80]\n";
     let one = folder(&[("shop/compose.yaml", text), ("shop/.env", "TAG=1")]);

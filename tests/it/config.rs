@@ -18,7 +18,7 @@ fn mistake(text: &str) -> String {
 const ONE: &str = "repositories:\n  - url: https://git.example.com/me/infra.git\n";
 
 #[test]
-fn what_becomes_of_files_changed_inside_containers_is_inherited() {
+fn filesystem_drift_policy_is_inherited() {
     use driftless_model::FilesystemDrift;
     let text = "filesystemDrift: off\nrepositories:\n- url: /srv/a\n  applications:\n  - path: one\n  - {path: two, \
                 filesystemDrift: revert}\n- url: /srv/b\n  filesystemDrift: report\n";
@@ -45,7 +45,7 @@ fn one_url_is_enough() {
 }
 
 #[test]
-fn the_example_is_valid_and_shows_the_defaults() {
+fn example_is_valid_and_shows_the_defaults() {
     let text = std::fs::read_to_string("config/driftless.yaml").unwrap();
     let settings = Settings::parse("config/driftless.yaml", &text).unwrap();
     let infra = &settings.repositories[0];
@@ -70,7 +70,7 @@ fn the_example_is_valid_and_shows_the_defaults() {
 }
 
 #[test]
-fn policies_are_inherited_from_the_outer_to_the_inner() {
+fn inner_policies_override_outer_ones() {
     let settings = Settings::parse(
         "driftless.yaml",
         "selfHeal: false\nrepositories:\n- url: /srv/a\n  prune: true\n  path: sites\n  applications:\n  \
@@ -87,7 +87,7 @@ fn policies_are_inherited_from_the_outer_to_the_inner() {
 }
 
 #[test]
-fn how_much_may_be_pruned_unasked_is_inherited_and_a_percentage() {
+fn max_prune_percent_is_inherited_and_checked() {
     let of = |text: &str| Settings::parse("driftless.yaml", text);
     let text = "maxPrunePercent: 20\nrepositories:\n- url: /srv/a\n  applications:\n  - path: one\n  - {path: two, \
                 maxPrunePercent: 100}\n- {url: /srv/b, maxPrunePercent: 0}\n";
@@ -103,7 +103,7 @@ fn how_much_may_be_pruned_unasked_is_inherited_and_a_percentage() {
 }
 
 #[test]
-fn whether_a_compose_project_is_taken_over_is_asked_unless_it_is_said() {
+fn adopt_policy_defaults_to_ask() {
     use driftless_model::Adopt;
     let adopt = |text: &str| {
         let settings = Settings::parse("driftless.yaml", text).unwrap();
@@ -119,7 +119,7 @@ fn whether_a_compose_project_is_taken_over_is_asked_unless_it_is_said() {
 }
 
 #[test]
-fn an_unknown_key_is_told_with_its_place_and_the_key_that_was_meant() {
+fn unknown_key_is_reported_with_a_suggestion() {
     assert_eq!(
         mistake("repositories:\n  - url: /srv/a\n    pol: 60s\n").split(", expected").next().unwrap(),
         "driftless.yaml:3:5: error: repositories[0]: unknown field `pol`",
@@ -131,7 +131,7 @@ fn an_unknown_key_is_told_with_its_place_and_the_key_that_was_meant() {
 }
 
 #[test]
-fn wrong_values_are_told_with_their_place() {
+fn invalid_values_are_reported_at_their_location() {
     for (text, place, message) in [
         ("listen: here\nrepositories: []", "1:9", "is not an address with a port"),
         ("stateDir: state\nrepositories: []", "1:11", "must be absolute"),
@@ -165,7 +165,7 @@ fn wrong_values_are_told_with_their_place() {
 }
 
 #[test]
-fn an_empty_file_asks_for_a_repository() {
+fn empty_file_needs_a_repository() {
     for text in ["", "\n# nothing here\n"] {
         assert!(mistake(text).contains("name at least one repository"));
     }
@@ -173,7 +173,7 @@ fn an_empty_file_asks_for_a_repository() {
 }
 
 #[test]
-fn no_message_repeats_what_may_be_a_secret() {
+fn messages_repeat_no_secret() {
     for text in [
         "repositories:\n- url: https://me:hunter2@git.example.com/x",
         "repositories:\n- url: https://hunter2@git.example.com/x",
@@ -195,7 +195,7 @@ fn no_message_repeats_what_may_be_a_secret() {
 }
 
 #[test]
-fn all_broken_rules_between_values_are_told_at_once() {
+fn all_inconsistent_values_are_reported_at_once() {
     let found = mistakes(
         "listen: 0.0.0.0:8484\nrepositories:\n\
          - {url: /srv/a, branch: main, tag: v1}\n\
@@ -236,7 +236,7 @@ fn listening_beyond_loopback_needs_a_token() {
 }
 
 #[test]
-fn variables_keep_their_spelling_and_are_given_once() {
+fn variables_keep_their_spelling_and_are_unique() {
     let text = |variables: &str| {
         format!("repositories:\n- url: /srv/a\n  applications:\n  - path: shop\n    variables: {variables}\n")
     };
@@ -249,7 +249,7 @@ fn variables_keep_their_spelling_and_are_given_once() {
 }
 
 #[test]
-fn the_command_line_is_held_to_the_same_rules() {
+fn command_line_is_checked_by_the_same_rules() {
     let refused =
         |url: &str, path: &str, reference| Settings::for_repository(url, path, reference).unwrap_err();
     assert!(
@@ -276,7 +276,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn credentials_of_a_host_are_for_its_repositories_that_have_none() {
+fn host_credentials_are_used_without_auth() {
     let text = r#"
 credentials:
   - host: git.example.com
@@ -306,7 +306,7 @@ repositories:
 }
 
 #[test]
-fn trust_is_read_for_repositories_and_applications() {
+fn verify_is_read_for_repositories_and_applications() {
     let text = r#"
 repositories:
   - url: https://h/a
@@ -335,7 +335,7 @@ repositories:
 }
 
 #[test]
-fn trust_and_access_that_cannot_work_are_refused() {
+fn impossible_verify_and_auth_are_rejected() {
     let with = |more: &str| mistake(&format!("{ONE}    {more}\n"));
     for (more, wanted) in [
         ("verify: {}", "nobody is trusted"),
@@ -369,7 +369,7 @@ fn trust_and_access_that_cannot_work_are_refused() {
 }
 
 #[test]
-fn a_login_for_a_registry_has_a_host_a_user_and_a_password_kept_elsewhere() {
+fn registry_login_needs_host_user_and_password_source() {
     let with = |text: &str| format!("registries: [{text}]\n{ONE}");
     let settings = Settings::parse(
         "driftless.yaml",

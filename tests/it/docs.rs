@@ -1,5 +1,5 @@
-//! What the documents say is true: their examples are rendered, their commands parsed, their links followed.
-//! (`docs/cli.md` is compared with the program by `cli`.)
+//! Checks the documents against the program: examples are rendered, commands parsed, links followed.
+//! The tests of `cli` check `docs/cli.md`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,8 +20,8 @@ const KUSTOMIZE: &str = include_str!("../../docs/kustomize.md");
 const MAKEFILE: &str = include_str!("../../Makefile");
 
 #[test]
-fn what_compose_is_said_to_support_renders_without_a_word() {
-    // Profiles are active, so that all of it counts.
+fn supported_compose_example_renders_without_findings() {
+    // Without profiles, so that every service is active.
     let text = block(COMPOSE, "Supported").replace("    profiles: [debug]\n", "");
     let rendered = render_text(Format::Compose, &text);
     assert_eq!(lines(&rendered.findings), [""; 0]);
@@ -29,7 +29,7 @@ fn what_compose_is_said_to_support_renders_without_a_word() {
 }
 
 #[test]
-fn the_builds_that_are_shown_render_without_a_word() {
+fn build_example_renders_without_findings() {
     let text = block(COMPOSE, "Builds") + "secrets: {token: {file: ./token}}\n";
     let rendered = render_text(Format::Compose, &text);
     assert_eq!(lines(&rendered.findings), [""; 0]);
@@ -44,14 +44,14 @@ fn the_builds_that_are_shown_render_without_a_word() {
 }
 
 #[test]
-fn what_kubernetes_is_said_to_support_renders_without_a_word() {
+fn supported_kubernetes_example_renders_without_findings() {
     let rendered = render_text(Format::Kubernetes, &block(KUBERNETES, "Supported"));
     assert_eq!(lines(&rendered.findings), [""; 0]);
     assert_eq!(rendered.stack.unwrap().workloads.len(), 10);
 }
 
 #[test]
-fn what_is_said_to_be_ignored_is_told_as_a_warning_at_its_line() {
+fn ignored_keys_are_warnings_at_their_lines() {
     for (format, page) in [(Format::Compose, COMPOSE), (Format::Kubernetes, KUBERNETES)] {
         let text = block(page, "Accepted with a warning");
         let rendered = render_text(format, &text);
@@ -61,7 +61,7 @@ fn what_is_said_to_be_ignored_is_told_as_a_warning_at_its_line() {
 }
 
 #[test]
-fn what_is_said_not_to_be_supported_is_refused_at_its_line() {
+fn unsupported_keys_are_errors_at_their_lines() {
     for (format, page) in [(Format::Compose, COMPOSE), (Format::Kubernetes, KUBERNETES)] {
         let text = block(page, "Not supported yet");
         let rendered = render_text(format, &text);
@@ -71,7 +71,7 @@ fn what_is_said_not_to_be_supported_is_refused_at_its_line() {
 }
 
 #[test]
-fn the_tables_of_keys_are_those_of_the_code() {
+fn tables_of_keys_are_up_to_date() {
     for (path, text, keys) in [
         ("docs/compose.md", COMPOSE, compose_keys()),
         ("docs/kustomize.md", KUSTOMIZE, kustomization_keys()),
@@ -88,9 +88,9 @@ fn the_tables_of_keys_are_those_of_the_code() {
     }
 }
 
-/// The examples above are rendered, so a key of the table is only in the right one if it does what the table says.
+/// The other tests render the examples, so a key that is in the right example also behaves as the table says.
 #[test]
-fn every_key_of_the_table_is_in_the_example_of_its_kind() {
+fn examples_contain_every_key_of_the_table() {
     let examples = [
         ("used", block(COMPOSE, "Supported")),
         ("no effect", block(COMPOSE, "Accepted with a warning")),
@@ -113,11 +113,11 @@ fn every_key_of_the_table_is_in_the_example_of_its_kind() {
     assert_eq!(missing, [""; 0]);
 }
 
-/// Keys whose example would need another file, or that are still refused until their readers are there.
+/// Keys whose example needs another file.
 const LATER: &[&str] = &["include", "services.build", "services.volumes_from"];
 
 #[test]
-fn every_field_of_a_deployment_is_on_its_page() {
+fn kubernetes_page_contains_every_known_field() {
     let source = include_str!("../../crates/kubernetes/src/fields.rs");
     let fields = source.split("(\"").skip(1).filter_map(|it| it.split_once("\", "));
     let names = fields.map(|(name, _)| name).filter(|it| it.bytes().all(|it| it.is_ascii_alphanumeric()));
@@ -128,7 +128,7 @@ fn every_field_of_a_deployment_is_on_its_page() {
 }
 
 #[test]
-fn kinds_are_ignored_or_refused_as_their_page_says() {
+fn listed_kinds_are_ignored_or_refused() {
     for (chapter, severity) in
         [("Accepted with a warning", Severity::Warning), ("Not supported yet", Severity::Error)]
     {
@@ -145,7 +145,7 @@ fn kinds_are_ignored_or_refused_as_their_page_says() {
 }
 
 #[test]
-fn what_podman_checks_is_shown_by_tests_that_are_there() {
+fn tests_named_in_the_podman_table_exist() {
     let page = include_str!("../../docs/kubernetes-podman.md");
     let rows = page.lines().skip_while(|it| !it.starts_with("|---")).skip(1);
     let mut sources = String::new();
@@ -167,7 +167,7 @@ fn what_podman_checks_is_shown_by_tests_that_are_there() {
 }
 
 #[test]
-fn every_target_that_the_readme_names_is_in_the_makefile() {
+fn make_targets_in_the_readme_exist() {
     let named = README.split("make ").skip(1).filter_map(|it| it.split(['`', ' ', '\n']).next());
     let prose = ["anew;", "it"];
     let named: BTreeSet<_> = named.filter(|it| !prose.contains(it)).collect();
@@ -178,7 +178,7 @@ fn every_target_that_the_readme_names_is_in_the_makefile() {
 }
 
 #[test]
-fn commands_in_documents_are_understood() {
+fn commands_in_documents_parse() {
     // The help texts in docs/cli.md wrap their examples.
     let pages = pages().into_iter().filter(|page| !page.ends_with("cli.md"));
     let texts = pages.map(|page| fs::read_to_string(page).unwrap());
@@ -203,13 +203,13 @@ fn commands(page: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_configuration_in_the_readme_is_valid() {
+fn configuration_in_the_readme_is_valid() {
     let settings = Settings::parse("driftless.yaml", &block(README, "Configuration"));
     assert_eq!(settings.map(|it| it.repositories.len()), Ok(2));
 }
 
 #[test]
-fn links_of_documents_lead_somewhere() {
+fn links_between_documents_resolve() {
     for page in pages() {
         let text = fs::read_to_string(&page).unwrap();
         let folder = page.parent().unwrap();
@@ -252,7 +252,7 @@ fn slug(heading: &str) -> String {
 }
 
 #[test]
-fn every_source_file_that_the_architecture_names_is_there() {
+fn paths_in_the_architecture_exist() {
     let text = fs::read_to_string("docs/architecture.md").unwrap();
     let quoted = text.split('`').skip(1).step_by(2);
     let named: BTreeSet<_> =
@@ -320,9 +320,9 @@ fn told(rendered: &Rendered) -> String {
     lines(&rendered.findings).join("\n")
 }
 
-/// The tables of complaints and of bad input name what shows that they are met: all of that is there.
+/// The tables of complaints and of invalid input name tests; all of these tests exist.
 #[test]
-fn every_proof_that_a_table_of_the_tests_names_is_there() {
+fn tests_named_in_test_tables_exist() {
     let mut tests = String::new();
     for folder in ["tests", "src", "crates"] {
         read_all(Path::new(folder), &mut tests);
@@ -349,7 +349,7 @@ fn every_proof_that_a_table_of_the_tests_names_is_there() {
 }
 
 #[test]
-fn the_manifests_beside_podman_and_what_differs_are_counted() {
+fn counts_of_the_podman_comparison_are_up_to_date() {
     let folder = fs::read_dir("tests/e2e/manifests").unwrap();
     let manifests =
         folder.filter(|it| it.as_ref().unwrap().path().extension().is_some_and(|it| it == "yaml"));

@@ -56,9 +56,10 @@ differential-podman: ## Compare every manifest of tests/e2e/manifests with podma
 	scripts/test-podman.sh "$${CARGO_TARGET_DIR:-target}/test-tools"
 	cargo test --locked --test e2e -- --ignored --nocapture podman::every_manifest
 
-lint: ## Check format and lints; warnings are errors
+lint: ## Check format, lints and the documentation of the code; warnings are errors
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --locked --workspace --no-deps --document-private-items
 
 fmt: ## Format the code
 	cargo fmt --all

@@ -17,7 +17,16 @@ cd "$dir/tree"
 cargo fetch --locked --quiet
 
 TIMEFORMAT='%R %U %S'
-rows=()
+rows=() longest=
+# units FILE: the 25 longest units of a report of `cargo build --timings`.
+units() {
+    awk -F '"' '
+        /"name":/ { name = $4 }
+        /"version":/ { version = $4 }
+        /"target":/ { part = /\(run\)/ ? "build script with C code" : /build-script/ ? "build script, compiled" : /bin/ ? "program" : "library" }
+        /"duration":/ { split($3, value, /[:, ]+/); printf "| %.1f s | %s %s | %s |\n", value[2], name, version, part }
+    ' "$1" | sort -rn -t ' ' -k 2 | head -n 25
+}
 # row NAME GOAL COMMAND...: runs the command and notes its wall time and its processor time in seconds.
 row() {
     local name=$1 goal=$2 real user sys
@@ -40,7 +49,7 @@ size() { awk -v b="$(stat -c %s "$1")" 'BEGIN { printf "%.1f MB", b / 1e6 }'; }
 
 if wanted demo; then
     row "\`cargo build\` for \`make demo\`, nothing built before" "≤ 240 s" cargo build --locked --timings
-    cp target/cargo-timings/cargo-timing.html "$dir/timings.html"
+    longest=$(units target/cargo-timings/cargo-timing.html)
 fi
 if wanted release; then
     row "\`make build\`, nothing built before" "" cargo build --release --locked
@@ -72,3 +81,6 @@ echo
 echo "| build | goal | wall | processor |"
 echo "| --- | --- | --- | --- |"
 printf '%s\n' "${rows[@]}"
+if [ -n "$longest" ]; then
+    printf '\n%s\n\n| wall | crate | part |\n| --- | --- | --- |\n%s\n' "The longest units of the first build:" "$longest"
+fi

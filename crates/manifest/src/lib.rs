@@ -1,4 +1,5 @@
-//! Files of a commit in, one [`Stack`] per application out. Pure: the same files give the same stack.
+//! Files of a commit in, one [`Stack`](driftless_model::Stack) per application out. Pure: the same files give the same
+//! stack.
 //!
 //! The two front-ends, `compose` and `kubernetes`, meet only in [`driftless_model::Stack`]; neither knows the
 //! other, nor Docker. Every field of a manifest ends as used, as a warning or as an error, never in silence.

@@ -1,6 +1,6 @@
 //! A YAML tree in which every value knows its file, line and column, and a typed reader over it.
 //!
-//! [`parse`] turns the bytes of a file into one [`Node`] per document. Anchors are expanded and merge keys (`<<`)
+//! [`parse()`] turns the bytes of a file into one [`Node`] per document. Anchors are expanded and merge keys (`<<`)
 //! applied, so the tree has only maps, lists and scalars. A value that came through an alias keeps the place where it
 //! was written. The size of the file, its values, their depth and the copies that aliases make are all bounded
 //! ([`Limits`]): files may come from strangers.

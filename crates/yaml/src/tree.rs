@@ -9,7 +9,7 @@ use crate::scalar::{self, Scalar};
 /// A place in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The path of the file, as [`parse`](crate::parse) was given it.
+    /// The path of the file, as [`parse()`](crate::parse()) was given it.
     pub file: Arc<str>,
     /// From 1.
     pub line: u32,

@@ -98,7 +98,7 @@ pub(in crate::cli) struct ReportArgs {
     /// Only applications in this folder of the repository.
     #[arg(long, value_name = "FOLDER", help_heading = "Selection")]
     pub(in crate::cli) path: Option<String>,
-    /// File with differences that do not count, one per line: APP KIND/NAME [PATH]; `*` matches anything.
+    /// File with differences that do not count, one per line: `APP KIND/NAME [PATH]`; `*` matches anything.
     #[arg(long, value_name = "FILE", help_heading = "Selection")]
     pub(in crate::cli) ignore_file: Option<PathBuf>,
     /// Types of differences that decide the exit code; all are reported [default: all]

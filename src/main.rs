@@ -1,4 +1,4 @@
-//! Parse, trace, run, exit code.
+//! Parses the command line, sets up the log, runs the command, returns its exit code.
 
 use std::{env, process::ExitCode, sync::Arc};
 
@@ -6,7 +6,7 @@ use driftless::cli::{Colours, Environment, Invocation, LogFormat, Logging, Scree
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
-    // It waits in every pod of several containers, and must be as small as can be.
+    // It waits in every pod of several containers and must be as small as possible.
     if env::args_os().nth(1).is_some_and(|it| it == "pause") {
         return pause();
     }
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     invocation.execute(environment, &screen)
 }
 
-/// Logs to standard error. What `RUST_LOG` says goes first.
+/// Logs to standard error. `RUST_LOG` overrides the filter.
 fn trace(logging: Logging, wish: Option<String>, screen: &Screen) {
     let wish = wish.filter(|it| !it.is_empty());
     let filter = wish.as_ref().map_or_else(|| EnvFilter::try_new(logging.filter), EnvFilter::try_new);

@@ -1,5 +1,4 @@
-//! Asks a running agent over its API. It retries nothing and follows no redirects; whoever calls decides what
-//! an error means.
+//! Client of a running agent's API. It neither retries nor follows redirects; the caller decides about errors.
 
 use std::{error::Error as _, fs, path::PathBuf, time::Duration};
 
@@ -15,10 +14,10 @@ use driftless_web::ErrorBody;
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
-/// Longer than the agent's own limit for an answer, so that its explanation arrives.
+/// Longer than the agent's own limit for an answer, so that the agent's error arrives.
 const ANSWER_WITHIN: Duration = Duration::from_secs(40);
 
-/// A stream sends a comment every 15 s when nothing happens.
+/// A stream sends a comment every 15 s.
 const STREAM_SILENCE: Duration = Duration::from_secs(45);
 
 #[derive(Debug)]
@@ -32,7 +31,7 @@ pub(super) struct Client {
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    #[error("`{0}` is no address of an agent: write it as http://HOST:PORT")]
+    #[error("`{0}` is not an agent's address: write it as http://HOST:PORT")]
     Address(String),
     #[error("could not read the token from {path}")]
     TokenFile {
@@ -40,9 +39,9 @@ pub(super) enum Error {
         #[source]
         source: std::io::Error,
     },
-    #[error("the token in {0} is empty, or has characters that a header cannot carry")]
+    #[error("the token in {0} is empty or has characters that an HTTP header cannot contain")]
     Token(PathBuf),
-    #[error("could not set up the connection to {}", bare(.server))]
+    #[error("could not create a client for {}", bare(.server))]
     Setup {
         server: Url,
         #[source]
@@ -50,17 +49,17 @@ pub(super) enum Error {
     },
     #[error("no agent answers at {}: {reason}", bare(.server))]
     NoAgent { server: Url, reason: String },
-    #[error("the agent at {} wants a token{}", bare(.server), if *.sent { ", and not the one that was sent" } else { "" })]
+    #[error("the agent at {} requires a token{}", bare(.server), if *.sent { "; the one that was sent is wrong" } else { "" })]
     Unauthorized { server: Url, sent: bool },
-    /// The agent says what is wrong.
+    /// An error that the agent returned.
     #[error("{message}")]
     Answer { status: StatusCode, message: String, help: Option<String> },
-    #[error("what answers at {} is no Driftless agent, or one of another release: {reason}", bare(.server))]
+    #[error("the server at {} is not a Driftless agent, or an agent of another version: {reason}", bare(.server))]
     Foreign { server: Url, reason: String },
 }
 
 impl Error {
-    /// What to do next.
+    /// Help line: what to do next.
     pub(super) fn help(&self) -> Option<String> {
         match self {
             Self::NoAgent { .. } => Some(
@@ -68,14 +67,16 @@ impl Error {
                     .to_owned(),
             ),
             Self::Unauthorized { .. } => {
-                Some("give a file with the token with --token-file or DRIFTLESS_TOKEN_FILE".to_owned())
+                Some("name a file with the token in --token-file or DRIFTLESS_TOKEN_FILE".to_owned())
             }
-            // The hint of the API speaks of routes; here it is a command.
+            // The API's help names routes; the command line names commands.
             Self::Answer { status: StatusCode::NOT_FOUND, .. } => {
                 Some("`driftless status` lists the applications".to_owned())
             }
             Self::Answer { help, .. } => help.clone(),
-            Self::Foreign { .. } => Some("check the address, and whether a proxy answers instead".to_owned()),
+            Self::Foreign { .. } => {
+                Some("check the address, and whether a reverse proxy answers instead".to_owned())
+            }
             Self::Address(_) | Self::TokenFile { .. } | Self::Token(_) | Self::Setup { .. } => None,
         }
     }
@@ -84,7 +85,7 @@ impl Error {
         matches!(self, Self::Answer { status: StatusCode::NOT_FOUND, .. })
     }
 
-    /// The agent is not there now, and may be later.
+    /// Whether the agent may be available again later.
     pub(super) fn is_absence(&self) -> bool {
         match self {
             Self::NoAgent { .. } => true,
@@ -100,7 +101,7 @@ impl Error {
 }
 
 impl Client {
-    /// Arguments go before the environment, and that before the default.
+    /// Arguments override the environment, which overrides the default.
     pub(super) fn new(args: &ServerArgs, environment: &Environment) -> Result<Self, Error> {
         let given =
             args.server.clone().or_else(|| environment("DRIFTLESS_SERVER")).filter(|it| !it.is_empty());
@@ -114,7 +115,7 @@ impl Client {
                 .redirect(reqwest::redirect::Policy::none())
                 .user_agent(concat!("driftless/", env!("CARGO_PKG_VERSION")))
                 .no_proxy();
-            // Without https there is no need for certificates, which a small machine may not have.
+            // Without https no certificates are needed, which a small machine may not have.
             let builder = if server.scheme() == "https" { builder } else { builder.tls_certs_only([]) };
             builder.build().map_err(|source| Error::Setup { server: server.clone(), source })
         };
@@ -124,7 +125,7 @@ impl Client {
         Ok(Self { requests, streams, endless, server, authorization })
     }
 
-    /// For people.
+    /// Address for messages, without credentials.
     pub(super) fn address(&self) -> String {
         bare(&self.server).to_owned()
     }
@@ -149,7 +150,7 @@ impl Client {
         self.send(&self.streams, Method::GET, path, &accept, None::<&()>).await
     }
 
-    /// An answer without end, in which nothing may come for a long time.
+    /// An endless answer that may be silent for a long time.
     pub(super) async fn open(&self, path: &str) -> Result<Response, Error> {
         self.send(&self.endless, Method::GET, path, &[], None::<&()>).await
     }
@@ -175,7 +176,7 @@ impl Client {
             request = request.header(header::AUTHORIZATION, authorization.clone());
         }
         if let Some(body) = body {
-            let json = serde_json::to_vec(body).expect("requests serialise without fail");
+            let json = serde_json::to_vec(body).expect("requests can be serialised");
             request = request.header(header::CONTENT_TYPE, "application/json").body(json);
         }
         let response = request.send().await.map_err(|error| self.no_agent(&error))?;
@@ -190,7 +191,7 @@ impl Client {
                     Ok(ErrorBody { error }) => {
                         Err(Error::Answer { status, message: error.message, help: error.help })
                     }
-                    Err(_) => Err(self.foreign(format!("it says {status}"))),
+                    Err(_) => Err(self.foreign(format!("it answered {status}"))),
                 }
             }
         }
@@ -201,7 +202,7 @@ impl Client {
         serde_json::from_slice(&body).map_err(|error| self.foreign(error.to_string()))
     }
 
-    /// Whether the agent is on this machine, and may therefore name files of it.
+    /// Whether the agent runs on this machine, so that it may name files of this machine.
     pub(super) fn is_local(&self) -> bool {
         match self.server.host_str() {
             Some("localhost" | "[::1]") => true,
@@ -214,7 +215,7 @@ impl Client {
         let reason = if error.is_timeout() {
             "it did not answer in time".to_owned()
         } else {
-            // The last cause is the one that says something: `Connection refused`.
+            // Only the last cause is useful: `Connection refused`.
             let mut cause = error.source();
             while let Some(next) = cause.and_then(std::error::Error::source) {
                 cause = Some(next);
@@ -229,7 +230,7 @@ impl Client {
     }
 }
 
-/// `/api/v1/applications/NAME` and what is below it. The name is checked first, so that it cannot change the
+/// `/api/v1/applications/NAME` and routes below it. The name is checked first, so that it cannot change the
 /// route.
 pub(super) fn application_path(app: &str, below: &str) -> Result<String, driftless_model::InvalidName> {
     let app = AppName::parse(app)?;
@@ -240,12 +241,12 @@ fn parse_address(text: &str) -> Result<Url, Error> {
     // `localhost:8484` would be taken for a URL with the scheme `localhost`.
     let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let url = Url::parse(&text).map_err(|_| Error::Address(text.clone()))?;
-    // Credentials belong into the token file: an address is printed, and seen in the list of processes.
+    // Credentials belong in the token file: an address is printed and visible in the process list.
     let plain = matches!(url.scheme(), "http" | "https") && url.has_host() && url.username().is_empty();
     if plain && url.password().is_none() { Ok(url) } else { Err(Error::Address(redacted(url))) }
 }
 
-/// As people write it, without the slash at the end.
+/// The address as users write it, without a trailing slash.
 fn bare(url: &Url) -> &str {
     url.as_str().trim_end_matches('/')
 }

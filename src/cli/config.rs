@@ -63,7 +63,7 @@ fn documents(documents: &[Value], output: YamlOrJson) -> String {
     }
 }
 
-/// The one application that is meant.
+/// The application that the arguments select.
 fn application(files: &Directory, root: &Path, args: &ConfigArgs) -> Result<AppSpec, Error> {
     let name = root.file_name().map_or_else(|| "root".to_owned(), |it| it.to_string_lossy().into_owned());
     let path = args.path.trim_matches('/');

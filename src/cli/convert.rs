@@ -1,5 +1,5 @@
-//! `driftless convert`: an application in the other format, with everything listed that is not carried over. It needs
-//! neither agent nor Docker.
+//! `driftless convert`: converts an application to the other format and lists what is not carried over. It needs no
+//! agent and no Docker.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -19,7 +19,7 @@ const LARGEST: u64 = 1 << 20;
 pub(super) fn convert(args: &ConvertArgs, context: &Context<'_>) -> Result<Verdict, Error> {
     let open = |source| Error::Open { path: args.path.clone(), source };
     let whole = args.path.canonicalize().map_err(open)?;
-    // A file stands for its folder, of which it is the only one to be read.
+    // A file is read as a folder that contains only this file.
     let (root, file) = match whole.parent() {
         Some(parent) if whole.is_file() => (parent, whole.file_name()),
         Some(_) | None => (whole.as_path(), None),
@@ -47,12 +47,12 @@ pub(super) fn convert(args: &ConvertArgs, context: &Context<'_>) -> Result<Verdi
     Ok(Verdict::Yes)
 }
 
-/// One thing that the other format has no word for.
+/// One field that the other format cannot express.
 fn line(finding: &Finding) -> String {
     format!("  {}: {}: {}", finding.location, finding.path, finding.message)
 }
 
-/// The one application that is meant.
+/// The application that the arguments select.
 fn application(
     files: &Directory,
     root: &Path,

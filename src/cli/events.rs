@@ -1,5 +1,5 @@
-//! `driftless events`: what happened, and, with `--follow`, what happens. A stream that breaks is taken up
-//! again where it ended.
+//! `driftless events`: prints the event log and, with `--follow`, new events. A broken stream continues where it
+//! ended.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use super::{
 };
 use driftless_model::{AppName, Event, EventKind};
 
-/// Before a broken stream is taken up again.
+/// Pause before a broken stream is opened again.
 const RECONNECT: Duration = Duration::from_secs(2);
 
-/// One event in the stream is far smaller; whatever sends more is no agent.
+/// An event is far smaller; a server that sends more is not an agent.
 const LONGEST_LINE: usize = 1024 * 1024;
 
 pub(super) async fn events(args: &EventsArgs, context: &Context<'_>) -> Result<Verdict, Error> {
@@ -30,7 +30,7 @@ pub(super) async fn events(args: &EventsArgs, context: &Context<'_>) -> Result<V
     if !args.follow {
         return Ok(Verdict::Yes);
     }
-    // Without a first event there is nothing to begin after, and the stream begins with what comes next.
+    // Without a first event there is no position, and the stream starts with the next event.
     let mut last = first.last().map(|it| it.sequence);
     let mut told = false;
     loop {
@@ -61,7 +61,7 @@ async fn follow(
     let mut lines = Lines::default();
     while let Some(bytes) = response.chunk().await.map_err(|error| client.broken_stream(&error))? {
         for line in lines.push(&bytes) {
-            // Each event is one line of data; ids, names and comments say nothing that is not in it.
+            // Each event is one line of data, which contains everything; other lines are skipped.
             let Some(data) = line.strip_prefix("data:") else { continue };
             let event: Event = serde_json::from_str(data.trim_start()).map_err(Error::Release)?;
             print(&event_line(&event, args.output, context.colours))?;
@@ -73,7 +73,7 @@ async fn follow(
     Ok(())
 }
 
-/// Whole lines out of pieces.
+/// Joins pieces to whole lines.
 #[derive(Debug, Default)]
 struct Lines(Vec<u8>);
 
@@ -95,7 +95,7 @@ impl Lines {
 pub(super) fn event_line(event: &Event, output: TextOrJson, colours: Colours) -> String {
     match output {
         TextOrJson::Json => {
-            format!("{}\n", serde_json::to_string(event).expect("the model's types serialise without fail"))
+            format!("{}\n", serde_json::to_string(event).expect("the model's types can be serialised"))
         }
         TextOrJson::Text => {
             let Event { sequence: _, at, app, kind, reason, object, message } = event;

@@ -1,5 +1,4 @@
-//! Findings about manifests, printed as compilers do: what, where, the line itself with a mark under the
-//! place, and what to do about it.
+//! Prints findings about manifests like a compiler: message, location, the source line with a marker, and help.
 
 use std::fmt::Write as _;
 
@@ -36,7 +35,7 @@ fn render_one(finding: &Finding, colours: Colours) -> String {
     let bar = colours.paint(Paint::Busy, "|");
     let _ = writeln!(out, "{margin}{} {}", colours.paint(Paint::Busy, "-->"), plain(&location.to_string()));
     if let Some(excerpt) = excerpt.as_deref().filter(|_| location.line > 0) {
-        // A tab is shown as one blank, so that the mark stands under its place.
+        // A tab is printed as one space, so that the marker is in the right column.
         let line: String = plain(excerpt).replace(['\t', '\n'], " ").trim_end().to_owned();
         let _ = writeln!(out, "{margin} {bar}\n{} {bar} {line}", colours.paint(Paint::Busy, &number));
         if location.column > 0 {
@@ -50,7 +49,7 @@ fn render_one(finding: &Finding, colours: Colours) -> String {
     out
 }
 
-/// `^^^^` under the word that begins in this column, counted from 1.
+/// `^^^^` under the word that starts in this column, counted from 1.
 fn mark(line: &str, column: u32, paint: Paint, colours: Colours) -> String {
     let before = usize::try_from(column).unwrap_or(usize::MAX).saturating_sub(1).min(line.chars().count());
     let word = line.chars().skip(before).take_while(|it| !it.is_whitespace() && *it != ':').count();

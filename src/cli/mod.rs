@@ -1,7 +1,6 @@
-//! The commands: what `driftless` does when a person or a script calls it. The only module that reads
-//! arguments, environment and working directory, and prints. Everything else is below: `run` starts the agent,
-//! most commands are clients of its API, and `validate`, `config` and `convert` need neither agent nor
-//! Docker.
+//! The commands of `driftless`. Only this module reads arguments, environment and working directory, and prints.
+//! `run` starts the agent, most commands are clients of its API, and `validate`, `config`, `convert` and `preview`
+//! need neither an agent nor Docker.
 
 use std::{
     error::Error as _, ffi::OsString, fmt::Write as _, io, io::IsTerminal, path::PathBuf, process::ExitCode,
@@ -50,17 +49,17 @@ pub use status::{Detail, render_history, render_status};
 
 use args::{Arguments, Command};
 
-/// Looks up a variable of the environment.
+/// Looks up an environment variable.
 pub type Environment = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// How long the end of a command waits for blocking calls that still run, such as one on the network.
+/// How long shutdown waits for blocking calls that still run, such as one on the network.
 const LAST_CALLS: Duration = Duration::from_secs(1);
 
-/// A command line that makes sense.
+/// A parsed command line.
 #[derive(Debug)]
 pub struct Invocation(Arguments);
 
-/// What the log should be like, before `RUST_LOG`.
+/// Settings of the log; `RUST_LOG` overrides the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Logging {
     pub format: LogFormat,
@@ -68,27 +67,27 @@ pub struct Logging {
     pub filter: &'static str,
 }
 
-/// What a command has besides its arguments.
+/// Everything that a command uses besides its arguments.
 struct Context<'a> {
     environment: &'a Environment,
     /// Standard error.
     screen: &'a Screen,
-    /// Of standard output.
+    /// Whether standard output is coloured.
     colours: Colours,
     stdout_is_terminal: bool,
     clock: Clock,
 }
 
-/// The answer of a command that could be carried out.
+/// Result of a command that succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Yes,
     No,
-    /// What the caller asked for to be told by.
+    /// An exit code chosen by the caller.
     Code(u8),
 }
 
-/// Why a command could not be carried out.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(transparent)]
@@ -103,7 +102,7 @@ enum Error {
     Kubectl(#[from] kubectl::Error),
     #[error(transparent)]
     Webhook(#[from] webhook::Error),
-    #[error("there is no application `{app}` in {dir}")]
+    #[error("{dir} has no application `{app}`")]
     NoSuchApplication { app: String, dir: PathBuf },
     #[error("there are several applications ({}); name the folder of one with --path", .0.join(", "))]
     SeveralApplications(Vec<String>),
@@ -111,7 +110,7 @@ enum Error {
     Unreadable(String),
     #[error("there is no application in {0}")]
     NoComposeFile(PathBuf),
-    #[error("could not look at what runs")]
+    #[error("could not observe the engine")]
     Preview(#[source] controller::Error),
     #[error("could not open {path}")]
     Open {
@@ -119,25 +118,24 @@ enum Error {
         #[source]
         source: io::Error,
     },
-    #[error("the agent's answer has another form; is it of another release?")]
+    #[error("the agent's answer has an unknown form; the agent may be another version")]
     Release(#[source] serde_json::Error),
-    /// The reader of the output has gone away, which needs no words, or the disk is full.
-    #[error("could not print")]
+    /// The reader of the output closed it, which is not reported, or the disk is full.
+    #[error("could not write to the output")]
     Output(#[from] io::Error),
-    /// Printed with their places.
+    /// Findings, printed with their locations.
     #[error("{}", summary(.0))]
     Findings(Vec<Finding>),
 }
 
 impl Invocation {
-    /// Reads a command line. When it asks for help or makes no sense, that was printed, and the exit code is
-    /// returned.
+    /// Parses a command line. Help and usage errors are printed, and their exit code is returned.
     pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, ExitCode> {
         let arguments: Vec<OsString> = arguments.into_iter().collect();
-        // Whoever asks for other exit codes wants them of a wrong command line too.
+        // Other exit codes that the arguments request apply to usage errors too.
         let is_detailed = arguments.iter().any(|it| it == "--detailed-exitcode");
         Arguments::try_parse_from(arguments).map(Self).map_err(|error| {
-            // A closed output has nobody who could be told.
+            // A closed output cannot receive an error.
             let _ = error.print();
             match error.exit_code() {
                 0 => ExitCode::SUCCESS,
@@ -147,7 +145,7 @@ impl Invocation {
         })
     }
 
-    /// Clients only speak up about trouble.
+    /// Clients log only warnings and errors.
     pub fn logging(&self) -> Logging {
         let Command::Run(args) = &self.0.command else {
             return Logging { format: LogFormat::Text, filter: "warn" };
@@ -160,7 +158,7 @@ impl Invocation {
         Logging { format: args.logging.log_format, filter }
     }
 
-    /// Runs the command to its end. Exit codes: 0 for yes, 1 for no, 2 for an error.
+    /// Runs the command. Exit codes: 0 for yes, 1 for no, 2 for an error.
     ///
     /// The runtime starts here and not in `main`: asynchronous code is compiled with the crate that first polls it, and
     /// `main.rs` is compiled last and alone.
@@ -229,7 +227,7 @@ async fn dispatch(command: &Command, context: &Context<'_>) -> Result<Verdict, E
     }
 }
 
-/// Of a command that could not be carried out.
+/// Exit code of a command that failed.
 fn error_code(command: &Command) -> u8 {
     match command {
         Command::Drift(args) => report::error_code(&args.report),
@@ -238,7 +236,7 @@ fn error_code(command: &Command) -> u8 {
     }
 }
 
-/// The error, its causes, and what to do next.
+/// Prints the error, its causes, and the help line.
 fn complain(error: &Error, screen: &Screen) {
     if matches!(error, Error::Output(cause) if cause.kind() == io::ErrorKind::BrokenPipe) {
         return;

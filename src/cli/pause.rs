@@ -1,5 +1,5 @@
-//! `driftless pause`: what runs in the container that holds the namespaces of a pod. It does nothing, in as little
-//! memory as can be: no arguments, no log, no runtime.
+//! `driftless pause`: the process of the container that holds the namespaces of a pod. It only waits, with as little
+//! memory as possible: no arguments, no log, no runtime.
 
 use std::process::ExitCode;
 
@@ -12,15 +12,14 @@ use nix::{
     unistd::Pid,
 };
 
-/// Waits until it is told to end, by SIGTERM or SIGINT. Where the containers of a pod see each other's processes it is
-/// the first of them, and so buries those that nobody else does.
+/// Waits for SIGTERM or SIGINT. If the containers of a pod share their processes, this is process 1, and it reaps
+/// orphaned processes.
 pub fn pause() -> ExitCode {
     let mut awaited = SigSet::empty();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGCHLD] {
         awaited.add(signal);
     }
-    // Held back, they are not lost: the first process of a container is sent no signal that it neither handles nor
-    // holds back.
+    // Blocked signals are not lost. The kernel discards signals to process 1 that it neither handles nor blocks.
     if let Err(error) = awaited.thread_block() {
         return failed(error);
     }

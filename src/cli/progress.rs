@@ -1,4 +1,4 @@
-//! Long work, as it goes: one turning line on a terminal, a line per change elsewhere.
+//! Progress of long work: one spinner line on a terminal, one line per change elsewhere.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,10 +11,10 @@ use driftless_model::{AppName, OperationPhase};
 
 const FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
 
-/// How fast the line turns. It turns only while something is being done.
+/// Interval of the spinner. It moves only while work is done.
 const TURN_EVERY: Duration = Duration::from_millis(100);
 
-/// Longer lines would wrap, and could not be wiped.
+/// Longest line. A longer one would wrap and could not be erased.
 const LONGEST: usize = 78;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Context<'_> {
 }
 
 impl Spinner<'_> {
-    /// What is being done. Without a terminal, only news is printed.
+    /// Sets the text. Without a terminal, only a changed text is printed.
     pub(super) fn show(&mut self, text: &str) {
         let is_news = gist(&self.text) != gist(text);
         text.clone_into(&mut self.text);
@@ -42,7 +42,7 @@ impl Spinner<'_> {
         }
     }
 
-    /// The next picture.
+    /// Draws the next frame.
     pub(super) fn turn(&mut self) {
         self.frame = self.frame.wrapping_add(1);
         self.draw();
@@ -67,7 +67,7 @@ impl Drop for Spinner<'_> {
     }
 }
 
-/// Follows what the agent says about its work, until it stops.
+/// Shows the agent's progress until the agent stops.
 pub(super) async fn follow(mut handle: Handle, screen: &Screen) {
     let mut spinner = Spinner { screen, frame: 0, text: String::new() };
     let mut logged: BTreeMap<AppName, String> = BTreeMap::new();
@@ -97,7 +97,7 @@ pub(super) async fn follow(mut handle: Handle, screen: &Screen) {
     }
 }
 
-/// What a message says without what counts up in it: `pulling web:1.2 (34 %)` → `pulling web:1.2`.
+/// A message without its counter: `pulling web:1.2 (34 %)` → `pulling web:1.2`.
 fn gist(message: &str) -> &str {
     message.split(" (").next().unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! `driftless proxy`: what runs in the container of a Service that needs more than a name. Its arguments are those of
-//! [`Forwards`]; it is told nothing else.
+//! `driftless proxy`: the process in the container of a Service that needs more than a name. [`Forwards`] defines its
+//! arguments.
 
 use std::{error::Error as _, process::ExitCode};
 
@@ -14,7 +14,7 @@ use crate::proxy;
 use crate::{proxy::ENGINE, proxy::Names};
 use driftless_model::Forwards;
 
-/// Forwards until it is told to end, by SIGTERM or SIGINT, which it does at once.
+/// Forwards until SIGTERM or SIGINT, which end it at once.
 pub fn proxy(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     let arguments: Vec<String> = arguments.into_iter().collect();
     let forwards = match Forwards::parse(arguments.iter().map(String::as_str)) {
@@ -38,12 +38,12 @@ pub fn proxy(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     code
 }
 
-/// A connection has two files open, and newer engines let a process have 1024 that does not ask for more.
+/// Raises the limit of open files. A connection needs two, and newer engines start processes with a limit of 1024.
 fn open_many_files() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
     if let Err(error) = raised {
-        tracing::warn!(%error, "could not raise the number of files that may be open");
+        tracing::warn!(%error, "could not raise the limit of open files");
     }
 }
 

@@ -1,27 +1,27 @@
-//! How a webhook is set up at each forge, and how to ring by hand with curl and openssl. Where a secret is
-//! needed the user's own shell reads it: it is never in this text.
+//! Instructions for the webhook of each forge, and a test with curl and openssl. The user's shell reads the secret, so
+//! it is never part of the text.
 
 use std::fmt::Write;
 
 use driftless_forge::{webhook::NO_COMMIT, webhook::Push, webhook::body, webhook::event_headers};
 use driftless_model::{HookProvider, HookSecret, HookStatus};
 
-/// What stands for a delivery's id in a command: the shell makes a new one each time.
+/// Delivery id in a command: the shell generates a new one each time.
 const ID: &str = "DELIVERY";
 
-/// What a push in a sample is about.
+/// Reference of a sample push.
 pub(super) fn reference(hook: &HookStatus) -> String {
-    // Of a default branch only the server knows the name; any branch will do.
+    // Only the server knows the name of the default branch; any branch works.
     if hook.reference.is_empty() { "refs/heads/main".to_owned() } else { hook.reference.clone() }
 }
 
-/// Everything about one webhook, for people.
+/// Instructions for one webhook.
 pub(super) fn recipe(hook: &HookStatus) -> String {
     let mut out = format!("{}\n\nAt {}:\n", hook.url, forge(hook.provider));
     for line in steps(hook) {
         let _ = writeln!(out, "  {line}");
     }
-    let _ = write!(out, "\nTo ring by hand from the agent's machine:\n\n{}", script(hook));
+    let _ = write!(out, "\nTo test from the agent's machine:\n\n{}", script(hook));
     out
 }
 
@@ -35,8 +35,8 @@ fn forge(provider: HookProvider) -> &'static str {
         HookProvider::Gogs => "Gogs",
         HookProvider::Bitbucket => "Bitbucket",
         HookProvider::AzureDevops => "Azure DevOps",
-        HookProvider::HmacSha256 | HookProvider::HmacSha512 => "whatever sends it",
-        HookProvider::StandardWebhooks => "whatever sends it, by Standard Webhooks",
+        HookProvider::HmacSha256 | HookProvider::HmacSha512 => "the sender",
+        HookProvider::StandardWebhooks => "the sender, by Standard Webhooks",
     }
 }
 
@@ -53,13 +53,13 @@ fn steps(hook: &HookStatus) -> Vec<String> {
     match hook.provider {
         HookProvider::Auto | HookProvider::GitHub => ordinary("Settings, Webhooks"),
         HookProvider::Gitea | HookProvider::Forgejo | HookProvider::Gogs => {
-            ordinary("Settings, Webhooks, of the forge's own kind")
+            ordinary("Settings, Webhooks, of the forge's own type")
         }
         HookProvider::GitLab => vec![
             "Settings, Webhooks: add a webhook with the URL above".to_owned(),
             format!("signing token, if the secret begins with `whsec_`, or else secret token: {secret}"),
             "trigger: push events, and tag push events if a tag is followed".to_owned(),
-            "a secret token says nothing about the payload: use https".to_owned(),
+            "a secret token does not protect the payload: use https".to_owned(),
         ],
         HookProvider::Bitbucket => ordinary("Repository settings, Webhooks"),
         HookProvider::AzureDevops => vec![
@@ -88,7 +88,7 @@ fn steps(hook: &HookStatus) -> Vec<String> {
     }
 }
 
-/// Lines for a POSIX shell with curl and openssl.
+/// A test for a POSIX shell with curl and openssl.
 fn script(hook: &HookStatus) -> String {
     let reference = reference(hook);
     let push = Push { repository: &hook.repository_url, reference: &reference, commit: NO_COMMIT };
@@ -100,7 +100,7 @@ fn script(hook: &HookStatus) -> String {
     let mut lines = vec![
         format!("secret=\"{secret}\""),
         "id=\"test-$(date +%s)-$$\"".to_owned(),
-        // The id is in the payload of one forge.
+        // One forge sends the id in the payload.
         match body.split_once(ID) {
             Some((before, after)) => {
                 format!("body={}\"$id\"{}", shell_words::quote(before), shell_words::quote(after))

@@ -1,5 +1,5 @@
-//! `driftless run`: settings out of arguments or a file, the listener, the agent, and a clean end. The agent
-//! itself is [`driftless_agent`].
+//! `driftless run`: reads settings from arguments or a file, opens the listener, runs the agent, and shuts down. The
+//! agent itself is [`driftless_agent`].
 
 use std::{fs, io, net::SocketAddr, os::unix::fs::PermissionsExt, path::PathBuf};
 
@@ -35,7 +35,7 @@ pub(super) enum Error {
         #[source]
         source: io::Error,
     },
-    #[error("{0} can be reached from other machines, and there is no token")]
+    #[error("{0} is reachable from other machines, and there is no token")]
     Open(SocketAddr),
     #[error("could not read the token from {path}")]
     ReadToken {
@@ -43,7 +43,7 @@ pub(super) enum Error {
         #[source]
         source: io::Error,
     },
-    #[error("could not take the token from {path}")]
+    #[error("the token in {path} is not valid")]
     Token {
         path: PathBuf,
         #[source]
@@ -53,23 +53,23 @@ pub(super) enum Error {
     Signals(#[source] io::Error),
     #[error("could not start the agent")]
     Start(#[source] controller::Error),
-    #[error("the agent ended by itself")]
+    #[error("the agent ended unexpectedly")]
     Ended,
 }
 
 impl Error {
-    /// What to do next.
+    /// Help line: what to do next.
     pub(super) fn help(&self) -> Option<String> {
         match self {
             Self::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
-                Some("another program, perhaps another agent, is there; choose another with --listen".to_owned())
+                Some("another program uses the address, perhaps another agent; choose another address with --listen".to_owned())
             }
             Self::ListenHooks { .. } => Some("change `webhooks.listen` in the configuration".to_owned()),
             Self::Open(_) => Some(
-                "make one, `openssl rand -hex 32 > token`, and give it with --token-file; or listen on 127.0.0.1"
+                "create one with `openssl rand -hex 32 > token` and name it with --token-file, or listen on 127.0.0.1"
                     .to_owned(),
             ),
-            Self::Token { .. } => Some("make one with `openssl rand -hex 32`".to_owned()),
+            Self::Token { .. } => Some("create one with `openssl rand -hex 32`".to_owned()),
             Self::Ended => Some("the log has the cause".to_owned()),
             Self::Listen { .. } | Self::ReadToken { .. } | Self::Signals(_) | Self::Start(_) => None,
         }
@@ -80,7 +80,7 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
     let settings = settings(args, context.environment)?;
     let access = access(&settings)?;
     let mut signals = Signals::new()?;
-    // The listener comes first: a place that is taken is told before anything is touched.
+    // The listener comes first, so that an address in use is reported before anything changes.
     let address = settings.listen;
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
     let address = listener.local_addr().unwrap_or(address);
@@ -108,14 +108,14 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
     Ok(attend(running, listeners, receiver, access, signals, context).await?)
 }
 
-/// Where the agent is reached.
+/// Listeners of the agent.
 struct Listeners {
     api: TcpListener,
-    /// Without one, webhooks come where the API is.
+    /// If `None`, the API's listener serves webhooks.
     hooks: Option<TcpListener>,
 }
 
-/// Serves and reports until a signal comes; then stops everything in order. A second signal ends at once.
+/// Serves until a signal, then stops everything in order. A second signal ends the process at once.
 async fn attend(
     running: Running,
     listeners: Listeners,
@@ -140,10 +140,10 @@ async fn attend(
     stopping.cancel();
     let stop = async {
         running.stop().await;
-        // The server's own limit of time makes this an end, whatever its clients do.
+        // The server's own time limit ends this, whatever its clients do.
         for server in servers {
             if let Err(error) = server.await {
-                tracing::error!(%error, "the server broke down");
+                tracing::error!(%error, "the API server failed");
             }
         }
     };
@@ -153,7 +153,7 @@ async fn attend(
     }
 }
 
-/// The signals that ask for an end.
+/// The signals that stop the agent.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -174,7 +174,7 @@ impl Signals {
     }
 }
 
-/// What is followed, where it is shown, and where things are kept: for people, or for whoever keeps the log.
+/// Prints or logs which repositories are followed, the address, and the directories.
 fn introduce(settings: &Settings, address: SocketAddr, context: &Context<'_>) {
     let screen = context.screen;
     if !screen.is_terminal() {
@@ -191,7 +191,7 @@ fn introduce(settings: &Settings, address: SocketAddr, context: &Context<'_>) {
         let (url, reference) = (strong(it.url.clone()), reference_text(&it.reference));
         screen.say(format!("follows    {url} ({reference}{folder})"));
     }
-    screen.say(format!("listens on {}", strong(format!("http://{address}/"))));
+    screen.say(format!("listening on {}", strong(format!("http://{address}/"))));
     screen.say(format!("keeps      {}", strong(settings.state_dir.display().to_string())));
 }
 
@@ -205,7 +205,7 @@ fn reference_text(reference: &Reference) -> String {
     }
 }
 
-/// A file or a URL, and then what options say.
+/// Settings from a file or URL, overridden by options.
 fn settings(args: &RunArgs, environment: &Environment) -> Result<Settings, CliError> {
     let RunArgs { url, config, repository, agent, logging: _ } = args;
     let mut settings = match (config, url) {
@@ -231,12 +231,12 @@ fn settings(args: &RunArgs, environment: &Environment) -> Result<Settings, CliEr
     if let Some(it) = &agent.token_file {
         settings.token_file = Some(absolute(it)?);
     }
-    // A file says where its engine is, or means the default; the environment does not change it.
+    // A configuration file names its engine or means the default; the environment does not change it.
     let ambient = || environment("DOCKER_HOST").filter(|it| config.is_none() && !it.is_empty());
     if let Some(it) = agent.docker_host.clone().or_else(ambient) {
         settings.docker_host = it;
     }
-    // A missing token has an error of its own, with advice.
+    // A missing token has its own error with help.
     access_is_closed(&settings)?;
     let findings = settings.check("the command line");
     if findings.is_empty() { Ok(settings) } else { Err(CliError::Findings(findings)) }
@@ -249,7 +249,7 @@ fn from_url(url: &str, args: &RepositoryArgs) -> Result<Settings, CliError> {
         (None, None, Some(commit)) => Reference::Commit(commit.clone()),
         (None, None, None) => Reference::Head,
     };
-    // A folder of this machine may be given as seen from here; the agent wants it whole.
+    // A folder of this machine may be relative; the agent needs an absolute path.
     let is_local = !url.contains("://") && std::path::Path::new(url).is_dir();
     let url = match is_local.then(|| std::path::absolute(url)) {
         Some(Ok(path)) => path.display().to_string(),
@@ -287,14 +287,14 @@ fn access_is_closed(settings: &Settings) -> Result<(), Error> {
     Ok(())
 }
 
-/// A token when there is one; otherwise loopback only.
+/// Access with the token if there is one, otherwise loopback only.
 fn access(settings: &Settings) -> Result<Access, Error> {
     access_is_closed(settings)?;
     let Some(path) = settings.token_file.clone() else { return Ok(Access::Loopback) };
     let text = fs::read_to_string(&path).map_err(|source| Error::ReadToken { path: path.clone(), source })?;
     let readable_by_others = fs::metadata(&path).is_ok_and(|it| it.permissions().mode() & 0o004 != 0);
     if readable_by_others {
-        tracing::warn!(path = %path.display(), "everybody on this machine can read the token");
+        tracing::warn!(path = %path.display(), "every user of this machine can read the token file");
     }
     Token::new(&text).map(Access::Token).map_err(|source| Error::Token { path, source })
 }

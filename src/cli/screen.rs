@@ -1,5 +1,5 @@
-//! What is printed and where: colours only on a terminal, one line of progress that never mixes with the log,
-//! and a closed output that ends the program quietly. It knows nothing of what it prints.
+//! Output to the terminal: colours, one progress line that never mixes with the log, and a closed output that ends the
+//! program quietly.
 
 use std::{
     fmt,
@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Standard error, shared by the log and one line of progress below it.
+/// Standard error, shared by the log and one progress line below it.
 #[derive(Clone, Debug)]
 pub struct Screen {
     line: Arc<Mutex<String>>,
@@ -57,14 +57,14 @@ impl Screen {
         LogWriter(self.clone())
     }
 
-    /// Prints a whole line above the line of progress. That standard error is gone is nobody's business.
+    /// Prints a whole line above the progress line. Errors of standard error are ignored.
     pub(super) fn say(&self, text: impl fmt::Display) {
         let line = self.clear();
         let _ = writeln!(io::stderr(), "{text}");
         drop(line);
     }
 
-    /// Shows one line of progress in place of the last. Only on a terminal.
+    /// Replaces the progress line. Only on a terminal.
     pub(super) fn progress(&self, text: &str) {
         if self.is_terminal {
             let mut line = self.clear();
@@ -74,13 +74,12 @@ impl Screen {
         }
     }
 
-    /// Takes the line of progress away.
+    /// Removes the progress line.
     pub(super) fn no_progress(&self) {
         self.clear().clear();
     }
 
-    /// Wipes the line of progress off the terminal, and holds the screen until the guard is dropped. The next
-    /// tick of the progress draws it again.
+    /// Erases the progress line and holds the screen until the guard is dropped. The next tick draws the line again.
     fn clear(&self) -> MutexGuard<'_, String> {
         let line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         if !line.is_empty() {
@@ -124,14 +123,14 @@ impl Colours {
     }
 }
 
-/// Standard output. Errors are kept by the caller: a closed output ends the program.
+/// Prints to standard output. The caller handles errors: a closed output ends the program.
 pub(super) fn print(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     stdout.flush()
 }
 
-/// Text of others on a terminal: without control characters, which could move the cursor or hide text.
+/// Foreign text without control characters, which could move the cursor or hide text.
 pub(super) fn plain(text: &str) -> String {
     text.chars().map(|it| if it.is_control() && it != '\n' && it != '\t' { '\u{fffd}' } else { it }).collect()
 }

@@ -144,7 +144,7 @@ async fn status_text(args: &StatusArgs, client: &Client, context: &Context<'_>) 
         + &render_hooks(&hooks, now, context.colours))
 }
 
-/// The webhooks of some repositories.
+/// The webhooks of the repositories.
 async fn hooks(client: &Client, wanted: impl Fn(&str) -> bool) -> Result<Vec<HookStatus>, Error> {
     let hooks: Vec<HookStatus> = list(client, "/api/v1/webhooks").await?;
     Ok(hooks.into_iter().filter(|it| wanted(&it.repository)).collect())

@@ -1,4 +1,4 @@
-//! How applications are printed: a table for all, and everything about one. It asks nobody.
+//! Prints applications: a table of all, or everything about one.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -12,18 +12,18 @@ use driftless_model::{
     WorkloadStatus,
 };
 
-/// How much is printed below the table.
+/// Details below the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// What is not as it should be.
+    /// Problems only.
     Problems,
-    /// Workloads and instances too.
+    /// Also workloads and instances.
     Workloads,
-    /// Where it comes from, conditions and the last plan as well.
+    /// Also the source, the conditions and the last plan.
     Everything,
 }
 
-/// One line per application, and below it more about each.
+/// One line per application, followed by details.
 pub fn render_status(
     applications: &[Application],
     detail: Detail,
@@ -31,7 +31,7 @@ pub fn render_status(
     colours: Colours,
 ) -> String {
     if applications.is_empty() {
-        return "no applications yet: the agent has not read its repository, or found nothing in it\n"
+        return "no applications: the agent has not read its repository yet, or found no application in it\n"
             .to_owned();
     }
     let mut table = Table::new(0, &["NAME", "SYNC", "HEALTH", "REVISION", "COMMIT", "MESSAGE"]);
@@ -55,8 +55,7 @@ pub fn render_status(
     out
 }
 
-/// The repositories that the agent has trouble with, and why: what is wrong with one as a whole stands at no
-/// application.
+/// Repositories with errors. An error of a whole repository belongs to no application.
 pub(super) fn render_repositories(repositories: &[RepositoryStatus], colours: Colours) -> String {
     let mut out = String::new();
     for it in repositories.iter().filter(|it| !it.message.is_empty()) {
@@ -70,7 +69,7 @@ pub(super) fn render_repositories(repositories: &[RepositoryStatus], colours: Co
 /// The history of one application.
 pub fn render_history(revisions: &[Revision], now: Timestamp, colours: Colours) -> String {
     if revisions.is_empty() {
-        return "no revision yet\n".to_owned();
+        return "no revisions yet\n".to_owned();
     }
     let head = ["REVISION", "COMMIT", "AGE", "CAUSE", "RESULT", "TOOK", "AUTHOR", "SUBJECT"];
     let mut table = Table::new(0, &head);
@@ -105,7 +104,7 @@ pub(super) fn span(duration: Duration) -> String {
     }
 }
 
-/// The one thing to say about an application that is being waited for.
+/// The most important sentence about an application that a command waits for.
 pub(super) fn headline(application: &Application) -> String {
     let status = &application.status;
     let operation = status.operation.as_ref().filter(|it| it.phase == OperationPhase::Running);

@@ -1,4 +1,4 @@
-//! Aligned columns. The last column is never padded; nothing is cut off.
+//! Aligned columns. The last column is not padded, and no text is truncated.
 
 use super::screen::{Colours, Paint};
 
@@ -12,7 +12,7 @@ pub(super) struct Cell {
 #[derive(Debug)]
 pub(super) struct Table {
     indent: usize,
-    /// Blanks between two columns.
+    /// Number of spaces between two columns.
     gap: usize,
     head: Vec<String>,
     rows: Vec<Vec<Cell>>,
@@ -35,7 +35,7 @@ impl Table {
         Self { indent, gap: 2, head: head.iter().map(|it| (*it).to_owned()).collect(), rows: Vec::new() }
     }
 
-    /// With so many blanks between two columns.
+    /// Sets the number of spaces between two columns.
     pub(super) fn spaced(self, gap: usize) -> Self {
         Self { gap, ..self }
     }
@@ -57,7 +57,7 @@ impl Table {
             let mut line = " ".repeat(self.indent);
             let mut gap = 0;
             for (wide, cell) in widths.iter().zip(row) {
-                // Padding is written before the next text, so that no line ends in blanks.
+                // Padding is written before the next text, so that no line ends in spaces.
                 if !cell.text.is_empty() {
                     line.push_str(&" ".repeat(gap));
                     gap = 0;
@@ -75,12 +75,12 @@ impl Table {
     }
 }
 
-/// Cells hold one line: line breaks become spaces, control characters are shown as such.
+/// A cell has one line: line breaks become spaces, and control characters are escaped.
 fn one_line(text: &str) -> String {
     super::screen::plain(text).replace(['\n', '\t'], " ")
 }
 
-/// In columns, near enough: wide characters count as one.
+/// Width in columns; wide characters count as one.
 fn width(text: &str) -> usize {
     text.chars().count()
 }

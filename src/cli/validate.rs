@@ -1,5 +1,5 @@
-//! `driftless validate`: every application of a folder, rendered as the agent would, and everything that is to
-//! be said about it. It needs neither agent nor Docker.
+//! `driftless validate`: renders every application of a folder like the agent and prints all findings. It needs no
+//! agent and no Docker.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ struct Checked {
     name: AppName,
     path: String,
     format: Format,
-    /// How many it would run; `None` when it cannot be rendered.
+    /// Number of workloads; `None` if the application cannot be rendered.
     workloads: Option<usize>,
 }
 
@@ -58,16 +58,16 @@ pub(super) fn validate(args: &ValidateArgs, context: &Context<'_>) -> Result<Ver
 
 /// A folder, rendered.
 pub(super) struct Folder {
-    /// Without a stack where there are errors.
+    /// The stack is `None` if there are errors.
     pub(super) applications: Vec<(AppSpec, Option<Stack>)>,
-    /// About all of them, sorted by place.
+    /// Findings of all applications, sorted by location.
     pub(super) findings: Vec<Finding>,
 }
 
 /// Renders every application below `path` in a folder.
 pub(super) fn render_folder(dir: &Path, path: &str) -> Result<Folder, Error> {
     let files = Directory::open(dir).map_err(|source| Error::Open { path: dir.to_owned(), source })?;
-    // The repository is called after its folder, as with a clone.
+    // The repository is named after its folder, as with a clone.
     let root = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     let name = root.file_name().map_or_else(|| "root".to_owned(), |it| it.to_string_lossy().into_owned());
     let discovery = manifest::discover(&files, path.trim_matches('/'), &name, &[]);

@@ -1,5 +1,5 @@
-//! `driftless webhook`: what to enter at the forge, and a signed sample to see whether it works. Secrets are
-//! read to sign with, and never printed.
+//! `driftless webhook`: prints the settings for the forge and sends a signed sample. Secrets are read for the signature
+//! and never printed.
 
 use std::{fmt::Write as _, path::PathBuf, time::Duration};
 
@@ -35,15 +35,15 @@ pub(super) enum Error {
     Secret(String),
     #[error("could not sign the sample")]
     Key(#[source] InvalidKey),
-    #[error("the agent is not on this machine, so it is not believed where the secret is")]
+    #[error("the agent is on another machine, so the location of the secret that it names is not used")]
     NotLocal,
-    #[error("nobody answers at {url}")]
+    #[error("no server answers at {url}")]
     Post {
         url: String,
         #[source]
         source: reqwest::Error,
     },
-    #[error("`{0}` is no address that could be posted to")]
+    #[error("`{0}` is not a valid URL")]
     Address(String),
 }
 
@@ -51,16 +51,16 @@ impl Error {
     pub(super) fn help(&self) -> Option<String> {
         match self {
             Self::NoHook(_) => Some(
-                "give it `webhook: { secretFile: … }` in the configuration, and start the agent anew"
+                "add `webhook: { secretFile: … }` to it in the configuration and restart the agent"
                     .to_owned(),
             ),
-            Self::NotLocal => Some("give it with --secret-file or --secret-env".to_owned()),
+            Self::NotLocal => Some("name the secret with --secret-file or --secret-env".to_owned()),
             Self::Secret(_) => Some(
-                "run it as a user who may read it, or name another place with --secret-file or --secret-env"
+                "run the command as a user who may read the secret, or name another one with --secret-file or --secret-env"
                     .to_owned(),
             ),
             Self::Post { .. } => {
-                Some("is a proxy missing? Without --public the agent itself is tried".to_owned())
+                Some("the reverse proxy may be missing; without --public the sample goes to the agent itself".to_owned())
             }
             Self::Off { .. } | Self::Key(_) | Self::Address(_) => None,
         }
@@ -109,7 +109,7 @@ async fn test(args: &WebhookTestArgs, context: &Context<'_>) -> Result<Verdict, 
             return Ok(if is_good { Verdict::Yes } else { Verdict::No });
         }
         if Instant::now() >= end {
-            context.screen.say("the agent has taken it, and its fetch is not over in time");
+            context.screen.say("the agent accepted the delivery, but its fetch did not end in time");
             return Ok(Verdict::No);
         }
         sleep(LOOK_EVERY).await;
@@ -129,7 +129,7 @@ fn armed(hook: HookStatus) -> Result<HookStatus, Error> {
     }
 }
 
-/// An agent elsewhere could name any file of this machine, and with some providers the secret itself is sent.
+/// A remote agent could name any file of this machine, and some providers send the secret itself.
 fn secret(
     args: &WebhookTestArgs,
     hook: &HookStatus,
@@ -154,7 +154,7 @@ async fn post(url: &str, sample: Sample) -> Result<(reqwest::StatusCode, String)
         .timeout(ANSWER_WITHIN)
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy();
-    // Without https there is no need for certificates, which a small machine may not have.
+    // Without https no certificates are needed, which a small machine may not have.
     let builder = if parsed.scheme() == "https" { builder } else { builder.tls_certs_only([]) };
     let mut request = builder.build().map_err(fail)?.post(parsed);
     for (name, value) in sample.headers {
@@ -165,7 +165,7 @@ async fn post(url: &str, sample: Sample) -> Result<(reqwest::StatusCode, String)
     Ok((status, response.text().await.map_err(fail)?))
 }
 
-/// Webhooks below the applications, one line each, and what is wrong with them.
+/// Webhooks, one line each, with their errors.
 pub(super) fn render_hooks(hooks: &[HookStatus], now: Timestamp, colours: Colours) -> String {
     let mut out = String::new();
     for hook in hooks {
@@ -180,10 +180,10 @@ pub(super) fn render_hooks(hooks: &[HookStatus], now: Timestamp, colours: Colour
         }
         match &hook.last {
             Some(last) => line(Paint::Soft, format!("last {} ago: {}", span(now.since(last.at)), told(last))),
-            None => line(Paint::Soft, "nothing was delivered yet".to_owned()),
+            None => line(Paint::Soft, "no delivery yet".to_owned()),
         }
         if hook.pending > 0 {
-            line(Paint::Warn, format!("{} wait for a fetch", hook.pending));
+            line(Paint::Warn, format!("{} deliveries wait for a fetch", hook.pending));
         }
         let is_newer = |refused: &&Delivery| hook.last.as_ref().is_none_or(|it| refused.at >= it.at);
         if let Some(refused) = hook.last_refused.as_ref().filter(is_newer) {

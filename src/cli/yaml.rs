@@ -1,11 +1,11 @@
-//! Values as YAML that every reader takes for the same: what is text stands in quotes wherever some version of YAML
-//! might see a number, a date or a truth value in it.
+//! Prints values as YAML that every reader understands alike: text is quoted if some version of YAML might read it as a
+//! number, a date or a boolean.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// A value in block style, two blanks for each level.
+/// A value in block style, indented by two spaces per level.
 pub(super) fn render(value: &Value) -> String {
     let mut out = String::new();
     match value {
@@ -18,7 +18,7 @@ pub(super) fn render(value: &Value) -> String {
     out
 }
 
-/// The lines of a map or list that is not empty.
+/// The lines of a non-empty map or list.
 fn block(value: &Value, depth: usize, out: &mut String) {
     let indent = "  ".repeat(depth);
     match value {
@@ -38,7 +38,7 @@ fn block(value: &Value, depth: usize, out: &mut String) {
     }
 }
 
-/// What follows a colon or dash.
+/// The value after a colon or dash.
 fn nested(value: &Value, depth: usize, out: &mut String) {
     let is_block = match value {
         Value::Object(entries) => !entries.is_empty(),
@@ -60,7 +60,7 @@ fn inline(value: &Value) -> String {
     }
 }
 
-/// Without quotes only where nobody can take it for anything else.
+/// Unquoted only if no reader can take the text for another type.
 fn text(text: &str) -> String {
     let is_first = |it: char| it.is_ascii_alphabetic() || matches!(it, '/' | '_' | '.');
     let is_rest = |it: char| it.is_ascii_alphanumeric() || "/_.-@+=".contains(it);

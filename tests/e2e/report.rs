@@ -194,5 +194,5 @@ async fn an_engine_that_is_away_is_an_error() {
     let words = ["drift", "--docker", "unix:///nonexistent/docker.sock", "--repo", &repo, "--path", "sites"];
     let (code, _, error) = told(&mut agent.command(&words));
     assert_eq!(code, 2, "{error}");
-    assert!(error.contains("could not look at what runs"), "{error}");
+    assert!(error.contains("could not observe the engine"), "{error}");
 }

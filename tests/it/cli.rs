@@ -306,7 +306,7 @@ async fn errors_name_the_next_step() {
     let (server, _) = served(Access::Token(Token::new("correct-horse-battery").unwrap())).await;
     let (code, _, error) = run(server, &["status"]).await;
     assert_eq!(code, 2);
-    assert!(error.contains("wants a token") && error.contains("--token-file"), "{error}");
+    assert!(error.contains("requires a token") && error.contains("--token-file"), "{error}");
     let folder = tempfile::tempdir().unwrap();
     let token = folder.path().join("token");
     fs::write(&token, "correct-horse-battery\n").unwrap();

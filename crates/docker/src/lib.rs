@@ -12,7 +12,7 @@
 //! | `container_list`, `inventory`, `observe` | reading: lists, cached inspections, the observed state of an application |
 //! | `events` | the event stream: makes the cache forget, feeds the attribution, wakes the applications |
 //! | `actions` | the steps: containers, networks, volumes, hooks, images |
-//! | `image_build` | builds with BuildKit or the classic builder |
+//! | `image_build` | builds with `BuildKit` or the classic builder |
 //!
 //! # Example
 //!

@@ -27,7 +27,7 @@ pub(super) fn short(duration: Duration) -> String {
     }
 }
 
-/// Since the moment that a field of an object names.
+/// The age since the time in a field of an object.
 pub(super) fn since(moment: Option<&Value>, now: Timestamp) -> String {
     let moment = moment.and_then(Value::as_str).and_then(Timestamp::parse);
     moment.map_or_else(|| "<unknown>".to_owned(), |it| short(now.since(it)))

@@ -1,5 +1,4 @@
-//! The columns of `driftless get`, kind by kind, in kubectl's order and words. They are read from the objects of the
-//! API and nothing else.
+//! The columns of `driftless get` for each kind, in kubectl's order and wording, from the objects of the API.
 
 use serde_json::Value;
 
@@ -7,7 +6,7 @@ use super::{age, at, count, words};
 use crate::{cli::screen::Paint, cli::table::Cell};
 use driftless_model::{Kind, Timestamp};
 
-/// The head of the table.
+/// The headers of the table.
 pub(super) fn head(kind: Kind, is_wide: bool) -> Vec<&'static str> {
     let (mut head, wide): (Vec<_>, &[_]) = match kind {
         Kind::Pod => (vec!["NAME", "READY", "STATUS", "RESTARTS", "AGE"], &["IP", "NODE", "CONTAINER"]),
@@ -134,7 +133,7 @@ fn or_none(text: String) -> String {
 }
 
 fn pod(it: &Value, is_wide: bool, now: Timestamp) -> Vec<Cell> {
-    // Sidecars count among those that run on.
+    // Sidecars count as app containers.
     let is_sidecar = |it: &&Value| it["restartPolicy"] == "Always";
     let sidecars: Vec<&Value> = list(it, "/spec/initContainers").iter().filter(is_sidecar).collect();
     let beside = list(it, "/status/initContainerStatuses");
@@ -169,12 +168,12 @@ fn pod(it: &Value, is_wide: bool, now: Timestamp) -> Vec<Cell> {
     row
 }
 
-/// The one word for a Pod: why it waits, how it ended, or its phase.
+/// The status of a Pod in one word: why it waits, how it ended, or its phase.
 pub(super) fn pod_status(it: &Value) -> String {
     if it.pointer("/metadata/deletionTimestamp").is_some() {
         return "Terminating".to_owned();
     }
-    // Once it is over, its sidecars are as well, however they ended.
+    // When the Pod has ended, its sidecars have too, however they ended.
     let is_over = matches!(at(it, "/status/phase").as_str(), "Succeeded" | "Failed");
     let init = if is_over { &[] } else { list(it, "/status/initContainerStatuses") };
     let has_ended = |it: &Value| it.pointer("/state/terminated/exitCode") == Some(&Value::from(0));
@@ -198,7 +197,7 @@ pub(super) fn pod_status(it: &Value) -> String {
     }
 }
 
-/// `Running`, or the reason of its waiting or of its end.
+/// `Running`, or the reason why it waits or ended.
 fn container_status(it: &Value) -> String {
     if it.pointer("/state/running").is_some() {
         return "Running".to_owned();

@@ -1,4 +1,4 @@
-//! `driftless create job`: a run of a CronJob at once. What Git asks for is created there.
+//! `driftless create job`: starts a run of a CronJob at once. Other objects are created in Git.
 
 use super::{
     Error, Wanted,
@@ -17,7 +17,7 @@ pub(in crate::cli) async fn create(
     let CreateCommand::Job(CreateJobArgs { name, from, scope, server }) = command;
     let wanted = Wanted::pair(from)?;
     if wanted.kinds != [Kind::CronJob] {
-        let text = format!("from must be an existing cronjob, and `{from}` is none: write cronjob/NAME");
+        let text = format!("`{from}` is not a CronJob: write --from=cronjob/NAME");
         return Err(Error::Usage(text).into());
     }
     let client = Client::new(server, context.environment)?;

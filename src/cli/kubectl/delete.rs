@@ -1,4 +1,4 @@
-//! `driftless delete pod`: another instance in the place of one. What Git asks for cannot be deleted here.
+//! `driftless delete pod`: replaces an instance. Other objects are deleted in Git.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(in crate::cli) async fn delete(args: &DeleteArgs, context: &Context<'_>) -> 
         if it.kinds != [Kind::Pod] {
             let kinds: Vec<&str> = it.kinds.iter().map(|it| it.plural()).collect();
             let text = format!(
-                "{} are what Git says: delete them there. To run one anew: driftless rollout restart",
+                "{} are defined in Git: delete them there. To restart a workload: driftless rollout restart",
                 kinds.join(" and ")
             );
             return Err(Error::Usage(text).into());
@@ -37,7 +37,7 @@ pub(in crate::cli) async fn delete(args: &DeleteArgs, context: &Context<'_>) -> 
         let id = |it: &serde_json::Value| at(it, "/status/containerStatuses/0/containerID");
         let before = id(&target.item);
         if before.is_empty() {
-            let text = format!("pod \"{}\" has no container yet that could be deleted", target.name);
+            let text = format!("pod \"{}\" has no container yet", target.name);
             return Err(Error::Usage(text).into());
         }
         let route = target.route(&format!("/instances/{}/delete", target.name))?;

@@ -1,4 +1,4 @@
-//! `driftless describe`: one object in full, as people read it: fields, conditions, and what happened to it.
+//! `driftless describe`: one object in full, with fields, conditions and events.
 
 use std::fmt::Write as _;
 
@@ -14,10 +14,10 @@ use crate::{
 };
 use driftless_model::{Application, Event, Kind, Timestamp};
 
-/// How wide the names of fields are.
+/// Width of the names of fields.
 const NAMES: usize = 24;
 
-/// So many of the newest events are looked through.
+/// Number of newest events that are searched.
 const EVENTS: &str = "1000";
 
 pub(in crate::cli) async fn describe(args: &DescribeArgs, context: &Context<'_>) -> Result<Verdict, Error> {
@@ -283,7 +283,7 @@ impl Page {
         }
     }
 
-    /// Names alone: the values are in Git, or are nobody's business.
+    /// Names only: values are in Git, or secret.
     fn data(&mut self, it: &Value) {
         if it["type"].is_string() {
             self.field("Type", at(it, "/type"));
@@ -338,7 +338,7 @@ impl Page {
     }
 }
 
-/// What a container is doing, field by field; the first has no name of its own.
+/// The state of a container, field by field; the first field has no name.
 fn state(state: Option<&Value>) -> Vec<(&'static str, String)> {
     let Some((word, it)) = state.and_then(Value::as_object).and_then(|it| it.iter().next()) else {
         return Vec::new();
@@ -360,7 +360,7 @@ fn state(state: Option<&Value>) -> Vec<(&'static str, String)> {
     fields
 }
 
-/// What happened to it, oldest first.
+/// The events of the object, oldest first.
 async fn events(target: &Target, client: &Client, now: Timestamp) -> Result<String, Error> {
     let pairs = [("app", target.app.as_str()), ("limit", EVENTS)];
     let all: Vec<Event> = client.get(&path("/api/v1/events", pairs)).await?;

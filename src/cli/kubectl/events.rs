@@ -1,28 +1,28 @@
-//! `driftless get events`: what happened, in kubectl's columns.
+//! `driftless get events`: the event log in kubectl's columns.
 
 use super::{Error, age, args::GetArgs, args::Output, path};
 use crate::cli;
 use crate::{cli::Context, cli::Verdict, cli::client::Client, cli::screen::print, cli::table::Table};
 use driftless_model::{Event, EventKind};
 
-/// As many as the agent gives at once.
+/// The most that the agent returns at once.
 const MOST: &str = "1000";
 
-/// Whether this is a word for events.
+/// Whether this is a name of events.
 pub(super) fn are_meant(word: &str) -> bool {
     ["events", "event", "ev"].iter().any(|it| word.eq_ignore_ascii_case(it))
 }
 
 pub(super) async fn get(args: &GetArgs, context: &Context<'_>) -> Result<Verdict, cli::Error> {
     let unfit = [
-        (args.what.len() > 1, "an event has no name"),
-        (args.scope.namespace.is_some(), "an event is of an application: say which with --app"),
+        (args.what.len() > 1, "events have no names"),
+        (args.scope.namespace.is_some(), "events have no namespace: select an application with --app"),
         (args.selector.is_some() || args.show_labels, "events have no labels"),
-        (args.sort_by.is_some(), "events are in the order in which they happened"),
-        (args.watch, "`driftless events --follow` goes on with what happens"),
+        (args.sort_by.is_some(), "events are sorted by time"),
+        (args.watch, "use `driftless events --follow`"),
         (
             !matches!(args.output, None | Some(Output::Wide)),
-            "events are a table; `driftless events -o json` has them for programs",
+            "`get events` prints only a table; use `driftless events -o json`",
         ),
     ];
     if let Some((_, why)) = unfit.into_iter().find(|(is_so, _)| *is_so) {

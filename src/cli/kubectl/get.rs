@@ -1,4 +1,4 @@
-//! `driftless get`: objects as tables, documents, names or whatever a template makes of them, once or as they change.
+//! `driftless get`: prints objects as tables, documents, names or by a template, once or whenever they change.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,7 +27,7 @@ pub(in crate::cli) async fn get(args: &GetArgs, context: &Context<'_>) -> Result
     let selector = args.selector.as_deref();
     if let Some(selector) = selector {
         if wanted.iter().any(|it| it.name.is_some()) {
-            let text = "a name and a selector are two ways to choose: give one".to_owned();
+            let text = "a name and a selector cannot be combined".to_owned();
             return Err(super::Error::Usage(text).into());
         }
         Selector::parse(selector).map_err(super::Error::from)?;
@@ -65,12 +65,12 @@ pub(in crate::cli) async fn get(args: &GetArgs, context: &Context<'_>) -> Result
     page.follow(&client, &wanted, &scope, items, context).await
 }
 
-/// How what was found is printed.
+/// Prints the objects that were found.
 struct Page<'a> {
     args: &'a GetArgs,
-    /// One object was named, and is not a list of one.
+    /// One object was named, so that it is not printed as a list.
     is_one: bool,
-    /// Of several kinds, so that names say which.
+    /// There are several kinds, so that names include the kind.
     is_mixed: bool,
 }
 
@@ -94,7 +94,7 @@ impl Page<'_> {
         }
     }
 
-    /// The object that was named, or a list.
+    /// The named object, or a list.
     fn document(&self, mut items: Vec<Value>) -> Value {
         if self.is_one && items.len() == 1 {
             return items.remove(0);
@@ -107,7 +107,7 @@ impl Page<'_> {
         let key = |it: &Value| {
             let found = path.find(it);
             let first = found.first();
-            // Numbers by their size, before all text.
+            // Numbers sort by value, before all text.
             let number = first.and_then(|it| it.as_u64());
             (number.is_none(), number, first.map_or_else(String::new, |it| jsonpath::text(it)))
         };
@@ -158,7 +158,7 @@ impl Page<'_> {
         if self.args.no_headers { without_head(&text).to_owned() } else { text }
     }
 
-    /// Prints what is new or has changed. An agent that is being restarted meanwhile is waited for.
+    /// Prints new and changed objects. Waits for an agent that is being restarted.
     async fn follow(
         &self,
         client: &Client,

@@ -1,4 +1,4 @@
-//! `driftless logs`: what a container prints, passed on as it comes; or what those of several pods print, line by line.
+//! `driftless logs`: streams the output of a container, or the output of several pods line by line.
 
 use std::io::{self, Write as _};
 
@@ -10,13 +10,13 @@ use crate::cli;
 use crate::{cli::Context, cli::Verdict, cli::client::Client};
 use driftless_model::{Kind, Selector};
 
-/// Of each of several pods, unless something else is asked for.
+/// Number of last lines of each pod if `--tail` is not given.
 const TAIL_OF_EACH: i64 = 10;
 
-/// So many are followed at once.
+/// The most pods that are followed at once.
 const MOST_FOLLOWED: usize = 5;
 
-/// One container whose output is wanted.
+/// A container whose output is printed.
 struct Source {
     route: String,
     /// `pod/web-1/web`
@@ -35,7 +35,7 @@ pub(in crate::cli) async fn logs(args: &LogsArgs, context: &Context<'_>) -> Resu
         return Ok(Verdict::No);
     };
     if target.workload.is_empty() {
-        let text = format!("{} prints nothing: name a pod or what it is of", target.qualified());
+        let text = format!("{} has no logs: name a pod or a workload", target.qualified());
         return Err(Error::Usage(text).into());
     }
     let Some(pod) = pod(&target, &client, context).await? else { return Ok(Verdict::No) };
@@ -44,7 +44,7 @@ pub(in crate::cli) async fn logs(args: &LogsArgs, context: &Context<'_>) -> Resu
     Ok(Verdict::Yes)
 }
 
-/// What all pods print that have the labels; one after the other, or all at once as it comes.
+/// Prints the output of all pods with the labels, one after the other, or all at once when following.
 async fn of_selected(args: &LogsArgs, client: &Client, context: &Context<'_>) -> Result<Verdict, cli::Error> {
     let selector = args.selector.as_deref().unwrap_or_default();
     Selector::parse(selector).map_err(Error::from)?;
@@ -57,10 +57,8 @@ async fn of_selected(args: &LogsArgs, client: &Client, context: &Context<'_>) ->
         return Ok(Verdict::Yes);
     }
     if args.follow && pods.len() > MOST_FOLLOWED {
-        let text = format!(
-            "{} pods have these labels, and no more than {MOST_FOLLOWED} can be followed",
-            pods.len()
-        );
+        let text =
+            format!("{} pods have these labels, but at most {MOST_FOLLOWED} can be followed", pods.len());
         return Err(Error::Usage(text).into());
     }
     let tail = args.tail.or(Some(TAIL_OF_EACH));
@@ -82,7 +80,7 @@ async fn of_selected(args: &LogsArgs, client: &Client, context: &Context<'_>) ->
     Ok(Verdict::Yes)
 }
 
-/// The container of a Pod that is meant, and what is asked of its output. `None`: it cannot be read, which was said.
+/// The selected container of a Pod and the parameters for its output. `None`: it cannot be read, which was reported.
 fn source(
     args: &LogsArgs,
     tail: Option<i64>,
@@ -129,7 +127,7 @@ fn source(
     Ok(Some(Source { route: path(&route, pairs), name: format!("pod/{name}/{container}") }))
 }
 
-/// Prints it as it comes, or, where others print as well or each line is marked, in whole lines.
+/// Streams the output. If several containers print, or lines have a prefix, it prints whole lines.
 async fn pass_on(
     source: &Source,
     is_marked: bool,
@@ -159,10 +157,10 @@ async fn pass_on(
     Ok(())
 }
 
-/// A line that does not end is divided here.
+/// The longest line; a longer one is split.
 const LONGEST_LINE: usize = 1024 * 1024;
 
-/// Whole lines, each with the mark before it.
+/// Whole lines, each with the prefix.
 fn marked(mark: &str, lines: &[u8]) -> Vec<u8> {
     lines.split_inclusive(|it| *it == b'\n').flat_map(|it| [mark.as_bytes(), it].concat()).collect()
 }
@@ -173,7 +171,7 @@ fn write(bytes: &[u8]) -> io::Result<()> {
     stdout.flush()
 }
 
-/// The Pod itself, or one of several. `None`: there is none, which was said.
+/// The named Pod, or one Pod of the workload. `None`: there is none, which was reported.
 async fn pod(target: &Target, client: &Client, context: &Context<'_>) -> Result<Option<Value>, cli::Error> {
     if target.kind == Kind::Pod {
         return Ok(Some(target.item.clone()));

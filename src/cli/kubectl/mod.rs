@@ -1,7 +1,7 @@
-//! What hands know from kubectl: `get`, `describe`, `rollout`, `logs`, `delete pod`. All of it is a client of the
-//! agent's API, and prints its objects in kubectl's columns and words. `docs/kubectl.md` says what is what.
+//! kubectl-compatible commands: `get`, `describe`, `rollout`, `logs`, `delete pod`, `create job`. They are clients of the
+//! agent's API and print its objects in kubectl's columns and wording. `docs/kubectl.md` describes the mapping.
 //!
-//! There is no context and so no current namespace: without `-n`, all of them are looked at.
+//! There is no context and therefore no current namespace: without `-n`, the commands look in all namespaces.
 
 use reqwest::Url;
 use serde_json::Value;
@@ -29,10 +29,10 @@ pub(super) use get::get;
 pub(super) use logs::logs;
 pub(super) use rollout::rollout;
 
-/// What no request was made for.
+/// Errors before a request.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// In kubectl's words, which scripts may look for.
+    /// kubectl's own wording, because scripts may match it.
     #[error("the server doesn't have a resource type \"{0}\"")]
     NoSuchKind(String),
     #[error("{0}")]
@@ -42,7 +42,7 @@ pub(super) enum Error {
 }
 
 impl Error {
-    /// What to do next.
+    /// Help line: what to do next.
     pub(super) fn help(&self) -> Option<String> {
         match self {
             Self::NoSuchKind(_) => {
@@ -54,14 +54,14 @@ impl Error {
     }
 }
 
-/// What is asked for: kinds, and names or all.
+/// Selected objects: kinds, with names or all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wanted {
     kinds: Vec<Kind>,
     name: Option<String>,
 }
 
-/// Which of several of that name.
+/// Selects one of several objects with the same name.
 #[derive(Clone, Debug, Default)]
 struct Scope<'a> {
     namespace: Option<&'a str>,
@@ -72,13 +72,14 @@ struct Scope<'a> {
 impl Wanted {
     /// Reads `pods`, `pods,svc`, `pod web-1 web-2`, `pod/web-1 deploy/web`.
     fn parse(words: &[String]) -> Result<Vec<Self>, Error> {
-        let (first, rest) =
-            words.split_first().ok_or_else(|| Error::Usage("name a kind, such as pods".into()))?;
+        let (first, rest) = words
+            .split_first()
+            .ok_or_else(|| Error::Usage("a kind is missing: write one, such as pods".into()))?;
         if first.contains('/') {
             return words.iter().map(|it| Self::pair(it)).collect();
         }
         if let Some(pair) = rest.iter().find(|it| it.contains('/')) {
-            let text = format!("`{pair}`: names follow a kind, or every one has its own as KIND/NAME");
+            let text = format!("`{pair}`: write KIND NAME…, or KIND/NAME for every object");
             return Err(Error::Usage(text));
         }
         let kinds = kinds(first)?;
@@ -110,7 +111,7 @@ fn kinds(text: &str) -> Result<Vec<Kind>, Error> {
     Ok(kinds)
 }
 
-/// The objects that are asked for, as the agent has them.
+/// The selected objects from the agent.
 async fn objects(client: &Client, wanted: &Wanted, scope: &Scope<'_>) -> Result<Vec<Value>, client::Error> {
     let kinds: Vec<&str> = wanted.kinds.iter().map(|it| it.plural()).collect();
     let kinds = kinds.join(",");
@@ -125,13 +126,13 @@ async fn objects(client: &Client, wanted: &Wanted, scope: &Scope<'_>) -> Result<
     let mut answer: Value = client.get(&path("/api/v1/objects", pairs)).await?;
     match answer.get_mut("items").map(Value::take) {
         Some(Value::Array(items)) => Ok(items),
-        Some(_) | None => Err(client.foreign("the answer is no list of objects".to_owned())),
+        Some(_) | None => Err(client.foreign("the answer is not a list of objects".to_owned())),
     }
 }
 
-/// A path with its parameters, whatever letters are in them.
+/// A path with escaped parameters.
 fn path<'a>(route: &str, pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
-    // The host is of no importance: only what follows it is taken.
+    // The host does not matter: only the path and the query are used.
     let Ok(mut url) = Url::parse(&format!("http://agent{route}")) else { return route.to_owned() };
     for (key, value) in pairs {
         url.query_pairs_mut().append_pair(key, value);
@@ -139,7 +140,7 @@ fn path<'a>(route: &str, pairs: impl IntoIterator<Item = (&'a str, &'a str)>) ->
     url.query().map_or_else(|| route.to_owned(), |it| format!("{route}?{it}"))
 }
 
-/// Says that something is not there, as the API server would.
+/// Reports that an object does not exist, in the words of an API server.
 fn say_missing(wanted: &Wanted, context: &Context<'_>) {
     let kind = wanted.kinds.first().copied().unwrap_or_default();
     let name = wanted.name.as_deref().unwrap_or_default();
@@ -150,7 +151,7 @@ fn say_missing(wanted: &Wanted, context: &Context<'_>) {
     ));
 }
 
-/// The text at a pointer; empty where there is none.
+/// The text at a pointer, or an empty text.
 fn at(it: &Value, pointer: &str) -> String {
     it.pointer(pointer).map_or_else(String::new, jsonpath::text)
 }

@@ -1,5 +1,5 @@
-//! `driftless rollout`: how far one has come, in kubectl's sentences; its history, and a way back; holding it up,
-//! and beginning it anew. A revision is one of the whole application, since that is what a commit is.
+//! `driftless rollout`: status in kubectl's wording, history, undo, pause, resume and restart. A revision belongs to
+//! the whole application, because a commit does.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -22,7 +22,7 @@ use driftless_web::{Accepted, RollbackBody};
 
 const LOOK_EVERY: Duration = Duration::from_millis(400);
 
-/// How long a rollback may take to be seen in the status.
+/// How long a rollback may take to appear in the status.
 const SEEN_WITHIN: Duration = Duration::from_secs(20);
 
 pub(in crate::cli) async fn rollout(
@@ -103,14 +103,14 @@ async fn status(args: &StatusArgs, context: &Context<'_>) -> Result<Verdict, cli
                 context.screen.say("error: object has been deleted");
                 return Ok(Verdict::No);
             }
-            // An agent that is being restarted is waited for.
+            // Wait for an agent that is being restarted.
             Err(error) if error.is_absence() => None,
             Err(error) => return Err(error.into()),
         };
     }
 }
 
-/// What is no rollout has no status of one.
+/// Rejects kinds without rollouts.
 fn rolls(target: &Target) -> Result<(), Error> {
     match target.kind {
         Kind::Deployment | Kind::DaemonSet | Kind::StatefulSet | Kind::ReplicaSet => Ok(()),
@@ -123,9 +123,7 @@ fn rolls(target: &Target) -> Result<(), Error> {
         | Kind::PersistentVolumeClaim
         | Kind::Namespace => {
             let kind = target.kind.qualified_plural();
-            Err(Error::Usage(format!(
-                "there are no rollouts of {kind}: name a deployment, daemonset or statefulset"
-            )))
+            Err(Error::Usage(format!("{kind} have no rollouts: name a deployment, daemonset or statefulset")))
         }
     }
 }
@@ -136,7 +134,7 @@ enum Progress {
     Failed(String),
 }
 
-/// In kubectl's own words, which scripts look for.
+/// kubectl's own wording, because scripts match it.
 fn sentence(kind: Kind, it: &Value) -> Progress {
     let name = at(it, "/metadata/name");
     let number = |pointer: &str| count(it, pointer);
@@ -222,7 +220,7 @@ fn sentence(kind: Kind, it: &Value) -> Progress {
     }
 }
 
-/// A service of Compose may have done its work: nothing of it is available, and nothing will be.
+/// A Compose service may have completed: no replica is available, and none will be.
 fn has_completed(it: &Value) -> bool {
     let conditions = it.pointer("/status/conditions").and_then(Value::as_array);
     conditions.is_some_and(|all| {
@@ -287,7 +285,7 @@ async fn undo(args: &UndoArgs, context: &Context<'_>) -> Result<Verdict, cli::Er
         until: None,
     };
     let accepted: Accepted = client.post(&target.route("/rollback")?, Some(&body)).await?;
-    // So that `rollout status` right after it speaks of the way back.
+    // So that `rollout status` right after this shows the rollback.
     let began = Instant::now();
     while let Some(pin) = &accepted.pin {
         let now: Application = client.get(&target.route("")?).await?;
@@ -300,7 +298,7 @@ async fn undo(args: &UndoArgs, context: &Context<'_>) -> Result<Verdict, cli::Er
     print(&format!("{} rolled back\n", target.qualified()))?;
     if let Some(pin) = accepted.pin {
         context.screen.say(format!(
-            "the whole application {0} is held at revision {1}; `driftless resume {0}` follows Git again",
+            "the whole application {0} is pinned to revision {1}; `driftless resume {0}` ends the pin",
             target.app, pin.revision
         ));
     }

@@ -1,4 +1,4 @@
-//! One object, named as KIND/NAME, and the application that it is of.
+//! One object, named as KIND/NAME, and its application.
 
 use serde_json::Value;
 
@@ -7,19 +7,19 @@ use crate::cli;
 use crate::{cli::Context, cli::client::Client, cli::client::application_path};
 use driftless_model::{Kind, label};
 
-/// An object as it stands, and how to ask for more about it.
+/// An object and the routes of its application.
 pub(super) struct Target {
     pub(super) item: Value,
     pub(super) kind: Kind,
     pub(super) name: String,
     pub(super) namespace: String,
     pub(super) app: String,
-    /// Empty of what is no workload and no instance of one.
+    /// Empty if the object is neither a workload nor an instance.
     pub(super) workload: String,
 }
 
 impl Target {
-    /// The one that is meant. `None`: there is none, which was said.
+    /// The selected object. `None`: there is none, which was reported.
     pub(super) async fn find(
         wanted: &Wanted,
         scope: &ScopeArgs,
@@ -39,7 +39,7 @@ impl Target {
         }
         let other = Self::of(found.remove(0));
         let text = format!(
-            "there are several: {} of {} in namespace {}, and of {} in namespace {}; say which with -n or --app",
+            "the name is ambiguous: {} of {} in namespace {}, and of {} in namespace {}; select one with -n or --app",
             target.qualified(),
             other.app,
             other.namespace,
@@ -61,14 +61,14 @@ impl Target {
         }
     }
 
-    /// As it is now.
+    /// Reads the object again.
     pub(super) async fn again(&self, client: &Client) -> Result<Option<Value>, cli::client::Error> {
         let wanted = Wanted { kinds: vec![self.kind], name: Some(self.name.clone()) };
         let scope = Scope { namespace: Some(&self.namespace), app: Some(&self.app), selector: None };
         Ok(objects(client, &wanted, &scope).await?.pop())
     }
 
-    /// The Pods of a workload, those first that are ready.
+    /// The Pods of a workload, ready ones first.
     pub(super) async fn pods(&self, client: &Client) -> Result<Vec<Value>, cli::client::Error> {
         let selector = format!("{}={},{}={}", label::APPLICATION, self.app, label::WORKLOAD, self.workload);
         let wanted = Wanted { kinds: vec![Kind::Pod], name: None };

@@ -1,5 +1,4 @@
-//! What the environment of a CI job tells: which forge, which repository, which pull or merge request, which
-//! commit, and which token may write there.
+//! Reads the environment of a CI job: forge, repository, pull or merge request, commit and token.
 
 use std::path::Path;
 
@@ -8,29 +7,29 @@ use serde_json::Value;
 use crate::cli::Environment;
 use driftless_forge::Kind;
 
-/// Where a report goes.
+/// Destination of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Job {
     pub(super) kind: Kind,
     pub(super) api: String,
     pub(super) project: String,
-    /// `None`: the job is for no pull or merge request.
+    /// `None` if the job has no pull or merge request.
     pub(super) request: Option<u64>,
-    /// Of the change itself, not of a merge that was made to test it.
+    /// The commit of the change, not of a temporary merge commit.
     pub(super) commit: Option<String>,
-    /// The page of this job.
+    /// URL of this job.
     pub(super) url: Option<String>,
-    /// Where the request comes from another repository, a token that may write is not given to it.
+    /// Whether the request comes from a fork, whose token may not write.
     pub(super) is_fork: bool,
 }
 
-/// `None`: it is none of the known CIs.
+/// `None` outside the known CIs.
 pub(super) fn job(environment: &Environment) -> Option<Job> {
     let get = |name: &str| environment(name).filter(|it| !it.is_empty());
     if get("GITLAB_CI").is_some() {
         return gitlab(&get);
     }
-    // Forgejo and Gitea tell the same as GitHub, and who they are besides.
+    // Forgejo and Gitea set the variables of GitHub, and one of their own.
     let is_gitea = ["FORGEJO_ACTIONS", "GITEA_ACTIONS"].iter().any(|it| get(it).is_some());
     if is_gitea || get("GITHUB_ACTIONS").is_some() {
         let kind = if is_gitea { Kind::Gitea } else { Kind::GitHub };
@@ -39,7 +38,7 @@ pub(super) fn job(environment: &Environment) -> Option<Job> {
     None
 }
 
-/// The token of the job's forge: one that was given to us by name goes before the job's own.
+/// The token for the job's forge; `DRIFTLESS_FORGE_TOKEN` takes precedence.
 pub(super) fn token(kind: Kind, environment: &Environment) -> Option<String> {
     let names: &[&str] = match kind {
         Kind::GitHub => &["DRIFTLESS_FORGE_TOKEN", "GITHUB_TOKEN", "GH_TOKEN"],
@@ -49,7 +48,7 @@ pub(super) fn token(kind: Kind, environment: &Environment) -> Option<String> {
     names.iter().find_map(|it| environment(it).filter(|it| !it.trim().is_empty()))
 }
 
-/// Under which names [`token`] looks.
+/// The variables that [`token`] reads.
 pub(super) fn token_names(kind: Kind) -> &'static str {
     match kind {
         Kind::GitHub => "GITHUB_TOKEN or DRIFTLESS_FORGE_TOKEN",
@@ -65,7 +64,7 @@ fn gitlab(get: &dyn Fn(&str) -> Option<String>) -> Option<Job> {
         api: get("CI_API_V4_URL")?,
         project: target.clone().or_else(|| get("CI_PROJECT_ID"))?,
         request: get("CI_MERGE_REQUEST_IID").and_then(|it| it.parse().ok()),
-        // In a pipeline for the merged result, the other is a commit that nobody wrote.
+        // In a merged-results pipeline, the other variable names a temporary merge commit.
         commit: get("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA").or_else(|| get("CI_COMMIT_SHA")),
         url: get("CI_JOB_URL"),
         is_fork: source.is_some() && source != target,
@@ -144,7 +143,7 @@ mod tests {
         );
         assert!(found.is_fork);
         assert_eq!(found.url.as_deref(), Some("https://github.com/me/infra/actions/runs/5"));
-        // Without the event there is still the reference.
+        // Without the event file, the reference still names the request.
         let found = job(&environment(&all[..7])).unwrap();
         assert_eq!((found.request, found.commit.as_deref(), found.is_fork), (Some(13), Some("def"), false));
     }

@@ -1,4 +1,4 @@
-//! `driftless drift`: Git against what runs, asked of an agent or looked up at an engine.
+//! `driftless drift`: compares Git with the live state, through an agent or directly at an engine.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -20,7 +20,7 @@ use driftless_model::Application;
 use driftless_report as report;
 use driftless_report::{Kind, Report};
 
-/// How many applications are asked for at the same time.
+/// Number of parallel requests for applications.
 const AT_ONCE: usize = 8;
 
 pub(in crate::cli) async fn drift(args: &DriftArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
@@ -81,7 +81,7 @@ async fn of_agent(args: &DriftArgs, until: Instant, context: &Context<'_>) -> Re
     Ok(report)
 }
 
-/// Where all applications are held against one commit, it is said once.
+/// If all applications are compared with the same commit, the report names it once.
 fn common_commit(report: &Report) -> Option<driftless_model::CommitInfo> {
     let mut commits = report.apps.iter().map(|it| it.commit.as_ref());
     let first = commits.next()??;
@@ -89,7 +89,7 @@ fn common_commit(report: &Report) -> Option<driftless_model::CommitInfo> {
 }
 
 fn late_text(timeout: Duration) -> String {
-    format!("it was not looked at within {timeout:?}")
+    format!("it was not observed within {timeout:?}")
 }
 
 async fn directly(
@@ -103,7 +103,7 @@ async fn directly(
     let revision = match args.against.as_deref() {
         None | Some("head") => "HEAD",
         Some("pin") => {
-            let text = "a pin is known to an agent only: give a branch, tag or commit to --against";
+            let text = "only an agent knows pins: give a branch, tag or commit to --against";
             return Err(Error::Usage(text.to_owned()).into());
         }
         Some(other) => other,
@@ -122,7 +122,7 @@ async fn directly(
     check_names(&args.report, rendering.applications.iter().map(|it| it.spec.name.as_str()))?;
     let inspector = Inspector::connect(docker, &args.direct.state_dir, &args.direct.runtime_dir);
     let inspector = inspector.map_err(Error::Look)?;
-    // That the engine answers is seen before anything is said of what runs there.
+    // Check that the engine answers before reporting its containers.
     timeout_at(until, inspector.applications()).await.map_err(|_| late())?.map_err(Error::Look)?;
     let mut report = Report::new(Kind::Drift);
     (report.host, report.errors) = (Some(docker.to_owned()), rendering.errors);
@@ -152,7 +152,7 @@ async fn directly(
     Ok(report)
 }
 
-/// As a value in a query of a URL.
+/// Escapes a value for the query of a URL.
 fn query(text: &str) -> String {
     text.bytes()
         .map(|it| {

@@ -1,5 +1,5 @@
-//! `driftless drift` and `driftless preview`: a report is made, cut to what was asked for, written in every form
-//! that was asked for, and turned into an exit code. What differs is found elsewhere; see [`driftless_report`].
+//! `driftless drift` and `driftless preview`: build a report, filter it, write it in every requested format, and derive
+//! the exit code. [`driftless_report`] defines the report.
 
 use std::{
     fs::OpenOptions,
@@ -33,7 +33,7 @@ use args::{Format, Output, ReportArgs};
 pub(super) enum Error {
     #[error("there is no application `{0}`")]
     NoSuchApplication(String),
-    #[error("only one output can go to standard output: give the others a file, as in `-o json=FILE`")]
+    #[error("only one output can go to standard output: write the others to a file, such as `-o json=FILE`")]
     TwoToStdout,
     #[error("could not read {path}")]
     Read {
@@ -51,9 +51,9 @@ pub(super) enum Error {
     Ignore(#[from] InvalidRule),
     #[error(transparent)]
     Source(#[from] source::Error),
-    #[error("could not look at what runs")]
+    #[error("could not observe the engine")]
     Look(#[source] controller::Error),
-    #[error("it took longer than {0:?}")]
+    #[error("the report took longer than {0:?}")]
     Timeout(std::time::Duration),
     #[error("{0}")]
     Usage(String),
@@ -61,9 +61,9 @@ pub(super) enum Error {
     Forge(#[from] forge::Error),
     #[error("the report could not be posted: {0}")]
     Post(String),
-    #[error("could not make a temporary folder")]
+    #[error("could not create a temporary folder")]
     Temporary(#[source] io::Error),
-    #[error("the work broke down: {0}")]
+    #[error("the report failed: {0}")]
     Broken(String),
 }
 
@@ -71,21 +71,21 @@ impl Error {
     pub(super) fn help(&self) -> Option<String> {
         match self {
             Self::NoSuchApplication(_) => {
-                Some("without --app, all applications are reported by name".to_owned())
+                Some("run the command without --app to see all applications".to_owned())
             }
-            Self::Timeout(_) => Some("give it more time with --timeout".to_owned()),
+            Self::Timeout(_) => Some("allow more time with --timeout".to_owned()),
             _ => None,
         }
     }
 }
 
-/// Refuses what makes no sense before anything is looked at.
+/// Rejects invalid arguments before any work.
 fn check(args: &ReportArgs) -> Result<(), Error> {
     let to_stdout = args.output.iter().filter(|it| it.file.is_none()).count();
     if to_stdout > 1 { Err(Error::TwoToStdout) } else { Ok(()) }
 }
 
-/// What is left to do with a report, however it was made.
+/// Filters, writes and posts a report, and returns its exit code.
 async fn finish(mut report: Report, args: &ReportArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     if let Some(selector) = &args.selector {
         report::keep_objects(&mut report, selector);
@@ -106,7 +106,7 @@ async fn finish(mut report: Report, args: &ReportArgs, context: &Context<'_>) ->
     Ok(verdict(&report, args))
 }
 
-/// Error beats drift.
+/// Errors take precedence over drift.
 fn verdict(report: &Report, args: &ReportArgs) -> Verdict {
     let types: Vec<Type> = match args.fail_on.as_slice() {
         [] => Type::ALL.to_vec(),
@@ -123,7 +123,7 @@ fn verdict(report: &Report, args: &ReportArgs) -> Verdict {
     }
 }
 
-/// Of whatever goes wrong.
+/// Exit code of an error.
 pub(super) fn error_code(args: &ReportArgs) -> u8 {
     if args.detailed_exitcode { 1 } else { 2 }
 }
@@ -155,7 +155,7 @@ fn write(report: &Report, output: &Output, args: &ReportArgs, context: &Context<
     Ok(())
 }
 
-/// GitHub shows this file on the page of the run. Others may have written to it before us.
+/// GitHub shows this file on the page of the run. Other steps may have written to it before.
 fn step_summary(report: &Report, args: &ReportArgs, context: &Context<'_>) -> Result<(), Error> {
     let path = (context.environment)("GITHUB_STEP_SUMMARY").filter(|it| !it.is_empty());
     let Some(path) = path.map(PathBuf::from) else { return Ok(()) };
@@ -169,7 +169,7 @@ fn append(path: &Path, text: &str) -> io::Result<()> {
     OpenOptions::new().create(true).append(true).open(path)?.write_all(text.as_bytes())
 }
 
-/// By the sign that a line begins with.
+/// Colours a line by its first character.
 fn painted(text: &str, colours: Colours) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.lines() {
@@ -188,7 +188,7 @@ fn painted(text: &str, colours: Colours) -> String {
     out
 }
 
-/// Whether an application is asked for, by its name and folder.
+/// Whether an application is selected, by its name and folder.
 fn is_selected(args: &ReportArgs, name: &str, folder: &str) -> bool {
     let is_named = args.app.is_empty() || args.app.iter().any(|it| it == name);
     let is_inside = args.path.as_ref().is_none_or(|path| {
@@ -199,7 +199,7 @@ fn is_selected(args: &ReportArgs, name: &str, folder: &str) -> bool {
     is_named && is_inside
 }
 
-/// Every name that was given must be one.
+/// Every given name must exist.
 fn check_names<'n>(args: &ReportArgs, names: impl Iterator<Item = &'n str>) -> Result<(), Error> {
     let names: std::collections::BTreeSet<&str> = names.collect();
     match args.app.iter().find(|app| !names.contains(app.as_str())) {

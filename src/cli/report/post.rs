@@ -1,4 +1,4 @@
-//! `--post`: the report as a comment on the request that the job is for, and as the status of its commit.
+//! `--post`: writes the report as a comment on the job's pull or merge request, and sets the commit status.
 
 use super::{Error, args::ReportArgs, ci, verdict};
 use crate::{cli::Context, cli::Verdict};
@@ -6,16 +6,16 @@ use driftless_forge::{Forge, State, Status, Written};
 use driftless_report as report;
 use driftless_report::{Kind, Report};
 
-/// Without a token, or with one that may not write for a fork's request, it says so and leaves it at that: the
-/// report is printed, and the exit code tells.
+/// Without a token, or with a fork's token that may not write, it only prints a note: the report is printed, and the
+/// exit code is unaffected.
 pub(super) async fn post(report: &Report, args: &ReportArgs, context: &Context<'_>) -> Result<(), Error> {
     let Some(job) = ci::job(context.environment) else {
         let known = "GitHub, GitLab, Forgejo or Gitea";
-        return Err(Error::Post(format!("this is no job of {known}, so there is nothing to post to")));
+        return Err(Error::Post(format!("this is not a CI job of {known}, so there is nothing to post to")));
     };
     let Some(token) = ci::token(job.kind, context.environment) else {
         let names = ci::token_names(job.kind);
-        context.screen.say(format!("not posted: there is no token; give one as {names}"));
+        context.screen.say(format!("not posted: there is no token; set one of {names}"));
         return Ok(());
     };
     let forge = Forge::new(job.kind, &job.api, &job.project, &token)?;
@@ -53,7 +53,7 @@ async fn write(
     Ok(())
 }
 
-/// As the exit code says: differences that are no failure there are none here.
+/// Same result as the exit code: differences that do not fail the command do not fail the status.
 fn status(report: &Report, args: &ReportArgs, job: &ci::Job) -> Status {
     let what = match report.kind {
         Kind::Drift => "drift",

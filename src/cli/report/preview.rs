@@ -1,4 +1,4 @@
-//! `driftless preview`: what two commits render to, compared.
+//! `driftless preview`: renders two commits and compares the results.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -63,7 +63,7 @@ fn compare(report: &mut Report, before: Rendering, after: Rendering, (base, head
         it.applications.into_iter().map(|it| (it.spec.name.clone(), it)).collect()
     };
     let (before, after) = (by_name(before), by_name(after));
-    // Hidden values are numbered in the end, so any key will do: the digests are gone by then.
+    // Masked values are numbered at the end, so the key of the mask does not matter.
     let mask = Mask::new(controller::random_key());
     let names: std::collections::BTreeSet<&AppName> = before.keys().chain(after.keys()).collect();
     for name in names {
@@ -74,10 +74,9 @@ fn compare(report: &mut Report, before: Rendering, after: Rendering, (base, head
         match (wrong(from), wrong(to)) {
             (_, Some(head)) => app.error = Some(head),
             (Some(base), None) => {
-                app.error =
-                    Some(format!("the base cannot be rendered, so what changes is not known:\n{base}"));
+                app.error = Some(format!("the base cannot be rendered, so the changes are unknown:\n{base}"));
             }
-            // The one was taken from the other.
+            // The head's rendering reused the one of the base.
             (None, None)
                 if from.zip(to).is_some_and(|(from, to)| Arc::ptr_eq(&from.rendered, &to.rendered)) => {}
             (None, None) => {

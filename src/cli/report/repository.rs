@@ -1,4 +1,4 @@
-//! Where the commits of a report come from: a clone on disk, or a server that is asked once.
+//! The commits of a report: from a clone on disk, or fetched once from a server.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -11,7 +11,7 @@ use driftless_manifest as manifest;
 use driftless_manifest::Discovery;
 use driftless_model::{AppName, Finding};
 
-/// A repository that commits can be taken from.
+/// A repository to read commits from.
 pub(super) enum Place {
     Local(Box<Local>),
     Server(Box<Settings>, tempfile::TempDir),
@@ -36,7 +36,7 @@ impl Place {
         Ok(Self::Server(Box::new(settings), tempfile::tempdir().map_err(Error::Temporary)?))
     }
 
-    /// What the repository is called.
+    /// Name of the repository.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Local(local) => local.name(),
@@ -46,7 +46,7 @@ impl Place {
         }
     }
 
-    /// The folder to look for applications in: as asked for, below the one that was opened.
+    /// The folder to look for applications in, relative to the opened one.
     pub(super) fn folder(&self, path: Option<&str>) -> String {
         let below = path.unwrap_or_default().trim_matches('/').trim_start_matches("./");
         let below = if below == "." { "" } else { below };
@@ -54,7 +54,7 @@ impl Place {
             Self::Local(local) => local.prefix(),
             Self::Server(..) => String::new(),
         };
-        // From the root of the repository or from where one stands: both are what people write.
+        // Users write paths from the root of the repository or from the working directory.
         if prefix.is_empty() || below == prefix || below.starts_with(&format!("{prefix}/")) {
             return below.to_owned();
         }
@@ -72,14 +72,13 @@ impl Place {
         match self {
             Self::Local(local) => Ok(local.merge_base(base, head)?),
             Self::Server(..) => Err(Error::Usage(
-                "--merge-base needs a clone of the repository: give its folder in place of the URL"
-                    .to_owned(),
+                "--merge-base needs a clone of the repository: give its folder instead of the URL".to_owned(),
             )),
         }
     }
 }
 
-/// Tries a name as a branch, then as a tag.
+/// Resolves a name as a branch, then as a tag.
 async fn fetch(
     settings: &Settings,
     mirrors: &Path,
@@ -118,28 +117,28 @@ async fn fetch(
             Err(error) => return Err(error.into()),
         }
     }
-    Err(failed.map_or_else(|| Error::Broken("nothing was asked for".to_owned()), Error::from))
+    Err(failed.map_or_else(|| Error::Broken("no reference was given".to_owned()), Error::from))
 }
 
-/// One commit, rendered: what each application is to be, and why some could not be told.
+/// One rendered commit: the stack of each application, and errors.
 #[derive(Default)]
 pub(super) struct Rendering {
     pub(super) applications: Vec<RenderedApp>,
-    /// About no single application.
+    /// Errors that concern no single application.
     pub(super) errors: Vec<String>,
 }
 
-/// One of them. Two commits share what is the same in both.
+/// One rendered application. Two commits share equal ones.
 #[derive(Clone)]
 pub(super) struct RenderedApp {
     pub(super) spec: AppSpec,
     pub(super) rendered: Arc<Rendered>,
-    /// What rendering looked at.
+    /// The files that rendering read.
     reads: Arc<Reads>,
 }
 
-/// Renders what is selected. An empty folder has no applications; that is no error here, for they may all be new. What
-/// would be given the same answers as in a commit rendered `before` is taken from there.
+/// Renders the selected applications. An empty folder is no error, because all applications may be new. An application
+/// whose files are the same as in the commit rendered `before` is reused.
 pub(super) fn render(
     files: &dyn Files,
     folder: &str,
@@ -169,7 +168,7 @@ impl RenderedApp {
     }
 }
 
-/// What is wrong with a manifest, one per line; `None` if nothing is.
+/// Errors of a manifest, one per line; `None` if there are none.
 pub(super) fn mistakes(findings: &[Finding]) -> Option<String> {
     let all: Vec<String> = findings.iter().filter(|it| it.is_error()).map(ToString::to_string).collect();
     Some(all.join("\n")).filter(|it| !it.is_empty())

@@ -63,6 +63,7 @@ pub(super) enum Command {
     /// `driftless plan APP` first to see both, field by field. If one container cannot be adopted, none is, and
     /// the reason is printed.
     Adopt(AppArgs),
+    Recover(RecoverArgs),
     /// Dry run: show what the agent would do now, round by round, and why.
     Plan(PlanArgs),
     /// Compare the live state with Git, field by field; exit with 1 if something differs.
@@ -295,6 +296,17 @@ pub(super) struct RollbackArgs {
 #[derive(Debug, Args)]
 pub(super) struct AppArgs {
     pub(super) app: String,
+    #[command(flatten)]
+    pub(super) server: ServerArgs,
+}
+
+/// Confirm that state was lost, so that the agent applies new commits again.
+///
+/// After a loss of state the agent keeps what runs and applies no new commit, because a pin or a suspension may be
+/// lost. `driftless status` and `/readyz` say so. Set them again with `driftless rollback` and
+/// `driftless suspend` first, then run this command.
+#[derive(Debug, Args)]
+pub(super) struct RecoverArgs {
     #[command(flatten)]
     pub(super) server: ServerArgs,
 }

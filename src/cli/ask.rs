@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     Context, Error, Verdict,
-    args::{AppArgs, Goal, RollbackArgs, SyncArgs, WaitArgs},
+    args::{AppArgs, Goal, RecoverArgs, RollbackArgs, SyncArgs, WaitArgs},
     client::{Client, application_path},
     screen::{plain, print},
     status::headline,
@@ -89,6 +89,18 @@ pub(super) async fn adopt(args: &AppArgs, context: &Context<'_>) -> Result<Verdi
     print(&format!("{}: taken over from docker compose\n", args.app))?;
     for line in accepted.adopted.iter().flat_map(|it| it.lines()) {
         print(&format!("  {}\n", plain(line)))?;
+    }
+    Ok(Verdict::Yes)
+}
+
+pub(super) async fn recover(args: &RecoverArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+    let client = Client::new(&args.server, context.environment)?;
+    let accepted: Accepted = client.post("/api/v1/recover", None::<&()>).await?;
+    if accepted.recovered.is_empty() {
+        print("nothing to recover: no state was lost\n")?;
+    }
+    for line in accepted.recovered.iter().flat_map(|it| it.lines()) {
+        print(&format!("{}\n", plain(line)))?;
     }
     Ok(Verdict::Yes)
 }

@@ -208,6 +208,7 @@ async fn dispatch(command: &Command, context: &Context<'_>) -> Result<Verdict, E
         Command::Resume(args) => ask::resume(args, context).await,
         Command::Suspend(args) => ask::suspend(args, context).await,
         Command::Adopt(args) => ask::adopt(args, context).await,
+        Command::Recover(args) => ask::recover(args, context).await,
         Command::Plan(args) => show::plan(args, context).await,
         Command::Diff(args) => show::diff(args, context).await,
         Command::Drift(args) => report::drift(args, context).await,

@@ -165,6 +165,64 @@ async fn a_database_cut_short_restarts_nothing() {
 }
 
 #[tokio::test]
+async fn rollback_outlives_a_damaged_page() {
+    let site = Site::new("page");
+    let image = images::server("1.0");
+    let mut agent = site.running(&compose(&image, 1)).await;
+    let second = site.compose(&compose(&image, 2));
+    agent.sync().await;
+    agent.deployed(&second).await;
+    agent.ask("rollback", serde_json::json!({ "until": "manual", "reason": "2 is bad" })).await;
+    let is_back = |site: &Site| {
+        let containers = site.docker.running(&site.app);
+        containers.len() == 3 && containers.iter().all(|it| it.variable("GREETING").as_deref() == Some("1"))
+    };
+    agent.until("it is rolled back", |it| it.status.pin.is_some() && is_back(&site)).await;
+    agent.kill9();
+    for file in agent.database() {
+        let mut bytes = fs::read(&file).unwrap();
+        let page = bytes.len() / 4096 / 2 * 4096;
+        let end = bytes.len().min(page + 4096);
+        bytes[page..end].fill(0x5a);
+        fs::write(&file, bytes).unwrap();
+    }
+    agent.launch();
+    agent.ready().await;
+    agent.until("it was looked at", |it| it.status.observed_at.is_some()).await;
+    site.compose(&compose(&image, 3));
+    agent.sync().await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let application = agent.application().await.unwrap();
+    assert!(application.status.pin.is_some(), "{:#?}", application.status);
+    assert!(is_back(&site), "the version that was rolled back is back");
+}
+
+#[tokio::test]
+async fn lost_state_applies_no_commit_until_recover() {
+    let site = Site::new("recover");
+    let image = images::server("1.0");
+    let mut agent = site.running(&compose(&image, 1)).await;
+    let before: Vec<_> = site.docker.containers(&site.app).iter().map(|it| (it.id(), it.started())).collect();
+    agent.kill9();
+    for file in agent.database().into_iter().chain([agent.state_dir().join("driftless-backup.db")]) {
+        fs::remove_file(file).unwrap();
+    }
+    agent.launch();
+    let is_lost =
+        |it: &driftless_model::Application| it.status.conditions.iter().any(|it| it.kind == "StateLost");
+    agent.until("the loss is reported", is_lost).await;
+    agent.until_not_ready().await;
+    let second = site.compose(&compose(&image, 2));
+    agent.sync().await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let after: Vec<_> = site.docker.containers(&site.app).iter().map(|it| (it.id(), it.started())).collect();
+    assert_eq!(after, before, "nothing was changed");
+    assert!(agent.said("recover").contains("new commits are applied again"));
+    agent.deployed(&second).await;
+    agent.ready().await;
+}
+
+#[tokio::test]
 async fn an_engine_that_dies_and_comes_back_is_waited_for() {
     let directory = tempfile::tempdir().unwrap();
     let Some(mut engine) = Engine::new(directory.path()) else {

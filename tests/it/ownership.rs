@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use driftless_agent::{RequestKind, Rollback};
 use driftless_clock::Clock;
-use driftless_model::{AppName, Application, SyncStatus};
+use driftless_docker::UserAction;
+use driftless_model::{AppName, Application, SyncStatus, Until};
+use driftless_store::Store;
 
 use crate::simulation::{Simulation, app, minutes};
 use crate::stage::NOON;
@@ -81,4 +84,59 @@ async fn volume_of_another_application_is_mounted_only_as_external() {
     let waits = it.application(&newcomer()).status.waits.clone();
     assert!(waits.iter().any(|wait| wait.message.contains("belongs to application `shop`")), "{waits:#?}");
     assert_eq!(it.docker.observed(&newcomer()).instances.len(), 1, "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_new_commit_is_applied_after_a_loss_of_state() {
+    let mut it = Simulation::of(&shop("web:1"));
+    it.synced_with_tip().await;
+    it.crash();
+    it.store = Store::in_memory(it.clock).unwrap();
+    it.begin();
+    minutes(1).await;
+    let status = it.application(&app()).status.clone();
+    let lost = status.conditions.iter().find(|condition| condition.kind == "StateLost");
+    assert!(lost.is_some_and(|condition| condition.message.contains("driftless recover")), "{status:#?}");
+    let readiness = it.handle().readiness();
+    assert!(!readiness.is_ready() && readiness.message.contains("driftless recover"), "{readiness:?}");
+    let events = it.store.newest_events(20, Some(&app())).unwrap();
+    assert_eq!(events.iter().filter(|event| event.reason == "StateLost").count(), 1, "{events:#?}");
+
+    // What runs is what Git says, so it is repaired; a new commit waits, also in the next life of the agent.
+    it.docker.user_action(&app(), &UserAction::Remove { name: "tshop-web-1".into() }).unwrap();
+    minutes(1).await;
+    assert_eq!(it.images(), ["web:1"]);
+    it.git.push(&shop("web:2"));
+    minutes(5).await;
+    assert_eq!(it.images(), ["web:1"]);
+    it.crash();
+    it.begin();
+    minutes(5).await;
+    assert_eq!(it.images(), ["web:1"], "{}", it.story());
+
+    it.handle().recover().await.unwrap();
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["web:2"]);
+    assert!(it.handle().readiness().is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn rolled_back_version_stays_after_a_loss_of_state() {
+    let mut it = Simulation::of(&shop("web:1"));
+    it.synced_with_tip().await;
+    it.push(&shop("web:2")).await;
+    it.synced_with_tip().await;
+    let rollback = Rollback { to: None, reason: "2 is bad".into(), until: Until::Manual };
+    it.ask(RequestKind::Rollback(rollback)).await;
+    it.until("it is rolled back", |_| it.images() == ["web:1"]).await;
+    it.crash();
+    it.store = Store::in_memory(it.clock).unwrap();
+    it.begin();
+    minutes(10).await;
+    assert_eq!(it.images(), ["web:1"], "{}", it.story());
+    let status = it.application(&app()).status.clone();
+    assert!(
+        status.sync == SyncStatus::OutOfSync && status.message.contains("driftless recover"),
+        "{status:#?}"
+    );
 }

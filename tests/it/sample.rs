@@ -222,7 +222,12 @@ pub(crate) struct Agent {
 pub(crate) fn agent(applications: impl IntoIterator<Item = Application>) -> Agent {
     let (handle, inbox) = Handle::new();
     let store = Store::in_memory(Clock::starting_at(NOW)).unwrap();
-    inbox.readiness.send_replace(Readiness { docker: true, repositories: true, message: String::new() });
+    inbox.readiness.send_replace(Readiness {
+        docker: true,
+        repositories: true,
+        state: true,
+        message: String::new(),
+    });
     publish(&inbox, applications);
     Agent { handle, store, inbox }
 }
@@ -262,7 +267,15 @@ fn stopped() -> report::Item {
 
 /// Answers requests as an agent would that has nothing else to do, and lists them.
 pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(AppName, RequestKind)>>>) {
-    while let Some(Request { app, kind, reply }) = inbox.requests.recv().await {
+    loop {
+        let request = tokio::select! {
+            Some(reply) = inbox.recoveries.recv() => {
+                let _ = reply.send(Ok(vec!["new commits are applied again".to_owned()]));
+                continue;
+            }
+            request = inbox.requests.recv() => request,
+        };
+        let Some(Request { app, kind, reply }) = request else { return };
         seen.lock().unwrap().push((app.clone(), kind.clone()));
         let answer = match kind {
             RequestKind::Sync => {

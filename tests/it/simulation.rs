@@ -36,7 +36,7 @@ struct Repository {
 }
 
 impl Git {
-    fn push(&self, compose: &str) -> String {
+    pub(crate) fn push(&self, compose: &str) -> String {
         self.push_files("Ada <a@b.c>", &[("shop/compose.yaml", compose)])
     }
 
@@ -112,7 +112,7 @@ pub(crate) struct Simulation {
     pub(crate) git: Git,
     pub(crate) docker: SimulatedEngine,
     pub(crate) store: Store,
-    clock: Clock,
+    pub(crate) clock: Clock,
     pub(crate) settings: config::Repository,
     contents: ContentDir,
     handle: Option<Handle>,
@@ -244,7 +244,7 @@ impl Simulation {
     }
 
     /// Pushes and tells the agent at once, as a webhook would.
-    async fn push(&self, compose: &str) -> String {
+    pub(crate) async fn push(&self, compose: &str) -> String {
         let id = self.git.push(compose);
         self.ask(RequestKind::Sync).await;
         id
@@ -373,6 +373,11 @@ async fn an_agent_that_dies_after_any_step_of_a_rollout_is_taken_up_from_where_i
                 it.store = Store::in_memory(it.clock).unwrap();
             }
             it.begin();
+            if !keeps_store {
+                // Pins may be lost, so somebody has to confirm that the newest commit is wanted.
+                minutes(1).await;
+                it.handle().recover().await.unwrap();
+            }
             it.synced_with_tip().await;
             assert_eq!(it.images(), ["db:1", "web:2", "web:2"], "after {steps} steps\n{}", it.story());
             assert_eq!(it.docker.observed(&app()).instances.len(), 3, "after {steps} steps\n{}", it.story());
@@ -905,6 +910,9 @@ async fn survive(seed: u64) {
     it.docker.reconnect();
     it.docker.faults(|it| *it = Default::default());
     it.git.down(false);
+    // A lost store may have held a pin.
+    minutes(6).await;
+    it.handle().recover().await.unwrap();
     it.synced_with_tip().await;
     let writes = it.writes();
     minutes(30).await;

@@ -95,7 +95,7 @@ fn new_revision() -> NewRevision {
 /// Begins and finishes a revision.
 fn run(store: &Store, image: &str, outcome: Outcome) -> u64 {
     let number = store.begin_revision(&new_revision(), &stack(image, vec![])).unwrap().number;
-    store.finish_revision(&shop(), number, outcome, BTreeMap::new()).unwrap();
+    store.finish_revision(&shop(), number, &outcome, &BTreeMap::new()).unwrap();
     number
 }
 
@@ -145,7 +145,7 @@ fn what_was_remembered_is_there_after_a_restart() {
         store.remember_application(&shop(), &spec, "infra").unwrap();
         store.set_last_commit("infra", "abc").unwrap();
         let begun = store.begin_revision(&new_revision(), &stack("web:1", vec![])).unwrap();
-        store.finish_revision(&shop(), begun.number, Outcome::Succeeded, images.clone()).unwrap();
+        store.finish_revision(&shop(), begun.number, &Outcome::Succeeded, &images).unwrap();
         (store.agent_id().unwrap(), begun)
     };
 
@@ -303,6 +303,7 @@ fn a_damaged_database_is_moved_aside_and_the_agent_stays_the_same() {
         for number in 0..20 {
             run(&store, &format!("web:{number}"), Outcome::Succeeded);
         }
+        store.set_pin(&shop(), &pin(20)).unwrap();
         drop(store);
         damage(&state.database());
 
@@ -314,7 +315,9 @@ fn a_damaged_database_is_moved_aside_and_the_agent_stays_the_same() {
             .any(|it| it.unwrap().file_name().to_string_lossy().starts_with("driftless.db.corrupt-"));
         assert!(kept, "{name}");
         assert_eq!(opened.store.agent_id().unwrap(), id, "{name}");
-        assert_eq!(run(&opened.store, "web:1", Outcome::Succeeded), 1);
+        assert_eq!(opened.store.pin(&shop()).unwrap(), Some(pin(20)), "{name}");
+        assert_eq!(opened.store.loss().unwrap(), None, "{name}");
+        assert_eq!(run(&opened.store, "web:1", Outcome::Succeeded), 21, "{name}");
         drop(opened.store);
         assert_eq!(Store::open(&state, clock()).unwrap().recovered, None, "{name}");
     }
@@ -392,7 +395,7 @@ fn revisions_count_up_and_a_newer_one_supersedes_what_is_in_progress() {
     assert_eq!(store.current(&shop()).unwrap(), Some(second));
     assert_eq!(store.last_succeeded(&shop()).unwrap(), None);
 
-    store.finish_revision(&shop(), 2, Outcome::Succeeded, BTreeMap::new()).unwrap();
+    store.finish_revision(&shop(), 2, &Outcome::Succeeded, &BTreeMap::new()).unwrap();
     run(&store, "web:3", failed());
     assert_eq!(store.last_succeeded(&shop()).unwrap().map(|it| it.number), Some(2));
     assert_eq!(store.current(&shop()).unwrap().map(|it| it.outcome), Some(failed()));
@@ -404,11 +407,11 @@ fn revisions_count_up_and_a_newer_one_supersedes_what_is_in_progress() {
         "each counts for itself"
     );
     // One that failed may still succeed; one that was superseded stays so.
-    store.finish_revision(&shop(), 3, Outcome::Succeeded, BTreeMap::new()).unwrap();
-    store.finish_revision(&shop(), 1, Outcome::Succeeded, BTreeMap::new()).unwrap();
+    store.finish_revision(&shop(), 3, &Outcome::Succeeded, &BTreeMap::new()).unwrap();
+    store.finish_revision(&shop(), 1, &Outcome::Succeeded, &BTreeMap::new()).unwrap();
     let outcomes: Vec<_> = store.revisions(&shop()).unwrap().into_iter().map(|it| it.outcome).collect();
     assert_eq!(outcomes, [Outcome::Succeeded, Outcome::Succeeded, Outcome::Superseded]);
-    let missing = store.finish_revision(&shop(), 99, Outcome::Succeeded, BTreeMap::new()).unwrap_err();
+    let missing = store.finish_revision(&shop(), 99, &Outcome::Succeeded, &BTreeMap::new()).unwrap_err();
     assert!(matches!(missing, Error::NoSuchRevision { number: 99, .. }));
 }
 
@@ -443,10 +446,10 @@ fn the_last_success_outlives_any_number_of_failures_and_shared_stacks_their_revi
     let id = Content::file(*b"configuration").id();
     let mounted = stack("web:1", vec![MountSource::Content(id.clone())]);
     let first = store.begin_revision(&new_revision(), &mounted).unwrap().number;
-    store.finish_revision(&shop(), first, Outcome::Succeeded, BTreeMap::new()).unwrap();
+    store.finish_revision(&shop(), first, &Outcome::Succeeded, &BTreeMap::new()).unwrap();
     for _ in 0..25 {
         let number = store.begin_revision(&new_revision(), &mounted).unwrap().number;
-        store.finish_revision(&shop(), number, failed(), BTreeMap::new()).unwrap();
+        store.finish_revision(&shop(), number, &failed(), &BTreeMap::new()).unwrap();
     }
     assert_eq!(store.last_succeeded(&shop()).unwrap().map(|it| it.number), Some(first));
     assert_eq!(store.stack(&shop(), first).unwrap(), Some(mounted));
@@ -461,7 +464,7 @@ fn contents_are_in_use_as_long_as_a_stored_stack_names_them() {
         stack("web:1", vec![MountSource::Content(public.clone()), MountSource::Secret(secret.clone())]);
     full.app_files.insert("a".to_owned(), tracked.clone());
     let number = store.begin_revision(&new_revision(), &full).unwrap().number;
-    store.finish_revision(&shop(), number, failed(), BTreeMap::new()).unwrap();
+    store.finish_revision(&shop(), number, &failed(), &BTreeMap::new()).unwrap();
     assert_eq!(store.contents_in_use().unwrap(), BTreeSet::from([public, secret, tracked]));
     for _ in 0..11 {
         run(&store, "web:2", failed());
@@ -872,4 +875,108 @@ fn a_named_pipe_in_the_place_of_a_file_holds_nobody_up() {
     files.sync(&[]).unwrap();
     let refused = files.sync(&[("www/page", "2")]).unwrap_err();
     assert!(refused.to_string().contains("www/page"), "{refused}");
+}
+
+/// A store with a pin and a suspension, closed as by `kill -9`: what is written stays in the log.
+fn killed_with_pin(directory: &Path) -> StateDir {
+    let state = StateDir::lock(directory).unwrap();
+    let store = Store::open(&state, clock()).unwrap().store;
+    store.agent_id().unwrap();
+    run(&store, "web:1", Outcome::Succeeded);
+    run(&store, "web:2", Outcome::Succeeded);
+    store.set_pin(&shop(), &pin(1)).unwrap();
+    store.set_suspended(&AppName::from("frozen"), Suspension::Suspended).unwrap();
+    std::mem::forget(store);
+    state
+}
+
+fn assert_kept(state: &StateDir, name: &str) {
+    let opened = Store::open(state, clock()).unwrap();
+    assert!(opened.recovered.is_some(), "{name}: it is not told");
+    assert_eq!(opened.store.loss().unwrap(), None, "{name}");
+    assert_eq!(opened.store.pin(&shop()).unwrap(), Some(pin(1)), "{name}");
+    assert!(opened.store.suspended(&AppName::from("frozen")).unwrap(), "{name}");
+    assert_eq!(numbers(&opened.store.revisions(&shop()).unwrap()), [2, 1], "{name}");
+    assert!(opened.store.stack(&shop(), 1).unwrap().is_some(), "{name}");
+}
+
+#[test]
+fn pins_outlive_a_lost_database_or_log() {
+    let with = |path: &Path, suffix: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        std::path::PathBuf::from(name)
+    };
+    type Lose<'a> = &'a dyn Fn(&Path);
+    let losses: [(&str, Lose<'_>); 3] = [
+        ("deleted", &|path| {
+            for suffix in ["", "-wal", "-shm"] {
+                drop(fs::remove_file(with(path, suffix)));
+            }
+        }),
+        ("empty", &|path| {
+            fs::write(path, "").unwrap();
+            drop(fs::remove_file(with(path, "-wal")));
+        }),
+        ("without its log", &|path| fs::remove_file(with(path, "-wal")).unwrap()),
+    ];
+    for (name, lose) in losses {
+        let directory = tempfile::tempdir().unwrap();
+        let copy = tempfile::tempdir().unwrap();
+        let state = killed_with_pin(directory.path());
+        // Files as they are after the death of the process, which still holds the old ones here.
+        let after = StateDir::lock(copy.path()).unwrap();
+        for file in ["driftless.db", "driftless.db-wal", "driftless-backup.db", "agent-id"] {
+            fs::copy(state.path().join(file), after.path().join(file)).unwrap();
+        }
+        lose(&after.database());
+        assert_kept(&after, name);
+    }
+}
+
+#[test]
+fn rows_of_a_damaged_database_are_read_without_a_backup() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(directory.path()).unwrap();
+    let store = Store::open(&state, clock()).unwrap().store;
+    store.agent_id().unwrap();
+    for number in 0..40 {
+        run(&store, &format!("web:{number}"), Outcome::Succeeded);
+        let (object, reason, message) = ("web.1".to_owned(), "Pulled".to_owned(), "x".repeat(3000));
+        let (at, app, kind) = (NOW, shop(), EventKind::Normal);
+        store.append_event(Event { sequence: 0, at, app, kind, reason, object, message }).unwrap();
+    }
+    store.set_pin(&shop(), &pin(40)).unwrap();
+    drop(store);
+    let pages = fs::metadata(state.database()).unwrap().len() / 4096;
+    let mut lost = 0;
+    for page in 1..pages {
+        let copy = tempfile::tempdir().unwrap();
+        let after = StateDir::lock(copy.path()).unwrap();
+        let mut bytes = fs::read(state.database()).unwrap();
+        let from = usize::try_from(page).unwrap() * 4096;
+        bytes[from..from + 4096].fill(0xa5);
+        fs::write(after.database(), bytes).unwrap();
+        let opened = Store::open(&after, clock()).unwrap();
+        let has_pin = opened.store.pin(&shop()).unwrap() == Some(pin(40));
+        let is_whole = has_pin && opened.store.stack(&shop(), 40).unwrap().is_some();
+        assert!(is_whole || opened.store.loss().unwrap().is_some(), "page {page}: a pin is lost in silence");
+        lost += u64::from(!is_whole);
+    }
+    assert!(lost * 2 < pages, "{lost} of {pages} damaged pages lose the pin");
+}
+
+#[test]
+fn loss_is_kept_until_it_is_confirmed() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(directory.path()).unwrap();
+    let store = Store::open(&state, clock()).unwrap().store;
+    store.agent_id().unwrap();
+    store.note_loss("the first").unwrap();
+    store.note_loss("the second").unwrap();
+    drop(store);
+    let store = Store::open(&state, clock()).unwrap().store;
+    assert_eq!(store.loss().unwrap().as_deref(), Some("the first"));
+    store.clear_loss().unwrap();
+    assert_eq!(store.loss().unwrap(), None);
 }

@@ -103,7 +103,7 @@ async fn every_route_in_the_documentation_is_there() {
     let documentation = include_str!("../../docs/api.md");
     let rows = documentation.lines().filter_map(|it| it.strip_prefix("| `")?.split_once('`'));
     let routes: Vec<_> = rows.filter_map(|(row, _)| row.split_once(" /")).collect();
-    assert_eq!(routes.len(), 25);
+    assert_eq!(routes.len(), 26);
     for (method, path) in routes {
         let path = format!("/{}", path.replace("{name}", "shop"));
         let path = path.replace("{workload}", "web").replace("{instance}", "shop-web-1");
@@ -215,7 +215,12 @@ async fn a_page_of_another_origin_may_not_act() {
 async fn with_a_token_nothing_but_health_is_told_to_those_who_have_none() {
     let sample::Agent { handle, store, inbox } = agent([shop()]);
     let reason = "repository `secret-project` was never read".to_owned();
-    inbox.readiness.send_replace(Readiness { docker: true, repositories: false, message: reason });
+    inbox.readiness.send_replace(Readiness {
+        docker: true,
+        repositories: false,
+        state: true,
+        message: reason,
+    });
     let token = "correct-horse-battery";
     let router = router(handle, store, Access::Token(Token::new(token).unwrap()));
     for path in ["/", "/api/v1/applications", "/api/v1/events", "/nowhere"] {
@@ -247,6 +252,7 @@ async fn readiness_has_its_reason_and_health_needs_none() {
     let sample::Agent { handle, store, inbox } = agent([]);
     inbox.readiness.send_replace(Readiness {
         docker: false,
+        state: true,
         repositories: true,
         message: "Docker does not answer".to_owned(),
     });
@@ -255,7 +261,7 @@ async fn readiness_has_its_reason_and_health_needs_none() {
     let unready = ask(&router, get("/readyz")).await;
     assert_eq!(unready.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(text(unready).await, "not ready: Docker does not answer\n");
-    let ready = Readiness { docker: true, repositories: true, message: String::new() };
+    let ready = Readiness { docker: true, repositories: true, state: true, message: String::new() };
     inbox.readiness.send_replace(ready);
     assert_eq!(ask(&router, get("/readyz")).await.status(), StatusCode::OK);
 }

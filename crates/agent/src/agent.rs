@@ -26,7 +26,7 @@ use driftless_model::{
 use driftless_store::{ContentDir, KnownApplication, Opened, StateDir, Store, Visibility};
 
 use crate::{
-    Answer, Error, Handle, Inbox, Readiness, Repositories, Request, RequestError,
+    Answer, Error, Handle, Inbox, Readiness, Recovery, Repositories, Request, RequestError,
     app::{App, Shared},
     claims::{self, Claims},
     commit_status::{Teller, Untold},
@@ -80,7 +80,7 @@ impl Agent {
         let state = StateDir::lock(&settings.state_dir).map_err(Error::State)?;
         let Opened { store, recovered } = Store::open(&state, clock).map_err(Error::State)?;
         if let Some(what) = &recovered {
-            tracing::error!(what, "the database was begun anew");
+            tracing::error!(what, "the database was lost or damaged");
         }
         let agent = store.agent_id().map_err(Error::State)?;
         let contents = ContentDir::open(&state, &settings.runtime_dir, clock).map_err(Error::State)?;
@@ -162,7 +162,18 @@ pub fn launch<D: Docker, S: Source>(
     let ring = wakes.clone();
     let changed: Changed = Arc::new(move |app| ring.wake(app));
     let prober = Prober::new(clock, Arc::new(ThroughEngine(Arc::clone(&docker))), changed);
-    let Inbox { requests, applications, repositories, readiness, events, rings, verdicts, untold } = inbox;
+    let Inbox {
+        requests,
+        recoveries,
+        applications,
+        repositories,
+        readiness,
+        events,
+        rings,
+        verdicts,
+        untold,
+    } = inbox;
+    let news = Arc::new(Notify::new());
     let shared = Arc::new(Shared {
         docker: Arc::clone(&docker),
         store: store.clone(),
@@ -179,10 +190,10 @@ pub fn launch<D: Docker, S: Source>(
         applications,
         verdicts,
         wakes: wakes.clone(),
+        news: Arc::clone(&news),
     });
     let (engine_tx, engine) = watch::channel(Err("Docker was not reached yet".to_owned()));
     tasks.spawn(wakes::listen(docker, wakes, engine_tx, stop.clone()));
-    let news = Arc::new(Notify::new());
     let mut followed = Vec::new();
     for (settings, source) in sources {
         let (view_tx, view) = watch::channel(View::default());
@@ -214,7 +225,7 @@ pub fn launch<D: Docker, S: Source>(
         tasks: tasks.clone(),
         stop: stop.clone(),
     };
-    tasks.spawn(conductor.run(requests));
+    tasks.spawn(conductor.run(requests, recoveries));
     handle
 }
 
@@ -280,7 +291,7 @@ struct Seat {
 }
 
 impl<D: Docker, S: Source> Conductor<D, S> {
-    async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
+    async fn run(mut self, mut requests: mpsc::Receiver<Request>, mut recoveries: mpsc::Receiver<Recovery>) {
         let mut collect = self.shared.clock.now();
         loop {
             self.conduct();
@@ -296,6 +307,10 @@ impl<D: Docker, S: Source> Conductor<D, S> {
                 () = self.news.notified() => {}
                 Ok(()) = self.engine.changed() => {}
                 Ok(()) = self.untold.changed() => {}
+                Some(reply) = recoveries.recv() => {
+                    // Whoever asked may have gone.
+                    let _ = reply.send(self.recover());
+                }
                 request = requests.recv() => match request {
                     Some(request) => self.pass_on(request),
                     None => return,
@@ -432,6 +447,8 @@ impl<D: Docker, S: Source> Conductor<D, S> {
             engine_failures: 0,
             mask: self.shared.mask.clone(),
             is_saved: true,
+            loss: None,
+            is_known: false,
             shared,
         };
         let (orders, orders_rx) = watch::channel(orders);
@@ -458,6 +475,15 @@ impl<D: Docker, S: Source> Conductor<D, S> {
         }
     }
 
+    /// Somebody knows that state was lost: new commits are applied again.
+    fn recover(&self) -> Result<Vec<String>, RequestError> {
+        let refuse = |error: driftless_store::Error| RequestError::Refused(crate::error::chain(&error));
+        let loss = self.shared.store.loss().map_err(refuse)?;
+        self.shared.store.clear_loss().map_err(refuse)?;
+        self.shared.wakes.wake_all();
+        Ok(loss.into_iter().map(|what| format!("new commits are applied again (lost: {what})")).collect())
+    }
+
     fn publish_readiness(&self) {
         let engine = self.engine.borrow().clone();
         let unread: Vec<String> = self
@@ -467,8 +493,13 @@ impl<D: Docker, S: Source> Conductor<D, S> {
             .map(|it| format!("{}: {}", it.settings.name, it.status().message))
             .collect();
         let docker = engine.is_ok();
-        let message = engine.err().into_iter().chain(unread.iter().cloned()).collect::<Vec<_>>().join("; ");
-        let readiness = Readiness { docker, repositories: unread.is_empty(), message };
+        let lost = self.shared.store.loss().unwrap_or_else(|error| Some(error.to_string())).map(|what| {
+            format!("state was lost, and no new commit is applied until `driftless recover`: {what}")
+        });
+        let state = lost.is_none();
+        let messages = engine.err().into_iter().chain(lost).chain(unread.iter().cloned());
+        let message = messages.collect::<Vec<_>>().join("; ");
+        let readiness = Readiness { docker, repositories: unread.is_empty(), state, message };
         self.readiness.send_if_modified(|it| {
             let is_new = *it != readiness;
             *it = readiness;

@@ -62,6 +62,8 @@ pub(crate) struct Shared<D> {
     pub(crate) applications: watch::Sender<Applications>,
     pub(crate) verdicts: watch::Sender<Verdicts>,
     pub(crate) wakes: Wakes,
+    /// Rung when the agent as a whole has something to publish.
+    pub(crate) news: Arc<Notify>,
 }
 
 pub(crate) struct App<D, S> {
@@ -92,6 +94,10 @@ pub(crate) struct App<D, S> {
     pub(crate) mask: Mask,
     /// The record on the disk is the one in memory.
     pub(crate) is_saved: bool,
+    /// What state was lost, until somebody has confirmed it.
+    pub(crate) loss: Option<String>,
+    /// Docker was looked at since the start.
+    pub(crate) is_known: bool,
 }
 
 /// When to look again by ourselves.
@@ -212,7 +218,10 @@ impl<D: Docker, S: Source> App<D, S> {
     }
 
     async fn round(&mut self, interrupt: &CancellationToken) -> Next {
-        let goal = match self.goal() {
+        if let Err(error) = self.read_loss() {
+            return self.stumble(&chain(&error));
+        }
+        let mut goal = match self.goal() {
             Ok(Some(goal)) => self.with_due(goal),
             Ok(None) => {
                 self.publish_without_goal();
@@ -230,6 +239,14 @@ impl<D: Docker, S: Source> App<D, S> {
             Err(error) => return self.engine_is_away(&chain(&error)),
         };
         self.engine_failures = 0;
+        match self.note_loss(&observed) {
+            Ok(false) => {}
+            Ok(true) => return Next::Again,
+            Err(error) => return self.stumble(&chain(&error)),
+        }
+        if self.confirm(&mut goal, &observed) {
+            return Next::Again;
+        }
         probe_targets::overlay(&self.shared.prober, &goal.stack, &self.name, &mut observed);
         self.looks.overlay(&mut observed);
         let now = self.shared.clock.now();

@@ -17,6 +17,7 @@ use driftless_model::{AppName, Application, Event, RepositoryStatus};
 #[derive(Clone)]
 pub struct Handle {
     requests: mpsc::Sender<Request>,
+    recoveries: mpsc::Sender<Recovery>,
     applications: watch::Receiver<Applications>,
     repositories: watch::Receiver<Repositories>,
     readiness: watch::Receiver<Readiness>,
@@ -43,6 +44,7 @@ pub type Repositories = Arc<Vec<RepositoryStatus>>;
 #[derive(Debug)]
 pub struct Inbox {
     pub requests: mpsc::Receiver<Request>,
+    pub recoveries: mpsc::Receiver<Recovery>,
     pub applications: watch::Sender<Applications>,
     pub repositories: watch::Sender<Repositories>,
     pub readiness: watch::Sender<Readiness>,
@@ -56,6 +58,9 @@ pub struct Inbox {
     pub(crate) untold: watch::Receiver<Untold>,
 }
 
+/// A request for [`Handle::recover`]: where its answer goes.
+pub type Recovery = oneshot::Sender<Result<Vec<String>, RequestError>>;
+
 /// Whether the agent can do its work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
@@ -63,13 +68,15 @@ pub struct Readiness {
     pub docker: bool,
     /// Every repository was read at least once, or its last good commit is at hand.
     pub repositories: bool,
+    /// No state was lost, or somebody has confirmed the loss.
+    pub state: bool,
     /// What is missing, for people; empty when ready.
     pub message: String,
 }
 
 impl Readiness {
     pub fn is_ready(&self) -> bool {
-        self.docker && self.repositories
+        self.docker && self.repositories && self.state
     }
 }
 
@@ -77,6 +84,7 @@ impl Handle {
     /// A pair of connected sides.
     pub fn new() -> (Self, Inbox) {
         let (requests, inbox_requests) = mpsc::channel(64);
+        let (recoveries, inbox_recoveries) = mpsc::channel(4);
         let (applications_tx, applications) = watch::channel(Applications::default());
         let (repositories_tx, repositories) = watch::channel(Repositories::default());
         let (readiness_tx, readiness) = watch::channel(Readiness::default());
@@ -85,6 +93,7 @@ impl Handle {
         let (untold_tx, untold) = watch::channel(Untold::default());
         let inbox = Inbox {
             requests: inbox_requests,
+            recoveries: inbox_recoveries,
             applications: applications_tx,
             repositories: repositories_tx,
             readiness: readiness_tx,
@@ -97,6 +106,7 @@ impl Handle {
         let untold = Arc::new(untold_tx);
         let handle = Self {
             requests,
+            recoveries,
             applications,
             repositories,
             readiness,
@@ -156,6 +166,13 @@ impl Handle {
 
     pub(crate) fn untold(&self) -> Arc<watch::Sender<Untold>> {
         Arc::clone(&self.untold)
+    }
+
+    /// Confirms that state was lost, so that new commits are applied again. Returns a line for each change.
+    pub async fn recover(&self) -> Result<Vec<String>, RequestError> {
+        let (reply, answer) = oneshot::channel();
+        self.recoveries.send(reply).await.map_err(|_| RequestError::Stopping)?;
+        answer.await.map_err(|_| RequestError::Stopping)?
     }
 
     /// Hands a request to the agent and waits until it is accepted or refused.

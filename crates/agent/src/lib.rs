@@ -28,7 +28,7 @@ mod wakes;
 
 pub use agent::{Agent, Parts, Running, launch};
 pub use error::Error;
-pub use handle::{Applications, Handle, Inbox, Readiness, Repositories};
+pub use handle::{Applications, Handle, Inbox, Readiness, Recovery, Repositories};
 pub use logs::Logs;
 pub use requests::{
     Against, Answer, Inspection, Inspector, InstanceName, Preview, Request, RequestError, RequestKind,

@@ -6,8 +6,8 @@ use driftless_docker::Docker;
 use driftless_git::Source;
 use driftless_model::{
     Application, ApplicationSpec, ApplicationStatus, ConditionStatus, EventKind, Finding, HealthStatus, Mask,
-    Observed, Operation, OperationPhase, Outcome, PinStatus, StatusCondition, SyncStatus, Timestamp,
-    WaitStatus,
+    Observed, Operation, OperationPhase, Outcome, PinStatus, StackHash, StatusCondition, SyncStatus,
+    Timestamp, WaitStatus,
 };
 use driftless_plan::{Assessment, PRUNE_HELD, Plan, assess, canonical_yaml, resources};
 
@@ -15,7 +15,7 @@ use crate::{
     app::App,
     commit_status::{Known, Told, verdict},
     desired::{Orders, Presence},
-    revisions::Goal,
+    revisions::{Goal, lost_state},
 };
 
 /// Git may be away for so long before we say that we do not know any more what it asks for.
@@ -233,6 +233,13 @@ impl<D: Docker, S: Source> App<D, S> {
             let what = format!("{} is not applied: {first}", self.orders.wanted.commit.short());
             status.message = join(&what, &status.message);
         }
+        if self.loss.is_some() {
+            let newest = self.orders.wanted.stack.as_deref();
+            if newest.is_some_and(|stack| StackHash::of(stack) != goal.hash) {
+                status.sync = status.sync.max(SyncStatus::OutOfSync);
+            }
+            status.message = join(&lost_state(&self.name), &status.message);
+        }
         if let Some(refusal) = &self.orders.refused {
             status.sync = SyncStatus::OutOfSync;
             let kept =
@@ -367,7 +374,12 @@ impl<D: Docker, S: Source> App<D, S> {
         let always =
             [condition("SourceReady", source, before, now), condition("Rendered", rendered, before, now)];
         let trust = self.trust().map(|it| condition("Trusted", it, before, now));
-        always.into_iter().chain(missed).chain(untold).chain(trust).collect()
+        let lost = self.loss.as_ref().map(|what| {
+            let said =
+                (ConditionStatus::True, "RecoverRequired", format!("{}: {what}", lost_state(&self.name)));
+            condition("StateLost", said, before, now)
+        });
+        always.into_iter().chain(lost).chain(missed).chain(untold).chain(trust).collect()
     }
 
     /// Whether the newest commit may be taken up, where it may not or where a signature is asked for.

@@ -6,10 +6,10 @@ use std::{collections::BTreeMap, sync::Arc};
 use driftless_docker::Docker;
 use driftless_git::Source;
 use driftless_model::{
-    Cause, CommitInfo, Contents, EventKind, Finding, Image, Mask, Observed, Outcome, Pin, Policy, Stack,
-    StackHash, Timestamp, Until,
+    AppName, Cause, CommitInfo, Contents, EventKind, Finding, Image, Mask, Observed, Outcome, Pin, Policy,
+    Stack, StackHash, Timestamp, Until,
 };
-use driftless_plan::{Plan, Target, Wait, note_settled, without_runs};
+use driftless_plan::{Plan, Target, Wait, is_in_force, note_settled, without_runs};
 use driftless_store as store;
 use driftless_store::NewRevision;
 
@@ -33,6 +33,9 @@ pub(crate) struct Goal {
     pub(crate) images: BTreeMap<String, String>,
     pub(crate) wanted: Arc<Wanted>,
     pub(crate) cause: Cause,
+    /// After a loss of state nobody knows whether this commit was ever to be applied: it is only compared with what
+    /// runs. If it is what runs, this policy applies.
+    pub(crate) unconfirmed: Option<Policy>,
 }
 
 impl<D: Docker, S: Source> App<D, S> {
@@ -56,8 +59,12 @@ impl<D: Docker, S: Source> App<D, S> {
                     images: revision.images,
                     wanted,
                     cause: Cause::Rollback,
+                    unconfirmed: None,
                 }));
             }
+        }
+        if self.loss.is_some() {
+            return self.goal_after_loss(wanted, policy);
         }
         if self.orders.presence == Presence::Gone {
             return self.goal_when_gone(wanted, policy);
@@ -74,6 +81,7 @@ impl<D: Docker, S: Source> App<D, S> {
                 images: BTreeMap::new(),
                 cause: self.cause_of_next(),
                 wanted,
+                unconfirmed: None,
             }));
         }
         self.goal_of_before(wanted, policy)
@@ -102,7 +110,82 @@ impl<D: Docker, S: Source> App<D, S> {
             images: BTreeMap::new(),
             wanted,
             cause: Cause::Commit,
+            unconfirmed: None,
         }))
+    }
+
+    /// While pins and suspensions may be lost, the last known revision stays the target. Without one, the newest
+    /// commit is compared with what runs, and nothing is changed.
+    fn goal_after_loss(&self, wanted: Arc<Wanted>, mut policy: Policy) -> Result<Option<Goal>, store::Error> {
+        if self.revision.is_some() {
+            policy.suspended |= self.orders.presence == Presence::Gone;
+            return self.goal_of_before(wanted, policy);
+        }
+        let Some(stack) = wanted.stack.clone() else { return Ok(None) };
+        Ok(Some(Goal {
+            hash: StackHash::of(&stack),
+            stack,
+            commit: wanted.commit.clone(),
+            contents: Arc::clone(&wanted.contents),
+            policy: Policy { suspended: true, ..policy.clone() },
+            pin: None,
+            images: BTreeMap::new(),
+            wanted,
+            cause: Cause::Start,
+            unconfirmed: Some(policy),
+        }))
+    }
+
+    /// Learns whether state was lost. An application whose containers are ours and of which nothing is stored was
+    /// managed before. True: the target has to be chosen again.
+    pub(crate) fn note_loss(&mut self, observed: &Observed) -> Result<bool, store::Error> {
+        if std::mem::replace(&mut self.is_known, true) || self.revision.is_some() || self.loss.is_some() {
+            return Ok(false);
+        }
+        let agent = &self.shared.agent;
+        let Some(found) = observed.instances.values().find(|instance| instance.agent == *agent) else {
+            return Ok(false);
+        };
+        let what = format!("the state directory knows nothing of the container {}", found.name);
+        self.shared.store.note_loss(&what)?;
+        // The other applications and `/readyz` report it too.
+        self.shared.wakes.wake_all();
+        self.shared.news.notify_one();
+        Ok(true)
+    }
+
+    /// Reads whether state was lost, and reports it once.
+    pub(crate) fn read_loss(&mut self) -> Result<(), store::Error> {
+        let loss = self.shared.store.loss()?;
+        match (&self.loss, &loss) {
+            (None, Some(what)) => {
+                let message = format!("{}: {what}", lost_state(&self.name));
+                tracing::warn!(app = %self.name, what, "state was lost; no new commit is applied until `driftless recover`");
+                self.tell(EventKind::Warning, "StateLost", self.name.as_str(), &message);
+            }
+            (Some(_), None) => {
+                self.tell(
+                    EventKind::Normal,
+                    "Recovered",
+                    self.name.as_str(),
+                    "new commits are applied again",
+                );
+            }
+            _ => {}
+        }
+        self.loss = loss;
+        Ok(())
+    }
+
+    /// Takes the newest commit for the applied one if it is what runs. True: the target has to be chosen again.
+    pub(crate) fn confirm(&mut self, goal: &mut Goal, observed: &Observed) -> bool {
+        let Some(policy) = goal.unconfirmed.take() else { return false };
+        if policy.suspended || !is_in_force(&goal.stack, observed, &self.shared.agent) {
+            return false;
+        }
+        goal.policy = policy;
+        self.begin_revision(goal);
+        self.revision.is_some()
     }
 
     /// With `prune` it is to be nothing at all; without, it is looked at and left alone.
@@ -266,9 +349,7 @@ impl<D: Docker, S: Source> App<D, S> {
             return;
         }
         let number = revision.number;
-        if let Err(error) =
-            self.shared.store.finish_revision(&self.name, number, outcome.clone(), images.clone())
-        {
+        if let Err(error) = self.shared.store.finish_revision(&self.name, number, &outcome, &images) {
             tracing::warn!(app = %self.name, error = chain(&error), "the outcome of the revision is not written down");
             return;
         }
@@ -285,6 +366,13 @@ impl<D: Docker, S: Source> App<D, S> {
             Outcome::InProgress | Outcome::Superseded => {}
         }
     }
+}
+
+/// What an application does after a loss of state, and how that ends.
+pub(crate) fn lost_state(app: &AppName) -> String {
+    format!(
+        "pins and suspensions may be lost, so no new commit is applied: set them again with `driftless rollback {app}` or `driftless suspend {app}`, then run `driftless recover`"
+    )
 }
 
 /// By digest, what each image reference stands for on this host now.

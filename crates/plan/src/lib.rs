@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use driftless_model::{
     Adopt, AgentId, AppName, Attachment, Build, Container, ContainerId, ContentId, Drift, Format, InPlace,
-    InstanceId, LiveSettings, Mask, Network, Observed, PartOf, Peer, Policy, Record, SpecHash, Stack,
-    Timestamp, Volume, Workload, WorkloadName,
+    Instance, InstanceId, LiveSettings, Mask, Network, Observed, PartOf, Peer, Policy, Record, SpecHash,
+    Stack, Timestamp, Volume, Workload, WorkloadName,
 };
 
 mod account;
@@ -80,6 +80,19 @@ pub fn plan(target: &Target<'_>, observed: &Observed, record: &Record, now: Time
     resources::collect(&mut round);
     cron::look_ahead(&mut round);
     round.finish()
+}
+
+/// Whether every workload of a stack runs with the very specification of the stack, and no other container of this
+/// agent belongs to the application.
+pub fn is_in_force(stack: &Stack, observed: &Observed, agent: &AgentId) -> bool {
+    let own = || observed.instances.values().filter(|instance| instance.agent == *agent);
+    let is_wanted = |instance: &Instance| {
+        let workload = stack.workloads.get(&instance.instance.workload);
+        workload.is_some_and(|workload| workload.spec() == instance.spec)
+    };
+    let runs = |name: &WorkloadName| own().any(|instance| instance.instance.workload == *name);
+    own().all(is_wanted)
+        && stack.workloads.iter().all(|(name, workload)| workload.replicas == 0 || runs(name))
 }
 
 /// What an application is to be, and what we may do about it.

@@ -45,7 +45,7 @@ impl Store {
             })?;
         }
         if stored.is_none() {
-            self.write("the agent's id", Durability::Power, |transaction| {
+            self.write_twice("the agent's id", Durability::Power, |transaction| {
                 transaction.execute("INSERT INTO meta (key, value) VALUES ('agent_id', ?1)", params![id])?;
                 Ok(())
             })?;

@@ -46,7 +46,7 @@ impl Store {
     /// Replaces any pin before.
     pub fn set_pin(&self, app: &AppName, pin: &Pin) -> Result<(), Error> {
         let text = encode("a pin", pin)?;
-        self.put(
+        self.put_twice(
             "a pin",
             Durability::Power,
             "INSERT INTO pins (app, pin) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET pin = excluded.pin",
@@ -72,7 +72,7 @@ impl Store {
             Suspension::Active => self.delete("a suspension", "DELETE FROM suspensions WHERE app = ?1", app),
             Suspension::Suspended => {
                 let now = to_sql(self.clock.now().0);
-                self.write("a suspension", Durability::Power, |transaction| {
+                self.write_twice("a suspension", Durability::Power, |transaction| {
                     let mut statement = transaction
                         .prepare_cached("INSERT OR IGNORE INTO suspensions (app, at) VALUES (?1, ?2)")?;
                     statement.execute(params![app.as_str(), now])?;
@@ -99,7 +99,7 @@ impl Store {
         if known {
             return Ok(());
         }
-        self.write("an application", Durability::Process, |transaction| {
+        self.write_twice("an application", Durability::Process, |transaction| {
             transaction
                 .prepare_cached(
                     "INSERT OR REPLACE INTO applications (app, repository, spec) VALUES (?1, ?2, ?3)",
@@ -112,7 +112,7 @@ impl Store {
     /// Forgets that it is managed, and its record, pin and suspension. Its revisions and events stay, and so
     /// does the count of its revisions: should it come back, no number is used twice.
     pub fn forget_application(&self, app: &AppName) -> Result<(), Error> {
-        self.write("an application", Durability::Power, |transaction| {
+        self.write_twice("an application", Durability::Power, |transaction| {
             for table in ["applications", "records", "pins", "suspensions"] {
                 transaction.execute(&format!("DELETE FROM {table} WHERE app = ?1"), params![app.as_str()])?;
             }
@@ -153,8 +153,23 @@ impl Store {
         })
     }
 
+    /// Writes a value that the backup holds too.
+    fn put_twice(
+        &self,
+        what: &'static str,
+        durability: Durability,
+        statement: &str,
+        key: &str,
+        value: &str,
+    ) -> Result<(), Error> {
+        self.write_twice(what, durability, |transaction| {
+            transaction.prepare_cached(statement)?.execute(params![key, value])?;
+            Ok(())
+        })
+    }
+
     fn delete(&self, what: &'static str, statement: &str, app: &AppName) -> Result<(), Error> {
-        self.write(what, Durability::Power, |transaction| {
+        self.write_twice(what, Durability::Power, |transaction| {
             transaction.prepare_cached(statement)?.execute(params![app.as_str()])?;
             Ok(())
         })

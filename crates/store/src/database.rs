@@ -87,13 +87,19 @@ const CACHE: i32 = -256;
 
 /// Why a database cannot be used.
 enum Broken {
-    /// It holds no usable data: nothing is lost by beginning anew.
+    /// Some of its pages cannot be read.
     Damaged(String),
     Other(Error),
 }
 
-/// Opens a file; the sentence says so when a damaged one was moved aside.
-pub(super) fn open(path: &Path, clock: Clock) -> Result<(Connection, Option<String>), Error> {
+/// A damaged database that was moved aside.
+pub(super) struct Damage {
+    pub(super) aside: PathBuf,
+    pub(super) why: String,
+}
+
+/// Opens a file. A damaged one is moved aside, and an empty one takes its place.
+pub(super) fn open(path: &Path, clock: Clock) -> Result<(Connection, Option<Damage>), Error> {
     match open_file(path) {
         Ok(connection) => Ok((connection, None)),
         Err(Broken::Other(error)) => Err(error),
@@ -107,13 +113,37 @@ pub(super) fn open(path: &Path, clock: Clock) -> Result<(Connection, Option<Stri
                 Broken::Other(error) => error,
                 Broken::Damaged(why) => Error::Write { what: "a new schema", source: why.into() },
             })?;
-            let sentence = format!(
-                "the database was damaged ({why}); it is now {}, and a new one was begun: history, pins and suspensions are lost",
-                aside.display()
-            );
-            Ok((connection, Some(sentence)))
+            Ok((connection, Some(Damage { aside, why })))
         }
     }
+}
+
+/// Creates a backup, which has the same schema.
+pub(super) fn create_backup(path: &Path) -> Result<Connection, Source> {
+    let options = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    drop(options);
+    let mut connection = connect_backup(path)?;
+    migrate(&mut connection)?;
+    Ok(connection)
+}
+
+/// Opens a backup that is there. It has no log of its own: each change is in the one file when it is done.
+pub(super) fn open_backup(path: &Path) -> Result<Connection, Source> {
+    let mut connection = connect_backup(path)?;
+    let check: String = connection.pragma_query_value(None, "quick_check", |row| row.get(0))?;
+    if check != "ok" {
+        return Err(check.lines().last().unwrap_or("quick_check failed").to_owned().into());
+    }
+    migrate(&mut connection)?;
+    Ok(connection)
+}
+
+fn connect_backup(path: &Path) -> Result<Connection, rusqlite::Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY)?;
+    connection.pragma_update(None, "journal_mode", "DELETE")?;
+    Ok(connection)
 }
 
 pub(super) fn in_memory() -> Result<Connection, Error> {
@@ -210,7 +240,7 @@ fn migrate(connection: &mut Connection) -> Result<(), rusqlite::Error> {
 }
 
 /// The log of a damaged database goes with it: `SQLite` would replay it into the new one.
-fn move_aside(path: &Path, clock: Clock) -> io::Result<PathBuf> {
+pub(super) fn move_aside(path: &Path, clock: Clock) -> io::Result<PathBuf> {
     let time = clock.now().0;
     let with = |base: &Path, suffix: &str| {
         let mut name = base.as_os_str().to_owned();

@@ -16,7 +16,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use rusqlite::{Connection, Transaction};
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use serde::{Serialize, de::DeserializeOwned};
 
 use driftless_clock::Clock;
@@ -25,6 +25,7 @@ use driftless_model::{AppName, Cause, CommitInfo, ContentId};
 mod agent_id;
 mod app_files;
 mod applications;
+mod backup;
 mod commit_statuses;
 mod commits;
 mod contents;
@@ -34,7 +35,11 @@ mod events;
 mod in_place;
 mod revisions;
 mod safe_path;
+mod salvage;
 mod state_dir;
+
+use backup::Backup;
+use database::Damage;
 
 pub use commit_statuses::StatusNote;
 pub use contents::{ContentDir, Visibility};
@@ -47,14 +52,17 @@ pub struct Store {
     clock: Clock,
     /// `None` in memory.
     agent_id_file: Option<PathBuf>,
+    /// `None` in memory.
+    backup: Option<Arc<Mutex<Backup>>>,
     trouble: Arc<Mutex<Option<String>>>,
 }
 
-/// A store, and whether it had to begin anew.
+/// A store, and whether something of it was lost.
 #[derive(Debug)]
 pub struct Opened {
     pub store: Store,
-    /// One sentence for the log and the event list: what was wrong with the old database and where it is now.
+    /// One sentence for the log: what was wrong with the database and what was restored. See [`Store::loss`] for
+    /// what could not be restored.
     pub recovered: Option<String>,
 }
 
@@ -158,13 +166,19 @@ impl Store {
     /// Opens the database in a state directory that is locked, and makes it when there is none. One that is
     /// damaged is moved aside, and a new one begun.
     pub fn open(state: &StateDir, clock: Clock) -> Result<Opened, Error> {
-        let (connection, recovered) = database::open(&state.database(), clock)?;
+        let (connection, damage) = database::open(&state.database(), clock)?;
+        let mut backup = Backup::at(state.backup());
+        let (recovered, loss) = recover(&connection, damage, &mut backup, clock)?;
         let store = Self {
             connection: Arc::new(Mutex::new(connection)),
             clock,
             agent_id_file: Some(state.path().join("agent-id")),
+            backup: Some(Arc::new(Mutex::new(backup))),
             trouble: Arc::default(),
         };
+        if let Some(loss) = loss {
+            store.note_loss(&loss)?;
+        }
         Ok(Opened { store, recovered })
     }
 
@@ -172,7 +186,7 @@ impl Store {
     pub fn in_memory(clock: Clock) -> Result<Self, Error> {
         let connection = database::in_memory()?;
         let connection = Arc::new(Mutex::new(connection));
-        Ok(Self { connection, clock, agent_id_file: None, trouble: Arc::default() })
+        Ok(Self { connection, clock, agent_id_file: None, backup: None, trouble: Arc::default() })
     }
 
     /// Why the last write failed; `None` when it did not. A full disk is a thing to show, not to stop for.
@@ -204,10 +218,111 @@ impl Store {
         written.map_err(|source| Error::Write { what, source })
     }
 
+    /// Writes to a table that the backup holds too.
+    fn write_twice<T>(
+        &self,
+        what: &'static str,
+        durability: Durability,
+        change: impl Fn(&Transaction<'_>) -> Result<T, Source>,
+    ) -> Result<T, Error> {
+        // Held until both files have the change, so that they get all changes in one order.
+        let mut backup =
+            self.backup.as_ref().map(|backup| backup.lock().unwrap_or_else(PoisonError::into_inner));
+        let result = self.write(what, durability, |transaction| {
+            let result = change(transaction)?;
+            backup::count_change(transaction)?;
+            Ok(result)
+        })?;
+        if let Some(backup) = &mut backup {
+            backup.follow(&self.connection(), change);
+        }
+        Ok(result)
+    }
+
+    /// What was lost when the database was lost or damaged, until somebody has confirmed it with
+    /// [`Store::clear_loss`].
+    pub fn loss(&self) -> Result<Option<String>, Error> {
+        self.read("whether anything was lost", |connection| {
+            let query = "SELECT value FROM meta WHERE key = 'loss'";
+            Ok(connection.prepare_cached(query)?.query_row([], |row| row.get(0)).optional()?)
+        })
+    }
+
+    /// Stores that pins or suspensions may be lost. The first loss counts until it is confirmed.
+    pub fn note_loss(&self, what: &str) -> Result<(), Error> {
+        self.write_twice("that something was lost", Durability::Power, |transaction| {
+            transaction
+                .execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('loss', ?1)", params![what])?;
+            Ok(())
+        })
+    }
+
+    /// Somebody knows what was lost and has set it again.
+    pub fn clear_loss(&self) -> Result<(), Error> {
+        self.write_twice("that a loss is known", Durability::Power, |transaction| {
+            transaction.execute("DELETE FROM meta WHERE key = 'loss'", [])?;
+            Ok(())
+        })
+    }
+
     /// A panic under the lock rolls its transaction back, so what the next one finds is whole.
     fn connection(&self) -> MutexGuard<'_, Connection> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Brings back what a lost or damaged database held. Returns a sentence about what happened, and one about what
+/// pins and suspensions may be lost.
+fn recover(
+    connection: &Connection,
+    damage: Option<Damage>,
+    backup: &mut Backup,
+    clock: Clock,
+) -> Result<(Option<String>, Option<String>), Error> {
+    let read = |source: rusqlite::Error| Error::Read { what: "the generation", source: source.into() };
+    let restored = |source| Error::Write { what: "what the backup holds", source };
+    let own = backup::generation(connection).map_err(read)?;
+    let kept = backup.generation(clock);
+    if let Some(Damage { aside, why }) = damage {
+        let moved = format!("the database was damaged ({why}) and is now {}", aside.display());
+        if kept.is_some() {
+            backup.restore(connection).map_err(restored)?;
+            backup.mark_current();
+            salvage::salvage(&aside, connection);
+            let file = backup.path().display();
+            let sentence = format!("{moved}; revisions, pins and suspensions were restored from {file}");
+            return Ok((Some(sentence), None));
+        }
+        let incomplete = salvage::salvage(&aside, connection);
+        if incomplete.is_empty() {
+            let sentence = format!("{moved}; revisions, pins and suspensions were read from it");
+            return Ok((Some(sentence), None));
+        }
+        let loss = format!("{moved}; not all could be read of {}", incomplete.join(", "));
+        return Ok((Some(loss.clone()), Some(loss)));
+    }
+    if kept > own {
+        backup.restore(connection).map_err(restored)?;
+        backup.mark_current();
+        let file = backup.path().display();
+        let sentence = match own {
+            None => format!(
+                "the database was missing or empty; revisions, pins and suspensions were restored from {file}, and events are lost"
+            ),
+            Some(_) => format!(
+                "the database was older than its backup; revisions, pins and suspensions were restored from {file}"
+            ),
+        };
+        return Ok((Some(sentence), None));
+    }
+    if kept == own && own.is_some() {
+        backup.mark_current();
+    } else if own.is_some()
+        && let Err(error) = backup.rebuild(connection)
+    {
+        tracing::warn!(file = %backup.path().display(), error, "could not write the backup of the database");
+    }
+    Ok((None, None))
 }
 
 impl fmt::Debug for Store {

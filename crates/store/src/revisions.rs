@@ -18,7 +18,7 @@ impl Store {
     pub fn begin_revision(&self, new: &NewRevision, stack: &Stack) -> Result<Revision, Error> {
         let now = self.clock.now();
         let hash = StackHash::of(stack);
-        self.write("a revision", Durability::Power, |transaction| {
+        self.write_twice("a revision", Durability::Power, |transaction| {
             for mut older in select(transaction, &new.app, "AND outcome = 'inProgress'")? {
                 older.outcome = Outcome::Superseded;
                 older.finished = Some(now);
@@ -51,11 +51,11 @@ impl Store {
         &self,
         app: &AppName,
         number: u64,
-        outcome: Outcome,
-        images: BTreeMap<String, String>,
+        outcome: &Outcome,
+        images: &BTreeMap<String, String>,
     ) -> Result<(), Error> {
         let now = self.clock.now();
-        let found = self.write("a revision", Durability::Power, |transaction| {
+        let found = self.write_twice("a revision", Durability::Power, |transaction| {
             let Some(mut revision) = select_one(transaction, app, number)? else { return Ok(false) };
             if revision.outcome != Outcome::Superseded {
                 finish(&mut revision, outcome, images, now);
@@ -111,11 +111,11 @@ impl Store {
     }
 }
 
-fn finish(revision: &mut Revision, outcome: Outcome, images: BTreeMap<String, String>, now: Timestamp) {
-    revision.finished = (outcome != Outcome::InProgress).then_some(now);
-    revision.outcome = outcome;
+fn finish(revision: &mut Revision, outcome: &Outcome, images: &BTreeMap<String, String>, now: Timestamp) {
+    revision.finished = (*outcome != Outcome::InProgress).then_some(now);
+    revision.outcome = outcome.clone();
     if !images.is_empty() {
-        revision.images = images;
+        revision.images.clone_from(images);
     }
 }
 

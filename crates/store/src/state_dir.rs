@@ -89,6 +89,11 @@ impl StateDir {
     pub fn database(&self) -> PathBuf {
         self.path.join("driftless.db")
     }
+
+    /// The second copy of pins, suspensions, revisions and the agent's id.
+    pub fn backup(&self) -> PathBuf {
+        self.path.join("driftless-backup.db")
+    }
 }
 
 /// A directory that others may enter is closed to them if it is empty or was ours before. Anything else, such

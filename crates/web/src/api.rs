@@ -49,6 +49,9 @@ pub struct Accepted {
     /// After an adoption: what was taken over and what becomes of it, for people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adopted: Vec<String>,
+    /// After a recovery: what has changed, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recovered: Vec<String>,
 }
 
 /// The application that a route speaks of, as it was written: whether there is one is seen later.
@@ -139,6 +142,14 @@ pub(super) async fn adopt(State(shared): State<Shared>, Name(name): Name) -> Res
     ask(&shared, name, RequestKind::Adopt).await
 }
 
+/// Confirms that state was lost.
+pub(super) async fn recover(State(shared): State<Shared>) -> Result<Response, Error> {
+    let answer = tokio::time::timeout(ANSWER_WITHIN, shared.handle.recover()).await;
+    let recovered = answer.map_err(|_| Error::TooSlow)??;
+    let accepted = Accepted { accepted: true, pin: None, adopted: Vec::new(), recovered };
+    Ok((StatusCode::ACCEPTED, Json(accepted)).into_response())
+}
+
 pub(super) async fn rollback(
     State(shared): State<Shared>,
     Name(name): Name,
@@ -208,7 +219,8 @@ pub(super) async fn ask(shared: &Shared, name: AppName, kind: RequestKind) -> Re
 }
 
 fn accepted(pin: Option<Pin>, adopted: Vec<String>) -> Response {
-    (StatusCode::ACCEPTED, Json(Accepted { accepted: true, pin, adopted })).into_response()
+    let accepted = Accepted { accepted: true, pin, adopted, recovered: Vec::new() };
+    (StatusCode::ACCEPTED, Json(accepted)).into_response()
 }
 
 async fn read_rollback(body: Body, now: Timestamp) -> Result<Rollback, Error> {

@@ -83,6 +83,7 @@ pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Re
         .route("/api/v1/applications/{name}/workloads/{workload}/resume", post(workloads::resume))
         .route("/api/v1/applications/{name}/instances/{instance}/delete", post(workloads::delete))
         .route("/api/v1/applications/{name}/instances/{instance}/logs", get(workloads::logs))
+        .route("/api/v1/recover", post(api::recover))
         .route("/api/v1/objects", get(objects::objects))
         .route("/api/v1/events", get(events::events))
         .route("/api/v1/repositories", get(api::repositories))

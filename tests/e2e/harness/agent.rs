@@ -148,13 +148,12 @@ impl Agent {
         self.directory.join("state")
     }
 
-    /// The files of the database, whatever they are called.
+    /// The files of the database, without its backup.
     pub fn database(&self) -> Vec<PathBuf> {
         let files = fs::read_dir(self.state_dir()).unwrap().map(|it| it.unwrap().path());
         let is_database = |path: &PathBuf| {
-            let begin = fs::read(path).unwrap_or_default();
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            begin.starts_with(b"SQLite format 3") || name.ends_with("-wal") || name.ends_with("-shm")
+            name == "driftless.db" || name == "driftless.db-wal" || name == "driftless.db-shm"
         };
         let found: Vec<PathBuf> = files.filter(|it| it.is_file()).filter(is_database).collect();
         assert!(!found.is_empty(), "there is a database in {}", self.state_dir().display());

@@ -1,0 +1,143 @@
+//! The backup of the database: a second file with what users ask for and rely on, which are pins, suspensions,
+//! revisions and the agent's id. It is written with each change of these tables and restored when the database
+//! is lost, older or damaged.
+//!
+//! Both files count the changes of these tables (`generation` in the table `meta`), so the newer one is known.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
+
+use crate::{Source, database};
+use driftless_clock::Clock;
+
+/// The tables of the backup. Those that a pin or suspension needs come first.
+pub(crate) const TABLES: [&str; 8] =
+    ["meta", "pins", "suspensions", "applications", "numbers", "revisions", "stacks", "stack_contents"];
+
+/// The backup of one state directory.
+#[derive(Debug)]
+pub(crate) struct Backup {
+    path: PathBuf,
+    /// The last change is in it, so the next one can be applied to it as well.
+    is_current: bool,
+}
+
+impl Backup {
+    pub(crate) fn at(path: PathBuf) -> Self {
+        Self { path, is_current: false }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The generation of the backup. `None`: there is none, or it cannot be read.
+    pub(crate) fn generation(&self, clock: Clock) -> Option<i64> {
+        if !self.path.is_file() {
+            return None;
+        }
+        match database::open_backup(&self.path) {
+            Ok(connection) => generation(&connection).ok().flatten(),
+            Err(why) => {
+                tracing::error!(file = %self.path.display(), why, "the backup of the database is damaged");
+                if let Err(error) = database::move_aside(&self.path, clock) {
+                    tracing::warn!(%error, "could not move the damaged backup aside");
+                }
+                None
+            }
+        }
+    }
+
+    pub(crate) fn mark_current(&mut self) {
+        self.is_current = true;
+    }
+
+    /// Applies a change that was made to the database. If that fails, the next change writes the whole backup.
+    pub(crate) fn follow<T>(
+        &mut self,
+        database: &Connection,
+        change: impl Fn(&Transaction<'_>) -> Result<T, Source>,
+    ) {
+        let written = if self.is_current { self.apply(change) } else { self.rebuild(database) };
+        self.is_current = written.is_ok();
+        if let Err(error) = written {
+            tracing::warn!(file = %self.path.display(), error, "could not write the backup of the database");
+        }
+    }
+
+    fn apply<T>(&self, change: impl Fn(&Transaction<'_>) -> Result<T, Source>) -> Result<(), Source> {
+        let mut connection = database::open_backup(&self.path)?;
+        let transaction = connection.transaction()?;
+        change(&transaction)?;
+        count_change(&transaction)?;
+        transaction.commit()?;
+        Ok(())
+    }
+
+    /// Writes the whole backup: into a new file first, which then takes the place of the old one.
+    pub(crate) fn rebuild(&mut self, database: &Connection) -> Result<(), Source> {
+        let new = self.path.with_extension("new");
+        remove(&new)?;
+        drop(database::create_backup(&new)?);
+        copy_tables(database, &new, "main", "backup")?;
+        fs::rename(&new, &self.path)?;
+        self.is_current = true;
+        Ok(())
+    }
+
+    /// Replaces the tables of the database by those of the backup.
+    pub(crate) fn restore(&self, database: &Connection) -> Result<(), Source> {
+        copy_tables(database, &self.path, "backup", "main")
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Replaces all rows of the backup's tables in one of two databases by those of the other, in one transaction.
+fn copy_tables(database: &Connection, file: &Path, from: &str, to: &str) -> Result<(), Source> {
+    database.execute("ATTACH DATABASE ?1 AS backup", params![file.to_string_lossy()])?;
+    let copied = (|| {
+        let transaction = database.unchecked_transaction()?;
+        for table in TABLES {
+            transaction.execute_batch(&format!(
+                "DELETE FROM {to}.{table}; INSERT INTO {to}.{table} SELECT * FROM {from}.{table};"
+            ))?;
+        }
+        transaction.commit()
+    })();
+    database.execute_batch("DETACH DATABASE backup")?;
+    Ok(copied?)
+}
+
+/// How often the tables of the backup were changed. `None`: never, so the database is new.
+pub(crate) fn generation(connection: &Connection) -> Result<Option<i64>, rusqlite::Error> {
+    let value = |key: &str| {
+        let query = "SELECT value FROM meta WHERE key = ?1";
+        connection.query_row(query, params![key], |row| row.get::<_, String>(0)).optional()
+    };
+    Ok(match (value("generation")?, value("agent_id")?) {
+        (Some(count), _) => Some(count.parse().unwrap_or(0)),
+        // Stored by a release that had no backup.
+        (None, Some(_)) => Some(0),
+        (None, None) => None,
+    })
+}
+
+/// Counts one change of the backup's tables.
+pub(crate) fn count_change(transaction: &Transaction<'_>) -> Result<(), Source> {
+    transaction.execute(
+        "INSERT INTO meta (key, value) VALUES ('generation', '1')
+         ON CONFLICT DO UPDATE SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT)",
+        [],
+    )?;
+    Ok(())
+}

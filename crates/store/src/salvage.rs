@@ -1,0 +1,99 @@
+//! Reads what can still be read of a damaged database, table by table and row by row.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags, Row, params_from_iter, types::Value};
+
+/// All tables, those that users rely on first, with the column that holds JSON.
+const TABLES: [(&str, Option<&str>); 14] = [
+    ("pins", Some("pin")),
+    ("suspensions", None),
+    ("applications", Some("spec")),
+    ("revisions", Some("revision")),
+    ("stacks", Some("stack")),
+    ("meta", None),
+    ("numbers", None),
+    ("stack_contents", None),
+    ("records", Some("record")),
+    ("commits", None),
+    ("deliveries", None),
+    ("missed", None),
+    ("statuses", None),
+    ("events", Some("event")),
+];
+/// Without all of their rows a pin or suspension may be missing.
+const ESSENTIAL: usize = 5;
+
+/// Copies the readable rows of a damaged database into another one, and leaves the rows that this one has.
+/// Returns the essential tables that could not be read as a whole.
+pub(crate) fn salvage(damaged: &Path, into: &Connection) -> Vec<&'static str> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let essential = || TABLES[..ESSENTIAL].iter().map(|(table, _)| *table).collect();
+    let Ok(from) = Connection::open_with_flags(damaged, flags) else { return essential() };
+    let mut incomplete = Vec::new();
+    for (index, (table, json)) in TABLES.into_iter().enumerate() {
+        let is_whole = copy(&from, into, table, json).unwrap_or_else(|error| {
+            tracing::warn!(table, %error, "a table of the damaged database cannot be read");
+            false
+        });
+        if !is_whole && index < ESSENTIAL {
+            incomplete.push(table);
+        }
+    }
+    incomplete
+}
+
+/// Copies one table. False: some rows could not be read.
+fn copy(
+    from: &Connection,
+    into: &Connection,
+    table: &str,
+    json: Option<&str>,
+) -> Result<bool, rusqlite::Error> {
+    let columns: Vec<String> = into
+        .prepare(&format!("SELECT name FROM pragma_table_info('{table}')"))?
+        .query_map([], |row| row.get(0))?
+        .collect::<Result<_, _>>()?;
+    let json = json.and_then(|name| columns.iter().position(|column| column == name));
+    let names = columns.join(", ");
+    let marks = vec!["?"; columns.len()].join(", ");
+    let mut insert = into.prepare(&format!("INSERT OR IGNORE INTO {table} ({names}) VALUES ({marks})"))?;
+    let mut is_whole = true;
+    // A scan ends at the first damaged page. One from the other end gets what lies behind it.
+    for direction in ["ASC", "DESC"] {
+        let first = columns.first().map_or("", String::as_str);
+        let mut statement =
+            from.prepare(&format!("SELECT {names} FROM {table} ORDER BY {first} {direction}"))?;
+        let mut rows = statement.query([])?;
+        let mut is_read = true;
+        loop {
+            match rows.next() {
+                Ok(None) => break,
+                Ok(Some(row)) => match values(row, columns.len(), json) {
+                    Some(values) => drop(insert.execute(params_from_iter(values))),
+                    None => is_whole = false,
+                },
+                Err(_) => {
+                    is_read = false;
+                    break;
+                }
+            }
+        }
+        if is_read {
+            return Ok(is_whole);
+        }
+        is_whole = false;
+    }
+    Ok(false)
+}
+
+/// The values of a row. `None`: it is damaged.
+fn values(row: &Row<'_>, count: usize, json: Option<usize>) -> Option<Vec<Value>> {
+    let values: Vec<Value> = (0..count).map(|index| row.get(index).ok()).collect::<Option<_>>()?;
+    let is_readable = match json.map(|index| &values[index]) {
+        None => true,
+        Some(Value::Text(text)) => serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok(),
+        Some(_) => false,
+    };
+    is_readable.then_some(values)
+}

@@ -471,6 +471,53 @@ fn a_claim_gets_the_storage_that_a_cluster_would_bind_to_it() {
 }
 
 #[test]
+fn claim_gets_only_storage_that_its_selector_matches() {
+    let volumes = |labels: &[(&str, &str)]| {
+        let volume = |(name, labels): &(&str, &str)| {
+            format!(
+                "---\napiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: {name}, labels: {{{labels}}}}}\nspec: \
+                 {{hostPath: {{path: /srv/{name}}}, capacity: {{storage: 1Gi}}}}\n"
+            )
+        };
+        labels.iter().map(volume).collect::<String>()
+    };
+    let two = volumes(&[("a", "disk: a, tier: fast"), ("b", "disk: b, tier: slow")]);
+    let claim = |selector: &str, volumes: &str| {
+        format!("{}{volumes}", claiming(&format!("selector: {selector}"), &[]))
+    };
+    for (selector, path) in [
+        ("{matchLabels: {disk: b}}", "/srv/b"),
+        ("{matchLabels: {disk: a}}", "/srv/a"),
+        ("{matchExpressions: [{key: disk, operator: In, values: [b, c]}]}", "/srv/b"),
+        ("{matchExpressions: [{key: tier, operator: NotIn, values: [fast]}]}", "/srv/b"),
+        ("{matchLabels: {tier: slow}, matchExpressions: [{key: disk, operator: Exists}]}", "/srv/b"),
+        ("{}", "/srv/a"),
+    ] {
+        let stack = stack(&claim(selector, &two));
+        let mount = &stack.workloads[&"web".into()].container.mounts[0].source;
+        assert!(matches!(mount, MountSource::Bind { path: it, .. } if it == path), "{selector}: {mount:?}");
+    }
+    for selector in [
+        "{matchLabels: {disk: c}}",
+        "{matchLabels: {disk: a, tier: slow}}",
+        "{matchExpressions: [{key: disk, operator: DoesNotExist}]}",
+    ] {
+        let told = errors(&claim(selector, &two));
+        assert!(
+            told.iter().any(|it| it.contains("spec.selector: no PersistentVolume")),
+            "{selector}: {told:#?}"
+        );
+    }
+    // What no selector asks for does not take what another's selector needs.
+    let other = "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: any}\nspec: {}\n";
+    let stack = stack(&(claim("{matchLabels: {disk: a}}", &two) + other));
+    let mount = &stack.workloads[&"web".into()].container.mounts[0].source;
+    assert!(matches!(mount, MountSource::Bind { path, .. } if path == "/srv/a"), "{mount:?}");
+    let told = warnings(&claim("{matchLabels: {disk: c}}", ""));
+    assert!(told.iter().any(|it| it.contains("spec.selector: has no effect")), "{told:#?}");
+}
+
+#[test]
 fn a_persistent_volume_has_one_source_of_a_known_kind() {
     let with = |spec: &str| claiming("", &[("a", spec)]);
     let device = "hostPath: {path: /dev/sda, type: BlockDevice}";

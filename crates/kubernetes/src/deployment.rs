@@ -11,6 +11,7 @@ use super::{
     container::{Owner, Restarts, Template},
     fields, names, pod,
     reader::{Object, Value},
+    selector::Expression,
 };
 use driftless_model::{MOST_REPLICAS, Strategy, Workload};
 use driftless_yaml::{Scalar, join};
@@ -128,7 +129,9 @@ pub(super) fn check_selector(spec: &Object<'_>, labels: Option<&BTreeMap<String,
         check_labels(&wanted, labels);
     }
     for expression in expressions {
-        check_expression(expression, labels);
+        if Expression::read(&expression).is_some_and(|read| !read.matches(labels)) {
+            expression.error("the selector does not match the labels of the pod template");
+        }
     }
 }
 
@@ -142,41 +145,6 @@ fn check_labels(wanted: &Value<'_>, labels: &BTreeMap<String, String>) {
         let help = format!("add `{key}: {value}` to spec.template.metadata.labels");
         let message = "the selector does not match the labels of the pod template";
         wanted.report().say(node.finding(join(&wanted.path, &key), message).help(help));
-    }
-}
-
-fn check_expression(value: Value<'_>, labels: &BTreeMap<String, String>) {
-    #[derive(Clone, Copy)]
-    enum Operator {
-        In,
-        NotIn,
-        Exists,
-        DoesNotExist,
-    }
-    let Some(object) = value.object(fields::EXPRESSION) else { return };
-    let key = object.require("key").and_then(|it| it.text());
-    let words = [
-        ("In", Operator::In),
-        ("NotIn", Operator::NotIn),
-        ("Exists", Operator::Exists),
-        ("DoesNotExist", Operator::DoesNotExist),
-    ];
-    let operator = object.require("operator").and_then(|it| it.one_of(&words));
-    let values = object.get("values").map(|it| it.strings()).unwrap_or_default();
-    let (Some(key), Some(operator)) = (key, operator) else { return };
-    let found = labels.get(key);
-    let is_match = match operator {
-        Operator::In => found.is_some_and(|it| values.contains(it)),
-        Operator::NotIn => found.is_none_or(|it| !values.contains(it)),
-        Operator::Exists => found.is_some(),
-        Operator::DoesNotExist => found.is_none(),
-    };
-    let wants_values = matches!(operator, Operator::In | Operator::NotIn);
-    if wants_values == values.is_empty() {
-        let word = if wants_values { "must" } else { "must not" };
-        object.value.error(format!("an expression with this operator {word} have `values`"));
-    } else if !is_match {
-        object.value.error("the selector does not match the labels of the pod template");
     }
 }
 

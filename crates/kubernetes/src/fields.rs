@@ -166,7 +166,7 @@ pub(super) const CLAIM: Fields = &[
     ("dataSource", NOT_YET),
     ("dataSourceRef", NOT_YET),
     ("resources", NoEffect("has no effect: a Docker volume has no size")),
-    ("selector", NO_CLASS),
+    ("selector", Used),
     ("storageClassName", Used),
     ("volumeAttributesClassName", NO_CLASS),
     ("volumeMode", Used),

@@ -47,6 +47,7 @@ mod quantity;
 mod reader;
 mod resources;
 mod security;
+mod selector;
 mod service;
 mod shared;
 mod shown;

@@ -16,6 +16,7 @@ use super::{
     quantity::Quantity,
     reader::{Object, Report, Value},
     resources::quantity,
+    selector::LabelSelector,
     volumes,
 };
 use driftless_model::{Finding, Location, Volume, digest_hex};
@@ -32,6 +33,8 @@ struct Terms {
 
 struct Wanted {
     terms: Terms,
+    /// Which labels the storage must have, with its place.
+    selector: Option<(LabelSelector, Location)>,
     /// The PersistentVolume that it names, and then the one that it got.
     bound: Option<String>,
 }
@@ -39,6 +42,7 @@ struct Wanted {
 /// Storage that exists before it is claimed.
 struct Persistent {
     terms: Terms,
+    labels: BTreeMap<String, String>,
     /// The claim that it is kept for.
     kept_for: Option<Key>,
     claim: Claim,
@@ -74,13 +78,19 @@ impl Storage {
         }
         let size = spec.get("resources").and_then(|it| storage_in(it.node.get("requests")?));
         let bound = spec.get("volumeName").and_then(|it| names::subdomain(&it)).map(str::to_owned);
-        self.claims.insert(key, Wanted { terms: Terms::read(&spec, origin, size), bound });
+        let selector = spec.get("selector").and_then(|value| {
+            let place = value.place().location();
+            Some((LabelSelector::read(&value.object(fields::SELECTOR)?), place))
+        });
+        let selector = selector.filter(|(selector, _)| !selector.is_empty());
+        self.claims.insert(key, Wanted { terms: Terms::read(&spec, origin, size), selector, bound });
     }
 
     /// Reads storage that a claim can get: a path of the host, or an NFS share.
     pub(super) fn read_persistent(&mut self, value: Value<'_>) {
         let Some(object) = value.object(fields::OBJECT) else { return };
         let Some(Identity { key, origin }) = identify(&object) else { return };
+        let labels = object.get("metadata").and_then(|metadata| labels_in(metadata.node)).unwrap_or_default();
         let Some(spec) = object.require("spec").and_then(|it| it.object(fields::PERSISTENT)) else { return };
         let is_source = |key: &str| {
             let is_refused =
@@ -103,7 +113,7 @@ impl Storage {
         let size = spec.get("capacity").and_then(|it| storage_in(it.node));
         if let Some(claim) = volumes::persistent(&spec, &key.name) {
             let terms = Terms::read(&spec, origin, size);
-            self.persistent.insert(key.name, Persistent { terms, kept_for, claim });
+            self.persistent.insert(key.name, Persistent { terms, labels, kept_for, claim });
         }
     }
 
@@ -120,15 +130,42 @@ impl Storage {
             }
         }
         let mut taken: BTreeSet<String> = self.claims.values().filter_map(|it| it.bound.clone()).collect();
-        for (key, wanted) in self.claims.iter_mut().filter(|(_, it)| it.bound.is_none()) {
+        let mut open: Vec<_> = self.claims.iter_mut().filter(|(_, it)| it.bound.is_none()).collect();
+        // Those that select first: another can take any other.
+        open.sort_by_key(|(_, wanted)| wanted.selector.is_none());
+        for (key, wanted) in open {
+            let is_selected = |it: &Persistent| {
+                wanted.selector.as_ref().is_none_or(|(selector, _)| selector.matches(&it.labels))
+            };
+            // A cluster does not ask the selector where the storage itself names the claim.
             let suits = |it: &Persistent| {
-                it.kept_for.as_ref().is_none_or(|it| it == key) && it.terms.meet(&wanted.terms)
+                let is_for_it = match &it.kept_for {
+                    Some(kept_for) => kept_for == key,
+                    None => is_selected(it),
+                };
+                is_for_it && it.terms.meet(&wanted.terms)
             };
             let free = self.persistent.iter().filter(|(name, it)| !taken.contains(*name) && suits(it));
             wanted.bound = free
                 .min_by_key(|(_, it)| (it.kept_for.is_none(), it.terms.size))
                 .map(|(name, _)| name.clone());
             taken.extend(wanted.bound.clone());
+            if let (None, Some((_, place))) = (&wanted.bound, &wanted.selector) {
+                let path = "spec.selector";
+                report.say(if self.persistent.is_empty() {
+                    let message = "has no effect: this application defines no PersistentVolume, so the claim is a \
+                                   Docker volume";
+                    Finding::warning(place.clone(), path, message)
+                } else {
+                    let message = format!(
+                        "no PersistentVolume of this application that is free matches it, so `{}` would get an empty \
+                         volume",
+                        key.dotted()
+                    );
+                    Finding::error(place.clone(), path, message)
+                        .help("correct the labels of the PersistentVolume, or remove the selector")
+                });
+            }
             if let (None, Some(place)) = (&wanted.bound, &wanted.terms.class_place) {
                 let message = "has no effect: no PersistentVolume of this application suits, so the claim is a volume of Docker";
                 report.say(Finding::warning(place.clone(), "spec.storageClassName", message));
@@ -184,6 +221,9 @@ pub(super) fn check_template(spec: &Object<'_>) {
     if let Some(class) = spec.get("storageClassName").filter(|it| it.node.as_scalar() != Some("")) {
         class.warning("has no effect: every claim of a template is a volume of Docker");
     }
+    if let Some(selector) = spec.get("selector") {
+        selector.warning("has no effect: every claim of a template is a volume of Docker");
+    }
 }
 
 /// Sizes are of no use here, but those that no API server would take are told.
@@ -191,6 +231,12 @@ fn check_sizes(map: Option<Value<'_>>) {
     for (_, size) in map.map(|it| it.pairs()).unwrap_or_default() {
         quantity(&size);
     }
+}
+
+/// The labels of an object, from its `metadata`. What is wrong in them is reported elsewhere.
+fn labels_in(metadata: &driftless_yaml::Node) -> Option<BTreeMap<String, String>> {
+    let entries = metadata.get("labels")?.entries().iter();
+    Some(entries.filter_map(|it| Some((it.key.clone(), it.value.as_scalar()?.to_owned()))).collect())
 }
 
 fn storage_in(node: &driftless_yaml::Node) -> Option<Quantity> {

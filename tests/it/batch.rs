@@ -1,10 +1,13 @@
 //! Jobs, from manifest to containers in memory: begun, tried again, done, and not done again.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use driftless_files::{MemoryFiles, Rendered};
+use driftless_files::{AppSpec, MemoryFiles, Rendered};
 use driftless_manifest::render;
-use driftless_model::{HealthStatus, JobOutcome, Mask, Severity, Stack};
+use driftless_model::{Format, HealthStatus, Instance, JobOutcome, Mask, Severity, Stack, State, Timestamp};
 use driftless_plan::{Action, Plan, Target, assess, compare_live};
 
 use crate::{sample::manifests, stage::Stage};
@@ -241,4 +244,97 @@ fn what_was_done_and_cleaned_up_or_has_no_turn_yet_is_not_missing() {
     assert_eq!(missing(&stage), [""; 0]);
     stage.stack = stack(&text.replace("good:1", "good:2"));
     assert_eq!(missing(&stage).len(), 1);
+}
+
+/// Work that ends, in every form, and the containers that do it.
+fn work_that_ends() -> Vec<(&'static str, Stack)> {
+    let pod = "initContainers: [{name: first, image: 'good:1'}]\n      containers: [{name: a, image: 'good:1'}, \
+               {name: b, image: 'good:2'}]";
+    let job = manifest("good:1", "Never", "  completions: 1");
+    let one = "containers: [{name: work, image: \"good:1\", args: [run, $(JOB_COMPLETION_INDEX)]}]";
+    let several = job.replace(one, pod);
+    assert_ne!(several, job);
+    let bare = "apiVersion: v1\nkind: Pod\nmetadata: {name: work}\nspec:\n  restartPolicy: Never\n  containers: [{name: \
+                work, image: 'good:1'}]\n";
+    let compose = |more: &str| {
+        let text = format!(
+            "services:\n  work: {{image: 'good:1'{more}}}\n  web:\n    image: web:1\n    restart: always\n    depends_on: \
+             {{work: {{condition: service_completed_successfully}}}}\n"
+        );
+        let files = MemoryFiles::new([("compose.yaml", text.as_str())]);
+        let spec = AppSpec { format: Format::Compose, ..manifests("", &["compose.yaml"]) };
+        render(&files, &spec).stack.unwrap()
+    };
+    vec![
+        ("a Job", stack(&job)),
+        ("a Job that is tried again in place", stack(&manifest("good:1", "OnFailure", "  completions: 1"))),
+        ("a Job of several containers", stack(&several)),
+        ("a bare Pod", stack(bare)),
+        ("a Compose service that another waits for", compose("")),
+        ("the same with a restart policy", compose(", restart: on-failure")),
+    ]
+}
+
+/// Ends every container that does work: not the one that only holds the network of a pod of several.
+fn exit(stage: &mut Stage, code: i64, at: Timestamp, error: &str) {
+    let parts = &stage.stack.workloads;
+    let works = |it: &Instance| it.part.is_some() || parts[&it.instance.workload].parts.is_empty();
+    let observed = &mut stage.world.observed;
+    let all = observed.instances.values_mut().chain(observed.parts.values_mut());
+    for it in all.filter(|it| it.is_running() && works(it)) {
+        it.state = State::Exited { code, finished: at, out_of_memory: false, error: error.to_owned() };
+    }
+}
+
+#[test]
+fn work_that_ended_well_while_the_engine_was_down_is_done() {
+    for (what, wanted) in work_that_ends() {
+        let mut stage = Stage::new(wanted);
+        for image in ["good:1", "good:2", "web:1"] {
+            stage.world.observed.images.entry(image.to_owned()).or_default();
+        }
+        let mut made = played(&mut stage, 6, 5);
+        // Each container ends well while no engine is there, and is found by the next one.
+        for _ in 0..4 {
+            let ended = stage.now;
+            exit(&mut stage, 0, ended, "");
+            stage.tick(Duration::from_secs(20));
+            stage.world.observed.engine_started = Some(stage.now);
+            made.extend(played(&mut stage, 6, 5));
+        }
+        let steps: Vec<&str> =
+            made.iter().flat_map(|it| it.split(' ').skip(1)).filter(|it| !it.ends_with("web")).collect();
+        let starts: BTreeSet<&&str> = steps.iter().collect();
+        assert_eq!(steps.len(), starts.len(), "{what} was done twice: {made:?}");
+    }
+}
+
+#[test]
+fn work_whose_container_the_engine_cannot_start_gets_another() {
+    for (what, wanted) in work_that_ends() {
+        let mut stage = Stage::new(wanted);
+        for image in ["good:1", "good:2", "web:1"] {
+            stage.world.observed.images.entry(image.to_owned()).or_default();
+        }
+        stage.round();
+        stage.round();
+        let ended = stage.now;
+        exit(&mut stage, 137, ended, "task 489c586ddd7d: already exists: unknown");
+        stage.tick(Duration::from_secs(1));
+        stage.world.observed.engine_started = Some(stage.now);
+        let ended = |it: &&Instance| matches!(it.state, State::Exited { .. });
+        let stuck: Vec<_> = stage.world.observed.containers().filter(ended).map(|it| it.id.clone()).collect();
+        assert!(!stuck.is_empty(), "{what}");
+        stage.finishing.extend(["good:1".to_owned(), "good:2".to_owned()]);
+        let made = played(&mut stage, 60, 5);
+        let left: Vec<_> = stage
+            .world
+            .observed
+            .containers()
+            .filter(|it| stuck.contains(&it.id))
+            .map(|it| &it.name)
+            .collect();
+        assert!(left.is_empty(), "{what}: {left:?} {made:?}");
+        assert!(stage.round().is_settled(), "{what}: {made:?}");
+    }
 }

@@ -14,7 +14,7 @@ use super::{
     Cause, Target, Wait, backoff,
     census::Census,
     gate::{self, Gate},
-    pod, repair, replace,
+    pod, repair, replace as replacement,
     round::Round,
 };
 
@@ -294,6 +294,10 @@ fn tend(
     let failed = known.counted.get(&instance.id).copied();
     let has_failed = matches!(instance.state, State::Exited { finished, .. } if Some(finished) == failed);
     if !has_failed {
+        if let Some(cause) = repair::beyond_repair(round, name, workload, instance) {
+            replace(round, part, instance, &cause, cleared, census);
+            return;
+        }
         repair::tend(round, name, workload, instance);
         pod::tend(round, name, workload, instance);
         return;
@@ -303,13 +307,25 @@ fn tend(
     }
     let cause = Cause::CrashLoop { attempt: known.streak };
     // Of a pod of several there is no second run: those that have ended well are not to do it again.
-    if job.fresh || !workload.parts.is_empty() {
-        let mut after = cleared.to_vec();
-        after.push(round.remove(instance, &cause, &[]));
-        create(round, part, &cause, after, census);
+    if job.fresh || !workload.parts.is_empty() || repair::deleted_network(round, instance).is_some() {
+        replace(round, part, instance, &cause, cleared, census);
     } else {
         round.start(instance, cause, cleared.to_vec());
     }
+}
+
+/// Creates another container in the place of one that is not started again.
+fn replace(
+    round: &mut Round<'_>,
+    part: Part<'_>,
+    instance: &Instance,
+    cause: &Cause,
+    cleared: &[usize],
+    census: &Census<'_>,
+) {
+    let mut after = cleared.to_vec();
+    after.push(round.remove(instance, cause, &[]));
+    create(round, part, cause, after, census);
 }
 
 fn begin(round: &mut Round<'_>, part: Part<'_>, known: &JobRecord, cleared: Vec<usize>, census: &Census<'_>) {
@@ -324,7 +340,7 @@ fn create(round: &mut Round<'_>, part: Part<'_>, cause: &Cause, cleared: Vec<usi
     let Gate::Open(mut after) = gate::gate(round, name, workload, census) else { return };
     after.extend(gate::refresh(round, workload));
     after.extend(cleared);
-    replace::create(round, (name, workload), 1, Some(cause), after, BTreeMap::new());
+    replacement::create(round, (name, workload), 1, Some(cause), after, BTreeMap::new());
 }
 
 /// Whether the next try has to wait, which is then said.

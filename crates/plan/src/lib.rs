@@ -271,6 +271,8 @@ pub enum Cause {
     Interrupted,
     /// It ended by itself.
     Exited,
+    /// It ended with code 0 before the engine started: it was done, or the engine's shutdown stopped it.
+    EndedWithEngine,
     /// Its pod has done its work, or has failed for good.
     Over,
     /// A probe or health check failed for good.

@@ -3,8 +3,9 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
-    Attempt, ContainerId, Crash, Drift, DriftAction, Heal, Instance, InstanceId, Observed, Progress,
-    Readiness, Record, Stack, StackHash, State, Timestamp, Update, Workload, WorkloadName,
+    Attempt, Completion, Condition, ContainerId, Crash, Dependency, Drift, DriftAction, Format, Heal,
+    Instance, InstanceId, Observed, Progress, Readiness, Record, Stack, StackHash, State, Timestamp, Update,
+    Workload, WorkloadName,
 };
 
 use super::{
@@ -68,7 +69,9 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
         if !record.ledger.contains(&instance.id) {
             continue;
         }
-        if repair::is_completed(record, observed.engine_started, workload, instance) {
+        if repair::is_completed(record, observed.engine_started, workload, instance)
+            || is_believed(record, target.stack, workload, instance)
+        {
             record.completed.insert(instance.id.clone());
             record.crashes.remove(&instance.instance);
         } else {
@@ -89,6 +92,22 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
     }
 }
 
+/// Whether an end with code 0 is taken for success although the engine went down after it. A service that ends well
+/// with the engine looks the same, so this holds only for work whose end the manifest asks for: what Kubernetes does not
+/// restart, and a Compose service whose completion another one waits for. A second run could do a migration twice.
+fn is_believed(record: &Record, stack: &Stack, workload: &Workload, instance: &Instance) -> bool {
+    let has_ended_well = matches!(instance.state, State::Exited { code: 0, .. })
+        && workload.completion == Completion::OnSuccess
+        && instance.touched_by_hand.is_none()
+        && !record.stopped.contains(&instance.id);
+    let waits_for_it = |dependency: &Dependency| {
+        dependency.workload == instance.instance.workload
+            && dependency.condition == Condition::CompletedSuccessfully
+    };
+    let is_awaited = || stack.workloads.values().any(|other| other.after.iter().any(waits_for_it));
+    has_ended_well && (stack.format == Format::Kubernetes || is_awaited())
+}
+
 /// Likewise of the parts of pods.
 fn note_parts(record: &mut Record, target: &Target<'_>, observed: &Observed, now: Timestamp) {
     for part in observed.parts.values().filter(|it| it.agent == *target.agent) {
@@ -100,7 +119,9 @@ fn note_parts(record: &mut Record, target: &Target<'_>, observed: &Observed, now
             continue;
         }
         let pod = part.part.as_ref().and_then(|it| observed.instances.get(&it.pod));
-        if repair::is_completed(record, observed.engine_started, &workload, part) {
+        if repair::is_completed(record, observed.engine_started, &workload, part)
+            || is_believed(record, target.stack, &workload, part)
+        {
             record.completed.insert(part.id.clone());
             record.crashes.remove(&part.instance);
         } else if pod.is_some_and(Instance::is_running) {
@@ -394,6 +415,7 @@ fn undoes(step: &Step, drift: &Drift) -> bool {
         | Cause::NotStarted
         | Cause::Interrupted
         | Cause::Exited
+        | Cause::EndedWithEngine
         | Cause::Over
         | Cause::Unhealthy { .. }
         | Cause::CrashLoop { .. }

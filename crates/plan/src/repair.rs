@@ -435,7 +435,12 @@ fn start_after_crash(round: &mut Round<'_>, workload: &Workload, instance: &Inst
     }
     let Some(crash) = crash_of(round, instance) else {
         let is_ours = round.record.stopped.contains(&instance.id);
-        let cause = if is_ours { Cause::NotStarted } else { Cause::Exited };
+        let is_clean = matches!(instance.state, State::Exited { code: 0, .. });
+        let cause = match workload.completion {
+            _ if is_ours => Cause::NotStarted,
+            Completion::OnSuccess if is_clean => Cause::EndedWithEngine,
+            Completion::OnSuccess | Completion::Never => Cause::Exited,
+        };
         round.start(instance, cause, after);
         return;
     };

@@ -275,6 +275,9 @@ impl fmt::Display for Cause {
             Self::NotStarted => f.write_str("not started"),
             Self::Interrupted => f.write_str("interrupted"),
             Self::Exited => f.write_str("exited"),
+            Self::EndedWithEngine => {
+                f.write_str("ended with code 0 before the engine started: done, or stopped with the engine")
+            }
             Self::Over => f.write_str("its pod is over"),
             Self::Unhealthy { reason } => write!(f, "unhealthy: {reason}"),
             Self::CrashLoop { attempt } => write!(f, "crash loop, attempt {attempt}"),

@@ -31,7 +31,7 @@ pub(super) fn config(args: &ConfigArgs, context: &Context<'_>) -> Result<Verdict
     let mask = (!args.show_secrets).then(|| Mask::new(controller::random_key()));
     let (text, findings) = match spec.format {
         Format::Compose => {
-            let project = compose::project(&files, &spec, &folder.to_string_lossy(), mask.as_ref());
+            let project = compose::load(&files, &spec, &folder.to_string_lossy(), mask.as_ref());
             (project.model.map(|it| model(it, args.output)), project.findings)
         }
         Format::Kubernetes => {

@@ -232,7 +232,10 @@ impl Feed {
 fn seeds(feed: Feed) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     let mut folders = match feed {
-        Feed::Compose => vec![Path::new("tests/it/canonical/files").to_owned(), "tests/it/compose".into()],
+        Feed::Compose => vec![
+            Path::new("crates/compose/tests/it/canonical/files").to_owned(),
+            "crates/compose/tests/it/compose".into(),
+        ],
         Feed::Kubernetes => vec!["tests/it/kubernetes".into()],
         Feed::Kustomize => vec!["tests/it/kustomize".into()],
         Feed::Schedules => return SCHEDULES.iter().map(|it| it.as_bytes().to_vec()).collect(),
@@ -303,7 +306,7 @@ fn interpolation(bytes: &[u8]) {
     let text = serde_json::Value::from(String::from_utf8_lossy(bytes)).to_string();
     let file = format!("services: {{web: {{image: a, labels: {{a: {text}}}}}}}");
     let files = MemoryFiles::new([("compose.yaml", file.as_str())]);
-    let _ = compose::project(&files, &spec(&["compose.yaml"]), "/a", None);
+    let _ = compose::load(&files, &spec(&["compose.yaml"]), "/a", None);
 }
 
 fn dotenv(bytes: &[u8]) {
@@ -318,14 +321,14 @@ fn loader(one: &[u8], other: &[u8]) {
     files.0.insert("compose.yaml".to_owned(), one.into());
     files.0.insert("b.yaml".to_owned(), other.into());
     for listed in [&["compose.yaml"] as &[&str], &["compose.yaml", "b.yaml"]] {
-        let project = compose::project(&files, &spec(listed), "/a", None);
+        let project = compose::load(&files, &spec(listed), "/a", None);
         assert_eq!(project.model.is_none(), project.findings.iter().any(driftless_model::Finding::is_error));
         let rendered = render(&files, &spec(listed));
         assert!(rendered.stack.is_some() || !rendered.findings.is_empty());
     }
     let including = "include: [compose.yaml, b.yaml]\nservices: {x: {extends: {file: b.yaml, service: web}}}";
     files.0.insert("main.yaml".to_owned(), including.as_bytes().into());
-    let _ = compose::project(&files, &spec(&["main.yaml"]), "/a", None);
+    let _ = compose::load(&files, &spec(&["main.yaml"]), "/a", None);
 }
 
 /// As the files of one application: a stack or a located error, and whatever it is, the other format of it.

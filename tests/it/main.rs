@@ -13,8 +13,6 @@ mod cron;
 mod architecture;
 // How commands print, and the program as a client.
 mod cli;
-// Compose files to stacks and findings.
-mod compose;
 // The configuration file: what is understood and what is refused.
 mod config;
 // The documents: their examples, commands and links.
@@ -25,8 +23,6 @@ mod convert;
 mod convergence;
 // Fields of containers that are not as Git says.
 mod diff;
-// Compose files of other people, against the reference parser.
-mod corpus;
 // Which folders are applications.
 mod discover;
 // What forges are told of commits and pull requests.
@@ -61,8 +57,6 @@ mod kubernetes_rules;
 mod masking;
 // Kustomizations, against kustomize itself.
 mod kustomize;
-// Several Compose files as one application.
-mod loading;
 // Which numbers and names instances get.
 mod names;
 // Which application and which agent keeps what is there.

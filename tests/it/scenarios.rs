@@ -13,7 +13,7 @@
 //! | one commit deploys all applications, stopped ones too | `a_commit_that_an_application_has_no_part_in_makes_no_revision_and_no_call`, `a_suspended_application_is_watched_and_not_touched` |
 //! | each poll or each restart of the agent deploys anew | `differential`, `a_poll_finds_a_push_by_itself_and_costs_a_listing_while_nothing_changes`, `a_restart_of_the_agent_restarts_no_container`, `a_lost_database_restarts_nothing` |
 //! | an upgrade of the agent, or another default of its labels, makes every container anew | `every_project_has_the_hashes_that_it_had` |
-//! | commit or default labels are part of what a container is | `rendering_twice_gives_the_same_stack_and_a_comment_changes_no_hash` |
+//! | commit or default labels are part of what a container is | `comments_change_no_spec_hash` |
 //! | a project that is down, or one started with Compose, is taken for drift for ever | `an_adopted_project_costs_no_write_call_whatever_happens_that_changes_nothing` |
 //! | short-lived containers of others count as drift | `foreign-holders.txt`, `containers_of_other_projects_and_single_commands_are_never_touched` |
 //! | healing tells everybody again and again | `a_fight_over_one_field_is_slowed_down_and_called_by_its_name`, `what_cannot_be_applied_is_a_failure_with_its_place_and_nothing_is_told_twice` |
@@ -21,11 +21,11 @@
 //! | deployments pile up behind a slow one | `third-version-half-way.txt`, `a_slow_pull_holds_up_neither_healing_nor_a_newer_commit`, `a_sync_is_answered_at_once_while_the_engine_takes_its_time` |
 //! | what was stopped on purpose comes back | `suspended.txt`, `self-heal-off.txt` |
 //! | one change restarts the whole stack | `recreate-rules.txt`, `shared-network.txt` |
-//! | a changed mounted file replaces nothing, or too much | `a_changed_mounted_file_replaces_exactly_the_containers_that_mount_it`, `a_changed_file_changes_the_hash_of_what_mounts_it_and_of_nothing_else` |
-//! | another content written into the manifest itself changes nothing | `another_content_in_the_manifest_is_another_container` |
+//! | a changed mounted file replaces nothing, or too much | `a_changed_mounted_file_replaces_exactly_the_containers_that_mount_it`, `changed_file_changes_the_hash_of_its_workloads_only` |
+//! | another content written into the manifest itself changes nothing | `changed_content_of_a_config_changes_the_spec_hash` |
 //! | a changed configuration restarts what could have read it anew | `in-place.txt`, `a_changed_file_is_read_by_the_very_container_that_ran_before` |
 //! | mounted files vanish or go stale with a later commit, a restart by hand, a reboot or another clone | `mounted_files_outlive_commits_restarts_a_lost_mirror_and_a_reboot` |
-//! | mounted files become folders, or change under a running container | `a_half_written_content_is_never_taken_for_a_whole_one`, `only_what_is_old_and_unused_is_collected`, `a_mount_of_what_the_commit_has_not_is_refused_or_told` |
+//! | mounted files become folders, or change under a running container | `a_half_written_content_is_never_taken_for_a_whole_one`, `only_what_is_old_and_unused_is_collected`, `mount_of_a_missing_file_is_an_error_or_a_warning` |
 //! | every application clones the whole repository | `mounted_files_outlive_commits_restarts_a_lost_mirror_and_a_reboot` |
 //! | data beside the manifest is lost with a sync | `tracked_files_follow_git_and_untracked_ones_are_left_alone` |
 //! | a relative path means another folder than it did with Compose | `data_of_a_relative_path_are_never_left_behind` |
@@ -37,7 +37,7 @@
 //! | another external volume does not move the container | `recreate-rules.txt` |
 //! | a missing external network stops everything | `external-missing.txt` |
 //! | who waits for a dependency that has ended waits for ever | `dependency-that-exits.txt` |
-//! | a `#` in `.env` is part of the value, or cuts it off where it is none | `quotes_comments_and_variables_are_read_as_compose_reads_them`, `an_unquoted_hash_after_a_blank_begins_a_comment_in_dotenv` |
+//! | a `#` in `.env` is part of the value, or cuts it off where it is none | `dotenv_files_are_parsed_as_in_compose`, `hash_after_a_space_starts_a_comment_in_dotenv` |
 //! | a command after the start is forgotten when the agent dies | `hooks.txt` |
 //! | a changed volume is reported as deployed, or loses its data | `recreate-rules.txt`, `anonymous-volumes.txt` |
 //!

@@ -1,64 +1,74 @@
-//! Compose files to the model: load, decode key by key, lower.
+//! A loader of Compose files that agrees with the reference implementation, and their rendering to a stack.
 //!
-//! The rules are those of the Compose specification and of its reference parser. It knows neither Docker nor
-//! Kubernetes. What a file may ask for and we cannot do yet is an error with its place, never silence.
+//! [`load`] does what `docker compose config` does: it reads the files of a project with `include`, `extends`,
+//! overrides, profiles, `.env` and variables, checks them against the Compose specification, and returns the canonical
+//! form as JSON. [`render`] goes on and turns the project into a [`Stack`](driftless_model::Stack) of workloads,
+//! networks and volumes.
+//!
+//! Files come through [`Files`], so nothing outside of the given tree is ever read: no environment, no home folder, no
+//! network. Every mistake is a [`Finding`] with file, line, column, path and help, and a key that is not supported is
+//! an error, never silently ignored.
+//!
+//! ```
+//! use driftless_compose::render;
+//! use driftless_files::{AppSpec, MemoryFiles};
+//!
+//! let files = MemoryFiles::new([
+//!     ("shop/compose.yaml", "services:\n  web:\n    image: nginx:${TAG}\n    ports: ['8080:80']\n    prots: []\n"),
+//!     ("shop/.env", "TAG=1.29\n"),
+//! ]);
+//! let app = AppSpec::compose("shop", &["shop/compose.yaml"]);
+//!
+//! let rendered = render(&files, &app);
+//! assert_eq!(
+//!     rendered.findings[0].to_string(),
+//!     "shop/compose.yaml:5:5: error: services.web.prots: unknown key `prots` (did you mean `ports`?)",
+//! );
+//!
+//! let files = MemoryFiles::new([
+//!     ("shop/compose.yaml", "services:\n  web:\n    image: nginx:${TAG}\n    ports: ['8080:80']\n"),
+//!     ("shop/.env", "TAG=1.29\n"),
+//! ]);
+//! let stack = render(&files, &app).stack.unwrap();
+//! let web = stack.workloads.values().next().unwrap();
+//! assert_eq!(web.container.image, "nginx:1.29");
+//! ```
+//!
+//! # Structure
+//!
+//! `load` → `spec` → `read` → `lower`: `load` merges the files of a project into one tree; `spec` holds the table of all
+//! keys, the checks and the canonical form; `read` reads typed values from the tree; `lower` makes the stack. `spec` uses
+//! none of the others; `lower` uses all of them.
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct Readme;
 
 use driftless_files::{AppSpec, Files, Rendered};
 use driftless_model::{Finding, Mask};
+use driftless_yaml::Report;
 
-mod build;
-mod canonical;
-mod cast;
-mod consistency;
-mod deploy;
-mod dotenv;
-mod extends;
-mod fields;
-mod host;
-mod include;
-mod interpolate;
 mod load;
 mod lower;
-mod merge;
-mod mounts;
-mod normalise;
-mod on_change;
-mod paths;
-mod ports;
-mod print;
-mod reader;
-mod resets;
-mod resources;
-mod scalar;
-mod schema;
-mod service;
-mod settings;
-mod shape;
-mod share;
-mod short;
+mod read;
 mod spec;
-mod strict;
-mod support;
-mod tree;
-mod unique;
-mod variables;
-mod words;
 
-use load::{errors_at, load};
-use reader::Reader;
+use load::errors_at;
+use spec::value::Value;
 
-/// What came of loading an application's files, without a look at what of it can be done.
+/// A loaded project. Whether all of it can run here is not checked.
 #[derive(Clone, Debug, Default)]
 pub struct Project {
-    /// In the canonical form. `None` if any finding is an error.
+    /// The canonical form. `None` if any finding is an error.
     pub model: Option<serde_json::Value>,
+    /// Errors and warnings, sorted by location.
     pub findings: Vec<Finding>,
 }
 
-/// Loads a Compose application. `folder` is where it lies on some machine, for the paths in it; `mask` hides values
-/// that may be secret.
-pub fn project(files: &dyn Files, spec: &AppSpec, folder: &str, mask: Option<&Mask>) -> Project {
-    let mut loaded = load(files, spec);
+/// Loads a Compose application. `folder` is the absolute path of its folder, for the paths in the canonical form;
+/// `mask` hides values that may be secret.
+pub fn load(files: &dyn Files, spec: &AppSpec, folder: &str, mask: Option<&Mask>) -> Project {
+    let mut loaded = load::load(files, spec);
     let mut findings = std::mem::take(&mut loaded.findings);
     loaded.present(&mut findings);
     let has_error = findings.iter().any(Finding::is_error);
@@ -66,33 +76,30 @@ pub fn project(files: &dyn Files, spec: &AppSpec, folder: &str, mask: Option<&Ma
     Project { model, findings }
 }
 
-/// Every key and what becomes of it, as a table for people.
+/// A Markdown table of every key of the specification and what becomes of it.
 pub fn keys() -> String {
-    support::page()
+    spec::page::page()
 }
 
-/// Renders a Compose application.
+/// Renders a Compose application to a stack. The stack is `None` if any finding is an error.
 pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
-    let mut loaded = load(files, spec);
+    let mut loaded = load::load(files, spec);
     let mut findings = std::mem::take(&mut loaded.findings);
     let Some(root) = &loaded.root else {
         loaded.present(&mut findings);
         return Rendered { findings, ..Rendered::default() };
     };
-    let mut more = Vec::new();
-    let mut reader = Reader::default();
-    let project = resources::project(&mut reader, root);
-    more.append(&mut reader.findings);
-    if project.services.is_empty() && !findings.iter().any(Finding::is_error) {
+    let report = Report::default();
+    let sections = read::project(&Value::new(root, "", &report));
+    let mut more = report.into_findings();
+    if sections.services.is_empty() && !findings.iter().any(Finding::is_error) {
         more.push(root.finding("", "the file has no services"));
     }
-    let (mut stack, contents) =
-        lower::lower(files, spec, &loaded.name, &loaded.variables, &project, &mut more);
-    stack.manifests.clone_from(&loaded.manifests);
+    let (stack, contents) = lower::lower(files, spec, &loaded, &sections, &mut more);
     more.extend(driftless_model::check(&stack));
-    // What was told of a place already is not told again in other words.
-    let told = errors_at(&findings);
-    more.retain(|it| !told.contains(&it.location));
+    // One finding for each location: the loader may have reported the same mistake in other words.
+    let reported = errors_at(&findings);
+    more.retain(|finding| !reported.contains(&finding.location));
     findings.extend(more);
     loaded.present(&mut findings);
     if findings.iter().any(Finding::is_error) {

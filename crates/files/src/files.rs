@@ -1,4 +1,4 @@
-//! What a manifest may read: the files of one commit, and nothing else.
+//! The files that a manifest may read: those of one commit, and nothing else.
 
 use std::{collections::BTreeMap, fmt, ops::Bound, sync::Arc};
 
@@ -18,59 +18,90 @@ pub trait Files: Send + Sync + fmt::Debug {
     /// The bytes of a file. A file larger than `limit` is an error.
     fn read(&self, path: &str, limit: u64) -> Result<Arc<[u8]>, ReadError>;
 
-    /// What tells a file's content and mode apart from any other, with links followed; `None` if it is not there or
-    /// cannot be told without reading it.
+    /// An id of a file's content and mode, with links followed. `None`: there is no file, or the id is not known without
+    /// reading it.
     fn id(&self, path: &str) -> Result<Option<String>, ReadError>;
 }
 
+/// The type of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// `size` in bytes.
+    /// A file.
     File {
+        /// In bytes.
         size: u64,
+        /// Whether its mode has an executable bit.
         executable: bool,
     },
+    /// A folder.
     Folder,
     /// The commit of another repository.
     Submodule,
 }
 
+/// Why a path cannot be read. Each message names the path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
+    /// Nothing is at the path.
     #[error("`{0}` does not exist in the repository")]
     Missing(String),
+    /// The file exceeds the limit of the caller.
     #[error("`{path}` has {size} bytes; the limit is {limit}")]
-    TooLarge { path: String, size: u64, limit: u64 },
+    TooLarge {
+        /// From the repository's root.
+        path: String,
+        /// In bytes.
+        size: u64,
+        /// In bytes.
+        limit: u64,
+    },
+    /// A file was expected.
     #[error("`{0}` is a folder")]
     Folder(String),
+    /// Git holds only a pointer to the file.
     #[error(
-        "`{path}` is a Git LFS pointer, not the file itself, which LFS keeps elsewhere; store the file in Git \
-         (`git lfs migrate export`)"
+        "`{path}` is a Git LFS pointer, not the file itself; store the file in Git (`git lfs migrate export`)"
     )]
-    LfsPointer { path: String },
+    LfsPointer {
+        /// From the repository's root.
+        path: String,
+    },
+    /// A symbolic link cannot be followed.
     #[error(
-        "`{0}` is or passes a symbolic link that leads out of the repository or in circles, and is not followed"
+        "`{0}` is or passes a symbolic link that leads out of the repository or to itself, and is not followed"
     )]
     Astray(String),
+    /// The path is in a submodule, and submodules are off.
     #[error(
-        "`{path}` lies in the submodule `{module}`, which is not read; set `submodules: true` for the repository"
+        "`{path}` is in the submodule `{module}`, which is not read; set `submodules: true` for the repository"
     )]
-    Submodule { path: String, module: String },
-    /// The repository's copy is damaged: not the manifest's fault.
+    Submodule {
+        /// From the repository's root.
+        path: String,
+        /// The path of the submodule.
+        module: String,
+    },
+    /// The mirror of the repository is damaged. The manifest is not the cause.
     #[error("could not read `{path}` from the repository: {message}")]
-    Damaged { path: String, message: String },
+    Damaged {
+        /// From the repository's root.
+        path: String,
+        /// The cause.
+        message: String,
+    },
 }
 
-/// Files in memory, for tests.
+/// Files in memory, by path.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryFiles(pub BTreeMap<String, Arc<[u8]>>);
 
 impl MemoryFiles {
+    /// Text files, by path.
     pub fn new<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         Self(files.into_iter().map(|(path, text)| (path.to_owned(), Arc::from(text.as_bytes()))).collect())
     }
 
-    /// The files whose paths begin so.
+    /// The files whose paths start with `prefix`.
     fn below(&self, prefix: &str) -> impl Iterator<Item = (&String, &Arc<[u8]>)> {
         let from = self.0.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
         from.take_while(move |(path, _)| path.starts_with(prefix))

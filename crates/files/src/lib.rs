@@ -1,7 +1,18 @@
-//! Files of a repository as manifests read them, and the application that is rendered from them.
+//! The files of a repository as manifests read them, and the application that is rendered from them.
 //!
-//! [`Files`] is the seam between Git and the formats: a commit, a folder or a map in memory. Everything is pure but
-//! for what an implementation of [`Files`] does.
+//! [`Files`] separates the formats from Git: it is a commit, a folder on disk, or a map in memory ([`MemoryFiles`]).
+//! Nothing else is readable, so a manifest cannot reach the file system of the host.
+//!
+//! ```
+//! use driftless_files::{Entry, Files, MemoryFiles, ReadError};
+//!
+//! let files = MemoryFiles::new([("shop/compose.yaml", "services: {}\n")]);
+//! assert_eq!(files.entry("shop"), Ok(Some(Entry::Folder)));
+//! assert_eq!(files.read("shop/compose.yaml", 1024).as_deref(), Ok(b"services: {}\n".as_slice()));
+//! assert_eq!(files.read("/etc/passwd", 1024), Err(ReadError::Missing("/etc/passwd".to_owned())));
+//! ```
+//!
+//! [`Recorder`] notes what a rendering reads, so that a commit that changes none of it need not be rendered again.
 
 use std::collections::BTreeMap;
 
@@ -20,28 +31,47 @@ pub use reads::{Reads, Recorder};
 /// One application to render, as configured or discovered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppSpec {
+    /// Unique on the host.
     pub name: AppName,
     /// The folder of the application in the repository.
     pub path: String,
+    /// Compose or Kubernetes.
     pub format: Format,
-    /// The manifest files: for Compose the one (and its override), for Kubernetes all, sorted.
+    /// The manifests: for Compose the files that are merged, in order; for Kubernetes all, sorted.
     pub files: Vec<String>,
-    /// Variables for interpolation, over those of `.env`. Never the agent's own environment.
+    /// Variables for interpolation. They win over those of `.env`. Never the environment of the agent.
     pub variables: BTreeMap<String, String>,
     /// Active Compose profiles.
     pub profiles: Vec<String>,
-    /// Files of variables in the repository, instead of `.env` beside the manifests.
+    /// Files of variables in the repository, instead of `.env` in the folder of the application.
     pub env_files: Vec<String>,
-    /// Whether `files` were named by the operator, rather than found.
+    /// Whether the configuration lists `files`. Otherwise they were found, and `COMPOSE_FILE` may replace them.
     pub has_listed_files: bool,
 }
 
-/// What came of rendering.
+impl AppSpec {
+    /// A Compose application without settings: its project is read from `files`, in the folder of the first one.
+    pub fn compose(name: &str, files: &[&str]) -> Self {
+        Self {
+            name: AppName::from(name),
+            path: paths::parent(files.first().copied().unwrap_or_default()).to_owned(),
+            format: Format::Compose,
+            files: files.iter().map(|path| (*path).to_owned()).collect(),
+            variables: BTreeMap::new(),
+            profiles: Vec::new(),
+            env_files: Vec::new(),
+            has_listed_files: true,
+        }
+    }
+}
+
+/// The result of rendering.
 #[derive(Clone, Debug, Default)]
 pub struct Rendered {
     /// `None` if any finding is an error.
     pub stack: Option<Stack>,
+    /// Errors and warnings about the manifests.
     pub findings: Vec<Finding>,
-    /// What the stack mounts.
+    /// The files and folders that the stack mounts.
     pub contents: Contents,
 }

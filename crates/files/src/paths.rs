@@ -1,6 +1,6 @@
-//! Paths inside of the repository, as text: no file is looked at.
+//! Paths inside of the repository, as text. No file is accessed.
 
-/// `path` as seen from `folder`, from the repository's root; `None` when it leads out of the repository.
+/// `path` relative to `folder`, as a path from the repository's root. `None`: it leads out of the repository.
 pub fn join(folder: &str, path: &str) -> Option<String> {
     let mut parts: Vec<&str> = Vec::new();
     for part in folder.split('/').chain(path.split('/')) {
@@ -15,7 +15,7 @@ pub fn join(folder: &str, path: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// The folder that a file lies in.
+/// The folder that contains a path; empty for the root.
 pub fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }

@@ -1,7 +1,7 @@
-//! What rendering an application looked at, so that a commit that changed none of it need not be rendered.
+//! A record of the files that a rendering reads. A commit that changes none of them need not be rendered again.
 //!
-//! Not the folder decides but the answers that rendering was given: files it read by their object ids, whether
-//! something exists, what a folder lists. The same answers give the same stack.
+//! The record holds the answers that the rendering got: ids of files, types of paths, lists of folders. The same answers
+//! give the same stack.
 
 use std::{
     collections::BTreeMap,
@@ -10,19 +10,19 @@ use std::{
 
 use super::{Entry, Files, ReadError};
 
-/// The answers that one rendering was given.
+/// The answers that one rendering got.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reads {
     entries: BTreeMap<String, Option<Entry>>,
     folders: BTreeMap<String, Vec<(String, Entry)>>,
     links: BTreeMap<String, BTreeMap<String, String>>,
-    /// By what the content is told apart.
+    /// The ids of files.
     files: BTreeMap<String, String>,
-    /// Something cannot be told apart, so whatever comes next counts as changed.
-    is_vague: bool,
+    /// Some answer has no id, so the next commit always counts as changed.
+    is_incomplete: bool,
 }
 
-/// Files that remember what was asked of them.
+/// Wraps [`Files`] and records what is read from them.
 #[derive(Debug)]
 pub struct Recorder<'a> {
     files: &'a dyn Files,
@@ -30,7 +30,7 @@ pub struct Recorder<'a> {
 }
 
 impl Reads {
-    /// Files that differ from another one in the case of letters only, each with that other one.
+    /// Files whose path differs from another one in letter case only, each with that other one.
     pub fn collisions(&self) -> Vec<(&str, &str)> {
         let mut first: BTreeMap<String, &str> = BTreeMap::new();
         let mut found = Vec::new();
@@ -45,7 +45,7 @@ impl Reads {
 
     /// Whether these files would give the same answers.
     pub fn hold_in(&self, files: &dyn Files) -> bool {
-        !self.is_vague
+        !self.is_incomplete
             && self.files.iter().all(|(path, id)| files.id(path).is_ok_and(|it| it.as_ref() == Some(id)))
             && self.entries.iter().all(|(path, entry)| files.entry(path).as_ref() == Ok(entry))
             && self.folders.iter().all(|(path, list)| files.list(path).as_ref() == Ok(list))
@@ -54,10 +54,12 @@ impl Reads {
 }
 
 impl<'a> Recorder<'a> {
+    /// Records reads from `files`.
     pub fn new(files: &'a dyn Files) -> Self {
         Self { files, reads: Mutex::default() }
     }
 
+    /// The record.
     pub fn finish(self) -> Reads {
         self.reads.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
@@ -72,7 +74,7 @@ impl Files for Recorder<'_> {
         let entry = self.files.entry(path);
         self.note(|it| match &entry {
             Ok(entry) => drop(it.entries.insert(path.to_owned(), *entry)),
-            Err(_) => it.is_vague = true,
+            Err(_) => it.is_incomplete = true,
         });
         entry
     }
@@ -81,7 +83,7 @@ impl Files for Recorder<'_> {
         let list = self.files.list(folder);
         self.note(|it| match &list {
             Ok(list) => drop(it.folders.insert(folder.to_owned(), list.clone())),
-            Err(_) => it.is_vague = true,
+            Err(_) => it.is_incomplete = true,
         });
         list
     }
@@ -90,7 +92,7 @@ impl Files for Recorder<'_> {
         let links = self.files.links(folder);
         self.note(|it| match &links {
             Ok(links) => drop(it.links.insert(folder.to_owned(), links.clone())),
-            Err(_) => it.is_vague = true,
+            Err(_) => it.is_incomplete = true,
         });
         links
     }
@@ -99,9 +101,9 @@ impl Files for Recorder<'_> {
         let id = self.files.id(path);
         self.note(|it| match id {
             Ok(Some(id)) => drop(it.files.insert(path.to_owned(), id)),
-            // That it is not there is an answer as well; it is told apart by asking what is.
+            // A missing file is an answer, too; it is recorded as a missing entry.
             Ok(None) if self.files.entry(path) == Ok(None) => drop(it.entries.insert(path.to_owned(), None)),
-            Ok(None) | Err(_) => it.is_vague = true,
+            Ok(None) | Err(_) => it.is_incomplete = true,
         });
         self.files.read(path, limit)
     }
@@ -116,7 +118,7 @@ mod tests {
     use super::{super::MemoryFiles, *};
 
     #[test]
-    fn names_that_differ_in_case_only_are_found() {
+    fn paths_that_differ_in_case_only_are_found() {
         let files = MemoryFiles::new([("a/Dir/x", "1"), ("a/dir/X", "2"), ("a/dir/y", "3"), ("B", "")]);
         let recorder = Recorder::new(&files);
         for path in ["a/dir/X", "a/Dir/x", "a/dir/y", "B", "b"] {
@@ -126,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_asked_for_counts() {
+    fn only_recorded_answers_count() {
         let before = [("a/x", "1"), ("a/y", "1"), ("b", "1")];
         let files = MemoryFiles::new(before);
         let recorder = Recorder::new(&files);

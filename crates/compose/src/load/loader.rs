@@ -1,0 +1,152 @@
+//! The state of one loading: files that were read and parsed, findings, and the limits that are left.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use driftless_files::Files;
+use driftless_model::{Finding, Location};
+use driftless_yaml::{Limits, Node, parse};
+
+use crate::{
+    load::variables::{Progress, Variables},
+    spec::tree,
+};
+
+/// The largest manifest, in bytes.
+const LARGEST_MANIFEST: u64 = 1 << 20;
+
+/// The most keys and values that the files of one application may have together. A file counts as often as it is used.
+const MOST_NODES: usize = 1_000_000;
+
+/// The most ports of an application: all port numbers.
+const MOST_PORTS: usize = 65_536;
+
+/// The folder and the variables of a file.
+pub(crate) struct Scope<'s> {
+    /// The folder of relative paths, from the repository's root.
+    pub(crate) folder: &'s str,
+    pub(crate) variables: &'s Variables,
+}
+
+/// How much of a file is processed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// All of it.
+    Whole,
+    /// One of its services, which is checked as part of the file that extends it.
+    Part,
+}
+
+/// The state while the files of one application are loaded.
+pub(crate) struct Loader<'a> {
+    pub(crate) files: &'a dyn Files,
+    pub(crate) findings: Vec<Finding>,
+    /// The bytes of the files, for excerpts.
+    pub(crate) sources: BTreeMap<String, Arc<[u8]>>,
+    /// Documents by path. `None`: the file cannot be read, which was reported.
+    parsed: BTreeMap<String, Option<Vec<Node>>>,
+    /// The files that were used.
+    used: BTreeSet<String>,
+    pub(crate) progress: Progress,
+    /// How many keys and values may still be used.
+    nodes_left: usize,
+    /// How many ports ranges may still expand to.
+    pub(crate) ports_left: usize,
+    /// Variables from the `.env` of included files that configs and secrets need.
+    pub(crate) included_variables: BTreeMap<String, String>,
+}
+
+impl<'a> Loader<'a> {
+    pub(crate) fn new(files: &'a dyn Files, findings: Vec<Finding>) -> Self {
+        Self {
+            files,
+            findings,
+            sources: BTreeMap::new(),
+            parsed: BTreeMap::new(),
+            used: BTreeSet::new(),
+            progress: Progress::default(),
+            nodes_left: MOST_NODES,
+            ports_left: MOST_PORTS,
+            included_variables: BTreeMap::new(),
+        }
+    }
+
+    /// `name:` of the last document that has one.
+    pub(crate) fn given_name(&mut self, manifests: &[String]) -> Option<Node> {
+        let mut given = None;
+        for path in manifests {
+            let documents = self.documents(path).map(Vec::as_slice).unwrap_or_default().iter();
+            let last = documents.filter_map(|it| it.get("name")).rfind(|it| !it.is_null());
+            given = last.cloned().or(given);
+        }
+        given
+    }
+
+    /// The documents of a file.
+    fn documents(&mut self, path: &str) -> Option<&Vec<Node>> {
+        if !self.parsed.contains_key(path) {
+            let documents = self.parse(path);
+            self.parsed.insert(path.to_owned(), documents);
+        }
+        self.parsed.get(path).and_then(Option::as_ref)
+    }
+
+    fn parse(&mut self, path: &str) -> Option<Vec<Node>> {
+        let bytes = match self.files.read(path, LARGEST_MANIFEST) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.findings.push(Finding::error(Location::file(path), "", error.to_string()));
+                return None;
+            }
+        };
+        let parsed = parse(path, &bytes, &Limits::default());
+        self.sources.insert(path.to_owned(), bytes);
+        match parsed {
+            Ok(mut documents) => {
+                documents.retain(|it| !it.is_null());
+                Some(documents)
+            }
+            Err(finding) => {
+                self.findings.push(finding);
+                None
+            }
+        }
+    }
+
+    /// The documents of a file, if the limits allow them.
+    pub(crate) fn take(&mut self, path: &str) -> Vec<Node> {
+        let is_first = self.used.insert(path.to_owned());
+        if self.documents(path).is_none() {
+            return Vec::new();
+        }
+        // Most files are used once, so only further uses make a copy.
+        let documents = if is_first { self.parsed.remove(path) } else { self.parsed.get(path).cloned() };
+        let documents = documents.flatten().unwrap_or_default();
+        let size = documents.iter().map(tree::size).sum();
+        if self.charge(size, &Location::file(path)) { documents } else { Vec::new() }
+    }
+
+    /// Counts keys and values. False: there are too many, which is reported.
+    pub(crate) fn charge(&mut self, nodes: usize, location: &Location) -> bool {
+        if let Some(left) = self.nodes_left.checked_sub(nodes) {
+            self.nodes_left = left;
+            return true;
+        }
+        if self.nodes_left > 0 {
+            self.nodes_left = 0;
+            let message = "the files of the application have too many keys and values together";
+            let finding = Finding::error(location.clone(), "", message);
+            self.findings.push(finding.help("include and extend less, or split the application"));
+        }
+        false
+    }
+}
+
+/// The names along a cycle, from where it starts to where it closes.
+pub(crate) fn cycle(trail: &[String], back_to: &str) -> String {
+    let start = trail.iter().position(|it| it == back_to).unwrap_or_default();
+    let names = trail.iter().skip(start).map(String::as_str).chain([back_to]);
+    names.collect::<Vec<_>>().join(" → ")
+}

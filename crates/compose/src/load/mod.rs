@@ -1,0 +1,255 @@
+//! The loading of a project: from its files to one tree in the canonical form, in which every value knows its place.
+//!
+//! The order, for each file: parse, interpolate variables, load `include`, resolve `extends`, merge onto the files before,
+//! remove duplicates, check strictly, expand short syntaxes. Then, for the whole project: defaults, implied names,
+//! networks and dependencies, and the rules between its parts.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use driftless_files::{AppSpec, Files};
+use driftless_model::{AppName, Finding, Location, Mask};
+use driftless_yaml::{Dialect as _, Kind, Node, Place, Report, with_excerpt};
+
+pub(crate) mod dotenv;
+mod extends;
+mod include;
+mod interpolate;
+mod loader;
+mod merge;
+pub(crate) mod profiles;
+mod resets;
+mod unique;
+pub(crate) mod variables;
+
+use crate::{
+    load::{
+        loader::{Depth, Loader, Scope},
+        profiles::{active_profiles, is_active},
+        resets::Resets,
+        variables::Variables,
+    },
+    spec::{
+        canonical, consistency, normalise, paths, print, print::Printer, scalar::Compose, strict, tree,
+        value::Value,
+    },
+};
+
+/// The variable that lists the files of a project.
+const FILES_VARIABLE: &str = "COMPOSE_FILE";
+
+/// A loaded project.
+pub(crate) struct Loaded {
+    /// The whole project in the canonical form. `None`: the files are empty or cannot be read.
+    pub(crate) root: Option<Node>,
+    pub(crate) name: String,
+    pub(crate) variables: Variables,
+    /// The Compose files, from the repository's root.
+    pub(crate) manifests: Vec<String>,
+    pub(crate) findings: Vec<Finding>,
+    /// The bytes of all files, for excerpts.
+    sources: BTreeMap<String, Arc<[u8]>>,
+    profiles: Vec<String>,
+}
+
+impl Loaded {
+    /// The canonical form as JSON. `folder` is the absolute path of the project's folder.
+    pub(crate) fn canonical(&self, folder: &str, mask: Option<&Mask>) -> Option<serde_json::Value> {
+        let mut root = self.root.clone()?;
+        if let Some(services) = tree::get_mut(&mut root, "services")
+            && let Kind::Mapping(entries) = &mut services.kind
+        {
+            entries.retain(|it| is_active(&it.value, &self.profiles));
+        }
+        for (_, volume) in tree::children_mut(&mut root, "volumes") {
+            if let Some(device) = canonical::bound_device(volume) {
+                absolute(device, folder);
+            }
+        }
+        for (_, service) in tree::children_mut(&mut root, "services") {
+            for mount in tree::get_mut(service, "volumes").map(tree::items_mut).unwrap_or_default() {
+                let is_bind = mount.get("type").and_then(tree::as_text) == Some("bind");
+                if let Some(source) = tree::get_mut(mount, "source").filter(|_| is_bind) {
+                    absolute(source, folder);
+                }
+            }
+        }
+        tree::set(&mut root, "name", tree::text(&no_place(), self.name.clone()));
+        Some(Printer { folder, mask }.project(&root))
+    }
+
+    /// Sorts findings, removes duplicates, and adds the lines they point at.
+    pub(crate) fn present(&self, findings: &mut Vec<Finding>) {
+        findings.sort_by(|one, other| (&one.location, one).cmp(&(&other.location, other)));
+        findings.dedup();
+        for finding in findings {
+            // The line of an unknown key may hold a secret: the key may be a variable in the wrong place.
+            let may_be_secret = finding.message.starts_with("unknown key");
+            let source = self.sources.get(&finding.location.file).filter(|_| !may_be_secret);
+            if let Some(bytes) = source {
+                *finding = with_excerpt(finding.clone(), bytes);
+            }
+        }
+    }
+}
+
+/// Makes the path in a value absolute.
+fn absolute(node: &mut Node, folder: &str) {
+    if let Some(path) = tree::as_text(node) {
+        *node = tree::text(&node.place, print::absolute(folder, path));
+    }
+}
+
+/// The place of a value that is in no file.
+fn no_place() -> Place {
+    Place { file: Arc::from(""), line: 0, column: 0 }
+}
+
+/// Loads an application's files.
+pub(crate) fn load(files: &dyn Files, spec: &AppSpec) -> Loaded {
+    let mut findings = Vec::new();
+    let mut variables = Variables::load(files, spec, &mut findings);
+    let manifests = manifests(spec, &variables, &mut findings);
+    let mut loader = Loader::new(files, findings);
+    let given = loader.given_name(&manifests);
+    let name = project_name(spec, &variables, given.as_ref(), &mut loader.findings);
+    variables.set("COMPOSE_PROJECT_NAME", &name);
+    let scope = Scope { folder: &spec.path, variables: &variables };
+    let mut root = loader.model(&manifests, &scope, &[]);
+    let profiles = active_profiles(spec, &variables);
+    if root.entries().is_empty() {
+        if !loader.findings.iter().any(Finding::is_error) {
+            let location = Location::file(manifests.first().map_or(spec.path.as_str(), String::as_str));
+            loader.findings.push(Finding::error(location, "", "the file is empty"));
+        }
+    } else {
+        normalise::normalise(&mut root, &name, &|name| variables.get(name).map(str::to_owned));
+        let active = |service: &Node| is_active(service, &profiles);
+        consistency::check(&root, &active, &mut loader.findings);
+    }
+    for (name, value) in std::mem::take(&mut loader.included_variables) {
+        variables.set_missing(&name, &value);
+    }
+    let Loader { findings, sources, .. } = loader;
+    let root = (!root.entries().is_empty()).then_some(root);
+    Loaded { root, name, variables, manifests, findings, sources, profiles }
+}
+
+/// The files of the settings, or of `COMPOSE_FILE`, or those that were found.
+fn manifests(spec: &AppSpec, variables: &Variables, findings: &mut Vec<Finding>) -> Vec<String> {
+    let listed = variables.get(FILES_VARIABLE).filter(|it| !it.is_empty() && !spec.has_listed_files);
+    let Some(listed) = listed else { return spec.files.clone() };
+    let separator = variables.get("COMPOSE_PATH_SEPARATOR").filter(|it| !it.is_empty()).unwrap_or(":");
+    let mut manifests = Vec::new();
+    for path in listed.split(separator).filter(|it| !it.is_empty()) {
+        if let Some(path) = paths::join(&spec.path, path).filter(|_| !path.starts_with('/')) {
+            manifests.push(path);
+        } else {
+            let message = format!("`{FILES_VARIABLE}` names `{path}`, which is outside of the repository");
+            findings.push(Finding::error(Location::file(&spec.path), FILES_VARIABLE, message));
+        }
+    }
+    manifests
+}
+
+/// `COMPOSE_PROJECT_NAME`, or `name` of the last file that has one, or the name of the application.
+fn project_name(
+    spec: &AppSpec,
+    variables: &Variables,
+    given: Option<&Node>,
+    findings: &mut Vec<Finding>,
+) -> String {
+    let given = given.and_then(|node| Some((node, node.as_scalar()?)));
+    let from_file = given.map(|(node, text)| (variables.interpolate_text(text), Some(node)));
+    let from_variable = variables.get("COMPOSE_PROJECT_NAME").map(|it| (it.to_owned(), None));
+    let chosen = from_variable.or(from_file).filter(|(text, _)| !text.is_empty());
+    let Some((text, node)) = chosen else { return spec.name.0.clone() };
+    if let Some(name) = AppName::normalise(&text) {
+        return name.0;
+    }
+    let message = format!("`{text}` is not a project name: it needs a letter or digit");
+    findings.push(match node {
+        Some(node) => node.finding("name", message),
+        None => Finding::error(Location::file(&spec.path), "COMPOSE_PROJECT_NAME", message),
+    });
+    spec.name.0.clone()
+}
+
+impl Loader<'_> {
+    /// Loads some files, each on top of those before. `included` is the chain of files that include these.
+    pub(crate) fn model(&mut self, manifests: &[String], scope: &Scope<'_>, included: &[String]) -> Node {
+        let place =
+            Place { file: Arc::from(manifests.first().map_or("", String::as_str)), line: 1, column: 1 };
+        let mut root = tree::mapping(&place, []);
+        for path in manifests {
+            root = self.file(root, path, scope, included, Depth::Whole).0;
+        }
+        canonical::set_defaults(&mut root);
+        consistency::validate(&root, &mut self.findings);
+        normalise::resolve_environment(&mut root, &|name| scope.variables.get(name).map(str::to_owned));
+        root
+    }
+
+    /// Loads one file on top of `root`. Also returns the resets of its last document.
+    pub(crate) fn file(
+        &mut self,
+        mut root: Node,
+        path: &str,
+        scope: &Scope<'_>,
+        included: &[String],
+        depth: Depth,
+    ) -> (Node, Resets) {
+        let mut resets = Resets::default();
+        for mut document in self.take(path) {
+            if !tree::is_mapping(&document) {
+                self.findings.push(document.finding("", "must be a map with `services`"));
+                continue;
+            }
+            scope.variables.interpolate(&mut document, &mut self.progress, &mut self.findings);
+            resets = Resets::take(&mut document);
+            if depth == Depth::Whole {
+                let mut included = included.to_vec();
+                included.push(path.to_owned());
+                self.include(&mut document, scope, &included, &resets);
+            }
+            resets.apply(&mut root);
+            if depth == Depth::Whole {
+                self.extend(&mut document, path, scope, &resets);
+            }
+            root = merge::document(root, document, &mut self.findings);
+            // Each document processes the whole again, so the whole counts each time.
+            if !self.charge(tree::size(&root), &Location::file(path)) {
+                break;
+            }
+            unique::remove_duplicates(&mut root);
+            if depth == Depth::Whole {
+                self.check(&mut root);
+            }
+            canonical::expand(&mut root, &mut self.ports_left, &mut self.findings);
+            unique::remove_duplicates(&mut root);
+        }
+        (root, resets)
+    }
+
+    /// The strict check of the merged files.
+    fn check(&mut self, root: &mut Node) {
+        let report = Report::default();
+        strict::check(&Value::new(root, "", &report));
+        let mut findings = report.into_findings();
+        if let Some(entry) = tree::remove(root, "version") {
+            let message = Compose::no_effect("version", "it is obsolete");
+            findings.push(Finding::warning(entry.key_place.location(), "version", message));
+        }
+        // Interpolation may have reported the same value already.
+        let reported = errors_at(&self.findings);
+        findings.retain(|finding| !reported.contains(&finding.location));
+        self.findings.append(&mut findings);
+    }
+}
+
+/// The locations that have an error.
+pub(crate) fn errors_at(findings: &[Finding]) -> BTreeSet<Location> {
+    findings.iter().filter(|it| it.is_error()).map(|it| it.location.clone()).collect()
+}

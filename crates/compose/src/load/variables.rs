@@ -1,0 +1,208 @@
+//! The variables of a Compose file: the application's settings, then `.env` in its folder. Never the agent's own
+//! environment, because Git alone defines the desired state.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use driftless_files::{AppSpec, Files, files::Entry};
+use driftless_model::{Finding, Location};
+use driftless_yaml::{Kind, Node};
+
+use crate::{
+    load::{
+        dotenv::{self, Assignment, EnvFormat},
+        interpolate::{self, interpolate},
+    },
+    spec::{cast::Cast, path::Path, paths, tree},
+};
+
+/// The largest `.env` or `env_file`, in bytes.
+const LARGEST_FILE: u64 = 1 << 20;
+
+/// The bytes that all values of an application may have after interpolation.
+const LARGEST_DOCUMENT: usize = 16 << 20;
+
+/// The variables of one application, or of a project that it includes.
+#[derive(Clone, Default)]
+pub(crate) struct Variables(BTreeMap<String, String>);
+
+/// The state of the interpolation of one application.
+pub(crate) struct Progress {
+    /// Unset variables that were reported: each one once.
+    warned: BTreeSet<String>,
+    /// How many bytes values may still have.
+    left: usize,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self { warned: BTreeSet::new(), left: LARGEST_DOCUMENT }
+    }
+}
+
+impl Variables {
+    /// The variables of the settings, then those of their `envFiles`, or else of `.env`.
+    pub(crate) fn load(files: &dyn Files, spec: &AppSpec, findings: &mut Vec<Finding>) -> Self {
+        let settings = Self(spec.variables.clone());
+        if !spec.env_files.is_empty() {
+            return settings.below(files, &spec.env_files, findings);
+        }
+        let path = paths::join(&spec.path, ".env").unwrap_or_else(|| ".env".to_owned());
+        match files.entry(&path) {
+            Ok(Some(Entry::File { .. })) => settings.below(files, &[path], findings),
+            Ok(Some(Entry::Folder | Entry::Submodule) | None) => settings,
+            Err(error) => {
+                findings.push(Finding::error(Location::file(path), "", error.to_string()));
+                settings
+            }
+        }
+    }
+
+    /// These variables, and those of some files that are not set yet. Of several files the later one counts.
+    pub(crate) fn below(&self, files: &dyn Files, paths: &[String], findings: &mut Vec<Finding>) -> Self {
+        let mut found = BTreeMap::new();
+        for path in paths {
+            let lookup = |name: &str| self.0.get(name).or_else(|| found.get(name)).cloned();
+            match read_assignments(files, path, EnvFormat::Compose, &lookup) {
+                Ok(Some(assignments)) => {
+                    let set = assignments.into_iter().filter_map(|it| Some((it.name, it.value?)));
+                    found.extend(set.collect::<Vec<_>>());
+                }
+                Ok(None) => {
+                    let message = format!("`{path}` does not exist in the repository");
+                    findings.push(Finding::error(Location::file(path), "", message));
+                }
+                Err(finding) => findings.push(finding),
+            }
+        }
+        found.extend(self.0.clone());
+        Self(found)
+    }
+
+    /// Sets a variable that is not set yet.
+    pub(crate) fn set_missing(&mut self, name: &str, value: &str) {
+        self.0.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    pub(crate) fn set(&mut self, name: &str, value: &str) {
+        self.0.insert(name.to_owned(), value.to_owned());
+    }
+
+    /// Interpolates every value of a document. Keys stay as they are.
+    pub(crate) fn interpolate(&self, root: &mut Node, progress: &mut Progress, findings: &mut Vec<Finding>) {
+        Pass { variables: self, findings, progress }.node(root, &Path::Root);
+    }
+
+    /// Interpolates one string. An invalid template stays as it is; interpolating the document reports it.
+    pub(crate) fn interpolate_text(&self, text: &str) -> String {
+        interpolate(text, &|name| self.0.get(name).cloned()).map_or_else(|_| text.to_owned(), |it| it.text)
+    }
+}
+
+/// Reads a file of variables. `None`: the file does not exist.
+#[expect(clippy::result_large_err, reason = "findings are rare")]
+pub(crate) fn read_assignments(
+    files: &dyn Files,
+    path: &str,
+    format: EnvFormat,
+    lookup: interpolate::Lookup<'_>,
+) -> Result<Option<Vec<Assignment>>, Finding> {
+    let in_file = |message: String| Finding::error(Location::file(path), "", message);
+    match files.entry(path).map_err(|error| in_file(error.to_string()))? {
+        Some(Entry::File { .. }) => {}
+        Some(Entry::Folder | Entry::Submodule) => return Err(in_file(format!("`{path}` is not a file"))),
+        None => return Ok(None),
+    }
+    let bytes = files.read(path, LARGEST_FILE).map_err(|error| in_file(error.to_string()))?;
+    let read = match format {
+        EnvFormat::Compose => dotenv::parse(&bytes, lookup),
+        EnvFormat::Raw => dotenv::parse_raw(&bytes),
+    };
+    let at_line = |error: dotenv::Error| {
+        Finding::error(Location::new(path, error.line, 0), "", error.cause.to_string())
+    };
+    read.map(Some).map_err(at_line)
+}
+
+/// One pass over a document.
+struct Pass<'a> {
+    variables: &'a Variables,
+    findings: &'a mut Vec<Finding>,
+    progress: &'a mut Progress,
+}
+
+impl Pass<'_> {
+    fn node(&mut self, node: &mut Node, path: &Path<'_>) {
+        match &mut node.kind {
+            Kind::Mapping(entries) => {
+                for entry in entries {
+                    self.node(&mut entry.value, &path.key(&entry.key));
+                }
+            }
+            Kind::Sequence(items) => {
+                for (index, item) in items.iter_mut().enumerate() {
+                    self.node(item, &path.index(index));
+                }
+            }
+            Kind::Scalar { .. } => {
+                if tree::as_text(node).is_some() && self.substitute(node, path) {
+                    self.cast(node, path);
+                }
+            }
+        }
+    }
+
+    /// Interpolates a value. False: it has an error, which was reported.
+    fn substitute(&mut self, node: &mut Node, path: &Path<'_>) -> bool {
+        let Kind::Scalar { text, plain } = &mut node.kind else { return true };
+        if !text.contains('$') {
+            return true;
+        }
+        let location = node.place.location();
+        let mut error = |message: String| {
+            self.findings.push(Finding::error(location.clone(), path.to_string(), message));
+            false
+        };
+        let done = match interpolate(text, &|name| self.variables.0.get(name).cloned()) {
+            Ok(done) => done,
+            Err(cause) => return error(cause.to_string()),
+        };
+        if done.text.len() > self.progress.left {
+            self.progress.left = 0;
+            return error("the values of the application are too large after interpolation".to_owned());
+        }
+        self.progress.left -= done.text.len();
+        // The result is a string, even if it looks like a number.
+        *plain = false;
+        *text = done.text;
+        for name in done.unset {
+            if self.progress.warned.insert(name.clone()) {
+                let message = format!("the variable `{name}` is not set and becomes empty");
+                self.findings.push(Finding::warning(location.clone(), path.to_string(), message));
+            }
+        }
+        true
+    }
+
+    /// Turns the string into a number or boolean where the specification does.
+    fn cast(&mut self, node: &mut Node, path: &Path<'_>) {
+        let Some(cast) = Cast::at(path) else { return };
+        let Kind::Scalar { text, plain } = &mut node.kind else { return };
+        let Some(value) = cast.apply(text) else {
+            // The value may come from a variable that is secret, so it is not shown.
+            let message = format!("must be {}", cast.expected());
+            self.findings.push(Finding::error(node.place.location(), path.to_string(), message));
+            return;
+        };
+        if cast == Cast::Boolean && !text.eq_ignore_ascii_case(&value) {
+            let message = format!("`{text}` is not a boolean in YAML 1.2; write `{value}`");
+            self.findings.push(Finding::warning(node.place.location(), path.to_string(), message));
+        }
+        *text = value;
+        *plain = true;
+        node.tag = None;
+    }
+}

@@ -1,0 +1,192 @@
+//! The lowering of `build`: from the section of a service to a [`Build`] whose content has a name. Nothing is built here.
+//!
+//! The context is a folder of the commit. A context by URL is refused, because its content is not known; the
+//! Dockerfile may fetch anything.
+
+use std::collections::BTreeMap;
+
+use driftless_files::{Context, Files, context::DOCKERFILE};
+use driftless_model::{Build, Dockerfile, Finding, MountSource, PullPolicy, Workload, WorkloadName};
+
+use crate::{
+    load::variables::Variables,
+    lower::mounts::{FileKind, MountedFiles},
+    read::{
+        image_name,
+        types::{BuildSection, FileMount, FileSource},
+    },
+    spec::{
+        paths,
+        value::{Pair, Placed},
+    },
+};
+
+/// The surroundings of a build.
+pub(crate) struct BuildInputs<'a> {
+    pub(crate) files: &'a dyn Files,
+    /// The folder of the application.
+    pub(crate) folder: &'a str,
+    pub(crate) project: &'a str,
+    pub(crate) variables: &'a Variables,
+    pub(crate) secrets: &'a BTreeMap<String, FileSource>,
+    /// The platform of the service, if it is given.
+    pub(crate) platform: Option<&'a String>,
+}
+
+/// The images built for one application.
+#[derive(Debug, Default)]
+pub(crate) struct Builds {
+    /// By the name of the image.
+    built: BTreeMap<String, (String, Build)>,
+    /// Digests of files by context and Dockerfile, because several services may be built from one folder.
+    files: BTreeMap<(String, String), String>,
+}
+
+impl Builds {
+    /// Lowers the build of a service. Returns the image reference, named by content, and the build.
+    pub(crate) fn lower(
+        &mut self,
+        section: &BuildSection,
+        key: &str,
+        image: &str,
+        inputs: &BuildInputs<'_>,
+        files: &mut MountedFiles<'_>,
+    ) -> Result<(String, Build), Vec<Finding>> {
+        let name = if image.is_empty() { format!("{}-{key}", inputs.project) } else { image.to_owned() };
+        if !image_name::is_valid(&name) {
+            let finding = section.place.error(format!("`{name}` is not a valid name for a built image"));
+            return Err(vec![finding.help("set `image` to a name in lower case without a digest")]);
+        }
+        let mut build = section.spec.clone();
+        build.tags.insert(0, name.clone());
+        if let Some(platform) = inputs.platform {
+            build.platforms = vec![platform.clone()];
+        }
+        let value =
+            |pair: &Pair| pair.value.clone().or_else(|| inputs.variables.get(&pair.name).map(str::to_owned));
+        build.args = section.args.iter().filter_map(|it| Some((it.name.clone(), value(it)?))).collect();
+        (build.context, build.dockerfile) = places(section, inputs).map_err(|it| vec![it])?;
+        build.secrets = secrets(section, inputs, files)?;
+        let dockerfile = match &build.dockerfile {
+            Dockerfile::Path(path) => path.clone(),
+            Dockerfile::Inline(text) => format!("\n{text}"),
+        };
+        let place = (build.context.clone(), dockerfile);
+        let known = self.files.get(&place).cloned();
+        build.files = if let Some(known) = known {
+            known
+        } else {
+            let digest = Context::of(inputs.files, &build).and_then(|it| it.digest(inputs.files));
+            let digest = digest.map_err(|message| vec![section.place.error(message)])?;
+            self.files.insert(place, digest.clone());
+            digest
+        };
+        build.identify();
+        let reference = build.reference(&name);
+        self.built.insert(image_name::with_tag(&name), (reference.clone(), build.clone()));
+        Ok((reference, build))
+    }
+
+    /// Gives services that name the image of another service the build of that image.
+    pub(crate) fn share(&self, workloads: &mut BTreeMap<WorkloadName, Workload>) {
+        for workload in workloads.values_mut() {
+            if workload.build.is_some() || matches!(workload.pull, PullPolicy::Always | PullPolicy::Every(_))
+            {
+                continue;
+            }
+            if let Some((reference, build)) = self.built.get(&image_name::with_tag(&workload.container.image))
+            {
+                workload.container.image.clone_from(reference);
+                workload.build = Some(build.clone());
+                workload.pull = PullPolicy::IfNotPresent;
+            }
+        }
+    }
+}
+
+/// The warning that a `pull_policy` makes the build useless.
+pub(crate) fn ignored(section: &BuildSection) -> Finding {
+    section.place.warning("`build` is ignored: `pull_policy` takes the image from its registry")
+}
+
+/// Context and Dockerfile, from the repository's root.
+#[expect(clippy::result_large_err, reason = "a finding is made rarely, and kept as it is")]
+fn places(section: &BuildSection, inputs: &BuildInputs<'_>) -> Result<(String, Dockerfile), Finding> {
+    let outside = |it: &Placed<String>| it.error(format!("`{}` is outside of the repository", it.value));
+    let context = match &section.context {
+        None => paths::join(inputs.folder, ".").unwrap_or_default(),
+        Some(it) if is_remote(&it.value) => {
+            let finding = it.error("a context by URL is not supported: the files must be in this repository");
+            return Err(finding
+                .help("add the folder to the repository, or build the image elsewhere and set `image`"));
+        }
+        Some(it) if it.value.starts_with(['/', '~']) => return Err(outside(it)),
+        Some(it) => paths::join(inputs.folder, &it.value).ok_or_else(|| outside(it))?,
+    };
+    match (&section.dockerfile, &section.inline) {
+        (Some(_), Some(inline)) => {
+            Err(inline.error("`dockerfile` and `dockerfile_inline` exclude each other"))
+        }
+        (None, Some(inline)) => Ok((context, Dockerfile::Inline(inline.value.clone()))),
+        (Some(it), None) if it.value.starts_with(['/', '~']) => Err(outside(it)),
+        (Some(it), None) => {
+            let path = paths::join(&context, &it.value).ok_or_else(|| outside(it))?;
+            Ok((context, Dockerfile::Path(path)))
+        }
+        (None, None) => {
+            let path = paths::join(&context, DOCKERFILE).unwrap_or_default();
+            Ok((context, Dockerfile::Path(path)))
+        }
+    }
+}
+
+fn secrets(
+    section: &BuildSection,
+    inputs: &BuildInputs<'_>,
+    files: &mut MountedFiles<'_>,
+) -> Result<BTreeMap<String, driftless_model::ContentId>, Vec<Finding>> {
+    let (mut secrets, mut findings) = (BTreeMap::new(), Vec::new());
+    for mount in &section.secrets {
+        let FileMount { source: key, target, on_change, .. } = &mount.value;
+        if let Some(on_change) = on_change {
+            findings.push(on_change.error("is only for mounts of containers"));
+        }
+        let lowered = match inputs.secrets.get(key) {
+            Some(source) => files.file(mount, source, FileKind::Secret, inputs.variables),
+            None => Err(mount.error(format!("refers to undefined secret `{key}`"))),
+        };
+        match lowered.map(|it| it.source) {
+            Ok(MountSource::Secret(id)) => {
+                secrets.insert(target.as_ref().unwrap_or(key).clone(), id);
+            }
+            Ok(_) => findings
+                .push(mount.error(format!("`{key}` is a file of the host, which a build cannot read"))),
+            Err(finding) => findings.push(finding),
+        }
+    }
+    if findings.is_empty() { Ok(secrets) } else { Err(findings) }
+}
+
+/// Whether a context is a remote repository or archive, in any syntax of the reference.
+fn is_remote(context: &str) -> bool {
+    let has_scheme = context.contains("://");
+    let is_scp = context.split_once(':').is_some_and(|(host, _)| host.contains('@') && !host.contains('/'));
+    has_scheme || is_scp || context.starts_with("github.com/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_remote;
+
+    #[test]
+    fn remote_contexts_are_recognized() {
+        for remote in
+            ["https://example.com/a.git#main", "git@example.com:a/b.git", "github.com/a/b", "git://h/a"]
+        {
+            assert!(is_remote(remote), "{remote}");
+        }
+        for local in [".", "./a", "../github.com/a", "a@b/c:d", "a"] {
+            assert!(!is_remote(local), "{local}");
+        }
+    }
+}

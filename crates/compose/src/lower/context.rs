@@ -1,0 +1,45 @@
+//! The state of one lowering, shared by the files of this folder.
+
+use std::collections::BTreeMap;
+
+use driftless_files::{AppSpec, Files};
+use driftless_model::{Finding, Network};
+
+use crate::{
+    load::variables::Variables,
+    lower::{build::Builds, mounts::MountedFiles},
+    read::types::{Sections, Service},
+};
+
+/// The inputs of a lowering, and the results so far.
+pub(crate) struct Lowering<'a> {
+    pub(crate) files: &'a dyn Files,
+    pub(crate) spec: &'a AppSpec,
+    /// The name of the project.
+    pub(crate) name: &'a str,
+    pub(crate) variables: &'a Variables,
+    pub(crate) project: &'a Sections,
+    pub(crate) profiles: Vec<String>,
+    pub(crate) files_to_mount: MountedFiles<'a>,
+    /// The networks that services use, by name in Docker.
+    pub(crate) networks: BTreeMap<String, Network>,
+    pub(crate) builds: Builds,
+    pub(crate) findings: &'a mut Vec<Finding>,
+}
+
+impl Lowering<'_> {
+    /// Whether the profiles of a service are active.
+    pub(crate) fn is_active(&self, service: &Service) -> bool {
+        service.profiles.is_empty()
+            || self.profiles.iter().any(|it| it == "*" || service.profiles.contains(it))
+    }
+
+    /// The name of a network or volume in Docker.
+    pub(crate) fn name_in_docker(&self, key: &str, name: Option<&String>, is_external: bool) -> String {
+        match name.filter(|it| !it.is_empty()) {
+            Some(name) => name.clone(),
+            None if is_external => key.to_owned(),
+            None => format!("{}_{key}", self.name),
+        }
+    }
+}

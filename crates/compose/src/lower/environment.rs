@@ -1,0 +1,93 @@
+//! The environment and the labels of a service, from `env_file`, `environment` and `label_file`.
+
+use std::collections::BTreeMap;
+
+use driftless_files::Files;
+use driftless_model::Finding;
+
+use crate::{
+    load::{
+        dotenv::{Assignment, EnvFormat},
+        variables::{Variables, read_assignments},
+    },
+    read::types::{EnvFile, Service},
+    spec::{paths, value::Placed},
+};
+
+/// The environment of a service's containers: `env_file`, then `environment`. A bare name takes the value of its
+/// variable; `None`: the variable is not set.
+pub(crate) fn environment(
+    variables: &Variables,
+    files: &dyn Files,
+    folder: &str,
+    service: &Service,
+    findings: &mut Vec<Finding>,
+) -> BTreeMap<String, Option<String>> {
+    let mut environment = BTreeMap::new();
+    for env_file in &service.env_files {
+        match read_env_file(variables, files, folder, env_file, service, &environment) {
+            Ok(found) => environment.extend(found),
+            Err(finding) => findings.push(finding),
+        }
+    }
+    for pair in &service.environment {
+        let value = pair.value.clone().or_else(|| variables.get(&pair.name).map(str::to_owned));
+        environment.insert(pair.name.clone(), value);
+    }
+    environment
+}
+
+/// The labels of a `label_file`, which has the syntax of an `env_file`.
+#[expect(clippy::result_large_err, reason = "findings are rare")]
+pub(crate) fn label_file(
+    variables: &Variables,
+    files: &dyn Files,
+    folder: &str,
+    file: &Placed<EnvFile>,
+) -> Result<BTreeMap<String, String>, Finding> {
+    let path = &file.value.path;
+    let inside = paths::join(folder, path).filter(|_| !path.starts_with(['/', '~']));
+    let Some(resolved) = inside else {
+        return Err(file.error(format!("`{path}` is outside of the repository")));
+    };
+    let lookup = |name: &str| variables.get(name).map(str::to_owned);
+    let found = read_assignments(files, &resolved, EnvFormat::Compose, &lookup)?
+        .ok_or_else(|| file.error(format!("`{resolved}` does not exist in the repository")))?;
+    Ok(found.into_iter().map(|it| (it.name, it.value.unwrap_or_default())).collect())
+}
+
+#[expect(clippy::result_large_err, reason = "findings are rare")]
+fn read_env_file(
+    variables: &Variables,
+    files: &dyn Files,
+    folder: &str,
+    env_file: &Placed<EnvFile>,
+    service: &Service,
+    before: &BTreeMap<String, Option<String>>,
+) -> Result<BTreeMap<String, Option<String>>, Finding> {
+    let EnvFile { path, required, format } = &env_file.value;
+    let resolved = match paths::join(folder, path) {
+        Some(resolved) if !path.starts_with(['/', '~']) => resolved,
+        Some(_) | None if !required => return Ok(BTreeMap::new()),
+        Some(_) | None => {
+            return Err(env_file.error(format!("`{path}` is outside of the repository")));
+        }
+    };
+    let own = |name: &str| service.environment.iter().rev().find(|it| it.name == name);
+    let lookup = |name: &str| {
+        let own = || own(name).and_then(|it| it.value.clone());
+        let before = || before.get(name).cloned().flatten();
+        variables.get(name).map(str::to_owned).or_else(own).or_else(before)
+    };
+    match read_assignments(files, &resolved, *format, &lookup)? {
+        Some(found) => {
+            let set = |it: Assignment| {
+                let value = it.value.or_else(|| variables.get(&it.name).map(str::to_owned));
+                value.map(|value| (it.name, Some(value)))
+            };
+            Ok(found.into_iter().filter_map(set).collect())
+        }
+        None if *required => Err(env_file.error(format!("`{resolved}` does not exist in the repository"))),
+        None => Ok(BTreeMap::new()),
+    }
+}

@@ -1,0 +1,289 @@
+//! The lowering of a Compose project to the model: names in Docker, defaults, profiles, and references between the parts
+//! of the file. Fields that need no other part have their final value after reading.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use driftless_files::{AppSpec, Files};
+use driftless_model::{
+    Build, Completion, Container, Contents, Dependency, Finding, Format, Inventory, MOST_REPLICAS,
+    NetworkMode, Probes, PullPolicy, Resources, RestartPolicy, Stack, Strategy, Workload, WorkloadName,
+};
+
+mod build;
+mod context;
+mod environment;
+mod in_place;
+mod mounts;
+mod namespaces;
+mod networks;
+mod settings;
+mod volumes;
+
+use crate::{
+    load::{Loaded, profiles::active_profiles},
+    lower::{
+        build::{BuildInputs, Builds},
+        context::Lowering,
+        environment::environment,
+        mounts::MountedFiles,
+    },
+    read::types::{DependsOn, Deploy, Order, Sections, Service, UpdateConfig},
+    spec::value::Placed,
+};
+
+/// Compose has no progress deadline; this is the default of a Deployment.
+const PROGRESS_DEADLINE: Duration = Duration::from_mins(10);
+
+/// The default of a Deployment.
+const REVISION_HISTORY: u32 = 10;
+
+/// Lowers a project. The stack is complete only if no finding is an error.
+pub(crate) fn lower(
+    files: &dyn Files,
+    spec: &AppSpec,
+    loaded: &Loaded,
+    project: &Sections,
+    findings: &mut Vec<Finding>,
+) -> (Stack, Contents) {
+    let (name, variables) = (loaded.name.as_str(), &loaded.variables);
+    let profiles = active_profiles(spec, variables);
+    let mut lowering = Lowering {
+        files,
+        spec,
+        name,
+        variables,
+        project,
+        profiles,
+        files_to_mount: MountedFiles::new(files, spec),
+        networks: BTreeMap::new(),
+        builds: Builds::default(),
+        findings,
+    };
+    let mut workloads = BTreeMap::new();
+    for (key, service) in &project.services {
+        if lowering.is_active(service) {
+            workloads.insert(WorkloadName(key.clone()), lowering.workload(key, service));
+        }
+    }
+    lowering.builds.share(&mut workloads);
+    let networks = std::mem::take(&mut lowering.networks);
+    let volumes = lowering.volumes(&workloads);
+    let MountedFiles { contents, app_files, warnings, .. } = lowering.files_to_mount;
+    lowering.findings.extend(warnings);
+    let stack = Stack {
+        app: spec.name.clone(),
+        format: Format::Compose,
+        project: name.to_owned(),
+        workloads,
+        networks,
+        volumes,
+        app_files,
+        manifests: loaded.manifests.clone(),
+        inventory: Inventory::default(),
+        given: None,
+    };
+    (stack, contents)
+}
+
+impl Lowering<'_> {
+    fn workload(&mut self, key: &str, service: &Service) -> Workload {
+        self.findings.extend(service.unsupported.iter().cloned());
+        let path = format!("services.{key}");
+        if service.container.image.is_empty() && !service.may_lack_image {
+            self.findings.push(Finding::error(service.origin.clone(), path.clone(), "needs an `image`"));
+        }
+        let mut container = service.container.clone();
+        let build = self.build(key, service, &mut container);
+        let Deploy { replicas: _, restart, update, cpus, memory, pids, memory_reservation, .. } =
+            &service.deploy;
+        container.restart = restart.unwrap_or(container.restart);
+        let Resources { nano_cpus, memory: limit, memory_reservation: reserved, pids: most, .. } =
+            &mut container.resources;
+        self.agree(nano_cpus, cpus.as_ref(), "cpus");
+        self.agree(limit, memory.as_ref(), "mem_limit");
+        self.agree(reserved, memory_reservation.as_ref(), "mem_reservation");
+        self.agree(most, pids.as_ref(), "pids_limit");
+        container.env = environment(self.variables, self.files, &self.spec.path, service, self.findings);
+        container.network_mode = self.network_mode(key, service);
+        let (mounts, in_place) = self.mounts(service, &mut container.host.mount_options);
+        container.mounts = mounts;
+        self.share(key, service, &mut container);
+        self.settings(key, service, &mut container);
+        self.drop_ports(service, &mut container);
+        let replicas = self.replicas(service);
+        let mut after: Vec<_> = service.depends_on.iter().filter_map(|it| self.dependency(it)).collect();
+        // An explicit dependency counts before one that a link implies.
+        let linked = Self::linked(service).filter(|it| self.project.services.contains_key(&it.value.service));
+        let linked: Vec<_> = linked.collect();
+        after.extend(linked.iter().filter_map(|it| self.dependency(it)));
+        Self::depend_on_peers(&container, &mut after);
+        after.sort_by(|one, other| one.workload.cmp(&other.workload));
+        after.dedup_by(|one, other| one.workload == other.workload);
+        let completion = match container.restart {
+            RestartPolicy::Always | RestartPolicy::UnlessStopped => Completion::Never,
+            RestartPolicy::No | RestartPolicy::OnFailure { .. } => Completion::OnSuccess,
+        };
+        // A batch ends when its containers are ready, so a pause after it is the same as being ready later.
+        let min_ready = update.as_ref().and_then(|it| it.monitor.max(it.delay)).unwrap_or_default();
+        Workload {
+            origin: service.origin.clone(),
+            replicas,
+            container,
+            parts: Vec::new(),
+            container_name: self.container_name(service),
+            strategy: strategy(update.as_ref(), replicas),
+            min_ready,
+            progress_deadline: PROGRESS_DEADLINE.max(min_ready.saturating_mul(2)),
+            revision_history_limit: REVISION_HISTORY,
+            paused: false,
+            after,
+            probes: Probes::default(),
+            pull_secrets: BTreeSet::new(),
+            pull: match &build {
+                Some(_) => PullPolicy::IfNotPresent,
+                None => Self::pull(service),
+            },
+            in_place,
+            build,
+            secret_env: BTreeSet::new(),
+            completion,
+            member: None,
+            update: driftless_model::Update::Rolling,
+            job: None,
+            cron: None,
+        }
+    }
+
+    /// The build of the service's image, if it has one. The container then uses the image by its content.
+    fn build(&mut self, key: &str, service: &Service, container: &mut Container) -> Option<Build> {
+        let Some(section) = &service.build else {
+            if let Some(policy) = &service.must_build {
+                self.findings.push(policy.error("`pull_policy: build` needs a `build`"));
+            }
+            return None;
+        };
+        let is_fresh = matches!(service.pull, Some(PullPolicy::Always | PullPolicy::Every(_)));
+        if is_fresh && !container.image.is_empty() {
+            self.findings.push(build::ignored(section));
+            return None;
+        }
+        let inputs = BuildInputs {
+            files: self.files,
+            folder: &self.spec.path,
+            project: self.name,
+            variables: self.variables,
+            secrets: &self.project.secrets,
+            platform: container.host.platform.as_ref(),
+        };
+        match self.builds.lower(section, key, &container.image, &inputs, &mut self.files_to_mount) {
+            Ok((image, build)) => {
+                container.image = image;
+                Some(build)
+            }
+            Err(findings) => {
+                self.findings.extend(findings);
+                None
+            }
+        }
+    }
+
+    /// A container without a network of its own has no ports to publish. The engine would drop them silently.
+    fn drop_ports(&mut self, service: &Service, container: &mut Container) {
+        let is_apart = match container.network_mode {
+            NetworkMode::Host | NetworkMode::None => true,
+            // A shared network is checked in `namespaces.rs`.
+            NetworkMode::Networks(_) | NetworkMode::Bridge | NetworkMode::Of(_) => false,
+        };
+        if let Some(mode) = service.network_mode.as_ref().filter(|_| is_apart && !container.ports.is_empty())
+        {
+            container.ports.clear();
+            self.findings
+                .push(mode.warning(format!("`ports` are ignored with `network_mode: {}`", mode.value)));
+        }
+    }
+
+    /// A limit may be written in two places, but must be equal.
+    fn agree<T: Copy + PartialEq>(&mut self, own: &mut Option<T>, deploy: Option<&Placed<T>>, field: &str) {
+        let Some(deploy) = deploy else { return };
+        if own.is_some_and(|it| it != deploy.value) {
+            self.findings.push(deploy.error(format!("differs from the service's own `{field}`")));
+        }
+        *own = Some(deploy.value);
+    }
+
+    fn replicas(&mut self, service: &Service) -> u32 {
+        let deploy = service.deploy.replicas.as_ref();
+        if let Some(given) = service.scale.as_ref().or(deploy).filter(|it| it.value > MOST_REPLICAS) {
+            let message =
+                format!("more than {MOST_REPLICAS} replicas of a service are not supported on one host");
+            self.findings.push(given.error(message));
+        }
+        match (&service.scale, deploy) {
+            (Some(scale), Some(deploy)) if scale.value != deploy.value => {
+                self.findings.push(scale.error("differs from `deploy.replicas`"));
+                scale.value
+            }
+            (Some(scale), _) => scale.value,
+            (None, deploy) => deploy.map_or(1, |it| it.value),
+        }
+    }
+
+    fn container_name(&mut self, service: &Service) -> Option<String> {
+        let name = service.container_name.as_ref()?;
+        let is_first = |it: char| it.is_ascii_alphanumeric();
+        let is_rest = |it: char| is_first(it) || matches!(it, '_' | '.' | '-');
+        if name.value.starts_with(is_first) && name.value.chars().all(is_rest) && name.value.len() > 1 {
+            return Some(name.value.clone());
+        }
+        let message = format!(
+            "`{}` is not a container name: use two or more letters, digits, `_`, `.`, `-`",
+            name.value
+        );
+        self.findings.push(name.error(message));
+        None
+    }
+
+    fn dependency(&mut self, dependency: &Placed<DependsOn>) -> Option<Dependency> {
+        let DependsOn { service, condition, required, restart } = &dependency.value;
+        match self.project.services.get(service) {
+            Some(found) if self.is_active(found) => Some(Dependency {
+                workload: WorkloadName(service.clone()),
+                condition: *condition,
+                required: *required,
+                restart: *restart,
+            }),
+            Some(_) if !required => None,
+            Some(found) => {
+                let message = format!("depends on `{service}`, whose profiles are not active");
+                let finding = dependency.error(message);
+                let help =
+                    format!("activate one of: {}; or set `required: false`", found.profiles.join(", "));
+                self.findings.push(finding.help(help));
+                None
+            }
+            None => {
+                self.findings.push(dependency.error(format!("depends on undefined service `{service}`")));
+                None
+            }
+        }
+    }
+}
+
+/// The update strategy: start-first by default. The planner stops first where two containers cannot run at once.
+fn strategy(update: Option<&UpdateConfig>, replicas: u32) -> Strategy {
+    let Some(UpdateConfig { order, parallelism, monitor: _, delay: _ }) = update else {
+        return Strategy::RollingUpdate { max_surge: 1, max_unavailable: 0 };
+    };
+    let at_once = match parallelism {
+        None => 1,
+        Some(0) => replicas.max(1),
+        Some(number) => *number,
+    };
+    match order {
+        Some(Order::StartFirst) | None => Strategy::RollingUpdate { max_surge: at_once, max_unavailable: 0 },
+        Some(Order::StopFirst) => Strategy::RollingUpdate { max_surge: 0, max_unavailable: at_once },
+    }
+}

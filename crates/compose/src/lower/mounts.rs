@@ -1,0 +1,305 @@
+//! The source of each mount: Docker, the host, or files of the repository.
+//!
+//! A tracked path mounted read-only is mounted by its content, so it never changes under a running container. A path
+//! mounted read-write, or not tracked, is in the application's own folder. Nothing is written here; the files are only
+//! collected.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use driftless_files::{AppSpec, Files, files::Entry};
+use driftless_model::{Access, Content, ContentId, ContentTree, Contents, Finding, Mount, MountSource};
+
+use crate::{
+    load::variables::Variables,
+    read::types::{FileMount, FileSource, Source, VolumeMount, VolumeSource},
+    spec::{paths, value::Placed},
+};
+
+/// The bytes that the mounted files of one application may have together.
+const LARGEST_SUM: usize = 64 << 20;
+
+/// Folders inside folders. A deeper one is a link that leads back into its own folder.
+const DEEPEST: usize = 64;
+
+/// The mounted files of one application.
+pub(crate) struct MountedFiles<'a> {
+    files: &'a dyn Files,
+    spec: &'a AppSpec,
+    pub(crate) contents: Contents,
+    /// By path in the application's own folder.
+    pub(crate) app_files: BTreeMap<String, ContentId>,
+    /// Contents by path in the repository, because nothing is read twice.
+    known: BTreeMap<String, ContentId>,
+    listed: BTreeSet<String>,
+    size: usize,
+    /// Warnings about mounts that may not be intended.
+    pub(crate) warnings: Vec<Finding>,
+}
+
+impl<'a> MountedFiles<'a> {
+    pub(crate) fn new(files: &'a dyn Files, spec: &'a AppSpec) -> Self {
+        Self {
+            files,
+            spec,
+            contents: Contents::new(),
+            app_files: BTreeMap::new(),
+            known: BTreeMap::new(),
+            listed: BTreeSet::new(),
+            size: 0,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// A mount of `volumes` or `tmpfs`. `volume` is the name in Docker of a named one, if it is defined.
+    #[expect(clippy::result_large_err, reason = "findings are rare")]
+    pub(crate) fn volume(
+        &mut self,
+        mount: &Placed<VolumeMount>,
+        volume: Option<String>,
+    ) -> Result<Mount, Finding> {
+        let VolumeMount { target, read_only, source, options: _, on_change: _ } = &mount.value;
+        let source = match source {
+            VolumeSource::Anonymous => MountSource::Anonymous,
+            VolumeSource::Tmpfs { size, mode } => MountSource::Tmpfs { size: *size, mode: *mode },
+            VolumeSource::Image(image) => MountSource::Image(image.clone()),
+            VolumeSource::Named { key, no_copy } => {
+                let Some(name) = volume else {
+                    let help = format!("add it under `volumes:`, or write `./{key}` if a folder is meant");
+                    return Err(mount.error(format!("refers to undefined volume `{key}`")).help(help));
+                };
+                MountSource::Volume { name, no_copy: *no_copy }
+            }
+            VolumeSource::Path { path, create, propagation, selinux } if path.starts_with('/') => {
+                MountSource::Bind {
+                    path: paths::clean(path),
+                    create: *create,
+                    propagation: propagation.clone(),
+                    selinux: selinux.clone(),
+                }
+            }
+            VolumeSource::Path { path, create, propagation: _, selinux: _ } => {
+                let mut warnings = Vec::new();
+                let source = self
+                    .relative(path, *read_only, *create, &mut warnings)
+                    .map_err(|message| mount.error(message))?;
+                self.warnings.extend(warnings.into_iter().map(|it| mount.warning(it)));
+                source
+            }
+        };
+        Ok(Mount { target: paths::clean(target), source, read_only: *read_only })
+    }
+
+    /// A config or secret in a service.
+    #[expect(clippy::result_large_err, reason = "findings are rare")]
+    pub(crate) fn file(
+        &mut self,
+        mount: &Placed<FileMount>,
+        source: &FileSource,
+        kind: FileKind,
+        variables: &Variables,
+    ) -> Result<Mount, Finding> {
+        let FileMount { source: key, target, mode, uid, gid, on_change: _ } = &mount.value;
+        let target = target.as_deref().unwrap_or(key);
+        let target = match kind {
+            _ if target.starts_with('/') => paths::clean(target),
+            FileKind::Config => paths::clean(&format!("/{target}")),
+            FileKind::Secret => paths::clean(&format!("/run/secrets/{target}")),
+        };
+        let executable = mode.is_some_and(|it| it & 0o111 != 0);
+        let content = match &source.source {
+            Source::File(path) if path.starts_with('/') => {
+                let source = MountSource::Bind {
+                    path: paths::clean(path),
+                    create: false,
+                    propagation: None,
+                    selinux: None,
+                };
+                return Ok(Mount { target, source, read_only: true });
+            }
+            Source::File(path) => self.tracked(path).map_err(|message| source.origin.error(message))?,
+            Source::Content(text) => Content::File { bytes: text.as_bytes().into(), executable },
+            Source::Environment(name) => match variables.get(name) {
+                Some(value) => Content::File { bytes: value.as_bytes().into(), executable },
+                None => return Err(source.origin.error(format!("the variable `{name}` is not set"))),
+            },
+            Source::External => {
+                return Err(source.origin.error("an external config or secret needs Swarm; use `file`"));
+            }
+            Source::Missing => return Err(mount.error(format!("`{key}` has no source"))),
+        };
+        let (uid, gid) = (uid.unwrap_or_default(), gid.unwrap_or_default());
+        let is_plain = uid == 0 && gid == 0 && matches!(mode, None | Some(0o444 | 0o555));
+        let content = match content {
+            Content::File { bytes, executable: was } if is_plain => {
+                Content::File { bytes, executable: if mode.is_some() { executable } else { was } }
+            }
+            Content::File { bytes, executable: was } => {
+                let mode = mode.unwrap_or(if was { 0o555 } else { 0o444 });
+                Content::Owned { bytes, mode, uid, gid }
+            }
+            folder @ (Content::Folder(_) | Content::Owned { .. }) => {
+                if !is_plain {
+                    let message = "a folder is mounted as it is: `uid`, `gid` and `mode` are for files";
+                    self.warnings.push(mount.warning(message));
+                }
+                folder
+            }
+        };
+        let id = self.keep(content);
+        let source = match kind {
+            FileKind::Config => MountSource::Content(id),
+            FileKind::Secret => MountSource::Secret(id),
+        };
+        Ok(Mount { target, source, read_only: true })
+    }
+
+    /// A file of the repository as text, such as a seccomp profile.
+    pub(crate) fn text(&mut self, path: &str) -> Result<String, String> {
+        match self.tracked(path)? {
+            Content::File { bytes, .. } | Content::Owned { bytes, .. } => {
+                let text = String::from_utf8(bytes.to_vec());
+                text.map_err(|_| format!("`{path}` is not text"))
+            }
+            Content::Folder(_) => Err(format!("`{path}` is a folder")),
+        }
+    }
+
+    /// A bind mount of a path in the repository or beside it.
+    fn relative(
+        &mut self,
+        path: &str,
+        read_only: bool,
+        create: bool,
+        warnings: &mut Vec<String>,
+    ) -> Result<MountSource, String> {
+        let resolved = self.resolve(path)?;
+        let entry = self.files.entry(&resolved).map_err(|error| error.to_string())?;
+        let is_tracked = entry.is_some();
+        if is_tracked && read_only {
+            if let Some(id) = self.known.get(&resolved) {
+                return Ok(MountSource::Content(id.clone()));
+            }
+            let content = self.content(&resolved)?;
+            let id = self.keep(content);
+            self.known.insert(resolved, id.clone());
+            return Ok(MountSource::Content(id));
+        }
+        if !is_tracked && !create {
+            return Err(format!("`{resolved}` does not exist in the repository"));
+        }
+        let inside = paths::inside(&self.spec.path, &resolved);
+        if inside.starts_with(paths::PARENT) {
+            warnings.push(format!(
+                "`{path}` is outside of the application's folder: this application has its own copy, `{inside}`"
+            ));
+        }
+        if !is_tracked && read_only {
+            warnings.push(format!("`{resolved}` is not in the repository, so an empty folder is mounted"));
+        }
+        if is_tracked && self.listed.insert(resolved.clone()) {
+            self.writable(&resolved, &inside)?;
+        }
+        Ok(MountSource::AppFolder(inside))
+    }
+
+    /// Lists what is tracked at or below a path that is mounted read-write.
+    fn writable(&mut self, resolved: &str, inside: &str) -> Result<(), String> {
+        match self.content(resolved)? {
+            file @ (Content::File { .. } | Content::Owned { .. }) => {
+                let id = self.keep(file);
+                self.app_files.insert(inside.to_owned(), id);
+            }
+            Content::Folder(tree) => {
+                for (name, (bytes, access)) in tree {
+                    let path = if inside == "." { name } else { format!("{inside}/{name}") };
+                    let id = self.keep(Content::File { bytes, executable: access.is_executable() });
+                    self.app_files.insert(path, id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The file or folder of the repository that a config or secret names.
+    fn tracked(&mut self, path: &str) -> Result<Content, String> {
+        let resolved = self.resolve(path)?;
+        self.content(&resolved)
+    }
+
+    fn resolve(&self, path: &str) -> Result<String, String> {
+        if path.starts_with('~') {
+            return Err("`~` is not supported: the agent has no home folder; write the whole path".to_owned());
+        }
+        if path.contains(['\\', ':']) {
+            return Err(format!("`{path}` is not a path on Linux"));
+        }
+        paths::join(&self.spec.path, path).ok_or_else(|| format!("`{path}` is outside of the repository"))
+    }
+
+    fn keep(&mut self, content: Content) -> ContentId {
+        let id = content.id();
+        self.contents.insert(id.clone(), content);
+        id
+    }
+
+    /// Reads a file, or a folder with all that is in it.
+    fn content(&mut self, path: &str) -> Result<Content, String> {
+        match self.files.entry(path).map_err(|error| error.to_string())? {
+            Some(Entry::File { executable, .. }) => Ok(Content::File { bytes: self.read(path)?, executable }),
+            Some(Entry::Folder) => {
+                let mut tree = ContentTree::new();
+                self.folder(path, "", DEEPEST, &mut tree)?;
+                Ok(Content::Folder(tree))
+            }
+            Some(Entry::Submodule) => Err(format!("`{path}` is a submodule, which is not fetched")),
+            None => Err(format!("`{path}` does not exist in the repository")),
+        }
+    }
+
+    fn folder(
+        &mut self,
+        path: &str,
+        prefix: &str,
+        depth: usize,
+        tree: &mut ContentTree,
+    ) -> Result<(), String> {
+        if depth == 0 {
+            return Err(format!(
+                "`{path}` is nested too deep; check for a link that leads back into its own folder"
+            ));
+        }
+        for (name, entry) in self.files.list(path).map_err(|error| error.to_string())? {
+            let below = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
+            match entry {
+                Entry::File { executable, .. } => {
+                    let bytes = self.read(&below)?;
+                    tree.insert(format!("{prefix}{name}"), (bytes, Access::of(executable)));
+                }
+                Entry::Folder => self.folder(&below, &format!("{prefix}{name}/"), depth - 1, tree)?,
+                Entry::Submodule => {
+                    return Err(format!("`{below}` is a submodule, which is not fetched"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, path: &str) -> Result<std::sync::Arc<[u8]>, String> {
+        let left = LARGEST_SUM.saturating_sub(self.size);
+        let bytes = self.files.read(path, left as u64).map_err(|error| match error {
+            driftless_files::ReadError::TooLarge { .. } => {
+                format!("with `{path}` the application mounts more than {} MiB of files", LARGEST_SUM >> 20)
+            }
+            other => other.to_string(),
+        })?;
+        self.size = self.size.saturating_add(bytes.len());
+        Ok(bytes)
+    }
+}
+
+/// Whether a mounted file is a config or a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    Config,
+    Secret,
+}

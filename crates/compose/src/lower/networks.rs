@@ -1,0 +1,74 @@
+//! The networks of a service: `network_mode`, `networks`, and the default network.
+
+use std::collections::BTreeMap;
+
+use driftless_model::{Attachment, Network, NetworkMode, Peer};
+
+use crate::{
+    lower::context::Lowering,
+    read::types::{Joined, Service},
+    spec::value::Placed,
+};
+
+/// The network of services that name none.
+const DEFAULT_NETWORK: &str = "default";
+
+impl Lowering<'_> {
+    pub(crate) fn network_mode(&mut self, key: &str, service: &Service) -> NetworkMode {
+        let joined = service.networks.as_deref().unwrap_or_default();
+        let mode = service.network_mode.as_ref().filter(|it| !it.value.is_empty());
+        let Some(mode) = mode else { return NetworkMode::Networks(self.attachments(key, joined)) };
+        if !joined.is_empty() {
+            self.findings.push(mode.error("`network_mode` and `networks` exclude each other"));
+        }
+        match mode.value.as_str() {
+            "host" => NetworkMode::Host,
+            "none" => NetworkMode::None,
+            "bridge" | "default" => NetworkMode::Bridge,
+            other if Peer::parse(other).is_some() => {
+                self.peer(key, mode).map_or(NetworkMode::None, NetworkMode::Of)
+            }
+            other => {
+                let finding = mode.error(format!("`{other}` is not a network mode"));
+                let help = "use `host`, `none`, `bridge`, `service:NAME` or `container:NAME`; a network is joined under `networks:`";
+                self.findings.push(finding.help(help));
+                NetworkMode::None
+            }
+        }
+    }
+
+    fn attachments(&mut self, key: &str, joined: &[Placed<Joined>]) -> BTreeMap<String, Attachment> {
+        let mut attachments = BTreeMap::new();
+        let mut attach = |name: String, mut attachment: Attachment| {
+            attachment.aliases.push(key.to_owned());
+            attachment.aliases.sort_unstable();
+            attachment.aliases.dedup();
+            attachments.insert(name, attachment);
+        };
+        if joined.is_empty() {
+            attach(self.network(DEFAULT_NETWORK), Attachment::default());
+        }
+        for one in joined {
+            let Joined { network, attachment } = &one.value;
+            if network == DEFAULT_NETWORK || self.project.networks.contains_key(network) {
+                attach(self.network(network), attachment.clone());
+            } else {
+                let finding = one.error(format!("refers to undefined network `{network}`"));
+                self.findings.push(finding.help("add it under `networks:`"));
+            }
+        }
+        attachments
+    }
+
+    /// The name of a network in Docker. Only networks that services use are created.
+    fn network(&mut self, key: &str) -> String {
+        let Some(defined) = self.project.networks.get(key) else {
+            let name = format!("{}_{key}", self.name);
+            self.networks.insert(name.clone(), Network { key: key.to_owned(), ..Network::default() });
+            return name;
+        };
+        let name = self.name_in_docker(key, defined.name.as_ref(), defined.spec.external);
+        self.networks.insert(name.clone(), defined.spec.clone());
+        name
+    }
+}

@@ -1,0 +1,100 @@
+//! The mounts of a service, and the volumes of the stack.
+
+use std::collections::BTreeMap;
+
+use driftless_model::{InPlace, Mount, MountOptions, MountSource, Volume, Workload, WorkloadName};
+
+use crate::{
+    lower::{context::Lowering, mounts::FileKind},
+    read::types::{Service, VolumeMount, VolumeSource},
+    spec::value::Placed,
+};
+
+impl Lowering<'_> {
+    /// The mounts of a service, and those that are rewritten in place, by target. Mount options go to `options`.
+    pub(crate) fn mounts(
+        &mut self,
+        service: &Service,
+        options: &mut BTreeMap<String, MountOptions>,
+    ) -> (Vec<Mount>, BTreeMap<String, InPlace>) {
+        let mut mounts: Vec<Mount> = Vec::new();
+        let mut in_place = BTreeMap::new();
+        let default = service.on_change.as_ref();
+        for volume in &service.volumes {
+            let Some(mut mount) = self.volume(volume) else { continue };
+            in_place.remove(&mount.target);
+            self.rewrite(&mut mount, volume.value.on_change.as_ref(), default, &mut in_place);
+            options.insert(mount.target.clone(), volume.value.options.clone());
+            match mounts.iter_mut().find(|it| it.target == mount.target) {
+                // As in Compose, the later one counts.
+                Some(before) => {
+                    let message = format!("replaces an earlier mount on `{}`", mount.target);
+                    self.findings.push(volume.warning(message));
+                    *before = mount;
+                }
+                None => mounts.push(mount),
+            }
+        }
+        for tmpfs in &service.tmpfs {
+            let Some(mount) = self.volume(tmpfs) else { continue };
+            options.insert(mount.target.clone(), tmpfs.value.options.clone());
+            mounts.push(mount);
+        }
+        options.retain(|_, it| *it != MountOptions::default());
+        let files = [
+            (&service.configs, &self.project.configs, FileKind::Config, "config"),
+            (&service.secrets, &self.project.secrets, FileKind::Secret, "secret"),
+        ];
+        for (used, defined, kind, word) in files {
+            for mount in used {
+                let key = &mount.value.source;
+                let lowered = match defined.get(key) {
+                    Some(source) => self.files_to_mount.file(mount, source, kind, self.variables),
+                    None => Err(mount.error(format!("refers to undefined {word} `{key}`"))),
+                };
+                match lowered {
+                    Ok(mut lowered) => {
+                        self.rewrite(&mut lowered, mount.value.on_change.as_ref(), default, &mut in_place);
+                        mounts.push(lowered);
+                    }
+                    Err(finding) => self.findings.push(finding),
+                }
+            }
+        }
+        mounts.sort_unstable();
+        (mounts, in_place)
+    }
+
+    fn volume(&mut self, mount: &Placed<VolumeMount>) -> Option<Mount> {
+        let name = match &mount.value.source {
+            VolumeSource::Named { key, no_copy: _ } => self
+                .project
+                .volumes
+                .get(key)
+                .map(|it| self.name_in_docker(key, it.name.as_ref(), it.spec.external)),
+            VolumeSource::Anonymous
+            | VolumeSource::Image(_)
+            | VolumeSource::Path { .. }
+            | VolumeSource::Tmpfs { .. } => None,
+        };
+        match self.files_to_mount.volume(mount, name) {
+            Ok(mount) => Some(mount),
+            Err(finding) => {
+                self.findings.push(finding);
+                None
+            }
+        }
+    }
+
+    /// The named volumes that workloads mount, by name in Docker.
+    pub(crate) fn volumes(&self, workloads: &BTreeMap<WorkloadName, Workload>) -> BTreeMap<String, Volume> {
+        let mounts = || workloads.values().flat_map(|it| &it.container.mounts);
+        let is_used = |name: &str| {
+            mounts().any(|it| matches!(&it.source, MountSource::Volume { name: used, .. } if used == name))
+        };
+        let named = self.project.volumes.iter().map(|(key, volume)| {
+            (self.name_in_docker(key, volume.name.as_ref(), volume.spec.external), volume.spec.clone())
+        });
+        named.filter(|(name, _)| is_used(name)).collect()
+    }
+}

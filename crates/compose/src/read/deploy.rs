@@ -1,0 +1,140 @@
+//! `deploy` of a service: replicas, resources, restarts and updates.
+
+use driftless_model::RestartPolicy;
+
+use crate::{
+    read::{
+        host::{Capabilities, device_requests},
+        types::{Deploy, Order, UpdateConfig},
+    },
+    spec::{
+        keys::{DEPLOY, LIMITS, RESERVATIONS, RESOURCES, RESTART_POLICY, UPDATE},
+        scalar,
+        value::{Read as _, Value},
+    },
+};
+
+pub(crate) fn deploy(value: &Value<'_>) -> Deploy {
+    let mut deploy = Deploy::default();
+    if value.node.is_null() {
+        return deploy;
+    }
+    let mut is_global = false;
+    for (key, value) in value.fields(&DEPLOY) {
+        match key {
+            "replicas" => deploy.replicas = value.whole().map(|number| value.placed(number)),
+            "resources" => resources(&mut deploy, &value),
+            "restart_policy" => deploy.restart = restart_policy(&value),
+            "update_config" => deploy.update = Some(update(&value)),
+            "mode" => match value.owned().as_deref() {
+                Some("replicated" | "") | None => {}
+                Some("global") => is_global = true,
+                Some(mode) => {
+                    value
+                        .warning(format!("`{mode}` has no effect: whether it is a job depends on `restart`"));
+                }
+            },
+            _ => value.refuse("is not supported yet"),
+        }
+    }
+    // One replica on each host, and there is one host.
+    if is_global && let Some(replicas) = deploy.replicas.take_if(|replicas| replicas.value > 1) {
+        let message = "has no effect with `mode: global`: one replica runs on this host";
+        value.report().say(replicas.warning(message));
+    }
+    deploy
+}
+
+/// Billionths of a processor.
+pub(crate) fn cpus(value: &Value<'_>) -> Option<u64> {
+    let billionths = scalar::billionths(value.float()?);
+    if billionths.is_none() {
+        value.error("is not a number of processors");
+    }
+    billionths
+}
+
+fn resources(deploy: &mut Deploy, value: &Value<'_>) {
+    for (key, value) in value.fields(&RESOURCES) {
+        match key {
+            "limits" => limits(deploy, &value),
+            "reservations" => reservations(deploy, &value),
+            _ => value.refuse("is not supported yet"),
+        }
+    }
+}
+
+fn limits(deploy: &mut Deploy, value: &Value<'_>) {
+    for (key, value) in value.fields(&LIMITS) {
+        match key {
+            "cpus" => deploy.cpus = cpus(&value).map(|cpus| value.placed(cpus)),
+            "memory" => deploy.memory = memory(&value).map(|bytes| value.placed(bytes)),
+            "pids" => deploy.pids = value.whole().map(|pids| value.placed(pids)),
+            _ => value.refuse("is not supported yet"),
+        }
+    }
+}
+
+fn reservations(deploy: &mut Deploy, value: &Value<'_>) {
+    for (key, value) in value.fields(&RESERVATIONS) {
+        match key {
+            "memory" => deploy.memory_reservation = memory(&value).map(|bytes| value.placed(bytes)),
+            "devices" => deploy.devices = device_requests(&value, Capabilities::Required),
+            _ => value.refuse("is not supported yet"),
+        }
+    }
+}
+
+/// A size. The schema accepts strings only.
+fn memory(value: &Value<'_>) -> Option<u64> {
+    value.string()?;
+    value.bytes()
+}
+
+fn restart_policy(value: &Value<'_>) -> Option<RestartPolicy> {
+    let (mut condition, mut max_retries) = (None, None);
+    for (key, value) in value.fields(&RESTART_POLICY) {
+        match key {
+            "condition" => condition = value.owned().map(|text| value.placed(text)),
+            "max_attempts" => max_retries = value.whole::<u32>().filter(|number| *number > 0),
+            _ => value.refuse("is not supported yet"),
+        }
+    }
+    // The specification's default is `any`.
+    match condition.as_ref().map_or("any", |condition| condition.value.as_str()) {
+        "none" | "no" => Some(RestartPolicy::No),
+        "on-failure" => Some(RestartPolicy::OnFailure { max_retries }),
+        "any" | "always" => Some(RestartPolicy::Always),
+        "unless-stopped" => Some(RestartPolicy::UnlessStopped),
+        other => {
+            let message = format!("`{other}` is not a restart condition; use `none`, `on-failure` or `any`");
+            value.report().say_all(condition.iter().map(|condition| condition.error(&*message)).collect());
+            None
+        }
+    }
+}
+
+fn update(value: &Value<'_>) -> UpdateConfig {
+    let mut update = UpdateConfig::default();
+    for (key, value) in value.fields(&UPDATE) {
+        match key {
+            "parallelism" => update.parallelism = value.whole(),
+            "monitor" => update.monitor = value.duration(),
+            "delay" => update.delay = value.duration(),
+            "order" => match value.owned().as_deref() {
+                Some("start-first") => update.order = Some(Order::StartFirst),
+                Some("stop-first") => update.order = Some(Order::StopFirst),
+                Some(_) => value.error("is not an order; use `start-first` or `stop-first`"),
+                None => {}
+            },
+            "failure_action" => match value.owned().as_deref() {
+                Some("pause") | None => {}
+                Some(_) => {
+                    value.warning("`failure_action` is ignored: a failed update waits for a newer commit");
+                }
+            },
+            _ => value.refuse("is not supported yet"),
+        }
+    }
+    update
+}

@@ -1,0 +1,158 @@
+//! Top-level networks, volumes, configs and secrets.
+
+use std::collections::BTreeMap;
+
+use driftless_model::{Network, Volume};
+use driftless_yaml::Entry;
+
+use crate::{
+    read::{
+        common::{labels, options},
+        types::{FileSource, Named, Source},
+    },
+    spec::{
+        keys::{CONFIG, IPAM, NETWORK, POOL, SECRET, VOLUME},
+        shape::Object,
+        value::{Placed, Read as _, Value},
+    },
+};
+
+pub(crate) fn network(entry: &Entry, value: &Value<'_>) -> Named<Network> {
+    let mut network = Named { name: None, spec: Network { key: entry.key.clone(), ..Network::default() } };
+    if value.node.is_null() {
+        return network;
+    }
+    for (key, value) in value.fields(&NETWORK) {
+        let spec = &mut network.spec;
+        match key {
+            "name" => network.name = value.owned(),
+            "external" => spec.external = external(&mut network.name, &value),
+            "driver" => spec.driver = value.filled(),
+            "driver_opts" => spec.options = options(&value),
+            "ipam" => ipam(spec, &value),
+            "internal" => spec.internal = value.boolean().unwrap_or_default(),
+            "attachable" => spec.attachable = value.boolean().unwrap_or_default(),
+            "enable_ipv6" => spec.enable_ipv6 = value.boolean().unwrap_or_default(),
+            "enable_ipv4" => spec.disable_ipv4 = value.boolean() == Some(false),
+            "labels" => spec.labels = labels(&value),
+            _ => value.refuse("is not supported yet"),
+        }
+    }
+    if network.spec.external {
+        check_external(entry, value);
+    }
+    network
+}
+
+fn ipam(network: &mut Network, value: &Value<'_>) {
+    for (key, value) in value.fields(&IPAM) {
+        match key {
+            "driver" => network.ipam_driver = value.filled().filter(|driver| driver != "default"),
+            "options" => network.ipam_options = options(&value),
+            "config" => {
+                for item in value.sequence() {
+                    pool(network, &item);
+                }
+            }
+            _ => value.refuse("is not supported yet"),
+        }
+    }
+}
+
+fn pool(network: &mut Network, item: &Value<'_>) {
+    let (mut subnet, mut gateway, mut range, mut aux_addresses) = (None, None, None, BTreeMap::new());
+    for (key, value) in item.fields(&POOL) {
+        match key {
+            "subnet" => subnet = value.owned(),
+            "gateway" => gateway = value.owned(),
+            "ip_range" => range = value.owned(),
+            "aux_addresses" => aux_addresses = options(&value),
+            _ => value.refuse("is not supported yet"),
+        }
+    }
+    match &subnet {
+        Some(subnet) if !aux_addresses.is_empty() => {
+            network.aux_addresses.insert(subnet.clone(), aux_addresses);
+        }
+        None if !aux_addresses.is_empty() => item.error("`aux_addresses` need their `subnet`"),
+        Some(_) | None => {}
+    }
+    network.ipam.push((subnet, gateway, range));
+}
+
+pub(crate) fn volume(entry: &Entry, value: &Value<'_>) -> Named<Volume> {
+    let mut volume = Named { name: None, spec: Volume { key: entry.key.clone(), ..Volume::default() } };
+    if value.node.is_null() {
+        return volume;
+    }
+    for (key, value) in value.fields(&VOLUME) {
+        let spec = &mut volume.spec;
+        match key {
+            "name" => volume.name = value.owned(),
+            "external" => spec.external = external(&mut volume.name, &value),
+            "driver" => spec.driver = value.filled(),
+            "driver_opts" => spec.options = options(&value),
+            "labels" => spec.labels = labels(&value),
+            _ => value.refuse("is not supported yet"),
+        }
+    }
+    if volume.spec.external {
+        check_external(entry, value);
+    }
+    volume
+}
+
+pub(crate) fn config(entry: &Entry, value: &Value<'_>) -> FileSource {
+    file_source(entry, value, &CONFIG, "a config needs one of `file`, `content` and `environment`")
+}
+
+pub(crate) fn secret(entry: &Entry, value: &Value<'_>) -> FileSource {
+    file_source(entry, value, &SECRET, "a secret needs one of `file` and `environment`")
+}
+
+/// Configs and secrets differ only in their mounts.
+fn file_source(entry: &Entry, value: &Value<'_>, object: &Object, needs: &str) -> FileSource {
+    let mut sources = Vec::new();
+    for (key, value) in value.fields(object) {
+        match key {
+            "file" => sources.extend(value.owned().map(Source::File)),
+            "content" => sources.extend(value.owned().map(Source::Content)),
+            "environment" => sources.extend(value.owned().map(Source::Environment)),
+            "external" => {
+                if external(&mut None, &value) {
+                    sources = vec![Source::External];
+                }
+            }
+            "name" => drop(value.string()),
+            _ => value.refuse("is not supported yet"),
+        }
+    }
+    let origin = Placed { value: (), place: entry.key_place.clone(), path: value.path.clone() };
+    if sources.len() != 1 {
+        value.report().say(origin.error(needs));
+        sources.clear();
+    }
+    let source = sources.pop().unwrap_or(Source::Missing);
+    FileSource { origin, source }
+}
+
+/// `true`, or the obsolete `{name: …}`.
+fn external(name: &mut Option<String>, value: &Value<'_>) -> bool {
+    if value.node.entries().is_empty() {
+        return value.boolean().unwrap_or_default();
+    }
+    for (_, inner) in value.fields(["name"].as_slice()) {
+        *name = inner.owned();
+    }
+    value.warning("the form `external: {name: …}` is obsolete; write `external: true` and `name`");
+    true
+}
+
+/// An external object has no settings of its own.
+fn check_external(entry: &Entry, value: &Value<'_>) {
+    let is_own = |key: &str| !matches!(key, "name" | "external") && !key.starts_with("x-");
+    if value.node.entries().iter().any(|entry| is_own(&entry.key)) {
+        let place = Placed { value: (), place: entry.key_place.clone(), path: value.path.clone() };
+        value.report().say(place.error("an external object can only have a `name`"));
+    }
+}

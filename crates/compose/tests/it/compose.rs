@@ -1,0 +1,237 @@
+//! Rendering: each folder under `tests/it/compose` is one application, and its snapshot has its stack, findings and
+//! contents.
+
+use std::{fmt::Write, path::Path};
+
+use driftless_files::{AppSpec, MemoryFiles, Rendered};
+use driftless_manifest::{discover, render};
+use driftless_model::{Content, Severity};
+
+use crate::files::folder;
+
+/// All fixtures as one repository, each in `sites/<name>`.
+fn repository() -> MemoryFiles {
+    folder(Path::new("tests/it/compose"), "sites")
+}
+
+fn app(files: &MemoryFiles, path: &str) -> AppSpec {
+    let found = discover(files, path, "repository", &[]);
+    assert_eq!(found.findings, [], "{path}");
+    found.apps.into_iter().next().unwrap()
+}
+
+/// One file as an application of its own.
+fn render_text(text: &str) -> Rendered {
+    let files = MemoryFiles::new([("compose.yaml", text)]);
+    render(&files, &app(&files, ""))
+}
+
+fn describe(rendered: &Rendered) -> String {
+    let mut out = String::new();
+    for finding in &rendered.findings {
+        writeln!(out, "{finding}").unwrap();
+    }
+    if let Some(stack) = &rendered.stack {
+        writeln!(out, "{}", serde_json::to_string_pretty(stack).unwrap()).unwrap();
+    }
+    for (id, content) in &rendered.contents {
+        let what = match content {
+            Content::File { bytes, executable } => {
+                format!("{:?} executable: {executable}", String::from_utf8_lossy(bytes))
+            }
+            Content::Owned { bytes, mode, uid, gid } => {
+                format!("{:?} mode {mode:04o} of {uid}:{gid}", String::from_utf8_lossy(bytes))
+            }
+            Content::Folder(tree) => format!("folder of {:?}", tree.keys().collect::<Vec<_>>()),
+        };
+        writeln!(out, "{}: {what}", &id.0[..8]).unwrap();
+    }
+    out
+}
+
+#[test]
+fn every_fixture_becomes_what_its_snapshot_says() {
+    let files = repository();
+    insta::glob!("compose/*/compose.yaml", |path| {
+        let name = path.parent().unwrap().file_name().unwrap().to_str().unwrap();
+        let rendered = render(&files, &app(&files, &format!("sites/{name}")));
+        let has_error = rendered.findings.iter().any(|it| it.severity == Severity::Error);
+        assert_eq!(rendered.stack.is_none(), has_error, "{name}");
+        insta::assert_snapshot!(describe(&rendered));
+    });
+}
+
+#[test]
+fn comments_change_no_spec_hash() {
+    let text = "services: {web: {image: app, environment: {B: '1', A: '2'}, ports: ['80:80', '79:79']}}\n";
+    let one = render_text(text).stack.unwrap();
+    let other = render_text(&format!("# a comment\n{text}")).stack.unwrap();
+    let spec = |stack: &driftless_model::Stack| stack.workloads[&"web".into()].container.spec();
+    assert_eq!(spec(&one), spec(&other));
+    assert_eq!(one, render_text(text).stack.unwrap());
+}
+
+#[test]
+fn changed_file_changes_the_hash_of_its_workloads_only() {
+    let render_with = |conf: &str| {
+        let files = MemoryFiles::new([
+            ("compose.yaml", "services: {web: {image: a, volumes: ['./c:/c:ro']}, db: {image: b}}"),
+            ("c/conf", conf),
+        ]);
+        render(&files, &app(&files, "")).stack.unwrap()
+    };
+    let (one, other) = (render_with("1"), render_with("2"));
+    let spec = |stack: &driftless_model::Stack, name: &str| stack.workloads[&name.into()].container.spec();
+    assert_ne!(spec(&one, "web"), spec(&other, "web"));
+    assert_eq!(spec(&one, "db"), spec(&other, "db"));
+}
+
+#[test]
+fn changed_content_of_a_config_changes_the_spec_hash() {
+    let render_with = |content: &str| {
+        let text = format!(
+            "services: {{web: {{image: a, configs: [page]}}, api: {{image: a, secrets: [word]}}, db: {{image: b}}}}\n\
+             configs: {{page: {{content: {content}}}}}\nsecrets: {{word: {{environment: WORD}}}}\n"
+        );
+        let word = format!("WORD={content}\n");
+        let files = MemoryFiles::new([("compose.yaml", text.as_str()), (".env", word.as_str())]);
+        render(&files, &app(&files, "")).stack.unwrap()
+    };
+    let (one, other) = (render_with("one"), render_with("two"));
+    let spec = |stack: &driftless_model::Stack, name: &str| stack.workloads[&name.into()].container.spec();
+    assert_ne!(spec(&one, "web"), spec(&other, "web"));
+    assert_ne!(spec(&one, "api"), spec(&other, "api"));
+    assert_eq!(spec(&one, "db"), spec(&other, "db"));
+}
+
+#[test]
+fn mount_of_a_missing_file_is_an_error_or_a_warning() {
+    let refused = render_text(
+        "services:\n  web:\n    image: a\n    configs: [page]\n    volumes:\n    - {type: bind, source: ./conf, \
+         target: /c, read_only: true, bind: {create_host_path: false}}\nconfigs: {page: {file: ./page}}\n",
+    );
+    let told: Vec<String> = refused.findings.iter().map(ToString::to_string).collect();
+    assert!(refused.stack.is_none() && told.len() == 2, "{told:?}");
+    assert!(told.iter().all(|it| it.contains("does not exist in the repository")), "{told:?}");
+    // As Docker does with the short form; but not in silence.
+    let told = render_text("services: {web: {image: a, volumes: ['./conf:/c:ro']}}\n");
+    assert!(told.stack.is_some());
+    assert!(told.findings[0].message.contains("an empty folder is mounted"), "{:?}", told.findings);
+}
+
+#[test]
+fn paths_that_differ_in_case_only_are_two_files() {
+    let files = MemoryFiles::new([
+        (
+            "compose.yaml",
+            "services: {web: {image: a, volumes: ['./conf:/c:ro', './Conf:/d:ro', './one:/one:ro', './ONE:/two:ro']}}",
+        ),
+        ("conf/a", "1"),
+        ("conf/A", "2"),
+        ("Conf/a", "3"),
+        ("one", "4"),
+        ("ONE", "5"),
+    ]);
+    let rendered = render(&files, &app(&files, ""));
+    assert_eq!(rendered.findings, []);
+    let mut found: Vec<Vec<String>> = rendered
+        .contents
+        .values()
+        .map(|it| match it {
+            Content::Folder(tree) => tree
+                .iter()
+                .map(|(name, (bytes, _))| format!("{name} {}", String::from_utf8_lossy(bytes)))
+                .collect(),
+            Content::File { bytes, .. } | Content::Owned { bytes, .. } => {
+                vec![String::from_utf8_lossy(bytes).into_owned()]
+            }
+        })
+        .collect();
+    found.sort();
+    assert_eq!(found, [vec!["4"], vec!["5"], vec!["A 2", "a 1"], vec!["a 3"]]);
+}
+
+/// A changed spec hash recreates the container. If this snapshot changes, the release recreates every user's containers
+/// at its first start. So a new field must leave out its default.
+#[test]
+fn every_project_has_the_hashes_that_it_had() {
+    let mut files = folder(Path::new("../../tests/e2e/projects"), "sites");
+    let flat: Vec<String> = files.0.keys().filter(|it| it.matches('/').count() == 1).cloned().collect();
+    for path in flat {
+        let bytes = files.0.remove(&path).unwrap();
+        if let Some(folder) = path.strip_suffix(".yaml") {
+            files.0.insert(format!("{folder}/compose.yaml"), bytes);
+        }
+    }
+    let found = discover(&files, "sites", "repository", &[]);
+    assert_eq!(found.findings, []);
+    assert!(found.apps.len() > 75, "{}", found.apps.len());
+    let mut out = String::new();
+    for spec in &found.apps {
+        let stack = render(&files, spec).stack.unwrap();
+        for (name, workload) in &stack.workloads {
+            writeln!(out, "{} {name} {}", spec.name, workload.container.spec().short()).unwrap();
+        }
+    }
+    insta::assert_snapshot!(out);
+}
+
+#[test]
+fn secrets_appear_in_no_finding() {
+    let text = "services:\n  web:\n    image: app\n    environment: {A: 'hunter2${', B: [hunter2]}\n    hunter: hunter2\n";
+    let rendered = render_text(text);
+    assert!(rendered.findings.len() >= 3);
+    let shown = format!("{:?}", rendered.findings);
+    assert!(!shown.contains("hunter2"), "{shown}");
+}
+
+#[test]
+fn too_large_manifests_are_refused() {
+    let bomb = "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n\
+                d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nservices: {web: {image: *e}}\n";
+    let deep = format!("services: {}", "[".repeat(10_000));
+    let long = format!("services: {{web: {{image: app}}}}\n# {}", "x".repeat(2 << 20));
+    let addresses: String = (0..100).map(|it| format!("'127.0.0.{it}::1-65535',")).collect();
+    let many = format!("services: {{web: {{image: app, ports: [{addresses}]}}}}");
+    let growing =
+        format!("services: {{web: {{image: app, command: ['{}']}}}}", "$COMPOSE_PROJECT_NAME".repeat(40_000));
+    let all = [bomb.to_owned(), deep, long, many];
+    for text in &all {
+        let files = MemoryFiles::new([("compose.yaml", text.as_str())]);
+        let variables = [("COMPOSE_PROJECT_NAME".to_owned(), "x".repeat(1000))].into();
+        let spec = AppSpec { variables, ..AppSpec::compose("app", &["compose.yaml"]) };
+        let rendered = render(&files, &spec);
+        assert!(rendered.stack.is_none(), "{}", &text[..60]);
+        assert!(
+            rendered.findings.iter().all(|it| it.location.file == "compose.yaml"),
+            "{:?}",
+            rendered.findings
+        );
+    }
+    assert!(render_text(&growing).stack.is_some());
+}
+
+#[test]
+fn too_large_mounted_folder_is_refused() {
+    let mut files =
+        MemoryFiles::new([("compose.yaml", "services: {web: {image: a, volumes: ['./c:/c:ro']}}")]);
+    for name in 0..3 {
+        files.0.insert(format!("c/{name}"), vec![0; 30 << 20].into());
+    }
+    let rendered = render(&files, &app(&files, ""));
+    assert!(rendered.findings[0].message.contains("more than 64 MiB"), "{:?}", rendered.findings);
+}
+
+#[test]
+fn more_than_1000_replicas_are_refused() {
+    for (field, place) in [("scale: 100000", "3:12"), ("deploy: {replicas: 4294967295}", "3:24")] {
+        let rendered = render_text(&format!("services:\n  web:\n    {field}\n    image: web:1\n"));
+        assert!(rendered.stack.is_none(), "{field}");
+        let text = describe(&rendered);
+        assert!(text.starts_with(&format!("compose.yaml:{place}: ")), "{text}");
+        assert!(
+            text.contains("more than 1000 replicas of a service are not supported on one host"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,288 @@
+//! Several Compose files as one application: include, extends, overrides, variables and profiles, up to the stack. Rules
+//! about the canonical form alone have a file in `canonical/`.
+
+use driftless_compose as compose;
+use driftless_compose::Project;
+use driftless_files::{AppSpec, MemoryFiles, Rendered};
+use driftless_manifest::{Configured, discover, render};
+use driftless_model::{MountSource, Stack, WorkloadName};
+use serde_json::{Value, json};
+
+fn app(files: &MemoryFiles, configured: Configured) -> AppSpec {
+    let found = discover(files, "", "repository", &[configured]);
+    assert_eq!(found.findings, []);
+    found.apps.into_iter().next().unwrap()
+}
+
+fn at(path: &str) -> Configured {
+    Configured { path: path.to_owned(), ..Configured::default() }
+}
+
+fn load(files: &MemoryFiles, configured: Configured) -> Project {
+    compose::load(files, &app(files, configured), "/repo/app", None)
+}
+
+fn model(files: &[(&str, &str)], configured: Configured) -> Value {
+    let files = MemoryFiles::new(files.iter().copied());
+    let project = load(&files, configured);
+    project.model.unwrap_or_else(|| panic!("{:#?}", project.findings))
+}
+
+fn errors(files: &[(&str, &str)], configured: Configured) -> Vec<String> {
+    let files = MemoryFiles::new(files.iter().copied());
+    let found = load(&files, configured).findings;
+    found.into_iter().filter(driftless_model::Finding::is_error).map(|it| it.to_string()).collect()
+}
+
+fn stack(files: &[(&str, &str)], configured: Configured) -> Stack {
+    let files = MemoryFiles::new(files.iter().copied());
+    let Rendered { stack, findings, .. } = render(&files, &app(&files, configured));
+    stack.unwrap_or_else(|| panic!("{findings:#?}"))
+}
+
+#[test]
+fn included_project_has_its_own_folder_and_variables() {
+    let files = [
+        (
+            "app/compose.yaml",
+            "include: [../common/db/compose.yaml]\nservices: {web: {image: 'web:${TAG}', depends_on: [db]}}",
+        ),
+        ("app/.env", "TAG=2\n"),
+        (
+            "common/db/compose.yaml",
+            "services: {db: {image: 'db:${TAG}-${OWN}', volumes: ['./conf:/conf:ro', 'data:/data']}}\nvolumes: {data: }",
+        ),
+        ("common/db/.env", "TAG=1\nOWN=own\n"),
+        ("common/db/conf/a", "hello"),
+    ];
+    let stack = stack(&files, at("app"));
+    let db = &stack.workloads[&WorkloadName::from("db")].container;
+    assert_eq!(db.image, "db:2-own", "the including project's variables win");
+    let conf = db.mounts.iter().find(|it| it.target == "/conf").unwrap();
+    assert!(matches!(conf.source, MountSource::Content(_)), "{conf:?}");
+    assert!(stack.volumes.contains_key("app_data"));
+}
+
+#[test]
+fn including_file_wins_over_included_ones() {
+    let files = [
+        (
+            "app/compose.yaml",
+            "include: [{path: [a.yaml, b.yaml]}]\nservices: {web: {environment: {A: mine}, ports: !override ['82:80']}}",
+        ),
+        ("app/a.yaml", "services: {web: {image: web, ports: ['80:80'], environment: {A: a, B: a, C: a}}}"),
+        ("app/b.yaml", "services: {web: {environment: {B: b}}}"),
+    ];
+    let web = &model(&files, at("app"))["services"]["web"];
+    assert_eq!(web["environment"], json!({"A": "mine", "B": "b", "C": "a"}));
+    assert_eq!(
+        web["ports"],
+        json!([{"mode": "ingress", "target": 80, "published": "82", "protocol": "tcp"}])
+    );
+}
+
+#[test]
+fn wrong_includes_are_reported_at_their_location() {
+    let file = |list: &str| format!("services: {{web: {{image: a}}}}\ninclude:\n  - {list}\n");
+    let told = |list: &str| errors(&[("app/compose.yaml", &file(list))], at("app")).join("\n");
+    let cases = [
+        (
+            "missing.yaml",
+            "app/compose.yaml:3:5: error: include[0]: `app/missing.yaml` does not exist in the repository",
+        ),
+        (
+            "../../x.yaml",
+            "app/compose.yaml:3:5: error: include[0]: `../../x.yaml` is outside of the repository",
+        ),
+        ("oci://a/b", "app/compose.yaml:3:5: error: include[0]: remote files are not fetched"),
+        ("compose.yaml", "app/compose.yaml:3:5: error: include[0]: the includes form a cycle"),
+        ("{path: a.yaml, env: b}", "app/compose.yaml:3:20: error: include[0].env: unknown key `env`"),
+        ("[]", "app/compose.yaml:3:5: error: include[0]: must be a map, but it is a list"),
+    ];
+    for (list, wanted) in cases {
+        assert!(told(list).contains(wanted), "{list}: {}", told(list));
+    }
+}
+
+#[test]
+fn exponential_includes_are_refused() {
+    let list = |next: &str| format!("include: [{}]\n", vec![next; 40].join(", "));
+    let many: String = (0..300).map(|it| format!("A{it}: x, ")).collect();
+    let files = [
+        ("compose.yaml", list("b.yaml")),
+        ("b.yaml", list("c.yaml")),
+        ("c.yaml", list("d.yaml")),
+        ("d.yaml", format!("services: {{web: {{image: a, environment: {{{many}}}}}}}")),
+    ];
+    let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
+    let told = errors(&files, at(""));
+    assert!(told.iter().any(|it| it.contains("too many keys and values together")), "{told:?}");
+}
+
+#[test]
+fn extended_service_keeps_its_paths() {
+    let files = [
+        (
+            "app/compose.yaml",
+            "services: {web: {extends: {file: ../base/compose.yaml, service: base}, command: [run], environment: [B=2]}}",
+        ),
+        (
+            "base/compose.yaml",
+            "services: {base: {image: base, command: [base], environment: {A: 1, B: 1}, env_file: ./a.env, volumes: ['./d:/d']}}",
+        ),
+        ("base/a.env", "FROM_FILE=1"),
+    ];
+    let web = &model(&files, at("app"))["services"]["web"];
+    assert_eq!(web["command"], json!(["run"]));
+    assert_eq!(web["environment"], json!({"A": "1", "B": "2"}));
+    assert_eq!(web["env_file"], json!([{"path": "/repo/base/a.env"}]));
+    assert_eq!(web["volumes"][0]["source"], "/repo/base/d");
+    let stack = stack(&files, at("app"));
+    let container = &stack.workloads[&WorkloadName::from("web")].container;
+    assert_eq!(container.env["FROM_FILE"].as_deref(), Some("1"));
+}
+
+#[test]
+fn wrong_extends_are_reported_at_their_location() {
+    let told = |text: &str| {
+        errors(&[("compose.yaml", text), ("b.yaml", "services: {x: {image: a}}")], at("")).join("\n")
+    };
+    let cases = [
+        (
+            "services: {a: {image: a, extends: b}}",
+            "services.a.extends: the service `b` does not exist in `compose.yaml`",
+        ),
+        (
+            "services: {a: {image: a, extends: a}}",
+            "services.a.extends: the services extend each other in a cycle: a of compose.yaml → a of compose.yaml",
+        ),
+        (
+            "services: {a: {image: a, extends: {file: b.yaml, service: y}}}",
+            "services.a.extends: the service `y` does not exist in `b.yaml`",
+        ),
+        (
+            "services: {a: {image: a, extends: {file: c.yaml, service: y}}}",
+            "services.a.extends: `c.yaml` does not exist in the repository",
+        ),
+    ];
+    for (text, wanted) in cases {
+        assert!(told(text).contains(wanted), "{text}: {}", told(text));
+    }
+    let mut chain = "services:\n  s0: {image: a}\n".to_owned();
+    for index in 1..200 {
+        chain.push_str(&format!(
+            "  s{:03}: {{extends: s{:03}}}\n",
+            999 - index,
+            if index == 199 { 0 } else { 998 - index }
+        ));
+    }
+    assert!(told(&chain).contains("levels"));
+}
+
+#[test]
+fn settings_choose_files_and_variables() {
+    let files = [
+        ("app/base.yaml", "services: {web: {image: 'web:${TAG}', labels: [a=1], expose: [80]}}"),
+        ("app/prod/over.yaml", "services: {web: {labels: {b: 2}, volumes: ['./x:/x']}}"),
+        ("app/.env", "TAG=from-dotenv"),
+        ("app/prod.env", "TAG=from-prod"),
+        ("app/last.env", "OTHER=${TAG}"),
+    ];
+    let listed = Configured {
+        files: vec!["base.yaml".to_owned(), "prod/over.yaml".to_owned()],
+        env_files: vec!["prod.env".to_owned(), "last.env".to_owned()],
+        ..at("app")
+    };
+    let found = model(&files, listed);
+    let web = &found["services"]["web"];
+    assert_eq!(web["image"], "web:from-prod");
+    assert_eq!(web["labels"], json!({"a": "1", "b": "2"}));
+    assert_eq!(web["volumes"][0]["source"], "/repo/app/x", "paths are relative to the project's folder");
+}
+
+#[test]
+fn compose_file_variable_in_dotenv_is_honoured() {
+    let files = [
+        ("app/compose.yaml", "services: {web: {image: wrong}}"),
+        ("app/a.yaml", "services: {web: {image: a}}"),
+        ("app/b.yaml", "services: {web: {labels: [b]}}"),
+        ("app/.env", "COMPOSE_FILE=a.yaml:b.yaml\nCOMPOSE_PROJECT_NAME=Other\n"),
+    ];
+    let found = model(&files, at("app"));
+    assert_eq!(found["name"], "other");
+    assert_eq!(found["services"]["web"]["image"], "a");
+    assert_eq!(found["services"]["web"]["labels"], json!({"b": ""}));
+    assert_eq!(stack(&files, at("app")).manifests, ["app/a.yaml", "app/b.yaml"]);
+}
+
+#[test]
+fn hash_after_a_space_starts_a_comment_in_dotenv() {
+    let files = [
+        ("compose.yaml", "services: {web: {image: a, labels: {a: '${A}', b: '${B}', c: '${C}', d: '${D}'}}}"),
+        (".env", "A=one # comment\nB=two#none\nC='three # none'\nD=\"four # none\" # comment\n"),
+    ];
+    let labels = &model(&files, at(""))["services"]["web"]["labels"];
+    assert_eq!(*labels, json!({"a": "one", "b": "two#none", "c": "three # none", "d": "four # none"}));
+}
+
+#[test]
+fn profiles_activate_services() {
+    let text = "services: {web: {image: a}, debug: {image: b, profiles: [debug]}, test: {image: c, profiles: [test]}}";
+    let active = |profiles: &[&str]| -> Vec<String> {
+        let profiles = profiles.iter().map(|it| (*it).to_owned()).collect();
+        let found = model(&[("compose.yaml", text)], Configured { profiles, ..at("") });
+        found["services"].as_object().unwrap().keys().cloned().collect()
+    };
+    assert_eq!(active(&[]), ["web"]);
+    assert_eq!(active(&["debug"]), ["debug", "web"]);
+    assert_eq!(active(&["*"]), ["debug", "test", "web"]);
+}
+
+#[test]
+fn findings_name_the_file_that_has_the_mistake() {
+    let files = [
+        (
+            "app/compose.yaml",
+            "include: [other.yaml]\nservices:\n  web:\n    image: a\n    enviroment: {}\n    deploy: {resources: {limits: {memory: 64}}}\n",
+        ),
+        ("app/other.yaml", "services:\n  db:\n    imgae: a\n"),
+    ];
+    let told = errors(&files, at("app")).join("\n");
+    for wanted in [
+        "app/compose.yaml:5:5: error: services.web.enviroment: unknown key `enviroment` (did you mean `environment`?)",
+        "app/compose.yaml:6:43: error: services.web.deploy.resources.limits.memory: must be a string, but it is a number",
+        "app/other.yaml:3:5: error: services.db.imgae: unknown key `imgae` (did you mean `image`?)",
+    ] {
+        assert!(told.contains(wanted), "{wanted}\n{told}");
+    }
+}
+
+#[test]
+fn environment_of_the_process_is_not_used() {
+    let files = [("compose.yaml", "services: {web: {image: 'a:${PATH:-none}', environment: [HOME]}}")];
+    let found = model(&files, at(""));
+    assert_eq!(found["services"]["web"]["image"], "a:none");
+    assert_eq!(found["services"]["web"]["environment"], json!({"HOME": null}));
+}
+
+#[test]
+fn canonical_form_reads_back_as_itself() {
+    let text = "services: {web: {image: a, command: run 'a b', ports: ['80:80/udp', '90-91'], volumes: ['data:/d:ro', './x:/x:z'],\
+                environment: {A: yes, B: 0123}, depends_on: [db], secrets: [s]}, db: {image: b, cpus: 0.5, mem_limit: 1g}}\n\
+                volumes: {data: }\nsecrets: {s: {file: ./s}}";
+    let first = model(&[("compose.yaml", text)], at(""));
+    let again = first.to_string();
+    let second = model(&[("compose.yaml", &again)], at(""));
+    assert_eq!(first, second);
+}
+
+#[test]
+fn settings_outside_of_the_repository_are_refused() {
+    let files = MemoryFiles::new([("app/compose.yaml", "services: {web: {image: a}}")]);
+    for (listed, env_files) in [(vec!["../../x.yaml"], vec![]), (vec![], vec!["/etc/passwd"])] {
+        let own = |list: Vec<&str>| list.into_iter().map(str::to_owned).collect();
+        let configured = Configured { files: own(listed), env_files: own(env_files), ..at("app") };
+        let found = discover(&files, "", "repository", &[configured]);
+        assert!(found.findings[0].message.contains("outside of the repository"), "{:?}", found.findings);
+    }
+}

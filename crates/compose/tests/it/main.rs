@@ -1,0 +1,12 @@
+//! Tests of the loader and of the rendering, in one binary.
+
+#![allow(clippy::unwrap_used, clippy::pedantic)]
+
+// Fixtures and their snapshots: stacks, findings, contents.
+mod compose;
+// The canonical form, compared with the reference parser.
+mod corpus;
+// Folders on disk as files in memory.
+mod files;
+// Several files as one application: include, extends, overrides, variables, profiles.
+mod loading;

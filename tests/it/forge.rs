@@ -296,5 +296,5 @@ async fn what_cannot_be_right_is_refused_before_anything_is_sent() {
 async fn a_forge_that_is_not_there_is_named() {
     let error = forge(Kind::GitHub, "http://127.0.0.1:9").set_comment(7, MARKER, MARKER).await.unwrap_err();
     let told = error.to_string();
-    assert!(told.starts_with("could not comment on pull request 7: 127.0.0.1 cannot be reached: "), "{told}");
+    assert!(told.starts_with("could not comment on pull request 7: 127.0.0.1 is unreachable: "), "{told}");
 }

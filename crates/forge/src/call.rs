@@ -1,4 +1,4 @@
-//! One request to a forge, and what can go wrong with it.
+//! One request to a forge's API, and its errors.
 
 use std::{error::Error as _, fmt, time::Duration};
 
@@ -11,36 +11,36 @@ use serde_json::Value;
 
 use super::Kind;
 
-/// So much of a forge's explanation is repeated.
+/// How many characters of a forge's error message are kept.
 const LONGEST_MESSAGE: usize = 300;
-/// No answer that we ask for is larger: a hundred comments of the greatest length.
+/// The largest answer that is read, in bytes: a hundred comments of the greatest length.
 const LARGEST_ANSWER: usize = 16 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("`{0}` is no address of a forge's API: write it as https://HOST/PATH")]
+    #[error("`{0}` is not the address of a forge's API: write it as https://HOST/PATH")]
     Address(String),
-    #[error("`{0}` is no repository on a forge: write it as OWNER/NAME")]
+    #[error("`{0}` is not a repository of a forge: write it as OWNER/NAME")]
     Project(String),
     #[error("the forge's token has characters that a header cannot carry, or is empty")]
     Token,
     #[error("`{0}` is not the full id of a commit")]
     Commit(String),
-    #[error("the comment is longer than forges take")]
+    #[error("the comment is longer than a forge accepts")]
     TooLong,
     #[error("could not set up the connection to the forge")]
     Setup(#[source] reqwest::Error),
-    #[error("could not {doing}: {host} cannot be reached: {reason}")]
+    #[error("could not {doing}: {host} is unreachable: {reason}")]
     Unreachable { doing: String, host: String, reason: String },
-    /// The forge says why.
+    /// The forge refused; the message is its own.
     #[error("could not {doing}: the forge answers {status}: {message}")]
     Refused { doing: String, status: StatusCode, message: String },
-    #[error("could not {doing}: the forge's answer makes no sense: {reason}")]
+    #[error("could not {doing}: the forge's answer cannot be read: {reason}")]
     Malformed { doing: String, reason: String },
 }
 
 impl Error {
-    /// The token may not write, as those of pull requests from forks may not.
+    /// Whether the token lacks the right to write, as tokens of pull requests from forks do.
     pub fn is_permission(&self) -> bool {
         matches!(
             self,
@@ -72,7 +72,7 @@ impl Caller {
             .timeout(answer)
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("driftless/", env!("CARGO_PKG_VERSION")));
-        // Without https there is no need for certificates, which a small machine may not have.
+        // Plain http needs no certificates, and a small machine may have none.
         let builder = if api.scheme() == "https" { builder } else { builder.tls_certs_only([]) };
         let client = builder.build().map_err(Error::Setup)?;
         Ok(Self { client, api, headers: headers(kind, token)? })
@@ -128,7 +128,7 @@ impl Caller {
         let reason = if error.is_timeout() {
             "it did not answer in time".to_owned()
         } else {
-            // The last cause is the one that says something.
+            // The innermost cause is the useful one.
             let mut cause = error.source();
             while let Some(next) = cause.and_then(std::error::Error::source) {
                 cause = Some(next);
@@ -140,7 +140,7 @@ impl Caller {
     }
 }
 
-/// The token stays out of it.
+/// Prints no token.
 impl fmt::Debug for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Caller").field("api", &self.api.as_str()).finish_non_exhaustive()
@@ -170,16 +170,16 @@ fn headers(kind: Kind, token: &str) -> Result<HeaderMap, Error> {
     Ok(headers)
 }
 
-/// What a forge says about a refusal: `message` or `error` of its JSON, on one line.
+/// The forge's error message: `message` or `error` of its JSON, on one line.
 fn explanation(body: &[u8]) -> String {
     #[derive(Deserialize)]
-    struct Said {
+    struct ErrorMessage {
         #[serde(default)]
         message: Option<Value>,
         #[serde(default)]
         error: Option<Value>,
     }
-    let said = serde_json::from_slice::<Said>(body).ok().and_then(|it| it.message.or(it.error));
+    let said = serde_json::from_slice::<ErrorMessage>(body).ok().and_then(|it| it.message.or(it.error));
     let text = match said {
         Some(Value::String(text)) => text,
         Some(other) => other.to_string(),

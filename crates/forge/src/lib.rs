@@ -1,8 +1,14 @@
-//! What a forge (GitHub, GitLab, Gitea, Forgejo) is told about a commit: its status, and one comment on a pull or
-//! merge request that is written once and kept up to date.
+//! Forges (GitHub, GitLab, Gitea, Forgejo and others): webhooks in, commit statuses and comments out.
 //!
-//! It knows neither reports nor applications, reads no environment, retries nothing, and follows no redirects,
-//! which could carry the token elsewhere. The token is in no error and in no log.
+//! [`Forge`] sets the status of a commit and keeps one comment on a pull or merge request up to date. It retries
+//! nothing and follows no redirect, which could carry the token to another host. The token is in no error and in no
+//! log. [`webhook`] verifies and reads deliveries.
+//!
+//! ```
+//! use driftless_forge::webhook::Origin;
+//!
+//! assert_eq!(Origin::of("git@github.com:me/infra.git"), Origin::of("https://github.com/me/infra"));
+//! ```
 
 use std::time::Duration;
 
@@ -16,20 +22,20 @@ pub mod webhook;
 use call::Caller;
 pub use call::Error;
 
-/// The longest comment that every forge takes, in characters; GitHub's own limit is 65,536.
+/// The longest comment that every forge accepts, in characters. GitHub's limit is 65,536.
 pub const LONGEST_COMMENT: usize = 65_000;
 
-/// GitHub refuses a longer description of a status.
+/// The longest description of a status that GitHub accepts, in characters.
 const LONGEST_DESCRIPTION: usize = 140;
 
-/// How many comments of a request are looked through for ours.
+/// How many pages of comments are searched for the marker.
 const PAGES: u32 = 20;
 const PER_PAGE: usize = 100;
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
-/// Whose API it speaks. Forgejo's is Gitea's.
+/// The API of the forge. Forgejo has Gitea's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     GitHub,
@@ -37,7 +43,7 @@ pub enum Kind {
     Gitea,
 }
 
-/// One repository on a forge, and the right to write about its commits.
+/// A client for one repository of a forge.
 #[derive(Clone, Debug)]
 pub struct Forge {
     kind: Kind,
@@ -46,15 +52,15 @@ pub struct Forge {
     project: String,
 }
 
-/// What is said of a commit.
+/// The status of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     pub state: State,
-    /// What it is about, such as `driftless/preview`: a later one of the same context takes its place.
+    /// Context such as `driftless/preview`; a later status of the same context replaces this one.
     pub context: String,
-    /// One line; what is too long is cut.
+    /// One line, cut to the forge's limit.
     pub description: String,
-    /// Where to read more.
+    /// Link to details.
     pub url: Option<String>,
 }
 
@@ -62,18 +68,18 @@ pub struct Status {
 pub enum State {
     Pending,
     Success,
-    /// What was checked is not as it should be.
+    /// The check found a problem.
     Failure,
-    /// It could not be checked.
+    /// The check itself failed.
     Error,
 }
 
-/// What became of a comment.
+/// The outcome of [`Forge::set_comment`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
     Created,
     Updated,
-    /// It said the same already.
+    /// The comment had this text already.
     Unchanged,
 }
 
@@ -128,7 +134,7 @@ impl Forge {
             body["target_url"] = json!(url);
         }
         match self.caller.post(&doing, &path, &body).await {
-            // GitLab refuses to set the state that it has.
+            // GitLab refuses to set the state that the commit already has.
             Err(Error::Refused { status: StatusCode::BAD_REQUEST, message, .. })
                 if self.kind == Kind::GitLab && message.contains("Cannot transition status") =>
             {
@@ -138,8 +144,8 @@ impl Forge {
         }
     }
 
-    /// Writes the one comment on a pull or merge request that begins with `marker`, or writes it anew in its
-    /// place. A body that is too long is refused: cutting it is for whoever knows what it says.
+    /// Creates or updates the comment on a pull or merge request that begins with `marker`. A body that is too long
+    /// is an error: only the caller knows what can be left out.
     pub async fn set_comment(&self, request: u64, marker: &str, body: &str) -> Result<Written, Error> {
         let doing = match self.kind {
             Kind::GitHub | Kind::Gitea => format!("comment on pull request {request}"),
@@ -174,11 +180,11 @@ impl Forge {
         }
     }
 
-    /// Our comment: one that only quotes the marker is somebody else's.
+    /// The comment that begins with the marker; a comment that quotes it is not ours.
     async fn find(&self, doing: &str, all: &str, marker: &str) -> Result<Option<Comment>, Error> {
         let mut before = None;
         for page in 1..=PAGES {
-            // The oldest first, so that the page on which ours is found does not change.
+            // Oldest first, so that the page with our comment does not change.
             let order = if self.kind == Kind::GitLab { "&sort=asc&order_by=created_at" } else { "" };
             let path = format!("{all}?per_page={PER_PAGE}&limit={PER_PAGE}&page={page}{order}");
             let comments: Vec<Comment> = self.caller.get(doing, &path).await?;
@@ -189,7 +195,7 @@ impl Forge {
             if let Some(found) = comments.into_iter().find(ours) {
                 return Ok(Some(found));
             }
-            // Gitea gives all at once, whatever page is asked for.
+            // Gitea ignores the page and returns all.
             if is_last {
                 break;
             }
@@ -209,7 +215,7 @@ impl Forge {
     }
 }
 
-/// Forges change the ends of lines, and strip what stands around a text.
+/// The text as forges store it: with `\n` line ends, trimmed.
 fn normal(text: &str) -> String {
     text.replace("\r\n", "\n").trim().to_owned()
 }

@@ -1,11 +1,12 @@
-//! GitHub's workflow commands, which become remarks beside the lines of a pull request. GitHub shows ten of a kind
-//! per step, so the worst nine are told and the rest counted.
+//! GitHub workflow commands: annotations on the lines of a pull request.
+//!
+//! GitHub shows ten annotations of a kind per step, so the nine worst are written and the others are counted.
 
 use std::fmt::Write as _;
 
 use super::{App, Item, Kind, Report, Type, located, text};
 
-/// One line per remark. Forgejo and Gitea understand them as well.
+/// One line per annotation. Forgejo and Gitea read the same commands.
 pub fn annotations(report: &Report) -> String {
     let (mut errors, mut warnings, mut notices) = (Vec::new(), Vec::new(), Vec::new());
     for error in &report.errors {
@@ -45,7 +46,7 @@ pub fn annotations(report: &Report) -> String {
         Kind::Preview => "preview",
     };
     let names: Vec<String> = report.apps.iter().filter(|it| it.has_drift).map(count).collect();
-    // Not a remark of its own: a line in the log.
+    // Not an annotation: a line in the log.
     let _ = writeln!(out, "driftless {title}: {}", one(&counted));
     if !names.is_empty() {
         let _ = writeln!(out, "{}", one(&names.join(", ")));
@@ -55,7 +56,7 @@ pub fn annotations(report: &Report) -> String {
 
 const SHOWN: usize = 9;
 
-/// What a reviewer wants to know and nobody has to act on.
+/// Whether a difference is information only: an object that a preview adds.
 fn is_notice(item: &Item) -> bool {
     matches!(item.change, Type::Added)
 }
@@ -76,7 +77,7 @@ fn write(out: &mut String, command: &str, (file, line): (&str, u32), title: &str
     let _ = writeln!(out, "::{command} {}::{}", properties.join(","), data(message));
 }
 
-/// GitHub's own escapes.
+/// Escapes a message as GitHub's workflow commands require.
 fn data(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }
@@ -85,7 +86,7 @@ fn property(text: &str) -> String {
     data(text).replace(':', "%3A").replace(',', "%2C")
 }
 
-/// A line that cannot be taken for a command.
+/// One line that GitHub does not read as a command.
 fn one(text: &str) -> String {
     text::one_line(text).replace("::", ": :")
 }

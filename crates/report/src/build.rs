@@ -1,4 +1,4 @@
-//! From differences to a report: one item per field, one diff per object, then the counts.
+//! Builds a report from differences: one item per field, one diff per object, then the counts.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::{Action, App, Item, ObjectDiff, Report, Summary, Type};
 use driftless_model::{AppName, Drift, DriftAction, Mask, Stack};
 use driftless_plan::{Change, ObjectDifference, compare_live, compare_stacks, unified_diff};
 
-/// What stands before a name in the two first lines of a diff.
+/// The labels of the two sides in the first two lines of a diff.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     /// `live`, or the base's short id.
@@ -36,7 +36,7 @@ pub fn application(name: &AppName, path: &str) -> App {
     }
 }
 
-/// Git against what runs. `drifts` is what the planner says it does about it.
+/// Adds the differences between Git and the running containers. `drifts` holds the planner's action for each.
 pub fn of_live(
     app: &mut App,
     target: &driftless_plan::Target<'_>,
@@ -65,12 +65,13 @@ pub fn of_live(
     }
 }
 
-/// The planner says `networks.x` of what is `networks.x.aliases` here, and `state` of what is missing.
+/// Whether the planner's name of a field covers `path`: it says `networks.x` for `networks.x.aliases`, and `state`
+/// for a missing object.
 fn is_same_field(told: &str, path: &str) -> bool {
     path.is_empty() || told == path || path.strip_prefix(told).is_some_and(|it| it.starts_with('.'))
 }
 
-/// One rendering against another.
+/// Adds the differences between two rendered stacks.
 pub fn of_stacks(app: &mut App, from: Option<&Stack>, to: Option<&Stack>, mask: &Mask, context: Context<'_>) {
     for difference in compare_stacks(from, to, mask) {
         add(app, &difference, [Type::Added, Type::Removed], context);
@@ -113,7 +114,7 @@ fn add(app: &mut App, difference: &ObjectDifference, [missing, extra]: [Type; 2]
         Change::Modified => (label(context.from), label(context.to)),
     };
     let text = unified_diff(&from, found, &to, want);
-    // A whole object without anything to say about it is still said to come or go.
+    // An added or removed object is reported even if it has no fields to list.
     let text =
         if text.is_empty() && *change != Change::Modified { format!("--- {from}\n+++ {to}\n") } else { text };
     if !text.is_empty() {
@@ -121,7 +122,7 @@ fn add(app: &mut App, difference: &ObjectDifference, [missing, extra]: [Type; 2]
     }
 }
 
-/// Sorts, numbers what is hidden, and counts: the last thing that is done to a report before it is written.
+/// Sorts the report, numbers its hidden values and counts: the last step before it is written.
 pub fn settle(report: &mut Report) {
     report.apps.sort_by(|a, b| a.name.cmp(&b.name));
     report.errors.sort();
@@ -153,8 +154,10 @@ pub fn settle(report: &mut Report) {
     report.summary = summary;
 }
 
-/// Hidden values carry a digest with a key of this run. In a report they are numbered in the order of their
-/// appearance: so it says even less of them, and two reports of the same are the same.
+/// Numbers hidden values in the order of their appearance.
+///
+/// A hidden value carries a digest made with a key of this run. A number tells less, and makes two reports of the
+/// same differences equal.
 #[derive(Default)]
 struct Hidden(BTreeMap<String, usize>);
 

@@ -1,4 +1,4 @@
-//! A file of differences that do not count: `APP KIND/NAME [PATH]` per line, with `*` for anything.
+//! The file of ignored differences: `APP KIND/NAME [PATH]` per line, with `*` for any text.
 
 use super::Item;
 use driftless_model::{AppName, matches_star};
@@ -9,7 +9,7 @@ pub struct Ignore(Vec<Rule>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
-    /// Where it stands, for whoever wonders why.
+    /// File and line of the rule, shown as the reason.
     place: String,
     app: String,
     object: String,
@@ -17,7 +17,7 @@ struct Rule {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file}:{line}: `{text}` is no rule: write APP KIND/NAME [PATH], each with `*` for anything")]
+#[error("{file}:{line}: `{text}` is not a rule: write APP KIND/NAME [PATH], each with `*` for any text")]
 pub struct InvalidRule {
     file: String,
     line: usize,
@@ -25,7 +25,7 @@ pub struct InvalidRule {
 }
 
 impl Ignore {
-    /// Reads a file; what follows `#` at the beginning of a word is a remark.
+    /// Reads a file. A `#` at the beginning of a word starts a comment.
     pub fn parse(file: &str, text: &str) -> Result<Self, InvalidRule> {
         let mut rules = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
@@ -59,7 +59,7 @@ impl Ignore {
         Ok(Self(rules))
     }
 
-    /// The place of the first rule that names a difference.
+    /// File and line of the first rule that matches a difference.
     pub(super) fn rule_for(&self, app: &AppName, item: &Item) -> Option<&str> {
         let object = format!("{}/{}", item.kind, item.name);
         let is_named = |it: &&Rule| {

@@ -1,10 +1,10 @@
-//! For whatever shows test results: a suite per application, a case per object.
+//! JUnit XML for tools that show test results: a suite per application, a case per object.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use super::{App, Item, Kind, Report, text};
 
-/// The XML of `JUnit`, as Jenkins, `GitLab` and most others read it.
+/// The XML of JUnit, as Jenkins, GitLab and most others read it.
 pub fn junit(report: &Report) -> String {
     let name = match report.kind {
         Kind::Drift => "driftless drift",
@@ -89,7 +89,7 @@ fn suite(app: &App) -> Suite {
         ));
     } else if suite.tests == 0 {
         suite.tests = 1;
-        // Whoever is suspended was looked at, and nothing is done about it.
+        // A suspended application is compared, but its drift is not a failure.
         let inside = if app.suspended { "      <skipped/>\n" } else { "" };
         suite.skipped += usize::from(app.suspended);
         suite.cases.push_str(&case(app.name.as_str(), "application", inside));
@@ -124,7 +124,7 @@ fn word(item: &Item) -> &'static str {
     }
 }
 
-/// Without the characters that XML 1.0 cannot hold.
+/// Escapes markup and replaces the characters that XML 1.0 does not allow.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for it in text.chars() {

@@ -1,9 +1,19 @@
-//! One report, and the forms in which it is written. Pure: a report is made from what [`driftless_plan`] finds
-//! different, and every form renders that one value, so that all say the same.
+//! Reports of drift and of previews, and their output formats: text, diff, JSON, NDJSON, Markdown, SARIF, JUnit and
+//! workflow annotations.
 //!
-//! It looks at nothing, decides no exit code, and prints nothing. Values come masked. Everything is sorted by
+//! Pure: a report is built from the differences that [`driftless_plan`] finds, and every format renders that one
+//! value, so all formats say the same. Nothing here reads Docker or Git, prints, or decides the exit code. Values
+//! arrive masked. Everything is sorted by
 //! application, kind, name and path, so that equal inputs give equal reports. `docs/report.schema.json` describes
 //! the JSON.
+//!
+//! ```
+//! use driftless_report::{Kind, Report, headline, json};
+//!
+//! let report = Report::new(Kind::Drift);
+//! assert_eq!(headline(&report), "no applications");
+//! assert!(json(&report).contains("\"schemaVersion\""));
+//! ```
 
 use serde::{Deserialize, Serialize};
 
@@ -27,36 +37,36 @@ pub use sarif::sarif;
 pub use select::{InvalidSelector, Selector, ignore, keep_objects};
 pub use text::{diff, headline, text};
 
-/// Raised when a reader of version 1 would misread it.
+/// Version of the JSON format. It rises when a reader of the previous version would misread the report.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// What was compared, and everything that is not the same.
+/// What was compared, and every difference.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     pub schema_version: u32,
     pub kind: Kind,
-    /// Of a live comparison: when. A preview tells no time, so that it is the same whenever it is made.
+    /// When a live comparison was made. A preview has no time, so that it stays equal when it is repeated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generated_at: Option<Timestamp>,
-    /// The agent that was asked, by its address.
+    /// The address of the agent that made the comparison.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// The Docker Engine that was looked at, where no agent was asked.
+    /// The Docker Engine that was read when no agent was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// The commits: of a preview both, of a live comparison with one repository `head`.
+    /// The commits: both for a preview; `head` for a live comparison with one repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<CommitInfo>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head: Option<CommitInfo>,
     pub summary: Summary,
-    /// Why some application may be missing here. With one of them, the report is not whole.
+    /// Errors because of which applications may be missing. With one of them the report is incomplete.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
     /// By name.
     pub apps: Vec<App>,
-    /// Containers on the host that belong to no application, if asked for.
+    /// Containers on the host that belong to no application, if requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unmanaged: Vec<String>,
 }
@@ -80,7 +90,7 @@ pub struct Summary {
     pub missing: usize,
     pub extra: usize,
     pub modified: usize,
-    /// Not counted as drift, because a rule says so.
+    /// Differences that a rule of the ignore file excludes.
     pub ignored: usize,
 }
 
@@ -91,7 +101,7 @@ pub struct App {
     pub name: AppName,
     /// Its folder in the repository.
     pub path: String,
-    /// The commit it was compared with, where that is not the same for all.
+    /// The commit it was compared with, if applications differ in that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<CommitInfo>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -100,19 +110,19 @@ pub struct App {
     pub health: Option<HealthStatus>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspended: bool,
-    /// Held at this commit by a rollback.
+    /// The commit that a rollback pinned the application to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned: Option<String>,
     pub has_drift: bool,
-    /// It could not be rendered or looked at, so whether it drifts is not known.
+    /// Why it could not be rendered or read; whether it drifts is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What a reader has to know in order to believe the rest.
+    /// Remarks that a reader needs to judge the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// By kind, name and path.
     pub items: Vec<Item>,
-    /// The same for people: one unified diff per object, by kind and name.
+    /// One unified diff per object, sorted by kind and name.
     pub diffs: Vec<ObjectDiff>,
 }
 
@@ -131,20 +141,20 @@ pub struct Item {
     pub want: String,
     /// What runs; of a preview, the base.
     pub got: String,
-    /// A value is hidden: equal ones are hidden equally.
+    /// Whether a value is masked. Equal values have equal masks.
     pub masked: bool,
-    /// Where the manifest defines the object; empty when it does not.
+    /// The file of the manifest that defines the object; empty if none does.
     pub file: String,
-    /// 0 is the file as a whole.
+    /// Line in that file; 0 for the whole file.
     pub line: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<Action>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_seen: Option<Timestamp>,
-    /// The rule by which it does not count.
+    /// File and line of the rule that ignores it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignored: Option<String>,
-    /// Of the object in the manifest.
+    /// Labels of the object in the manifest.
     #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
     pub labels: std::collections::BTreeMap<String, String>,
 }
@@ -152,18 +162,18 @@ pub struct Item {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Type {
-    /// Git has it, the host has not.
+    /// In Git, and not on the host.
     Missing,
-    /// The host has it, Git has not.
+    /// On the host, and not in Git.
     Extra,
     Modified,
-    /// Another image.
+    /// The image differs.
     Image,
-    /// It is there, and does not run.
+    /// The container exists and does not run.
     Stopped,
-    /// Of a preview: only the head has it.
+    /// Preview only: the head has it, the base does not.
     Added,
-    /// Of a preview: only the base has it.
+    /// Preview only: the base has it, the head does not.
     Removed,
 }
 
@@ -183,7 +193,7 @@ impl Type {
         }
     }
 
-    /// What it says, in a sentence.
+    /// One sentence that explains the type.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Missing => "Git has it, and it does not exist on the host.",
@@ -197,13 +207,13 @@ impl Type {
     }
 }
 
-/// What the agent does about it.
+/// The agent's action for a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Action {
-    /// It is on its way to what Git says.
+    /// A sync in progress will remove it.
     Sync,
-    /// Somebody changed it: it is being healed.
+    /// Drift that self-heal is undoing.
     Heal,
     /// Will be healed after a pause.
     BackOff,
@@ -225,7 +235,7 @@ impl Action {
     }
 }
 
-/// What is not the same of one object.
+/// The unified diff of one object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectDiff {
@@ -236,7 +246,7 @@ pub struct ObjectDiff {
 }
 
 impl Report {
-    /// Without applications yet.
+    /// A report without applications.
     pub fn new(kind: Kind) -> Self {
         Self {
             schema_version: SCHEMA_VERSION,
@@ -253,19 +263,19 @@ impl Report {
         }
     }
 
-    /// Something could not be rendered or looked at.
+    /// Whether anything could not be rendered or read.
     pub fn has_errors(&self) -> bool {
         !self.errors.is_empty() || self.apps.iter().any(|it| it.error.is_some())
     }
 
-    /// Something of these types is not the same.
+    /// Whether there is a difference of one of these types.
     pub fn has_drift(&self, types: &[Type]) -> bool {
         self.apps.iter().flat_map(App::counted).any(|it| types.contains(&it.change))
     }
 }
 
 impl App {
-    /// What counts: all that no rule ignores.
+    /// The differences that no rule ignores.
     pub fn counted(&self) -> impl Iterator<Item = &Item> {
         self.items.iter().filter(|it| it.ignored.is_none())
     }
@@ -285,13 +295,13 @@ impl Item {
         }
     }
 
-    /// The same for the same thing, wherever it stands in a file.
+    /// A stable identifier of the difference that does not depend on its line.
     pub fn fingerprint(&self, app: &AppName) -> String {
         driftless_model::digest_hex(format!("{app}|{}|{}|{}", self.kind, self.name, self.path).as_bytes())
     }
 }
 
-/// A value may have many lines, and characters that a terminal would obey. The JSON and the diff hold it in full.
+/// A value on one line, shortened, without control characters. The JSON and the diff have the full value.
 fn on_one_line(value: &str) -> String {
     const LONGEST: usize = 300;
     let mut out = String::new();
@@ -309,7 +319,7 @@ fn on_one_line(value: &str) -> String {
     out
 }
 
-/// A mistake in a manifest, as findings are written: `FILE:LINE:COLUMN: error: MESSAGE`. Any other text is whole.
+/// Splits a finding `FILE:LINE:COLUMN: error: MESSAGE` into file, line and message; other text is only a message.
 fn located(error: &str) -> (&str, u32, &str) {
     let Some((place, message)) = error.split_once(": error: ") else { return ("", 0, error) };
     let mut parts = place.rsplitn(3, ':');
@@ -320,7 +330,7 @@ fn located(error: &str) -> (&str, u32, &str) {
     }
 }
 
-/// The whole report, for programs.
+/// The whole report as JSON.
 pub fn json(report: &Report) -> String {
     format!("{:#}\n", value(report))
 }
@@ -329,7 +339,7 @@ fn value<T: Serialize>(it: &T) -> serde_json::Value {
     serde_json::to_value(it).expect("reports serialise without fail")
 }
 
-/// One line per difference, error and application, for streams.
+/// NDJSON: one line per difference, error and application.
 pub fn ndjson(report: &Report) -> String {
     let mut out = String::new();
     let mut line = |value: serde_json::Value| {

@@ -1,5 +1,5 @@
-//! For pull requests and step summaries. Every application is named and counted whatever the length; what a body
-//! says in detail is left out, longest first, until it fits.
+//! Markdown for pull requests and step summaries. Every application is named and counted; details are left out,
+//! longest first, until the text fits the limit.
 
 use std::fmt::Write as _;
 
@@ -10,9 +10,9 @@ pub const COMMENT_LIMIT: usize = 65_000;
 /// GitHub drops a step summary of more than 1 MiB, counted in bytes.
 pub const STEP_SUMMARY_LIMIT: usize = 1 << 20;
 
-/// By this a later report finds the comment of an earlier one. Hidden where Markdown is rendered.
+/// The invisible HTML comment by which a later report finds the comment of an earlier one.
 pub fn marker(kind: Kind, set: &str) -> String {
-    // Two dashes would end the remark.
+    // Two dashes would end the HTML comment.
     let set: String = set.chars().filter(|it| it.is_alphanumeric() || "._/".contains(*it)).collect();
     match kind {
         Kind::Drift => format!("<!-- driftless:drift {set} -->"),
@@ -20,7 +20,7 @@ pub fn marker(kind: Kind, set: &str) -> String {
     }
 }
 
-/// In at most so many characters and bytes. `set` tells several comments on one request apart.
+/// The report in at most `most` characters and bytes. `set` distinguishes several comments on one pull request.
 pub fn markdown(report: &Report, set: &str, most: usize) -> String {
     let head = format!("{}\n{}", marker(report.kind, set), head(report));
     let tail = foot(report);
@@ -39,7 +39,7 @@ pub fn markdown(report: &Report, set: &str, most: usize) -> String {
     if noted(out.clone()) {
         return out;
     }
-    // Thousands of applications: their names and counts alone, and the rest counted.
+    // Thousands of applications: names and counts only; those that do not fit are counted.
     format!("{head}{}{tail}", names(report, most.saturating_sub(head.len() + tail.len())))
 }
 
@@ -51,7 +51,7 @@ fn too_long(count: usize) -> String {
     format!("The details of {whose} left out, for they are too long. The log has them.")
 }
 
-/// Takes the longest bodies away until the rest fits. Returns how many.
+/// Removes the longest bodies until the others fit. Returns how many were removed.
 fn drop_longest(bodies: &mut [Option<String>], room: usize) -> usize {
     let mut total: usize = bodies.iter().flatten().map(String::len).sum();
     if total <= room {
@@ -115,7 +115,7 @@ fn foot(report: &Report) -> String {
     out
 }
 
-/// A row for each application with something to say, and one line for all others.
+/// A row for each application with differences, errors or remarks, and one line for all others.
 fn table(report: &Report) -> String {
     let (missing, extra) = match report.kind {
         Kind::Drift => ("missing", "extra"),
@@ -172,12 +172,12 @@ fn remark(app: &App) -> String {
     all.join(", ")
 }
 
-/// When even the table is too long.
+/// The short form for when the table is too long as well.
 fn names(report: &Report, room: usize) -> String {
     let mut out = String::from("\n");
     let room = room.saturating_sub(TOO_LONG);
     let mut rest = 0;
-    // Those with something to say come first.
+    // Applications with differences or errors come first.
     let mut apps: Vec<&App> = report.apps.iter().collect();
     apps.sort_by_key(|it| !is_loud(it));
     for app in apps {
@@ -201,7 +201,7 @@ fn names(report: &Report, room: usize) -> String {
     out
 }
 
-/// All that is to be said of one application, folded up.
+/// The details of one application, folded.
 fn body(app: &App, kind: Kind) -> String {
     if app.items.is_empty() && app.error.is_none() && app.note.is_none() {
         return String::new();
@@ -214,7 +214,7 @@ fn body(app: &App, kind: Kind) -> String {
     if let Some(note) = &app.note {
         let _ = writeln!(out, "{}\n", escaped(&text::one_line(note)));
     }
-    // A field is said by the diff; in words comes what a diff does not show.
+    // The diff shows the fields; the list has what a diff does not show.
     for (item, rule) in app.items.iter().filter_map(|it| Some((it, it.ignored.as_ref()?))) {
         let said = escaped(&text::one_line(&item.sentence()));
         let _ = writeln!(out, "- {} {}: {said} (ignored by {})", item.kind, code(&item.name), code(rule));
@@ -228,14 +228,14 @@ fn body(app: &App, kind: Kind) -> String {
     out
 }
 
-/// In a fence longer than any inside.
+/// A code block whose fence is longer than any fence in the text.
 fn fenced(language: &str, text: &str) -> String {
     let fence = "`".repeat(longest_run(text).max(2) + 1);
     let text: String = text.chars().filter(|it| !it.is_control() || *it == '\n' || *it == '\t').collect();
     format!("{fence}{language}\n{}\n{fence}\n", text.trim_end_matches('\n'))
 }
 
-/// As code on one line, also inside a table.
+/// Inline code, also valid inside a table.
 fn code(text: &str) -> String {
     let text = text::one_line(text).replace('|', "\\|");
     let ticks = "`".repeat(longest_run(&text) + 1);
@@ -246,7 +246,7 @@ fn longest_run(text: &str) -> usize {
     text.split(|it| it != '`').map(str::len).max().unwrap_or_default()
 }
 
-/// As it stands, whatever Markdown or HTML would make of it; nobody is called by an `@`.
+/// Escapes Markdown and HTML; an `@` mentions nobody.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for it in html(text).chars() {

@@ -1,10 +1,10 @@
-//! SARIF 2.1.0, for code scanning: a rule per type of difference, a result per difference.
+//! SARIF 2.1.0 for code scanning: a rule per type of difference, a result per difference.
 
 use serde_json::{Value, json};
 
 use super::{App, Item, Kind, Report, Type, located, text};
 
-/// With fingerprints that survive moved lines, so that an alert stays one alert.
+/// Fingerprints do not depend on lines, so an alert stays the same alert when lines move.
 pub fn sarif(report: &Report) -> String {
     let mut results: Vec<Value> = Vec::new();
     for app in &report.apps {
@@ -110,7 +110,7 @@ fn broken(app: &App, error: &str) -> Value {
     })
 }
 
-/// Relative to the repository. What has no file of its own is at its application's folder.
+/// Location relative to the repository; the application's folder if the object has no file.
 fn location(app: &App, file: &str, line: u32) -> Value {
     let file = if file.is_empty() { app.path.as_str() } else { file };
     let uri = if file.is_empty() { ".".to_owned() } else { percent_encoded(file) };
@@ -121,7 +121,7 @@ fn location(app: &App, file: &str, line: u32) -> Value {
     json!({ "physicalLocation": physical })
 }
 
-/// As a relative reference of a URI has to be.
+/// Percent-encodes a path for a relative URI reference (RFC 3986).
 fn percent_encoded(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     for byte in path.bytes() {

@@ -1,13 +1,13 @@
-//! Which differences are looked at: by labels, and without those that rules ignore.
+//! Selects differences: by labels, and without those that rules ignore.
 
 use super::{Ignore, Item, Report};
 
-/// Labels that an object must have, as kubectl's `-l`.
+/// A label selector with the syntax of kubectl's `-l`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Selector(Vec<Demand>);
+pub struct Selector(Vec<Requirement>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Demand {
+enum Requirement {
     Is(String, String),
     IsNot(String, String),
     Has(String),
@@ -15,7 +15,7 @@ enum Demand {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no selector: write NAME=VALUE, NAME!=VALUE, NAME or !NAME, with commas between")]
+#[error("`{0}` is not a selector: write NAME=VALUE, NAME!=VALUE, NAME or !NAME, with commas between")]
 pub struct InvalidSelector(String);
 
 impl Selector {
@@ -24,42 +24,46 @@ impl Selector {
         let demand = |part: &str| {
             let part = part.trim();
             let one = match (part.split_once("!="), part.split_once('=')) {
-                (Some((name, value)), _) => Demand::IsNot(name.trim().to_owned(), value.trim().to_owned()),
+                (Some((name, value)), _) => {
+                    Requirement::IsNot(name.trim().to_owned(), value.trim().to_owned())
+                }
                 (None, Some((name, value))) => {
                     let value = value.strip_prefix('=').unwrap_or(value);
-                    Demand::Is(name.trim().to_owned(), value.trim().to_owned())
+                    Requirement::Is(name.trim().to_owned(), value.trim().to_owned())
                 }
                 (None, None) => match part.strip_prefix('!') {
-                    Some(name) => Demand::HasNot(name.trim().to_owned()),
-                    None => Demand::Has(part.to_owned()),
+                    Some(name) => Requirement::HasNot(name.trim().to_owned()),
+                    None => Requirement::Has(part.to_owned()),
                 },
             };
-            let (Demand::Is(name, _) | Demand::IsNot(name, _) | Demand::Has(name) | Demand::HasNot(name)) =
-                &one;
+            let (Requirement::Is(name, _)
+            | Requirement::IsNot(name, _)
+            | Requirement::Has(name)
+            | Requirement::HasNot(name)) = &one;
             if name.is_empty() || name.contains(char::is_whitespace) { Err(invalid()) } else { Ok(one) }
         };
         text.split(',').map(demand).collect::<Result<_, _>>().map(Self)
     }
 
-    fn admits(&self, item: &Item) -> bool {
+    fn matches(&self, item: &Item) -> bool {
         self.0.iter().all(|demand| match demand {
-            Demand::Is(name, value) => item.labels.get(name) == Some(value),
-            Demand::IsNot(name, value) => item.labels.get(name) != Some(value),
-            Demand::Has(name) => item.labels.contains_key(name),
-            Demand::HasNot(name) => !item.labels.contains_key(name),
+            Requirement::Is(name, value) => item.labels.get(name) == Some(value),
+            Requirement::IsNot(name, value) => item.labels.get(name) != Some(value),
+            Requirement::Has(name) => item.labels.contains_key(name),
+            Requirement::HasNot(name) => !item.labels.contains_key(name),
         })
     }
 }
 
-/// Takes away what the selector does not admit. Applications stay, and so do errors.
+/// Removes the differences of objects that the selector does not match. Applications and errors stay.
 pub fn keep_objects(report: &mut Report, selector: &Selector) {
     for app in &mut report.apps {
-        app.items.retain(|it| selector.admits(it));
+        app.items.retain(|it| selector.matches(it));
         keep_diffs(app, |_| true);
     }
 }
 
-/// Marks what does not count. The diff of an object of which nothing counts is taken away.
+/// Marks ignored differences, and removes the diff of an object whose differences are all ignored.
 pub fn ignore(report: &mut Report, rules: &Ignore) {
     for app in &mut report.apps {
         for item in &mut app.items {

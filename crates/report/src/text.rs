@@ -1,20 +1,20 @@
-//! For a terminal: what differs, object by object, or as one unified diff.
+//! Text for a terminal: differences object by object, or one unified diff.
 
 use std::fmt::Write as _;
 
 use super::{App, Item, Kind, Report, Type};
 
-/// Every application that drifts or has an error, in full, and the others in one line.
+/// Applications with drift or errors in full, all others in one line.
 pub fn text(report: &Report) -> String {
     let mut out = String::new();
     for error in &report.errors {
         line(&mut out, format_args!("error: {error}"));
     }
-    for app in report.apps.iter().filter(|it| is_worth_a_word(it)) {
+    for app in report.apps.iter().filter(|it| is_listed(it)) {
         application(&mut out, app, report.kind);
     }
     let quiet: Vec<&str> =
-        report.apps.iter().filter(|it| !is_worth_a_word(it)).map(|it| it.name.as_str()).collect();
+        report.apps.iter().filter(|it| !is_listed(it)).map(|it| it.name.as_str()).collect();
     if !quiet.is_empty() {
         line(&mut out, format_args!("{}: {}", nothing(report.kind), quiet.join(", ")));
     }
@@ -25,7 +25,7 @@ pub fn text(report: &Report) -> String {
     out
 }
 
-/// All diffs, one after the other; errors as remarks between them, so that none of them is taken for silence.
+/// All unified diffs in order, with errors as comments between them.
 pub fn diff(report: &Report) -> String {
     let mut out = String::new();
     for error in &report.errors {
@@ -78,8 +78,8 @@ pub fn headline(report: &Report) -> String {
     out
 }
 
-/// Pinned, suspended, or drifting: whatever a reader should not miss.
-fn is_worth_a_word(app: &App) -> bool {
+/// Whether the application is listed: it drifts, is pinned, suspended, or has an error.
+fn is_listed(app: &App) -> bool {
     let is_said = app.error.is_some() || app.note.is_some() || !app.items.is_empty();
     app.has_drift || is_said || app.suspended || app.pinned.is_some()
 }
@@ -167,14 +167,14 @@ pub(super) fn place(item: &Item) -> String {
     }
 }
 
-/// What is said of an object as a whole.
+/// The line of an added or removed object.
 fn whole(item: &Item) -> String {
     if item.path.is_empty() { format!(": {}{}", item.sentence(), aside(item)) } else { String::new() }
 }
 
 fn aside(item: &Item) -> String {
     let mut all: Vec<String> = item.ignored.iter().map(|rule| format!("ignored by {rule}")).collect();
-    // That it will be applied is what one expects.
+    // `being applied` is the usual case and is not printed.
     all.extend(item.action.filter(|it| *it != super::Action::Sync).map(|it| it.phrase().to_owned()));
     all.extend(item.first_seen.map(|it| format!("since {it}")));
     if all.is_empty() { String::new() } else { format!("  [{}]", all.join(", ")) }

@@ -1,8 +1,7 @@
-//! Who may ask. Without a token: only programs of this machine, and no web page of a stranger that makes a
-//! browser of this machine ask. With a token: whoever sends it, as `Bearer` or, from a browser, as the
-//! password of HTTP Basic.
+//! Access control. Without a token only programs of this machine are answered, and no web page of another origin.
+//! With a token, every client that sends it, as `Bearer` or as the password of HTTP Basic.
 //!
-//! It knows no users and no rights: who may read may also act.
+//! There are no users and no scopes: a client that may read may also act.
 
 use std::{fmt, net::IpAddr};
 
@@ -18,10 +17,10 @@ use subtle::ConstantTimeEq;
 
 use super::{Shared, error::Error, page};
 
-/// The condition under which a request is answered.
+/// Which requests are answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// The listener is on loopback: no token, but only under loopback's own names.
+    /// The listener is on loopback: no token, and only host names of loopback.
     Loopback,
     Token(Token),
 }
@@ -30,7 +29,7 @@ pub enum Access {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token([u8; 32]);
 
-/// Why a text is no token.
+/// Why a text is not a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     #[error("the token is empty")]
@@ -42,10 +41,10 @@ pub enum TokenError {
 }
 
 impl Token {
-    /// Shorter ones can be guessed through the network.
+    /// In characters. A shorter token can be guessed over the network.
     pub const SHORTEST: usize = 16;
 
-    /// Takes a token, without the white space around it, as a file usually ends in a line break.
+    /// Reads a token and trims white space, because a file usually ends with a line break.
     pub fn new(text: &str) -> Result<Self, TokenError> {
         let text = text.trim();
         if text.is_empty() {
@@ -60,7 +59,7 @@ impl Token {
         Ok(Self(Sha256::digest(text).into()))
     }
 
-    /// Compares digests, in a time that tells nothing about either text.
+    /// Compares digests in constant time.
     fn admits(&self, given: &str) -> bool {
         let given: [u8; 32] = Sha256::digest(given).into();
         self.0.ct_eq(&given).into()
@@ -74,7 +73,7 @@ impl fmt::Debug for Token {
 }
 
 impl Access {
-    /// Whether a request with these headers may know more than yes or no.
+    /// Whether a request with these headers may see details.
     pub(super) fn admits(&self, headers: &HeaderMap) -> bool {
         match self {
             Self::Loopback => names_loopback(headers),
@@ -83,7 +82,7 @@ impl Access {
     }
 }
 
-/// Lets a request pass, or answers it.
+/// Passes a request on, or answers it with an error.
 pub(super) async fn guard(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     match shared.access.as_ref() {
@@ -94,15 +93,15 @@ pub(super) async fn guard(State(shared): State<Shared>, request: Request, next: 
         Access::Token(_) if !shared.access.admits(headers) => return unauthorized(),
         Access::Loopback | Access::Token(_) => {}
     }
-    // A browser adds credentials of Basic by itself, so a token alone does not prove who wrote the request.
+    // A browser adds Basic credentials by itself, so a token alone does not prove which page sent the request.
     let acts = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    if acts && comes_from_elsewhere(headers) {
+    if acts && is_cross_origin(headers) {
         return Error::Forbidden("a page of another origin may not act here").into_response();
     }
     next.run(request).await
 }
 
-/// Headers that every answer has: nothing is cached, framed, guessed or fetched from elsewhere.
+/// Adds the security headers of every answer: no caching, no framing, no sniffing, nothing from other origins.
 pub(super) async fn harden(mut response: Response) -> Response {
     let headers = response.headers_mut();
     let add = |headers: &mut HeaderMap, name, value: HeaderValue| {
@@ -137,8 +136,8 @@ fn given_token(headers: &HeaderMap) -> Option<String> {
     decoded.split_once(':').map(|(_, password)| password.to_owned())
 }
 
-/// Another site can make its own name point to 127.0.0.1 (DNS rebinding), but not change the name that the
-/// browser then sends.
+/// Whether `Host` names loopback. Another site can resolve its own name to 127.0.0.1 (DNS rebinding), but the browser
+/// still sends that name.
 fn names_loopback(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(header::HOST).and_then(|it| it.to_str().ok()) else { return false };
     let name = host_name(host);
@@ -153,8 +152,8 @@ fn host_name(host: &str) -> &str {
     }
 }
 
-/// Whether a browser says that the request was written by a page of another origin.
-fn comes_from_elsewhere(headers: &HeaderMap) -> bool {
+/// Whether the browser's headers say that a page of another origin sent the request.
+fn is_cross_origin(headers: &HeaderMap) -> bool {
     let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
     let foreign_origin = headers.get(header::ORIGIN).is_some_and(|origin| {
         let origin = origin.as_bytes();
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_known_by_its_own_names_only() {
+    fn only_loopback_host_names_are_accepted() {
         for good in ["localhost", "LOCALHOST:8484", "127.0.0.1:1", "127.8.8.8", "[::1]", "[::1]:8484"] {
             assert!(names_loopback(&headers(&[("host", good)])), "{good}");
         }
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_comes_as_bearer_or_as_any_users_password() {
+    fn token_is_accepted_as_bearer_or_basic_password() {
         let access = Access::Token(Token::new("0123456789abcdef\n").unwrap());
         let basic = |text: &str| format!("Basic {}", BASE64_STANDARD.encode(text));
         for good in
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_must_be_long_and_fit_into_a_header() {
+    fn token_must_be_long_and_printable() {
         assert_eq!(Token::new(" \n"), Err(TokenError::Empty));
         assert_eq!(Token::new("short"), Err(TokenError::Short));
         assert_eq!(Token::new("with a space in between"), Err(TokenError::Unprintable));
@@ -212,15 +211,15 @@ mod tests {
     }
 
     #[test]
-    fn only_a_browser_on_our_own_page_or_no_browser_may_act() {
+    fn cross_origin_requests_are_recognised() {
         let host = ("host", "127.0.0.1:8484");
-        assert!(!comes_from_elsewhere(&headers(&[host])));
-        assert!(!comes_from_elsewhere(&headers(&[host, ("origin", "http://127.0.0.1:8484")])));
+        assert!(!is_cross_origin(&headers(&[host])));
+        assert!(!is_cross_origin(&headers(&[host, ("origin", "http://127.0.0.1:8484")])));
         for origin in
             ["http://evil.example", "null", "http://127.0.0.1:8485", "http://127.0.0.1:8484.evil.example"]
         {
-            assert!(comes_from_elsewhere(&headers(&[host, ("origin", origin)])), "{origin}");
+            assert!(is_cross_origin(&headers(&[host, ("origin", origin)])), "{origin}");
         }
-        assert!(comes_from_elsewhere(&headers(&[host, ("sec-fetch-site", "cross-site")])));
+        assert!(is_cross_origin(&headers(&[host, ("sec-fetch-site", "cross-site")])));
     }
 }

@@ -1,5 +1,5 @@
-//! The JSON routes about applications. What is shown is the controller's own published value, unchanged; what
-//! is asked for is handed to the controller, which accepts or refuses it.
+//! The JSON routes about applications. They show the agent's published status unchanged, and hand requests to the
+//! agent, which accepts or refuses them.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use driftless_store::Store;
 /// How long a client may take to send a body of at most [`BODY_LIMIT`] bytes.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
 
-/// What `POST …/rollback` takes. All fields may be left out, and so may the whole body.
+/// The body of `POST …/rollback`. Every field is optional, and so is the body.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RollbackBody {
@@ -30,7 +30,7 @@ pub struct RollbackBody {
     /// and is not the current one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// For people. Default: none.
+    /// The reason, shown to people. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// `manual` (the default), `next-commit`, a span such as `2h`, or an RFC 3339 time.
@@ -38,15 +38,15 @@ pub struct RollbackBody {
     pub until: Option<String>,
 }
 
-/// The answer to a request that the agent will carry out.
+/// The answer to an accepted request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Accepted {
     pub accepted: bool,
-    /// After a rollback: what the application is held at.
+    /// After a rollback: the pin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pin: Option<Pin>,
-    /// After an adoption: what was taken over and what becomes of it, for people.
+    /// After an adoption: one line per adopted object, for people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adopted: Vec<String>,
     /// After a recovery: what has changed, for people.
@@ -54,7 +54,7 @@ pub struct Accepted {
     pub recovered: Vec<String>,
 }
 
-/// The application that a route speaks of, as it was written: whether there is one is seen later.
+/// The application name in a route. The handler checks whether it exists.
 pub(super) struct Name(AppName);
 
 impl<S: Send + Sync> FromRequestParts<S> for Name {
@@ -80,7 +80,7 @@ pub(super) async fn one(State(shared): State<Shared>, Name(name): Name) -> Resul
     }
 }
 
-/// The history, newest first. That of an application which is gone from Git is still there.
+/// The history, newest first, also of an application that is no longer in Git.
 pub(super) async fn revisions(
     State(shared): State<Shared>,
     Name(name): Name,
@@ -97,7 +97,7 @@ pub(super) async fn preview(State(shared): State<Shared>, Name(name): Name) -> R
     ask(&shared, name, RequestKind::Preview).await
 }
 
-/// What `GET …/drift` takes.
+/// The query of `GET …/drift`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DriftQuery {
@@ -159,20 +159,20 @@ pub(super) async fn rollback(
     ask(&shared, name, RequestKind::Rollback(rollback)).await
 }
 
-/// The repositories under watch, in the order of the configuration.
+/// The followed repositories in the order of the configuration.
 pub(super) async fn repositories(State(shared): State<Shared>) -> Response {
     Json(shared.handle.repositories().as_ref()).into_response()
 }
 
-/// The webhooks that are configured, in the order of the configuration.
+/// The configured webhooks in the order of the configuration.
 pub(super) async fn webhooks(State(shared): State<Shared>) -> Result<Response, Error> {
     let hooks = shared.hooks.clone();
     let statuses = read(&shared.store, move |_| hooks.statuses()).await?;
     Ok(Json(statuses).into_response())
 }
 
-/// 503 and the reason while the agent cannot do its work. The reason names repositories, so it is told only
-/// to whoever may know.
+/// 503 with the reason while the agent is not ready. The reason names repositories, so it is shown only to clients
+/// with access.
 pub(super) async fn readyz(State(shared): State<Shared>, headers: HeaderMap) -> Response {
     let readiness = shared.handle.readiness();
     if readiness.is_ready() {
@@ -198,13 +198,13 @@ pub(super) async fn read<T: Send + 'static>(
             tracing::error!(error = &error as &dyn std::error::Error, "the API could not read the store");
             Err(Error::Database)
         }
-        // The runtime is going down, or the store broke one of its invariants, which its panic has said.
+        // The runtime is shutting down, or the query panicked and the panic is in the log.
         Err(_) => Err(Error::Stopping),
     }
 }
 
 pub(super) async fn ask(shared: &Shared, name: AppName, kind: RequestKind) -> Result<Response, Error> {
-    // An unknown name is refused before it takes a place in the agent's queue.
+    // An unknown name is refused before it takes a slot in the agent's queue.
     if !shared.handle.applications().contains_key(&name) {
         return Err(Error::NoSuchApplication(name));
     }
@@ -232,7 +232,7 @@ async fn read_rollback(body: Body, now: Timestamp) -> Result<Rollback, Error> {
     let body: RollbackBody = if bytes.is_empty() {
         RollbackBody::default()
     } else {
-        // An object first: a list would be taken for the fields in their order.
+        // Parsed as an object first: serde would read a list as the fields in order.
         let object: Map<String, Value> = serde_json::from_slice(&bytes).map_err(malformed)?;
         serde_json::from_value(Value::Object(object)).map_err(malformed)?
     };

@@ -1,5 +1,5 @@
-//! Errors as the API gives them: `{"error": {"code", "message", "help"}}` with a fitting status. It does not
-//! pass on inner causes that a client can do nothing about; those go to the log.
+//! Errors of the API: `{"error": {"code", "message", "help"}}` with an HTTP status. Internal causes go to the log,
+//! not to the client.
 
 use axum::{
     Json,
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use driftless_agent::RequestError;
 use driftless_model::AppName;
 
-/// The body of every answer that is an error.
+/// The body of every error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorBody {
     pub error: ErrorDetail,
@@ -19,34 +19,34 @@ pub struct ErrorBody {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorDetail {
-    /// One word in camel case, for programs. It does not change between releases.
+    /// A word in camel case for programs. It is stable between releases.
     pub code: String,
-    /// What went wrong, for people.
+    /// What happened, for people.
     pub message: String,
-    /// What to do about it.
+    /// What to do next, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
 }
 
-/// Why a request has no better answer.
+/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Error {
     #[error("there is no application `{0}`")]
     NoSuchApplication(AppName),
     #[error("{0} has no instance `{1}`")]
     NoSuchInstance(AppName, String),
-    #[error("there is nothing at `{0}`")]
+    #[error("there is no route `{0}`")]
     NoSuchRoute(String),
-    #[error("`{0}` is not possible here")]
+    #[error("this route does not accept {0}")]
     NoSuchMethod(Method),
-    /// It is well formed, and makes no sense as things stand.
+    /// The request is well formed and not possible in the current state.
     #[error("{0}")]
     Refused(String),
     #[error("the agent is shutting down")]
     Stopping,
     #[error("the agent did not answer in time")]
     TooSlow,
-    #[error("a token is needed")]
+    #[error("this request needs a token")]
     Unauthorized,
     #[error("{0}")]
     Forbidden(&'static str),
@@ -56,7 +56,7 @@ pub(super) enum Error {
     BodyTooSlow,
     #[error("{0}")]
     Malformed(String),
-    /// A delivery of a forge that is not taken.
+    /// A refused webhook delivery.
     #[error("{1}")]
     Hook(StatusCode, String),
     /// The cause is in the log.
@@ -105,19 +105,19 @@ impl Error {
 
     fn help(&self) -> Option<&'static str> {
         match self {
-            Self::NoSuchApplication(_) => Some("GET /api/v1/applications lists those that there are"),
-            Self::NoSuchInstance(..) => Some("GET /api/v1/objects?kind=pods lists those that there are"),
-            Self::NoSuchRoute(_) => Some("the routes are in docs/api.md"),
+            Self::NoSuchApplication(_) => Some("GET /api/v1/applications lists the applications"),
+            Self::NoSuchInstance(..) => Some("GET /api/v1/objects?kind=pods lists the instances"),
+            Self::NoSuchRoute(_) => Some("docs/api.md lists the routes"),
             Self::NoSuchMethod(_) => {
-                Some("reading is GET; sync, rollback, resume, suspend and adopt are POST")
+                Some("use GET to read, and POST for sync, rollback, resume, suspend and adopt")
             }
-            Self::Stopping => Some("try again when the agent has been started anew"),
-            Self::TooSlow => Some("it may still do it: look at the application's status"),
+            Self::Stopping => Some("try again when the agent runs again"),
+            Self::TooSlow => Some("the agent may still do it: check the application's status"),
             Self::Unauthorized => Some(
-                "send `Authorization: Bearer TOKEN`; a browser may give the token as password, with any user",
+                "send `Authorization: Bearer TOKEN`, or in a browser the token as password with any user name",
             ),
             Self::Forbidden(_) => {
-                Some("give the agent a token (`--token-file`) to be reached by another name")
+                Some("start the agent with a token (`--token-file`) to use another host name or origin")
             }
             Self::Database => Some("the agent's log has the cause"),
             Self::Refused(_)

@@ -1,7 +1,7 @@
-//! What happened: as a list, or as a stream of server-sent events that begins where the client left off.
+//! Events, as a list or as a stream of server-sent events that resumes where the client left off.
 //!
-//! The store is the truth, and the live channel only says when to look: a client that falls behind is served
-//! from the store until it has caught up, so that it misses nothing and costs no memory.
+//! The store is authoritative. A client that falls behind the live channel is served from the store until it has
+//! caught up, so it misses nothing and needs no buffer.
 
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
 
@@ -23,27 +23,27 @@ use super::{Shared, api::read, error::Error};
 use driftless_model::{AppName, Event};
 use driftless_store::Store;
 
-/// How many events a list has unless the client says so.
+/// How many events a list has by default.
 const DEFAULT_LIMIT: usize = 100;
 const LARGEST_LIMIT: usize = 1000;
 
-/// How many are read from the store at a time while a stream catches up.
+/// How many events are read at a time while a stream catches up.
 const PAGE: usize = 200;
 
-/// Keeps proxies from closing a stream on which nothing happens.
+/// Interval of the comments that keep proxies from closing an idle stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// How long a browser waits before it connects again.
 const RECONNECT: Duration = Duration::from_secs(3);
 
-/// The end of the server, which open streams must not hold up.
+/// Cancelled when the server stops, so that open streams end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stopping(pub(super) CancellationToken);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Selection {
-    /// Only later ones than this sequence. Without it: the newest.
+    /// Only events after this sequence number. Default: the newest.
     after: Option<u64>,
     /// Default 100, at most 1000. A stream has no limit.
     limit: Option<usize>,
@@ -72,16 +72,16 @@ pub(super) async fn events(
     Ok(Json(list.await?).into_response())
 }
 
-/// Where one client's stream is.
+/// The position of one client's stream.
 struct Follower {
     store: Store,
     live: Receiver<Event>,
     app: Option<AppName>,
-    /// The sequence up to which everything was sent or passed over.
+    /// The last sequence number that was sent or skipped.
     last: u64,
-    /// Read from the store and not yet sent.
+    /// Events read from the store and not yet sent.
     backlog: VecDeque<Event>,
-    /// There may be more in the store than was read.
+    /// Whether the store may have more events than were read.
     behind: bool,
 }
 
@@ -91,11 +91,11 @@ async fn follow(
     app: Option<AppName>,
     stopping: Stopping,
 ) -> Result<Response, Error> {
-    // Subscribe first, then read, so that nothing falls between the two.
+    // Subscribe before reading, so that no event is missed.
     let live = shared.handle.events();
     let newest = read(&shared.store, |store| store.newest_events(1, None)).await?;
     let newest = newest.last().map_or(0, |it| it.sequence);
-    // A place beyond the newest is one in a database that was lost; waiting for it would be waiting for ever.
+    // A position beyond the newest belongs to a database that was lost; it would never be reached.
     let last = after.unwrap_or(newest).min(newest);
     let follower =
         Follower { store: shared.store.clone(), live, app, last, backlog: VecDeque::new(), behind: true };
@@ -109,7 +109,7 @@ async fn follow(
 }
 
 impl Follower {
-    /// The next event for this client; `None` ends the stream, and the client comes again.
+    /// The next event for this client; `None` ends the stream, and the client reconnects.
     async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.backlog.pop_front() {
@@ -140,7 +140,7 @@ impl Follower {
         Some(())
     }
 
-    /// An event without a number could not be stored; it is shown live, and only once.
+    /// Whether the event is new to the client. An event without a number could not be stored; it is sent live once.
     fn is_news(&self, event: &Event) -> bool {
         let unseen = event.sequence == 0 || event.sequence > self.last;
         unseen && self.app.as_ref().is_none_or(|it| *it == event.app)
@@ -162,7 +162,7 @@ fn wants_stream(headers: &HeaderMap) -> bool {
     accept.split(',').any(|it| it.trim().split(';').next() == Some("text/event-stream"))
 }
 
-/// Sent by a browser that connects again.
+/// The header that a reconnecting browser sends.
 fn last_event_id(headers: &HeaderMap) -> Option<u64> {
     headers.get("last-event-id")?.to_str().ok()?.trim().parse().ok()
 }

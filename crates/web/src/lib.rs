@@ -1,9 +1,15 @@
-//! The agent over HTTP: a JSON API under `/api/v1`, probes for whoever watches the agent, and a page for
-//! people. `docs/api.md` describes it.
+//! The HTTP server of the agent: the JSON API under `/api/v1`, health endpoints, webhooks and the status page.
+//! `docs/api.md` describes it.
 //!
-//! It decides nothing about applications and holds no state of its own: everything shown is the value that the
-//! controller published last, or what the store holds. It speaks no TLS; beyond loopback, put a proxy that
-//! does in front of it.
+//! It decides nothing about applications and holds no state of its own: it shows the status that the agent published
+//! last, or rows of the store. It speaks no TLS; put a reverse proxy with TLS in front of it to serve beyond loopback.
+//!
+//! ```
+//! use driftless_model::{Timestamp, Until};
+//! use driftless_web::parse_until;
+//!
+//! assert_eq!(parse_until("next-commit", Timestamp(0)).ok(), Some(Until::NextCommit));
+//! ```
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,27 +29,27 @@ mod access;
 mod api;
 mod error;
 mod events;
-mod hooks;
 mod objects;
 mod page;
 mod serve;
 mod until;
+mod webhooks;
 mod workloads;
 
 pub use access::{Access, Token, TokenError};
 pub use api::{Accepted, RollbackBody};
 pub use error::{ErrorBody, ErrorDetail};
-pub use hooks::Receiver;
 pub use serve::serve;
 pub use until::{InvalidUntil, parse_until};
+pub use webhooks::Receiver;
 
-/// The largest request body that is read.
+/// The largest request body that is read, in bytes.
 pub const BODY_LIMIT: usize = 64 * 1024;
 
-/// How long the controller may take to accept or refuse a request.
+/// How long the agent may take to accept or refuse a request.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
-/// What every handler can reach.
+/// State shared by all handlers.
 #[derive(Clone)]
 struct Shared {
     handle: Handle,
@@ -53,14 +59,14 @@ struct Shared {
     hooks: Receiver,
 }
 
-/// All routes, behind the checks of [`Access`], of an agent without webhooks.
+/// All routes of an agent without webhooks, behind the checks of [`Access`].
 pub fn router(handle: Handle, store: Store, access: Access) -> Router {
     let none =
         Receiver::new(handle.clone(), store.clone(), &Settings::default(), Arc::new(|_| None), Clock::System);
     router_with_hooks(handle, store, access, none)
 }
 
-/// All routes but those of the webhooks themselves, which are [`Receiver::routes`]: forges have no token.
+/// All routes except the webhooks' own, which are [`Receiver::routes`], because forges have no token.
 pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Receiver) -> Router {
     let shared = Shared { handle, store, access: Arc::new(access), clock: Clock::System, hooks };
     let guarded = Router::new()
@@ -91,7 +97,7 @@ pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Re
         .fallback(error::no_such_route)
         .method_not_allowed_fallback(error::no_such_method)
         .layer(middleware::from_fn_with_state(shared.clone(), access::guard));
-    // Whoever probes the agent has no token, and learns nothing but yes or no.
+    // Probes have no token, so these routes answer only yes or no.
     let open = Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(api::readyz))
@@ -100,7 +106,7 @@ pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Re
     guarded.merge(open).layer(middleware::map_response(access::harden)).with_state(shared)
 }
 
-/// The process lives and its scheduler runs; nothing else.
+/// Answers while the process and its scheduler run.
 async fn healthz() -> &'static str {
     "ok\n"
 }

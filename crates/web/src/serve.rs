@@ -1,7 +1,7 @@
-//! The server's own limits: how many connections there may be, how long a client may take to send its headers,
-//! and how long open connections may hold up the end. When there are too many connections, the one that has been
-//! silent for longest makes room, so that those who only hold places keep nobody out. It knows nothing about
-//! what is served.
+//! Serves a router with limits on the number of connections, on the time and size of headers, and on the time that
+//! open connections may delay shutdown.
+//!
+//! At the limit of connections the one that has been idle longest is closed, so idle clients cannot lock others out.
 
 use std::{
     collections::BTreeMap,
@@ -29,42 +29,41 @@ use tower_service::Service;
 
 use super::events::Stopping;
 
-/// More would starve the agent of file descriptors.
+/// The most connections at a time; more would use up the agent's file descriptors.
 const CONNECTIONS: usize = 256;
 
-/// From the first byte to the end of the headers, and between two requests of one connection.
+/// Limit from the first byte to the end of the headers, and between two requests of a connection.
 const HEADERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// The most that the headers of a request may have.
+/// The largest size of a request's headers, in bytes.
 const HEADERS_LIMIT: usize = 64 * 1024;
 
-/// What requests that are under way have left when the server stops.
+/// How long running requests may take after the server was told to stop.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Accepting fails for a while when the process is out of file descriptors.
+/// Pause after a failed accept, for example when file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// Who sent a request, as far as the connection tells; behind a proxy, that is the proxy.
+/// The address of the connection; behind a proxy, the proxy's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) IpAddr);
 
-/// Serves until `shutdown` is over; then accepts nothing more, ends streams, and lets what is under way finish
-/// for 3 s at most.
+/// Serves until `shutdown` completes. Then it accepts no connection, ends streams, and gives running requests 3 s.
 pub async fn serve(listener: TcpListener, router: Router, shutdown: impl Future<Output = ()> + Send) {
     let stopping = CancellationToken::new();
     let router = router.layer(Extension(Stopping(stopping.clone())));
-    let seats = Seats::new();
+    let slots = Connections::new();
     let mut connections = JoinSet::new();
     tokio::pin!(shutdown);
     loop {
-        // Those who come while all are busy wait in the listener's queue.
-        let is_full = connections.len() >= CONNECTIONS && !seats.make_room();
+        // While all connections are busy, new ones wait in the listener's queue.
+        let is_full = connections.len() >= CONNECTIONS && !slots.make_room();
         tokio::select! {
             () = &mut shutdown => break,
             accepted = listener.accept(), if !is_full => match accepted {
                 Ok((socket, address)) => {
-                    let seat = seats.take();
-                    connections.spawn(connection(socket, address, router.clone(), stopping.clone(), seat));
+                    let slot = slots.take();
+                    connections.spawn(connection(socket, address, router.clone(), stopping.clone(), slot));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "could not accept a connection");
@@ -87,11 +86,11 @@ async fn connection(
     address: SocketAddr,
     router: Router,
     stopping: CancellationToken,
-    seat: Arc<Seat>,
+    slot: Arc<Slot>,
 ) {
-    // Answers are small, and should not wait for more to come.
+    // Answers are small and must not wait for more data (Nagle).
     let _ = socket.set_nodelay(true);
-    let serving = Arc::clone(&seat);
+    let serving = Arc::clone(&slot);
     let service = service_fn(move |request| answer(router.clone(), request, address, Busy::new(&serving)));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -101,19 +100,19 @@ async fn connection(
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = &mut connection => ended,
-        () = seat.state.leave.cancelled() => return,
+        () = slot.state.leave.cancelled() => return,
         () = stopping.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
     };
-    // A client that goes away is no trouble of ours.
+    // A client that disconnects is not an error of the server.
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended early");
     }
 }
 
-/// One answer. The connection is busy until the last byte of it is gone.
+/// Answers one request. The connection is busy until the last byte is sent.
 async fn answer(
     mut router: Router,
     mut request: Request<Incoming>,
@@ -130,23 +129,23 @@ async fn answer(
     }))
 }
 
-/// All connections.
-struct Seats {
+/// All open connections.
+struct Connections {
     began: Instant,
     taken: Arc<Mutex<BTreeMap<u64, Arc<State>>>>,
     last: AtomicU64,
 }
 
-/// What is known of one connection.
+/// The state of one connection.
 struct State {
     began: Instant,
-    /// Since when it waits for a request, in milliseconds; `BUSY` while it answers one.
+    /// Since when it has been idle, in milliseconds; `BUSY` while it answers a request.
     silent_since: AtomicU64,
     leave: CancellationToken,
 }
 
-/// The place of one connection, given back with the connection's end.
-struct Seat {
+/// One connection's slot, freed when the connection ends.
+struct Slot {
     number: u64,
     state: Arc<State>,
     taken: Arc<Mutex<BTreeMap<u64, Arc<State>>>>,
@@ -154,12 +153,12 @@ struct Seat {
 
 const BUSY: u64 = u64::MAX;
 
-impl Seats {
+impl Connections {
     fn new() -> Self {
         Self { began: Instant::now(), taken: Arc::default(), last: AtomicU64::new(0) }
     }
 
-    fn take(&self) -> Arc<Seat> {
+    fn take(&self) -> Arc<Slot> {
         let number = self.last.fetch_add(1, Ordering::Relaxed);
         let state = Arc::new(State {
             began: self.began,
@@ -169,10 +168,10 @@ impl Seats {
         state.silent();
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         taken.insert(number, Arc::clone(&state));
-        Arc::new(Seat { number, state, taken: Arc::clone(&self.taken) })
+        Arc::new(Slot { number, state, taken: Arc::clone(&self.taken) })
     }
 
-    /// Sends away the one that has been silent for longest. False when all are busy.
+    /// Closes the connection that has been idle longest. False when all are busy.
     fn make_room(&self) -> bool {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let since = |state: &State| state.silent_since.load(Ordering::Relaxed);
@@ -192,19 +191,19 @@ impl State {
     }
 }
 
-impl Drop for Seat {
+impl Drop for Slot {
     fn drop(&mut self) {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
     }
 }
 
-/// While this lives, the connection is not silent.
+/// Marks the connection busy until it is dropped.
 struct Busy(Arc<State>);
 
 impl Busy {
-    fn new(seat: &Seat) -> Self {
-        seat.state.silent_since.store(BUSY, Ordering::Relaxed);
-        Self(Arc::clone(&seat.state))
+    fn new(slot: &Slot) -> Self {
+        slot.state.silent_since.store(BUSY, Ordering::Relaxed);
+        Self(Arc::clone(&slot.state))
     }
 }
 

@@ -1,5 +1,5 @@
-//! When a rollback ends, as people write it: `manual`, `next-commit`, `2h`, or an RFC 3339 time. It knows no
-//! calendars: a day has 24 hours.
+//! Parses the end of a rollback: `manual`, `next-commit`, a duration such as `2h`, or an RFC 3339 time. A day has 24
+//! hours.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use driftless_model::{Timestamp, Until};
 /// Ten years, of 365 days.
 const LONGEST: Duration = Duration::from_hours(10 * 365 * 24);
 
-/// A text that names no end.
+/// A text that is not an end of a rollback.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no time to come: write `manual`, `next-commit`, a span such as `90s`, `2h` or `3d`, or `2026-01-31T12:00:00Z`"
 )]
 pub struct InvalidUntil(pub String);
 
-/// Reads the end of a rollback; spans count from `now`.
+/// Reads the end of a rollback; durations count from `now`.
 pub fn parse_until(text: &str, now: Timestamp) -> Result<Until, InvalidUntil> {
     match text.trim() {
         "manual" => Ok(Until::Manual),
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_are_read_as_people_write_them() {
+    fn ends_of_a_rollback_are_parsed() {
         let now = Timestamp::parse("2026-01-01T00:00:00Z").unwrap();
         assert_eq!(parse_until("manual", now), Ok(Until::Manual));
         assert_eq!(parse_until("next-commit", now), Ok(Until::NextCommit));

@@ -1,5 +1,4 @@
-//! The routes about one workload or one instance: what is asked for goes to the controller, and what a container
-//! prints comes straight from the engine, piece by piece.
+//! The routes about one workload or instance. Requests go to the agent; logs are streamed from the engine.
 
 use axum::{
     Extension,
@@ -17,7 +16,7 @@ use driftless_config::parse_duration;
 use driftless_docker::LogOptions;
 use driftless_model::{AppName, InstanceStatus, PartStatus, Role, Timestamp, WorkloadName, WorkloadStatus};
 
-/// An application, and one thing of it, as they were written.
+/// The application and the workload or instance in a route.
 pub(super) struct Names(AppName, String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Names {
@@ -53,11 +52,11 @@ pub(super) async fn resume(State(shared): State<Shared>, Names(app, name): Names
     ask(&shared, app, RequestKind::Unpause(WorkloadName(name))).await
 }
 
-/// What `POST …/delete` takes.
+/// The query of `POST …/delete`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct DeleteQuery {
-    /// Of its pod, where several have pods of this name.
+    /// The workload, if several have an instance of this name.
     namespace: Option<String>,
 }
 
@@ -70,23 +69,23 @@ pub(super) async fn delete(
     ask(&shared, app, RequestKind::DeleteInstance(InstanceName { name, namespace })).await
 }
 
-/// What `GET …/logs` takes.
+/// The query of `GET …/logs`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct LogQuery {
     follow: bool,
     tail: Option<u64>,
-    /// A span or a time.
+    /// A duration or a time.
     since: Option<String>,
     timestamps: bool,
     previous: bool,
-    /// Of a pod of several; otherwise that of its first.
+    /// The container of a pod with several; default: the first.
     container: Option<String>,
-    /// Of its pod, where several have pods of this name.
+    /// The workload, if several have an instance of this name.
     namespace: Option<String>,
 }
 
-/// Only of what is published of the application: nobody reads the output of anything else on this host.
+/// Logs of an instance of the application. Other containers of the host cannot be read.
 pub(super) async fn logs(
     State(shared): State<Shared>,
     stopping: Option<Extension<Stopping>>,
@@ -117,12 +116,12 @@ pub(super) async fn logs(
     let opened = tokio::time::timeout(ANSWER_WITHIN, shared.handle.logs(&instance.container, &options)).await;
     let stream = opened.map_err(|_| Error::TooSlow)??;
     let stopping = stopping.map(|Extension(it)| it).unwrap_or_default();
-    // The body is dropped when the client goes, and with it the reading from the engine.
+    // When the client disconnects, the body is dropped, which ends reading from the engine.
     let body = Body::from_stream(stream.take_until(stopping.0.cancelled_owned()));
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response())
 }
 
-/// The container of an instance that is meant, and its name.
+/// The requested container of an instance, and its name.
 fn container_of<'a>(
     workload: &'a WorkloadStatus,
     instance: &'a InstanceStatus,
@@ -146,7 +145,7 @@ fn container_of<'a>(
     Ok((there, name))
 }
 
-/// `10m` ago, or a time.
+/// A duration before now such as `10m`, or a time.
 fn since(text: &str, now: Timestamp) -> Result<Timestamp, Error> {
     let ago = parse_duration(text).ok().map(|it| {
         let millis = u64::try_from(it.as_millis()).unwrap_or(u64::MAX);

@@ -1,5 +1,6 @@
-//! Secrets, and whether a request was made by somebody who knows one. What is compared is compared in a time
-//! that tells nothing, over the bytes as they came, before anything is parsed.
+//! Webhook secrets and the verification of signatures.
+//!
+//! Comparisons take constant time, over the bytes as received, before anything is parsed.
 
 use std::time::Duration;
 
@@ -12,18 +13,18 @@ use subtle::{Choice, ConstantTimeEq};
 use super::{bytes_of, header, resolve};
 use driftless_model::{HookProvider, Timestamp};
 
-/// How far the time of a signed request may be from ours.
+/// The largest difference between a signed request's time and ours.
 const SKEW: Duration = Duration::from_mins(5);
 
-/// Begins the secrets of Standard Webhooks; the rest is the key in base64.
+/// Prefix of Standard Webhooks secrets; the rest is the key in base64.
 const SIGNING: &str = "whsec_";
 
-/// A secret in the form in which its provider uses it. Has no `Debug`, so that it cannot be printed.
+/// A secret in the form that its provider uses. It has no `Debug`, so it cannot be printed.
 #[derive(Clone)]
 pub struct Key {
     provider: HookProvider,
     bytes: Vec<u8>,
-    /// Of GitLab: it signs, rather than being sent as it is.
+    /// GitLab only: the secret signs the request instead of being sent.
     signs: bool,
 }
 
@@ -36,23 +37,23 @@ pub enum InvalidKey {
     NotBase64,
 }
 
-/// Why a request is not from whom it should be. Tells nothing that the sender does not know.
+/// Why a request is not authentic. It contains nothing that the sender does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("the header `{0}` is missing; has the forge been given the secret?")]
     Missing(&'static str),
-    #[error("the header `{0}` holds no signature of the form that is expected")]
+    #[error("the header `{0}` has no signature in the expected form")]
     Malformed(&'static str),
-    #[error("the signature is not by the configured secret")]
+    #[error("the signature was not made with the configured secret")]
     Wrong,
     #[error("the request was signed more than 5 minutes ago, or the clocks differ")]
     Stale,
 }
 
 impl Key {
-    /// Shorter ones can be guessed from one signed request.
+    /// In characters. A shorter secret can be guessed from one signed request.
     pub const SHORTEST: usize = 32;
-    /// As Standard Webhooks has it.
+    /// In bytes, the minimum of Standard Webhooks.
     pub const FEWEST_BYTES: usize = 24;
 
     pub fn new(provider: HookProvider, secret: &str) -> Result<Self, InvalidKey> {
@@ -81,7 +82,7 @@ impl Key {
         Ok(Self { provider, bytes: secret.as_bytes().to_vec(), signs: false })
     }
 
-    /// Whether this secret signs `{id}.{time}.{body}`, rather than the body alone.
+    /// Whether this secret signs `{id}.{time}.{body}` instead of the body alone.
     pub(super) fn signs(&self) -> bool {
         self.signs
     }
@@ -95,18 +96,18 @@ impl Key {
             HookProvider::HmacSha512 => hmac_sha512(&self.bytes, parts),
             _ => hmac_sha256(&self.bytes, parts),
         };
-        // Of unequal lengths it says no at once; lengths are no secret.
+        // Unequal lengths return early; the length is not secret.
         expected.ct_eq(mac)
     }
 
-    /// Digests are compared, so that not even the length of the secret shows.
+    /// Compares digests, so that the length of the secret is not revealed.
     fn is(&self, given: &[u8]) -> Choice {
         Sha256::digest(&self.bytes).ct_eq(&Sha256::digest(given))
     }
 }
 
-/// Whether a request is by somebody who knows one of `keys`; who, as far as headers may say. All keys are tried,
-/// whichever fits.
+/// Verifies that a request was signed with one of `keys`. Returns the provider, as far as headers tell. All keys are
+/// tried, so the time does not depend on which one matches.
 pub fn verify(
     provider: HookProvider,
     keys: &[Key],
@@ -128,7 +129,7 @@ pub fn verify(
         HookProvider::Gitea => signed("x-gitea-signature", ""),
         HookProvider::Forgejo => signed("x-forgejo-signature", ""),
         HookProvider::Gogs => signed("x-gogs-signature", ""),
-        // The header that is SHA-1 at GitHub, which is why its name alone says nothing.
+        // GitHub uses the same header name for SHA-1, so the name alone does not tell the algorithm.
         HookProvider::Bitbucket => signed("x-hub-signature", "sha256="),
         HookProvider::HmacSha256 => signed("x-signature", "sha256="),
         HookProvider::HmacSha512 => signed("x-signature", "sha512="),
@@ -139,7 +140,7 @@ pub fn verify(
         HookProvider::StandardWebhooks => standard(keys, headers, body, now).map(|()| provider),
         HookProvider::GitLab => {
             let signing: Vec<Key> = keys.iter().filter(|it| it.signs).cloned().collect();
-            // GitLab sends the other two headers of Standard Webhooks with every delivery.
+            // GitLab sends the other two Standard Webhooks headers with every delivery.
             if !signing.is_empty() && headers.contains_key("webhook-signature") {
                 return standard(&signing, headers, body, now).map(|()| provider);
             }
@@ -152,7 +153,8 @@ pub fn verify(
     }
 }
 
-/// `v1,BASE64` over `{id}.{time}.{body}`; several, parted by blanks, while the sender changes its secret.
+/// Standard Webhooks: `v1,BASE64` over `{id}.{time}.{body}`. The header has several signatures, separated by spaces,
+/// while the sender rotates its secret.
 fn standard(keys: &[Key], headers: &HeaderMap, body: &[u8], now: Timestamp) -> Result<(), Refusal> {
     let get = |name: &'static str| header(headers, name).ok_or(Refusal::Missing(name));
     let (id, time, signatures) = (get("webhook-id")?, get("webhook-timestamp")?, get("webhook-signature")?);
@@ -182,7 +184,7 @@ fn standard(keys: &[Key], headers: &HeaderMap, body: &[u8], now: Timestamp) -> R
     if apart > SKEW { Err(Refusal::Stale) } else { Ok(()) }
 }
 
-/// The bytes of a signature in hexadecimal digits behind the one prefix that is allowed.
+/// The bytes of a hexadecimal signature after its required prefix.
 fn hex_of(headers: &HeaderMap, name: &'static str, prefix: &str) -> Result<Vec<u8>, Refusal> {
     let text = header(headers, name).ok_or(Refusal::Missing(name))?;
     let digits = text.strip_prefix(prefix).ok_or(Refusal::Malformed(name))?;
@@ -190,7 +192,7 @@ fn hex_of(headers: &HeaderMap, name: &'static str, prefix: &str) -> Result<Vec<u
 }
 
 fn unhex(digits: &str) -> Option<Vec<u8>> {
-    // No digest is longer.
+    // The longest digest is that of SHA-512.
     if !digits.len().is_multiple_of(2) || digits.len() > 128 {
         return None;
     }

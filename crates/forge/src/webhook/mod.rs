@@ -1,7 +1,7 @@
-//! What a forge says when something was pushed: whether it is really the forge that says it, and what it says.
+//! Webhooks of forges: verifies a delivery and reads which references moved.
 //!
-//! Pure: bytes and headers in, a verdict out. It knows no socket, no store and no clock, follows nothing that a
-//! payload names, and takes from it only that a reference may have moved.
+//! Pure: bytes and headers in, a verdict out. Nothing that a payload names is ever fetched; a delivery only says that
+//! a reference may have moved.
 //!
 //! | file | what |
 //! |---|---|
@@ -25,17 +25,17 @@ pub use origin::Origin;
 pub use payload::{Malformed, read};
 pub use sample::{NO_COMMIT, Push, Sample, body, event_headers, sample};
 
-/// What a delivery says, as far as anybody here wants to know.
+/// The parts of a delivery that are used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notice {
-    /// As the forge calls it, such as `push`.
+    /// The forge's name of the event, such as `push`.
     pub event: String,
     pub kind: Kind,
-    /// Empty in a push without any: something moved, and it is not said what.
+    /// References that moved; empty if the payload does not say which.
     pub moved: Vec<Moved>,
-    /// The ways in which the payload names its repository.
+    /// The URLs and paths by which the payload names its repository.
     pub origins: Vec<Origin>,
-    /// Of the repository, such as `main`.
+    /// The default branch of the repository, such as `main`.
     pub default_branch: Option<String>,
 }
 
@@ -52,15 +52,15 @@ pub enum Kind {
 pub struct Moved {
     /// The full name, such as `refs/heads/main`.
     pub reference: String,
-    /// Where it is now; none when it was deleted or the payload does not say.
+    /// Its new commit; `None` if it was deleted or the payload does not say.
     pub commit: Option<String>,
     pub deleted: bool,
 }
 
-/// What is to be done about a delivery.
+/// The decision about a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Go and look. With a remark for people, or none.
+    /// Fetch. The remark is for people and may be empty.
     Ring {
         moved: Option<Moved>,
         remark: String,
@@ -71,8 +71,8 @@ pub enum Verdict {
     },
 }
 
-/// Compares a delivery with what is followed. Full names of references are compared, so that a tag that is
-/// called like the branch does not count.
+/// Compares a delivery with the followed reference. Full reference names are compared, so a tag with the name of the
+/// branch does not match.
 pub fn judge(notice: &Notice, repository: &Repository) -> Verdict {
     if notice.kind != Kind::Push {
         let why = format!("the event `{}` moves no reference", notice.event);
@@ -125,7 +125,7 @@ pub fn judge(notice: &Notice, repository: &Repository) -> Verdict {
     }
 }
 
-/// The full name of what a repository follows; none for its default branch or a fixed commit.
+/// The full name of the followed reference; `None` for the default branch or a fixed commit.
 pub fn full_name(reference: &Reference) -> Option<String> {
     match reference {
         Reference::Branch(name) => Some(branch(name)),
@@ -157,8 +157,8 @@ fn branch(name: &str) -> String {
     format!("refs/heads/{}", name.trim_start_matches("refs/heads/"))
 }
 
-/// Which of the forges that sign alike has sent this. The first three also send the headers of those behind
-/// them, so the order decides, and what decided is the only one whose signature counts.
+/// Which forge sent this, among those that sign alike. The first three also send the headers of the later ones, so
+/// the order decides; only the signature of the chosen forge counts.
 fn resolve(provider: HookProvider, headers: &HeaderMap) -> HookProvider {
     if provider != HookProvider::Auto {
         return provider;
@@ -175,7 +175,7 @@ fn resolve(provider: HookProvider, headers: &HeaderMap) -> HookProvider {
     }
 }
 
-/// The one value of a header. Two are none: a proxy and we might each look at another.
+/// The single value of a header. Two values count as none: a proxy and we might read different ones.
 fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     std::str::from_utf8(bytes_of(headers, name)?).ok()
 }

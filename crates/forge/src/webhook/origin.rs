@@ -1,21 +1,23 @@
-//! Whether the repository that a payload names is the one that is configured. Nothing is ever fetched from what
-//! a payload names: this only keeps a webhook from ringing for its neighbours.
+//! Compares the repository that a payload names with the configured one.
+//!
+//! Nothing is fetched from a URL of a payload; the comparison only keeps a webhook from triggering other
+//! repositories.
 
-/// A repository's place, freed from the ways in which one place is written.
+/// The normal form of a repository's URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// Lower case, without user and port; empty when only the path is known.
+    /// Lower case, without user and port; empty if only the path is known.
     host: String,
-    /// Lower case, without slashes at its ends and `.git`.
+    /// Lower case, without slashes at the ends and without `.git`.
     path: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Match {
     Same,
-    /// One of the two says nothing that could be compared.
+    /// One side has nothing to compare.
     Unknown,
-    /// The same repository behind another name, as it is when a forge has an inner and an outer address.
+    /// The same repository under another host name, as with a forge that has an internal and an external address.
     OtherHost {
         named: String,
     },
@@ -25,7 +27,7 @@ pub(super) enum Match {
 }
 
 impl Origin {
-    /// Takes URLs of all kinds, the scp form, and plain paths such as `me/infra`.
+    /// Reads URLs, the scp form, and plain paths such as `me/infra`.
     pub fn of(text: &str) -> Self {
         let text = text.split(['?', '#']).next().unwrap_or(text);
         let (host, path) = match text.split_once("://") {
@@ -42,7 +44,7 @@ impl Origin {
         Self { host: plain_host(&host), path: plain_path(path) }
     }
 
-    /// As a payload's parts name it, such as a project's key and a repository's slug.
+    /// Reads a path made of a payload's parts, such as a project key and a repository slug.
     pub fn path(text: &str) -> Self {
         Self { host: String::new(), path: plain_path(text) }
     }
@@ -51,14 +53,14 @@ impl Origin {
         if self.host.is_empty() { self.path.clone() } else { format!("{}/{}", self.host, self.path) }
     }
 
-    /// Owner and name, which stay the same behind any proxy and prefix.
+    /// Owner and name, which are the same behind any proxy and prefix.
     fn tail(&self) -> Option<(&str, &str)> {
         let (before, name) = self.path.rsplit_once('/')?;
         Some((before.rsplit('/').next().unwrap_or(before), name))
     }
 }
 
-/// A repository on a path of this machine is called otherwise by any forge, so there is nothing to compare.
+/// A repository on a local path has another name at every forge, so it cannot be compared.
 pub(super) fn compare(configured: &str, named: &[Origin]) -> Match {
     let configured = Origin::of(configured);
     let Some(first) = named.first() else { return Match::Unknown };
@@ -78,7 +80,7 @@ pub(super) fn compare(configured: &str, named: &[Origin]) -> Match {
     }
 }
 
-/// Without port, and without the names that forges have for SSH through a port that firewalls let pass.
+/// The host without port, and without the prefixes that forges use for SSH over port 443.
 fn plain_host(host: &str) -> String {
     let host = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or(rest),

@@ -1,5 +1,6 @@
-//! The few fields that are read of each forge's payload. Every one is optional, texts are short, nesting is
-//! bounded by the parser, and what is not asked for is skipped unread.
+//! The fields that are read from each forge's payload.
+//!
+//! Every field is optional, texts are limited, nesting is limited by the parser, and other fields are skipped.
 
 use http::{HeaderMap, header::CONTENT_TYPE};
 use serde::{
@@ -10,21 +11,21 @@ use serde::{
 use super::{Kind, Moved, Notice, Origin, header};
 use driftless_model::HookProvider;
 
-/// The longest text that is taken from a payload.
+/// The longest text that is read from a payload, in bytes.
 const LONGEST_TEXT: usize = 2048;
 
-/// Why a payload cannot be read. It is the forge's own, as its signature was good.
+/// Why an authentic payload cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     #[error("the payload is not JSON: choose `application/json` as the content type of the webhook")]
     ContentType,
-    #[error("the header `{0}` is missing, which says what happened")]
+    #[error("the header `{0}`, which names the event, is missing")]
     NoEvent(&'static str),
     #[error("the payload cannot be read: {0}")]
     Json(String),
 }
 
-/// Reads a payload whose signature is good. The second value is the forge's own id of the delivery.
+/// Reads a verified payload. The second value is the forge's id of the delivery.
 pub fn read(
     provider: HookProvider,
     headers: &HeaderMap,
@@ -49,7 +50,7 @@ pub fn read(
         HookProvider::Gitea => id("x-gitea-delivery"),
         HookProvider::Forgejo => id("x-forgejo-delivery"),
         HookProvider::Gogs => id("x-gogs-delivery"),
-        // Signed with a signing token; the same on a retry.
+        // The id is signed and stays the same on a retry.
         HookProvider::GitLab => {
             id("webhook-id").or_else(|| id("idempotency-key")).or_else(|| id("x-gitlab-event-uuid"))
         }
@@ -62,7 +63,7 @@ pub fn read(
     Ok((notice, id))
 }
 
-/// It is kept and shown.
+/// Whether a text is usable as a delivery id: it is stored and shown.
 fn is_id(text: &str) -> bool {
     (1..=200).contains(&text.len()) && text.bytes().all(|it| it.is_ascii_graphic())
 }
@@ -137,7 +138,7 @@ fn azure(headers: &HeaderMap, body: &[u8]) -> Result<(Notice, Option<String>), M
     Ok((Notice { event, kind: Kind::Push, moved, origins, default_branch }, id))
 }
 
-/// Whatever has a reference; without a body, something moved.
+/// Any JSON with a reference; without a body, an unknown reference moved.
 fn generic(headers: &HeaderMap, body: &[u8]) -> Result<Notice, Malformed> {
     let body: Generic =
         if body.iter().all(u8::is_ascii_whitespace) { Generic::default() } else { parse(headers, body)? };
@@ -175,11 +176,11 @@ fn is_commit(text: &str) -> bool {
 fn parse<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, Malformed> {
     let kind = headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
-    // Some scripts name no type at all.
+    // Some scripts send no content type.
     if !(kind.is_empty() || kind.eq_ignore_ascii_case("application/json") || kind.ends_with("+json")) {
         return Err(Malformed::ContentType);
     }
-    // A list would be taken for the fields in their order.
+    // serde would read a list as the fields in order.
     if body.iter().find(|it| !it.is_ascii_whitespace()) != Some(&b'{') {
         return Err(Malformed::Json("it is no object".to_owned()));
     }
@@ -190,7 +191,7 @@ fn text(text: Option<Text>) -> Option<String> {
     text.map(|it| it.0)
 }
 
-/// A text that is short and has no control characters: it may end up on a screen.
+/// A short text without control characters, because it may be printed.
 #[derive(Debug, Default)]
 struct Text(String);
 
@@ -225,7 +226,7 @@ struct Push {
     repository: Option<Place>,
 }
 
-/// A repository as GitHub, GitLab, Gitea, Forgejo and Gogs describe theirs, under names that differ.
+/// The repository object of GitHub, GitLab, Gitea, Forgejo and Gogs, whose field names differ.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Place {
@@ -298,7 +299,7 @@ struct CloudTarget {
 }
 
 impl CloudChange {
-    /// Without a new side the reference was deleted.
+    /// A change without a new side deleted the reference.
     fn moved(self) -> Option<Moved> {
         let deleted = self.new.is_none();
         let reference = self.new.or(self.old)?;
@@ -431,7 +432,7 @@ struct Generic {
     data: Option<Inner>,
 }
 
-/// Standard Webhooks puts its payload under `data`.
+/// The payload of Standard Webhooks, under `data`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Inner {
@@ -443,7 +444,7 @@ struct Inner {
     repository: Option<Place>,
 }
 
-/// A mapping, or the URL alone, as scripts write it.
+/// An object, or the URL alone as scripts write it.
 fn place<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Place>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

@@ -1,4 +1,4 @@
-//! A delivery as a forge would make it, to try a webhook with. It sends nothing.
+//! Builds a delivery as a forge would, to test a webhook. It sends nothing.
 
 use std::fmt::Write;
 
@@ -8,26 +8,26 @@ use serde_json::{Value, json};
 use super::{Key, keys};
 use driftless_model::{HookProvider, Timestamp};
 
-/// A request, but for its address.
+/// A request without its address.
 #[derive(Clone, Debug)]
 pub struct Sample {
     pub headers: Vec<(&'static str, String)>,
     pub body: String,
 }
 
-/// What samples announce: no commit has this id.
+/// The commit id in samples. No commit has it.
 pub const NO_COMMIT: &str = "0123456789012345678901234567890123456789";
 
-/// What a sample says was pushed.
+/// The push in a sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Push<'a> {
     pub repository: &'a str,
-    /// The full name.
+    /// The full name of the reference.
     pub reference: &'a str,
     pub commit: &'a str,
 }
 
-/// A push, signed.
+/// A signed push.
 pub fn sample(provider: HookProvider, key: &Key, id: &str, now: Timestamp, push: Push<'_>) -> Sample {
     let body = body(provider, id, push);
     let time = (now.0 / 1000).to_string();
@@ -71,7 +71,7 @@ fn hex(mac: Vec<u8>) -> String {
     })
 }
 
-/// What names the event and the delivery.
+/// The headers that name the event and the delivery.
 pub fn event_headers(provider: HookProvider, id: &str) -> Vec<(&'static str, String)> {
     let of = |event: &'static str, name: &str, delivery: &'static str| {
         vec![(event, name.to_owned()), (delivery, id.to_owned())]
@@ -83,7 +83,7 @@ pub fn event_headers(provider: HookProvider, id: &str) -> Vec<(&'static str, Str
         HookProvider::Gogs => of("X-Gogs-Event", "push", "X-Gogs-Delivery"),
         HookProvider::GitLab => of("X-Gitlab-Event", "Push Hook", "webhook-id"),
         HookProvider::Bitbucket => of("X-Event-Key", "repo:push", "X-Request-UUID"),
-        // Its id is in the body.
+        // Azure DevOps has the id in the body.
         HookProvider::AzureDevops => Vec::new(),
         HookProvider::HmacSha256 | HookProvider::HmacSha512 | HookProvider::StandardWebhooks => {
             vec![("webhook-id", id.to_owned())]
@@ -91,7 +91,7 @@ pub fn event_headers(provider: HookProvider, id: &str) -> Vec<(&'static str, Str
     }
 }
 
-/// The payload alone, in the forge's own form.
+/// The payload in the forge's own form.
 pub fn body(provider: HookProvider, id: &str, push: Push<'_>) -> String {
     let Push { repository, reference, commit } = push;
     let body: Value = match provider {

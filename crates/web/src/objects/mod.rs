@@ -1,8 +1,8 @@
-//! Applications as Kubernetes objects, with `apiVersion`, `kind`, `metadata`, `spec` and `status`, for those whose
-//! hands know kubectl. It is the published status in other words: nothing is looked up and nothing is judged here.
+//! Applications as Kubernetes objects, with `apiVersion`, `kind`, `metadata`, `spec` and `status`, for the
+//! kubectl-compatible commands. This is the published status in another form.
 //!
-//! A service of Compose is a Deployment in the namespace of its application; an instance is a Pod; the instances of
-//! one specification are a ReplicaSet. Of a Secret there are the names of its keys, and no values.
+//! A Compose service is a Deployment in the namespace of its application, an instance is a Pod, and the instances of
+//! one specification are a ReplicaSet. A Secret has its key names and no values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,11 +26,11 @@ mod wholes;
 
 use pods::pods;
 
-/// What `GET /api/v1/objects` takes. Every one narrows the answer.
+/// The query of `GET /api/v1/objects`. Each parameter narrows the answer.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Selection {
-    /// Kinds by any of their names, with commas between them; `all` is what runs and its Services.
+    /// Kinds by any of their names, separated by commas; `all` is workloads, pods and Services.
     kind: Option<String>,
     namespace: Option<String>,
     name: Option<String>,
@@ -55,7 +55,7 @@ pub(super) async fn objects(
     items.extend(namespaces(&items));
     items.retain(|it| {
         let Object { of: ObjectRef { kind, namespace, name }, labels, .. } = it;
-        // A namespace lies in none.
+        // A Namespace is in no namespace.
         let is_there = |wanted: &String| namespace == wanted || *kind == Kind::Namespace;
         kinds.contains(kind)
             && selection.namespace.as_ref().is_none_or(is_there)
@@ -74,14 +74,14 @@ fn kinds(text: &str) -> Result<BTreeSet<Kind>, Error> {
             kinds.extend(Kind::ALL.into_iter().filter(|it| it.is_of_all()));
             continue;
         }
-        // In the words of the API server, which scripts may look for.
+        // The words of the API server, because scripts may match them.
         let unknown = || Error::Malformed(format!("the server doesn't have a resource type \"{word}\""));
         kinds.insert(Kind::parse(word).ok_or_else(unknown)?);
     }
     Ok(kinds)
 }
 
-/// One object in the making.
+/// An object under construction.
 struct Object {
     of: ObjectRef,
     labels: BTreeMap<String, String>,
@@ -89,7 +89,7 @@ struct Object {
     created: Option<Timestamp>,
     /// Further fields of `metadata`.
     metadata: Value,
-    /// The fields beside `metadata`.
+    /// The fields next to `metadata`.
     rest: Value,
 }
 
@@ -120,7 +120,7 @@ impl Object {
     }
 }
 
-/// Without fractions of a second, as Kubernetes writes it.
+/// A time as Kubernetes writes it, without fractions of a second.
 fn moment(at: Timestamp) -> Value {
     let text = at.to_string();
     text.split_once('.').map_or(text.clone(), |(whole, _)| format!("{whole}Z")).into()
@@ -135,7 +135,7 @@ fn objects_of(application: &Application) -> Vec<Object> {
     all
 }
 
-/// The namespaces of everything that there is.
+/// The namespaces of all objects.
 fn namespaces(items: &[Object]) -> Vec<Object> {
     let mut since: BTreeMap<&String, Option<Timestamp>> = BTreeMap::new();
     for it in items {
@@ -163,7 +163,7 @@ fn workload_objects(application: &Application, name: &WorkloadName, it: &Workloa
     if kind == Kind::Deployment {
         all.extend(replica_sets(application, it, &labels));
     }
-    // A Pod without an owner is its own instance, and a Service is told of with its ports, whoever answers for it.
+    // A Pod without an owner is its own instance, and a Service is listed with its ports, with a proxy or without.
     if kind != Kind::Pod && kind != Kind::Service {
         all.push(Object {
             of: it.spec.object.clone(),
@@ -177,13 +177,13 @@ fn workload_objects(application: &Application, name: &WorkloadName, it: &Workloa
     all
 }
 
-/// What selects exactly the instances of one workload.
+/// The labels that select exactly the instances of one workload.
 fn selector(application: &Application, name: &WorkloadName) -> BTreeMap<String, String> {
     let pairs = [(label::APPLICATION, application.name.as_str()), (label::WORKLOAD, name.as_str())];
     pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
 }
 
-/// With the hash by which it knows its ReplicaSet.
+/// Annotations with the hash of the current ReplicaSet.
 fn workload_annotations(application: &Application, it: &WorkloadStatus) -> BTreeMap<String, String> {
     let mut all = annotations(application, &it.origin);
     all.insert(label::SPEC.to_owned(), it.spec.hash.clone());
@@ -244,7 +244,7 @@ fn strategy(it: &WorkloadStatus) -> Value {
     }
 }
 
-/// Without a number, the pods go one by one.
+/// The update strategy of a StatefulSet; without a partition, all pods are updated one by one.
 fn set_strategy(it: &WorkloadStatus) -> Value {
     let most = it.spec.member.as_ref().map_or(1, |it| it.max_unavailable);
     json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": most } })
@@ -259,7 +259,7 @@ fn template(it: &WorkloadStatus) -> Value {
     json!({ "metadata": { "labels": it.spec.labels }, "spec": pod_spec(it, &it.image) })
 }
 
-/// `image` is that of an instance of one container; those of several stand in the workload's own specification.
+/// `image` is the image of a pod with one container; a pod with several has its images in the workload's spec.
 fn pod_spec(it: &WorkloadStatus, image: &str) -> Value {
     let port = |(port, protocol): &(u16, driftless_model::Protocol)| json!({ "containerPort": port, "protocol": protocol.as_str().to_uppercase() });
     let ports: Vec<Value> = it.spec.ports.iter().map(port).collect();
@@ -272,7 +272,7 @@ fn pod_spec(it: &WorkloadStatus, image: &str) -> Value {
     };
     let (apps, initial): (Vec<_>, Vec<_>) = it.spec.containers.iter().partition(|it| it.role == Role::App);
     let mut apps: Vec<Value> = apps.into_iter().map(one).collect();
-    // They are the pod's, whichever of its containers listens.
+    // Ports belong to the pod, not to the container that listens.
     if let Some(first) = apps.first_mut() {
         first["ports"] = ports.into();
     }
@@ -283,7 +283,7 @@ fn pod_spec(it: &WorkloadStatus, image: &str) -> Value {
     spec
 }
 
-/// In the words of each kind.
+/// The status with the fields of its kind.
 fn status(application: &Application, it: &WorkloadStatus) -> Value {
     let observed = application.status.observed_generation;
     let current = it.updated_replicas.saturating_add(it.old_replicas);
@@ -348,7 +348,7 @@ fn condition(it: &StatusCondition) -> Value {
     })
 }
 
-/// The wanted specification, as the name of a ReplicaSet or of a revision ends.
+/// The hash of the desired specification, as it ends the name of a ReplicaSet or revision.
 fn revision(it: &WorkloadStatus) -> String {
     format!("{}-{}", it.spec.object.name, it.spec.hash)
 }
@@ -358,7 +358,7 @@ fn current_revision(it: &WorkloadStatus) -> String {
     format!("{}-{}", it.spec.object.name, old.unwrap_or(&it.spec.hash))
 }
 
-/// One for each specification that has instances, and for the wanted one.
+/// A ReplicaSet for each specification that has instances, and for the desired one.
 fn replica_sets(
     application: &Application,
     it: &WorkloadStatus,
@@ -413,7 +413,7 @@ fn resource(application: &Application, it: &ResourceStatus) -> Object {
             let spec = json!({ "type": r#type, "clusterIP": address, "selector": selector, "ports": ports });
             json!({ "spec": spec, "status": {} })
         }
-        // What they say is in Git; who asks what there is, is told the names.
+        // Only the key names are listed; the content is in Git.
         Facts::ConfigMap { keys } => {
             json!({ "data": keys.keys().map(|it| hidden(it)).collect::<Map<_, _>>() })
         }

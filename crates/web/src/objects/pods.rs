@@ -1,4 +1,4 @@
-//! Instances as Pods: phase, conditions, and what each container is doing or why it waits.
+//! Instances as Pods: phase, conditions, and the state of each container.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use driftless_model::{
     WorkloadStatus,
 };
 
-/// The Pods of a workload: those that have a container, and those that are awaited.
+/// The Pods of a workload: those with a container, and those not created yet.
 pub(super) fn pods(
     application: &Application,
     workload: &WorkloadStatus,
@@ -56,7 +56,7 @@ fn pod(
     }
     let mut metadata = base(workload, &it.spec);
     if matches!(life, Life::Leaving) {
-        // When it began is not known; that it began is what counts.
+        // The start time is unknown, but the container has started.
         metadata.insert("deletionTimestamp".into(), it.since.or(it.created).map_or(Value::Null, moment));
     }
     let name = it.pod.as_ref().unwrap_or(&it.name);
@@ -67,7 +67,7 @@ fn pod(
     object(application, workload, &labels, name, image, it.created, (metadata, status), &it.spec)
 }
 
-/// One container, as Kubernetes tells of it.
+/// The status of one container.
 fn container(name: &str, image: &str, it: &InstanceStatus) -> Value {
     let life = Life::of(it);
     let mut container = json!({
@@ -85,7 +85,7 @@ fn container(name: &str, image: &str, it: &InstanceStatus) -> Value {
     container
 }
 
-/// One of several.
+/// The status of one container of a pod with several.
 fn part(PartStatus { spec, instance }: &PartStatus) -> Value {
     let Some(instance) = instance else {
         return json!({
@@ -95,14 +95,14 @@ fn part(PartStatus { spec, instance }: &PartStatus) -> Value {
     };
     let mut status = container(&spec.name, &spec.image, instance);
     if spec.role == Role::Init {
-        // It is not there to go on.
+        // An init container does not keep running.
         status["started"] = false.into();
         status["ready"] = (instance.state == "Completed").into();
     }
     status
 }
 
-/// One that has no container yet.
+/// A pod that has no container yet.
 fn awaited(
     application: &Application,
     workload: &WorkloadStatus,
@@ -154,7 +154,7 @@ fn object(
     }
 }
 
-/// Who made it: the ReplicaSet of its specification, or the workload itself.
+/// The owner: the ReplicaSet of its specification, or the workload.
 fn base(workload: &WorkloadStatus, hash: &str) -> Map<String, Value> {
     let mut metadata = Map::new();
     let ObjectRef { kind, namespace: _, name } = &workload.spec.object;
@@ -175,19 +175,19 @@ fn conditions(ready: bool, available: bool) -> Value {
     ])
 }
 
-/// Reasons for which nobody starts anything again.
+/// Reasons after which the workload is not started again.
 const FAILED: [&str; 3] = ["Failed", "BackoffLimitExceeded", "DeadlineExceeded"];
 
-/// What a container does, told by its published state.
+/// The state of a container, from its published status.
 enum Life {
     Creating,
     Running,
     Paused,
-    /// It ended well, and by its manifest is done.
+    /// Exited with code 0 and is not restarted.
     Completed,
-    /// It ended; whoever restarts it will.
+    /// Exited and will be restarted.
     Ended,
-    /// It keeps ending, and is held back.
+    /// Exits again and again; the next start waits.
     BackOff,
     Leaving,
 }
@@ -201,7 +201,7 @@ impl Life {
             "Paused" => Self::Paused,
             "Completed" => Self::Completed,
             "CrashLoopBackOff" => Self::BackOff,
-            // As Kubernetes has it, from the second end on.
+            // From the second exit on, as in Kubernetes.
             "Restarting" if it.restarts > 1 => Self::BackOff,
             "Removing" | "Dead" => Self::Leaving,
             _ => Self::Ended,
@@ -210,7 +210,7 @@ impl Life {
 
     fn phase(&self, workload: &WorkloadStatus) -> &'static str {
         match self {
-            // Nobody will start it again.
+            // It is not started again.
             Self::Ended if FAILED.contains(&workload.reason.as_str()) => "Failed",
             Self::Creating => "Pending",
             Self::Running | Self::Paused | Self::BackOff | Self::Leaving | Self::Ended => "Running",

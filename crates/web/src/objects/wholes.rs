@@ -1,10 +1,10 @@
-//! Workloads that make up one object, as that one object.
+//! Merges workloads that are one Kubernetes object, such as the pods of a StatefulSet.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
 use driftless_model::{WorkloadName, WorkloadStatus};
 
-/// All workloads, but those that make up one object as one, by the name of the whole.
+/// All workloads by name; workloads of one object are merged under its name.
 pub(super) fn of(
     workloads: &BTreeMap<WorkloadName, WorkloadStatus>,
 ) -> BTreeMap<&WorkloadName, Cow<'_, WorkloadStatus>> {
@@ -25,7 +25,7 @@ fn whole(mut parts: Vec<&WorkloadStatus>) -> Option<Cow<'_, WorkloadStatus>> {
     let sum =
         |count: fn(&WorkloadStatus) -> u32| parts.iter().map(|it| count(it)).fold(0, u32::saturating_add);
     let mut spec = first.spec.clone();
-    // What each has of its own, such as the label with its name, the whole has not.
+    // The merged object has no labels of a single pod, such as the pod's name.
     spec.labels.retain(|key, value| parts.iter().all(|it| it.spec.labels.get(key) == Some(value)));
     Some(Cow::Owned(WorkloadStatus {
         spec,

@@ -1,5 +1,5 @@
-//! The secrets of all webhooks, read anew every few seconds so that they can be changed while the agent runs,
-//! and the paths that belong to them. A webhook without a usable secret is off.
+//! The secrets and paths of all webhooks. Secrets are read again every few seconds, so they can be changed while the
+//! agent runs. A webhook without a usable secret is off.
 
 use std::{
     collections::BTreeMap,
@@ -16,10 +16,10 @@ use driftless_forge::webhook::Key;
 use driftless_git::{Lookup, read_secret};
 use driftless_model::{HookProvider, digest_hex};
 
-/// How long a secret that was read is good for.
+/// How long a secret is used before it is read again.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// One webhook, as it is configured.
+/// The configuration of one webhook.
 pub(super) struct Hook {
     pub(super) repository: Repository,
     pub(super) provider: HookProvider,
@@ -31,29 +31,29 @@ pub(super) struct Hook {
 pub(super) struct Keyring {
     hooks: Vec<Arc<Hook>>,
     environment: Lookup,
-    held: RwLock<Arc<Held>>,
+    held: RwLock<Arc<Snapshot>>,
     refreshing: Mutex<()>,
 }
 
-/// The secrets, as of some moment.
-pub(super) struct Held {
+/// The secrets as they were read last.
+pub(super) struct Snapshot {
     at: Instant,
-    /// By the repository's name: what is armed, or why it is not.
-    hooks: BTreeMap<String, Result<Arc<Armed>, String>>,
+    /// By repository name: the active webhook, or why it is off.
+    hooks: BTreeMap<String, Result<Arc<ActiveWebhook>, String>>,
 }
 
 /// A webhook with its secrets.
-pub(super) struct Armed {
+pub(super) struct ActiveWebhook {
     pub(super) hook: Arc<Hook>,
-    /// The end of its path.
+    /// The last segment of its path.
     pub(super) id: String,
-    /// Digests of all paths' ends that lead to it: while the secret is being changed there are two.
+    /// Digests of the last segments that lead to it; two while the secret is rotated.
     ids: Vec<[u8; 32]>,
     pub(super) keys: Vec<Key>,
 }
 
-impl Held {
-    pub(super) fn of(&self, repository: &str) -> Result<&Armed, &str> {
+impl Snapshot {
+    pub(super) fn of(&self, repository: &str) -> Result<&ActiveWebhook, &str> {
         match self.hooks.get(repository) {
             Some(Ok(armed)) => Ok(armed),
             Some(Err(why)) => Err(why),
@@ -61,8 +61,8 @@ impl Held {
         }
     }
 
-    /// Compares with every webhook there is, so that the time tells nothing.
-    pub(super) fn find(&self, id: &str) -> Option<Arc<Armed>> {
+    /// Compares with every webhook, so that the time reveals nothing.
+    pub(super) fn find(&self, id: &str) -> Option<Arc<ActiveWebhook>> {
         let given = digest(id);
         let mut found = None;
         for armed in self.hooks.values().flatten() {
@@ -88,7 +88,7 @@ impl Keyring {
         self.hooks.iter().map(AsRef::as_ref)
     }
 
-    pub(super) fn held(&self) -> Arc<Held> {
+    pub(super) fn held(&self) -> Arc<Snapshot> {
         self.held.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -96,7 +96,7 @@ impl Keyring {
         !self.hooks.is_empty() && self.held().at.elapsed() >= FRESH
     }
 
-    /// Reads all secrets again. Blocks on the disk. One at a time; whoever comes meanwhile takes what there is.
+    /// Reads all secrets again; blocks on the disk. Concurrent callers use the previous secrets.
     pub(super) fn refresh(&self) {
         let Ok(_guard) = self.refreshing.try_lock() else { return };
         let new = read_all(&self.hooks, &self.environment, Some(&self.held()));
@@ -110,7 +110,7 @@ impl Hook {
         Some(Self { repository: repository.clone(), provider, secret, previous, id })
     }
 
-    fn arm(self: &Arc<Self>, environment: &Lookup) -> Result<Armed, String> {
+    fn activate(self: &Arc<Self>, environment: &Lookup) -> Result<ActiveWebhook, String> {
         let read = |secret: &Secret| -> Result<(String, Key), String> {
             let text = read_secret(secret, environment)?;
             let key = Key::new(self.provider, &text).map_err(|error| error.to_string())?;
@@ -120,7 +120,7 @@ impl Hook {
         let id = self.id.clone().unwrap_or_else(|| self.derive(&secret));
         let (mut ids, mut keys) = (vec![digest(&id)], vec![key]);
         if let Some(previous) = &self.previous {
-            // It is there for a while only; without it the other is good all the same.
+            // The previous secret exists only during rotation; without it the current one is still used.
             match read(previous) {
                 Ok((secret, key)) => {
                     keys.push(key);
@@ -134,19 +134,19 @@ impl Hook {
                 }
             }
         }
-        Ok(Armed { hook: Arc::clone(self), id, ids, keys })
+        Ok(ActiveWebhook { hook: Arc::clone(self), id, ids, keys })
     }
 
-    /// Not to be guessed without the secret, and the same after every restart.
+    /// The path's last segment: derived from the secret, so it cannot be guessed and survives restarts.
     fn derive(&self, secret: &str) -> String {
         digest_hex(format!("{secret}|{}", self.repository.name).as_bytes())
     }
 }
 
-fn read_all(hooks: &[Arc<Hook>], environment: &Lookup, before: Option<&Held>) -> Held {
+fn read_all(hooks: &[Arc<Hook>], environment: &Lookup, before: Option<&Snapshot>) -> Snapshot {
     let mut all = BTreeMap::new();
     for hook in hooks {
-        let armed = hook.arm(environment).map(Arc::new);
+        let armed = hook.activate(environment).map(Arc::new);
         let name = &hook.repository.name;
         let was_off = before.is_some_and(|it| it.of(name).is_err());
         match &armed {
@@ -156,7 +156,7 @@ fn read_all(hooks: &[Arc<Hook>], environment: &Lookup, before: Option<&Held>) ->
         }
         all.insert(name.clone(), armed);
     }
-    Held { at: Instant::now(), hooks: all }
+    Snapshot { at: Instant::now(), hooks: all }
 }
 
 fn digest(id: &str) -> [u8; 32] {

@@ -1,8 +1,9 @@
-//! Where forges ring. A request is checked in an order in which each step costs more than the one before: its
-//! method, its path, the rates, its size, and only then the signature over its raw bytes and what it says. A
-//! delivery that counts is on the disk before it is answered, and the answer waits for nothing else.
+//! Receives webhook deliveries.
 //!
-//! What a delivery says is only a hint: the agent asks the configured repository, and nothing else.
+//! A request is checked in order of cost: method, path, rate limits, size, signature over the raw bytes, payload. An
+//! accepted delivery is stored before it is answered, and the answer waits for nothing else.
+//!
+//! A delivery is only a hint: the agent fetches the configured repository and nothing else.
 
 use std::{
     collections::BTreeMap,
@@ -31,22 +32,22 @@ mod receive;
 use keyring::{Hook, Keyring};
 use rates::Rates;
 
-/// The largest payload that is read.
+/// The largest payload that is read, in bytes.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
 /// How long a client may take to send its payload.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
 
-/// What all payloads that are being read may hold together, in KiB.
+/// The memory for all payloads that are read at the same time, in KiB.
 const BODIES_LIMIT: usize = 32 * 1024;
 
-/// How many deliveries may wait to be written down.
+/// How many deliveries may wait to be stored.
 const QUEUE: usize = 64;
 
-/// How often a webhook that is refused is told in the log.
-const TELL_EVERY: Duration = Duration::from_mins(1);
+/// How often refused deliveries of a webhook are logged.
+const LOG_EVERY: Duration = Duration::from_mins(1);
 
-/// Takes deliveries for all repositories that have a webhook. Cheap to clone.
+/// Receives deliveries for all repositories that have a webhook. Cheap to clone.
 #[derive(Clone)]
 pub struct Receiver(Arc<Inner>);
 
@@ -55,7 +56,7 @@ struct Inner {
     store: Store,
     clock: Clock,
     keyring: Keyring,
-    /// What forges put before `/hook/…`.
+    /// The external URL before `/hook/…`.
     base: String,
     local: String,
     rates: Rates,
@@ -64,7 +65,7 @@ struct Inner {
     seen: Mutex<BTreeMap<String, Seen>>,
 }
 
-/// What was heard at one webhook since the agent was started, beside what is in the store.
+/// Deliveries of one webhook since the agent started that are not in the store.
 #[derive(Default)]
 struct Seen {
     last: Option<Delivery>,
@@ -97,7 +98,7 @@ impl Receiver {
         }))
     }
 
-    /// `POST /hook/{id}`, to be served beside the API or at an address of its own.
+    /// `POST /hook/{id}`, served with the API or at an address of its own.
     pub fn routes(&self) -> Router {
         Router::new()
             .route("/hook/{id}", post(receive::receive))
@@ -106,19 +107,19 @@ impl Receiver {
             .with_state(self.clone())
     }
 
-    /// Whether there is any webhook to serve.
+    /// Whether any webhook is configured.
     pub fn is_needed(&self) -> bool {
         self.0.keyring.hooks().next().is_some()
     }
 
-    /// How each webhook is. Reads files and the store, so it blocks.
+    /// The status of each webhook. Reads files and the store, so it blocks.
     pub(super) fn statuses(&self) -> Result<Vec<HookStatus>, store::Error> {
         self.0.keyring.refresh();
         let held = self.0.keyring.held();
         self.0.keyring.hooks().map(|hook| self.status(hook, &held)).collect()
     }
 
-    fn status(&self, hook: &Hook, held: &keyring::Held) -> Result<HookStatus, store::Error> {
+    fn status(&self, hook: &Hook, held: &keyring::Snapshot) -> Result<HookStatus, store::Error> {
         let Inner { store, seen, base, local, .. } = self.0.as_ref();
         let name = hook.repository.name.as_str();
         let kept = store.last_delivery(name)?;
@@ -127,7 +128,7 @@ impl Receiver {
             let heard = seen.get(name);
             (heard.and_then(|it| it.last.clone()), heard.and_then(|it| it.refused.clone()))
         };
-        // The store knows what became of it.
+        // The store has the outcome.
         let last = match (last, kept) {
             (Some(heard), Some(kept)) if heard.at > kept.at => Some(heard),
             (heard, kept) => kept.or(heard),
@@ -161,12 +162,12 @@ impl Receiver {
         seen.entry(repository.to_owned()).or_default().last = Some(delivery);
     }
 
-    /// True when it is time to tell the log as well.
+    /// Returns whether the refusal should be logged as well.
     fn note_refused(&self, repository: &str, delivery: Delivery) -> bool {
         let mut seen = self.0.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = seen.entry(repository.to_owned()).or_default();
         seen.refused = Some(delivery);
-        let is_due = seen.told.is_none_or(|it| it.elapsed() >= TELL_EVERY);
+        let is_due = seen.told.is_none_or(|it| it.elapsed() >= LOG_EVERY);
         if is_due {
             seen.told = Some(Instant::now());
         }

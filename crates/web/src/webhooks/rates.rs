@@ -1,5 +1,4 @@
-//! How often a webhook may be called, and how often one address may call any: each has a bucket of tokens that
-//! fills up again. It remembers a bounded number of them.
+//! Rate limits of webhooks: a token bucket per webhook and one per client address. The number of buckets is bounded.
 
 use std::{
     collections::BTreeMap,
@@ -10,13 +9,13 @@ use std::{
 
 use tokio::time::Instant;
 
-/// A large push to a repository of many branches rings once for each.
+/// A push to many branches sends one delivery for each.
 const PER_HOOK: Limit = Limit { burst: 60.0, per_second: 5.0 };
 
-/// All forges behind one proxy share it.
+/// Forges behind one reverse proxy share this limit.
 const PER_ADDRESS: Limit = Limit { burst: 240.0, per_second: 20.0 };
 
-/// More than are kept for either.
+/// The most buckets that are kept of each kind.
 const MOST: usize = 4096;
 
 #[derive(Clone, Copy)]
@@ -35,7 +34,7 @@ impl Rates {
         Self { hooks: Mutex::new(Buckets::new(PER_HOOK)), addresses: Mutex::new(Buckets::new(PER_ADDRESS)) }
     }
 
-    /// Takes a token of both, or says in how many seconds there is one again.
+    /// Takes a token of both buckets. `Err`: the seconds until one is available.
     pub(super) fn take(&self, hook: &str, address: IpAddr) -> Result<(), u64> {
         let now = Instant::now();
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner).take(network(address), now)?;
@@ -43,7 +42,7 @@ impl Rates {
     }
 }
 
-/// Whoever has one address of IPv6 has the whole network.
+/// The /64 network of an IPv6 address, because a client usually has all of it.
 fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
@@ -56,7 +55,7 @@ fn network(address: IpAddr) -> IpAddr {
 
 struct Buckets<K> {
     limit: Limit,
-    /// What was left, and when.
+    /// Tokens left, and when they were counted.
     left: BTreeMap<K, (f64, Instant)>,
 }
 
@@ -68,7 +67,7 @@ impl<K: Ord> Buckets<K> {
     fn take(&mut self, key: K, now: Instant) -> Result<(), u64> {
         let Limit { burst, per_second } = self.limit;
         if self.left.len() >= MOST && !self.left.contains_key(&key) {
-            // Those that are full again need not be remembered. If that is none, strangers share what is left.
+            // Full buckets need not be kept. If none is full, new clients are refused for a second.
             let full_after = Duration::from_secs_f64(burst / per_second);
             self.left.retain(|_, (_, at)| now.duration_since(*at) < full_after);
             if self.left.len() >= MOST {
@@ -83,7 +82,7 @@ impl<K: Ord> Buckets<K> {
             Ok(())
         } else {
             *left = have;
-            // At most one token is missing, and a token takes no longer than this.
+            // At most one token is missing.
             Err(Duration::from_secs_f64((1.0 - have) / per_second).as_secs() + 1)
         }
     }
@@ -94,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_runs_dry_and_fills_up_again() {
+    fn bucket_empties_and_refills() {
         let mut buckets = Buckets::new(Limit { burst: 3.0, per_second: 0.5 });
         let now = Instant::now();
         let mut take = |seconds| buckets.take("a", now + Duration::from_secs(seconds));
@@ -102,11 +101,11 @@ mod tests {
         assert_eq!((take(0), take(1)), (Err(3), Err(2)));
         assert_eq!((take(2), take(2)), (Ok(()), Err(3)));
         assert_eq!((take(600), take(600), take(600)), (Ok(()), Ok(()), Ok(())));
-        assert!(take(600).is_err(), "it holds no more than its burst");
+        assert!(take(600).is_err(), "a bucket holds no more than its burst");
     }
 
     #[test]
-    fn strangers_without_number_take_no_memory_without_end() {
+    fn rate_limiter_memory_is_bounded() {
         let mut buckets = Buckets::new(Limit { burst: 1.0, per_second: 1.0 });
         let now = Instant::now();
         for number in 0..20_000 {
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_ipv6_counts_as_one() {
+    fn ipv6_network_counts_as_one_client() {
         let one: IpAddr = "2001:db8:1:2::1".parse().unwrap();
         let two: IpAddr = "2001:db8:1:2:ffff::9".parse().unwrap();
         let other: IpAddr = "2001:db8:1:3::1".parse().unwrap();

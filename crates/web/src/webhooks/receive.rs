@@ -1,4 +1,4 @@
-//! One delivery, from its path to its answer.
+//! Handles one delivery, from its path to its answer.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -13,34 +13,34 @@ use http_body_util::BodyExt;
 use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::{BODY_LIMIT, BODY_WITHIN, Receiver, keyring::Armed};
+use super::{BODY_LIMIT, BODY_WITHIN, Receiver, keyring::ActiveWebhook};
 use crate::{error::Error, serve::Peer};
 use driftless_forge::webhook;
 use driftless_forge::{webhook::Moved, webhook::Verdict};
 use driftless_model::{Delivery, DeliveryResult};
 
-/// Why a delivery is not taken.
+/// Why a delivery is refused.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
-    #[error("there is nothing here")]
+    #[error("there is no webhook at this path")]
     NoSuchHook,
-    #[error("too many deliveries in too short a time")]
+    #[error("too many deliveries: retry later")]
     TooMany { seconds: u64 },
     #[error("the payload has more than {} MiB", BODY_LIMIT / 1024 / 1024)]
     TooLarge,
     #[error("the payload did not arrive in time")]
     TooSlow,
-    #[error("the payload ended before its end")]
+    #[error("the connection closed before the end of the payload")]
     Truncated,
-    #[error("the payload is compressed, which no forge does")]
+    #[error("the payload is compressed: send it uncompressed")]
     Encoded,
     #[error("{0}")]
     Unauthentic(#[from] webhook::Refusal),
     #[error("{0}")]
     Malformed(#[from] webhook::Malformed),
-    #[error("too many deliveries wait to be written down")]
+    #[error("too many deliveries wait to be stored: retry later")]
     Busy,
-    #[error("the delivery could not be written down; the agent's log has the cause")]
+    #[error("the delivery could not be stored: the agent's log has the cause")]
     NotKept,
 }
 
@@ -74,9 +74,9 @@ pub(super) async fn receive(
 ) -> Response {
     let from = peer.map_or(IpAddr::from([0, 0, 0, 0]), |it| it.0.0);
     let id = request.uri().path().trim_start_matches("/hook/").to_owned();
-    let Some(armed) = find(&receiver, &id).await else { return refuse(&Refusal::NoSuchHook) };
-    let repository = armed.hook.repository.name.clone();
-    match take(&receiver, &armed, from, request).await {
+    let Some(webhook) = find(&receiver, &id).await else { return refuse(&Refusal::NoSuchHook) };
+    let repository = webhook.hook.repository.name.clone();
+    match accept(&receiver, &webhook, from, request).await {
         Ok(delivery) => {
             let response = answer(&delivery);
             receiver.note(&repository, delivery);
@@ -87,7 +87,7 @@ pub(super) async fn receive(
             let delivery = Delivery {
                 id: String::new(),
                 at: receiver.0.clock.now(),
-                provider: armed.hook.provider,
+                provider: webhook.hook.provider,
                 event: String::new(),
                 reference: None,
                 commit: None,
@@ -97,43 +97,43 @@ pub(super) async fn receive(
                 outcome: None,
             };
             if receiver.note_refused(&repository, delivery) {
-                tracing::warn!(repository, %from, status, reason = %refusal, "a webhook was refused");
+                tracing::warn!(repository, %from, status, reason = %refusal, "webhook delivery refused");
             }
             refuse(&refusal)
         }
     }
 }
 
-async fn find(receiver: &Receiver, id: &str) -> Option<Arc<Armed>> {
+async fn find(receiver: &Receiver, id: &str) -> Option<Arc<ActiveWebhook>> {
     if receiver.0.keyring.is_stale() {
         let receiver = receiver.clone();
-        // It ends with the reading of a few small files; a breakdown leaves the secrets that there are.
+        // It reads a few small files; if it fails, the previous secrets stay in use.
         let _ = tokio::task::spawn_blocking(move || receiver.0.keyring.refresh()).await;
     }
     receiver.0.keyring.held().find(id)
 }
 
-/// All that is between the path and the answer.
-async fn take(
+/// Verifies, reads and stores a delivery.
+async fn accept(
     receiver: &Receiver,
-    armed: &Armed,
+    webhook: &ActiveWebhook,
     from: IpAddr,
     request: Request,
 ) -> Result<Delivery, Refusal> {
     receiver
         .0
         .rates
-        .take(&armed.hook.repository.name, from)
+        .take(&webhook.hook.repository.name, from)
         .map_err(|seconds| Refusal::TooMany { seconds })?;
     let (parts, body) = request.into_parts();
     let announced = length(&parts.headers)?;
-    let _room = room(receiver, announced)?;
+    let _room = reserve(receiver, announced)?;
     let body = tokio::time::timeout(BODY_WITHIN, read(body, announced)).await;
     let body = body.map_err(|_| Refusal::TooSlow)??;
     let now = receiver.0.clock.now();
-    let provider = webhook::verify(armed.hook.provider, &armed.keys, &parts.headers, &body, now)?;
+    let provider = webhook::verify(webhook.hook.provider, &webhook.keys, &parts.headers, &body, now)?;
     let (notice, id) = webhook::read(provider, &parts.headers, &body)?;
-    let id = id.unwrap_or_else(|| format!("{}-{}", now.0, fresh()));
+    let id = id.unwrap_or_else(|| format!("{}-{}", now.0, next_number()));
     let delivery = |result, moved: Option<Moved>, message: String| Delivery {
         id: id.clone(),
         at: now,
@@ -149,21 +149,25 @@ async fn take(
     if notice.kind == webhook::Kind::Ping {
         return Ok(delivery(DeliveryResult::Pong, None, String::new()));
     }
-    match webhook::judge(&notice, &armed.hook.repository) {
+    match webhook::judge(&notice, &webhook.hook.repository) {
         Verdict::Ignore { moved, why } => Ok(delivery(DeliveryResult::Ignored, moved, why)),
         Verdict::Ring { moved, remark } => {
-            keep(receiver, armed, delivery(DeliveryResult::Accepted, moved, remark)).await
+            store(receiver, webhook, delivery(DeliveryResult::Accepted, moved, remark)).await
         }
     }
 }
 
-/// Writes a delivery down and rings. It rings even if it could not be written: then it is only not certain to
-/// outlive us.
-async fn keep(receiver: &Receiver, armed: &Armed, delivery: Delivery) -> Result<Delivery, Refusal> {
-    let repository = armed.hook.repository.name.clone();
+/// Stores a delivery and triggers a fetch. The fetch is triggered even if storing failed; it is then lost if the agent
+/// ends.
+async fn store(
+    receiver: &Receiver,
+    webhook: &ActiveWebhook,
+    delivery: Delivery,
+) -> Result<Delivery, Refusal> {
+    let repository = webhook.hook.repository.name.clone();
     let place = receiver.0.queue.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
     let (inner, name, kept) = (Arc::clone(&receiver.0), repository.clone(), delivery.clone());
-    // Whoever sent it may go away meanwhile; this is done to its end.
+    // This completes even if the sender disconnects.
     let written = tokio::task::spawn_blocking(move || {
         let _place = place;
         let written = inner.store.accept_delivery(&name, &kept);
@@ -178,7 +182,7 @@ async fn keep(receiver: &Receiver, armed: &Armed, delivery: Delivery) -> Result<
                 provider = %delivery.provider,
                 delivery = delivery.id,
                 reference = delivery.reference,
-                "a webhook rang"
+                "webhook delivery accepted"
             );
             let result = if is_known { DeliveryResult::Duplicate } else { DeliveryResult::Accepted };
             Ok(Delivery { result, ..delivery })
@@ -187,7 +191,7 @@ async fn keep(receiver: &Receiver, armed: &Armed, delivery: Delivery) -> Result<
             tracing::error!(
                 repository,
                 error = &error as &dyn std::error::Error,
-                "a delivery could not be written down"
+                "could not store a webhook delivery"
             );
             Err(Refusal::NotKept)
         }
@@ -195,7 +199,7 @@ async fn keep(receiver: &Receiver, armed: &Armed, delivery: Delivery) -> Result<
     }
 }
 
-/// What the client says that it will send, if it says so.
+/// The announced length of the payload, if any.
 fn length(headers: &HeaderMap) -> Result<Option<usize>, Refusal> {
     if headers.get(header::CONTENT_ENCODING).is_some_and(|it| it != "identity") {
         return Err(Refusal::Encoded);
@@ -208,14 +212,14 @@ fn length(headers: &HeaderMap) -> Result<Option<usize>, Refusal> {
     }
 }
 
-/// Room for a payload among all that are being read.
-fn room(receiver: &Receiver, announced: Option<usize>) -> Result<OwnedSemaphorePermit, Refusal> {
+/// Reserves memory for a payload.
+fn reserve(receiver: &Receiver, announced: Option<usize>) -> Result<OwnedSemaphorePermit, Refusal> {
     let kibibytes = announced.unwrap_or(BODY_LIMIT).div_ceil(1024);
     let permits = u32::try_from(kibibytes).unwrap_or(u32::MAX);
     receiver.0.bodies.clone().try_acquire_many_owned(permits).map_err(|_| Refusal::Busy)
 }
 
-/// The payload as it came. It stops as soon as there is more than may be.
+/// Reads the payload up to the limit.
 async fn read(mut body: Body, announced: Option<usize>) -> Result<Vec<u8>, Refusal> {
     let mut bytes = Vec::with_capacity(announced.unwrap_or_default());
     while let Some(frame) = body.frame().await {
@@ -252,8 +256,8 @@ fn refuse(refusal: &Refusal) -> Response {
     response
 }
 
-/// A number that was not given before in this run.
-fn fresh() -> u64 {
+/// A number that is unique in this run.
+fn next_number() -> u64 {
     use std::sync::atomic::{AtomicU64, Ordering};
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed)

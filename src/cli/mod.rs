@@ -23,7 +23,7 @@ mod findings;
 mod kubectl;
 mod offline;
 mod pause;
-mod preview;
+mod plan_text;
 mod progress;
 mod proxy;
 mod recipe;
@@ -41,7 +41,7 @@ mod yaml;
 pub use args::LogFormat;
 pub use findings::{render_findings, summary};
 pub use pause::pause;
-pub use preview::{render_diff, render_plan};
+pub use plan_text::{render_diff, render_plan};
 pub use proxy::proxy;
 pub use reference::reference;
 pub use screen::{Colours, LogWriter, Screen};
@@ -111,7 +111,7 @@ enum Error {
     #[error("there is no application in {0}")]
     NoComposeFile(PathBuf),
     #[error("could not observe the engine")]
-    Preview(#[source] controller::Error),
+    Plan(#[source] controller::Error),
     #[error("could not open {path}")]
     Open {
         path: PathBuf,
@@ -262,7 +262,7 @@ fn complain(error: &Error, screen: &Screen) {
         Error::Name(_)
         | Error::SeveralApplications(_)
         | Error::Unreadable(_)
-        | Error::Preview(_)
+        | Error::Plan(_)
         | Error::Open { .. }
         | Error::Release(_)
         | Error::Output(_)

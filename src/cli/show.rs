@@ -1,5 +1,5 @@
 //! Commands that read: status, history, plan and diff. How things look is in [`super::status`] and
-//! [`super::preview`].
+//! [`super::plan_text`].
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
@@ -11,12 +11,12 @@ use super::{
     args::{HistoryArgs, Output, PlanArgs, StatusArgs, TextOrJson},
     client::{Client, application_path},
     offline,
-    preview::{render_diff, render_plan},
+    plan_text::{render_diff, render_plan},
     screen::print,
     status::{Detail, render_history, render_repositories, render_status},
     webhook::render_hooks,
 };
-use driftless_agent::Preview;
+use driftless_agent::DryRun;
 use driftless_model::{AppName, Application, HookStatus, RepositoryStatus, Revision};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -72,30 +72,30 @@ pub(super) async fn history(args: &HistoryArgs, context: &Context<'_>) -> Result
 }
 
 pub(super) async fn plan(args: &PlanArgs, context: &Context<'_>) -> Result<Verdict, Error> {
-    let previews = previews(args, context).await?;
+    let dry_runs = dry_runs(args, context).await?;
     print(&match args.output {
-        TextOrJson::Json => json(&previews),
-        TextOrJson::Text => render_plan(&previews, context.colours),
+        TextOrJson::Json => json(&dry_runs),
+        TextOrJson::Text => render_plan(&dry_runs, context.colours),
     })?;
     Ok(Verdict::Yes)
 }
 
 pub(super) async fn diff(args: &PlanArgs, context: &Context<'_>) -> Result<Verdict, Error> {
-    let previews = previews(args, context).await?;
+    let dry_runs = dry_runs(args, context).await?;
     print(&match args.output {
         TextOrJson::Json => {
-            let diffs: BTreeMap<_, _> = previews.iter().map(|(app, it)| (app, &it.diff)).collect();
+            let diffs: BTreeMap<_, _> = dry_runs.iter().map(|(app, it)| (app, &it.diff)).collect();
             json(&diffs)
         }
-        TextOrJson::Text => render_diff(&previews, context.colours),
+        TextOrJson::Text => render_diff(&dry_runs, context.colours),
     })?;
-    let differs = previews.values().any(|it| !it.diff.is_empty());
+    let differs = dry_runs.values().any(|it| !it.diff.is_empty());
     Ok(if differs { Verdict::No } else { Verdict::Yes })
 }
 
-async fn previews(args: &PlanArgs, context: &Context<'_>) -> Result<BTreeMap<AppName, Preview>, Error> {
+async fn dry_runs(args: &PlanArgs, context: &Context<'_>) -> Result<BTreeMap<AppName, DryRun>, Error> {
     if let Some(dir) = &args.dir {
-        return offline::previews(dir, args.app.as_deref(), args.docker_host.as_deref(), context).await;
+        return offline::dry_runs(dir, args.app.as_deref(), args.docker_host.as_deref(), context).await;
     }
     let client = Client::new(&args.server, context.environment)?;
     let apps = match &args.app {
@@ -107,12 +107,12 @@ async fn previews(args: &PlanArgs, context: &Context<'_>) -> Result<BTreeMap<App
             .map(|it| it.name)
             .collect(),
     };
-    let mut previews = BTreeMap::new();
+    let mut dry_runs = BTreeMap::new();
     for app in apps {
-        let preview = client.get(&application_path(app.as_str(), "/plan")?).await?;
-        previews.insert(app, preview);
+        let dry_run = client.get(&application_path(app.as_str(), "/plan")?).await?;
+        dry_runs.insert(app, dry_run);
     }
-    Ok(previews)
+    Ok(dry_runs)
 }
 
 async fn status_text(args: &StatusArgs, client: &Client, context: &Context<'_>) -> Result<String, Error> {

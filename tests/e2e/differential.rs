@@ -179,7 +179,7 @@ async fn one_batch(
                 agent
                     .log()
                     .lines()
-                    .filter(|it| it.contains("taken over") || it.contains("done"))
+                    .filter(|it| it.contains("adopted from") || it.contains("step done"))
                     .map(str::to_owned),
             );
         }

@@ -157,7 +157,7 @@ async fn what_was_taken_is_done_after_a_kill() {
         until(&agent, "it was tried", |it| it.last.as_ref().is_some_and(|it| it.outcome.is_some())).await;
     assert_eq!(hook.pending, 1, "it is written down, and not done: {hook:?}");
     let outcome = hook.last.unwrap().outcome.unwrap().message;
-    assert!(outcome.contains("could not be fetched yet"), "{outcome}");
+    assert!(outcome.contains("could not fetch yet"), "{outcome}");
     assert_eq!(site.container("web").variable("GREETING").as_deref(), Some("one"));
 
     site.server.up();

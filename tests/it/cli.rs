@@ -13,7 +13,7 @@ use driftless::{
     cli::Colours, cli::Detail, cli::reference, cli::render_diff, cli::render_findings, cli::render_history,
     cli::render_plan, cli::render_status, cli::summary,
 };
-use driftless_agent::{Preview, RequestKind};
+use driftless_agent::{DryRun, RequestKind};
 use driftless_model::{AppName, Cause, Finding, Location, Outcome, Revision, StackHash};
 use driftless_web::{Access, Token, router, serve};
 use insta::assert_snapshot;
@@ -122,7 +122,7 @@ fn plan_is_printed_round_by_round() {
     let previews = BTreeMap::from([
         (
             AppName::from("blog"),
-            Preview {
+            DryRun {
                 adoption: vec![
                     "container blog-web-1: replaced\n  image is blog:1, not blog:2.0.0".to_owned(),
                 ],
@@ -134,7 +134,7 @@ fn plan_is_printed_round_by_round() {
                 diff: "--- a\n+++ b\n@@ -1 +1 @@\n-image: 1\n+image: 2\n".to_owned(),
             },
         ),
-        (AppName::from("shop"), Preview::default()),
+        (AppName::from("shop"), DryRun::default()),
     ]);
     assert_snapshot!(render_plan(&previews, Colours::Off), @r"
     blog: 2 steps in 2 rounds

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use driftless_agent::{probe::Exec, probe::Prober, probe::Target};
+use driftless_agent::probe::{Exec, ProbedContainer, Prober};
 use driftless_clock::Clock;
 use driftless_model::{AppName, ContainerId, Probe, ProbeAction, Probes, Readiness, Timestamp};
 use tokio::{
@@ -75,7 +75,7 @@ impl Bench {
     }
 
     fn want(&self, started: Timestamp, probes: Probes) {
-        self.prober.want(&self.app, vec![target(started, probes)]);
+        self.prober.set_containers(&self.app, vec![target(started, probes)]);
     }
 
     fn code(&self, command: &str, code: i64) {
@@ -109,8 +109,13 @@ fn container() -> ContainerId {
     ContainerId("80".repeat(32))
 }
 
-fn target(started: Timestamp, probes: Probes) -> Target {
-    Target { container: container(), address: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), started, probes }
+fn target(started: Timestamp, probes: Probes) -> ProbedContainer {
+    ProbedContainer {
+        container: container(),
+        address: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        started,
+        probes,
+    }
 }
 
 fn probe(action: ProbeAction) -> Probe {
@@ -273,9 +278,9 @@ async fn what_is_not_wanted_is_not_probed() {
     assert_eq!(bench.readiness(EPOCH), None, "it has no probes");
     bench.want(EPOCH, readiness(exec("ready")));
     pass(0).await;
-    bench.prober.want(&AppName::from("other"), vec![]);
+    bench.prober.set_containers(&AppName::from("other"), vec![]);
     assert!(bench.readiness(EPOCH).is_some(), "another application's wishes do not matter");
-    bench.prober.want(&bench.app, vec![]);
+    bench.prober.set_containers(&bench.app, vec![]);
     assert_eq!(bench.readiness(EPOCH), None);
     pass(30).await;
     assert_eq!(bench.runs("ready"), [0]);
@@ -515,7 +520,9 @@ async fn without_an_address_only_commands_and_named_hosts_can_be_probed() {
     ] {
         let bench = Bench::new();
         let probes = readiness(Probe { failure_threshold: 1, ..probe(action) });
-        bench.prober.want(&bench.app, vec![Target { address: None, ..target(EPOCH, probes) }]);
+        bench
+            .prober
+            .set_containers(&bench.app, vec![ProbedContainer { address: None, ..target(EPOCH, probes) }]);
         bench.woken.notified().await;
         assert_eq!(bench.readiness(EPOCH).is_some_and(|it| is_ready(&it)), expected);
     }

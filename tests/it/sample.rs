@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use driftless_agent::{
-    Answer, Handle, Inbox, Inspection, Preview, Readiness, Request, RequestError, RequestKind,
+    Answer, DryRun, Handle, Inbox, Inspection, Readiness, Request, RequestError, RequestKind,
 };
 use driftless_clock::Clock;
 use driftless_files::AppSpec;
@@ -317,7 +317,7 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
             RequestKind::Adopt => {
                 Ok(Answer::Adopted(vec!["container shop-web-1: as in Git, keeps running".to_owned()]))
             }
-            RequestKind::Preview => Ok(Answer::Preview(Preview {
+            RequestKind::Plan => Ok(Answer::Plan(DryRun {
                 adoption: Vec::new(),
                 rounds: vec![
                     vec!["pull image blog:2.0.0: Git asks for it and it is not there".to_owned()],

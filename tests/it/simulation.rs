@@ -1151,7 +1151,7 @@ async fn what_most_of_an_application_is_dropped_by_waits_for_a_word() {
     let (_, back, prune) = tokio::join!(ask(RequestKind::Sync), ask(back), ask(RequestKind::Prune));
     back.unwrap();
     let refused = prune.unwrap_err().to_string();
-    assert!(refused.contains("is to be something else by now"), "{refused}");
+    assert!(refused.contains("has changed since you looked"), "{refused}");
     it.ask(RequestKind::Resume).await;
     it.until("it waits", held).await;
     // Not by a new agent, and not by a word about another commit.
@@ -1259,7 +1259,7 @@ async fn a_deleted_instance_comes_back_and_a_held_rollout_waits() {
     for (kind, why) in [
         (RequestKind::Restart("nothing".into()), "shop has no workload `nothing`"),
         (RequestKind::Unpause("web".into()), "deployment.apps \"web\" is not paused"),
-        (RequestKind::DeleteInstance(named("pihole")), "shop has no instance `pihole` that is its own"),
+        (RequestKind::DeleteInstance(named("pihole")), "shop has no instance `pihole` of its own"),
     ] {
         assert_eq!(it.handle().request(app(), kind).await.unwrap_err().to_string(), why);
     }
@@ -1296,7 +1296,7 @@ spec:
     assert_eq!((one.len(), two.len()), (1, 1));
     let request = RequestKind::DeleteInstance(named("db-0"));
     let refused = it.handle().request(app(), request).await.unwrap_err().to_string();
-    assert!(refused.starts_with("there are several pods `db-0`, db-0."), "{refused}");
+    assert!(refused.starts_with("there are several pods `db-0`, of db-0."), "{refused}");
     let namespace = Some("two".to_owned());
     it.ask(RequestKind::DeleteInstance(InstanceName { namespace, ..named("db-0") })).await;
     it.until("another is there", |now| {

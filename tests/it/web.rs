@@ -163,7 +163,7 @@ async fn what_is_asked_for_reaches_the_agent() {
             ("blog".into(), rollback(Some("2"), "orders fail", Until::NextCommit)),
             ("blog".into(), rollback(None, "", Until::Manual)),
             ("blog".into(), RequestKind::Resume),
-            ("blog".into(), RequestKind::Preview),
+            ("blog".into(), RequestKind::Plan),
         ]
     );
 }

@@ -1,6 +1,6 @@
-//! What a repository's forge is told about a commit: pending while it is being applied, success once it runs,
-//! failure with the reason. Each application says what is so now; a task per repository writes that into the
-//! outbox and sends it, as slowly as the forge likes. The loop waits for none of it.
+//! Commit statuses: pending while a commit is being applied, success when it runs, failure with the reason. Each
+//! application says the status of its newest commit; one task per repository stores it and posts it to the forge, as
+//! slowly as the forge allows. No round waits for it.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -10,65 +10,68 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::error::chain;
 use driftless_clock::Clock;
 use driftless_config as config;
 use driftless_config::{CommitStatus, StatusProvider};
-use driftless_forge::{Error, Forge, Kind, State, Status};
+use driftless_forge as forge;
+use driftless_forge::{Forge, Kind, State, Status};
 use driftless_git::{Lookup, read_secret};
-use driftless_model::{AppName, CommitInfo, Finding, HealthStatus, Outcome, PinStatus, Revision, Timestamp};
+use driftless_model::{AppName, CommitInfo, Finding, HealthStatus, Outcome, PinStatus, Revision};
 use driftless_plan::fetch_delay;
 use driftless_store as store;
 use driftless_store::{StatusNote, Store};
 
-/// After a refusal, such as by a token that may not write: somebody has to change something.
+use crate::error::chain;
+
+/// The pause after a refusal that only a user can end, such as that of a token without write access.
 const REFUSED_PAUSE: Duration = Duration::from_mins(10);
 
-/// What each application has to say of its newest commit.
-pub(crate) type Verdicts = BTreeMap<AppName, Told>;
+/// The status of the newest commit, by application.
+pub(crate) type CommitStatuses = BTreeMap<AppName, AppCommitStatus>;
 
-/// Why a forge refuses what it is told, until somebody changes something; by repository.
-pub(crate) type Untold = BTreeMap<String, String>;
+/// Why a forge refuses commit statuses, by repository.
+pub(crate) type StatusErrors = BTreeMap<String, String>;
 
-/// What is so for the newest commit of one application.
+/// The status of the newest commit of one application.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct AppCommitStatus {
+    /// The repository's name in the configuration.
     pub(crate) repository: String,
     pub(crate) commit: String,
     pub(crate) state: State,
     pub(crate) description: String,
 }
 
-/// What is known of an application when it is asked for its newest commit.
+/// The facts that the status of the newest commit follows from.
 #[derive(Clone, Copy)]
-pub(crate) struct Known<'a> {
+pub(crate) struct StatusFacts<'a> {
     /// The newest commit.
-    pub(crate) wanted: &'a CommitInfo,
+    pub(crate) newest: &'a CommitInfo,
     pub(crate) findings: &'a [Finding],
     pub(crate) pin: Option<&'a PinStatus>,
     pub(crate) health: HealthStatus,
-    /// The commit that is reached.
+    /// The commit that runs.
     pub(crate) reached: Option<&'a CommitInfo>,
     pub(crate) revision: Option<&'a Revision>,
     pub(crate) message: &'a str,
 }
 
-/// State and description for the newest commit; none for one that changes nothing here, of which there may be
-/// many where many applications share a repository.
-pub(crate) fn verdict(known: &Known<'_>) -> Option<(State, String)> {
-    let Known { wanted, findings, pin, health, reached, revision, message } = known;
-    if let Some(error) = findings.iter().find(|it| it.is_error()) {
+/// State and description for the newest commit. `None` for a commit that changes nothing for this application: many
+/// applications may share a repository.
+pub(crate) fn commit_status(facts: &StatusFacts<'_>) -> Option<(State, String)> {
+    let StatusFacts { newest, findings, pin, health, reached, revision, message } = facts;
+    if let Some(error) = findings.iter().find(|finding| finding.is_error()) {
         return Some((State::Failure, format!("not applied: {error}")));
     }
-    if let Some(pin) = pin.filter(|it| it.commit != wanted.id) {
-        return Some((State::Pending, format!("held at revision {}: {}", pin.revision, pin.reason)));
+    if let Some(pin) = pin.filter(|pin| pin.commit != newest.id) {
+        return Some((State::Pending, format!("pinned to revision {}: {}", pin.revision, pin.reason)));
     }
     if *health == HealthStatus::Suspended {
         return Some((State::Pending, "the application is suspended".to_owned()));
     }
-    let is_reached = reached.is_some_and(|it| it.id == wanted.id);
-    let own = revision.filter(|it| it.commit.id == wanted.id);
-    match own.map(|it| (it.number, &it.outcome)) {
+    let is_reached = reached.is_some_and(|commit| commit.id == newest.id);
+    let own = revision.filter(|revision| revision.commit.id == newest.id);
+    match own.map(|revision| (revision.number, &revision.outcome)) {
         Some((number, Outcome::Failed { reason })) => {
             Some((State::Failure, format!("revision {number} failed: {reason}")))
         }
@@ -76,30 +79,30 @@ pub(crate) fn verdict(known: &Known<'_>) -> Option<(State, String)> {
             Some((State::Success, format!("runs as revision {number}")))
         }
         None if is_reached => None,
-        // What goes well changes its words often, which nobody reads at a forge.
+        // The message of a healthy rollout changes often, and a forge need not get each change.
         Some((_, Outcome::InProgress | Outcome::Succeeded | Outcome::Superseded)) | None => {
-            let is_bad = *health == HealthStatus::Degraded && !message.is_empty();
-            Some((State::Pending, if is_bad { *message } else { "being applied" }.to_owned()))
+            let is_degraded = *health == HealthStatus::Degraded && !message.is_empty();
+            Some((State::Pending, if is_degraded { *message } else { "being applied" }.to_owned()))
         }
     }
 }
 
-/// Tells one forge what becomes of the commits of one repository, until stopped.
-pub(crate) struct Teller {
-    pub(crate) repository: String,
-    pub(crate) settings: CommitStatus,
-    pub(crate) verdicts: watch::Receiver<Verdicts>,
-    pub(crate) untold: Arc<watch::Sender<Untold>>,
-    pub(crate) store: Store,
-    pub(crate) environment: Lookup,
-    pub(crate) clock: Clock,
+/// Posts the commit statuses of one repository to its forge, until stopped.
+pub(crate) struct StatusReporter {
+    repository: String,
+    settings: CommitStatus,
+    statuses: watch::Receiver<CommitStatuses>,
+    errors: Arc<watch::Sender<StatusErrors>>,
+    store: Store,
+    environment: Lookup,
+    clock: Clock,
 }
 
-impl Teller {
-    /// `None` where the configuration asks for no statuses.
-    pub(crate) fn of(
+impl StatusReporter {
+    /// `None` if the configuration asks for no commit statuses.
+    pub(crate) fn new(
         repository: &config::Repository,
-        (verdicts, untold): (watch::Receiver<Verdicts>, Arc<watch::Sender<Untold>>),
+        (statuses, errors): (watch::Receiver<CommitStatuses>, Arc<watch::Sender<StatusErrors>>),
         store: &Store,
         environment: &Lookup,
         clock: Clock,
@@ -107,8 +110,8 @@ impl Teller {
         Some(Self {
             repository: repository.name.clone(),
             settings: repository.status.clone()?,
-            verdicts,
-            untold,
+            statuses,
+            errors,
             store: store.clone(),
             environment: Arc::clone(environment),
             clock,
@@ -118,18 +121,18 @@ impl Teller {
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut failures = 0;
         loop {
-            self.note();
+            self.store_statuses();
             let pause = tokio::select! {
                 () = stop.cancelled() => return,
-                sent = self.send() => match sent {
+                posted = self.post() => match posted {
                     Ok(()) => {
-                        self.publish(None);
+                        self.set_error(None);
                         failures = 0;
                         None
                     }
                     Err(error) => {
                         failures += 1;
-                        Some(self.complain(&error, failures))
+                        Some(self.fail(&error, failures))
                     }
                 },
             };
@@ -137,12 +140,12 @@ impl Teller {
             loop {
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    changed = self.verdicts.changed() => {
+                    changed = self.statuses.changed() => {
                         if changed.is_err() {
                             return;
                         }
-                        self.note();
-                        // A forge that is away is not asked more often because there is more to tell.
+                        self.store_statuses();
+                        // A new status does not shorten the pause after a failure.
                         if pause.is_none() {
                             break;
                         }
@@ -153,29 +156,34 @@ impl Teller {
         }
     }
 
-    /// Writes down what is so now.
-    fn note(&mut self) {
-        let verdicts = self.verdicts.borrow_and_update().clone();
-        for (app, told) in verdicts.into_iter().filter(|it| it.1.repository == self.repository) {
+    /// Stores the statuses of this moment, to be posted.
+    fn store_statuses(&mut self) {
+        let statuses = self.statuses.borrow_and_update().clone();
+        for (app, status) in statuses.into_iter().filter(|(_, it)| it.repository == self.repository) {
             let note = StatusNote {
-                commit: told.commit,
+                commit: status.commit,
                 context: format!("{}/{app}", self.settings.context),
-                state: word(told.state).to_owned(),
-                description: told.description,
+                state: state_name(status.state).to_owned(),
+                description: status.description,
             };
             if let Err(error) = self.store.note_status(&self.repository, &note) {
-                tracing::warn!(repository = self.repository, error = chain(&error), "a status is not noted");
+                tracing::warn!(
+                    repository = self.repository,
+                    error = chain(&error),
+                    "could not store a commit status"
+                );
             }
         }
     }
 
-    async fn send(&self) -> Result<(), Trouble> {
+    /// Posts the stored statuses.
+    async fn post(&self) -> Result<(), PostError> {
         let notes = self.store.unsent_statuses(&self.repository)?;
         if notes.is_empty() {
             return Ok(());
         }
         let CommitStatus { provider, token, api, project, context: _ } = &self.settings;
-        let token = read_secret(token, &self.environment).map_err(Trouble::Token)?;
+        let token = read_secret(token, &self.environment).map_err(PostError::Token)?;
         let kind = match provider {
             StatusProvider::GitHub => Kind::GitHub,
             StatusProvider::GitLab => Kind::GitLab,
@@ -185,89 +193,93 @@ impl Teller {
         let mut refused = None;
         for note in notes {
             let status = Status {
-                state: state(&note.state),
+                state: state_of(&note.state),
                 context: note.context.clone(),
                 description: note.description.clone(),
                 url: None,
             };
             match forge.set_status(&note.commit, &status).await {
                 Ok(()) => {}
-                // A commit that the forge does not have must not stand before those that it has.
-                Err(error @ Error::Refused { .. }) => {
+                // A commit that the forge does not have must not hold back the others.
+                Err(error @ forge::Error::Refused { .. }) => {
                     refused.get_or_insert(error);
                     continue;
                 }
                 Err(error) => return Err(error.into()),
             }
             self.store.sent_status(&self.repository, &note)?;
-            tracing::debug!(repository = self.repository, context = note.context, state = note.state, "told");
+            tracing::debug!(
+                repository = self.repository,
+                context = note.context,
+                state = note.state,
+                "commit status posted"
+            );
         }
         refused.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// Says what is wrong, and how long to wait.
-    fn complain(&self, trouble: &Trouble, failures: u32) -> Duration {
+    /// Logs a failure and returns the pause before the next try.
+    fn fail(&self, error: &PostError, failures: u32) -> Duration {
         let now = self.clock.now();
-        let pause = match trouble {
-            Trouble::Forge(Error::Unreachable { .. }) | Trouble::Store(_) => {
-                fetch_delay(failures, crate::seed(&self.repository, now))
+        let is_temporary = match error {
+            PostError::Forge(forge::Error::Unreachable { .. }) | PostError::Store(_) => true,
+            PostError::Forge(forge::Error::Refused { status, .. }) => {
+                status.is_server_error() || status.as_u16() == 429
             }
-            Trouble::Forge(Error::Refused { status, .. })
-                if status.is_server_error() || status.as_u16() == 429 =>
-            {
-                fetch_delay(failures, crate::seed(&self.repository, now))
-            }
-            Trouble::Forge(_) | Trouble::Token(_) => REFUSED_PAUSE,
+            PostError::Forge(_) | PostError::Token(_) => false,
         };
-        let error = chain(trouble);
-        if pause == REFUSED_PAUSE {
-            self.publish(Some(error.clone()));
-        }
-        let next: Timestamp = now.after(pause);
-        tracing::warn!(repository = self.repository, error, %next, "the forge is not told about commits");
+        let error = chain(error);
+        let pause = if is_temporary {
+            fetch_delay(failures, crate::seed(&self.repository, now))
+        } else {
+            self.set_error(Some(error.clone()));
+            REFUSED_PAUSE
+        };
+        let next_try = now.after(pause);
+        tracing::warn!(repository = self.repository, error, %next_try, "could not post commit statuses");
         pause
     }
-}
 
-impl Teller {
-    /// Puts into the status why the forge takes no word, or that it does again.
-    fn publish(&self, refusal: Option<String>) {
-        self.untold.send_if_modified(|all| match refusal {
-            Some(refusal) => all.insert(self.repository.clone(), refusal.clone()) != Some(refusal),
+    /// Publishes why the forge refuses commit statuses, or that it accepts them again.
+    fn set_error(&self, error: Option<String>) {
+        self.errors.send_if_modified(|all| match error {
+            Some(error) => all.insert(self.repository.clone(), error.clone()) != Some(error),
             None => all.remove(&self.repository).is_some(),
         });
     }
 }
 
+/// Why commit statuses could not be posted.
 #[derive(Debug, thiserror::Error)]
-enum Trouble {
+enum PostError {
     #[error("could not read the token: {0}")]
     Token(String),
     #[error(transparent)]
-    Forge(#[from] Error),
+    Forge(#[from] forge::Error),
     #[error(transparent)]
     Store(#[from] store::Error),
 }
 
-const WORDS: [(&str, State); 4] = [
+/// The names of states in the database.
+const STATES: [(&str, State); 4] = [
     ("pending", State::Pending),
     ("success", State::Success),
     ("failure", State::Failure),
     ("error", State::Error),
 ];
 
-fn word(state: State) -> &'static str {
-    WORDS.iter().find(|it| it.1 == state).map_or("error", |it| it.0)
+fn state_name(state: State) -> &'static str {
+    STATES.iter().find(|known| known.1 == state).map_or("error", |known| known.0)
 }
 
-fn state(word: &str) -> State {
-    WORDS.iter().find(|it| it.0 == word).map_or(State::Error, |it| it.1)
+fn state_of(name: &str) -> State {
+    STATES.iter().find(|known| known.0 == name).map_or(State::Error, |known| known.1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use driftless_model::{Cause, Location, StackHash, Until};
+    use driftless_model::{Cause, Location, StackHash, Timestamp, Until};
 
     fn commit(id: &str) -> CommitInfo {
         CommitInfo { id: id.repeat(40), ..CommitInfo::default() }
@@ -291,38 +303,43 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_is_pending_until_it_runs_or_cannot() {
-        let verdict = |known: &Known<'_>| verdict(known).unwrap();
+    fn commit_is_pending_until_it_runs_or_fails() {
+        let status = |facts: &StatusFacts<'_>| commit_status(facts).unwrap();
         let (a, b) = (commit("a"), commit("b"));
-        let going = revision("b", Outcome::InProgress);
-        let done = revision("b", Outcome::Succeeded);
+        let in_progress = revision("b", Outcome::InProgress);
+        let succeeded = revision("b", Outcome::Succeeded);
         let failed = revision("b", Outcome::Failed { reason: "deadline".to_owned() });
-        let known = Known {
-            wanted: &b,
+        let applying = StatusFacts {
+            newest: &b,
             findings: &[],
             pin: None,
             health: HealthStatus::Progressing,
             reached: Some(&a),
-            revision: Some(&going),
+            revision: Some(&in_progress),
             message: "manifest unknown",
         };
-        assert_eq!(verdict(&known), (State::Pending, "being applied".to_owned()));
-        let stuck = Known { health: HealthStatus::Degraded, ..known };
-        assert_eq!(verdict(&stuck), (State::Pending, "manifest unknown".to_owned()));
-        let reached =
-            Known { reached: Some(&b), revision: Some(&done), health: HealthStatus::Healthy, ..known };
-        assert_eq!(verdict(&reached), (State::Success, "runs as revision 4".to_owned()));
-        // What breaks later is not the commit's doing.
-        assert_eq!(verdict(&Known { health: HealthStatus::Degraded, ..reached }).0, State::Success);
-        let failed = Known { revision: Some(&failed), ..reached };
-        assert_eq!(verdict(&failed), (State::Failure, "revision 4 failed: deadline".to_owned()));
+        assert_eq!(status(&applying), (State::Pending, "being applied".to_owned()));
+        let stuck = StatusFacts { health: HealthStatus::Degraded, ..applying };
+        assert_eq!(status(&stuck), (State::Pending, "manifest unknown".to_owned()));
+        let reached = StatusFacts {
+            reached: Some(&b),
+            revision: Some(&succeeded),
+            health: HealthStatus::Healthy,
+            ..applying
+        };
+        assert_eq!(status(&reached), (State::Success, "runs as revision 4".to_owned()));
+        // A failure after the rollout is not the commit's fault.
+        let degraded = StatusFacts { health: HealthStatus::Degraded, ..reached };
+        assert_eq!(status(&degraded).0, State::Success);
+        let failed = StatusFacts { revision: Some(&failed), ..reached };
+        assert_eq!(status(&failed), (State::Failure, "revision 4 failed: deadline".to_owned()));
         let older = revision("a", Outcome::Succeeded);
-        let untouched = Known { revision: Some(&older), ..reached };
-        assert_eq!(super::verdict(&untouched), None, "it changes nothing here");
+        let unchanged = StatusFacts { revision: Some(&older), ..reached };
+        assert_eq!(commit_status(&unchanged), None, "the commit changes nothing for this application");
         let findings = [Finding::error(Location::file("compose.yaml"), "services", "no")];
-        let invalid = Known { findings: &findings, ..reached };
-        assert!(verdict(&invalid).1.contains("compose.yaml"));
-        assert_eq!(verdict(&invalid).0, State::Failure);
+        let invalid = StatusFacts { findings: &findings, ..reached };
+        assert!(status(&invalid).1.contains("compose.yaml"));
+        assert_eq!(status(&invalid).0, State::Failure);
         let pin = PinStatus {
             revision: 3,
             commit: a.id.clone(),
@@ -331,8 +348,9 @@ mod tests {
             until: Until::Manual,
             behind: None,
         };
-        let pinned = Known { pin: Some(&pin), ..known };
-        assert_eq!(verdict(&pinned), (State::Pending, "held at revision 3: orders fail".to_owned()));
-        assert_eq!(verdict(&Known { health: HealthStatus::Suspended, ..known }).0, State::Pending);
+        let pinned = StatusFacts { pin: Some(&pin), ..applying };
+        assert_eq!(status(&pinned), (State::Pending, "pinned to revision 3: orders fail".to_owned()));
+        let suspended = StatusFacts { health: HealthStatus::Suspended, ..applying };
+        assert_eq!(status(&suspended).0, State::Pending);
     }
 }

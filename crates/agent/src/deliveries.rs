@@ -1,5 +1,5 @@
-//! What webhooks announced of one repository, held against what was fetched: which deliveries a fetch answers,
-//! and whether a commit came that none announced. It fetches nothing itself.
+//! The deliveries of one repository's webhook: which fetch answers them, and whether a commit came that no delivery
+//! announced. It does not fetch.
 
 use std::time::Duration;
 
@@ -7,160 +7,196 @@ use driftless_forge::webhook;
 use driftless_model::{CommitInfo, Delivery, DeliveryOutcome, DeliveryResult, Missed, Timestamp};
 use driftless_store::{Error, Store};
 
-/// A forge may ring before what was pushed can be seen. So often, and after these pauses, it is asked again when what a
-/// webhook announced is not there yet.
-const ASK_AGAIN: [Duration; 4] =
+use crate::error::chain;
+
+/// A forge may deliver before the pushed commit is visible. After these pauses it is fetched again.
+const FETCH_AGAIN: [Duration; 4] =
     [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4), Duration::from_secs(8)];
 
-/// How long after a commit was found by asking its webhook may still arrive.
-const GRACE: Duration = Duration::from_mins(1);
+/// How long after a fetch found a commit its delivery may still arrive.
+const DELIVERY_GRACE: Duration = Duration::from_mins(1);
 
-pub(crate) struct Announced {
+/// Whether a fetch found a commit that was not known before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Newness {
+    Known,
+    /// Pushed while no agent ran, so that no delivery could reach one.
+    PushedBeforeStart,
+    /// Pushed while this agent was running.
+    New,
+}
+
+/// The deliveries of one repository.
+pub(crate) struct DeliveryTracker {
     store: Store,
     repository: String,
-    /// Whether it has a webhook at all. Without, nothing here touches the store.
+    /// Whether the repository has a webhook. Without one, nothing is read or stored.
     is_configured: bool,
-    /// The newest delivery that the fetch under way answers.
+    /// The newest delivery that the running fetch answers.
     answered: Option<u64>,
-    /// The commit that the newest delivery speaks of, and how often it was looked for in vain.
-    awaited: Option<(String, usize)>,
-    /// Found by asking, and not announced so far.
-    suspect: Option<Missed>,
+    /// The commit that the newest delivery announced.
+    awaited: Option<Awaited>,
+    /// A commit without a delivery, within the grace time.
+    unannounced: Option<Missed>,
     missed: Option<Missed>,
 }
 
-impl Announced {
+/// A commit that a delivery announced and no fetch has found.
+struct Awaited {
+    commit: String,
+    /// How many fetches have not found it.
+    fetches: usize,
+}
+
+impl DeliveryTracker {
     pub(crate) fn new(store: Store, repository: &str, is_configured: bool) -> Self {
-        let mut it = Self {
+        let mut tracker = Self {
             store,
             repository: repository.to_owned(),
             is_configured,
             answered: None,
             awaited: None,
-            suspect: None,
+            unannounced: None,
             missed: None,
         };
         if is_configured {
-            it.missed = it.tell(|it| it.store.missed(&it.repository)).flatten();
+            tracker.missed = tracker.in_store(Store::missed).flatten();
         }
-        it
+        tracker
     }
 
+    /// The last commit that no delivery announced, until the next delivery.
     pub(crate) fn missed(&self) -> Option<&Missed> {
         self.missed.as_ref()
     }
 
-    /// A fetch begins: whatever rang before is answered by it.
-    pub(crate) fn begin(&mut self) {
+    /// A fetch begins: it answers all deliveries so far.
+    pub(crate) fn begin_fetch(&mut self) {
         if !self.is_configured {
             return;
         }
-        self.answered = self.tell(|it| it.store.open_deliveries(&it.repository)).flatten();
-        if self.answered.is_some() {
-            let last = self.tell(|it| it.store.last_delivery(&it.repository)).flatten();
-            let is_due =
-                |it: &Delivery| matches!(it.result, DeliveryResult::Accepted | DeliveryResult::Duplicate);
-            let commit = last.filter(is_due).and_then(|it| it.commit);
-            self.awaited =
-                commit.filter(|it| it != webhook::NO_COMMIT).map(|commit| match self.awaited.take() {
-                    Some((awaited, tries)) if awaited == commit => (awaited, tries),
-                    Some(_) | None => (commit, 0),
-                });
-            self.suspect = None;
-            if self.missed.take().is_some() {
-                self.tell(|it| it.store.set_missed(&it.repository, None));
-            }
+        self.answered = self.in_store(Store::open_deliveries).flatten();
+        if self.answered.is_none() {
+            return;
+        }
+        let last = self.in_store(Store::last_delivery).flatten();
+        let announces = |delivery: &Delivery| {
+            matches!(delivery.result, DeliveryResult::Accepted | DeliveryResult::Duplicate)
+        };
+        let commit = last.filter(announces).and_then(|delivery| delivery.commit);
+        let commit = commit.filter(|commit| commit != webhook::NO_COMMIT);
+        self.awaited = commit.map(|commit| match self.awaited.take() {
+            Some(awaited) if awaited.commit == commit => awaited,
+            Some(_) | None => Awaited { commit, fetches: 0 },
+        });
+        self.unannounced = None;
+        if self.missed.take().is_some() {
+            self.in_store(|store, repository| store.set_missed(repository, None));
         }
     }
 
-    /// The fetch went well. `is_news`: it found a commit that was made while this agent was looking. Returns after
-    /// which pause to fetch again, if the commit that a webhook announced is not visible yet.
+    /// The fetch found `commit`. Returns the pause before the next fetch, if the announced commit is not visible yet.
     pub(crate) fn fetched(
         &mut self,
         commit: &CommitInfo,
-        is_new: bool,
-        is_news: bool,
+        newness: Newness,
         now: Timestamp,
     ) -> Option<Duration> {
         if !self.is_configured {
             return None;
         }
-        if let Some(pause) = self.again(commit, is_new) {
-            let message =
-                format!("the pushed commit is not visible yet (still at {}); fetching again", commit.short());
-            self.settle(&DeliveryOutcome { at: now, message }, false);
+        let short = commit.short();
+        if let Some(pause) = self.next_fetch(commit, newness) {
+            let message = format!("the pushed commit is not visible yet (still at {short}); fetching again");
+            self.set_outcome(&DeliveryOutcome { at: now, message }, Answered::Later);
             return Some(pause);
         }
         self.awaited = None;
-        let message = if is_new {
-            format!("fetched {} \"{}\"", commit.short(), commit.subject)
-        } else {
-            format!("nothing new, still at {}", commit.short())
+        let message = match newness {
+            Newness::New | Newness::PushedBeforeStart => format!("fetched {short} \"{}\"", commit.subject),
+            Newness::Known => format!("nothing new, still at {short}"),
         };
         if self.answered.is_some() {
-            self.settle(&DeliveryOutcome { at: now, message }, true);
-        } else if is_news && self.was_heard_once() {
-            self.suspect = Some(Missed { commit: commit.id.clone(), at: now });
+            self.set_outcome(&DeliveryOutcome { at: now, message }, Answered::Now);
+        } else if newness == Newness::New && self.had_delivery() {
+            self.unannounced = Some(Missed { commit: commit.id.clone(), at: now });
         }
         None
     }
 
-    /// The pause before the next try, while nothing new came and the announced commit is another than the one found.
-    fn again(&mut self, found: &CommitInfo, is_new: bool) -> Option<Duration> {
+    /// The pause before the next fetch, as long as the announced commit is not found.
+    fn next_fetch(&mut self, found: &CommitInfo, newness: Newness) -> Option<Duration> {
         self.answered?;
-        let (awaited, tries) = self.awaited.as_mut()?;
-        if is_new || *awaited == found.id {
+        let awaited = self.awaited.as_mut()?;
+        if newness != Newness::Known || awaited.commit == found.id {
             return None;
         }
-        let pause = ASK_AGAIN.get(*tries).copied();
-        *tries += 1;
+        let pause = FETCH_AGAIN.get(awaited.fetches).copied();
+        awaited.fetches += 1;
         pause
     }
 
-    /// The fetch failed: what rang for it stays open.
-    pub(crate) fn failed(&mut self, error: &str, now: Timestamp) {
+    /// The fetch failed: its deliveries wait for the next one.
+    pub(crate) fn fetch_failed(&mut self, error: &str, now: Timestamp) {
         if self.answered.is_some() {
-            let message = format!("could not be fetched yet: {error}");
-            self.settle(&DeliveryOutcome { at: now, message }, false);
+            let message = format!("could not fetch yet: {error}");
+            self.set_outcome(&DeliveryOutcome { at: now, message }, Answered::Later);
         }
     }
 
-    /// When to say that a commit was not announced.
+    /// When a commit without a delivery counts as missed.
     pub(crate) fn due(&self) -> Option<Timestamp> {
-        self.suspect.as_ref().map(|it| it.at.after(GRACE))
+        self.unannounced.as_ref().map(|missed| missed.at.after(DELIVERY_GRACE))
     }
 
-    /// Says so when it is time. True when there is something new to say.
-    pub(crate) fn look(&mut self, now: Timestamp) -> bool {
-        if self.due().is_none_or(|it| now < it) {
+    /// Ends the grace time if it is over. True if a commit counts as missed from now on.
+    pub(crate) fn end_grace(&mut self, now: Timestamp) -> bool {
+        if self.due().is_none_or(|due| now < due) {
             return false;
         }
-        self.missed = self.suspect.take();
+        self.missed = self.unannounced.take();
         if let Some(missed) = &self.missed {
-            tracing::warn!(repository = self.repository, "{missed}");
+            tracing::warn!(
+                repository = self.repository,
+                commit = missed.commit,
+                "the webhook did not announce a commit"
+            );
         }
-        self.tell(|it| it.store.set_missed(&it.repository, it.missed.as_ref()));
+        self.in_store(|store, repository| store.set_missed(repository, self.missed.as_ref()));
         true
     }
 
-    fn settle(&self, outcome: &DeliveryOutcome, over: bool) {
-        let Some(place) = self.answered else { return };
-        self.tell(|it| it.store.settle_deliveries(&it.repository, place, outcome, over));
+    fn set_outcome(&self, outcome: &DeliveryOutcome, answered: Answered) {
+        let Some(newest) = self.answered else { return };
+        let is_closed = answered == Answered::Now;
+        self.in_store(|store, repository| store.settle_deliveries(repository, newest, outcome, is_closed));
     }
 
-    /// A webhook that never rang is not set up yet.
-    fn was_heard_once(&self) -> bool {
-        self.tell(|it| it.store.last_delivery(&it.repository)).flatten().is_some()
+    /// Without any delivery so far, the webhook is not set up at the forge yet.
+    fn had_delivery(&self) -> bool {
+        self.in_store(Store::last_delivery).flatten().is_some()
     }
 
-    /// Without the store, webhooks still ring; they are only not kept.
-    fn tell<T>(&self, ask: impl FnOnce(&Self) -> Result<T, Error>) -> Option<T> {
-        ask(self)
-            .inspect_err(
-                |error| tracing::warn!(repository = self.repository, %error, "the inbox of the webhook"),
-            )
-            .ok()
+    /// Reads or writes the store. If that fails, deliveries still lead to fetches; they are only not kept.
+    fn in_store<T>(&self, call: impl FnOnce(&Store, &str) -> Result<T, Error>) -> Option<T> {
+        let result = call(&self.store, &self.repository);
+        if let Err(error) = &result {
+            tracing::warn!(
+                repository = self.repository,
+                error = chain(error),
+                "could not store webhook deliveries"
+            );
+        }
+        result.ok()
     }
+}
+
+/// Whether a fetch has answered its deliveries.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answered {
+    Now,
+    /// A later fetch will.
+    Later,
 }
 
 #[cfg(test)]
@@ -171,11 +207,7 @@ mod tests {
 
     const START: Timestamp = Timestamp(1_000_000);
 
-    fn ring(store: &Store, id: &str) {
-        ring_of(store, id, None);
-    }
-
-    fn ring_of(store: &Store, id: &str, commit: Option<&str>) {
+    fn deliver(store: &Store, id: &str, commit: Option<&str>) {
         let delivery = Delivery {
             id: id.to_owned(),
             at: START,
@@ -191,6 +223,10 @@ mod tests {
         store.accept_delivery("infra", &delivery).unwrap();
     }
 
+    fn tracker(store: &Store) -> DeliveryTracker {
+        DeliveryTracker::new(store.clone(), "infra", true)
+    }
+
     fn commit(id: &str) -> CommitInfo {
         CommitInfo { id: id.repeat(40), ..CommitInfo::default() }
     }
@@ -199,93 +235,95 @@ mod tests {
         START.after(Duration::from_secs(seconds))
     }
 
-    #[test]
-    fn a_commit_that_no_webhook_announced_is_told_after_a_while_and_until_the_next_ring() {
-        let store = Store::in_memory(Clock::System).unwrap();
-        let mut announced = Announced::new(store.clone(), "infra", true);
-        announced.begin();
-        announced.fetched(&commit("a"), true, true, START);
-        assert_eq!(announced.due(), None, "it was never heard, so it is not set up yet");
-
-        ring(&store, "one");
-        announced.begin();
-        announced.fetched(&commit("b"), true, true, START);
-        assert_eq!(announced.due(), None);
-
-        announced.begin();
-        announced.fetched(&commit("c"), true, true, START);
-        assert!(!announced.look(later(59)) && announced.missed().is_none());
-        assert!(announced.look(later(60)) && !announced.look(later(61)));
-        assert_eq!(announced.missed().map(|it| it.commit.clone()), Some("c".repeat(40)));
-        assert!(Announced::new(store.clone(), "infra", true).missed().is_some(), "a restart forgets it not");
-        assert!(Announced::new(store.clone(), "infra", false).missed().is_none());
-
-        ring(&store, "two");
-        announced.begin();
-        assert_eq!((announced.missed(), store.missed("infra").unwrap()), (None, None));
+    fn last_message(store: &Store) -> String {
+        store.last_delivery("infra").unwrap().unwrap().outcome.unwrap().message
     }
 
     #[test]
-    fn a_webhook_that_is_a_little_late_has_missed_nothing() {
+    fn unannounced_commit_is_reported_until_the_next_delivery() {
         let store = Store::in_memory(Clock::System).unwrap();
-        ring(&store, "zero");
-        let mut announced = Announced::new(store.clone(), "infra", true);
-        announced.begin();
-        announced.fetched(&commit("a"), true, false, START);
-        announced.begin();
-        announced.fetched(&commit("b"), true, true, START);
-        assert!(announced.due().is_some());
-        ring(&store, "one");
-        announced.begin();
-        announced.fetched(&commit("b"), false, false, later(1));
-        assert!(announced.due().is_none() && !announced.look(later(600)));
-        let outcome = store.last_delivery("infra").unwrap().unwrap().outcome.unwrap();
-        assert!(outcome.message.starts_with("nothing new"), "{outcome:?}");
+        let mut deliveries = tracker(&store);
+        deliveries.begin_fetch();
+        deliveries.fetched(&commit("a"), Newness::New, START);
+        assert_eq!(deliveries.due(), None, "without any delivery the webhook is not set up yet");
+
+        deliver(&store, "one", None);
+        deliveries.begin_fetch();
+        deliveries.fetched(&commit("b"), Newness::New, START);
+        assert_eq!(deliveries.due(), None);
+
+        deliveries.begin_fetch();
+        deliveries.fetched(&commit("c"), Newness::New, START);
+        assert!(!deliveries.end_grace(later(59)) && deliveries.missed().is_none());
+        assert!(deliveries.end_grace(later(60)) && !deliveries.end_grace(later(61)));
+        assert_eq!(deliveries.missed().map(|missed| missed.commit.clone()), Some("c".repeat(40)));
+        assert!(tracker(&store).missed().is_some(), "it survives a restart");
+        assert!(DeliveryTracker::new(store.clone(), "infra", false).missed().is_none());
+
+        deliver(&store, "two", None);
+        deliveries.begin_fetch();
+        assert_eq!((deliveries.missed(), store.missed("infra").unwrap()), (None, None));
     }
 
     #[test]
-    fn what_is_announced_before_it_can_be_seen_is_asked_for_again_a_few_times() {
+    fn late_delivery_within_the_grace_time_misses_nothing() {
         let store = Store::in_memory(Clock::System).unwrap();
-        let mut announced = Announced::new(store.clone(), "infra", true);
+        deliver(&store, "zero", None);
+        let mut deliveries = tracker(&store);
+        deliveries.begin_fetch();
+        deliveries.fetched(&commit("a"), Newness::PushedBeforeStart, START);
+        deliveries.begin_fetch();
+        deliveries.fetched(&commit("b"), Newness::New, START);
+        assert!(deliveries.due().is_some());
+        deliver(&store, "one", None);
+        deliveries.begin_fetch();
+        deliveries.fetched(&commit("b"), Newness::Known, later(1));
+        assert!(deliveries.due().is_none() && !deliveries.end_grace(later(600)));
+        assert!(last_message(&store).starts_with("nothing new"));
+    }
+
+    #[test]
+    fn announced_commit_that_is_not_visible_is_fetched_again() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        let mut deliveries = tracker(&store);
         let old = commit("a");
-        announced.begin();
-        assert_eq!(announced.fetched(&old, true, false, START), None);
-        ring_of(&store, "one", Some(&commit("b").id));
+        deliveries.begin_fetch();
+        assert_eq!(deliveries.fetched(&old, Newness::PushedBeforeStart, START), None);
+        deliver(&store, "one", Some(&commit("b").id));
         for pause in [1, 2, 4, 8] {
-            announced.begin();
-            assert_eq!(announced.fetched(&old, false, false, START), Some(Duration::from_secs(pause)));
-            let outcome = store.last_delivery("infra").unwrap().unwrap().outcome.unwrap();
-            assert!(outcome.message.starts_with("the pushed commit is not visible yet"), "{outcome:?}");
+            deliveries.begin_fetch();
+            let again = deliveries.fetched(&old, Newness::Known, START);
+            assert_eq!(again, Some(Duration::from_secs(pause)));
+            assert!(last_message(&store).starts_with("the pushed commit is not visible yet"));
             assert_eq!(store.count_open_deliveries("infra").unwrap(), 1);
         }
-        announced.begin();
-        assert_eq!(announced.fetched(&old, false, false, START), None, "it was asked for often enough");
+        deliveries.begin_fetch();
+        assert_eq!(deliveries.fetched(&old, Newness::Known, START), None, "four times are enough");
         assert_eq!(store.count_open_deliveries("infra").unwrap(), 0);
 
-        // What was seen meanwhile, or something newer, ends the asking.
-        ring_of(&store, "two", Some(&commit("b").id));
-        announced.begin();
-        assert!(announced.fetched(&old, false, false, START).is_some());
-        announced.begin();
-        assert_eq!(announced.fetched(&commit("c"), true, true, START), None);
-        // Nothing was announced that could be waited for.
-        ring_of(&store, "three", None);
-        announced.begin();
-        assert_eq!(announced.fetched(&commit("c"), false, false, START), None);
+        // A newer commit ends the fetching.
+        deliver(&store, "two", Some(&commit("b").id));
+        deliveries.begin_fetch();
+        assert!(deliveries.fetched(&old, Newness::Known, START).is_some());
+        deliveries.begin_fetch();
+        assert_eq!(deliveries.fetched(&commit("c"), Newness::New, START), None);
+        // A delivery without a commit announces none.
+        deliver(&store, "three", None);
+        deliveries.begin_fetch();
+        assert_eq!(deliveries.fetched(&commit("c"), Newness::Known, START), None);
     }
 
     #[test]
-    fn what_rang_for_a_fetch_that_failed_stays_open() {
+    fn delivery_stays_open_after_a_failed_fetch() {
         let store = Store::in_memory(Clock::System).unwrap();
-        ring(&store, "one");
-        let mut announced = Announced::new(store.clone(), "infra", true);
-        announced.begin();
-        announced.failed("no route to host", START);
+        deliver(&store, "one", None);
+        let mut deliveries = tracker(&store);
+        deliveries.begin_fetch();
+        deliveries.fetch_failed("no route to host", START);
         assert_eq!(store.count_open_deliveries("infra").unwrap(), 1);
-        let outcome = store.last_delivery("infra").unwrap().unwrap().outcome.unwrap();
-        assert!(outcome.message.contains("no route"), "{outcome:?}");
-        announced.begin();
-        announced.fetched(&commit("a"), true, false, START);
+        assert!(last_message(&store).contains("no route"));
+        deliveries.begin_fetch();
+        deliveries.fetched(&commit("a"), Newness::PushedBeforeStart, START);
         assert_eq!(store.count_open_deliveries("infra").unwrap(), 0);
     }
 }

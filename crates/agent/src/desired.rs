@@ -1,79 +1,184 @@
-//! What an application is told from above, and when that asks for nothing new. It carries no history: the newest
-//! orders replace all before.
+//! The desired state of one application: the rendered manifests, the state of its repository, and the reasons why
+//! the newest commit is not applied.
+//!
+//! The supervisor makes a [`Desired`] whenever Git or the configuration says something new. It is shared behind one
+//! [`Arc`] and never changed: each new one replaces the one before.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use tokio::sync::watch;
+use driftless_files::{AppSpec, Reads};
+use driftless_model::{AppName, CommitInfo, Contents, Finding, Format, Missed, Policy, Stack, Timestamp};
 
-use driftless_docker::Docker;
-use driftless_git::Source;
-use driftless_model::{EventKind, Finding, Missed, Timestamp};
+use crate::trust::RejectedCommit;
 
-use crate::{app::App, repository::Wanted, trust::Refusal};
-
-/// What an application is told from above: the newest word of Git and of the configuration.
+/// The desired state of one application, as Git and the configuration have it now.
 #[derive(Clone, Debug)]
-pub(crate) struct Orders {
-    pub(crate) wanted: Arc<Wanted>,
-    pub(crate) presence: Presence,
-    /// Why it may not be applied although it could be rendered: it claims what another application has, or the
-    /// repository as a whole cannot be read.
-    pub(crate) objections: Vec<Finding>,
-    /// Why Git could not be asked, if it could not.
-    pub(crate) trouble: Option<String>,
-    pub(crate) next_fetch: Option<Timestamp>,
-    pub(crate) fetched_at: Option<Timestamp>,
-    pub(crate) rewritten: bool,
-    /// The newest commit, if it may not be taken up.
-    pub(crate) refused: Option<Arc<Refusal>>,
-    /// A commit that no webhook announced, although one should have.
-    pub(crate) missed: Option<Missed>,
-    /// Why the forge refuses to be told about commits, if it does.
-    pub(crate) untold: Option<String>,
+pub(crate) struct Desired {
+    rendered: Arc<Rendered>,
+    repository: Arc<RepositoryState>,
+    presence: Presence,
+    /// Why the commit may not be applied although it was rendered: the application claims what another one has, or
+    /// the repository as a whole cannot be read.
+    objections: Vec<Finding>,
+    /// Why the forge refuses commit statuses, if it does.
+    status_error: Option<String>,
 }
 
-impl Orders {
-    /// Whether nothing differs that a round could act upon: a commit that this application has no part in.
-    pub(crate) fn ask_the_same(&self, other: &Self) -> bool {
-        let (one, another) = (&self.wanted, &other.wanted);
+/// One application, rendered from one commit.
+#[derive(Clone, Debug)]
+pub(crate) struct Rendered {
+    pub(crate) spec: AppSpec,
+    /// The repository's name in the configuration.
+    pub(crate) repository: String,
+    pub(crate) url: String,
+    pub(crate) reference: String,
+    pub(crate) policy: Policy,
+    pub(crate) commit: CommitInfo,
+    /// `None` if a finding is an error.
+    pub(crate) stack: Option<Arc<Stack>>,
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) contents: Arc<Contents>,
+    /// The signer of the commit, if a signature is required.
+    pub(crate) signer: Option<String>,
+    /// A newer commit that this application rejects although its repository accepts it.
+    pub(crate) rejected: Option<Arc<RejectedCommit>>,
+    /// The files that rendering has read.
+    pub(crate) reads: Arc<Reads>,
+}
+
+/// The state of a repository after its last fetch, the same for all of its applications.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RepositoryState {
+    /// Why the last fetch failed, if it failed.
+    pub(crate) error: Option<String>,
+    /// How many fetches in a row have failed.
+    pub(crate) failures: u32,
+    pub(crate) next_fetch: Option<Timestamp>,
+    pub(crate) fetched_at: Option<Timestamp>,
+    /// The history of the reference was rewritten, and the new one is followed.
+    pub(crate) rewritten: bool,
+    /// The newest commit, if it is rejected.
+    pub(crate) rejected: Option<Arc<RejectedCommit>>,
+    /// A commit that no webhook announced, although the repository has a webhook.
+    pub(crate) missed: Option<Missed>,
+}
+
+/// Whether Git still has the application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    Present,
+    /// Git or the configuration does not have the application any more.
+    Gone,
+}
+
+impl Desired {
+    /// An application that Git has.
+    pub(crate) fn present(rendered: Arc<Rendered>, repository: Arc<RepositoryState>) -> Self {
+        Self { rendered, repository, presence: Presence::Present, objections: Vec::new(), status_error: None }
+    }
+
+    /// An application that Git or the configuration does not have any more.
+    pub(crate) fn gone(rendered: Arc<Rendered>, repository: Arc<RepositoryState>) -> Self {
+        Self { presence: Presence::Gone, ..Self::present(rendered, repository) }
+    }
+
+    /// With findings that keep the commit from being applied if one of them is an error.
+    pub(crate) fn with_objections(self, objections: Vec<Finding>) -> Self {
+        Self { objections, ..self }
+    }
+
+    /// With the reason why the forge refuses commit statuses.
+    pub(crate) fn with_status_error(self, status_error: Option<String>) -> Self {
+        Self { status_error, ..self }
+    }
+
+    /// The same rendered application after another fetch of its repository.
+    pub(crate) fn with_repository(&self, repository: Arc<RepositoryState>) -> Self {
+        Self { repository, ..self.clone() }
+    }
+
+    pub(crate) fn rendered(&self) -> &Rendered {
+        &self.rendered
+    }
+
+    pub(crate) fn commit(&self) -> &CommitInfo {
+        &self.rendered.commit
+    }
+
+    pub(crate) fn repository(&self) -> &RepositoryState {
+        &self.repository
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.presence == Presence::Gone
+    }
+
+    pub(crate) fn status_error(&self) -> Option<&str> {
+        self.status_error.as_deref()
+    }
+
+    /// The rendered stack, unless the commit may not be applied.
+    pub(crate) fn applicable_stack(&self) -> Option<&Arc<Stack>> {
+        self.rendered.stack.as_ref().filter(|_| !self.objections.iter().any(Finding::is_error))
+    }
+
+    /// The findings about the manifests and about the repository.
+    pub(crate) fn findings(&self) -> impl Iterator<Item = &Finding> {
+        self.rendered.findings.iter().chain(&self.objections)
+    }
+
+    /// The newest commit, if the application or its repository rejects it.
+    pub(crate) fn rejected(&self) -> Option<&Arc<RejectedCommit>> {
+        self.rendered.rejected.as_ref().or(self.repository.rejected.as_ref())
+    }
+
+    /// Whether a round would do nothing else for `other`: the newest commit does not concern this application.
+    pub(crate) fn asks_for_the_same(&self, other: &Self) -> bool {
+        let (one, another) = (&self.rendered, &other.rendered);
         let is_same_stack = match (&one.stack, &another.stack) {
             (Some(one), Some(another)) => Arc::ptr_eq(one, another),
             _ => false,
         };
+        let is_same_repository_state = self.repository.error == other.repository.error
+            && self.repository.missed == other.repository.missed
+            && self.repository.rewritten == other.repository.rewritten;
         is_same_stack
-            && (one.policy == another.policy && one.spec == another.spec && one.findings == another.findings)
-            && (self.presence == other.presence && self.objections == other.objections)
-            && (&self.trouble, &self.refused, &self.missed, &self.untold, self.rewritten)
-                == (&other.trouble, &other.refused, &other.missed, &other.untold, other.rewritten)
+            && is_same_repository_state
+            && one.policy == another.policy
+            && one.spec == another.spec
+            && one.findings == another.findings
+            && self.presence == other.presence
+            && self.objections == other.objections
+            && self.status_error == other.status_error
+            && self.rejected() == other.rejected()
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Presence {
-    Present,
-    /// Git or the configuration does not have it any more.
-    Gone,
-}
-
-impl<D: Docker, S: Source> App<D, S> {
-    /// Takes up orders that ask for nothing new, without a look at Docker. False: they need a round.
-    pub(crate) fn follow_quietly(&mut self, orders: &watch::Receiver<Orders>) -> bool {
-        let new = orders.borrow().clone();
-        let is_pinned = !matches!(self.shared.store.pin(&self.name), Ok(None));
-        if is_pinned || self.status.observed_at.is_none() || !self.orders.ask_the_same(&new) {
-            return false;
+impl Rendered {
+    /// Stands in for an application that Git or the configuration does not have any more.
+    pub(crate) fn nothing(app: &AppName, repository: &str, commit: CommitInfo, policy: Policy) -> Self {
+        Self {
+            spec: AppSpec {
+                name: app.clone(),
+                path: String::new(),
+                format: Format::Compose,
+                files: Vec::new(),
+                variables: BTreeMap::new(),
+                profiles: Vec::new(),
+                env_files: Vec::new(),
+                has_listed_files: false,
+            },
+            repository: repository.to_owned(),
+            url: String::new(),
+            reference: String::new(),
+            policy,
+            commit,
+            stack: None,
+            findings: Vec::new(),
+            contents: Arc::default(),
+            signer: None,
+            rejected: None,
+            reads: Arc::default(),
         }
-        let before = std::mem::replace(&mut self.orders, new);
-        self.forget_fruitless_ask();
-        self.publish_quietly(&before);
-        true
-    }
-
-    /// Says once that a commit is refused.
-    pub(crate) fn tell_refusal(&mut self, new: &Orders) {
-        if let Some(refusal) = new.refused.as_ref().filter(|it| self.told.as_ref() != Some(*it)) {
-            self.tell(EventKind::Warning, "CommitRefused", refusal.commit.short(), &refusal.sentence());
-        }
-        self.told.clone_from(&new.refused);
     }
 }

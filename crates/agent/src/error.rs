@@ -1,18 +1,21 @@
 //! Why the agent cannot start, and how an error is written with its causes.
 
-use driftless_git as source;
+use driftless_git as git;
 
 /// Why the agent could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// The state directory or the database cannot be used.
     #[error("could not open the state directory")]
     State(#[source] driftless_store::Error),
+    /// The mirror of a repository cannot be opened.
     #[error("could not set up the repository `{name}`")]
     Source {
         name: String,
         #[source]
-        source: source::Error,
+        source: git::Error,
     },
+    /// The engine does not answer, or its address is invalid.
     #[error("could not reach Docker")]
     Docker(#[source] driftless_docker::Error),
 }

@@ -1,6 +1,7 @@
-//! Performs a plan: ready steps side by side, none before those it depends on. It decides nothing.
+//! Performs the steps of a plan: ready steps at the same time, none before the steps that it depends on. It decides
+//! nothing.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio_util::sync::CancellationToken;
@@ -11,59 +12,59 @@ use driftless_model::{AppName, Mask};
 use driftless_plan::{Action, Plan, StepOutcome};
 use driftless_store::ContentDir;
 
-use crate::error::chain;
-use crate::image_tasks::{Asked, Fetch, Pulls};
+use crate::{
+    error::chain,
+    image_tasks::{ImageState, ImageTasks, ReadContext},
+};
 
-/// How many steps of one application run at the same time.
-const AT_ONCE: usize = 8;
+/// How many steps of one application are performed at the same time.
+const CONCURRENT_STEPS: usize = 8;
 
-/// What is needed to act for one application.
-pub(crate) struct Hands<'a, D> {
-    pub(crate) docker: &'a std::sync::Arc<D>,
-    /// Where the files lie that containers mount.
+/// The services and limits of the steps of one application.
+pub(crate) struct Executor<'a, D> {
+    pub(crate) docker: &'a Arc<D>,
     pub(crate) contents: &'a ContentDir,
     pub(crate) app: &'a AppName,
-    /// The engine's errors may repeat a command, and a command may contain a secret.
+    /// Errors of the engine may quote a command, and a command may contain a secret.
     pub(crate) mask: &'a Mask,
-    pub(crate) pulls: &'a mut Pulls,
-    /// Whatever is built is made from the files of this commit.
-    pub(crate) materials: Fetch<'a>,
-    /// Objects whose last action failed a short while ago.
+    pub(crate) images: &'a mut ImageTasks,
+    pub(crate) read_context: ReadContext<'a>,
+    /// Objects in a backoff: their steps are skipped.
     pub(crate) held: &'a BTreeSet<String>,
-    /// Ends the round early: what runs is finished, nothing new is begun.
+    /// Ends the plan early: running steps are finished, no other one begins.
     pub(crate) interrupt: &'a CancellationToken,
-    /// Told of each outcome as it comes.
+    /// Called with the index of a step and its outcome when the step has ended.
     pub(crate) report: &'a mut (dyn FnMut(usize, &StepOutcome) + Send),
 }
 
-/// How a plan went.
+/// The outcome of a plan.
 #[derive(Debug, Default)]
 pub(crate) struct Executed {
-    /// One per step.
+    /// One for each step.
     pub(crate) outcomes: Vec<StepOutcome>,
-    /// Steps that found something not as the plan supposed: look again at once.
+    /// Steps that the engine refused because the observed state was not true any more: observe again at once.
     pub(crate) refused: BTreeSet<usize>,
-    /// At least one step changed something.
-    pub(crate) acted: bool,
+    /// At least one step has changed something.
+    pub(crate) has_acted: bool,
 }
 
-pub(crate) async fn execute<D: Docker>(plan: &Plan, hands: Hands<'_, D>) -> Executed {
-    let Hands { docker, contents, app, mask, pulls, materials, held, interrupt, report } = hands;
+/// Performs all steps that are possible now.
+pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -> Executed {
+    let Executor { docker, contents, app, mask, images, read_context, held, interrupt, report } = executor;
     let mut outcomes: Vec<Option<StepOutcome>> = vec![None; plan.steps.len()];
     let mut begun = BTreeSet::new();
     let mut running = FuturesUnordered::new();
     let mut executed = Executed::default();
     loop {
-        // Steps come after those they depend on, so one pass in order finds all that are ready.
+        // A step comes after the steps it depends on, so one pass finds all that are ready.
         for (index, step) in plan.steps.iter().enumerate() {
             if begun.contains(&index) {
                 continue;
             }
-            let before = step.after.iter().map(|it| outcomes.get(*it).and_then(Option::as_ref));
             let mut all_done = true;
             let mut one_failed = held.contains(step.action.object());
-            for outcome in before {
-                match outcome {
+            for earlier in &step.after {
+                match outcomes.get(*earlier).and_then(Option::as_ref) {
                     Some(StepOutcome::Done | StepOutcome::Created(_)) => {}
                     Some(StepOutcome::Failed { .. } | StepOutcome::Skipped) => one_failed = true,
                     None => all_done = false,
@@ -74,23 +75,25 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, hands: Hands<'_, D>) -> Exec
                 outcomes[index] = Some(StepOutcome::Skipped);
                 continue;
             }
-            if !all_done || running.len() >= AT_ONCE {
+            if !all_done || running.len() >= CONCURRENT_STEPS {
                 continue;
             }
             begun.insert(index);
-            let asked = match &step.action {
-                Action::PullImage { image, .. } => pulls.pull(docker, app, image, &step.action),
-                Action::BuildImage { image, build } => pulls.build(docker, app, (image, build), materials),
-                Action::ImportImage { image } => pulls.import(docker, app, image),
+            let image = match &step.action {
+                Action::PullImage { image, .. } => images.pull(docker, app, image, &step.action),
+                Action::BuildImage { image, build } => {
+                    images.build(docker, app, (image, build), read_context)
+                }
+                Action::ImportImage { image } => images.import(docker, app, image),
                 action => {
                     running.push(async move { (index, perform(docker, contents, app, action).await) });
                     continue;
                 }
             };
-            let outcome = match asked {
-                Asked::Here => StepOutcome::Done,
-                Asked::Coming => StepOutcome::Skipped,
-                Asked::Failed { error, retry_after } => {
+            let outcome = match image {
+                ImageState::Present => StepOutcome::Done,
+                ImageState::InProgress => StepOutcome::Skipped,
+                ImageState::Failed { error, retry_after } => {
                     StepOutcome::Failed { error: mask.message(&error), retry_after }
                 }
             };
@@ -113,17 +116,17 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, hands: Hands<'_, D>) -> Exec
                 StepOutcome::Failed { error: mask.message(&chain(&error)), retry_after: None }
             }
         };
-        executed.acted |= !matches!(outcome, StepOutcome::Failed { .. });
+        executed.has_acted |= !matches!(outcome, StepOutcome::Failed { .. });
         report(index, &outcome);
         outcomes[index] = Some(outcome);
     }
-    executed.outcomes = outcomes.into_iter().map(|it| it.unwrap_or(StepOutcome::Skipped)).collect();
+    executed.outcomes = outcomes.into_iter().map(|outcome| outcome.unwrap_or(StepOutcome::Skipped)).collect();
     executed
 }
 
-/// Files are written here, everything else is the engine's.
+/// Performs one step. Mounted files are written here, everything else is a call to the engine.
 async fn perform<D: Docker>(
-    docker: &std::sync::Arc<D>,
+    docker: &Arc<D>,
     contents: &ContentDir,
     app: &AppName,
     action: &Action,
@@ -134,28 +137,7 @@ async fn perform<D: Docker>(
         let written =
             tokio::task::spawn_blocking(move || contents.write_in_place(&app, &instance, &files)).await;
         let failed = |source| docker::Error::Transient { doing: action.to_string(), source };
-        written.map_err(|it| failed(Box::new(it)))?.map_err(|it| failed(Box::new(it)))?;
+        written.map_err(|error| failed(Box::new(error)))?.map_err(|error| failed(Box::new(error)))?;
     }
     docker.perform(app, action, &|_| {}).await
-}
-
-/// The reason of the event that tells of a finished action.
-pub(crate) fn done(action: &Action) -> &'static str {
-    match action {
-        Action::PullImage { .. } => "Pulled",
-        Action::BuildImage { .. } => "Built",
-        Action::ImportImage { .. } => "Imported",
-        Action::CreateNetwork { .. } | Action::CreateVolume { .. } | Action::CreateInstance(_) => "Created",
-        Action::RemoveNetwork { .. } | Action::RemoveInstance { .. } => "Removed",
-        Action::WriteFiles { .. } => "Written",
-        Action::RunHooks { .. } => "HooksRun",
-        Action::SignalInstance { .. } => "Signalled",
-        Action::StartInstance { .. } => "Started",
-        Action::StopInstance { .. } => "Stopped",
-        Action::UnpauseInstance { .. } => "Unpaused",
-        Action::RenameInstance { .. } => "Renamed",
-        Action::UpdateInstance { .. } => "Updated",
-        Action::Connect { .. } => "Connected",
-        Action::Disconnect { .. } => "Disconnected",
-    }
 }

@@ -1,6 +1,6 @@
-//! Looks into running containers beside the rounds, because the engine may take long over it: never while something
-//! is to be done, a few at a time for the whole host, and seldom. What was seen is put into the observation; what it
-//! means is for the planner.
+//! Filesystem scans: which files changed inside running containers. They run in tasks of their own, because the
+//! engine may take long: only while nothing else is to be done, few at a time, and seldom. The planner decides what a
+//! changed file means.
 
 use std::{
     collections::BTreeMap,
@@ -25,70 +25,79 @@ use driftless_plan as plan;
 
 use crate::error::chain;
 
-/// How many containers are looked into at the same time, of all applications.
-pub(crate) const LOOKS_AT_ONCE: usize = 2;
-/// A little less than the pause between two full passes, each of which looks into what was not looked into since.
-const EVERY: Duration = Duration::from_mins(4);
-/// What starts is left alone at first.
-const YOUNG: Duration = Duration::from_mins(1);
-/// After a visit: what still is written then, the container writes itself.
+/// How many containers are scanned at the same time, over all applications.
+pub(crate) const CONCURRENT_SCANS: usize = 2;
+/// The pause between two scans of a container: a little less than between two full passes, so that each full pass
+/// scans every container.
+const INTERVAL: Duration = Duration::from_mins(4);
+/// A container that was started more recently is not scanned.
+const MIN_AGE: Duration = Duration::from_mins(1);
+/// How long after the end of a `docker exec` its container is scanned. A file that changes after that was changed by
+/// the container itself.
 const AFTER_VISIT: Duration = Duration::from_secs(5);
-/// Whoever visits all day is looked after no more often than this.
-const BETWEEN_VISITS: Duration = Duration::from_secs(30);
-/// For one look.
-const LONGEST: Duration = Duration::from_secs(30);
-/// A look that takes long is taken so many times less often.
-const COST: u32 = 100;
-/// How many files are asked about at the same time.
-const FILES_AT_ONCE: usize = 4;
+/// The shortest pause between two scans because of a `docker exec`.
+const MIN_INTERVAL: Duration = Duration::from_secs(30);
+/// The longest time that one scan may take.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// A slow scan is followed by a pause of this many times its own duration.
+const PAUSE_FACTOR: u32 = 100;
+/// How many files of one container are asked about at the same time.
+const CONCURRENT_FILES: usize = 4;
 
-/// The looks into the containers of one application.
-pub(crate) struct Looks {
-    by_container: BTreeMap<ContainerId, Look>,
-    /// Rung when one ends.
+/// The filesystem scans of one application.
+pub(crate) struct FsScans {
+    by_container: BTreeMap<ContainerId, ContainerScans>,
+    /// Notified when a scan ends.
     wake: Arc<Notify>,
-    lookers: Arc<Semaphore>,
+    /// Shared by all applications.
+    slots: Arc<Semaphore>,
     clock: Clock,
 }
 
+/// The scans of one container.
 #[derive(Default)]
-struct Look {
-    seen: Option<Arc<ChangedFiles>>,
-    /// When it was last tried, and the pause after it.
-    tried: Option<(Timestamp, Duration)>,
-    running: Option<Running>,
+struct ContainerScans {
+    last_result: Option<Arc<ChangedFiles>>,
+    last_attempt: Option<Attempted>,
+    running: Option<RunningScan>,
 }
 
-struct Running {
-    ended: Arc<Mutex<Option<Ended>>>,
-    /// Dropping it ends the look.
+struct Attempted {
+    began: Timestamp,
+    /// How long not to scan after it.
+    pause: Duration,
+}
+
+struct RunningScan {
+    ended: Arc<Mutex<Option<EndedScan>>>,
+    /// Dropping it aborts the scan.
     _task: AbortOnDropHandle<()>,
 }
 
-struct Ended {
+struct EndedScan {
     files: Option<ChangedFiles>,
     began: Timestamp,
     took: Duration,
 }
 
-impl Looks {
-    pub(crate) fn new(wake: Arc<Notify>, lookers: Arc<Semaphore>, clock: Clock) -> Self {
-        Self { by_container: BTreeMap::new(), wake, lookers, clock }
+impl FsScans {
+    pub(crate) fn new(wake: Arc<Notify>, slots: Arc<Semaphore>, clock: Clock) -> Self {
+        Self { by_container: BTreeMap::new(), wake, slots, clock }
     }
 
-    /// Puts what was seen last into an observation.
-    pub(crate) fn overlay(&mut self, observed: &mut Observed) {
+    /// Adds the last result of each running container to the observed state.
+    pub(crate) fn add_to(&mut self, observed: &mut Observed) {
         self.by_container.retain(|id, _| observed.container(id).is_some_and(Instance::is_running));
-        for (id, look) in &mut self.by_container {
-            look.collect();
-            if let Some(files) = &look.seen {
+        for (id, scans) in &mut self.by_container {
+            scans.take_result();
+            if let Some(files) = &scans.last_result {
                 observed.inside.entry(id.clone()).or_default().files = Some(Arc::clone(files));
             }
         }
     }
 
-    /// Looks into what is due. Returns when the next visitor's traces are to be looked for.
-    pub(crate) fn begin<D: Docker>(
+    /// Starts the scans that are due. Returns when the next one is due because of a `docker exec`.
+    pub(crate) fn start_due<D: Docker>(
         &mut self,
         docker: &Arc<D>,
         policy: &Policy,
@@ -101,27 +110,27 @@ impl Looks {
         }
         let now = self.clock.now();
         let mut next: Option<Timestamp> = None;
-        let ours = observed.containers().filter(|it| it.is_running() && record.ledger.contains(&it.id));
-        for instance in ours {
-            let inside = observed.inside.get(&instance.id);
-            let look = self.by_container.entry(instance.id.clone()).or_default();
-            if look.running.is_some() {
+        let is_scanned =
+            |container: &&Instance| container.is_running() && record.ledger.contains(&container.id);
+        for container in observed.containers().filter(is_scanned) {
+            let inside = observed.inside.get(&container.id);
+            let scans = self.by_container.entry(container.id.clone()).or_default();
+            if scans.running.is_some() {
                 continue;
             }
-            match look.due(instance, inside, record, now) {
+            match scans.due(container, inside, record, now) {
                 Some(due) if due <= now => {
-                    let has_visits = inside.is_some_and(|it| !it.visits.is_empty());
-                    let looker = Looker {
+                    let scan = Scan {
                         docker: Arc::clone(docker),
-                        lookers: Arc::clone(&self.lookers),
+                        slots: Arc::clone(&self.slots),
                         clock: self.clock,
-                        id: instance.id.clone(),
-                        config: Arc::clone(&instance.config),
-                        has_visits,
+                        container: container.id.clone(),
+                        config: Arc::clone(&container.config),
+                        has_visits: inside.is_some_and(|inside| !inside.visits.is_empty()),
                     };
-                    look.running = Some(looker.start(Arc::clone(&self.wake)));
+                    scans.running = Some(scan.start(Arc::clone(&self.wake)));
                 }
-                Some(due) => next = Some(next.map_or(due, |it| it.min(due))),
+                Some(due) => next = Some(next.map_or(due, |next| next.min(due))),
                 None => {}
             }
         }
@@ -129,99 +138,105 @@ impl Looks {
     }
 }
 
-impl Look {
-    fn collect(&mut self) {
+impl ContainerScans {
+    /// Takes over the result of a scan that has ended.
+    fn take_result(&mut self) {
         let Some(running) = &self.running else { return };
         let ended = running.ended.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Ended { files, began, took }) = ended else { return };
+        let Some(EndedScan { files, began, took }) = ended else { return };
         self.running = None;
-        self.tried = Some((began, EVERY.max(took.saturating_mul(COST))));
+        self.last_attempt = Some(Attempted { began, pause: INTERVAL.max(took.saturating_mul(PAUSE_FACTOR)) });
         if let Some(files) = files {
-            self.seen = Some(Arc::new(files));
+            self.last_result = Some(Arc::new(files));
         }
     }
 
-    /// When to look, if that is known by now. The full pass asks again.
+    /// When to scan next, if that is known by now. The full pass asks again.
     fn due(
         &self,
-        instance: &Instance,
+        container: &Instance,
         inside: Option<&Inside>,
         record: &Record,
         now: Timestamp,
     ) -> Option<Timestamp> {
-        let seen = self.seen.as_ref().map(|it| it.at);
-        let is_new = |to: &Timestamp| seen.is_none_or(|seen| to.after(AFTER_VISIT) > seen);
-        let left = inside.into_iter().flat_map(|it| &it.visits).filter_map(|it| it.to).filter(is_new).max();
-        let of_visit = left.map(|left| {
-            let pause = self.tried.map_or(Timestamp::default(), |(tried, _)| tried.after(BETWEEN_VISITS));
-            left.after(AFTER_VISIT).max(pause)
-        });
-        let is_remembered = || record.inside.contains_key(&instance.id);
-        let is_young = || instance.started.is_none_or(|it| now.since(it) < YOUNG);
-        let pass = match self.tried {
-            Some((tried, pause)) => now >= tried.after(pause),
-            None => is_remembered() || !is_young(),
+        let is_due = if let Some(last) = &self.last_attempt {
+            now >= last.began.after(last.pause)
+        } else {
+            let is_young = container.started.is_none_or(|started| now.since(started) < MIN_AGE);
+            record.inside.contains_key(&container.id) || !is_young
         };
-        if pass { Some(now) } else { of_visit }
+        if is_due { Some(now) } else { self.due_after_visit(inside) }
+    }
+
+    /// When to scan because of a `docker exec` that ended after the last scan.
+    fn due_after_visit(&self, inside: Option<&Inside>) -> Option<Timestamp> {
+        let scanned_at = self.last_result.as_ref().map(|files| files.at);
+        let is_unseen =
+            |end: &Timestamp| scanned_at.is_none_or(|scanned_at| end.after(AFTER_VISIT) > scanned_at);
+        let ends = inside.into_iter().flat_map(|inside| &inside.visits).filter_map(|visit| visit.to);
+        let end = ends.filter(is_unseen).max()?;
+        let earliest = self.last_attempt.as_ref().map(|last| last.began.after(MIN_INTERVAL));
+        Some(end.after(AFTER_VISIT).max(earliest.unwrap_or_default()))
     }
 }
 
-/// One look.
-struct Looker<D> {
+/// One scan of one container.
+struct Scan<D> {
     docker: Arc<D>,
-    lookers: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     clock: Clock,
-    id: ContainerId,
+    container: ContainerId,
     config: Arc<Container>,
-    /// When files were written is asked only if there is somebody who may have written them.
+    /// Whether to ask when each file was written: only if a user may have written it.
     has_visits: bool,
 }
 
-impl<D: Docker> Looker<D> {
-    fn start(self, wake: Arc<Notify>) -> Running {
+impl<D: Docker> Scan<D> {
+    fn start(self, wake: Arc<Notify>) -> RunningScan {
         let ended = Arc::new(Mutex::new(None));
-        let place = Arc::clone(&ended);
+        let result = Arc::clone(&ended);
         let task = tokio::spawn(async move {
-            let Ok(_permit) = Arc::clone(&self.lookers).acquire_owned().await else { return };
+            let Ok(_slot) = Arc::clone(&self.slots).acquire_owned().await else { return };
             let began = self.clock.now();
-            let found = timeout(LONGEST, self.look(began)).await;
+            let scanned = timeout(TIMEOUT, self.changed_files(began)).await;
             let took = self.clock.now().since(began);
-            let files = match found {
+            let files = match scanned {
                 Ok(Ok(files)) => Some(files),
                 Ok(Err(error)) => {
-                    tracing::debug!(container = %self.id.short(), error, "could not look into it");
+                    tracing::debug!(container = %self.container.short(), error, "could not scan the files of a container");
                     None
                 }
                 Err(_) => {
-                    tracing::warn!(container = %self.id.short(), ?took, "looking into it takes too long");
+                    tracing::warn!(container = %self.container.short(), ?took, "the scan of a container's files took too long");
                     Some(ChangedFiles { at: began, is_cut: true, ..ChangedFiles::default() })
                 }
             };
-            *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(Ended { files, began, took });
+            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(EndedScan { files, began, took });
             wake.notify_one();
         });
-        Running { ended, _task: AbortOnDropHandle::new(task) }
+        RunningScan { ended, _task: AbortOnDropHandle::new(task) }
     }
 
-    async fn look(&self, at: Timestamp) -> Result<ChangedFiles, String> {
-        let FileChanges { files, is_truncated: is_cut } =
-            self.docker.changed_files(&self.id).await.map_err(|it| chain(&it))?;
+    async fn changed_files(&self, at: Timestamp) -> Result<ChangedFiles, String> {
+        let found = self.docker.changed_files(&self.container).await.map_err(|error| chain(&error))?;
+        let FileChanges { files, is_truncated } = found;
         let mut watched = plan::watched(&files, &self.config);
-        let is_cut = is_cut || watched.len() > plan::FOLLOWED;
+        let is_cut = is_truncated || watched.len() > plan::FOLLOWED;
         while watched.len() > plan::FOLLOWED {
             watched.pop_last();
         }
         let asked: Vec<_> = stream::iter(watched)
             .map(|(path, kind)| async move {
-                let is_there = kind != FileChangeKind::Deleted;
-                let written = if self.has_visits && is_there {
-                    self.docker.modified_at(&self.id, &path).await.map_err(|it| chain(&it))?
+                let is_present = kind != FileChangeKind::Deleted;
+                let written = if self.has_visits && is_present {
+                    let written = self.docker.modified_at(&self.container, &path).await;
+                    written.map_err(|error| chain(&error))?
                 } else {
                     None
                 };
                 Ok::<_, String>((path, FileChange { kind, written }))
             })
-            .buffer_unordered(FILES_AT_ONCE)
+            .buffer_unordered(CONCURRENT_FILES)
             .collect()
             .await;
         let changed = asked.into_iter().collect::<Result<_, _>>()?;

@@ -1,4 +1,4 @@
-//! The cheap, cloneable side of the agent: what the API, the CLI and tests hold. It never exposes a channel.
+//! The handle: how the API and the CLI send requests to the agent and read what it publishes. It is cheap to clone.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -6,14 +6,23 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use crate::{
     Answer, Request, RequestError, RequestKind,
-    commit_status::{Untold, Verdicts},
+    commit_status::{CommitStatuses, StatusErrors},
     logs::Logs,
     wakes::Wakes,
 };
 use driftless_docker::{LogOptions, LogStream};
 use driftless_model::{AppName, Application, Event, RepositoryStatus};
 
-/// Asks the agent for something and reads what it publishes.
+/// How many requests may wait for the supervisor.
+const MAX_REQUESTS: usize = 64;
+
+/// How many confirmations of a loss may wait for the supervisor.
+const MAX_RECOVERIES: usize = 4;
+
+/// How many events a slow reader may fall behind.
+const MAX_UNREAD_EVENTS: usize = 256;
+
+/// Sends requests to the agent and reads what it publishes.
 #[derive(Clone)]
 pub struct Handle {
     requests: mpsc::Sender<Request>,
@@ -22,10 +31,10 @@ pub struct Handle {
     repositories: watch::Receiver<Repositories>,
     readiness: watch::Receiver<Readiness>,
     events: broadcast::Sender<Event>,
-    rings: Wakes<String>,
-    verdicts: watch::Receiver<Verdicts>,
+    delivered: Wakes<String>,
+    commit_statuses: watch::Receiver<CommitStatuses>,
     logs: Option<Arc<dyn Logs>>,
-    untold: Arc<watch::Sender<Untold>>,
+    status_errors: Arc<watch::Sender<StatusErrors>>,
 }
 
 impl fmt::Debug for Handle {
@@ -34,148 +43,166 @@ impl fmt::Debug for Handle {
     }
 }
 
-/// Everything the agent manages, as of its last rounds.
+/// All applications of the agent, each as of its last round.
 pub type Applications = Arc<BTreeMap<AppName, Arc<Application>>>;
 
-/// All repositories under watch, in the order of the configuration.
+/// All repositories, in the order of the configuration.
 pub type Repositories = Arc<Vec<RepositoryStatus>>;
 
 /// The agent's side of a [`Handle`].
 #[derive(Debug)]
 pub struct Inbox {
+    /// Requests of all applications.
     pub requests: mpsc::Receiver<Request>,
+    /// Requests to confirm a loss of state.
     pub recoveries: mpsc::Receiver<Recovery>,
+    /// Where the applications are published.
     pub applications: watch::Sender<Applications>,
+    /// Where the repositories are published.
     pub repositories: watch::Sender<Repositories>,
+    /// Where the readiness is published.
     pub readiness: watch::Sender<Readiness>,
-    /// Every event, once the store has numbered it.
+    /// Every event, after the store has numbered it.
     pub events: broadcast::Sender<Event>,
-    /// What is rung when a webhook says that a repository has news, by the repository's name.
-    pub(crate) rings: Wakes<String>,
-    /// What forges are to be told of commits.
-    pub(crate) verdicts: watch::Sender<Verdicts>,
-    /// Why a forge takes no word, by repository.
-    pub(crate) untold: watch::Receiver<Untold>,
+    /// Woken by webhooks, by the repository's name.
+    pub(crate) delivered: Wakes<String>,
+    /// The statuses of the newest commits, to be posted to the forges.
+    pub(crate) commit_statuses: watch::Sender<CommitStatuses>,
+    /// Why a forge refuses commit statuses, by repository.
+    pub(crate) status_errors: watch::Receiver<StatusErrors>,
 }
 
-/// A request for [`Handle::recover`]: where its answer goes.
+/// Where the answer to [`Handle::recover`] goes.
 pub type Recovery = oneshot::Sender<Result<Vec<String>, RequestError>>;
 
-/// Whether the agent can do its work.
+/// Whether the agent can do its work: the answer of `/readyz`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
-    /// Docker answers.
+    /// The engine answers.
     pub docker: bool,
-    /// Every repository was read at least once, or its last good commit is at hand.
+    /// Every repository was fetched at least once, or its commit of the last run is in the mirror.
     pub repositories: bool,
-    /// No state was lost, or somebody has confirmed the loss.
+    /// No state was lost, or a user has confirmed the loss.
     pub state: bool,
-    /// What is missing, for people; empty when ready.
+    /// The missing parts, in words. Empty if the agent is ready.
     pub message: String,
 }
 
 impl Readiness {
+    /// Whether nothing is missing.
     pub fn is_ready(&self) -> bool {
         self.docker && self.repositories && self.state
     }
 }
 
 impl Handle {
-    /// A pair of connected sides.
+    /// A handle, and the agent's side of it.
     pub fn new() -> (Self, Inbox) {
-        let (requests, inbox_requests) = mpsc::channel(64);
-        let (recoveries, inbox_recoveries) = mpsc::channel(4);
+        let (requests_tx, requests) = mpsc::channel(MAX_REQUESTS);
+        let (recoveries_tx, recoveries) = mpsc::channel(MAX_RECOVERIES);
         let (applications_tx, applications) = watch::channel(Applications::default());
         let (repositories_tx, repositories) = watch::channel(Repositories::default());
         let (readiness_tx, readiness) = watch::channel(Readiness::default());
-        let (events, _) = broadcast::channel(256);
-        let (verdicts_tx, verdicts) = watch::channel(Verdicts::default());
-        let (untold_tx, untold) = watch::channel(Untold::default());
+        let (events, _) = broadcast::channel(MAX_UNREAD_EVENTS);
+        let (commit_statuses_tx, commit_statuses) = watch::channel(CommitStatuses::default());
+        let (status_errors_tx, status_errors) = watch::channel(StatusErrors::default());
+        let delivered = Wakes::default();
         let inbox = Inbox {
-            requests: inbox_requests,
-            recoveries: inbox_recoveries,
+            requests,
+            recoveries,
             applications: applications_tx,
             repositories: repositories_tx,
             readiness: readiness_tx,
             events: events.clone(),
-            rings: Wakes::default(),
-            verdicts: verdicts_tx,
-            untold,
+            delivered: delivered.clone(),
+            commit_statuses: commit_statuses_tx,
+            status_errors,
         };
-        let rings = inbox.rings.clone();
-        let untold = Arc::new(untold_tx);
         let handle = Self {
-            requests,
-            recoveries,
+            requests: requests_tx,
+            recoveries: recoveries_tx,
             applications,
             repositories,
             readiness,
             events,
-            rings,
-            verdicts,
-            untold,
+            delivered,
+            commit_statuses,
             logs: None,
+            status_errors: Arc::new(status_errors_tx),
         };
         (handle, inbox)
     }
 
-    /// With somewhere to read the output of containers from.
+    /// With a source of container logs.
     #[must_use]
     pub fn with_logs(self, logs: Arc<dyn Logs>) -> Self {
         Self { logs: Some(logs), ..self }
     }
 
-    /// All applications, as last published.
+    /// All applications, as published last.
     pub fn applications(&self) -> Applications {
         self.applications.borrow().clone()
     }
 
-    /// Waits for the next publication. False when the agent has stopped.
+    /// Waits for the next publication of an application. False: the agent has stopped.
     pub async fn changed(&mut self) -> bool {
         self.applications.changed().await.is_ok()
     }
 
-    /// All repositories, as last published.
+    /// All repositories, as published last.
     pub fn repositories(&self) -> Repositories {
         self.repositories.borrow().clone()
     }
 
+    /// The readiness, as published last.
     pub fn readiness(&self) -> Readiness {
         self.readiness.borrow().clone()
     }
 
-    /// Events from now on. A reader that falls behind by more than 256 is told so and reads the store instead.
+    /// Events from now on. A reader that falls behind by more than 256 events misses some and reads the store instead.
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.events.subscribe()
     }
 
-    /// A webhook says that a repository has news. Waits for nothing.
-    pub fn ring(&self, repository: &str) {
-        self.rings.wake(&repository.to_owned());
+    /// Asks the agent to fetch a repository, because a webhook was delivered. Returns at once.
+    pub fn request_fetch(&self, repository: &str) {
+        self.delivered.wake(&repository.to_owned());
     }
 
-    /// What a container prints, by its id. It goes past the rounds, and holds up none.
+    /// The output of a container, by its id. No round waits for it.
+    ///
+    /// # Errors
+    ///
+    /// If the engine does not have the container or does not answer.
     pub async fn logs(&self, container: &str, options: &LogOptions) -> Result<LogStream, RequestError> {
         let Some(logs) = &self.logs else { return Err(RequestError::Stopping) };
         logs.open(container, options).await.map_err(RequestError::Refused)
     }
 
-    pub(crate) fn verdicts(&self) -> watch::Receiver<Verdicts> {
-        self.verdicts.clone()
+    pub(crate) fn commit_statuses(&self) -> watch::Receiver<CommitStatuses> {
+        self.commit_statuses.clone()
     }
 
-    pub(crate) fn untold(&self) -> Arc<watch::Sender<Untold>> {
-        Arc::clone(&self.untold)
+    pub(crate) fn status_errors(&self) -> Arc<watch::Sender<StatusErrors>> {
+        Arc::clone(&self.status_errors)
     }
 
-    /// Confirms that state was lost, so that new commits are applied again. Returns a line for each change.
+    /// Confirms a loss of state, so that new commits are applied again. Returns one sentence for each change.
+    ///
+    /// # Errors
+    ///
+    /// If the state directory fails or the agent is stopping.
     pub async fn recover(&self) -> Result<Vec<String>, RequestError> {
         let (reply, answer) = oneshot::channel();
         self.recoveries.send(reply).await.map_err(|_| RequestError::Stopping)?;
         answer.await.map_err(|_| RequestError::Stopping)?
     }
 
-    /// Hands a request to the agent and waits until it is accepted or refused.
+    /// Sends a request and waits until it is accepted or refused.
+    ///
+    /// # Errors
+    ///
+    /// If the request is refused, or the agent cannot do it now.
     pub async fn request(&self, app: AppName, kind: RequestKind) -> Result<Answer, RequestError> {
         let (reply, answer) = oneshot::channel();
         self.requests.send(Request { app, kind, reply }).await.map_err(|_| RequestError::Stopping)?;

@@ -1,5 +1,5 @@
-//! Images are pulled and built beside the rounds, so that a slow registry or a long build holds up nothing: not the
-//! healing of what runs, and not a newer commit.
+//! Image pulls, builds and imports. They run in tasks of their own, so that a slow registry or a long build delays
+//! neither drift correction nor a newer commit.
 
 use std::{
     collections::BTreeMap,
@@ -22,170 +22,191 @@ use driftless_plan::Action;
 
 use crate::error::chain;
 
-/// How many images are built at the same time, of all applications. More only take the processors from each other,
-/// and from what runs.
-pub(crate) const BUILDS_AT_ONCE: usize = 2;
+/// How many images are built at the same time, over all applications. More would only slow down each other and the
+/// containers of the host.
+pub(crate) const CONCURRENT_BUILDS: usize = 2;
 
-/// The pulls and builds of one application.
-pub(crate) struct Pulls {
-    running: BTreeMap<String, Pull>,
-    /// Rung when one ends.
-    wake: Arc<Notify>,
-    /// Of all applications, to build.
-    builders: Arc<Semaphore>,
-    /// The longest build.
-    longest: Duration,
+/// The limits of builds, which all applications share.
+#[derive(Clone)]
+pub(crate) struct BuildLimits {
+    pub(crate) slots: Arc<Semaphore>,
+    /// The longest time that one build may take.
+    pub(crate) timeout: Duration,
 }
 
-/// What is known of an image that somebody asked for.
+/// The pulls, builds and imports of one application.
+pub(crate) struct ImageTasks {
+    by_image: BTreeMap<String, ImageTask>,
+    /// Notified when a task ends.
+    wake: Arc<Notify>,
+    limits: BuildLimits,
+}
+
+/// The state of an image that the planner has asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
-    /// It was pulled or built, for whoever asked first.
-    Here,
-    /// It is on its way.
-    Coming,
+pub(crate) enum ImageState {
+    /// The pull, build or import has succeeded.
+    Present,
+    InProgress,
     Failed {
         error: String,
         retry_after: Option<Duration>,
     },
 }
 
-/// Fetches what a build is made from. An error is in words.
-pub(crate) type Fetch<'a> = &'a (dyn Fn(&Build) -> Fetching + Send + Sync);
-pub(crate) type Fetching = Pin<Box<dyn Future<Output = Result<BuildInputs, String>> + Send>>;
+/// Reads the files and secrets of a build. An error is in words.
+pub(crate) type ReadContext<'a> = &'a (dyn Fn(&Build) -> ContextRead + Send + Sync);
+/// A build context that is being read.
+pub(crate) type ContextRead = Pin<Box<dyn Future<Output = Result<BuildInputs, String>> + Send>>;
 
-struct Pull {
-    state: Arc<Mutex<State>>,
-    /// Of a build: what it is made from.
-    content: Option<String>,
-    /// Dropping it ends the pull.
+struct ImageTask {
+    progress: Arc<Mutex<Progress>>,
+    /// Of a build: the digest of what it is made from.
+    build: Option<String>,
+    /// Dropping it aborts the task.
     _task: AbortOnDropHandle<()>,
 }
 
-enum State {
+enum Progress {
+    /// The last message of the engine.
     Running(String),
-    Ended(Asked),
+    Ended(ImageState),
 }
 
-impl Pull {
+/// A task whose image nobody asks for any more.
+pub(crate) struct EndedTask {
+    pub(crate) image: String,
+    pub(crate) is_build: bool,
+}
+
+impl ImageTask {
     fn is_running(&self) -> bool {
-        matches!(*self.state.lock().unwrap_or_else(PoisonError::into_inner), State::Running(_))
+        matches!(*lock(&self.progress), Progress::Running(_))
     }
 }
 
-impl Pulls {
-    pub(crate) fn new(wake: Arc<Notify>, builders: Arc<Semaphore>, longest: Duration) -> Self {
-        Self { running: BTreeMap::new(), wake, builders, longest }
+impl ImageTasks {
+    pub(crate) fn new(wake: Arc<Notify>, limits: BuildLimits) -> Self {
+        Self { by_image: BTreeMap::new(), wake, limits }
     }
 
-    /// Begins a pull, or tells how it goes. The end of a pull is told once.
+    /// Starts a pull, or says how it goes. The end of a pull is reported once.
     pub(crate) fn pull<D: Docker>(
         &mut self,
         docker: &Arc<D>,
         app: &AppName,
         image: &str,
         action: &Action,
-    ) -> Asked {
+    ) -> ImageState {
         let (docker, app, action) = (Arc::clone(docker), app.clone(), action.clone());
-        self.ask(image, None, format!("pulling {image}"), move |progress| async move {
-            docker.perform(&app, &action, &progress).await.map(drop)
+        self.start_or_ask(image, None, format!("pulling {image}"), move |report| async move {
+            docker.perform(&app, &action, &report).await.map(drop)
         })
     }
 
-    /// Begins to make the helper's image, or tells how it goes.
-    pub(crate) fn import<D: Docker>(&mut self, docker: &Arc<D>, app: &AppName, image: &str) -> Asked {
-        let (docker, app, action) =
-            (Arc::clone(docker), app.clone(), Action::ImportImage { image: image.to_owned() });
-        self.ask(image, None, format!("importing {image}"), move |progress| async move {
-            docker.perform(&app, &action, &progress).await.map(drop)
+    /// Starts to import the helper image, or says how it goes.
+    pub(crate) fn import<D: Docker>(&mut self, docker: &Arc<D>, app: &AppName, image: &str) -> ImageState {
+        let action = Action::ImportImage { image: image.to_owned() };
+        let (docker, app) = (Arc::clone(docker), app.clone());
+        self.start_or_ask(image, None, format!("importing {image}"), move |report| async move {
+            docker.perform(&app, &action, &report).await.map(drop)
         })
     }
 
-    /// Begins a build, or tells how it goes. The same content is built once at a time: whoever asks for it under
-    /// another name finds it in the engine's cache afterwards.
+    /// Starts a build, or says how it goes. Of images with the same content, one is built at a time: the others find
+    /// the result in the engine's cache.
     pub(crate) fn build<D: Docker>(
         &mut self,
         docker: &Arc<D>,
         app: &AppName,
         (image, build): (&str, &Build),
-        fetch: Fetch<'_>,
-    ) -> Asked {
-        let content = Some(build.digest.clone());
-        let is_same =
-            |(name, it): (&String, &Pull)| name != image && it.content == content && it.is_running();
-        if self.running.iter().any(is_same) {
-            return Asked::Coming;
+        read_context: ReadContext<'_>,
+    ) -> ImageState {
+        let digest = Some(build.digest.clone());
+        let builds_the_same =
+            |(name, task): (&String, &ImageTask)| name != image && task.build == digest && task.is_running();
+        if self.by_image.iter().any(builds_the_same) {
+            return ImageState::InProgress;
         }
+        let context = if self.by_image.contains_key(image) { None } else { Some(read_context(build)) };
         let (docker, app, name, build) = (Arc::clone(docker), app.clone(), image.to_owned(), build.clone());
-        let (builders, longest) = (Arc::clone(&self.builders), self.longest);
-        let materials = if self.running.contains_key(image) { None } else { Some(fetch(&build)) };
-        self.ask(image, content, format!("waiting to build {image}"), move |progress| async move {
+        let BuildLimits { slots, timeout: longest } = self.limits.clone();
+        self.start_or_ask(image, digest, format!("waiting to build {image}"), move |report| async move {
             let failed = |message: String| docker::Error::Build { image: name.clone(), message };
-            let _permit = builders.acquire().await;
-            let materials = match materials {
-                Some(materials) => materials.await.map_err(failed)?,
+            let _slot = slots.acquire().await;
+            let context = match context {
+                Some(context) => context.await.map_err(failed)?,
                 None => return Ok(()),
             };
-            let ended = timeout(longest, docker.build(&app, &name, &build, &materials, &progress)).await;
-            ended.unwrap_or_else(|_| Err(failed(format!("not done within {} s", longest.as_secs()))))
+            let result = timeout(longest, docker.build(&app, &name, &build, &context, &report)).await;
+            result.unwrap_or_else(|_| Err(failed(format!("not done within {} s", longest.as_secs()))))
         })
     }
 
-    fn ask<W, F>(&mut self, image: &str, content: Option<String>, first: String, work: W) -> Asked
+    fn start_or_ask<W, F>(
+        &mut self,
+        image: &str,
+        build: Option<String>,
+        first_progress: String,
+        work: W,
+    ) -> ImageState
     where
         W: FnOnce(Box<dyn Fn(String) + Send + Sync>) -> F,
         F: Future<Output = Result<(), docker::Error>> + Send + 'static,
     {
-        if let Some(pull) = self.running.get(image) {
-            let asked = match &*pull.state.lock().unwrap_or_else(PoisonError::into_inner) {
-                State::Running(_) => Asked::Coming,
-                State::Ended(asked) => asked.clone(),
+        if let Some(task) = self.by_image.get(image) {
+            let state = match &*lock(&task.progress) {
+                Progress::Running(_) => ImageState::InProgress,
+                Progress::Ended(state) => state.clone(),
             };
-            if asked != Asked::Coming {
-                self.running.remove(image);
+            if state != ImageState::InProgress {
+                self.by_image.remove(image);
             }
-            return asked;
+            return state;
         }
-        let state = Arc::new(Mutex::new(State::Running(first)));
-        let (told, shown, wake) = (Arc::clone(&state), Arc::clone(&state), Arc::clone(&self.wake));
-        let work = work(Box::new(move |text| {
-            *shown.lock().unwrap_or_else(PoisonError::into_inner) = State::Running(text);
-        }));
+        let progress = Arc::new(Mutex::new(Progress::Running(first_progress)));
+        let (reported, ended, wake) = (Arc::clone(&progress), Arc::clone(&progress), Arc::clone(&self.wake));
+        let work = work(Box::new(move |text| *lock(&reported) = Progress::Running(text)));
         let task = tokio::spawn(async move {
-            let asked = match work.await {
-                Ok(()) => Asked::Here,
-                Err(docker::Error::Pull { message, retry_after, .. }) => {
-                    Asked::Failed { error: message, retry_after }
-                }
-                Err(docker::Error::Build { message, .. }) => {
-                    Asked::Failed { error: message, retry_after: None }
-                }
-                Err(error) => Asked::Failed { error: chain(&error), retry_after: None },
-            };
-            *told.lock().unwrap_or_else(PoisonError::into_inner) = State::Ended(asked);
+            *lock(&ended) = Progress::Ended(ImageState::of(work.await));
             wake.notify_one();
         });
         let task = AbortOnDropHandle::new(task);
-        self.running.insert(image.to_owned(), Pull { state, content, _task: task });
-        Asked::Coming
+        self.by_image.insert(image.to_owned(), ImageTask { progress, build, _task: task });
+        ImageState::InProgress
     }
 
-    /// Ends the pulls and builds of images that nobody asks for any more, because they are here or are not wanted.
-    /// Returns their names, and whether they were built.
-    pub(crate) fn keep_only(&mut self, wanted: impl Fn(&str) -> bool) -> Vec<(String, bool)> {
-        let ended = self.running.extract_if(.., |image, _| !wanted(image));
-        ended.map(|(image, it)| (image, it.content.is_some())).collect()
+    /// Ends the tasks of images that the plan does not ask for: they are present, or not needed any more.
+    pub(crate) fn end_others(&mut self, is_needed: impl Fn(&str) -> bool) -> Vec<EndedTask> {
+        let ended = self.by_image.extract_if(.., |image, _| !is_needed(image));
+        ended.map(|(image, task)| EndedTask { image, is_build: task.build.is_some() }).collect()
     }
 
-    /// What is on its way, in words.
+    /// The progress of the running tasks, in one line. `None` if none runs.
     pub(crate) fn progress(&self) -> Option<String> {
-        let texts = self.running.values().filter_map(|it| {
-            match &*it.state.lock().unwrap_or_else(PoisonError::into_inner) {
-                State::Running(text) => Some(text.clone()),
-                State::Ended(_) => None,
-            }
+        let running = self.by_image.values().filter_map(|task| match &*lock(&task.progress) {
+            Progress::Running(text) => Some(text.clone()),
+            Progress::Ended(_) => None,
         });
-        let all: Vec<String> = texts.collect();
-        (!all.is_empty()).then(|| all.join("; "))
+        let running: Vec<String> = running.collect();
+        (!running.is_empty()).then(|| running.join("; "))
     }
+}
+
+impl ImageState {
+    fn of(result: Result<(), docker::Error>) -> Self {
+        match result {
+            Ok(()) => Self::Present,
+            Err(docker::Error::Pull { message, retry_after, .. }) => {
+                Self::Failed { error: message, retry_after }
+            }
+            Err(docker::Error::Build { message, .. }) => Self::Failed { error: message, retry_after: None },
+            Err(error) => Self::Failed { error: chain(&error), retry_after: None },
+        }
+    }
+}
+
+/// The lock is held for one assignment, so a panic of another task leaves a valid value.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,11 +1,33 @@
-//! The loop: one task per application observes, plans, acts and looks again, for ever; one task per repository
-//! fetches and renders. Wakes carry no data, the executor takes no decision, and status is set in one place.
+//! The agent: makes a Docker host equal to Git, and keeps it so.
+//!
+//! One task per repository fetches and renders. One task per application chooses its
+//! target, observes the engine, plans, publishes its status and performs the steps, again and again. A supervisor starts
+//! these tasks and passes requests on. Everything else talks to them through a [`Handle`].
+//!
+//! ```
+//! use driftless_agent::{Answer, Handle, Request, RequestKind};
+//!
+//! # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+//! # runtime.block_on(async {
+//! let (handle, mut inbox) = Handle::new();
+//! // The agent's side. `launch` starts it on an engine and repositories.
+//! let agent = tokio::spawn(async move {
+//!     let Request { app, kind, reply } = inbox.requests.recv().await.unwrap();
+//!     assert_eq!((app.as_str(), kind), ("shop", RequestKind::Sync));
+//!     reply.send(Ok(Answer::Accepted)).unwrap();
+//! });
+//! // The client's side.
+//! assert_eq!(handle.request("shop".into(), RequestKind::Sync).await, Ok(Answer::Accepted));
+//! agent.await.unwrap();
+//! # });
+//! ```
 
 mod agent;
 mod app;
 mod build_context;
 mod claims;
 mod commit_status;
+mod context;
 mod cron_runs;
 mod deliveries;
 mod desired;
@@ -15,14 +37,23 @@ mod fs_scan;
 mod handle;
 mod image_tasks;
 mod logs;
+mod mounts;
+mod observe;
+mod outcomes;
 pub mod probe;
 mod probe_targets;
 mod publish;
+mod reconcile;
+mod record;
 mod registry_logins;
+mod render;
 mod repository;
 mod requests;
 mod revision_changes;
 mod revisions;
+mod state_loss;
+mod status;
+mod supervisor;
 mod trust;
 mod wakes;
 
@@ -31,25 +62,25 @@ pub use error::Error;
 pub use handle::{Applications, Handle, Inbox, Readiness, Recovery, Repositories};
 pub use logs::Logs;
 pub use requests::{
-    Against, Answer, Inspection, Inspector, InstanceName, Preview, Request, RequestError, RequestKind,
-    Rollback, preview,
+    Against, Answer, DryRun, Inspection, Inspector, InstanceName, Request, RequestError, RequestKind,
+    Rollback, plan_stack,
 };
 
 use driftless_model::Timestamp;
 
-/// A number that differs between names and moments, for jitter.
+/// A number that differs between names and times, for jitter.
 fn seed(name: &str, now: Timestamp) -> u64 {
-    name.bytes().fold(now.0, |all, byte| all.wrapping_mul(0x0100_0000_01b3) ^ u64::from(byte))
+    name.bytes().fold(now.0, |hash, byte| hash.wrapping_mul(0x0100_0000_01b3) ^ u64::from(byte))
 }
 
-/// A key for [`driftless_model::Mask`], new in every run.
+/// A random key for [`driftless_model::Mask`].
+///
+/// # Panics
+///
+/// Never: AWS-LC ends the process rather than return without random bytes.
+#[must_use]
 pub fn random_key() -> [u8; 32] {
-    use std::hash::{BuildHasher, Hasher};
     let mut key = [0; 32];
-    for chunk in key.chunks_mut(8) {
-        // The standard library seeds this from the operating system's source of randomness.
-        let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
-        chunk.copy_from_slice(&random.to_ne_bytes());
-    }
+    aws_lc_rs::rand::fill(&mut key).expect("AWS-LC returns random bytes");
     key
 }

@@ -1,4 +1,4 @@
-//! What containers print, on its way from the engine to whoever asks. It keeps nothing of it.
+//! The output of containers, streamed from the engine to a client. It stores nothing.
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
@@ -6,9 +6,9 @@ use driftless_docker::{Docker, LogOptions, LogStream};
 
 use crate::error::chain;
 
-/// Where the output of containers comes from.
+/// A source of container logs.
 pub trait Logs: Send + Sync {
-    /// Begins to read the output of a container. Dropping the stream ends the reading.
+    /// Starts to read the output of a container, by its id. Dropping the stream ends the reading. An error is in words.
     fn open<'a>(
         &'a self,
         container: &'a str,
@@ -16,10 +16,10 @@ pub trait Logs: Send + Sync {
     ) -> Pin<Box<dyn Future<Output = Result<LogStream, String>> + Send + 'a>>;
 }
 
-/// From the engine.
-pub(crate) struct FromEngine<D>(pub(crate) Arc<D>);
+/// The logs of the engine.
+pub(crate) struct EngineLogs<D>(pub(crate) Arc<D>);
 
-impl<D: Docker> Logs for FromEngine<D> {
+impl<D: Docker> Logs for EngineLogs<D> {
     fn open<'a>(
         &'a self,
         container: &'a str,

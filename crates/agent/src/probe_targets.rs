@@ -1,17 +1,20 @@
-//! Joins the prober to the engine: which containers it probes, how it runs commands in them, and what it found.
+//! Connects the prober with the engine: which containers have probes, how commands run in them, and where the
+//! results go.
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use crate::{probe::Exec, probe::Prober, probe::Target};
 use driftless_docker::Docker;
-use driftless_model::{AppName, ContainerId, Health, Instance, Observed, Readiness, Stack, State};
+use driftless_model::{AppName, ContainerId, Health, Instance, Observed, Probes, Readiness, Stack, State};
 
-use crate::error::chain;
+use crate::{
+    error::chain,
+    probe::{Exec, ProbedContainer, Prober},
+};
 
-/// Runs a probe's command through the engine.
-pub(crate) struct ThroughEngine<D>(pub(crate) Arc<D>);
+/// Runs the commands of probes through the engine.
+pub(crate) struct EngineExec<D>(pub(crate) Arc<D>);
 
-impl<D: Docker> Exec for ThroughEngine<D> {
+impl<D: Docker> Exec for EngineExec<D> {
     fn exec<'a>(
         &'a self,
         container: &'a ContainerId,
@@ -25,37 +28,51 @@ impl<D: Docker> Exec for ThroughEngine<D> {
     }
 }
 
-/// Tells the prober whom to probe, and writes what it found into the observation.
-pub(crate) fn overlay(prober: &Prober, stack: &Stack, app: &AppName, observed: &mut Observed) {
-    let wanted = |it: &Instance| {
-        let workload = stack.workloads.get(&it.instance.workload.whole())?;
-        let asked = match &it.part {
-            Some(of) => &workload.part(&of.name)?.probes,
-            None => &workload.probes,
-        };
-        (it.spec == workload.spec()).then(|| asked.clone())
-    };
-    let mut targets = Vec::new();
-    for instance in observed.containers() {
-        let State::Running { since, .. } = instance.state else { continue };
-        let Some(wanted) = wanted(instance) else { continue };
-        // A part is reached where its pod is.
-        let pod = instance.part.as_ref().map_or(Some(instance), |it| observed.instances.get(&it.pod));
-        let Some(pod) = pod else { continue };
-        let address = pod.networks.values().find_map(|it| it.ip.as_ref()?.parse().ok());
-        let address = if pod.on_host_network() { Some([127, 0, 0, 1].into()) } else { address };
-        // The start as the engine tells it: the health check's own success moves `since`, not this.
-        targets.push(Target { container: instance.id.clone(), address, started: since, probes: wanted });
-    }
-    prober.want(app, targets);
+/// Tells the prober which containers of a stack run, and adds its results to the observed state.
+pub(crate) fn add_readiness(prober: &Prober, stack: &Stack, app: &AppName, observed: &mut Observed) {
+    prober.set_containers(app, probed_containers(stack, observed));
     let Observed { instances, parts, .. } = observed;
     for instance in instances.values_mut().chain(parts.values_mut()) {
         let State::Running { since, health } = instance.state else { continue };
         let Some(found) = prober.readiness(&instance.id, since) else { continue };
         instance.readiness = match (health, found) {
-            // The container's own health check, where it has one, must agree.
+            // A container with a health check of its own is ready only if both say so.
             (Health::Starting | Health::Unhealthy, Readiness::Ready { .. }) => continue,
             (Health::Healthy | Health::Starting | Health::Unhealthy, found) => found,
         };
     }
+}
+
+fn probed_containers(stack: &Stack, observed: &Observed) -> Vec<ProbedContainer> {
+    let mut containers = Vec::new();
+    for instance in observed.containers() {
+        let State::Running { since, .. } = instance.state else { continue };
+        let Some(probes) = probes_of(stack, instance) else { continue };
+        // A part has the address of its pod.
+        let pod = match &instance.part {
+            Some(part) => observed.instances.get(&part.pod),
+            None => Some(instance),
+        };
+        let Some(pod) = pod else { continue };
+        let address = pod.networks.values().find_map(|network| network.ip.as_ref()?.parse().ok());
+        let address = if pod.on_host_network() { Some([127, 0, 0, 1].into()) } else { address };
+        // The start of the process: a successful health check moves the time of the health, not this one.
+        containers.push(ProbedContainer {
+            container: instance.id.clone(),
+            address,
+            started: since,
+            probes: probes.clone(),
+        });
+    }
+    containers
+}
+
+/// The probes of a container, unless it is outdated.
+fn probes_of<'a>(stack: &'a Stack, instance: &Instance) -> Option<&'a Probes> {
+    let workload = stack.workloads.get(&instance.instance.workload.whole())?;
+    let probes = match &instance.part {
+        Some(part) => &workload.part(&part.name)?.probes,
+        None => &workload.probes,
+    };
+    (instance.spec == workload.spec()).then_some(probes)
 }

@@ -1,4 +1,4 @@
-//! Who the agent is for registries: by its configuration, and by what `docker login` left for its own user.
+//! The logins of registries: from the configuration, and from `docker login` of the agent's own user.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -6,14 +6,15 @@ use driftless_config::Settings;
 use driftless_docker::RegistryLogins;
 use driftless_git::{Lookup, read_secret};
 
-/// The client's file is where the client itself looks for it.
+/// The logins that the engine client may use. The file of `docker login` is searched where the Docker CLI has it:
+/// `$DOCKER_CONFIG/config.json`, else `~/.docker/config.json`.
 pub(crate) fn registries(settings: &Settings, environment: &Lookup) -> RegistryLogins {
-    let variable = |name: &str| environment(name).filter(|it| !it.is_empty()).map(PathBuf::from);
-    let folder = variable("DOCKER_CONFIG").or_else(|| variable("HOME").map(|it| it.join(".docker")));
+    let variable = |name: &str| environment(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder = variable("DOCKER_CONFIG").or_else(|| variable("HOME").map(|home| home.join(".docker")));
     let environment = Arc::clone(environment);
     RegistryLogins {
         configured: settings.registries.clone(),
-        client: folder.map(|it| it.join("config.json")),
+        client: folder.map(|folder| folder.join("config.json")),
         read: Arc::new(move |secret| read_secret(secret, &environment)),
     }
 }

@@ -1,37 +1,38 @@
-//! What a revision changes against the one before, one sentence each, for the history.
+//! The changes of a revision against the one before, one sentence each, for the history.
 
 use driftless_model::{Container, Mask, Stack};
 use driftless_plan::differences;
 
-/// More are counted, not listed.
-const MOST: usize = 20;
+/// How many changes are listed. The rest is counted.
+const MAX_LISTED: usize = 20;
 
+/// The changes from one stack to the next, with secrets masked.
 pub(crate) fn describe(before: Option<&Stack>, after: &Stack, mask: &Mask) -> Vec<String> {
     let Some(before) = before else {
         return after.workloads.keys().map(|name| format!("{name}: new")).collect();
     };
-    let mut all = Vec::new();
+    let mut changes = Vec::new();
     for (name, workload) in &after.workloads {
         let Some(old) = before.workloads.get(name) else {
-            all.push(format!("{name}: new"));
+            changes.push(format!("{name}: new"));
             continue;
         };
         if old.replicas != workload.replicas {
-            all.push(format!("{name}: replicas: {} -> {}", old.replicas, workload.replicas));
+            changes.push(format!("{name}: replicas: {} -> {}", old.replicas, workload.replicas));
         }
-        let nothing = Container::default();
-        let found = old.container.over(&nothing);
-        for difference in differences(&workload.container, &nothing, &found, mask) {
-            all.push(format!("{name}: {}: {} -> {}", difference.field, difference.found, difference.want));
+        let no_defaults = Container::default();
+        let found = old.container.over(&no_defaults);
+        for difference in differences(&workload.container, &no_defaults, &found, mask) {
+            changes
+                .push(format!("{name}: {}: {} -> {}", difference.field, difference.found, difference.want));
         }
     }
-    for name in before.workloads.keys().filter(|it| !after.workloads.contains_key(it)) {
-        all.push(format!("{name}: removed"));
+    let removed = before.workloads.keys().filter(|name| !after.workloads.contains_key(*name));
+    changes.extend(removed.map(|name| format!("{name}: removed")));
+    if changes.len() > MAX_LISTED {
+        let more = changes.len() - MAX_LISTED;
+        changes.truncate(MAX_LISTED);
+        changes.push(format!("and {more} more"));
     }
-    if all.len() > MOST {
-        let more = all.len() - MOST;
-        all.truncate(MOST);
-        all.push(format!("and {more} more"));
-    }
-    all
+    changes
 }

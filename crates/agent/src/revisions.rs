@@ -1,382 +1,460 @@
-//! What an application is to be at this moment: the newest good commit, the pinned revision, or what was last
-//! reached. And the revisions and pins that follow from it.
+//! The revisions of one application: which one is the target of a round, when a new one begins, and how it ends.
+//! A revision is written to the database before its first step is performed.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use driftless_docker::Docker;
 use driftless_git::Source;
 use driftless_model::{
-    AppName, Cause, CommitInfo, Contents, EventKind, Finding, Image, Mask, Observed, Outcome, Pin, Policy,
-    Stack, StackHash, Timestamp, Until,
+    AgentId, Cause, CommitInfo, EventKind, Image, Mask, Observed, Outcome, Pin, PinStatus, Policy, Record,
+    Revision, Stack, StackHash, Timestamp, Until,
 };
-use driftless_plan::{Plan, Target, Wait, is_in_force, note_settled, without_runs};
+use driftless_plan::{Plan, Target, Wait, is_in_force, without_runs};
 use driftless_store as store;
 use driftless_store::NewRevision;
 
 use crate::{
-    app::App,
-    desired::{Orders, Presence},
-    error::chain,
-    repository::Wanted,
-    revision_changes,
+    context::AppContext, cron_runs::add_runs, desired::Desired, error::chain, revision_changes,
+    state_loss::StateLoss,
 };
 
-/// The target of a round.
-pub(crate) struct Goal {
+/// The target of a round: a stack, and the commit and policy that it comes with.
+pub(crate) struct TargetRevision {
     pub(crate) stack: Arc<Stack>,
+    /// The hash of the stack as Git has it, without the runs of CronJobs.
     pub(crate) hash: StackHash,
     pub(crate) commit: CommitInfo,
-    pub(crate) contents: Arc<Contents>,
     pub(crate) policy: Policy,
+    /// Why the target is an older revision, if it is.
     pub(crate) pin: Option<Pin>,
-    /// Digests to create from, while pinned.
+    /// Image digests by reference to create containers from, while the application is pinned.
     pub(crate) images: BTreeMap<String, String>,
-    pub(crate) wanted: Arc<Wanted>,
-    pub(crate) cause: Cause,
-    /// After a loss of state nobody knows whether this commit was ever to be applied: it is only compared with what
-    /// runs. If it is what runs, this policy applies.
-    pub(crate) unconfirmed: Option<Policy>,
+    cause: Cause,
+    /// After a loss of state, a commit that may never have been applied. It is only compared with the live state. If it
+    /// runs, this is its policy.
+    unconfirmed: Option<Policy>,
 }
 
-impl<D: Docker, S: Source> App<D, S> {
-    /// Chooses the target. `None`: nothing was ever good enough to be applied.
-    pub(crate) fn chosen(&mut self) -> Result<Option<Goal>, store::Error> {
-        let wanted = Arc::clone(&self.orders.wanted);
-        self.forget_fruitless_ask();
-        let mut policy = wanted.policy.clone();
-        policy.suspended |= self.shared.store.suspended(&self.name)?;
-        if let Some(pin) = self.pin()? {
-            let revision = self.shared.store.revision(&self.name, pin.revision)?;
-            let stack = self.shared.store.stack(&self.name, pin.revision)?;
+impl TargetRevision {
+    fn new(stack: Arc<Stack>, commit: CommitInfo, policy: Policy, cause: Cause) -> Self {
+        let hash = StackHash::of(&stack);
+        Self { stack, hash, commit, policy, pin: None, images: BTreeMap::new(), cause, unconfirmed: None }
+    }
+
+    /// The target as the planner takes it.
+    pub(crate) fn for_planner<'a>(
+        &'a self,
+        fallback: Option<&'a Stack>,
+        agent: &'a AgentId,
+        mask: &'a Mask,
+    ) -> Target<'a> {
+        Target { stack: &self.stack, fallback, agent, policy: &self.policy, images: &self.images, mask }
+    }
+}
+
+/// The revisions of one application.
+pub(crate) struct Revisions {
+    /// The newest revision.
+    current: Option<Revision>,
+    last_target: Option<TargetKey>,
+    requested: Option<RequestedSync>,
+    behind: Option<Behind>,
+    loss: StateLoss,
+}
+
+/// The properties of a target that make it another one than that of the last round.
+#[derive(PartialEq, Eq)]
+struct TargetKey {
+    stack: StackHash,
+    pinned: Option<u64>,
+    policy: Policy,
+}
+
+/// A sync that a user requested and that has not begun a revision yet.
+struct RequestedSync {
+    /// The newest commit at the time of the request.
+    commit: String,
+    at: Timestamp,
+}
+
+/// How many commits the followed reference is ahead of the pin.
+struct Behind {
+    pinned: String,
+    newest: String,
+    commits: Option<u64>,
+}
+
+impl Revisions {
+    /// Continues with the newest revision in the database.
+    pub(crate) fn load(context: &AppContext) -> Self {
+        let current = context.store().current(context.name()).ok().flatten();
+        Self { current, last_target: None, requested: None, behind: None, loss: StateLoss::default() }
+    }
+
+    /// The newest revision, in progress or ended.
+    pub(crate) fn current(&self) -> Option<&Revision> {
+        self.current.as_ref()
+    }
+
+    /// Chooses the target: the pinned revision, else the newest commit if it may be applied, else the last stack that
+    /// was applied. `None`: no commit could ever be applied. The stack includes the runs of CronJobs in the record.
+    pub(crate) fn target(
+        &mut self,
+        context: &AppContext,
+        desired: &Desired,
+        record: &Record,
+    ) -> Result<Option<TargetRevision>, store::Error> {
+        self.forget_fruitless_request(desired);
+        let mut target = self.choose(context, desired)?;
+        if let Some(target) = &mut target {
+            add_runs(&mut target.stack, record);
+        }
+        Ok(target)
+    }
+
+    fn choose(
+        &self,
+        context: &AppContext,
+        desired: &Desired,
+    ) -> Result<Option<TargetRevision>, store::Error> {
+        let policy = policy_now(context, desired)?;
+        if let Some(pin) = current_pin(context, desired)? {
+            let revision = context.store().revision(context.name(), pin.revision)?;
+            let stack = context.store().stack(context.name(), pin.revision)?;
             if let (Some(revision), Some(stack)) = (revision, stack) {
-                return Ok(Some(Goal {
-                    hash: StackHash::of(&stack),
-                    stack: Arc::new(stack),
-                    commit: revision.commit,
-                    contents: Arc::clone(&wanted.contents),
-                    policy,
-                    pin: Some(pin),
-                    images: revision.images,
-                    wanted,
-                    cause: Cause::Rollback,
-                    unconfirmed: None,
-                }));
+                let target = TargetRevision::new(Arc::new(stack), revision.commit, policy, Cause::Rollback);
+                return Ok(Some(TargetRevision { pin: Some(pin), images: revision.images, ..target }));
             }
         }
-        if self.loss.is_some() {
-            return self.goal_after_loss(wanted, policy);
+        if self.loss.lost().is_some() {
+            return self.target_after_loss(context, desired, policy);
         }
-        if self.orders.presence == Presence::Gone {
-            return self.goal_when_gone(wanted, policy);
+        if desired.is_gone() {
+            return self.target_when_gone(context, policy);
         }
-        let may_be_applied = !self.orders.objections.iter().any(Finding::is_error);
-        if let Some(stack) = wanted.stack.clone().filter(|_| may_be_applied) {
-            return Ok(Some(Goal {
-                hash: StackHash::of(&stack),
-                stack,
-                commit: wanted.commit.clone(),
-                contents: Arc::clone(&wanted.contents),
-                policy,
-                pin: None,
-                images: BTreeMap::new(),
-                cause: self.cause_of_next(),
-                wanted,
-                unconfirmed: None,
-            }));
+        if let Some(stack) = desired.applicable_stack() {
+            let (stack, commit) = (Arc::clone(stack), desired.commit().clone());
+            return Ok(Some(TargetRevision::new(stack, commit, policy, self.cause_of_next(desired))));
         }
-        self.goal_of_before(wanted, policy)
+        self.last_target_stack(context, policy)
     }
 
-    /// What is fetched after a fetch that brought nothing is not what somebody asked for.
-    pub(crate) fn forget_fruitless_ask(&mut self) {
-        let Orders { wanted, fetched_at, .. } = &self.orders;
-        let is_fruitless = |(commit, at): &(String, Timestamp)| {
-            *commit == wanted.commit.id && fetched_at.is_some_and(|it| it > *at)
-        };
-        self.asked = self.asked.take().filter(|it| !is_fruitless(it));
+    /// The stack of the newest revision, while the newest commit cannot be applied.
+    fn last_target_stack(
+        &self,
+        context: &AppContext,
+        policy: Policy,
+    ) -> Result<Option<TargetRevision>, store::Error> {
+        let Some(revision) = &self.current else { return Ok(None) };
+        let Some(stack) = context.store().stack(context.name(), revision.number)? else { return Ok(None) };
+        Ok(Some(TargetRevision::new(Arc::new(stack), revision.commit.clone(), policy, Cause::Commit)))
     }
 
-    /// What was last asked for and could be applied, while the newest word cannot.
-    fn goal_of_before(&self, wanted: Arc<Wanted>, policy: Policy) -> Result<Option<Goal>, store::Error> {
-        let Some(revision) = &self.revision else { return Ok(None) };
-        let Some(stack) = self.shared.store.stack(&self.name, revision.number)? else { return Ok(None) };
-        Ok(Some(Goal {
-            hash: StackHash::of(&stack),
-            stack: Arc::new(stack),
-            commit: revision.commit.clone(),
-            contents: Arc::clone(&wanted.contents),
-            policy,
-            pin: None,
-            images: BTreeMap::new(),
-            wanted,
-            cause: Cause::Commit,
-            unconfirmed: None,
-        }))
-    }
-
-    /// While pins and suspensions may be lost, the last known revision stays the target. Without one, the newest
-    /// commit is compared with what runs, and nothing is changed.
-    fn goal_after_loss(&self, wanted: Arc<Wanted>, mut policy: Policy) -> Result<Option<Goal>, store::Error> {
-        if self.revision.is_some() {
-            policy.suspended |= self.orders.presence == Presence::Gone;
-            return self.goal_of_before(wanted, policy);
+    /// While pins and suspensions may be lost, the newest revision stays the target. Without one, the newest commit is
+    /// compared with the live state, and nothing is changed.
+    fn target_after_loss(
+        &self,
+        context: &AppContext,
+        desired: &Desired,
+        mut policy: Policy,
+    ) -> Result<Option<TargetRevision>, store::Error> {
+        if self.current.is_some() {
+            policy.suspended |= desired.is_gone();
+            return self.last_target_stack(context, policy);
         }
-        let Some(stack) = wanted.stack.clone() else { return Ok(None) };
-        Ok(Some(Goal {
-            hash: StackHash::of(&stack),
-            stack,
-            commit: wanted.commit.clone(),
-            contents: Arc::clone(&wanted.contents),
-            policy: Policy { suspended: true, ..policy.clone() },
-            pin: None,
-            images: BTreeMap::new(),
-            wanted,
-            cause: Cause::Start,
-            unconfirmed: Some(policy),
-        }))
-    }
-
-    /// Learns whether state was lost. An application whose containers are ours and of which nothing is stored was
-    /// managed before. True: the target has to be chosen again.
-    pub(crate) fn note_loss(&mut self, observed: &Observed) -> Result<bool, store::Error> {
-        if std::mem::replace(&mut self.is_known, true) || self.revision.is_some() || self.loss.is_some() {
-            return Ok(false);
-        }
-        let agent = &self.shared.agent;
-        let Some(found) = observed.instances.values().find(|instance| instance.agent == *agent) else {
-            return Ok(false);
-        };
-        let what = format!("the state directory knows nothing of the container {}", found.name);
-        self.shared.store.note_loss(&what)?;
-        // The other applications and `/readyz` report it too.
-        self.shared.wakes.wake_all();
-        self.shared.news.notify_one();
-        Ok(true)
+        let rendered = desired.rendered();
+        let Some(stack) = rendered.stack.clone() else { return Ok(None) };
+        let suspended = Policy { suspended: true, ..policy.clone() };
+        let target = TargetRevision::new(stack, rendered.commit.clone(), suspended, Cause::Start);
+        Ok(Some(TargetRevision { unconfirmed: Some(policy), ..target }))
     }
 
     /// Reads whether state was lost, and reports it once.
-    pub(crate) fn read_loss(&mut self) -> Result<(), store::Error> {
-        let loss = self.shared.store.loss()?;
-        match (&self.loss, &loss) {
-            (None, Some(what)) => {
-                let message = format!("{}: {what}", lost_state(&self.name));
-                tracing::warn!(app = %self.name, what, "state was lost; no new commit is applied until `driftless recover`");
-                self.tell(EventKind::Warning, "StateLost", self.name.as_str(), &message);
-            }
-            (Some(_), None) => {
-                self.tell(
-                    EventKind::Normal,
-                    "Recovered",
-                    self.name.as_str(),
-                    "new commits are applied again",
-                );
-            }
-            _ => {}
-        }
-        self.loss = loss;
-        Ok(())
+    pub(crate) fn read_loss(&mut self, context: &AppContext) -> Result<(), store::Error> {
+        self.loss.read(context)
     }
 
-    /// Takes the newest commit for the applied one if it is what runs. True: the target has to be chosen again.
-    pub(crate) fn confirm(&mut self, goal: &mut Goal, observed: &Observed) -> bool {
-        let Some(policy) = goal.unconfirmed.take() else { return false };
-        if policy.suspended || !is_in_force(&goal.stack, observed, &self.shared.agent) {
+    /// Detects a loss of state in the first observation. True: the target must be chosen again.
+    pub(crate) fn detect_loss(
+        &mut self,
+        context: &AppContext,
+        observed: &Observed,
+    ) -> Result<bool, store::Error> {
+        self.loss.detect(context, self.current.is_some(), observed)
+    }
+
+    /// The loss of state, until a user has confirmed it.
+    pub(crate) fn lost(&self) -> Option<&str> {
+        self.loss.lost()
+    }
+
+    /// Begins a revision of an unconfirmed commit if it is what runs. True: the target must be chosen again.
+    pub(crate) fn confirm(
+        &mut self,
+        context: &AppContext,
+        desired: &Desired,
+        target: &mut TargetRevision,
+        observed: &Observed,
+    ) -> bool {
+        let Some(policy) = target.unconfirmed.take() else { return false };
+        if policy.suspended || !is_in_force(&target.stack, observed, context.agent()) {
             return false;
         }
-        goal.policy = policy;
-        self.begin_revision(goal);
-        self.revision.is_some()
+        target.policy = policy;
+        self.begin(context, desired, target);
+        self.current.is_some()
     }
 
-    /// With `prune` it is to be nothing at all; without, it is looked at and left alone.
-    fn goal_when_gone(&self, wanted: Arc<Wanted>, mut policy: Policy) -> Result<Option<Goal>, store::Error> {
+    /// With `prune`, the target of an application that has left Git is an empty stack. Without, the application is
+    /// observed and left alone.
+    fn target_when_gone(
+        &self,
+        context: &AppContext,
+        mut policy: Policy,
+    ) -> Result<Option<TargetRevision>, store::Error> {
         if !policy.prune {
             policy.suspended = true;
-            return self.goal_of_before(wanted, policy);
+            return self.last_target_stack(context, policy);
         }
-        let Some(mut goal) = self.goal_of_before(wanted, policy)? else { return Ok(None) };
-        let mut stack = Stack::clone(&goal.stack);
-        stack.workloads.clear();
-        stack.networks.clear();
-        stack.volumes.clear();
-        stack.app_files.clear();
-        (goal.hash, goal.stack) = (StackHash::of(&stack), Arc::new(stack));
-        Ok(Some(goal))
+        let Some(last) = self.last_target_stack(context, policy)? else { return Ok(None) };
+        let stack = Arc::new(emptied(&last.stack));
+        Ok(Some(TargetRevision::new(stack, last.commit, last.policy, last.cause)))
     }
 
-    fn cause_of_next(&self) -> Cause {
-        match &self.revision {
+    fn cause_of_next(&self, desired: &Desired) -> Cause {
+        match &self.current {
             None => Cause::Start,
             Some(before) if before.cause == Cause::Rollback => Cause::Resume,
-            Some(before) if before.commit.id == self.orders.wanted.commit.id => Cause::Configuration,
-            // What the fetch brought that somebody asked for is theirs; what a later one brings is not.
-            Some(_) if self.asked.is_some() => Cause::User,
+            Some(before) if before.commit.id == desired.commit().id => Cause::Configuration,
+            // Only the fetch of the requested sync counts as the user's; a later one does not.
+            Some(_) if self.requested.is_some() => Cause::User,
             Some(_) => Cause::Commit,
         }
     }
 
-    /// The pin, if it has not come to its end.
-    fn pin(&mut self) -> Result<Option<Pin>, store::Error> {
-        let Some(pin) = self.shared.store.pin(&self.name)? else { return Ok(None) };
-        let head = &self.orders.wanted.commit.id;
-        let is_new = !head.is_empty() && *head != pin.commit && pin.skip.as_ref() != Some(head);
-        let has_good_head = self.orders.wanted.stack.is_some();
-        let is_over = match pin.until {
-            Until::Manual => false,
-            Until::NextCommit => is_new && has_good_head,
-            // A pin that runs out does not go back to the very commit that was fled from.
-            Until::Time(end) => self.shared.clock.now() >= end && is_new,
+    /// Compares the target with that of the last round. True if it is another one; then failures of the old stack are
+    /// forgotten, and the application is remembered with its repository.
+    pub(crate) fn note_target(
+        &mut self,
+        context: &AppContext,
+        desired: &Desired,
+        target: &TargetRevision,
+        record: &mut Record,
+    ) -> bool {
+        let key = TargetKey {
+            stack: target.hash.clone(),
+            pinned: target.pin.as_ref().map(|pin| pin.revision),
+            policy: target.policy.clone(),
         };
-        if is_over {
-            self.shared.store.clear_pin(&self.name)?;
-            self.tell(
-                EventKind::Normal,
-                "PinReleased",
-                &format!("revision {}", pin.revision),
-                "the pin ended",
-            );
-            return Ok(None);
+        if self.last_target.as_ref() == Some(&key) {
+            return false;
         }
-        Ok(Some(pin))
+        let is_other_stack = self.last_target.as_ref().is_some_and(|last| last.stack != key.stack);
+        self.last_target = Some(key);
+        if is_other_stack {
+            record.failures.clear();
+            record.sync = None;
+        }
+        let rendered = desired.rendered();
+        let spec = serde_json::json!({ "path": rendered.spec.path, "format": target.stack.format });
+        let remembered = context.store().remember_application(context.name(), &spec, &rendered.repository);
+        if let Err(error) = remembered {
+            tracing::warn!(app = %context.name(), error = chain(&error), "could not store the application's repository");
+        }
+        true
     }
 
-    /// The stack that was last reached, to keep it while the new one cannot be had.
-    pub(crate) fn fallback(&self, goal: &Goal) -> Option<Stack> {
-        let last = self.shared.store.last_succeeded(&self.name).ok()??;
-        if last.stack == goal.hash {
-            return None;
-        }
-        self.shared.store.stack(&self.name, last.number).ok()?
+    /// Whether this was the target of the last round.
+    pub(crate) fn was_target(&self, hash: &StackHash) -> bool {
+        self.last_target.as_ref().is_some_and(|last| last.stack == *hash)
     }
 
-    /// Counts a new target: a new generation, and pauses begin anew.
-    pub(crate) fn note_target(&mut self, goal: &Goal) {
-        let key = (goal.hash.clone(), goal.pin.as_ref().map(|it| it.revision), goal.policy.clone());
-        if self.goal_key.as_ref() == Some(&key) {
+    /// Begins a revision if the stack is new, before anything is done about it.
+    pub(crate) fn begin(&mut self, context: &AppContext, desired: &Desired, target: &TargetRevision) {
+        let is_new = self.current.as_ref().is_none_or(|current| current.stack != target.hash);
+        if !is_new || target.policy.suspended {
             return;
         }
-        let is_first = self.goal_key.is_none();
-        let is_other_stack = self.goal_key.as_ref().is_none_or(|it| it.0 != key.0);
-        self.goal_key = Some(key);
-        self.generation = self.generation.saturating_add(1);
-        if is_other_stack && !is_first {
-            self.record.failures.clear();
-            self.record.sync = None;
-        }
-        let spec = serde_json::json!({ "path": goal.wanted.spec.path, "format": goal.stack.format });
-        if let Err(error) = self.shared.store.remember_application(&self.name, &spec, &goal.wanted.repository)
-        {
-            tracing::warn!(app = %self.name, %error, "the application is not remembered");
-        }
-    }
-
-    /// Writes down that a new stack is being applied, before anything is done about it.
-    pub(crate) fn begin_revision(&mut self, goal: &Goal) {
-        let is_new = self.revision.as_ref().is_none_or(|it| it.stack != goal.hash);
-        if !is_new || goal.policy.suspended {
-            return;
-        }
-        let before = self
-            .revision
-            .as_ref()
-            .and_then(|it| self.shared.store.stack(&self.name, it.number).ok().flatten());
+        let stack_of = |revision: &Revision| context.store().stack(context.name(), revision.number);
+        let before = self.current.as_ref().and_then(|current| stack_of(current).ok().flatten());
+        let after = without_runs(&target.stack);
+        let mask = context.mask_of([target.stack.as_ref()].into_iter().chain(before.as_ref()));
         let new = NewRevision {
-            app: self.name.clone(),
-            commit: goal.commit.clone(),
-            reference: goal.wanted.reference.clone(),
-            cause: goal.cause.clone(),
-            changes: revision_changes::describe(
-                before.as_ref(),
-                &without_runs(&goal.stack),
-                &self.mask_of(&goal.stack, before.as_ref()),
-            ),
-            rollback_of: goal.pin.as_ref().map(|it| it.revision),
+            app: context.name().clone(),
+            commit: target.commit.clone(),
+            reference: desired.rendered().reference.clone(),
+            cause: target.cause.clone(),
+            changes: revision_changes::describe(before.as_ref(), &after, &mask),
+            rollback_of: target.pin.as_ref().map(|pin| pin.revision),
         };
-        match self.shared.store.begin_revision(&new, &without_runs(&goal.stack)) {
+        match context.store().begin_revision(&new, &after) {
             Ok(revision) => {
-                self.asked = None;
+                self.requested = None;
+                let commit = target.commit.short();
+                let message = format!("applying {commit} ({})", target.commit.subject);
+                tracing::info!(app = %context.name(), revision = revision.number, commit, "revision begun");
                 let object = format!("revision {}", revision.number);
-                let message = format!("applying {} ({})", goal.commit.short(), goal.commit.subject);
-                tracing::info!(app = %self.name, revision = revision.number, commit = goal.commit.short(), "applying");
-                self.tell(EventKind::Normal, "SyncStarted", &object, &message);
-                self.revision = Some(revision);
+                context.event(EventKind::Normal, "SyncStarted", &object, &message);
+                self.current = Some(revision);
             }
             Err(error) => {
-                tracing::warn!(app = %self.name, error = chain(&error), "the revision is not written down");
+                tracing::warn!(app = %context.name(), error = chain(&error), "could not store the new revision");
             }
         }
     }
 
-    /// Hides what the stacks call secret too, also where it still runs and is not asked for any more.
-    pub(crate) fn mask_of(&self, stack: &Stack, before: Option<&Stack>) -> Mask {
-        self.shared.mask.with_stacks(std::iter::once(stack).chain(before))
-    }
-
-    /// All is as Git says: the revision is reached, and from now on what differs is drift.
-    pub(crate) fn arrive(&mut self, goal: &Goal, target: &Target<'_>, observed: &Observed) {
-        note_settled(&mut self.record, target, observed);
-        let instances = observed.instances.values().map(|it| it.instance.clone()).collect();
-        if let Err(error) = self.shared.contents.keep_in_place(&self.name, &instances) {
-            tracing::warn!(app = %self.name, error = chain(&error), "files of former containers are not removed");
-        }
-        self.record.failures.clear();
-        if goal.policy.suspended {
+    /// Ends the revision with success: nothing is left to do.
+    pub(crate) fn reach(
+        &mut self,
+        context: &AppContext,
+        desired: &Desired,
+        target: &TargetRevision,
+        observed: &Observed,
+    ) {
+        if target.policy.suspended {
             return;
         }
-        self.begin_revision(goal);
-        self.conclude(Outcome::Succeeded, digests(observed));
-        if self.orders.presence == Presence::Gone
-            && goal.stack.workloads.is_empty()
-            && let Err(error) = self.shared.store.forget_application(&self.name)
+        self.begin(context, desired, target);
+        self.end(context, Outcome::Succeeded, image_digests(observed));
+        if desired.is_gone()
+            && target.stack.workloads.is_empty()
+            && let Err(error) = context.store().forget_application(context.name())
         {
-            tracing::warn!(app = %self.name, error = chain(&error), "the application is not forgotten");
+            tracing::warn!(app = %context.name(), error = chain(&error), "could not remove the application from the database");
         }
     }
 
-    /// A rollout that comes no further is a failed revision; it goes on being tried all the same.
-    pub(crate) fn check_deadline(&mut self, plan: &Plan) {
-        let stuck = plan.waits.iter().find(|it| matches!(it, Wait::ProgressDeadlineExceeded { .. }));
-        if let Some(wait) = stuck
-            && self.revision.as_ref().is_some_and(|it| it.outcome == Outcome::InProgress)
+    /// Ends the revision with a failure if a rollout has exceeded its progress deadline. The rollout goes on all the
+    /// same.
+    pub(crate) fn check_deadline(&mut self, context: &AppContext, plan: &Plan) {
+        let exceeded = plan.waits.iter().find(|wait| matches!(wait, Wait::ProgressDeadlineExceeded { .. }));
+        if let Some(wait) = exceeded
+            && self.current.as_ref().is_some_and(|current| current.outcome == Outcome::InProgress)
         {
-            self.conclude(Outcome::Failed { reason: wait.to_string() }, BTreeMap::new());
+            self.end(context, Outcome::Failed { reason: wait.to_string() }, BTreeMap::new());
         }
     }
 
-    fn conclude(&mut self, outcome: Outcome, images: BTreeMap<String, String>) {
-        let Some(revision) = &mut self.revision else { return };
+    fn end(&mut self, context: &AppContext, outcome: Outcome, images: BTreeMap<String, String>) {
+        let Some(revision) = &mut self.current else { return };
         if revision.outcome == outcome {
             return;
         }
         let number = revision.number;
-        if let Err(error) = self.shared.store.finish_revision(&self.name, number, &outcome, &images) {
-            tracing::warn!(app = %self.name, error = chain(&error), "the outcome of the revision is not written down");
+        let stored = context.store().finish_revision(context.name(), number, &outcome, &images);
+        if let Err(error) = stored {
+            tracing::warn!(app = %context.name(), revision = number, error = chain(&error), "could not store the outcome of the revision");
             return;
         }
         revision.outcome = outcome.clone();
-        revision.finished = Some(self.shared.clock.now());
+        revision.finished = Some(context.now());
         revision.images = images;
         let object = format!("revision {number}");
         match outcome {
             Outcome::Succeeded => {
-                tracing::info!(app = %self.name, revision = number, "synced");
-                self.tell(EventKind::Normal, "SyncSucceeded", &object, "everything is as Git says");
+                tracing::info!(app = %context.name(), revision = number, "revision synced");
+                context.event(EventKind::Normal, "SyncSucceeded", &object, "everything is as Git says");
             }
-            Outcome::Failed { reason } => self.tell(EventKind::Warning, "SyncFailed", &object, &reason),
+            Outcome::Failed { reason } => context.event(EventKind::Warning, "SyncFailed", &object, &reason),
             Outcome::InProgress | Outcome::Superseded => {}
         }
     }
+
+    /// A user has requested a sync: the revision that its fetch begins has the cause "user".
+    pub(crate) fn request_sync(&mut self, context: &AppContext, desired: &Desired) {
+        self.requested = Some(RequestedSync { commit: desired.commit().id.clone(), at: context.now() });
+    }
+
+    /// If the fetch of a requested sync found no new commit, a later commit is not the user's.
+    pub(crate) fn forget_fruitless_request(&mut self, desired: &Desired) {
+        let fetched_at = desired.repository().fetched_at;
+        let is_fruitless = |request: &RequestedSync| {
+            request.commit == desired.commit().id && fetched_at.is_some_and(|at| at > request.at)
+        };
+        self.requested = self.requested.take().filter(|request| !is_fruitless(request));
+    }
+
+    /// Counts how many commits the pinned revision is behind the newest commit, once for each pair of commits.
+    pub(crate) async fn count_behind<S: Source>(
+        &mut self,
+        source: Option<&S>,
+        desired: &Desired,
+        target: &TargetRevision,
+    ) {
+        let (Some(pin), Some(source)) = (&target.pin, source) else { return };
+        let newest = &desired.commit().id;
+        let is_counted = |behind: &Behind| behind.pinned == pin.commit && behind.newest == *newest;
+        if newest.is_empty() || self.behind.as_ref().is_some_and(is_counted) {
+            return;
+        }
+        let commits = source.ahead(&pin.commit, newest).await;
+        self.behind = Some(Behind { pinned: pin.commit.clone(), newest: newest.clone(), commits });
+    }
+
+    /// The pin of the target, for the status.
+    pub(crate) fn pin_status(&self, desired: &Desired, target: &TargetRevision) -> Option<PinStatus> {
+        let pin = target.pin.as_ref()?;
+        let is_counted =
+            |behind: &&Behind| behind.pinned == pin.commit && behind.newest == desired.commit().id;
+        Some(PinStatus {
+            revision: pin.revision,
+            commit: pin.commit.clone(),
+            reason: pin.reason.clone(),
+            at: pin.at,
+            until: pin.until,
+            behind: self.behind.as_ref().filter(is_counted).and_then(|behind| behind.commits),
+        })
+    }
 }
 
-/// What an application does after a loss of state, and how that ends.
-pub(crate) fn lost_state(app: &AppName) -> String {
-    format!(
-        "pins and suspensions may be lost, so no new commit is applied: set them again with `driftless rollback {app}` or `driftless suspend {app}`, then run `driftless recover`"
-    )
+/// The stack that was last reached, if it is another one than the target. The planner keeps its workloads while an image
+/// of the target is missing.
+pub(crate) fn fallback(context: &AppContext, target: &TargetRevision) -> Option<Stack> {
+    let last = context.store().last_succeeded(context.name()).ok()??;
+    if last.stack == target.hash {
+        return None;
+    }
+    context.store().stack(context.name(), last.number).ok()?
 }
 
-/// By digest, what each image reference stands for on this host now.
-fn digests(observed: &Observed) -> BTreeMap<String, String> {
-    let own = |(name, image): (&String, &Image)| Some((name.clone(), image.digest_of(name)?.clone()));
-    observed.images.iter().filter_map(own).collect()
+/// The policy of the configuration, and the suspension that a user asked for.
+pub(crate) fn policy_now(context: &AppContext, desired: &Desired) -> Result<Policy, store::Error> {
+    let mut policy = desired.rendered().policy.clone();
+    policy.suspended |= context.store().suspended(context.name())?;
+    Ok(policy)
+}
+
+/// The stack of an application that has left Git: everything that still runs is too much.
+pub(crate) fn emptied(stack: &Stack) -> Stack {
+    let mut stack = stack.clone();
+    stack.workloads.clear();
+    stack.networks.clear();
+    stack.volumes.clear();
+    stack.app_files.clear();
+    stack
+}
+
+/// The pin, unless it has ended.
+fn current_pin(context: &AppContext, desired: &Desired) -> Result<Option<Pin>, store::Error> {
+    let Some(pin) = context.store().pin(context.name())? else { return Ok(None) };
+    let newest = &desired.commit().id;
+    let is_new = !newest.is_empty() && *newest != pin.commit && pin.skip.as_ref() != Some(newest);
+    let has_ended = match pin.until {
+        Until::Manual => false,
+        Until::NextCommit => is_new && desired.rendered().stack.is_some(),
+        // A pin that runs out does not return to the commit that the rollback left.
+        Until::Time(end) => context.now() >= end && is_new,
+    };
+    if has_ended {
+        context.store().clear_pin(context.name())?;
+        let object = format!("revision {}", pin.revision);
+        context.event(EventKind::Normal, "PinReleased", &object, "the pin ended");
+        return Ok(None);
+    }
+    Ok(Some(pin))
+}
+
+/// The digest of each image on this host, by reference.
+fn image_digests(observed: &Observed) -> BTreeMap<String, String> {
+    let digest = |(name, image): (&String, &Image)| Some((name.clone(), image.digest_of(name)?.clone()));
+    observed.images.iter().filter_map(digest).collect()
 }

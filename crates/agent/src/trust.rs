@@ -1,5 +1,5 @@
-//! Whether a commit may be taken up at all: whether it is signed by somebody who is trusted, and builds on the one
-//! before where that is asked for. What is refused changes nothing; the last good commit stays the wanted one.
+//! Whether a commit is accepted: signed by a trusted signer, and based on the last accepted commit, where the
+//! configuration requires that. A rejected commit changes nothing; the last accepted one stays the desired state.
 
 use std::{
     collections::BTreeMap,
@@ -8,95 +8,104 @@ use std::{
 
 use driftless_config as config;
 use driftless_config::Verify;
-use driftless_git as source;
+use driftless_git as git;
 use driftless_git::{Checkout, Source};
 use driftless_model::{AppName, CommitInfo, Finding, Location};
 use driftless_store::Store;
 
-/// A commit that was not taken up.
+use crate::error::chain;
+
+/// A commit that was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct RejectedCommit {
     pub(crate) commit: CommitInfo,
-    /// One word in camel case.
+    /// One word in camel case, the reason of a condition.
     pub(crate) reason: &'static str,
+    /// Why, in words.
     pub(crate) why: String,
-    /// What to do about it.
+    /// The way out, in words.
     pub(crate) help: &'static str,
 }
 
-/// The rewritten commit that somebody said yes to.
+/// The rewritten commit that a user has accepted.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Consent(Arc<Mutex<Option<String>>>);
+pub(crate) struct AcceptedRewrite(Arc<Mutex<Option<String>>>);
 
-const SIGN: &str = "sign the commit with a trusted key, or add the signer's key to the trusted ones";
-const REWRITTEN: &str = "`driftless sync APP --accept-rewrite` takes it up";
+const HELP_SIGN: &str = "sign the commit with a trusted key, or add the signer's key to the trusted ones";
+const HELP_REWRITTEN: &str = "accept it with `driftless sync APP --accept-rewrite`";
 
-impl Consent {
-    pub(crate) fn give(&self, commit: &str) {
+impl AcceptedRewrite {
+    pub(crate) fn set(&self, commit: &str) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(commit.to_owned());
     }
 
-    fn covers(&self, commit: &str) -> bool {
+    fn is(&self, commit: &str) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).as_deref() == Some(commit)
     }
 }
 
-impl Refusal {
+impl RejectedCommit {
     pub(crate) fn unsigned(commit: &CommitInfo, why: String) -> Self {
-        Self { commit: commit.clone(), reason: "SignatureRefused", why, help: SIGN }
+        Self { commit: commit.clone(), reason: "SignatureRefused", why, help: HELP_SIGN }
     }
 
-    /// One line without the commit.
+    /// One line with commit, reason and help.
     pub(crate) fn sentence(&self) -> String {
         format!("the commit {} is refused: {} ({})", self.commit.short(), self.why, self.help)
     }
 
-    /// As a remark about an application that would have been changed by it.
+    /// A finding about an application that the commit would have created.
     pub(crate) fn finding(&self) -> Finding {
         let place = Location::file(format!("commit {}", self.commit.short()));
         Finding::error(place, "", self.why.clone()).help(self.help)
     }
 }
 
-/// What came of judging a commit.
+/// Whether a commit is accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// And who signed it, where that is asked for.
-    Good(Option<String>),
-    Refused(Refusal),
+pub(crate) enum Trust {
+    /// With the signer, if a signature is required.
+    Accepted {
+        signer: Option<String>,
+    },
+    Rejected(RejectedCommit),
 }
 
-/// Judges what a fetch brought.
-pub(crate) async fn judge<S: Source>(
+/// Checks the commit of a fetch against the settings of its repository.
+pub(crate) async fn check_commit<S: Source>(
     settings: &config::Repository,
     source: &S,
     checkout: &Checkout,
-    known: Option<&str>,
-    consent: &Consent,
-) -> Result<Verdict, source::Error> {
+    last_accepted: Option<&str>,
+    accepted_rewrite: &AcceptedRewrite,
+) -> Result<Trust, git::Error> {
     let commit = &checkout.commit;
-    if settings.require_fast_forward && checkout.rewritten && !consent.covers(&commit.id) {
-        let before = known.and_then(|it| it.get(..12)).unwrap_or_default();
+    if settings.require_fast_forward && checkout.rewritten && !accepted_rewrite.is(&commit.id) {
+        let before = last_accepted.and_then(|id| id.get(..12)).unwrap_or_default();
         let why =
             format!("the history was rewritten: it does not build on {before}, which was taken up before");
-        let refusal = Refusal { commit: commit.clone(), reason: "HistoryRewritten", why, help: REWRITTEN };
-        return Ok(Verdict::Refused(refusal));
+        return Ok(Trust::Rejected(RejectedCommit {
+            commit: commit.clone(),
+            reason: "HistoryRewritten",
+            why,
+            help: HELP_REWRITTEN,
+        }));
     }
-    let Some(policy) = &settings.verify else { return Ok(Verdict::Good(None)) };
+    let Some(policy) = &settings.verify else { return Ok(Trust::Accepted { signer: None }) };
     Ok(match source.verify(&commit.id, policy).await? {
-        Ok(signer) => Verdict::Good(Some(signer)),
-        Err(why) => Verdict::Refused(Refusal::unsigned(commit, why)),
+        Ok(signer) => Trust::Accepted { signer: Some(signer) },
+        Err(why) => Trust::Rejected(RejectedCommit::unsigned(commit, why)),
     })
 }
 
-/// What is refused for single applications, which ask for more than their repository does.
-pub(crate) async fn judge_applications<S: Source>(
+/// Checks a commit for the applications that have signature settings of their own. Returns those that reject it.
+pub(crate) async fn check_applications<S: Source>(
     settings: &config::Repository,
     source: &S,
     store: &Store,
     commit: &CommitInfo,
-) -> Result<BTreeMap<AppName, Refusal>, source::Error> {
-    let mut refused = BTreeMap::new();
+) -> Result<BTreeMap<AppName, RejectedCommit>, git::Error> {
+    let mut rejected = BTreeMap::new();
     for application in &settings.applications {
         let (Some(policy), Some(name)) = (&application.verify, application.app_name()) else {
             continue;
@@ -106,26 +115,32 @@ pub(crate) async fn judge_applications<S: Source>(
             continue;
         }
         match source.verify(&commit.id, policy).await? {
-            Ok(_) => remember(store, &key, &commit.id, policy),
-            Err(why) => drop(refused.insert(name, Refusal::unsigned(commit, why))),
+            Ok(_) => remember_verified(store, &key, &commit.id, policy),
+            Err(why) => drop(rejected.insert(name, RejectedCommit::unsigned(commit, why))),
         }
     }
-    Ok(refused)
+    Ok(rejected)
 }
 
-/// Whether this commit was found good before, by the very same policy. A key that expires later, and a restart,
-/// do not undo that.
+/// Whether this commit was verified before, with the same policy. A key that expires later and a restart of the agent
+/// do not change that.
 pub(crate) fn was_verified(store: &Store, key: &str, commit: &str, policy: &Verify) -> bool {
-    store.verified(key).ok().flatten().is_some_and(|it| it == mark(commit, policy))
+    store.verified(key).ok().flatten().is_some_and(|verified| verified == fingerprint(commit, policy))
 }
 
-pub(crate) fn remember(store: &Store, key: &str, commit: &str, policy: &Verify) {
-    if let Err(error) = store.set_verified(key, &mark(commit, policy)) {
-        tracing::warn!(%error, "that the commit was verified is not remembered");
+/// Stores that a commit was verified.
+pub(crate) fn remember_verified(store: &Store, key: &str, commit: &str, policy: &Verify) {
+    if let Err(error) = store.set_verified(key, &fingerprint(commit, policy)) {
+        tracing::warn!(
+            repository = key,
+            commit,
+            error = chain(&error),
+            "could not store that the commit is verified"
+        );
     }
 }
 
-/// Keys in files are not part of it, so that they can be rotated.
-fn mark(commit: &str, policy: &Verify) -> String {
+/// The commit and the policy in one text. Keys in files are named, not included, so that they can be rotated.
+fn fingerprint(commit: &str, policy: &Verify) -> String {
     format!("{commit} {policy:?}")
 }

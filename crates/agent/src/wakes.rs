@@ -1,8 +1,8 @@
-//! Who is woken when. A wake carries no data: whatever rang, the round looks at everything afresh.
+//! Wakes: signals to the applications to make a round, and to the repositories to fetch. A wake carries no data.
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 use driftless_docker::{Docker, EngineEvent};
 use driftless_model::AppName;
 
-/// A look at everything, whether or not anything was heard of.
+/// The interval of full passes: every application makes a round, whether or not something happened.
 const FULL_PASS: Duration = Duration::from_mins(5);
 
-/// The bells of all applications, or of all repositories by their names.
+/// The wakes of all applications, or of all repositories by name.
 #[derive(Clone, Debug)]
 pub(crate) struct Wakes<K = AppName>(Arc<Mutex<BTreeMap<K, Arc<Notify>>>>);
 
@@ -29,40 +29,43 @@ impl<K> Default for Wakes<K> {
 }
 
 impl<K: Ord + Clone> Wakes<K> {
-    /// A bell, made on first use.
-    pub(crate) fn bell(&self, app: &K) -> Arc<Notify> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(app.clone()).or_default().clone()
+    /// The notification of this name, made on first use.
+    pub(crate) fn of(&self, name: &K) -> Arc<Notify> {
+        self.by_name().entry(name.clone()).or_default().clone()
     }
 
-    /// Rings one. Any number of rings while a round runs make one more.
-    pub(crate) fn wake(&self, app: &K) {
-        if let Some(bell) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(app) {
-            bell.notify_one();
+    /// Wakes one. Any number of wakes during a round lead to one more round.
+    pub(crate) fn wake(&self, name: &K) {
+        if let Some(notify) = self.by_name().get(name) {
+            notify.notify_one();
         }
     }
 
+    /// Wakes all.
     pub(crate) fn wake_all(&self) {
-        for bell in self.0.lock().unwrap_or_else(PoisonError::into_inner).values() {
-            bell.notify_one();
-        }
+        self.by_name().values().for_each(|notify| notify.notify_one());
+    }
+
+    fn by_name(&self) -> MutexGuard<'_, BTreeMap<K, Arc<Notify>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Turns the engine's hints into wakes, until stopped. `engine` says whether it answers: `Err` with why not.
-pub(crate) async fn listen<D: Docker>(
+/// Turns engine events into wakes, until stopped. `engine` gets whether the engine answers, or why not.
+pub(crate) async fn wake_on_engine_events<D: Docker>(
     docker: Arc<D>,
     wakes: Wakes,
     engine: watch::Sender<Result<(), String>>,
     stop: CancellationToken,
 ) {
-    let mut changes = docker.events();
-    let mut pass = interval(FULL_PASS);
-    pass.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut events = docker.events();
+    let mut full_pass = interval(FULL_PASS);
+    full_pass.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            _ = pass.tick() => wakes.wake_all(),
-            change = changes.recv() => match change {
+            _ = full_pass.tick() => wakes.wake_all(),
+            event = events.recv() => match event {
                 Ok(EngineEvent::ObjectChanged { app: Some(app), .. }) => wakes.wake(&app),
                 Ok(EngineEvent::ObjectChanged { app: None, .. }) | Err(RecvError::Lagged(_)) => wakes.wake_all(),
                 Ok(EngineEvent::Connected) => {

@@ -93,8 +93,8 @@ pub(super) async fn revisions(
     Ok(Json(revisions))
 }
 
-pub(super) async fn preview(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {
-    ask(&shared, name, RequestKind::Preview).await
+pub(super) async fn plan(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {
+    ask(&shared, name, RequestKind::Plan).await
 }
 
 /// The query of `GET …/drift`.
@@ -213,7 +213,7 @@ pub(super) async fn ask(shared: &Shared, name: AppName, kind: RequestKind) -> Re
         Answer::Accepted => accepted(None, Vec::new()),
         Answer::Pinned(pin) => accepted(Some(pin), Vec::new()),
         Answer::Adopted(lines) => accepted(None, lines),
-        Answer::Preview(preview) => Json(preview).into_response(),
+        Answer::Plan(dry_run) => Json(dry_run).into_response(),
         Answer::Drift(inspection) => Json(*inspection).into_response(),
     })
 }

@@ -42,6 +42,15 @@ pub(super) enum Error {
     /// The request is well formed and not possible in the current state.
     #[error("{0}")]
     Refused(String),
+    /// The application has many requests to answer.
+    #[error("{0}")]
+    Busy(String),
+    /// The engine did not answer, or answered with an error.
+    #[error("{0}")]
+    Engine(String),
+    /// The agent's state directory failed.
+    #[error("{0}")]
+    State(String),
     #[error("the agent is shutting down")]
     Stopping,
     #[error("the agent did not answer in time")]
@@ -72,7 +81,8 @@ impl Error {
             }
             Self::NoSuchMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::Refused(_) => StatusCode::CONFLICT,
-            Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Stopping | Self::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Engine(_) => StatusCode::BAD_GATEWAY,
             Self::TooSlow => StatusCode::GATEWAY_TIMEOUT,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::Forbidden(_) => StatusCode::FORBIDDEN,
@@ -80,7 +90,7 @@ impl Error {
             Self::BodyTooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::Hook(status, _) => *status,
-            Self::Database => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Database | Self::State(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 
@@ -93,6 +103,9 @@ impl Error {
             Self::NoSuchMethod(_) => "noSuchMethod",
             Self::Refused(_) | Self::Hook(..) => "refused",
             Self::Stopping => "stopping",
+            Self::Busy(_) => "busy",
+            Self::Engine(_) => "engine",
+            Self::State(_) => "stateDirectory",
             Self::TooSlow => "tooSlow",
             Self::Unauthorized => "unauthorized",
             Self::Forbidden(_) => "forbidden",
@@ -120,7 +133,10 @@ impl Error {
                 Some("start the agent with a token (`--token-file`) to use another host name or origin")
             }
             Self::Database => Some("the agent's log has the cause"),
+            Self::State(_) => Some("check the free space and the permissions of the state directory"),
             Self::Refused(_)
+            | Self::Busy(_)
+            | Self::Engine(_)
             | Self::BodyTooLarge
             | Self::BodyTooSlow
             | Self::Malformed(_)
@@ -134,6 +150,9 @@ impl From<RequestError> for Error {
         match error {
             RequestError::NoSuchApplication(app) => Self::NoSuchApplication(app),
             RequestError::Refused(why) => Self::Refused(why),
+            RequestError::Busy(_) => Self::Busy(error.to_string()),
+            RequestError::Engine(why) => Self::Engine(why),
+            RequestError::State(_) => Self::State(error.to_string()),
             RequestError::Stopping => Self::Stopping,
         }
     }

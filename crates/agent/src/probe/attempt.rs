@@ -1,25 +1,25 @@
-//! One try of one probe, within its timeout: it succeeds or says why not. Nothing here counts.
+//! One attempt of one probe, within its timeout: success, or the reason of the failure.
 
 use std::{net::IpAddr, sync::OnceLock, time::Duration};
 
 use reqwest::{Client, Url, header, redirect};
 use tokio::{net::TcpStream, time::timeout};
 
-use super::{Shared, Target, grpc};
+use super::{ProbeShared, ProbedContainer, grpc};
 use driftless_model::{Probe, ProbeAction};
 
-/// As the kubelet: a page that is longer says nothing more.
-const LONGEST_BODY: usize = 10 * 1024;
+/// How much of an answer is read, in bytes, as by the kubelet.
+const MAX_BODY: usize = 10 * 1024;
 
-/// As the kubelet.
-const MOST_REDIRECTS: usize = 10;
+/// How many redirects are followed, as by the kubelet.
+const MAX_REDIRECTS: usize = 10;
 
-/// One client for all HTTP probes, made with the first.
+/// One client for all HTTP probes, made by the first one.
 #[derive(Default)]
 pub(super) struct Http(OnceLock<Result<Client, String>>);
 
-/// Where an HTTP probe goes.
-struct Request<'a> {
+/// The request of an HTTP probe.
+struct HttpRequest<'a> {
     path: &'a str,
     port: u16,
     https: bool,
@@ -27,13 +27,19 @@ struct Request<'a> {
     headers: &'a [(String, String)],
 }
 
-pub(super) async fn attempt(shared: &Shared, target: &Target, probe: &Probe) -> Result<(), String> {
-    let address = target.address.ok_or("the container has no address that could be reached");
-    let trying = async {
+/// Makes one attempt. An error says why it failed.
+pub(super) async fn attempt(
+    shared: &ProbeShared,
+    target: &ProbedContainer,
+    probe: &Probe,
+) -> Result<(), String> {
+    let address = target.address.ok_or("the container has no IP address");
+    let attempt = async {
         match &probe.action {
             ProbeAction::HttpGet { path, port, https, host, headers } => {
-                let request = Request { path, port: *port, https: *https, host: host.as_deref(), headers };
-                // A host of the manifest's own needs no address of the container's.
+                let request =
+                    HttpRequest { path, port: *port, https: *https, host: host.as_deref(), headers };
+                // With a host in the manifest, the container's address is not needed.
                 let url = request.url(if host.is_some() { None } else { Some(address?) })?;
                 shared.http.get(url, request.headers).await
             }
@@ -42,7 +48,7 @@ pub(super) async fn attempt(shared: &Shared, target: &Target, probe: &Probe) -> 
                     Some(host) => TcpStream::connect((host.as_str(), *port)).await,
                     None => TcpStream::connect((address?, *port)).await,
                 };
-                connected.map(drop).map_err(|it| format!("could not connect to port {port}: {it}"))
+                connected.map(drop).map_err(|error| format!("could not connect to port {port}: {error}"))
             }
             ProbeAction::Grpc { port, service } => grpc::check(address?, *port, service).await,
             ProbeAction::Exec { command } => {
@@ -54,14 +60,14 @@ pub(super) async fn attempt(shared: &Shared, target: &Target, probe: &Probe) -> 
             }
         }
     };
-    timeout(probe.timeout, trying).await.unwrap_or_else(|_| Err(no_answer(probe.timeout)))
+    timeout(probe.timeout, attempt).await.unwrap_or_else(|_| Err(no_answer(probe.timeout)))
 }
 
 fn no_answer(within: Duration) -> String {
     format!("no answer within {within:?}")
 }
 
-impl Request<'_> {
+impl HttpRequest<'_> {
     fn url(&self, address: Option<IpAddr>) -> Result<Url, String> {
         let scheme = if self.https { "https" } else { "http" };
         let host = match (self.host, address) {
@@ -69,7 +75,7 @@ impl Request<'_> {
             (Some(host), _) => host.to_owned(),
             (None, Some(IpAddr::V6(address))) => format!("[{address}]"),
             (None, Some(IpAddr::V4(address))) => address.to_string(),
-            (None, None) => return Err("there is no host to ask".to_owned()),
+            (None, None) => return Err("there is no host to connect to".to_owned()),
         };
         let mut url = Url::parse(&format!("{scheme}://{host}:{}/", self.port))
             .map_err(|_| format!("`{host}` is not a host"))?;
@@ -86,7 +92,7 @@ impl Http {
         let client = self.0.get_or_init(client).as_ref().map_err(Clone::clone)?;
         let mut request = client.get(url).header(header::CONNECTION, "close");
         for name in [header::USER_AGENT, header::ACCEPT] {
-            if !headers.iter().any(|it| it.0.eq_ignore_ascii_case(name.as_str())) {
+            if !headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name.as_str())) {
                 let value = if name == header::ACCEPT { "*/*" } else { "driftless-probe" };
                 request = request.header(name, value);
             }
@@ -94,14 +100,14 @@ impl Http {
         for (name, value) in headers {
             request = request.header(name, value);
         }
-        let mut response = request.send().await.map_err(|error| words(&error))?;
+        let mut response = request.send().await.map_err(|error| innermost(&error))?;
         let status = response.status().as_u16();
         let mut read = 0;
-        while read < LONGEST_BODY {
+        while read < MAX_BODY {
             match response.chunk().await {
                 Ok(Some(chunk)) => read += chunk.len(),
                 Ok(None) => break,
-                Err(error) => return Err(words(&error)),
+                Err(error) => return Err(innermost(&error)),
             }
         }
         if (200..400).contains(&status) { Ok(()) } else { Err(format!("the answer had status {status}")) }
@@ -109,12 +115,12 @@ impl Http {
 }
 
 fn client() -> Result<Client, String> {
-    // A redirect elsewhere is not followed, and as a status below 400 it is a success, as for the kubelet.
+    // A redirect to another host is not followed, and its status below 400 is a success, as for the kubelet.
     let same_host = redirect::Policy::custom(|attempt| {
         let first = attempt.previous().first().and_then(Url::host_str);
         if first != attempt.url().host_str() {
             attempt.stop()
-        } else if attempt.previous().len() > MOST_REDIRECTS {
+        } else if attempt.previous().len() > MAX_REDIRECTS {
             attempt.error("too many redirects")
         } else {
             attempt.follow()
@@ -128,17 +134,17 @@ fn client() -> Result<Client, String> {
         .pool_max_idle_per_host(0)
         .tls_danger_accept_invalid_certs(true)
         .build()
-        .map_err(|error| words(&error))
+        .map_err(|error| innermost(&error))
 }
 
-/// The innermost cause is what people understand: `connection refused`.
-fn words(error: &reqwest::Error) -> String {
+/// The innermost cause, such as `connection refused`.
+fn innermost(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {
         cause = inner;
     }
     if std::ptr::addr_eq(cause, error) {
-        // The outermost one alone would repeat the URL.
+        // The outermost error only repeats the URL.
         return "the request failed".to_owned();
     }
     cause.to_string()

@@ -1,4 +1,4 @@
-//! A probe by gRPC: the unary call `Check` of `grpc.health.v1.Health` in plain HTTP/2, as the kubelet makes it.
+//! gRPC probes: the unary call `Check` of `grpc.health.v1.Health` in plain HTTP/2, as the kubelet makes it.
 
 use std::net::IpAddr;
 
@@ -9,17 +9,17 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 use tokio_util::task::AbortOnDropHandle;
 
-/// An answer is a few bytes. What is longer is not one.
-const LONGEST_ANSWER: usize = 4096;
-/// A byte that tells whether it is compressed, and the length in four.
+/// The longest answer that is read, in bytes. A health answer has a few.
+const MAX_ANSWER: usize = 4096;
+/// The length of a message's head: one byte that says whether it is compressed, and the length in four.
 const HEAD: usize = 5;
-/// `HealthCheckResponse.ServingStatus`.
+/// The names of `HealthCheckResponse.ServingStatus`.
 const STATUSES: [&str; 4] = ["UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"];
-/// What gRPC calls 0 and 12.
+/// Status codes of gRPC.
 const OK: &str = "0";
 const UNIMPLEMENTED: &str = "12";
 
-/// Succeeds where the service says that it is `SERVING`; empty asks for the server as a whole.
+/// Succeeds if the service is `SERVING`. An empty name asks for the server as a whole.
 pub(super) async fn check(address: IpAddr, port: u16, service: &str) -> Result<(), String> {
     let failed = |error: hyper::Error| format!("the gRPC call failed: {error}");
     let stream = TcpStream::connect((address, port))
@@ -27,33 +27,34 @@ pub(super) async fn check(address: IpAddr, port: u16, service: &str) -> Result<(
         .map_err(|error| format!("could not connect to port {port}: {error}"))?;
     let (mut sender, connection) =
         http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(failed)?;
-    // Its end is seen by the call.
+    // If the connection ends, the call fails.
     let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
     let response = sender.send_request(request(address, port, service)?).await.map_err(failed)?;
     let (head, body) = response.into_parts();
     if head.status != http::StatusCode::OK {
         return Err(format!("the answer had status {}", head.status.as_u16()));
     }
-    let body = Limited::new(body, LONGEST_ANSWER).collect().await;
+    let body = Limited::new(body, MAX_ANSWER).collect().await;
     let body = body.map_err(|error| format!("the gRPC call failed: {error}"))?;
     let trailers = body.trailers().cloned().unwrap_or_default();
-    // A call that fails at once has what belongs at its end in its head.
-    let said = |name| trailers.get(name).or_else(|| head.headers.get(name)).and_then(|it| it.to_str().ok());
-    match said("grpc-status") {
+    // A call that fails at once has its trailers in its head.
+    let trailer =
+        |name| trailers.get(name).or_else(|| head.headers.get(name)).and_then(|value| value.to_str().ok());
+    match trailer("grpc-status") {
         Some(OK) => {}
         Some(UNIMPLEMENTED) => {
             return Err("the server does not have the gRPC health service (grpc.health.v1.Health)".to_owned());
         }
         Some(code) => {
-            let message = said("grpc-message").unwrap_or_default();
+            let message = trailer("grpc-message").unwrap_or_default();
             return Err(format!("the gRPC call ended with status {code}: {message}"));
         }
-        None => return Err("the answer was not one of gRPC".to_owned()),
+        None => return Err("the answer was not a gRPC answer".to_owned()),
     }
     match serving_status(&body.to_bytes()) {
         Some(1) => Ok(()),
         Some(status) => {
-            let name = usize::try_from(status).ok().and_then(|it| STATUSES.get(it));
+            let name = usize::try_from(status).ok().and_then(|index| STATUSES.get(index));
             Err(format!("the service said {}", name.map_or_else(|| status.to_string(), ToString::to_string)))
         }
         None => Err("the answer could not be read".to_owned()),
@@ -68,12 +69,12 @@ fn request(address: IpAddr, port: u16, service: &str) -> Result<Request<Full<Byt
         .header(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"))
         .header(header::TE, HeaderValue::from_static("trailers"))
         .header(header::USER_AGENT, HeaderValue::from_static("driftless-probe"))
-        .body(Full::new(question(service)))
+        .body(Full::new(health_request(service)))
         .map_err(|error| format!("the gRPC call could not be made: {error}"))
 }
 
-/// `HealthCheckRequest { service }` as gRPC sends it.
-fn question(service: &str) -> Bytes {
+/// `HealthCheckRequest { service }` in the encoding of gRPC.
+fn health_request(service: &str) -> Bytes {
     let mut message = Vec::new();
     if !service.is_empty() {
         message.push(0x0a);
@@ -97,7 +98,7 @@ fn varint(out: &mut Vec<u8>, mut number: usize) {
     }
 }
 
-/// Field 1 of a `HealthCheckResponse`; 0 where it is left out, as Protocol Buffers does with what is 0.
+/// Field 1 of a `HealthCheckResponse`. Protocol Buffers leave a field out that is 0.
 fn serving_status(body: &[u8]) -> Option<u64> {
     let (head, message) = body.split_at_checked(HEAD)?;
     let length = usize::try_from(u32::from_be_bytes(head.get(1..)?.try_into().ok()?)).ok()?;
@@ -114,7 +115,7 @@ fn serving_status(body: &[u8]) -> Option<u64> {
                 status = value;
                 more
             }
-            // What a later version may add.
+            // Fields of later versions.
             (_, 0) => take_varint(more)?.1,
             (_, 1) => more.get(8..)?,
             (_, 2) => {
@@ -144,15 +145,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_names_its_service() {
-        assert_eq!(&question("")[..], [0, 0, 0, 0, 0]);
-        assert_eq!(&question("db")[..], [0, 0, 0, 0, 4, 0x0a, 2, b'd', b'b']);
+    fn health_request_names_the_service() {
+        assert_eq!(&health_request("")[..], [0, 0, 0, 0, 0]);
+        assert_eq!(&health_request("db")[..], [0, 0, 0, 0, 4, 0x0a, 2, b'd', b'b']);
         let long = "x".repeat(200);
-        assert_eq!(question(&long)[..8], [0, 0, 0, 0, 203, 0x0a, 0xc8, 0x01]);
+        assert_eq!(health_request(&long)[..8], [0, 0, 0, 0, 203, 0x0a, 0xc8, 0x01]);
     }
 
     #[test]
-    fn a_status_is_found_among_what_is_not_known() {
+    fn serving_status_is_read_among_unknown_fields() {
         let framed = |message: &[u8]| [&[0, 0, 0, 0, u8::try_from(message.len()).unwrap()], message].concat();
         assert_eq!(serving_status(&framed(&[])), Some(0));
         assert_eq!(serving_status(&framed(&[8, 1])), Some(1));

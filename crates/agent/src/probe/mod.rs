@@ -1,8 +1,8 @@
-//! Probes made by the agent, as Kubernetes defines them: HTTP and TCP to the container's address, commands
-//! through the engine. An image needs no tool of its own.
+//! Probes made by the agent, as Kubernetes defines them: HTTP, TCP and gRPC to the container's address, commands
+//! through the engine. The image needs no tools of its own.
 //!
-//! [`Prober`] has one task per probed container. It tells what it found when it is asked
-//! ([`Prober::readiness`]), and that something changed when it does; it restarts and routes nothing.
+//! [`Prober`] has one task for each probed container. It says on request what the probes have found
+//! ([`Prober::readiness`]), and reports changes. It restarts no container and routes no traffic.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,10 +23,10 @@ mod attempt;
 mod grpc;
 mod watch;
 
-/// Runs commands inside containers: what the prober needs of the engine.
+/// Runs commands inside containers.
 pub trait Exec: Send + Sync + 'static {
-    /// Runs a command to its end, not through a shell, and returns its exit code; or why it could not be run,
-    /// for people. It gives up after `timeout`.
+    /// Runs a command to its end, without a shell, and returns its exit code; or why it could not run, in words. It
+    /// gives up after `timeout`.
     fn exec<'a>(
         &'a self,
         container: &'a ContainerId,
@@ -35,90 +35,93 @@ pub trait Exec: Send + Sync + 'static {
     ) -> Pin<Box<dyn Future<Output = Result<i64, String>> + Send + 'a>>;
 }
 
-/// Called with the application whenever one of its containers became ready, unready or dead. It must not
-/// block, and it must not call the prober back.
+/// Called with the application when one of its containers becomes ready, unready or dead. It must not block, and it
+/// must not call the prober.
 pub type Changed = Arc<dyn Fn(&AppName) + Send + Sync>;
 
-/// A running container and the probes it is to have.
+/// A running container and its probes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct ProbedContainer {
+    /// The container's id.
     pub container: ContainerId,
-    /// Where it is reached: its address on one of its networks, or 127.0.0.1 on the host's. Without one, HTTP
-    /// and TCP probes fail.
+    /// Its address on one of its networks, or 127.0.0.1 on the host's network. Without an address, HTTP, TCP and gRPC
+    /// probes fail.
     pub address: Option<IpAddr>,
-    /// When it was last started: initial delays count from here, so a restart of the agent waits for none anew.
+    /// When it was started. Initial delays count from here, also after a restart of the agent.
     pub started: Timestamp,
+    /// Its startup, readiness and liveness probe.
     pub probes: Probes,
 }
 
-/// Probes all containers of all applications. Dropping it ends its tasks.
+/// Probes the containers of all applications. Dropping it ends its tasks.
 pub struct Prober {
-    prober: Arc<Shared>,
+    shared: Arc<ProbeShared>,
     watched: Mutex<BTreeMap<ContainerId, Watched>>,
 }
 
-/// What the tasks have in common.
-struct Shared {
+/// The parts that all probe tasks share.
+struct ProbeShared {
     clock: Clock,
     exec: Arc<dyn Exec>,
     http: attempt::Http,
     changed: Changed,
 }
 
-/// One container under probe.
+/// A container and the task that probes it.
 struct Watched {
     app: AppName,
-    target: Target,
+    container: ProbedContainer,
     state: Arc<Mutex<Readiness>>,
-    /// Held for its end: dropping it ends the task.
+    /// Dropping it aborts the task.
     _task: AbortOnDropHandle<()>,
 }
 
 impl Prober {
+    /// A prober without containers.
     pub fn new(clock: Clock, exec: Arc<dyn Exec>, changed: Changed) -> Self {
-        let prober = Arc::new(Shared { clock, exec, http: attempt::Http::default(), changed });
-        Self { prober, watched: Mutex::default() }
+        let shared = Arc::new(ProbeShared { clock, exec, http: attempt::Http::default(), changed });
+        Self { shared, watched: Mutex::default() }
     }
 
-    /// Says which containers of an application are to be probed from now on; call it in every round, and
-    /// before [`Prober::readiness`]. Begins with new ones, ends those that are not named, and begins anew with
-    /// those whose start, address or probes changed. Must be called inside a Tokio runtime.
-    pub fn want(&self, app: &AppName, targets: Vec<Target>) {
+    /// Sets the containers of an application that are probed from now on. Call it in every round, before
+    /// [`Prober::readiness`]. A container that is not named is not probed any more; one whose start, address or probes
+    /// have changed is probed from the beginning. Must be called inside a Tokio runtime.
+    pub fn set_containers(&self, app: &AppName, containers: Vec<ProbedContainer>) {
         let mut watched = self.watched();
-        let named: BTreeSet<ContainerId> = targets.iter().map(|it| it.container.clone()).collect();
-        watched.retain(|container, it| it.app != *app || named.contains(container));
-        for target in targets {
-            if target.probes == Probes::default() {
-                watched.remove(&target.container);
+        let named: BTreeSet<ContainerId> =
+            containers.iter().map(|container| container.container.clone()).collect();
+        watched.retain(|id, known| known.app != *app || named.contains(id));
+        for container in containers {
+            if container.probes == Probes::default() {
+                watched.remove(&container.container);
                 continue;
             }
-            let known = watched.get(&target.container).filter(|it| it.app == *app);
-            if known.is_some_and(|it| it.target == target) {
+            let known = watched.get(&container.container).filter(|known| known.app == *app);
+            if known.is_some_and(|known| known.container == container) {
                 continue;
             }
-            let before =
-                known.filter(|it| it.target.started == target.started).map(|it| lock(&it.state).clone());
-            watched.insert(target.container.clone(), self.watch(app, target, before));
+            let of_same_start = known.filter(|known| known.container.started == container.started);
+            let before = of_same_start.map(|known| lock(&known.state).clone());
+            watched.insert(container.container.clone(), self.watch(app, container, before));
         }
     }
 
-    /// What the probes say about a container that was started at `started`. `None`: it has no probes, as far
-    /// as [`Prober::want`] was told.
+    /// The result of the probes of a container that was started at `started`. `None`: the container has no probes.
     pub fn readiness(&self, container: &ContainerId, started: Timestamp) -> Option<Readiness> {
         let watched = self.watched();
         let found = watched.get(container)?;
-        if found.target.started == started {
+        if found.container.started == started {
             return Some(lock(&found.state).clone());
         }
-        // It was restarted since: what was found before is of another process.
+        // The container was restarted since: the last result is that of another process.
         Some(Readiness::Starting { reason: "not probed since it was started".to_owned() })
     }
 
-    fn watch(&self, app: &AppName, target: Target, before: Option<Readiness>) -> Watched {
-        let watch = watch::Watch::new(self.prober.clone(), app.clone(), target.clone(), before);
+    fn watch(&self, app: &AppName, container: ProbedContainer, before: Option<Readiness>) -> Watched {
+        let watch = watch::Watch::new(self.shared.clone(), app.clone(), container.clone(), before);
         let state = watch.state();
         let task = AbortOnDropHandle::new(tokio::spawn(watch.run()));
-        Watched { app: app.clone(), target, state, _task: task }
+        Watched { app: app.clone(), container, state, _task: task }
     }
 
     fn watched(&self) -> MutexGuard<'_, BTreeMap<ContainerId, Watched>> {
@@ -133,7 +136,7 @@ impl fmt::Debug for Prober {
     }
 }
 
-/// Nothing is left half done under these locks, so a panic of another task does no harm.
+/// A panic of another task leaves a valid value under these locks.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

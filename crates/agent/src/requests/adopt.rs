@@ -1,5 +1,5 @@
-//! Taking over what Docker Compose started: when somebody asks for it, or unasked where the policy says so. What
-//! may be taken over, and what becomes of it, is for [`plan::adopt`].
+//! Adoption of what Docker Compose created: by request, or by the policy `adopt: auto`. The planner decides what can
+//! be adopted and what happens to it.
 
 use driftless_docker::Docker;
 use driftless_git::Source;
@@ -7,96 +7,80 @@ use driftless_model::{Adopt, EventKind, Observed, Record};
 use driftless_plan as plan;
 use driftless_plan::{Claim, Claimed, Target};
 
-use crate::{
-    Answer, RequestError,
-    app::{App, interest},
-    error::chain,
-};
+use super::{Answer, RequestError, RequestHandler};
+use crate::{context::AppContext, record::StoredRecord, revisions::fallback};
 
-impl<D: Docker, S: Source> App<D, S> {
-    /// Where the policy is `auto`, what Docker Compose made is ours as soon as it is seen. What is in the way is
-    /// said by the plan.
-    pub(crate) fn adopt_unasked(&mut self, target: &Target<'_>, observed: &Observed) {
-        if target.policy.adopt != Adopt::Auto || target.policy.suspended {
-            return;
+impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
+    /// Adopts everything of this project that Docker Compose created, or nothing.
+    pub(super) async fn adopt(&mut self) -> Result<Answer, RequestError> {
+        let target = self.target()?;
+        let name = self.context.name();
+        if target.policy.adopt == Adopt::Never {
+            let text = format!("`adopt` is `never` for {name}: allow it in the agent's configuration");
+            return Err(RequestError::Refused(text));
         }
-        if let Ok(claims) = plan::adopt(&mut self.record, target, observed)
-            && !claims.is_empty()
-        {
-            self.remember_adoption(&claims);
-        }
-    }
-
-    /// Takes over everything of this project that Docker Compose made, or nothing and says why.
-    pub(crate) async fn adopt(&mut self) -> Result<Answer, RequestError> {
-        let refused = |error: &dyn std::error::Error| RequestError::Refused(chain(error));
-        let Some(goal) = self.goal().map_err(|it| refused(&it))? else {
-            return Err(RequestError::Refused(format!(
-                "{} has nothing to apply: see its findings",
-                self.name
-            )));
-        };
-        if goal.policy.adopt == Adopt::Never {
-            return Err(RequestError::Refused(format!(
-                "`adopt` is `never` for {}: allow it in the agent's configuration",
-                self.name
-            )));
-        }
-        let observed = self.shared.docker.observe(&self.name, &interest(&goal, &self.record)).await;
-        let mut observed = observed.map_err(|it| refused(&it))?;
-        let fallback = self.fallback(&goal);
-        let mask = self.mask_of(&goal.stack, fallback.as_ref());
-        let target = Target {
-            stack: &goal.stack,
-            fallback: fallback.as_ref(),
-            agent: &self.shared.agent,
-            policy: &goal.policy,
-            images: &goal.images,
-            mask: &mask,
-        };
-        plan::embrace(&mut observed, &self.record, &self.shared.agent);
-        let before = self.record.clone();
-        let claims = plan::adopt(&mut self.record, &target, &observed).map_err(|obstacles| {
-            RequestError::Refused(format!("{} cannot be taken over: {}", self.name, obstacles.join("; ")))
+        let scope = crate::observe::observe_scope(&target.stack, &target.images, self.record.get());
+        let mut observed = self.observer.docker().observe(name, &scope).await?;
+        let fallback = fallback(self.context, &target);
+        let mask = self.mask_of(&target, fallback.as_ref());
+        let planned = target.for_planner(fallback.as_ref(), self.context.agent(), &mask);
+        plan::embrace(&mut observed, self.record.get(), self.context.agent());
+        let mut record = self.record.get().clone();
+        let claims = plan::adopt(&mut record, &planned, &observed).map_err(|obstacles| {
+            RequestError::Refused(format!("{name} cannot be adopted: {}", obstacles.join("; ")))
         })?;
-        if !claims.is_empty()
-            && let Err(error) = self.shared.store.save_record(&self.name, &self.record)
-        {
-            self.record = before;
-            return Err(refused(&error));
+        if !claims.is_empty() {
+            self.record.replace(self.context, record)?;
         }
-        self.tell_adoption(&claims);
+        report_adoption(self.context, &claims);
         Ok(Answer::Adopted(claims.iter().map(ToString::to_string).collect()))
-    }
-
-    /// Written down before anything is done about it. Where that fails it is done again after a restart.
-    fn remember_adoption(&mut self, claims: &[Claim]) {
-        self.keep_record();
-        self.tell_adoption(claims);
-    }
-
-    fn tell_adoption(&self, claims: &[Claim]) {
-        for claim in claims {
-            let kind = match claim.what {
-                Claimed::Container { .. } => "container",
-                Claimed::Network { .. } => "network",
-                Claimed::Volume => "volume",
-            };
-            tracing::info!(app = %self.name, kind, object = claim.name, "taken over from docker compose");
-            let message = format!("taken over from docker compose; {claim}");
-            self.tell(EventKind::Normal, "Adopted", &claim.name, &message);
-        }
     }
 }
 
-/// What would be taken over, for people, and how things would stand afterwards.
-pub(crate) fn rehearse(target: &Target<'_>, observed: &mut Observed, record: &mut Record) -> Vec<String> {
+/// Adopts without a request if the policy says so. The plan names what prevents an adoption.
+pub(crate) fn adopt_by_policy(
+    context: &AppContext,
+    record: &mut StoredRecord,
+    target: &Target<'_>,
+    observed: &Observed,
+) {
+    if target.policy.adopt != Adopt::Auto || target.policy.suspended {
+        return;
+    }
+    if let Ok(claims) = plan::adopt(record.get_mut(), target, observed)
+        && !claims.is_empty()
+    {
+        // Stored before anything is done about it. If that fails, a restarted agent adopts again.
+        record.save(context);
+        report_adoption(context, &claims);
+    }
+}
+
+fn report_adoption(context: &AppContext, claims: &[Claim]) {
+    for claim in claims {
+        let kind = match claim.what {
+            Claimed::Container { .. } => "container",
+            Claimed::Network { .. } => "network",
+            Claimed::Volume => "volume",
+        };
+        tracing::info!(app = %context.name(), kind, object = claim.name, "adopted from Docker Compose");
+        let message = format!("adopted from Docker Compose; {claim}");
+        context.event(EventKind::Normal, "Adopted", &claim.name, &message);
+    }
+}
+
+/// Adopts in a copy of the live state. Returns what would be adopted, one sentence each.
+pub(crate) fn adopt_in_dry_run(
+    target: &Target<'_>,
+    observed: &mut Observed,
+    record: &mut Record,
+) -> Vec<String> {
     plan::embrace(observed, record, target.agent);
     let claims = plan::survey(target, observed);
-    let lines = claims.iter().map(ToString::to_string).collect();
+    let sentences = claims.iter().map(ToString::to_string).collect();
     let is_allowed = target.policy.adopt != Adopt::Never && !target.policy.suspended;
     if is_allowed && plan::adopt(record, target, observed).is_ok() {
         plan::embrace(observed, record, target.agent);
     }
-    lines
+    sentences
 }

@@ -1,5 +1,4 @@
-//! What of an application is not as Git says, for a report: asked of a running agent, or of an engine alone.
-//! Nothing is done about it.
+//! The differences between the target and the live state, for a report: by a running agent, or with an engine alone.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,164 +11,147 @@ use driftless_docker::{Docker, Engine, EngineOptions, RegistryLogins};
 use driftless_git::Source;
 use driftless_manifest as manifest;
 use driftless_model::{
-    Adopt, AgentId, AppName, CommitInfo, Instance, Mask, Observed, Policy, Record, Stack, StackHash,
+    Adopt, AgentId, AppName, CommitInfo, Finding, Instance, Mask, Observed, Policy, Record, Stack, StackHash,
 };
 use driftless_plan as plan;
 use driftless_plan::{Claim, Target};
 use driftless_report as report;
 use driftless_report::Context;
-use driftless_store as store;
 
+use super::{Against, Inspection, RequestError, RequestHandler};
 use crate::{
-    Against, Error, Inspection, RequestError,
-    app::{App, interest_in},
+    Error,
     cron_runs::add_runs,
-    desired::Presence,
     error::chain,
-    probe_targets,
+    observe::observe_scope,
+    random_key,
+    revisions::{emptied, policy_now},
 };
 
-/// What an application is held against.
-struct Measure {
+/// A shorter number is a revision's, a longer one may be a commit's id.
+const LONGEST_NUMBER: usize = 6;
+
+/// A stack to compare the live state with.
+struct Reference {
     stack: Arc<Stack>,
     commit: CommitInfo,
     policy: Policy,
     images: BTreeMap<String, String>,
 }
 
-impl<D: Docker, S: Source> App<D, S> {
-    /// Looks at Docker now, and compares.
-    pub(crate) async fn inspect(&mut self, against: &Against) -> Result<Inspection, RequestError> {
-        let wanted = Arc::clone(&self.orders.wanted);
-        let mut app = report::application(&self.name, &wanted.spec.path);
-        app.sync_status = Some(self.status.sync);
-        app.health = Some(self.status.health);
-        app.error = self.cannot_tell(against);
-        let refused = |error: &dyn std::error::Error| RequestError::Refused(chain(error));
-        let pin = self.shared.store.pin(&self.name).map_err(|it| refused(&it))?;
-        app.pinned = pin.map(|it| it.commit);
-        let Some(mut measure) = self.measure(against).await? else {
-            let nothing = || format!("{} has nothing to be compared with: see its findings", self.name);
-            app.error = app.error.or_else(|| Some(nothing()));
+impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
+    /// Observes the engine now, and compares.
+    pub(super) async fn inspect(&mut self, against: &Against) -> Result<Inspection, RequestError> {
+        let name = self.context.name();
+        let mut app = report::application(name, &self.desired.rendered().spec.path);
+        app.sync_status = Some(self.publisher.status().sync);
+        app.health = Some(self.publisher.status().health);
+        app.error = self.unknown_desired_state(against);
+        app.pinned = self.context.store().pin(name)?.map(|pin| pin.commit);
+        let Some(mut reference) = self.reference(against).await? else {
+            let text = || format!("{name} has nothing to compare with: see its findings");
+            app.error = app.error.or_else(|| Some(text()));
             return Ok(Inspection { app, unmanaged: BTreeSet::new() });
         };
-        add_runs(&mut measure.stack, &self.record);
-        app.suspended = measure.policy.suspended;
-        app.commit = Some(measure.commit.clone());
-        let wanted = interest_in(&measure.stack, &measure.images, &self.record);
-        let mut observed = match self.shared.docker.observe(&self.name, &wanted).await {
+        add_runs(&mut reference.stack, self.record.get());
+        app.suspended = reference.policy.suspended;
+        app.commit = Some(reference.commit.clone());
+        let Reference { stack, images, policy, .. } = &reference;
+        let observed = self.observer.observe_stack(self.context, stack, images, self.record.get()).await;
+        let mut observed = match observed {
             Ok(observed) => observed,
             Err(error) => {
                 app.error = Some(chain(&error));
                 return Ok(Inspection { app, unmanaged: BTreeSet::new() });
             }
         };
-        probe_targets::overlay(&self.shared.prober, &measure.stack, &self.name, &mut observed);
-        self.looks.overlay(&mut observed);
-        plan::embrace(&mut observed, &self.record, &self.shared.agent);
-        let mask = self.mask_of(&measure.stack, None);
-        let target = Target {
-            stack: &measure.stack,
-            fallback: None,
-            agent: &self.shared.agent,
-            policy: &measure.policy,
-            images: &measure.images,
-            mask: &mask,
-        };
-        let plan = plan::plan(&target, &observed, &self.record, self.shared.clock.now());
-        let to = format!("git@{}", measure.commit.short());
+        self.observer.add_scans(&mut observed);
+        let (record, agent) = (self.record.get(), self.context.agent());
+        plan::embrace(&mut observed, record, agent);
+        let mask = self.context.mask_of([stack.as_ref()]);
+        let target = Target { stack, fallback: None, agent, policy, images, mask: &mask };
+        let plan = plan::plan(&target, &observed, record, self.context.now());
+        let to = format!("git@{}", reference.commit.short());
         let context = Context { from: "live", to: &to };
-        report::of_live(&mut app, &target, &observed, &self.record, &plan.drifts, context);
-        Ok(Inspection { app, unmanaged: nobodys(&observed) })
+        report::of_live(&mut app, &target, &observed, record, &plan.drifts, context);
+        Ok(Inspection { app, unmanaged: unmanaged(&observed) })
     }
 
-    /// Why what Git says now is not known: it cannot be asked, its newest commit is refused, or it
-    /// cannot be rendered.
-    fn cannot_tell(&self, against: &Against) -> Option<String> {
-        let is_of_now = !matches!(against, Against::Revision(_));
-        let trouble = self.orders.trouble.as_ref().map(|it| format!("what Git says now is not known: {it}"));
-        let refused = self.orders.refused.as_ref().map(|it| it.sentence());
-        let wanted = &self.orders.wanted;
-        let findings = wanted.findings.iter().chain(&self.orders.objections).filter(|it| it.is_error());
-        let findings: Vec<String> = findings.map(ToString::to_string).collect();
-        let findings = Some(findings.join("\n")).filter(|it| !it.is_empty());
-        findings.or(refused).or(trouble).filter(|_| is_of_now)
+    /// Why the newest desired state is unknown, if it is: findings, a rejected commit or a failed fetch.
+    fn unknown_desired_state(&self, against: &Against) -> Option<String> {
+        if matches!(against, Against::Revision(_)) {
+            return None;
+        }
+        let errors: Vec<String> =
+            self.desired.findings().filter(|finding| finding.is_error()).map(ToString::to_string).collect();
+        let findings = Some(errors.join("\n")).filter(|text| !text.is_empty());
+        let rejected = || self.desired.rejected().map(|rejected| rejected.sentence());
+        let fetch = || {
+            let error = self.desired.repository().error.as_ref()?;
+            Some(format!("the newest desired state is unknown: {error}"))
+        };
+        findings.or_else(rejected).or_else(fetch)
     }
 
-    async fn measure(&mut self, against: &Against) -> Result<Option<Measure>, RequestError> {
-        let refused = |error: store::Error| RequestError::Refused(chain(&error));
-        let wanted = Arc::clone(&self.orders.wanted);
+    async fn reference(&mut self, against: &Against) -> Result<Option<Reference>, RequestError> {
+        let desired = Arc::clone(self.desired);
         match against {
-            Against::Revision(text) => self.measure_of(text).await.map(Some),
-            Against::Head if self.orders.presence == Presence::Present => {
-                let policy = self.policy_now().map_err(refused)?;
-                Ok(wanted.stack.clone().map(|stack| Measure {
+            Against::Revision(text) => self.reference_of(text).await.map(Some),
+            Against::Head if !desired.is_gone() => {
+                let policy = policy_now(self.context, &desired)?;
+                let rendered = desired.rendered();
+                Ok(rendered.stack.clone().map(|stack| Reference {
                     stack,
-                    commit: wanted.commit.clone(),
+                    commit: rendered.commit.clone(),
                     policy,
                     images: BTreeMap::new(),
                 }))
             }
             Against::Head | Against::Pin => {
-                let Some(goal) = self.goal().map_err(refused)? else { return Ok(None) };
-                let is_gone = self.orders.presence == Presence::Gone && goal.pin.is_none();
-                let stack = if is_gone { Arc::new(emptied(&goal.stack)) } else { goal.stack };
-                Ok(Some(Measure { stack, commit: goal.commit, policy: goal.policy, images: goal.images }))
+                let target = self.revisions.target(self.context, &desired, self.record.get())?;
+                Ok(target.map(|target| {
+                    let is_gone = desired.is_gone() && target.pin.is_none();
+                    let stack = if is_gone { Arc::new(emptied(&target.stack)) } else { target.stack };
+                    Reference { stack, commit: target.commit, policy: target.policy, images: target.images }
+                }))
             }
         }
     }
 
-    /// Of a revision's number or a commit's id.
-    async fn measure_of(&self, text: &str) -> Result<Measure, RequestError> {
-        let refused = |error: store::Error| RequestError::Refused(chain(&error));
-        let policy = self.policy_now().map_err(refused)?;
-        if let (Ok(number), true) = (text.parse::<u64>(), text.len() < 7) {
-            let revision = self.shared.store.revision(&self.name, number).map_err(refused)?;
-            let stack = self.shared.store.stack(&self.name, number).map_err(refused)?;
+    /// A revision by its number, or a commit by its id.
+    async fn reference_of(&self, text: &str) -> Result<Reference, RequestError> {
+        let name = self.context.name();
+        let policy = policy_now(self.context, self.desired)?;
+        if let (Ok(number), true) = (text.parse::<u64>(), text.len() <= LONGEST_NUMBER) {
+            let revision = self.context.store().revision(name, number)?;
+            let stack = self.context.store().stack(name, number)?;
             let (Some(revision), Some(stack)) = (revision, stack) else {
-                let known = format!("`driftless history {}` lists them", self.name);
                 return Err(RequestError::Refused(format!(
-                    "{} has no revision {number}; {known}",
-                    self.name
+                    "{name} has no revision {number}; `driftless history {name}` lists them"
                 )));
             };
-            let (commit, images) = (revision.commit, BTreeMap::new());
-            return Ok(Measure { stack: Arc::new(stack), commit, policy, images });
+            let (stack, commit) = (Arc::new(stack), revision.commit);
+            return Ok(Reference { stack, commit, policy, images: BTreeMap::new() });
         }
-        let Some(source) = &self.source else {
-            return Err(RequestError::Refused(format!("{} has no repository any more", self.name)));
+        let Some(repository) = self.repository else {
+            return Err(RequestError::Refused(format!("{name} has no repository any more")));
         };
-        let checkout = source.local(text).await.map_err(|it| RequestError::Refused(chain(&it)))?;
-        let (spec, commit) = (self.orders.wanted.spec.clone(), checkout.commit.clone());
+        let checkout = repository.source.local(text).await;
+        let checkout = checkout.map_err(|error| RequestError::Refused(chain(&error)))?;
+        let (spec, commit) = (self.desired.rendered().spec.clone(), checkout.commit.clone());
         let rendered =
             tokio::task::spawn_blocking(move || manifest::render(checkout.files.as_ref(), &spec)).await;
-        let rendered = rendered.map_err(|it| RequestError::Refused(it.to_string()))?;
+        let rendered = rendered.map_err(|error| RequestError::Refused(error.to_string()))?;
         let Some(stack) = rendered.stack else {
-            let findings: Vec<String> =
-                rendered.findings.iter().filter(|it| it.is_error()).map(ToString::to_string).collect();
-            return Err(RequestError::Refused(findings.join("\n")));
+            let errors = rendered.findings.iter().filter(|finding| finding.is_error());
+            let errors: Vec<String> = errors.map(Finding::to_string).collect();
+            return Err(RequestError::Refused(errors.join("\n")));
         };
-        Ok(Measure { stack: Arc::new(stack), commit, policy, images: BTreeMap::new() })
-    }
-
-    fn policy_now(&self) -> Result<Policy, store::Error> {
-        let mut policy = self.orders.wanted.policy.clone();
-        policy.suspended |= self.shared.store.suspended(&self.name)?;
-        Ok(policy)
+        Ok(Reference { stack: Arc::new(stack), commit, policy, images: BTreeMap::new() })
     }
 }
 
-/// Git does not have it any more, so all that runs of it is too much.
-fn emptied(stack: &Stack) -> Stack {
-    let mut stack = stack.clone();
-    stack.workloads.clear();
-    stack.networks.clear();
-    stack.volumes.clear();
-    stack.app_files.clear();
-    stack
-}
-
-/// Looks at an engine without an agent. What runs is known by its labels.
+/// Compares rendered applications with an engine, without an agent. Containers are known by their labels.
 pub struct Inspector {
     engine: Engine,
     clock: Clock,
@@ -177,12 +159,17 @@ pub struct Inspector {
 }
 
 impl Inspector {
-    /// `state_dir` and `runtime_dir` are those of the agent of that host: from there containers mount files.
+    /// Connects to an engine. `state_dir` and `runtime_dir` are the directories of the host's agent, whose files
+    /// containers mount.
+    ///
+    /// # Errors
+    ///
+    /// If the address of the engine is invalid.
     pub fn connect(host: &str, state_dir: &Path, runtime_dir: &Path) -> Result<Self, Error> {
         let clock = Clock::System;
         let engine = Engine::connect(EngineOptions {
             host: host.to_owned(),
-            // An agent of this name never runs, so nothing is taken to be ours.
+            // No agent has the empty id, so no object counts as the agent's own.
             agent: AgentId(String::new()),
             content_dir: state_dir.join("contents"),
             secret_dir: runtime_dir.join("secrets"),
@@ -191,18 +178,18 @@ impl Inspector {
             clock,
         })
         .map_err(Error::Docker)?;
-        Ok(Self { engine, clock, mask: Mask::new(crate::random_key()) })
+        Ok(Self { engine, clock, mask: Mask::new(random_key()) })
     }
 
-    /// One rendered application against what runs of it. Whoever runs it is taken for its agent.
+    /// Compares one rendered application with its containers, whichever agent has created them.
     pub async fn inspect(&self, stack: &Stack, path: &str, context: Context<'_>) -> Inspection {
         let mut app = report::application(&stack.app, path);
-        // Which containers of Docker Compose were taken over stands in no label. They are held against Git as if they
-        // were, and it is said.
+        // No label says which containers of Docker Compose an agent has adopted. They are compared as if it had
+        // adopted all of them, with a note.
         let policy = Policy { adopt: Adopt::Auto, ..Policy::default() };
         let images = BTreeMap::new();
-        let wanted = interest_in(stack, &images, &Record::default());
-        let mut observed = match self.engine.observe(&stack.app, &wanted).await {
+        let scope = observe_scope(stack, &images, &Record::default());
+        let mut observed = match self.engine.observe(&stack.app, &scope).await {
             Ok(observed) => observed,
             Err(error) => {
                 app.error = Some(chain(&error));
@@ -213,58 +200,62 @@ impl Inspector {
         let mask = self.mask.with_stacks([stack]);
         let target =
             Target { stack, fallback: None, agent: &agent, policy: &policy, images: &images, mask: &mask };
-        // With the stack taken for reached, all that differs is drift, and the time of it is told.
+        // In an application that has reached its stack, each difference is drift, and drift has a time.
         let mut record = Record { settled: Some(StackHash::of(stack)), ..Record::default() };
         match plan::adopt(&mut record, &target, &observed) {
             Ok(claims) if claims.is_empty() => {}
             Ok(claims) => {
                 plan::embrace(&mut observed, &record, &agent);
-                app.note = Some(unlabelled(&claims));
+                app.note = Some(adoption_note(&claims));
             }
             Err(obstacles) => {
                 let obstacles = obstacles.join("; ");
                 app.note = Some(format!(
-                    "Docker Compose runs this project, and not all of it can be taken over: {obstacles}"
+                    "Docker Compose runs this project, and not all of it can be adopted: {obstacles}"
                 ));
             }
         }
         plan::note_observed(&mut record, &target, &observed, self.clock.now());
         let plan = plan::plan(&target, &observed, &record, self.clock.now());
         report::of_live(&mut app, &target, &observed, &record, &plan.drifts, context);
-        // What an agent would do about it is not for us to say.
-        app.items.iter_mut().for_each(|it| it.action = None);
-        Inspection { app, unmanaged: nobodys(&observed) }
+        // The next action depends on the policy of the host's agent, which is unknown here.
+        app.items.iter_mut().for_each(|item| item.action = None);
+        Inspection { app, unmanaged: unmanaged(&observed) }
     }
 
-    /// The applications that have something on this host.
+    /// The applications that have containers or networks on this host.
+    ///
+    /// # Errors
+    ///
+    /// If the engine does not answer.
     pub async fn applications(&self) -> Result<BTreeSet<AppName>, Error> {
         self.engine.applications().await.map_err(Error::Docker)
     }
 }
 
-/// What is compared although no label says whose it is.
-fn unlabelled(claims: &[Claim]) -> String {
-    let names: Vec<&str> = claims.iter().map(|it| it.name.as_str()).collect();
+/// Says which objects are compared although no label says that an agent has them.
+fn adoption_note(claims: &[Claim]) -> String {
+    let names: Vec<&str> = claims.iter().map(|claim| claim.name.as_str()).collect();
     format!(
-        "made by Docker Compose: {}. No label tells whether an agent has taken that over, only the agent's own \
-         record: it is compared as if it had. Ask the agent with `--server` to be sure",
+        "created by Docker Compose: {}. Only the agent's record says whether they are adopted; they are compared as \
+         if they were. Ask the agent with `--server` to be sure",
         names.join(", ")
     )
 }
 
-/// What was taken over carries no label of ours.
-fn nobodys(observed: &Observed) -> BTreeSet<String> {
-    let ours: BTreeSet<&str> = observed.containers().map(|it| it.name.as_str()).collect();
-    observed.claims.nobodys.iter().filter(|it| !ours.contains(it.as_str())).cloned().collect()
+/// The containers of no application. Adopted ones carry no label of an agent.
+fn unmanaged(observed: &Observed) -> BTreeSet<String> {
+    let managed: BTreeSet<&str> = observed.containers().map(|container| container.name.as_str()).collect();
+    observed.claims.nobodys.iter().filter(|name| !managed.contains(name.as_str())).cloned().collect()
 }
 
-/// The agent that owns most of what runs.
+/// The agent that most instances belong to.
 fn owner(observed: &Observed) -> AgentId {
     let mut count: BTreeMap<&AgentId, usize> = BTreeMap::new();
     for Instance { agent, .. } in observed.instances.values() {
         *count.entry(agent).or_default() += 1;
     }
-    let of_networks = observed.networks.values().find_map(|it| it.agent.as_ref());
+    let of_networks = observed.networks.values().find_map(|network| network.agent.as_ref());
     let most = count.into_iter().max_by_key(|(_, count)| *count).map(|(agent, _)| agent);
     most.or(of_networks).cloned().unwrap_or_else(|| AgentId(String::new()))
 }

@@ -1,4 +1,4 @@
-//! A dry run: the same planner over the same kind of Docker as the tests use, from what is observed now.
+//! The dry run: the planner's rounds over a copy of the live state, by a running agent or without one.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -9,83 +9,68 @@ use driftless_model::{AgentId, Mask, Observed, Policy, Record, Stack};
 use driftless_plan as plan;
 use driftless_plan::{Target, forecast, stack_diff};
 
-use crate::{
-    Error, Preview, RequestError,
-    app::{App, interest},
-    error::chain,
-    probe_targets,
-};
+use super::{DryRun, RequestError, RequestHandler, adopt::adopt_in_dry_run};
+use crate::{Error, random_key, revisions::fallback};
 
-impl<D: Docker, S: Source> App<D, S> {
-    /// What would be done from here on, if all went well.
-    pub(crate) async fn preview(&mut self) -> Result<Preview, RequestError> {
-        let refused = |error: &dyn std::error::Error| RequestError::Refused(chain(error));
-        let Some(goal) = self.goal().map_err(|it| refused(&it))? else {
-            return Err(RequestError::Refused(format!(
-                "{} has nothing to apply: see its findings",
-                self.name
-            )));
-        };
-        let observed = self.shared.docker.observe(&self.name, &interest(&goal, &self.record)).await;
-        let mut observed = observed.map_err(|it| refused(&it))?;
-        probe_targets::overlay(&self.shared.prober, &goal.stack, &self.name, &mut observed);
-        let fallback = self.fallback(&goal);
-        let mask = self.mask_of(&goal.stack, fallback.as_ref());
-        let target = Target {
-            stack: &goal.stack,
-            fallback: fallback.as_ref(),
-            agent: &self.shared.agent,
-            policy: &goal.policy,
-            images: &goal.images,
-            mask: &mask,
-        };
-        Ok(look_ahead(&target, &observed, &self.record, self.shared.clock))
+impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
+    /// Plans the rounds from now until nothing is left to do, supposing that every step succeeds.
+    pub(super) async fn plan(&mut self) -> Result<DryRun, RequestError> {
+        let target = self.target()?;
+        let observed = self.observer.observe(self.context, &target, self.record.get()).await?;
+        let fallback = fallback(self.context, &target);
+        let mask = self.mask_of(&target, fallback.as_ref());
+        let planned = target.for_planner(fallback.as_ref(), self.context.agent(), &mask);
+        Ok(dry_run(&planned, &observed, self.record.get(), self.context.clock()))
     }
 }
 
-/// What an agent without any memory would do with a stack, against a Docker host. Nothing is done.
-pub async fn preview(stack: &Stack, docker_host: &str) -> Result<Preview, Error> {
-    // An agent of this name never runs, so nothing is taken to be ours but what would be new. Containers of a
-    // real agent are shown as being in the way.
-    let nowhere = PathBuf::from("/nonexistent");
+/// Plans a rendered stack against an engine, as an agent without a record would. It changes nothing.
+///
+/// # Errors
+///
+/// If the engine does not answer.
+pub async fn plan_stack(stack: &Stack, docker_host: &str) -> Result<DryRun, Error> {
+    // No agent has the empty id, so only new objects count as the agent's own. The containers of a real agent are
+    // shown as obstacles.
+    let nobody = AgentId(String::new());
+    let no_directory = PathBuf::from("/nonexistent");
     let clock = Clock::System;
-    let owner = AgentId(String::new());
     let engine = Engine::connect(EngineOptions {
         host: docker_host.to_owned(),
-        agent: owner.clone(),
-        content_dir: nowhere.clone(),
-        secret_dir: nowhere.clone(),
-        app_dir: nowhere,
+        agent: nobody.clone(),
+        content_dir: no_directory.clone(),
+        secret_dir: no_directory.clone(),
+        app_dir: no_directory,
         registries: RegistryLogins::default(),
         clock,
     })
     .map_err(Error::Docker)?;
     let observed = engine.observe(&stack.app, &ObserveScope::of(stack)).await.map_err(Error::Docker)?;
-    // Whoever runs this application here is the one whose next steps are asked for.
-    let agent = observed.instances.values().map(|it| it.agent.clone()).next().unwrap_or(owner);
+    // If an agent runs this application, its next steps are planned.
+    let agent = observed.instances.values().map(|instance| instance.agent.clone()).next().unwrap_or(nobody);
     let (policy, images) = (Policy::default(), BTreeMap::new());
-    let mask = Mask::new(crate::random_key()).with_stacks([stack]);
+    let mask = Mask::new(random_key()).with_stacks([stack]);
     let target =
         Target { stack, fallback: None, agent: &agent, policy: &policy, images: &images, mask: &mask };
     let mut record = Record::default();
     plan::suppose_delivered(&mut record, &target, &observed.instances);
-    Ok(look_ahead(&target, &observed, &record, clock))
+    Ok(dry_run(&target, &observed, &record, clock))
 }
 
-fn look_ahead(target: &Target<'_>, observed: &Observed, record: &Record, clock: Clock) -> Preview {
+fn dry_run(target: &Target<'_>, observed: &Observed, record: &Record, clock: Clock) -> DryRun {
     let (mut observed, mut record) = (observed.clone(), record.clone());
     plan::embrace(&mut observed, &record, target.agent);
-    // What is waited for as things stand, before anything is taken over.
+    // The waits of this moment, before anything is adopted.
     let first = plan::plan(target, &observed, &record, clock.now());
-    let adoption = crate::requests::adopt::rehearse(target, &mut observed, &mut record);
+    let adoption = adopt_in_dry_run(target, &mut observed, &mut record);
     let plans = forecast(target, &observed, &record, clock.now());
     let mut waits: Vec<String> = first.waits.iter().map(ToString::to_string).collect();
-    // What stands at the end stands for good.
-    waits.extend(plans.last().into_iter().flat_map(|it| &it.waits).map(ToString::to_string));
+    // The waits that are left at the end.
+    waits.extend(plans.last().into_iter().flat_map(|plan| &plan.waits).map(ToString::to_string));
     waits.dedup();
-    let steps = |it: &plan::Plan| it.steps.iter().map(ToString::to_string).collect::<Vec<_>>();
-    Preview {
-        rounds: plans.iter().map(steps).filter(|it| !it.is_empty()).collect(),
+    let steps = |plan: &plan::Plan| plan.steps.iter().map(ToString::to_string).collect::<Vec<_>>();
+    DryRun {
+        rounds: plans.iter().map(steps).filter(|round| !round.is_empty()).collect(),
         adoption,
         waits,
         diff: stack_diff(target.stack, &observed, target.mask),

@@ -1,58 +1,63 @@
-//! Requests to go back to an older revision.
+//! Requests to go back to an older revision, which is then pinned.
 
 use driftless_docker::Docker;
 use driftless_git::Source;
-use driftless_model::{EventKind, Outcome, Pin, Timestamp};
+use driftless_model::{EventKind, Outcome, Pin, Revision};
 
-use super::{RequestError, Rollback, broken};
-use crate::app::App;
+use super::{RequestError, RequestHandler, Rollback};
 
-impl<D: Docker, S: Source> App<D, S> {
+/// A shorter text is a revision's number, not the beginning of a commit's id.
+const SHORTEST_COMMIT: usize = 7;
+
+impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
     /// Pins the application to an older revision.
-    pub(crate) fn roll_back(&mut self, rollback: &Rollback) -> Result<Pin, RequestError> {
+    pub(super) fn roll_back(&mut self, rollback: &Rollback) -> Result<Pin, RequestError> {
         let Rollback { to, reason, until } = rollback;
-        let history = self.shared.store.revisions(&self.name).map_err(|it| broken(&it))?;
-        let current = history.first().map(|it| it.stack.clone());
-        let found = match to.as_deref() {
-            None => history
-                .iter()
-                .find(|it| it.outcome == Outcome::Succeeded && Some(&it.stack) != current.as_ref()),
-            Some(to) => match to.parse::<u64>() {
-                Ok(number) if to.len() < 7 => history.iter().find(|it| it.number == number),
-                Ok(_) | Err(_) if to.len() >= 7 => {
-                    let of_commit = || history.iter().filter(|it| it.commit.id.starts_with(to));
-                    of_commit().find(|it| it.outcome == Outcome::Succeeded).or_else(|| of_commit().next())
-                }
-                Ok(_) | Err(_) => None,
-            },
+        let name = self.context.name();
+        let history = self.context.store().revisions(name)?;
+        let current = history.first().map(|newest| newest.stack.clone());
+        let found = match to {
+            Some(to) => find_revision(&history, to),
+            None => history.iter().find(|revision| {
+                revision.outcome == Outcome::Succeeded && Some(&revision.stack) != current.as_ref()
+            }),
         };
         let Some(revision) = found else {
             return Err(RequestError::Refused(match to {
-                Some(to) => format!(
-                    "{} has no revision `{to}`; `driftless history {}` lists them",
-                    self.name, self.name
-                ),
-                None => format!("{} has no older revision that succeeded", self.name),
+                Some(to) => format!("{name} has no revision `{to}`; `driftless history {name}` lists them"),
+                None => format!("{name} has no older revision that succeeded"),
             }));
         };
-        let is_pinned = self.shared.store.pin(&self.name).map_err(|it| broken(&it))?.is_some();
+        let is_pinned = self.context.store().pin(name)?.is_some();
         if Some(&revision.stack) == current.as_ref() && !is_pinned {
-            let text = format!("{} is at that state already (revision {})", self.name, revision.number);
-            return Err(RequestError::Refused(text));
+            let number = revision.number;
+            return Err(RequestError::Refused(format!(
+                "{name} is at that state already (revision {number})"
+            )));
         }
-        let now: Timestamp = self.shared.clock.now();
-        let head = self.orders.wanted.commit.id.clone();
+        let newest = self.desired.commit().id.clone();
         let pin = Pin {
             revision: revision.number,
             commit: revision.commit.id.clone(),
             reason: reason.clone(),
-            at: now,
+            at: self.context.now(),
             until: *until,
-            skip: Some(head).filter(|it| !it.is_empty()),
+            skip: Some(newest).filter(|commit| !commit.is_empty()),
         };
-        self.shared.store.set_pin(&self.name, &pin).map_err(|it| broken(&it))?;
+        self.context.store().set_pin(name, &pin)?;
         let message = format!("to revision {} ({}): {reason}", revision.number, revision.commit.short());
-        self.tell(EventKind::Normal, "RolledBack", self.name.as_str(), &message);
+        self.context.event(EventKind::Normal, "RolledBack", name.as_str(), &message);
         Ok(pin)
     }
+}
+
+/// Finds a revision by its number or by the beginning of its commit's id. Of several revisions of one commit, the
+/// newest that succeeded is found first.
+fn find_revision<'a>(history: &'a [Revision], text: &str) -> Option<&'a Revision> {
+    if text.len() < SHORTEST_COMMIT {
+        let number = text.parse::<u64>().ok()?;
+        return history.iter().find(|revision| revision.number == number);
+    }
+    let of_commit = || history.iter().filter(|revision| revision.commit.id.starts_with(text));
+    of_commit().find(|revision| revision.outcome == Outcome::Succeeded).or_else(|| of_commit().next())
 }

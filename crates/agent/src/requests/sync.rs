@@ -1,38 +1,81 @@
-//! Requests to sync an application, also to a rewritten history.
+//! Requests to sync an application, to accept a rewritten history, to confirm a removal, to suspend and to resume.
 
 use driftless_docker::Docker;
 use driftless_git::Source;
 use driftless_model::EventKind;
+use driftless_plan::PRUNE_HELD;
+use driftless_store::Suspension;
 
-use super::{Answer, RequestError};
-use crate::app::App;
+use super::{Answer, RequestError, RequestHandler};
 
-impl<D: Docker, S: Source> App<D, S> {
-    pub(crate) fn sync_now(&mut self) -> Answer {
-        self.record.pulls.clear();
-        self.record.failures.clear();
-        self.record.crashes.clear();
-        self.record.heals.clear();
-        self.record.sync = None;
-        self.prepared = None;
-        self.asked = Some((self.orders.wanted.commit.id.clone(), self.shared.clock.now()));
-        self.keep_record();
-        if let Some(fetch) = &self.fetch {
-            fetch.notify_one();
+impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
+    /// Forgets all backoffs and fetches.
+    pub(super) fn sync(&mut self) -> Answer {
+        let record = self.record.get_mut();
+        record.pulls.clear();
+        record.failures.clear();
+        record.crashes.clear();
+        record.heals.clear();
+        record.sync = None;
+        self.record.save(self.context);
+        self.mounts.forget();
+        self.revisions.request_sync(self.context, self.desired);
+        if let Some(repository) = self.repository {
+            repository.fetch_now.notify_one();
         }
         Answer::Accepted
     }
 
-    /// Only the very commit that is refused at this moment, not whatever may have replaced it since.
-    pub(crate) fn accept_rewrite(&mut self) -> Result<Answer, RequestError> {
-        let refused = self.orders.refused.clone().filter(|it| it.reason == "HistoryRewritten");
-        let (Some(refusal), Some(consent)) = (refused, &self.consent) else {
-            let text = format!("{} has no rewritten history to accept", self.name);
-            return Err(RequestError::Refused(text));
+    /// Accepts the commit that is rejected now, not one that has replaced it since.
+    pub(super) fn accept_rewrite(&mut self) -> Result<Answer, RequestError> {
+        let name = self.context.name();
+        let rejected = self.desired.rejected().filter(|rejected| rejected.reason == "HistoryRewritten");
+        let (Some(rejected), Some(repository)) = (rejected, self.repository) else {
+            return Err(RequestError::Refused(format!("{name} has no rewritten history to accept")));
         };
-        consent.give(&refusal.commit.id);
-        let message = format!("to the rewritten history at {}", refusal.commit.short());
-        self.tell(EventKind::Normal, "RewriteAccepted", self.name.as_str(), &message);
-        Ok(self.sync_now())
+        repository.accepted_rewrite.set(&rejected.commit.id);
+        let message = format!("to the rewritten history at {}", rejected.commit.short());
+        self.context.event(EventKind::Normal, "RewriteAccepted", name.as_str(), &message);
+        Ok(self.sync())
+    }
+
+    /// Confirms the removal that waits for a confirmation, for this very target only.
+    pub(super) fn confirm_prune(&mut self) -> Result<Answer, RequestError> {
+        let target = self.active_target()?;
+        let name = self.context.name();
+        let held = self.publisher.status().waits.iter().find(|wait| wait.reason == PRUNE_HELD);
+        let Some(message) = held.map(|wait| wait.message.clone()) else {
+            return Err(RequestError::Refused(format!(
+                "{name} has no removal that waits for a confirmation; `driftless plan {name}` shows what a sync does"
+            )));
+        };
+        // The user has not seen what a newer target would remove.
+        if !self.revisions.was_target(&target.hash) || !self.publisher.is_current() {
+            return Err(RequestError::Refused(format!(
+                "the desired state of {name} has changed since you looked: check `driftless status {name}` and try again"
+            )));
+        }
+        let mut record = self.record.get().clone();
+        record.prune = Some(target.hash);
+        self.accept(record)?;
+        self.context.event(EventKind::Normal, "PruneConfirmed", self.context.name().as_str(), &message);
+        Ok(self.sync())
+    }
+
+    /// Ends a pin and a suspension.
+    pub(super) fn resume(&mut self) -> Result<Answer, RequestError> {
+        let name = self.context.name();
+        self.context.store().clear_pin(name)?;
+        self.context.store().set_suspended(name, Suspension::Active)?;
+        self.context.event(EventKind::Normal, "Resumed", name.as_str(), "following Git again");
+        Ok(Answer::Accepted)
+    }
+
+    /// Stops all changes until `resume`.
+    pub(super) fn suspend(&mut self) -> Result<Answer, RequestError> {
+        let name = self.context.name();
+        self.context.store().set_suspended(name, Suspension::Suspended)?;
+        self.context.event(EventKind::Normal, "Suspended", name.as_str(), "observed and not changed");
+        Ok(Answer::Accepted)
     }
 }

@@ -171,7 +171,7 @@ async fn store(
     let written = tokio::task::spawn_blocking(move || {
         let _place = place;
         let written = inner.store.accept_delivery(&name, &kept);
-        inner.handle.ring(&name);
+        inner.handle.request_fetch(&name);
         written
     })
     .await;

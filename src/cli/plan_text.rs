@@ -6,13 +6,13 @@ use super::{
     findings::counted,
     screen::{Colours, Paint, plain},
 };
-use driftless_agent::Preview;
+use driftless_agent::DryRun;
 use driftless_model::AppName;
 
 /// The rounds that would follow, application by application.
-pub fn render_plan(previews: &BTreeMap<AppName, Preview>, colours: Colours) -> String {
+pub fn render_plan(dry_runs: &BTreeMap<AppName, DryRun>, colours: Colours) -> String {
     let mut out = String::new();
-    for (app, Preview { rounds, adoption, waits, diff: _ }) in previews {
+    for (app, DryRun { rounds, adoption, waits, diff: _ }) in dry_runs {
         let rounds: Vec<_> = rounds.iter().filter(|it| !it.is_empty()).collect();
         let sum = match rounds.iter().map(|it| it.len()).sum() {
             0 => "nothing to do".to_owned(),
@@ -35,16 +35,16 @@ pub fn render_plan(previews: &BTreeMap<AppName, Preview>, colours: Colours) -> S
             let _ = writeln!(out, "  {}", colours.paint(Paint::Warn, &format!("waits: {}", plain(wait))));
         }
     }
-    if previews.is_empty() {
+    if dry_runs.is_empty() {
         out.push_str("no applications\n");
     }
     out
 }
 
 /// What runs against what Git says, as one unified diff.
-pub fn render_diff(previews: &BTreeMap<AppName, Preview>, colours: Colours) -> String {
+pub fn render_diff(dry_runs: &BTreeMap<AppName, DryRun>, colours: Colours) -> String {
     let mut out = String::new();
-    for line in previews.values().flat_map(|it| it.diff.lines()) {
+    for line in dry_runs.values().flat_map(|it| it.diff.lines()) {
         let line = plain(line);
         let paint = match line.as_bytes() {
             [b'+', b'+', b'+', ..] | [b'-', b'-', b'-', ..] => Some(Paint::Strong),

@@ -1,0 +1,111 @@
+//! The name of one application and the services that all applications share: store, clock, mask and event log.
+
+use std::sync::Arc;
+
+use tokio::sync::{Notify, broadcast};
+
+use driftless_clock::Clock;
+use driftless_model::{AgentId, AppName, Event, EventKind, Mask, Stack, Timestamp};
+use driftless_store::{ContentDir, Store};
+
+use crate::{error::chain, wakes::Wakes};
+
+/// The services that all applications of an agent share, apart from the engine.
+pub(crate) struct Services {
+    pub(crate) store: Store,
+    pub(crate) contents: ContentDir,
+    pub(crate) clock: Clock,
+    pub(crate) agent: AgentId,
+    pub(crate) mask: Mask,
+    /// Every event, after the store has numbered it.
+    pub(crate) events: broadcast::Sender<Event>,
+    /// The wakes of all applications.
+    pub(crate) wakes: Wakes,
+    /// Notified when the supervisor should publish something new.
+    pub(crate) changed: Arc<Notify>,
+}
+
+/// The name of an application and the services that it uses.
+pub(crate) struct AppContext {
+    name: AppName,
+    services: Arc<Services>,
+    /// Hides the secrets of the stacks of the last round.
+    mask: Mask,
+}
+
+impl AppContext {
+    pub(crate) fn new(name: AppName, services: Arc<Services>) -> Self {
+        let mask = services.mask.clone();
+        Self { name, services, mask }
+    }
+
+    pub(crate) fn name(&self) -> &AppName {
+        &self.name
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.services.store
+    }
+
+    pub(crate) fn contents(&self) -> &ContentDir {
+        &self.services.contents
+    }
+
+    pub(crate) fn agent(&self) -> &AgentId {
+        &self.services.agent
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.services.clock
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.services.clock.now()
+    }
+
+    /// Wakes all applications and the supervisor.
+    pub(crate) fn wake_all(&self) {
+        self.services.wakes.wake_all();
+        self.services.changed.notify_one();
+    }
+
+    /// Hides the secrets of the stacks of the last round.
+    pub(crate) fn mask(&self) -> &Mask {
+        &self.mask
+    }
+
+    /// A mask that hides the secrets of these stacks.
+    pub(crate) fn mask_of<'a>(&self, stacks: impl IntoIterator<Item = &'a Stack>) -> Mask {
+        self.services.mask.with_stacks(stacks)
+    }
+
+    /// From now on, events and statuses hide what this mask hides.
+    pub(crate) fn set_mask(&mut self, mask: Mask) {
+        self.mask = mask;
+    }
+
+    /// Writes an event about this application to the event log.
+    pub(crate) fn event(&self, kind: EventKind, reason: &str, object: &str, message: &str) {
+        self.event_at(self.now(), kind, reason, object, message);
+    }
+
+    /// Writes an event about something that happened at `at`.
+    pub(crate) fn event_at(&self, at: Timestamp, kind: EventKind, reason: &str, object: &str, message: &str) {
+        let event = Event {
+            sequence: 0,
+            at,
+            app: self.name.clone(),
+            kind,
+            reason: reason.to_owned(),
+            object: object.to_owned(),
+            message: self.mask.message(message),
+        };
+        match self.services.store.append_event(event) {
+            // There may be no reader.
+            Ok(event) => drop(self.services.events.send(event)),
+            Err(error) => {
+                tracing::warn!(app = %self.name, reason, error = chain(&error), "could not store an event");
+            }
+        }
+    }
+}

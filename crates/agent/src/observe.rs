@@ -1,0 +1,98 @@
+//! The observed state of one application: what the engine says, what the probes say, and the last filesystem scans.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use driftless_docker as docker;
+use driftless_docker::{Docker, ObserveScope};
+use driftless_model::{ContentId, Observed, Policy, Record, Stack, Timestamp};
+
+use crate::{
+    context::AppContext, fs_scan::FsScans, probe::Prober, probe_targets::add_readiness,
+    revisions::TargetRevision,
+};
+
+/// Observes the containers of one application.
+pub(crate) struct Observer<D> {
+    docker: Arc<D>,
+    prober: Arc<Prober>,
+    scans: FsScans,
+    /// How many observations in a row have failed.
+    failures: u32,
+}
+
+impl<D: Docker> Observer<D> {
+    pub(crate) fn new(docker: Arc<D>, prober: Arc<Prober>, scans: FsScans) -> Self {
+        Self { docker, prober, scans, failures: 0 }
+    }
+
+    pub(crate) fn docker(&self) -> &Arc<D> {
+        &self.docker
+    }
+
+    /// How many observations in a row have failed.
+    pub(crate) fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// Asks the engine about a target, and the prober about what runs of it.
+    pub(crate) async fn observe(
+        &mut self,
+        context: &AppContext,
+        target: &TargetRevision,
+        record: &Record,
+    ) -> Result<Observed, docker::Error> {
+        self.observe_stack(context, &target.stack, &target.images, record).await
+    }
+
+    /// Asks about any stack. `images` are the digests to create containers from.
+    pub(crate) async fn observe_stack(
+        &mut self,
+        context: &AppContext,
+        stack: &Stack,
+        images: &BTreeMap<String, String>,
+        record: &Record,
+    ) -> Result<Observed, docker::Error> {
+        let scope = observe_scope(stack, images, record);
+        let observed = self.docker.observe(context.name(), &scope).await;
+        self.failures = if observed.is_ok() { 0 } else { self.failures.saturating_add(1) };
+        let mut observed = observed?;
+        add_readiness(&self.prober, stack, context.name(), &mut observed);
+        Ok(observed)
+    }
+
+    /// Adds the results of the last filesystem scans.
+    pub(crate) fn add_scans(&mut self, observed: &mut Observed) {
+        self.scans.add_to(observed);
+    }
+
+    /// Starts the filesystem scans that are due. Returns when the next one is due, if that is known.
+    pub(crate) fn start_scans(
+        &mut self,
+        policy: &Policy,
+        observed: &Observed,
+        record: &Record,
+    ) -> Option<Timestamp> {
+        self.scans.start_due(&self.docker, policy, observed, record)
+    }
+}
+
+/// The objects that the engine is asked about although they may not belong to the application.
+pub(crate) fn observe_scope(
+    stack: &Stack,
+    images: &BTreeMap<String, String>,
+    record: &Record,
+) -> ObserveScope {
+    let adopted = &record.adopted;
+    let mut scope = ObserveScope::of(stack);
+    scope.images.extend(images.values().cloned());
+    scope.networks.extend(adopted.networks.keys().cloned());
+    scope.volumes.extend(adopted.volumes.keys().cloned());
+    scope.adopted = adopted.containers.keys().cloned().collect();
+    scope.adopted_networks = adopted.networks.values().map(|network| network.id.clone()).collect();
+    scope
+}
+
+/// The contents that the running containers of an application mount.
+pub(crate) fn contents_in_use(observed: &Observed) -> Vec<ContentId> {
+    observed.containers().flat_map(|container| container.contents().cloned().collect::<Vec<_>>()).collect()
+}

@@ -1,0 +1,119 @@
+//! The outcome of a step: its log line, its event, and the backoff of the object that it failed for.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use driftless_model::{Attempt, EventKind, HELPER_IMAGE, Observed, Record, Timestamp};
+use driftless_plan::{Action, Plan, Step, StepOutcome, sync_delay};
+
+use crate::{context::AppContext, execute::Executed, image_tasks::EndedTask};
+
+/// How often in a row the engine may refuse a step because of what it found, before the object is held back.
+const REFUSALS_WITHOUT_BACKOFF: u32 = 3;
+
+/// Whether a step gets an image. Such a step does not block a round and has a backoff of its own.
+pub(crate) fn gets_image(action: &Action) -> bool {
+    use Action::{BuildImage, ImportImage, PullImage};
+    matches!(action, PullImage { .. } | BuildImage { .. } | ImportImage { .. })
+}
+
+/// The objects in a backoff at this moment.
+pub(crate) fn held_objects(record: &Record, now: Timestamp) -> BTreeSet<String> {
+    let held = record.failures.iter().filter(|(_, attempt)| attempt.next > now);
+    held.map(|(object, _)| object.clone()).collect()
+}
+
+/// Counts the failures of each object in the record. True if an object is held back from now on.
+pub(crate) fn count_failures(record: &mut Record, plan: &Plan, executed: &Executed, now: Timestamp) -> bool {
+    let mut is_one_held = false;
+    for (index, (step, outcome)) in plan.steps.iter().zip(&executed.outcomes).enumerate() {
+        let object = step.action.object().to_owned();
+        match outcome {
+            StepOutcome::Done | StepOutcome::Created(_) => {
+                record.failures.remove(&object);
+            }
+            StepOutcome::Failed { error, .. } if !gets_image(&step.action) => {
+                let before = record.failures.get(&object).map_or(0, |attempt| attempt.count);
+                let count = before.saturating_add(1);
+                // After a refusal the next round observes again at once; the object is held back only if that does
+                // not help.
+                let is_held = count > REFUSALS_WITHOUT_BACKOFF || !executed.refused.contains(&index);
+                let pause = if is_held { sync_delay(count) } else { Duration::ZERO };
+                let attempt = Attempt { count, next: now.after(pause), error: error.clone() };
+                if is_held {
+                    record.sync = Some(attempt.clone());
+                    is_one_held = true;
+                }
+                record.failures.insert(object, attempt);
+            }
+            StepOutcome::Failed { .. } | StepOutcome::Skipped => {}
+        }
+    }
+    if record.failures.is_empty() {
+        record.sync = None;
+    }
+    is_one_held
+}
+
+/// Writes one log line about a step that was performed.
+pub(crate) fn log_step(context: &AppContext, step: &Step, outcome: &StepOutcome) {
+    let app = context.name();
+    match outcome {
+        StepOutcome::Done | StepOutcome::Created(_) => {
+            tracing::info!(%app, action = %step.action, cause = %step.cause, "step done");
+        }
+        StepOutcome::Failed { error, .. } => {
+            tracing::error!(%app, action = %step.action, cause = %step.cause, error, "step failed");
+        }
+        StepOutcome::Skipped => {}
+    }
+}
+
+/// Writes one event about a step that was performed at `at`.
+pub(crate) fn report_step(context: &AppContext, step: &Step, outcome: &StepOutcome, at: Timestamp) {
+    let (kind, reason, message) = match outcome {
+        StepOutcome::Done | StepOutcome::Created(_) => {
+            (EventKind::Normal, event_reason(&step.action), step.to_string())
+        }
+        StepOutcome::Failed { error, .. } => (EventKind::Warning, "Failed", format!("{step}: {error}")),
+        StepOutcome::Skipped => return,
+    };
+    context.event_at(at, kind, reason, step.action.object(), &message);
+}
+
+/// Reports the images of ended tasks that are present. The engine has an image a moment before its pull or build
+/// ends, so a task may be ended by the round that finds its image.
+pub(crate) fn report_images(context: &AppContext, ended: Vec<EndedTask>, observed: &Observed) {
+    for EndedTask { image, is_build } in ended {
+        if !observed.images.contains_key(&image) {
+            continue;
+        }
+        let (reason, action) = match image.as_str() {
+            _ if is_build => ("Built", "build"),
+            HELPER_IMAGE => ("Imported", "import"),
+            _ => ("Pulled", "pull"),
+        };
+        tracing::info!(app = %context.name(), image, action, "image present");
+        context.event(EventKind::Normal, reason, &image, &format!("{action} {image}"));
+    }
+}
+
+/// The reason of the event about a successful action.
+fn event_reason(action: &Action) -> &'static str {
+    match action {
+        Action::PullImage { .. } => "Pulled",
+        Action::BuildImage { .. } => "Built",
+        Action::ImportImage { .. } => "Imported",
+        Action::CreateNetwork { .. } | Action::CreateVolume { .. } | Action::CreateInstance(_) => "Created",
+        Action::RemoveNetwork { .. } | Action::RemoveInstance { .. } => "Removed",
+        Action::WriteFiles { .. } => "Written",
+        Action::RunHooks { .. } => "HooksRun",
+        Action::SignalInstance { .. } => "Signalled",
+        Action::StartInstance { .. } => "Started",
+        Action::StopInstance { .. } => "Stopped",
+        Action::UnpauseInstance { .. } => "Unpaused",
+        Action::RenameInstance { .. } => "Renamed",
+        Action::UpdateInstance { .. } => "Updated",
+        Action::Connect { .. } => "Connected",
+        Action::Disconnect { .. } => "Disconnected",
+    }
+}

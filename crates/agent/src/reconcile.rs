@@ -1,0 +1,380 @@
+//! One round of one application: choose the target, observe, plan, publish the status, perform the steps. The owners of
+//! the application's state live here; each keeps its fields to itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::{
+    sync::{Notify, Semaphore, watch},
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+use driftless_docker::Docker;
+use driftless_git::Source;
+use driftless_model::{AppName, Attempt, Observed, Record, Timestamp};
+use driftless_plan as plan;
+use driftless_plan::{Plan, StepOutcome, Target, sync_delay};
+
+use crate::{
+    Applications,
+    build_context::BuildContext,
+    commit_status::CommitStatuses,
+    context::{AppContext, Services},
+    cron_runs,
+    desired::Desired,
+    error::chain,
+    execute::{Executor, execute},
+    fs_scan::FsScans,
+    image_tasks::{BuildLimits, ImageTasks},
+    mounts::Mounts,
+    observe::Observer,
+    outcomes::{count_failures, gets_image, held_objects, log_step, report_images, report_step},
+    probe::Prober,
+    publish::Publisher,
+    record::StoredRecord,
+    repository::RepositoryLink,
+    requests::{RequestHandler, adopt},
+    revisions::{Revisions, TargetRevision, fallback},
+    status::StatusInputs,
+};
+
+/// When to store a record again that the disk had no room for.
+const STORE_AGAIN: Duration = Duration::from_secs(30);
+
+/// How long an application waits for its turn to act. Then it acts all the same: the others may be stopping
+/// containers that take long.
+const MAX_WAIT_FOR_TURN: Duration = Duration::from_secs(10);
+
+/// The services that all applications of an agent share to observe, act and publish.
+pub(crate) struct Shared<D> {
+    pub(crate) docker: Arc<D>,
+    pub(crate) prober: Arc<Prober>,
+    pub(crate) builds: BuildLimits,
+    /// How many containers may be scanned at the same time.
+    pub(crate) scans: Arc<Semaphore>,
+    /// How many applications may act at the same time.
+    pub(crate) turns: Arc<Semaphore>,
+    pub(crate) applications: watch::Sender<Applications>,
+    pub(crate) commit_statuses: watch::Sender<CommitStatuses>,
+}
+
+/// The owners of one application's state.
+pub(crate) struct Reconciler<D, S> {
+    context: AppContext,
+    repository: Option<RepositoryLink<S>>,
+    desired: Arc<Desired>,
+    revisions: Revisions,
+    record: StoredRecord,
+    publisher: Publisher,
+    observer: Observer<D>,
+    mounts: Mounts,
+    images: ImageTasks,
+    turns: Arc<Semaphore>,
+}
+
+/// The action after a round.
+pub(crate) enum Next {
+    /// Another round at once: something has changed.
+    Round,
+    /// Nothing more can be done before a wake or before this time.
+    Sleep(Option<Timestamp>),
+}
+
+impl<D: Docker, S: Source> Reconciler<D, S> {
+    /// An application that continues from the database. `wake` is notified when an image or a scan is ready.
+    pub(crate) fn new(
+        name: AppName,
+        services: Arc<Services>,
+        shared: &Shared<D>,
+        repository: Option<RepositoryLink<S>>,
+        desired: Arc<Desired>,
+        wake: Arc<Notify>,
+    ) -> Self {
+        let scans = FsScans::new(Arc::clone(&wake), Arc::clone(&shared.scans), services.clock);
+        let context = AppContext::new(name, services);
+        Self {
+            repository,
+            desired,
+            revisions: Revisions::load(&context),
+            record: StoredRecord::load(&context),
+            publisher: Publisher::new(shared.applications.clone(), shared.commit_statuses.clone()),
+            observer: Observer::new(Arc::clone(&shared.docker), Arc::clone(&shared.prober), scans),
+            mounts: Mounts::default(),
+            images: ImageTasks::new(wake, shared.builds.clone()),
+            turns: Arc::clone(&shared.turns),
+            context,
+        }
+    }
+
+    /// The name of the application.
+    pub(crate) fn name(&self) -> &AppName {
+        self.context.name()
+    }
+
+    /// The time of day.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.context.now()
+    }
+
+    /// The desired state of the last round.
+    pub(crate) fn desired(&self) -> &Arc<Desired> {
+        &self.desired
+    }
+
+    /// Follows a new desired state from the next round on.
+    pub(crate) fn set_desired(&mut self, desired: Arc<Desired>) {
+        self.publisher.report_rejected_commit(&self.context, &desired);
+        self.desired = desired;
+    }
+
+    /// Follows a commit that changes nothing for this application. False: it needs a round.
+    pub(crate) fn follow_without_round(&mut self, newest: &Arc<Desired>) -> bool {
+        let is_pinned = !matches!(self.context.store().pin(self.context.name()), Ok(None));
+        let was_observed = self.publisher.status().observed_at.is_some();
+        if is_pinned || !was_observed || !self.desired.asks_for_the_same(newest) {
+            return false;
+        }
+        let before = std::mem::replace(&mut self.desired, Arc::clone(newest));
+        self.revisions.forget_fruitless_request(&self.desired);
+        self.publisher.publish_same_target(&self.context, &before, &self.desired);
+        true
+    }
+
+    /// Whether an image is being pulled, built or imported.
+    pub(crate) fn has_progress(&self) -> bool {
+        self.images.progress().is_some()
+    }
+
+    /// Publishes the progress of pulls and builds.
+    pub(crate) fn publish_progress(&mut self) {
+        self.publisher.publish_progress(&self.context, self.images.progress());
+    }
+
+    /// One round: target, observe, plan, publish, act.
+    pub(crate) async fn round(&mut self, interrupt: &CancellationToken) -> Next {
+        let remembered = self.record.get().clone();
+        if let Err(error) = self.revisions.read_loss(&self.context) {
+            return self.fail(&chain(&error));
+        }
+        let mut target = match self.revisions.target(&self.context, &self.desired, self.record.get()) {
+            Ok(Some(target)) => target,
+            Ok(None) => {
+                self.publish(self.now(), Publisher::publish_without_target);
+                return Next::Sleep(None);
+            }
+            Err(error) => return self.fail(&chain(&error)),
+        };
+        cron_runs::begin_due(&self.context, self.record.get_mut(), &mut target);
+        if self.revisions.note_target(&self.context, &self.desired, &target, self.record.get_mut()) {
+            self.publisher.next_generation();
+        }
+        let source = self.source();
+        if let Err(error) =
+            self.mounts.prepare(&self.context, source.as_deref(), &self.desired, &target).await
+        {
+            return self.fail(&error);
+        }
+        let mut observed = match self.observer.observe(&self.context, &target, self.record.get()).await {
+            Ok(observed) => observed,
+            Err(error) => return self.fail_to_observe(&chain(&error)),
+        };
+        match self.revisions.detect_loss(&self.context, &observed) {
+            Ok(false) => {}
+            Ok(true) => return Next::Round,
+            Err(error) => return self.fail(&chain(&error)),
+        }
+        if self.revisions.confirm(&self.context, &self.desired, &mut target, &observed) {
+            return Next::Round;
+        }
+        self.observer.add_scans(&mut observed);
+        let fallback = fallback(&self.context, &target);
+        let mask = self.context.mask_of([target.stack.as_ref()].into_iter().chain(fallback.as_ref()));
+        self.context.set_mask(mask.clone());
+        let agent = self.context.agent().clone();
+        let planned = target.for_planner(fallback.as_ref(), &agent, &mask);
+        let (plan, now) = self.plan(&planned, &mut observed, &remembered);
+        self.publisher.report_drift(&self.context, &plan);
+        self.revisions.count_behind(source.as_deref(), &self.desired, &target).await;
+        if plan.is_settled() {
+            self.settle(&target, &planned, &observed);
+        } else {
+            self.revisions.begin(&self.context, &self.desired, &target);
+        }
+        self.publish(now, |publisher, inputs| publisher.publish_round(inputs, &target, &observed, &plan));
+        let next = if plan.steps.is_empty() {
+            self.revisions.check_deadline(&self.context, &plan);
+            let scan = self.observer.start_scans(&target.policy, &observed, self.record.get());
+            Next::Sleep(earliest(plan.look_again, scan))
+        } else {
+            self.act(&target, &planned, &plan, interrupt).await
+        };
+        if *self.record.get() != remembered || !self.record.is_stored() {
+            self.record.save(&self.context);
+        }
+        if self.record.is_stored() { next } else { next.by(now.after(STORE_AGAIN)) }
+    }
+
+    fn source(&self) -> Option<Arc<S>> {
+        self.repository.as_ref().map(|repository| Arc::clone(&repository.source))
+    }
+
+    /// Plans the round, and stores the parts of the record that could not be found out again after acting.
+    fn plan(
+        &mut self,
+        target: &Target<'_>,
+        observed: &mut Observed,
+        remembered: &Record,
+    ) -> (Plan, Timestamp) {
+        let now = self.context.now();
+        adopt::adopt_by_policy(&self.context, &mut self.record, target, observed);
+        let record = self.record.get_mut();
+        plan::embrace(observed, record, target.agent);
+        plan::note_observed(record, target, observed, now);
+        let plan = plan::plan(target, observed, record, now);
+        plan::note_planned(record, &plan);
+        if record.irretrievable() != remembered.irretrievable() {
+            self.record.save(&self.context);
+        }
+        let is_needed = |image: &str| {
+            plan.steps.iter().any(|step| gets_image(&step.action) && step.action.object() == image)
+        };
+        report_images(&self.context, self.images.end_others(is_needed), observed);
+        (plan, now)
+    }
+
+    /// Nothing is left to do: the revision is reached, and from now on each difference is drift.
+    fn settle(&mut self, target: &TargetRevision, planned: &Target<'_>, observed: &Observed) {
+        let record = self.record.get_mut();
+        plan::note_settled(record, planned, observed);
+        record.failures.clear();
+        let instances = observed.instances.values().map(|instance| instance.instance.clone()).collect();
+        if let Err(error) = self.context.contents().keep_in_place(self.context.name(), &instances) {
+            tracing::warn!(app = %self.context.name(), error = chain(&error), "could not remove the files of former containers");
+        }
+        self.revisions.reach(&self.context, &self.desired, target, observed);
+    }
+
+    /// Performs the steps of a plan.
+    async fn act(
+        &mut self,
+        target: &TargetRevision,
+        planned: &Target<'_>,
+        plan: &Plan,
+        interrupt: &CancellationToken,
+    ) -> Next {
+        let build_context = BuildContext::of(&self.context, self.source(), &self.desired, target, planned);
+        let turns = Arc::clone(&self.turns);
+        let _turn = timeout(MAX_WAIT_FOR_TURN, turns.acquire()).await;
+        let held = held_objects(self.record.get(), self.context.now());
+        let mut ended = Vec::new();
+        let context = &self.context;
+        let mut report = |index: usize, outcome: &StepOutcome| {
+            let Some(step) = plan.steps.get(index) else { return };
+            log_step(context, step, outcome);
+            ended.push((step, outcome.clone(), context.now()));
+        };
+        let executor = Executor {
+            docker: self.observer.docker(),
+            contents: context.contents(),
+            app: context.name(),
+            mask: planned.mask,
+            images: &mut self.images,
+            read_context: &|build| build_context.read(build),
+            held: &held,
+            interrupt,
+            report: &mut report,
+        };
+        let executed = execute(plan, executor).await;
+        let now = self.context.now();
+        let record = self.record.get_mut();
+        plan::note_executed(record, planned, plan, &executed.outcomes, now);
+        for (step, outcome, at) in ended {
+            report_step(&self.context, step, &outcome, at);
+        }
+        let is_held = count_failures(record, plan, &executed, now);
+        self.publisher.set_last_plan(plan, now);
+        // After a failed pull or build, the next round plans with that knowledge.
+        let failed = |(step, outcome): (&plan::Step, &StepOutcome)| {
+            gets_image(&step.action) && matches!(outcome, StepOutcome::Failed { .. })
+        };
+        let has_missing_image = plan.steps.iter().zip(&executed.outcomes).any(failed);
+        if executed.has_acted || has_missing_image || (!executed.refused.is_empty() && !is_held) {
+            return Next::Round;
+        }
+        let retry = record.failures.values().map(|attempt| attempt.next).filter(|next| *next > now).min();
+        self.publish_progress();
+        Next::Sleep(earliest(retry, plan.look_again))
+    }
+
+    /// A fault of the agent's own host, such as a full disk: publishes it and tries again after a pause.
+    fn fail(&mut self, error: &str) -> Next {
+        let record = self.record.get_mut();
+        let count = record.sync.as_ref().map_or(0, |attempt| attempt.count).saturating_add(1);
+        let next = self.context.now().after(sync_delay(count));
+        record.sync = Some(Attempt { count, next, error: error.to_owned() });
+        tracing::error!(app = %self.context.name(), error, attempt = count, "the round failed");
+        self.publish_failure(error);
+        Next::Sleep(Some(next))
+    }
+
+    /// The engine does not answer: publishes it and tries again after a pause.
+    fn fail_to_observe(&mut self, error: &str) -> Next {
+        let now = self.context.now();
+        let failures = self.observer.failures();
+        if failures == 1 {
+            tracing::warn!(app = %self.context.name(), error, "could not observe the engine");
+        }
+        self.publish_failure(error);
+        let delay = plan::docker_delay(failures, crate::seed(self.context.name().as_str(), now));
+        Next::Sleep(Some(now.after(delay)))
+    }
+
+    fn publish_failure(&mut self, error: &str) {
+        let failures = self.observer.failures();
+        let now = self.now();
+        self.publish(now, |publisher, inputs| publisher.publish_failed_round(inputs, error, failures));
+    }
+
+    /// Calls the publisher with the facts that a status is derived from.
+    fn publish(&mut self, now: Timestamp, publish: impl FnOnce(&mut Publisher, &StatusInputs<'_>)) {
+        let progress = self.images.progress();
+        let inputs = StatusInputs {
+            context: &self.context,
+            desired: &self.desired,
+            revisions: &self.revisions,
+            record: self.record.get(),
+            progress: progress.as_deref(),
+            now,
+        };
+        publish(&mut self.publisher, &inputs);
+    }
+
+    /// The part of the application that requests can read and change.
+    pub(crate) fn requests(&mut self) -> RequestHandler<'_, D, S> {
+        RequestHandler {
+            context: &self.context,
+            repository: self.repository.as_ref(),
+            desired: &self.desired,
+            revisions: &mut self.revisions,
+            record: &mut self.record,
+            publisher: &mut self.publisher,
+            observer: &mut self.observer,
+            mounts: &mut self.mounts,
+        }
+    }
+}
+
+impl Next {
+    /// Not later than `latest`.
+    fn by(self, latest: Timestamp) -> Self {
+        match self {
+            Self::Round => Self::Round,
+            Self::Sleep(due) => Self::Sleep(earliest(due, Some(latest))),
+        }
+    }
+}
+
+fn earliest(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    [one, other].into_iter().flatten().min()
+}

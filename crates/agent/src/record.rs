@@ -1,0 +1,53 @@
+//! The record of one application in memory and on the disk.
+
+use driftless_model::Record;
+use driftless_store as store;
+
+use crate::{context::AppContext, error::chain};
+
+/// A record, and whether the disk has it.
+pub(crate) struct StoredRecord {
+    record: Record,
+    is_stored: bool,
+}
+
+impl StoredRecord {
+    /// Reads the record of an application. If it is unreadable, the application begins with an empty one.
+    pub(crate) fn load(context: &AppContext) -> Self {
+        let record = context.store().record(context.name()).unwrap_or_else(|error| {
+            tracing::warn!(app = %context.name(), error = chain(&error), "could not read the record; its counters begin at zero");
+            Record::default()
+        });
+        Self { record, is_stored: true }
+    }
+
+    pub(crate) fn get(&self) -> &Record {
+        &self.record
+    }
+
+    /// The record, to be changed in memory. Call [`StoredRecord::save`] afterwards.
+    pub(crate) fn get_mut(&mut self) -> &mut Record {
+        &mut self.record
+    }
+
+    /// Whether the last attempt to write the record succeeded.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.is_stored
+    }
+
+    /// Writes the record to the disk. A failure is logged: a full disk must not keep drift from being undone.
+    pub(crate) fn save(&mut self, context: &AppContext) {
+        let stored = context.store().save_record(context.name(), &self.record);
+        self.is_stored = stored.is_ok();
+        if let Err(error) = stored {
+            tracing::warn!(app = %context.name(), error = chain(&error), "could not store the record");
+        }
+    }
+
+    /// Replaces the record if the new one can be written to the disk.
+    pub(crate) fn replace(&mut self, context: &AppContext, record: Record) -> Result<(), store::Error> {
+        context.store().save_record(context.name(), &record)?;
+        self.record = record;
+        Ok(())
+    }
+}

@@ -1,0 +1,158 @@
+//! Renders the applications of one accepted commit.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use driftless_config as config;
+use driftless_files::{AppSpec, Files, Recorder};
+use driftless_git::Checkout;
+use driftless_manifest as manifest;
+use driftless_manifest::Configured;
+use driftless_model::{AppName, Finding, Location, Policy, Stack};
+
+use crate::{desired::Rendered, trust::RejectedCommit};
+
+/// A commit that its repository accepts.
+pub(crate) struct AcceptedCommit {
+    pub(crate) checkout: Checkout,
+    /// The signer, if a signature is required.
+    pub(crate) signer: Option<String>,
+    /// The applications that reject it.
+    pub(crate) rejected: BTreeMap<AppName, RejectedCommit>,
+    /// The applications of the commit before.
+    pub(crate) before: BTreeMap<AppName, Arc<Rendered>>,
+}
+
+/// Finds and renders all applications of a commit. The findings are about the repository as a whole.
+pub(crate) fn render_all(
+    settings: &config::Repository,
+    accepted: &AcceptedCommit,
+) -> (BTreeMap<AppName, Arc<Rendered>>, Vec<Finding>) {
+    let files = accepted.checkout.files.as_ref();
+    let configured: Vec<Configured> = settings.applications.iter().map(configured).collect();
+    let discovery = manifest::discover(files, &settings.path, &settings.name, &configured);
+    let render_one = |spec: AppSpec| {
+        let name = spec.name.clone();
+        let before = accepted.before.get(&name);
+        let rendered = match (accepted.rejected.get(&name), before) {
+            (Some(rejected), before) => keep_before(settings, spec, rejected, before),
+            (None, Some(before)) if is_unchanged(before, &spec, files) => Rendered {
+                commit: accepted.checkout.commit.clone(),
+                reference: reference_text(&settings.reference, accepted.checkout.tag.as_deref()),
+                signer: accepted.signer.clone(),
+                rejected: None,
+                ..Rendered::clone(before)
+            },
+            (None, _) => render(settings, spec, accepted),
+        };
+        (name, Arc::new(rendered))
+    };
+    let mut applications: BTreeMap<_, _> =
+        manifest::on_all_cores(discovery.apps, render_one).into_iter().collect();
+    // An application that a rejected commit removes is kept.
+    for (name, rejected) in &accepted.rejected {
+        if let (None, Some(before)) = (applications.get(name), accepted.before.get(name)) {
+            let kept = keep_before(settings, before.spec.clone(), rejected, Some(before));
+            applications.insert(name.clone(), Arc::new(kept));
+        }
+    }
+    (applications, discovery.findings)
+}
+
+fn configured(settings: &config::ApplicationSettings) -> Configured {
+    Configured {
+        name: settings.app_name(),
+        path: settings.path.clone(),
+        variables: settings.variables.clone(),
+        profiles: settings.profiles.clone(),
+        files: settings.files.clone(),
+        env_files: settings.env_files.clone(),
+    }
+}
+
+fn render(settings: &config::Repository, spec: AppSpec, accepted: &AcceptedCommit) -> Rendered {
+    let recorder = Recorder::new(accepted.checkout.files.as_ref());
+    let mut rendered = manifest::render(&recorder, &spec);
+    let reads = recorder.finish();
+    rendered.findings.extend(reads.collisions().into_iter().map(|(path, other)| {
+        let message = format!("differs from `{other}` in the case of its letters only");
+        Finding::warning(Location::file(path), "", message)
+            .help("rename one of them: a file system that ignores case keeps only one")
+    }));
+    Rendered {
+        repository: settings.name.clone(),
+        url: settings.url.clone(),
+        reference: reference_text(&settings.reference, accepted.checkout.tag.as_deref()),
+        policy: policy_of(settings, &spec),
+        commit: accepted.checkout.commit.clone(),
+        stack: rendered.stack.map(|stack| Arc::new(shrunk(stack))),
+        findings: rendered.findings,
+        contents: Arc::new(rendered.contents),
+        signer: accepted.signer.clone(),
+        rejected: None,
+        reads: Arc::new(reads),
+        spec,
+    }
+}
+
+/// Whether rendering again would give the same result: no file that it has read has changed.
+fn is_unchanged(before: &Rendered, spec: &AppSpec, files: &dyn Files) -> bool {
+    before.rejected.is_none() && before.spec == *spec && before.reads.hold_in(files)
+}
+
+/// Keeps the application of the commit before. Without one, the rejection is a finding.
+fn keep_before(
+    settings: &config::Repository,
+    spec: AppSpec,
+    rejected: &RejectedCommit,
+    before: Option<&Arc<Rendered>>,
+) -> Rendered {
+    let commit = Some(Arc::new(rejected.clone()));
+    if let Some(before) = before {
+        return Rendered { rejected: commit, ..Rendered::clone(before) };
+    }
+    Rendered {
+        repository: settings.name.clone(),
+        url: settings.url.clone(),
+        reference: reference_text(&settings.reference, None),
+        policy: policy_of(settings, &spec),
+        commit: rejected.commit.clone(),
+        stack: None,
+        findings: vec![rejected.finding()],
+        contents: Arc::default(),
+        signer: None,
+        rejected: commit,
+        reads: Arc::default(),
+        spec,
+    }
+}
+
+/// Releases spare capacity: a stack is kept for a long time.
+fn shrunk(mut stack: Stack) -> Stack {
+    for workload in stack.workloads.values_mut() {
+        workload.container.host.trim();
+        workload.parts.iter_mut().for_each(|part| part.container.host.trim());
+    }
+    // A map that was filled one by one has twice the room that it needs.
+    Stack { workloads: stack.workloads.into_iter().collect(), ..stack }
+}
+
+/// The policy of the application's own settings, else that of its repository. Names are unique in a repository.
+fn policy_of(settings: &config::Repository, spec: &AppSpec) -> Policy {
+    let is_of_application =
+        |application: &&config::ApplicationSettings| application.app_name().as_ref() == Some(&spec.name);
+    let own = settings.applications.iter().find(is_of_application);
+    own.map_or(&settings.policy, |application| &application.policy).clone()
+}
+
+/// The followed reference as statuses show it. `tag` is the tag that a version range has chosen.
+pub(crate) fn reference_text(reference: &config::Reference, tag: Option<&str>) -> String {
+    match reference {
+        config::Reference::Head => "HEAD".into(),
+        config::Reference::Branch(name) | config::Reference::Tag(name) => name.clone(),
+        config::Reference::Semver(range) => match tag {
+            Some(tag) => format!("{tag} ({range})"),
+            None => range.to_string(),
+        },
+        config::Reference::Commit(id) => id.clone(),
+    }
+}

@@ -1,0 +1,51 @@
+//! Requests to begin a run of a CronJob now.
+
+use driftless_docker::Docker;
+use driftless_git::Source;
+use driftless_model::{CronRecord, EventKind, WorkloadName};
+use driftless_plan::{run_name, run_of};
+
+use super::{Answer, RequestError, RequestHandler};
+
+/// As Kubernetes.
+const LONGEST_NAME: usize = 63;
+
+impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
+    /// Begins a run of a CronJob, outside of its schedule.
+    pub(super) fn create_job(&mut self, from: &WorkloadName, name: &str) -> Result<Answer, RequestError> {
+        let target = self.active_target()?;
+        let template = target.stack.workloads.get(from).filter(|workload| workload.cron.is_some());
+        let Some(template) = template else {
+            let app = self.context.name();
+            return Err(RequestError::Refused(format!("{app} has no CronJob `{from}`")));
+        };
+        if !is_label(name) {
+            let rule = format!("use at most {LONGEST_NAME} lower-case letters, digits and `-`");
+            return Err(RequestError::Refused(format!("`{name}` is not a valid name: {rule}")));
+        }
+        let run = run_name(from, target.stack.inventory.workloads.get(from), name);
+        if target.stack.workloads.contains_key(&run) {
+            return Err(RequestError::Refused(format!("jobs.batch \"{name}\" already exists")));
+        }
+        let Some(workload) = run_of(template, from, &run, name) else {
+            return Err(RequestError::Refused(format!("{from} has no template")));
+        };
+        let mut record = self.record.get().clone();
+        // A schedule of which nothing is known yet has missed no run.
+        let new = || CronRecord { since: self.context.now(), ..CronRecord::default() };
+        record.crons.entry(from.clone()).or_insert_with(new).runs.insert(run.clone(), workload);
+        self.accept(record)?;
+        self.context.event(EventKind::Normal, "SuccessfulCreate", run.as_str(), "begun by request");
+        Ok(Answer::Accepted)
+    }
+}
+
+/// Whether a name is a DNS label (RFC 1123).
+fn is_label(name: &str) -> bool {
+    let is_valid = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+    !name.is_empty()
+        && name.len() <= LONGEST_NAME
+        && name.chars().all(is_valid)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+}

@@ -1,0 +1,72 @@
+//! A loss of state: the database was lost or damaged, and a pin or a suspension may be lost with it. Until a user confirms
+//! the loss with `driftless recover`, no new commit is applied.
+
+use driftless_model::{AppName, EventKind, Observed};
+use driftless_store as store;
+
+use crate::context::AppContext;
+
+/// Whether state was lost, as one application knows it.
+#[derive(Default)]
+pub(crate) struct StateLoss {
+    /// A sentence about the loss, until a user has confirmed it.
+    lost: Option<String>,
+    /// The engine was observed since the start.
+    was_observed: bool,
+}
+
+impl StateLoss {
+    /// A sentence about the loss, if state was lost.
+    pub(crate) fn lost(&self) -> Option<&str> {
+        self.lost.as_deref()
+    }
+
+    /// Reads whether state was lost, and reports it once.
+    pub(crate) fn read(&mut self, context: &AppContext) -> Result<(), store::Error> {
+        let lost = context.store().loss()?;
+        let name = context.name();
+        match (&self.lost, &lost) {
+            (None, Some(what)) => {
+                tracing::warn!(app = %name, what, "state was lost; no new commit is applied until `driftless recover`");
+                let message = format!("{}: {what}", loss_advice(name));
+                context.event(EventKind::Warning, "StateLost", name.as_str(), &message);
+            }
+            (Some(_), None) => {
+                let message = "new commits are applied again";
+                context.event(EventKind::Normal, "Recovered", name.as_str(), message);
+            }
+            _ => {}
+        }
+        self.lost = lost;
+        Ok(())
+    }
+
+    /// Detects a loss in the first observation: the agent has containers of an application without a revision. True: the
+    /// target must be chosen again.
+    pub(crate) fn detect(
+        &mut self,
+        context: &AppContext,
+        has_revision: bool,
+        observed: &Observed,
+    ) -> Result<bool, store::Error> {
+        if std::mem::replace(&mut self.was_observed, true) || has_revision || self.lost.is_some() {
+            return Ok(false);
+        }
+        let mut instances = observed.instances.values();
+        let Some(found) = instances.find(|instance| instance.agent == *context.agent()) else {
+            return Ok(false);
+        };
+        let what = format!("the state directory knows nothing of the container {}", found.name);
+        context.store().note_loss(&what)?;
+        // The other applications and `/readyz` report it, too.
+        context.wake_all();
+        Ok(true)
+    }
+}
+
+/// The behaviour of an application after a loss of state, and how a user ends it.
+pub(crate) fn loss_advice(app: &AppName) -> String {
+    format!(
+        "pins and suspensions may be lost, so no new commit is applied: set them again with `driftless rollback {app}` or `driftless suspend {app}`, then run `driftless recover`"
+    )
+}

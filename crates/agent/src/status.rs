@@ -1,0 +1,264 @@
+//! How the parts of an application's status follow from its desired state, its revisions and its record.
+
+use std::time::Duration;
+
+use driftless_model::{
+    ApplicationSpec, ApplicationStatus, CommitInfo, ConditionStatus, Finding, HealthStatus, Mask, Operation,
+    OperationPhase, Outcome, Record, StackHash, StatusCondition, SyncStatus, Timestamp, WaitStatus,
+};
+use driftless_plan::Plan;
+
+use crate::{
+    context::AppContext,
+    desired::Desired,
+    revisions::{Revisions, TargetRevision},
+    state_loss::loss_advice,
+};
+
+/// For this long after a fetch the desired state counts as known, although later fetches fail.
+const FETCH_GRACE: Duration = Duration::from_mins(4);
+
+/// The facts that a status is derived from, besides the target and the observed state.
+#[derive(Clone, Copy)]
+pub(crate) struct StatusInputs<'a> {
+    pub(crate) context: &'a AppContext,
+    pub(crate) desired: &'a Desired,
+    pub(crate) revisions: &'a Revisions,
+    pub(crate) record: &'a Record,
+    /// The progress of pulls and builds.
+    pub(crate) progress: Option<&'a str>,
+    pub(crate) now: Timestamp,
+}
+
+/// The status, reason and message of a condition.
+struct Statement {
+    status: ConditionStatus,
+    reason: &'static str,
+    message: String,
+}
+
+impl Statement {
+    fn new(status: ConditionStatus, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { status, reason, message: message.into() }
+    }
+
+    /// The condition of this type. Its time stays as long as its status does.
+    fn condition(self, kind: &str, before: &[StatusCondition], now: Timestamp) -> StatusCondition {
+        let same = before.iter().find(|known| known.kind == kind && known.status == self.status);
+        StatusCondition {
+            kind: kind.to_owned(),
+            status: self.status,
+            reason: self.reason.to_owned(),
+            message: self.message,
+            last_transition_time: same.map_or(now, |known| known.last_transition_time),
+        }
+    }
+}
+
+impl StatusInputs<'_> {
+    /// The desired state as the status shows it.
+    pub(crate) fn spec(&self, target: Option<&TargetRevision>) -> ApplicationSpec {
+        let rendered = self.desired.rendered();
+        let newest = || Some(rendered.commit.clone()).filter(|commit| !commit.id.is_empty());
+        ApplicationSpec {
+            repository: rendered.repository.clone(),
+            url: rendered.url.clone(),
+            reference: rendered.reference.clone(),
+            path: rendered.spec.path.clone(),
+            format: target
+                .map(|target| target.stack.format)
+                .or(rendered.stack.as_ref().map(|stack| stack.format)),
+            policy: target.map_or_else(|| rendered.policy.clone(), |target| target.policy.clone()),
+            commit: target.map(|target| target.commit.clone()).or_else(newest),
+        }
+    }
+
+    /// The conditions about Git, manifests, webhooks, commit statuses and signatures.
+    pub(crate) fn conditions(&self, before: &[StatusCondition]) -> Vec<StatusCondition> {
+        let (desired, repository) = (self.desired, self.desired.repository());
+        let missed = repository.missed.as_ref();
+        let missed =
+            missed.map(|missed| Statement::new(ConditionStatus::True, "FoundByPolling", missed.to_string()));
+        let refused = desired
+            .status_error()
+            .map(|error| Statement::new(ConditionStatus::False, "Refused", error.to_owned()));
+        let lost = self.revisions.lost().map(|what| {
+            let message = format!("{}: {what}", loss_advice(self.context.name()));
+            Statement::new(ConditionStatus::True, "RecoverRequired", message)
+        });
+        let statements = [
+            ("SourceReady", Some(self.fetched())),
+            ("Rendered", Some(self.rendered())),
+            ("StateLost", lost),
+            ("WebhookMissed", missed),
+            ("CommitStatusTold", refused),
+            ("Trusted", self.trusted()),
+        ];
+        let conditions = statements
+            .into_iter()
+            .map(|(kind, statement)| statement.map(|statement| statement.condition(kind, before, self.now)));
+        conditions.flatten().collect()
+    }
+
+    fn fetched(&self) -> Statement {
+        let repository = self.desired.repository();
+        match &repository.error {
+            None if repository.rewritten => Statement::new(
+                ConditionStatus::True,
+                "HistoryRewritten",
+                "the history was rewritten; the new one is followed",
+            ),
+            None => Statement::new(ConditionStatus::True, "Fetched", ""),
+            Some(error) => {
+                let next = repository.next_fetch.map(|at| format!("; next try at {at}")).unwrap_or_default();
+                Statement::new(ConditionStatus::False, "FetchFailed", format!("{error}{next}"))
+            }
+        }
+    }
+
+    fn rendered(&self) -> Statement {
+        match self.desired.findings().find(|finding| finding.is_error()) {
+            None => Statement::new(ConditionStatus::True, "Rendered", ""),
+            Some(error) => Statement::new(ConditionStatus::False, "InvalidManifest", error.to_string()),
+        }
+    }
+
+    /// Whether the newest commit is accepted. Only for rejected commits, and where a signature is required.
+    fn trusted(&self) -> Option<Statement> {
+        if let Some(rejected) = self.desired.rejected() {
+            return Some(Statement::new(ConditionStatus::False, rejected.reason, rejected.sentence()));
+        }
+        let signer = self.desired.rendered().signer.as_ref()?;
+        Some(Statement::new(ConditionStatus::True, "Signed", format!("signed by {signer}")))
+    }
+
+    /// The condition about a step that failed.
+    pub(crate) fn failure_condition(&self, before: &[StatusCondition]) -> Option<StatusCondition> {
+        let attempt = self.record.sync.as_ref()?;
+        let statement = Statement::new(ConditionStatus::False, "ActionFailed", attempt.error.clone());
+        Some(statement.condition("Applied", before, self.now))
+    }
+
+    /// The progress of the newest revision.
+    pub(crate) fn operation(&self, plan: &Plan) -> Option<Operation> {
+        let revision = self.revisions.current()?;
+        let attempt = self.record.sync.as_ref();
+        let phase = match &revision.outcome {
+            Outcome::InProgress if plan.steps.is_empty() => OperationPhase::Waiting,
+            Outcome::InProgress => OperationPhase::Running,
+            Outcome::Succeeded | Outcome::Superseded => OperationPhase::Succeeded,
+            Outcome::Failed { .. } => OperationPhase::Failed,
+        };
+        let has_ended = matches!(phase, OperationPhase::Succeeded);
+        let message = || {
+            let step = || plan.steps.first().map(ToString::to_string);
+            let wait = || plan.waits.first().map(ToString::to_string);
+            self.progress.map(str::to_owned).or_else(step).or_else(wait).unwrap_or_default()
+        };
+        let next = attempt.map(|attempt| attempt.next).or(plan.look_again);
+        Some(Operation {
+            phase,
+            revision: Some(revision.number),
+            message: if has_ended { String::new() } else { message() },
+            started: revision.started,
+            finished: revision.finished.filter(|finished| *finished <= self.now),
+            outcome: Some(revision.outcome.clone()),
+            attempt: attempt.map_or(0, |attempt| attempt.count),
+            next_retry_at: next.filter(|_| !has_ended),
+        })
+    }
+
+    /// The commit that runs. A commit that changes nothing for this application runs as soon as it is fetched.
+    pub(crate) fn running_commit(
+        &self,
+        target: &TargetRevision,
+        plan: &Plan,
+        before: Option<CommitInfo>,
+    ) -> Option<CommitInfo> {
+        let is_reached = self.record.settled.as_ref() == Some(&target.hash) || plan.is_settled();
+        if is_reached {
+            return Some(target.commit.clone());
+        }
+        let last_succeeded = || self.context.store().last_succeeded(self.context.name()).ok().flatten();
+        before.or_else(|| last_succeeded().map(|revision| revision.commit))
+    }
+
+    /// Adds to the planner's view what it does not know: a pin, a rejected or invalid commit, an application that has
+    /// left Git, a failed fetch, a failing database, failed steps.
+    pub(crate) fn overrule(&self, target: &TargetRevision, status: &mut ApplicationStatus) {
+        if let Some(pin) = &status.pin {
+            let behind = pin.behind.map(|commits| format!(", {commits} behind")).unwrap_or_default();
+            let note = format!("pinned to revision {}{behind}: {}", pin.revision, pin.reason);
+            status.message = join(&note, &status.message);
+        }
+        if let Some(error) = status.findings.iter().find(|finding| finding.is_error()) {
+            status.sync = SyncStatus::OutOfSync;
+            let note = format!("{} is not applied: {error}", self.desired.commit().short());
+            status.message = join(&note, &status.message);
+        }
+        if self.revisions.lost().is_some() {
+            let newest = self.desired.rendered().stack.as_deref();
+            if newest.is_some_and(|stack| StackHash::of(stack) != target.hash) {
+                status.sync = status.sync.max(SyncStatus::OutOfSync);
+            }
+            status.message = join(&loss_advice(self.context.name()), &status.message);
+        }
+        if let Some(rejected) = self.desired.rejected() {
+            status.sync = SyncStatus::OutOfSync;
+            let kept = status.commit.as_ref();
+            let kept = kept.map(|commit| format!("; {} is kept", commit.short())).unwrap_or_default();
+            status.message = join(&format!("{}{kept}", rejected.sentence()), &status.message);
+        }
+        if self.desired.is_gone() && !target.policy.prune {
+            status.sync = SyncStatus::OutOfSync;
+            status.message =
+                "the application is not in Git any more; it keeps running, because `prune` is off".into();
+        }
+        if let Some(error) = &self.desired.repository().error {
+            let fetched_at = self.desired.repository().fetched_at;
+            let is_stale = fetched_at.is_some_and(|at| self.now.since(at) > FETCH_GRACE);
+            if is_stale && status.pin.is_none() {
+                status.sync = status.sync.max(SyncStatus::Unknown);
+            }
+            status.message = join(&status.message, &format!("the last good commit is kept: {error}"));
+        }
+        if let Some(error) = self.context.store().trouble() {
+            let note = format!(
+                "{error}; the application is kept as Git says, but a restart of the agent forgets what could not be stored"
+            );
+            status.message = join(&status.message, &note);
+        }
+        if let Some(attempt) = &self.record.sync {
+            status.health = status.health.max(HealthStatus::Degraded);
+            status.message = join(&attempt.error, &status.message);
+            let waits = self.record.failures.iter().map(|(object, failure)| WaitStatus {
+                reason: "BackOff".into(),
+                object: object.clone(),
+                message: failure.error.clone(),
+                attempt: Some(failure.count),
+                until: Some(failure.next),
+            });
+            status.waits.extend(waits);
+        }
+    }
+}
+
+/// Hides secrets in the sentences of a status: an error of the engine may quote a command.
+pub(crate) fn hide_secrets(status: &mut ApplicationStatus, mask: &Mask) {
+    let conditions = status.conditions.iter_mut().map(|condition| &mut condition.message);
+    let waits = status.waits.iter_mut().map(|wait| &mut wait.message);
+    let findings = status.findings.iter_mut().map(|finding: &mut Finding| &mut finding.message);
+    let operation = status.operation.iter_mut().map(|operation| &mut operation.message);
+    let all = conditions.chain(waits).chain(findings).chain(operation).chain([&mut status.message]);
+    all.for_each(|message| *message = mask.message(message));
+}
+
+/// Two notes in one line; an empty or equal one is left out.
+fn join(first: &str, second: &str) -> String {
+    match (first, second) {
+        (first, "") => first.to_owned(),
+        ("", second) => second.to_owned(),
+        (first, second) if first == second => first.to_owned(),
+        (first, second) => format!("{first}; {second}"),
+    }
+}

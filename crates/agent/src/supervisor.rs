@@ -1,0 +1,367 @@
+//! The supervisor: gives each application a task and its desired state, passes requests on, and publishes what concerns
+//! the agent as a whole.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, sleep, sleep_until},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use driftless_config as config;
+use driftless_docker::{Docker, ObserveScope};
+use driftless_git::Source;
+use driftless_model::{AppName, Event, EventKind, Finding, Policy, RepositoryStatus};
+use driftless_store::KnownApplication;
+
+use crate::{
+    Readiness, Recovery, Repositories, Request, RequestError,
+    app::App,
+    claims::{Claimant, Claims, Inventory},
+    commit_status::StatusErrors,
+    context::Services,
+    desired::{Desired, Rendered},
+    error::chain,
+    observe::contents_in_use,
+    reconcile::{Reconciler, Shared},
+    render::reference_text,
+    repository::{RepositoryLink, RepositoryView},
+    requests::Queued,
+};
+
+/// Mounted files that nothing needs are removed after this time.
+const CONTENT_AGE: Duration = Duration::from_hours(24);
+
+/// How often unused mounted files are searched for.
+const CLEANUP_INTERVAL: Duration = Duration::from_hours(6);
+
+/// How often applications that claim what another one has are compared with it again.
+const CONFLICT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How many requests may wait for one application.
+const MAX_QUEUED_REQUESTS: usize = 16;
+
+/// How many events are searched for an equal one before a repository's event is written again.
+const RECENT_EVENTS: usize = 20;
+
+/// A repository of the configuration.
+pub(crate) struct FollowedRepository<S> {
+    pub(crate) settings: config::Repository,
+    pub(crate) link: RepositoryLink<S>,
+    pub(crate) view: watch::Receiver<RepositoryView>,
+}
+
+impl<S> FollowedRepository<S> {
+    fn status(&self) -> RepositoryStatus {
+        let view = self.view.borrow();
+        let error = view.state.error.clone();
+        let rejected = || view.state.rejected.as_ref().map(|rejected| rejected.sentence());
+        let finding = || view.errors().next().map(ToString::to_string);
+        let unread = || view.commit.is_none().then(|| "not read yet".to_owned());
+        RepositoryStatus {
+            name: self.settings.name.clone(),
+            url: self.settings.url.clone(),
+            reference: reference_text(&self.settings.reference, None),
+            commit: view.commit.clone(),
+            applications: view.applications.len(),
+            message: error.or_else(rejected).or_else(finding).or_else(unread).unwrap_or_default(),
+            fetched_at: view.state.fetched_at,
+            next_fetch: view.state.next_fetch,
+        }
+    }
+}
+
+/// Supervises the tasks of all applications.
+pub(crate) struct Supervisor<D, S> {
+    pub(crate) services: Arc<Services>,
+    pub(crate) shared: Arc<Shared<D>>,
+    pub(crate) followed: Vec<FollowedRepository<S>>,
+    /// Whether the engine answers, or why not.
+    pub(crate) engine: watch::Receiver<Result<(), String>>,
+    pub(crate) status_errors: watch::Receiver<StatusErrors>,
+    pub(crate) repositories: watch::Sender<Repositories>,
+    pub(crate) readiness: watch::Sender<Readiness>,
+    pub(crate) applications: BTreeMap<AppName, AppTask>,
+    pub(crate) claims: Claims,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) stop: CancellationToken,
+}
+
+/// The task of one application.
+pub(crate) struct AppTask {
+    desired: watch::Sender<Arc<Desired>>,
+    requests: mpsc::Sender<Queued>,
+}
+
+impl<D: Docker, S: Source> Supervisor<D, S> {
+    pub(crate) async fn run(
+        mut self,
+        mut requests: mpsc::Receiver<Request>,
+        mut recoveries: mpsc::Receiver<Recovery>,
+    ) {
+        let mut next_cleanup = self.services.clock.now();
+        loop {
+            self.update_applications();
+            self.publish_readiness();
+            self.publish_repositories();
+            let now = self.services.clock.now();
+            if now >= next_cleanup {
+                self.remove_unused_contents();
+                next_cleanup = now.after(CLEANUP_INTERVAL);
+            }
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                () = self.services.changed.notified() => {}
+                Ok(()) = self.engine.changed() => {}
+                Ok(()) = self.status_errors.changed() => {}
+                Some(reply) = recoveries.recv() => {
+                    // The client may have gone.
+                    let _ = reply.send(self.recover());
+                }
+                request = requests.recv() => match request {
+                    Some(request) => self.pass_on(request),
+                    None => return,
+                },
+                // No wake says that the holder of a name or port is gone.
+                () = sleep(CONFLICT_INTERVAL), if self.claims.are_disputed() => {}
+                () = sleep_until(Instant::now() + CLEANUP_INTERVAL) => {}
+            }
+        }
+    }
+
+    /// Gives every application of every repository its newest desired state.
+    fn update_applications(&mut self) {
+        let views: Vec<RepositoryView> =
+            self.followed.iter().map(|followed| followed.view.borrow().clone()).collect();
+        let known = match self.services.store.known_applications() {
+            Ok(known) => known,
+            Err(error) => {
+                tracing::warn!(
+                    error = chain(&error),
+                    "could not read the applications that were deployed before"
+                );
+                return;
+            }
+        };
+        let (claimants, conflicts) = self.compare(&views, &known);
+        let mut seen = BTreeSet::new();
+        for Claimant { repository, rendered } in claimants {
+            let name = rendered.spec.name.clone();
+            if !seen.insert(name.clone()) {
+                // The first repository that has the name keeps it; the finding says so.
+                continue;
+            }
+            let Some(view) = views.get(repository) else { continue };
+            let desired = Desired::present(rendered, Arc::clone(&view.state))
+                .with_objections(conflicts.get(&name).cloned().unwrap_or_default())
+                .with_status_error(self.status_error(repository));
+            self.set_desired(name, desired, Some(repository));
+        }
+        self.update_absent_applications(&views, &seen, &known);
+    }
+
+    fn compare(
+        &mut self,
+        views: &[RepositoryView],
+        known: &[KnownApplication],
+    ) -> (Vec<Claimant>, BTreeMap<AppName, Vec<Finding>>) {
+        let repositories: Vec<&str> =
+            self.followed.iter().map(|followed| followed.settings.name.as_str()).collect();
+        let inventory = Inventory {
+            store: &self.services.store,
+            applications: &self.shared.applications.borrow().clone(),
+            repositories: &repositories,
+            views,
+            known,
+        };
+        let claimants = inventory.claimants();
+        let conflicts = self.claims.conflicts(&inventory, &claimants);
+        (claimants, conflicts)
+    }
+
+    /// Applications that were deployed before and are in no repository now: gone if their repository was read
+    /// completely, else kept as they are.
+    fn update_absent_applications(
+        &mut self,
+        views: &[RepositoryView],
+        seen: &BTreeSet<AppName>,
+        known: &[KnownApplication],
+    ) {
+        for known in known.iter().filter(|known| !seen.contains(&known.app)) {
+            let index = self.followed.iter().position(|followed| followed.settings.name == known.repository);
+            let view = index.and_then(|index| views.get(index));
+            let is_gone = view.is_none_or(RepositoryView::is_complete);
+            let state = view.map(|view| Arc::clone(&view.state)).unwrap_or_default();
+            let errors = view.map(|view| view.errors().cloned().collect()).unwrap_or_default();
+            let before = self.applications.get(&known.app).map(|task| Arc::clone(&task.desired.borrow()));
+            let desired = match before {
+                Some(before) if !is_gone => before.with_repository(state),
+                _ => {
+                    let policy = index.and_then(|index| self.followed.get(index));
+                    let policy =
+                        policy.map_or_else(Policy::default, |followed| followed.settings.policy.clone());
+                    let commit = view.and_then(|view| view.commit.clone()).unwrap_or_default();
+                    let nothing = Rendered::nothing(&known.app, &known.repository, commit, policy);
+                    let nothing = Arc::new(nothing);
+                    if is_gone { Desired::gone(nothing, state) } else { Desired::present(nothing, state) }
+                }
+            };
+            let status_error = index.and_then(|index| self.status_error(index));
+            let desired = desired.with_objections(errors).with_status_error(status_error);
+            self.set_desired(known.app.clone(), desired, index);
+        }
+    }
+
+    /// Why the forge of a repository refuses commit statuses.
+    fn status_error(&self, repository: usize) -> Option<String> {
+        self.status_errors.borrow().get(&self.followed.get(repository)?.settings.name).cloned()
+    }
+
+    /// Gives an application its desired state, and a task if it has none yet.
+    fn set_desired(&mut self, name: AppName, desired: Desired, repository: Option<usize>) {
+        let desired = Arc::new(desired);
+        if let Some(task) = self.applications.get(&name) {
+            task.desired.send_replace(desired);
+            return;
+        }
+        let link =
+            repository.and_then(|index| self.followed.get(index)).map(|followed| followed.link.clone());
+        let wake = self.services.wakes.of(&name);
+        let reconciler = Reconciler::new(
+            name.clone(),
+            Arc::clone(&self.services),
+            &self.shared,
+            link,
+            Arc::clone(&desired),
+            Arc::clone(&wake),
+        );
+        let (desired, desired_rx) = watch::channel(desired);
+        let (requests, requests_rx) = mpsc::channel(MAX_QUEUED_REQUESTS);
+        self.tasks.spawn(App::new(reconciler, wake).run(desired_rx, requests_rx, self.stop.child_token()));
+        self.applications.insert(name, AppTask { desired, requests });
+    }
+
+    /// Passes a request on to its application.
+    fn pass_on(&self, request: Request) {
+        let Request { app, kind, reply } = request;
+        let refused = match self.applications.get(&app) {
+            None => Some((reply, RequestError::NoSuchApplication(app))),
+            Some(task) => {
+                let sent = task.requests.try_send(Queued { kind, reply });
+                sent.err().map(|error| (error.into_inner().reply, RequestError::Busy(app)))
+            }
+        };
+        if let Some((reply, error)) = refused {
+            // The client may have gone.
+            let _ = reply.send(Err(error));
+        }
+    }
+
+    /// A user has confirmed a loss of state: new commits are applied again.
+    fn recover(&self) -> Result<Vec<String>, RequestError> {
+        let loss = self.services.store.loss()?;
+        self.services.store.clear_loss()?;
+        self.services.wakes.wake_all();
+        Ok(loss.into_iter().map(|what| format!("new commits are applied again (lost: {what})")).collect())
+    }
+
+    fn publish_readiness(&self) {
+        let engine = self.engine.borrow().clone();
+        let is_unread = |followed: &&FollowedRepository<S>| followed.view.borrow().commit.is_none();
+        let unread = self.followed.iter().filter(is_unread);
+        let unread: Vec<String> = unread
+            .map(|followed| format!("{}: {}", followed.settings.name, followed.status().message))
+            .collect();
+        let lost = self.services.store.loss().unwrap_or_else(|error| Some(chain(&error)));
+        let (docker, repositories, state) = (engine.is_ok(), unread.is_empty(), lost.is_none());
+        let lost = lost.map(|what| {
+            format!("state was lost, and no new commit is applied until `driftless recover`: {what}")
+        });
+        let message = engine.err().into_iter().chain(lost).chain(unread).collect::<Vec<_>>().join("; ");
+        let readiness = Readiness { docker, repositories, state, message };
+        self.readiness.send_if_modified(|published| {
+            let is_new = *published != readiness;
+            *published = readiness;
+            is_new
+        });
+    }
+
+    fn publish_repositories(&self) {
+        let statuses: Vec<_> = self.followed.iter().map(FollowedRepository::status).collect();
+        self.repositories.send_if_modified(|published| {
+            let is_new = **published != statuses;
+            *published = Arc::new(statuses);
+            is_new
+        });
+        for followed in &self.followed {
+            self.report_findings(followed);
+            self.report_missed(followed);
+        }
+    }
+
+    /// Writes an event about an error that concerns the repository as a whole, such as a path that does not exist.
+    fn report_findings(&self, followed: &FollowedRepository<S>) {
+        let view = followed.view.borrow();
+        let (Some(error), Some(commit)) = (view.errors().next(), &view.commit) else { return };
+        self.report(followed, "InvalidRepository", commit.short(), error.to_string());
+    }
+
+    /// Writes an event about a commit that the webhook did not announce.
+    fn report_missed(&self, followed: &FollowedRepository<S>) {
+        let view = followed.view.borrow();
+        let Some(missed) = &view.state.missed else { return };
+        let commit = missed.commit.get(..12).unwrap_or(&missed.commit);
+        self.report(followed, "WebhookMissed", commit, missed.to_string());
+    }
+
+    /// Writes an event about a repository, once for each commit.
+    fn report(&self, followed: &FollowedRepository<S>, reason: &str, commit: &str, message: String) {
+        let repository = &followed.settings.name;
+        let event = Event {
+            sequence: 0,
+            at: self.services.clock.now(),
+            app: AppName::normalise(repository).unwrap_or_else(|| AppName::from("repository")),
+            kind: EventKind::Warning,
+            reason: reason.to_owned(),
+            object: format!("repository {repository} at {commit}"),
+            message,
+        };
+        let recent = self.services.store.newest_events(RECENT_EVENTS, Some(&event.app)).unwrap_or_default();
+        if recent.iter().any(|known| known.object == event.object && known.message == event.message) {
+            return;
+        }
+        if let Ok(event) = self.services.store.append_event(event) {
+            // There may be no reader.
+            let _ = self.services.events.send(event);
+        }
+    }
+
+    /// Starts to remove mounted files that no revision and no container needs.
+    fn remove_unused_contents(&self) {
+        let (services, docker) = (Arc::clone(&self.services), Arc::clone(&self.shared.docker));
+        self.tasks.spawn(async move {
+            match remove_unused_contents(&services, docker.as_ref()).await {
+                Ok(0) => {}
+                Ok(files) => tracing::info!(files, "unused mounted files removed"),
+                Err(error) => tracing::warn!(error, "could not remove unused mounted files"),
+            }
+        });
+    }
+}
+
+/// Removes mounted files that no revision and no container needs. Returns how many.
+async fn remove_unused_contents<D: Docker>(services: &Arc<Services>, docker: &D) -> Result<usize, String> {
+    let mut in_use = services.store.contents_in_use().map_err(|error| chain(&error))?;
+    for app in docker.applications().await.map_err(|error| chain(&error))? {
+        let observed = docker.observe(&app, &ObserveScope::default()).await.map_err(|error| chain(&error))?;
+        in_use.extend(contents_in_use(&observed));
+    }
+    let contents = services.contents.clone();
+    let removed = tokio::task::spawn_blocking(move || contents.collect(&in_use, CONTENT_AGE)).await;
+    removed.map_err(|error| error.to_string())?.map_err(|error| chain(&error))
+}

@@ -94,13 +94,13 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn a_project_of_compose_2_is_taken_over_without_a_restart_once_somebody_says_so() {
+async fn compose_2_project_is_adopted_on_request_without_restart() {
     let Some(compose) = Compose::v2() else { return };
     taken_over("adopt2", compose).await;
 }
 
 #[tokio::test]
-async fn a_project_of_compose_1_is_taken_over_without_a_restart_once_somebody_says_so() {
+async fn compose_1_project_is_adopted_on_request_without_restart() {
     let Some(compose) = Compose::v1() else { return };
     taken_over("adopt1", compose).await;
 }
@@ -194,7 +194,7 @@ async fn what_differs_is_listed_and_nothing_else_is_replaced() {
 }
 
 #[tokio::test]
-async fn under_auto_a_project_is_taken_over_at_once_and_again_after_the_memory_is_lost() {
+async fn auto_adopts_at_once_and_again_after_database_loss() {
     let Some(compose) = Compose::v2() else { return };
     let scene = Scene::start("adoptauto", compose, "auto");
     let before = scene.ids();
@@ -262,7 +262,7 @@ async fn data_of_a_relative_path_are_never_left_behind() {
 }
 
 #[tokio::test]
-async fn containers_of_other_projects_and_single_commands_are_never_touched() {
+async fn other_projects_and_one_off_containers_are_not_touched() {
     let Some(compose) = Compose::v2() else { return };
     let scene = Scene::start("adoptothers", compose, "auto");
     let other = format!("{}x", scene.site.app);
@@ -317,7 +317,7 @@ async fn compose_2_works_on_what_we_have_started() {
 }
 
 #[tokio::test]
-async fn an_adopted_project_costs_no_write_call_whatever_happens_that_changes_nothing() {
+async fn adopted_project_needs_no_write_calls() {
     let Some(compose) = Compose::v2() else { return };
     let mut scene = Scene::start("adoptcalm", compose, "auto");
     let proxy = Counting::start(&scene.site.directory());

@@ -13,7 +13,7 @@ fn wait_of<'a>(waits: &'a [WaitStatus], reason: &str) -> Option<&'a WaitStatus> 
 }
 
 #[tokio::test]
-async fn an_image_that_appears_later_is_rolled_out_without_a_new_commit() {
+async fn late_image_is_rolled_out_without_a_new_commit() {
     let site = Site::new("pull");
     let registry = Registry::start(&site.directory()).await;
     let old = registry.publish(&site.docker, &site.app, "1.0.0");

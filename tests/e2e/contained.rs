@@ -142,7 +142,7 @@ async fn what_an_agent_in_a_container_hands_out_is_found_on_the_host() {
 }
 
 #[tokio::test]
-async fn an_agent_that_shares_the_network_of_another_container_knows_which_it_is() {
+async fn agent_in_a_shared_network_finds_its_own_container() {
     let mut site = Site::new("guest");
     let commit = commit(&site);
     let host = site.foreign("network");

@@ -27,7 +27,7 @@ fn compose(image: &str, version: usize) -> String {
 }
 
 #[tokio::test]
-async fn fifty_kills_at_random_moments_of_rollouts_end_in_the_right_state() {
+async fn fifty_kills_during_rollouts_end_in_the_right_state() {
     const KILLS: usize = 50;
     let seed = std::env::var("E2E_SEED").ok().and_then(|it| it.parse().ok()).unwrap_or_else(random);
     println!("E2E_SEED={seed}");
@@ -82,7 +82,7 @@ async fn a_restart_of_the_agent_restarts_no_container() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_asked_to_stop_ends_well_and_leaves_what_runs() {
+async fn stopped_agent_exits_cleanly_and_leaves_containers() {
     let site = Site::new("stop");
     let mut agent = site.running(&compose(&images::server("1.0"), 1)).await;
     let status = agent.terminate().await;

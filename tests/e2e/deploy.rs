@@ -51,7 +51,7 @@ fn web(image: &str, greeting: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_order_api_deployment_runs_unmodified_with_three_ready_replicas() {
+async fn order_api_deployment_runs_with_three_ready_replicas() {
     let image = images::server_as(&Default::default(), "registry.example.com/order-api:v2.1.0", "v2.1.0");
     let site = Site::new("order");
     let commit = site.repository.commit(&[(&site.path("deployment.yaml"), ORDER_API)]);
@@ -69,7 +69,7 @@ async fn the_order_api_deployment_runs_unmodified_with_three_ready_replicas() {
 }
 
 #[tokio::test]
-async fn a_compose_application_starts_in_the_order_of_its_dependencies() {
+async fn compose_services_start_in_dependency_order() {
     let image = images::server("1.0");
     let site = Site::new("shop");
     let commit =
@@ -89,7 +89,7 @@ async fn a_compose_application_starts_in_the_order_of_its_dependencies() {
 }
 
 #[tokio::test]
-async fn a_changed_mounted_file_replaces_exactly_the_containers_that_mount_it() {
+async fn changed_file_replaces_only_containers_that_mount_it() {
     let image = images::server("1.0");
     let site = Site::new("file");
     let message = site.path("message");
@@ -166,7 +166,7 @@ secrets:
 }
 
 #[tokio::test]
-async fn mounted_files_outlive_commits_restarts_a_lost_mirror_and_a_reboot() {
+async fn mounted_files_survive_restarts_and_a_lost_mirror() {
     let image = images::placeholder();
     let mut site = Site::new("outlive");
     let beside = site.also("beside");
@@ -230,7 +230,7 @@ secrets: {{token: {{file: ./token}}}}
 }
 
 #[tokio::test]
-async fn a_push_is_deployed_and_one_that_changes_nothing_touches_nothing() {
+async fn push_is_deployed_and_unrelated_push_touches_nothing() {
     let site = Site::new("push");
     let agent = site.running(&web(&images::server("1.0"), "one")).await;
     let first = site.container("web");
@@ -249,7 +249,7 @@ async fn a_push_is_deployed_and_one_that_changes_nothing_touches_nothing() {
 }
 
 #[tokio::test]
-async fn a_poll_finds_a_push_by_itself_and_costs_a_listing_while_nothing_changes() {
+async fn poll_finds_a_push_and_only_lists_otherwise() {
     let mut site = Site::new("poll");
     site.settings.poll = "1s";
     let agent = site.running(&web(&images::server("1.0"), "one")).await;
@@ -268,7 +268,7 @@ async fn a_poll_finds_a_push_by_itself_and_costs_a_listing_while_nothing_changes
 }
 
 #[tokio::test]
-async fn a_repository_behind_ssh_is_deployed_and_its_key_is_told_to_nobody() {
+async fn ssh_repository_is_deployed_and_its_key_stays_secret() {
     let mut site = Site::new("ssh");
     let server = SshServer::start(&site.directory()).await;
     site.settings.url = Some(server.url());
@@ -287,7 +287,7 @@ async fn a_repository_behind_ssh_is_deployed_and_its_key_is_told_to_nobody() {
 }
 
 #[tokio::test]
-async fn a_broken_manifest_is_reported_with_its_place_and_leaves_what_runs() {
+async fn broken_manifest_is_reported_and_containers_stay() {
     let site = Site::new("broken");
     let good = web(&images::server("1.0"), "one");
     let agent = site.running(&good).await;
@@ -329,7 +329,7 @@ async fn an_application_that_vanishes_from_git_is_reported_and_kept() {
 }
 
 #[tokio::test]
-async fn with_prune_an_application_that_vanishes_from_git_is_removed_but_not_its_volumes() {
+async fn prune_removes_a_vanished_application_but_no_volumes() {
     let mut site = Site::new("prune");
     site.settings.prune = true;
     let other = site.also("kept");
@@ -364,7 +364,7 @@ async fn a_service_removed_from_the_manifest_is_removed() {
 }
 
 #[tokio::test]
-async fn a_commit_that_drops_most_of_it_removes_nothing_before_somebody_says_so() {
+async fn removing_most_workloads_needs_confirmation() {
     let site = Site::new("cut");
     let image = images::server("1.0");
     let services = |message: &str, more: usize| {

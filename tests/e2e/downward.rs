@@ -84,7 +84,7 @@ fn of(site: &Site, name: &str) -> Option<Container> {
 }
 
 #[tokio::test]
-async fn who_is_told_an_address_is_replaced_when_the_pod_gets_another_and_says_good_bye() {
+async fn pod_address_change_replaces_its_users_after_pre_stop() {
     let mut site = Site::new("downward");
     let (server, busybox) = (images::server("1.0"), images::placeholder());
     let (port, heard) = requests();

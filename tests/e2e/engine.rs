@@ -517,7 +517,7 @@ async fn every_setting_of_the_host_comes_back_as_it_was_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hooks_run_after_each_start_and_before_each_stop_and_a_failing_one_ends_the_container() {
+async fn hooks_run_and_a_failing_start_hook_stops_the_container() {
     let corner = Corner::new().await;
     corner.act(Action::CreateVolume { name: corner.name("v"), volume: Volume::default() }).await.unwrap();
     let hook = |text: &str| Hook {
@@ -692,7 +692,7 @@ async fn a_connection_that_failed_half_way_is_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_is_taken_is_refused_even_to_a_container_with_our_labels() {
+async fn name_in_use_is_refused_even_with_the_agents_labels() {
     let corner = Corner::new().await;
     let creation = corner.creation(1, sleeper());
     corner.create(&creation).await;

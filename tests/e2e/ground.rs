@@ -3,7 +3,7 @@
 use crate::harness::{Docker, Engine, GitServer, Registry, Repository, Site, SshServer, git, images, random};
 
 #[tokio::test]
-async fn the_git_server_serves_what_was_pushed_and_can_be_switched_off() {
+async fn git_server_serves_pushes_and_can_be_switched_off() {
     let dir = tempfile::tempdir().unwrap();
     let repository = Repository::new(dir.path());
     let mut server = GitServer::start(&dir.path().join("repositories"));

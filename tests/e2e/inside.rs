@@ -32,7 +32,7 @@ fn files(it: &Application) -> Option<&Drift> {
 }
 
 #[tokio::test]
-async fn a_file_touched_by_hand_is_named_with_its_visitor_and_nothing_else_is() {
+async fn only_manually_changed_files_are_reported_as_drift() {
     let site = Site::new("inside");
     let agent = site.running(&compose()).await;
     let web = site.container("web");
@@ -76,7 +76,7 @@ async fn a_file_touched_by_hand_is_named_with_its_visitor_and_nothing_else_is() 
 }
 
 #[tokio::test]
-async fn a_container_that_was_changed_inside_is_replaced_where_that_is_asked_for() {
+async fn revert_replaces_a_container_with_changed_files() {
     let more = Some(json!({"filesystemDrift": "revert"}));
     let site = Site::with("revert", Settings { more, ..Settings::default() });
     let agent = site.running(&compose()).await;

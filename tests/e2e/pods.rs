@@ -3,7 +3,7 @@
 use crate::harness::{Agent, Container, Counting, Site, images, manifests};
 
 #[tokio::test]
-async fn the_helpers_image_is_made_of_the_agent_itself_and_ends_at_once() {
+async fn helper_image_is_generated_and_its_container_stops_at_once() {
     let site = Site::new("helper");
     let agent = site
         .running(
@@ -100,7 +100,7 @@ spec: {{selector: {{app: web}}, ports: [{{port: 8080, targetPort: http}}]}}
 }
 
 #[tokio::test]
-async fn containers_of_a_pod_share_what_is_the_pods_and_are_healed_and_replaced_as_one() {
+async fn containers_of_a_pod_share_and_are_replaced_together() {
     let mut site = Site::new("pair");
     let proxy = Counting::start(&site.directory());
     site.settings.docker_host = Some(proxy.host());
@@ -236,7 +236,7 @@ fn prepared(busybox: &str, second: &str) -> String {
 }
 
 #[tokio::test]
-async fn initial_containers_run_in_order_to_their_end_once_for_each_pod() {
+async fn init_containers_run_in_order_once_per_pod() {
     let site = Site::new("initial");
     let busybox = images::placeholder();
     site.repository.commit(&[(&site.path("all.yaml"), &prepared(&busybox, "exit 3"))]);

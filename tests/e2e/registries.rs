@@ -16,7 +16,7 @@ fn configured(directory: &std::path::Path, host: &str) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn a_closed_registry_is_pulled_from_with_the_login_of_the_configuration_and_built_from() {
+async fn private_registry_serves_pulls_and_builds_with_a_login() {
     let mut site = Site::new("login");
     let registry = Registry::closed(&site.directory()).await;
     let image = registry.publish(&site.docker, &site.app, "1.0");

@@ -86,7 +86,7 @@ async fn what_was_just_deployed_has_no_drift_seen_from_either_side() {
 }
 
 #[tokio::test]
-async fn what_somebody_changed_is_told_field_by_field_seen_from_either_side() {
+async fn manual_changes_are_reported_field_by_field() {
     let (mut site, agent) = start("report-some").await;
     let web = site.name("web");
     let other = site.foreign("other");

@@ -80,7 +80,7 @@ fn asked_inside(site: &Site, name: &str, port: u16, times: u32) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_service_with_a_proxy_spreads_and_sticks_and_outlives_its_pods_and_itself() {
+async fn service_proxy_balances_and_survives_restarts() {
     let site = Site::new("services");
     let image = images::server("1.0");
     let node_port = node_port();
@@ -133,7 +133,7 @@ async fn a_service_with_a_proxy_spreads_and_sticks_and_outlives_its_pods_and_its
 }
 
 #[tokio::test]
-async fn a_node_port_that_is_left_open_is_told_and_a_name_outside_is_forwarded_to() {
+async fn node_port_is_assigned_and_external_name_is_forwarded() {
     let site = Site::new("reach");
     let image = images::server("1.0");
     let text = format!(

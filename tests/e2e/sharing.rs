@@ -103,7 +103,7 @@ async fn a_second_look_and_a_restart_of_the_agent_change_nothing() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_removed_by_hand_comes_back_and_takes_its_guests_along() {
+async fn removed_namespace_owner_returns_with_its_sharers() {
     let (site, agent) = start("host-rm").await;
     let (vpn, torrent, bystander) =
         (site.container("vpn"), site.container("torrent"), site.container("bystander"));
@@ -126,7 +126,7 @@ async fn guests_are_started_after_a_host_that_is_restarted_by_hand() {
 }
 
 #[tokio::test]
-async fn a_new_image_of_the_host_takes_its_guests_along_and_keeps_what_it_stored() {
+async fn new_image_of_namespace_owner_replaces_its_sharers() {
     let (site, agent) = start("host-bump").await;
     let (vpn, bystander) = (site.container("vpn"), site.container("bystander"));
     let volume = |it: &Container| it.text("/Mounts/0/Name");
@@ -150,7 +150,7 @@ async fn a_new_image_of_a_guest_leaves_the_host_alone() {
 }
 
 #[tokio::test]
-async fn the_network_of_a_container_of_somebody_else_is_shared_and_followed() {
+async fn network_of_a_foreign_container_is_shared_and_followed() {
     let mut site = Site::new("legacy");
     let image = images::server("1.0");
     let legacy = site.foreign("legacy");

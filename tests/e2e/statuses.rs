@@ -140,7 +140,7 @@ async fn each_forge_is_told_in_its_own_words() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_applied_is_a_failure_with_its_place_and_nothing_is_told_twice() {
+async fn invalid_commit_gets_one_failure_status_with_location() {
     let (forge, api) = Forge::start().await;
     let (site, _directory) = site("told-bad", "gitea", &api);
     let image = images::server("1.0");

@@ -52,7 +52,7 @@ async fn runs(site: &Site, version: &str) {
 }
 
 #[tokio::test]
-async fn an_unsigned_commit_is_never_applied_and_the_signed_one_before_is_enforced() {
+async fn unsigned_commit_is_rejected_and_the_signed_one_enforced() {
     let mut site = Site::new("signed");
     let key = signing_key(&site.directory());
     site.settings =

@@ -82,7 +82,7 @@ spec: {}
 }
 
 #[tokio::test]
-async fn every_user_may_write_where_it_is_empty_and_the_group_where_it_was_given() {
+async fn empty_dir_is_writable_and_fs_group_is_applied() {
     let site = Site::new("volumes");
     let image = images::placeholder();
     std::fs::write(site.directory().join("file.txt"), "hello\n").unwrap();

@@ -72,7 +72,7 @@ async fn until(agent: &Agent, what: &str, is_so: impl Fn(&HookStatus) -> bool) -
 }
 
 #[tokio::test]
-async fn a_push_that_is_announced_runs_although_the_next_poll_is_an_hour_away() {
+async fn webhook_deploys_a_push_long_before_the_next_poll() {
     let image = images::server("1.0");
     for (provider, secret) in [
         ("auto", SECRET.to_owned()),
@@ -113,7 +113,7 @@ async fn a_push_that_is_announced_runs_although_the_next_poll_is_an_hour_away() 
 }
 
 #[tokio::test]
-async fn a_forge_that_rings_before_its_commit_can_be_seen_is_asked_again_soon() {
+async fn commit_not_yet_visible_is_fetched_again_soon() {
     let image = images::server("1.0");
     let site = Site::with("hook-early", with_webhook("forgejo", SECRET, "1h"));
     let agent = site.running(&web(&image, "one")).await;
@@ -167,7 +167,7 @@ async fn what_was_taken_is_done_after_a_kill() {
 }
 
 #[tokio::test]
-async fn a_commit_that_no_webhook_announced_is_told_and_the_next_one_ends_that() {
+async fn missed_webhook_is_reported_until_the_next_one() {
     let image = images::server("1.0");
     let site = Site::with("hook-missed", with_webhook("github", SECRET, "1s"));
     let agent = site.running(&web(&image, "one")).await;

@@ -122,7 +122,7 @@ fn what_git_has_no_service_for_is_never_taken() {
 }
 
 #[test]
-fn a_container_whose_data_lie_elsewhere_keeps_all_from_being_taken() {
+fn one_container_with_foreign_data_prevents_adoption() {
     let mut stage = by_compose(|it| {
         if it.image == "db:1" {
             let path = "/home/me/shop/data".to_owned();

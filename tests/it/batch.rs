@@ -86,7 +86,7 @@ fn judged(stage: &mut Stage) -> (HealthStatus, String) {
 }
 
 #[test]
-fn three_of_two_at_a_time_each_know_their_index_and_are_done_once() {
+fn indexed_job_runs_each_index_once_with_parallelism() {
     let text = manifest("good:1", "Never", "  completions: 3\n  parallelism: 2\n  completionMode: Indexed");
     let mut stage = stage(&text);
     let second = &stage.stack.workloads[&"work-1".into()];
@@ -109,7 +109,7 @@ fn three_of_two_at_a_time_each_know_their_index_and_are_done_once() {
 }
 
 #[test]
-fn failures_of_all_parts_are_counted_together_and_tried_again_ever_more_slowly() {
+fn failures_of_a_job_are_counted_together_and_back_off() {
     let mut stage = stage(&manifest("bad:1", "Never", "  backoffLimit: 2"));
     let made = played(&mut stage, 100, 1);
     assert_eq!(made, ["0s +work >work", "11s - +work >work", "32s - +work >work"]);
@@ -132,7 +132,7 @@ fn failures_of_all_parts_are_counted_together_and_tried_again_ever_more_slowly()
 }
 
 #[test]
-fn a_deadline_ends_what_runs_and_suspension_does_so_until_it_is_lifted() {
+fn deadline_and_suspension_stop_a_running_job() {
     let mut stage = stage(&manifest("long:1", "OnFailure", "  activeDeadlineSeconds: 30"));
     assert_eq!(played(&mut stage, 60, 1), ["0s +work >work", "30s -"]);
     assert_eq!(judged(&mut stage), (HealthStatus::Degraded, "DeadlineExceeded".to_owned()));
@@ -148,7 +148,7 @@ fn a_deadline_ends_what_runs_and_suspension_does_so_until_it_is_lifted() {
 }
 
 #[test]
-fn what_has_ended_is_kept_for_as_long_as_it_says_and_not_done_again() {
+fn finished_job_is_kept_for_its_ttl_and_not_repeated() {
     let mut stage = stage(&manifest("good:1", "Never", "  ttlSecondsAfterFinished: 60"));
     assert_eq!(played(&mut stage, 100, 1), ["0s +work >work", "61s -"]);
     assert!(stage.round().is_settled());
@@ -198,7 +198,7 @@ fn what_a_job_cannot_be_is_told_at_its_place() {
 }
 
 #[test]
-fn fewer_side_by_side_end_the_last_that_were_begun_and_none_at_all_ends_all() {
+fn lower_parallelism_stops_the_latest_pods() {
     let with = |it: u32| manifest("long:1", "Never", &format!("  completions: 5\n  parallelism: {it}"));
     let mut stage = stage(&with(3));
     played(&mut stage, 5, 5);
@@ -217,7 +217,7 @@ fn fewer_side_by_side_end_the_last_that_were_begun_and_none_at_all_ends_all() {
 }
 
 #[test]
-fn what_was_done_and_cleaned_up_or_has_no_turn_yet_is_not_missing() {
+fn completed_and_waiting_job_pods_are_not_missing() {
     let missing = |stage: &Stage| -> Vec<String> {
         let images = BTreeMap::new();
         let target = Target {

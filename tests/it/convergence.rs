@@ -326,7 +326,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(250), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whoever_runs_at_the_end_has_read_the_newest_files_wherever_we_were_cut_short(
+    fn containers_have_the_newest_files_after_any_interruption(
         wanted in any_workload("a"),
         asked in prop::collection::vec(0..3_u8, 1..4),
         changes in prop::collection::vec((0..4_usize, any::<bool>(), 0..4_usize, any::<usize>()), 1..8),

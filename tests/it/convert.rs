@@ -181,7 +181,7 @@ fn through_kubernetes(name: &str, text_of_it: &str) -> Option<Converted> {
 }
 
 #[test]
-fn compose_projects_become_manifests_of_the_same_stack_but_for_what_is_listed() {
+fn compose_projects_convert_to_equal_manifests() {
     let mut count = 0;
     for entry in fs::read_dir("tests/e2e/projects").unwrap() {
         let path = entry.unwrap().path();
@@ -310,7 +310,7 @@ spec: { selector: { app: db }, ports: [{ port: 5432 }] }
 "#;
 
 #[test]
-fn an_application_written_in_both_formats_is_the_same_stack_but_for_names() {
+fn both_formats_render_to_the_same_stack_except_names() {
     let (one, other) =
         (rendered(Format::Compose, COMPOSE, &[]), rendered(Format::Kubernetes, KUBERNETES, &[]));
     let (one, other) =
@@ -350,7 +350,7 @@ fn what_is_written_by_hand_is_what_is_converted() {
 }
 
 #[test]
-fn manifests_become_a_compose_file_of_the_same_stack_but_for_what_is_listed() {
+fn manifests_convert_to_an_equal_compose_file() {
     let page = include_str!("../../docs/kubernetes.md");
     let block = page.split("\n## Supported\n").nth(1).unwrap().split("```yaml\n").nth(1).unwrap();
     let supported = block.split("```").next().unwrap();

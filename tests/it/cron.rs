@@ -156,7 +156,7 @@ fn each_time_has_one_run_and_the_last_ones_are_kept() {
 }
 
 #[test]
-fn a_year_of_nights_has_a_run_for_each_but_the_one_in_which_the_hour_is_left_out() {
+fn nightly_run_is_skipped_only_when_clocks_go_forward() {
     let text = manifest("30 2 * * *", "good:1", "  timeZone: Europe/Berlin");
     let mut clock = Clock::new(&text);
     let made = clock.until(HOUR * 24 * 365).into_iter().filter(|it| it.contains('+')).count();
@@ -165,7 +165,7 @@ fn a_year_of_nights_has_a_run_for_each_but_the_one_in_which_the_hour_is_left_out
 }
 
 #[test]
-fn while_one_runs_the_next_is_begun_too_or_waits_or_takes_its_place() {
+fn concurrency_policy_allows_forbids_or_replaces_runs() {
     let with = |policy: &str| {
         Clock::new(&manifest("* * * * *", "long:1", &format!("  concurrencyPolicy: {policy}")))
     };
@@ -295,7 +295,7 @@ proptest! {
 }
 
 #[test]
-fn what_has_succeeded_since_makes_up_for_a_failure_even_if_it_is_not_kept() {
+fn later_success_clears_a_failed_cron_run() {
     let none_kept = "  successfulJobsHistoryLimit: 0";
     let mut clock = Clock::new(&manifest("*/10 * * * *", "bad:1", none_kept));
     clock.until(MINUTE * 15);
@@ -307,7 +307,7 @@ fn what_has_succeeded_since_makes_up_for_a_failure_even_if_it_is_not_kept() {
 }
 
 #[test]
-fn a_run_whose_image_cannot_be_had_holds_nobody_up_and_is_made_of_what_cures_it() {
+fn cron_run_without_image_uses_the_next_template() {
     let text = |image: &str, web: &str| {
         let report = manifest("*/10 * * * *", image, "  concurrencyPolicy: Forbid");
         format!(

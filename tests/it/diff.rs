@@ -156,7 +156,7 @@ fn each_changed_field_is_named_with_both_values() {
 }
 
 #[test]
-fn an_own_entry_point_drops_the_images_command_and_none_takes_a_variable_away() {
+fn entrypoint_drops_the_command_and_null_unsets_variables() {
     let mut own = desired();
     own.entrypoint = words(&["/mine"]);
     own.env.insert("PATH".to_owned(), None);
@@ -168,7 +168,7 @@ fn an_own_entry_point_drops_the_images_command_and_none_takes_a_variable_away() 
 }
 
 #[test]
-fn a_health_check_wins_field_by_field_and_none_disables_the_images() {
+fn health_check_overrides_the_image_field_by_field() {
     let mut own = desired();
     let check = |test: &[&str]| Healthcheck {
         test: test.iter().map(|it| (*it).to_owned()).collect(),
@@ -188,7 +188,7 @@ fn a_health_check_wins_field_by_field_and_none_disables_the_images() {
 }
 
 #[test]
-fn a_secret_is_compared_in_clear_and_never_printed_not_even_inside_a_command() {
+fn secrets_are_compared_but_never_printed() {
     let mut want = desired();
     want.env.insert("DB_PASSWORD".to_owned(), Some("hunter2x".to_owned()));
     want.command = words(&["serve", "--db=postgres://app@db/x?p=hunter2x", "--token", "abc"]);
@@ -228,7 +228,7 @@ fn the_diff_of_a_stack_goes_from_what_runs_to_what_git_says() {
 }
 
 #[test]
-fn a_unified_diff_has_three_lines_of_context_and_is_empty_for_equal_texts() {
+fn unified_diff_has_three_lines_of_context() {
     let from = "1\n2\n3\n4\n5\n6\n7\n8\n9\n";
     assert_eq!(unified_diff("a", from, "b", from), "");
     let text = unified_diff("a", from, "b", &from.replace('5', "five"));

@@ -48,7 +48,7 @@ fn folders_to_depth_two_are_applications_named_after_them() {
 }
 
 #[test]
-fn the_root_is_called_after_the_repository_and_the_first_compose_file_counts() {
+fn root_application_is_named_after_the_repository() {
     let files = MemoryFiles::new([
         ("docker-compose.yml", COMPOSE),
         ("compose.yml", COMPOSE),
@@ -98,7 +98,7 @@ fn two_folders_of_one_name_are_both_told() {
 }
 
 #[test]
-fn configured_applications_keep_their_names_variables_and_profiles() {
+fn configured_applications_keep_their_settings() {
     let files = MemoryFiles::new([("a/compose.yaml", COMPOSE), ("b/compose.yaml", COMPOSE)]);
     let configured = [
         Configured {
@@ -118,7 +118,7 @@ fn configured_applications_keep_their_names_variables_and_profiles() {
 }
 
 #[test]
-fn applications_that_want_the_same_thing_are_told_with_both_files() {
+fn conflicting_applications_are_reported_with_both_files() {
     let text = |port: &str| {
         format!("name: same\nservices: {{web: {{image: a, container_name: front, ports: ['{port}']}}}}\n")
     };

@@ -362,7 +362,7 @@ async fn a_pinned_commit_needs_no_server_once_it_is_here() {
 }
 
 #[tokio::test]
-async fn a_repository_with_sha256_ids_is_read_and_may_take_the_place_of_another() {
+async fn repository_with_sha256_ids_is_read() {
     let origin = Origin::new();
     let repository = local(&origin);
     repository.fetch(None).await.unwrap();
@@ -447,7 +447,7 @@ fn replace(path: &Path, bytes: &[u8]) {
 }
 
 #[tokio::test]
-async fn damage_while_running_is_noticed_by_readers_and_mended_by_the_next_fetch() {
+async fn damage_is_detected_and_repaired_by_the_next_fetch() {
     let origin = Origin::new();
     let kept = origin.work(&["rev-parse", "HEAD"]);
     let repository = local(&origin);
@@ -495,7 +495,7 @@ async fn a_kept_commit_is_carried_over_to_a_new_mirror() {
 }
 
 #[tokio::test]
-async fn a_mirror_that_cannot_be_cloned_anew_stays_and_one_that_keeps_breaking_is_left() {
+async fn damaged_mirror_stays_if_it_cannot_be_cloned_again() {
     let origin = Origin::new();
     let server = Server::start(&origin).await;
     let repository = open(options(&origin, &server.url()));

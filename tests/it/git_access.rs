@@ -72,7 +72,7 @@ async fn a_pinned_fingerprint_lets_its_server_in_and_no_other() {
 }
 
 #[tokio::test]
-async fn an_authority_vouches_for_a_server_and_a_revoked_key_is_refused_whatever_else_is_known() {
+async fn host_certificate_is_accepted_and_revoked_key_rejected() {
     let origin = Origin::new();
     let sshd = Sshd::start(&origin).await;
     let place = |name: &str| sshd.folder.join(name);
@@ -100,7 +100,7 @@ async fn an_authority_vouches_for_a_server_and_a_revoked_key_is_refused_whatever
 }
 
 #[tokio::test]
-async fn a_key_with_a_passphrase_is_opened_and_the_passphrase_shows_nowhere() {
+async fn key_passphrase_is_used_and_never_shown() {
     let origin = Origin::new();
     let sshd = Sshd::start(&origin).await;
     let place = |name: &str| sshd.folder.join(name);
@@ -137,7 +137,7 @@ async fn a_key_with_a_passphrase_is_opened_and_the_passphrase_shows_nowhere() {
 }
 
 #[tokio::test]
-async fn a_revoked_token_is_told_and_a_new_one_in_its_file_is_taken_up() {
+async fn revoked_token_is_reported_and_a_new_one_is_used() {
     let origin = Origin::new();
     let token = origin.dir.path().join("token");
     fs::write(&token, "one").unwrap();

@@ -86,7 +86,7 @@ fn names(checkout: &Checkout, folder: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn submodules_are_read_at_their_pinned_commits_with_the_same_credentials() {
+async fn submodules_are_read_at_their_pinned_commits() {
     let origin = Origin::new();
     let (lib, deep) = (Other::new(&origin, "lib"), Other::new(&origin, "deep"));
     let bottom = deep.commit("z.yaml", "deep");
@@ -135,7 +135,7 @@ async fn submodules_are_read_at_their_pinned_commits_with_the_same_credentials()
 }
 
 #[tokio::test]
-async fn circles_other_servers_and_missing_commits_are_refused_and_what_was_stays_readable() {
+async fn invalid_submodules_are_rejected_and_old_commit_stays() {
     let origin = Origin::new();
     let lib = Other::new(&origin, "lib");
     let one = lib.commit("a.yaml", "one");

@@ -62,7 +62,7 @@ fn allowing(lines: &[String]) -> Verify {
 }
 
 #[tokio::test]
-async fn commits_signed_with_ssh_keys_of_every_kind_are_told_from_others() {
+async fn ssh_signatures_of_every_key_type_are_verified() {
     let origin = Origin::new();
     let folder = origin.dir.path().join("keys");
     fs::create_dir(&folder).unwrap();
@@ -257,7 +257,7 @@ impl Drop for Gpg {
 }
 
 #[tokio::test]
-async fn commits_signed_with_gpg_are_judged_by_key_expiry_revocation_and_usage() {
+async fn gpg_signatures_are_checked_by_expiry_and_revocation() {
     let origin = Origin::new();
     let gpg = Gpg::new(origin.dir.path());
     let ring = origin.dir.path().join("ring.asc");
@@ -339,7 +339,7 @@ async fn the_tip_decides_for_what_it_merges() {
 }
 
 #[tokio::test]
-async fn a_key_in_the_configuration_that_cannot_be_read_is_told_at_the_start() {
+async fn unreadable_signing_key_is_reported_at_the_start() {
     let origin = Origin::new();
     let policies = vec![allowing(&["ada@example.com ssh-ed25519 AAAA".to_owned()])];
     let options = Options { policies, ..options(&origin, origin.path().to_str().unwrap()) };

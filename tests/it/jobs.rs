@@ -141,7 +141,7 @@ async fn the_action_reports_what_a_pull_request_changes() {
 }
 
 #[tokio::test]
-async fn the_action_asks_an_agent_for_drift_and_fails_when_there_is_none() {
+async fn github_action_reports_drift_and_fails_without_agent() {
     let (clone, head) = merged();
     let job = pull_request(Kind::GitHub, "http://127.0.0.1:9", &head);
     let inputs = [
@@ -195,7 +195,7 @@ async fn the_gitlab_job_reports_what_a_merge_request_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_forgejo_jobs_report_what_a_request_changes_and_what_has_drifted() {
+async fn forgejo_workflow_reports_preview_and_drift() {
     let origin = Clone::new();
     let head = origin.commit(&[("sites/blog/compose.yaml", None)]);
     // As the runner checks it out: all branches of the remote.

@@ -784,7 +784,7 @@ fn other_kinds_are_refused_or_left_out_with_a_word() {
 }
 
 #[test]
-fn deployments_of_many_files_documents_and_lists_are_one_application() {
+fn files_documents_and_lists_are_one_application() {
     let named = |name: &str| With::default().text().replacen("name: web", &format!("name: {name}"), 1);
     let items: String = named("three")
         .lines()
@@ -871,7 +871,7 @@ fn kubernetes_is_told_from_compose() {
 }
 
 #[test]
-fn whatever_a_line_becomes_the_result_is_a_stack_or_a_located_error() {
+fn any_changed_line_gives_a_stack_or_a_located_error() {
     let lines: Vec<_> = EVERYTHING.lines().collect();
     let odd = [
         "",
@@ -949,7 +949,7 @@ spec:
 "#;
 
 #[test]
-fn what_is_the_pods_is_held_by_its_first_container_and_the_rest_by_each() {
+fn shared_settings_of_a_pod_are_in_its_first_container() {
     let web = only_workload(PAIR);
     let own = &web.container;
     assert_eq!((own.image.as_str(), own.hostname.as_deref()), (HELPER_IMAGE, Some("twins")));

@@ -78,7 +78,7 @@ fn aliases<'a>(stack: &'a Stack, workload: &str, network: &str) -> Vec<&'a str> 
 }
 
 #[test]
-fn variables_come_from_config_maps_and_secrets_and_those_of_secrets_are_known_to_be() {
+fn variables_from_secrets_are_marked_as_secret() {
     let container = "envFrom:\n- {configMapRef: {name: settings}, prefix: S_}\n- {secretRef: {name: login}}\n\
                      - {configMapRef: {name: none, optional: true}}\nenv:\n- {name: MODE, valueFrom: {configMapKeyRef: \
                      {name: settings, key: mode}}}\n- {name: URL, value: \"db://$(user):$(password)@db\"}\n\
@@ -157,7 +157,7 @@ fn no_value_of_a_secret_is_in_a_finding() {
 }
 
 #[test]
-fn volumes_become_files_by_content_volumes_of_docker_and_folders() {
+fn volumes_become_content_docker_volumes_or_folders() {
     let pod = "volumes:\n- {name: all, configMap: {name: settings}}\n- {name: pw, secret: {secretName: login, items: \
                [{key: password, path: pw, mode: 0555}]}}\n- {name: data, persistentVolumeClaim: {claimName: files}}\n\
                - {name: tmp, emptyDir: {}}\n- {name: mem, emptyDir: {medium: Memory, sizeLimit: 1Mi}}\n- {name: host, \
@@ -218,7 +218,7 @@ fn volumes_become_files_by_content_volumes_of_docker_and_folders() {
 }
 
 #[test]
-fn files_have_the_modes_that_are_asked_for_and_the_group_of_the_pod_may_read_them() {
+fn mounted_files_have_their_mode_and_the_group_of_the_pod() {
     let modes = |security: &str| {
         let pod = format!(
             "{security}volumes: [{{name: s, configMap: {{name: settings, defaultMode: 0600, items: [{{key: mode, \

@@ -141,7 +141,7 @@ fn a_name_outside_is_forwarded_to_on_the_ports_that_are_listed() {
 }
 
 #[test]
-fn a_pod_has_its_host_name_in_the_headless_service_that_it_names() {
+fn pod_has_its_host_name_in_its_headless_service() {
     let pod = |more: &str| {
         format!(
             "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: busybox, labels: {{app: busybox}}}}\nspec: {{{more}, \

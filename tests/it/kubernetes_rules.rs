@@ -60,7 +60,7 @@ fn each_is_told(cases: &[(String, &str)]) {
 }
 
 #[test]
-fn more_replicas_than_a_host_could_run_are_refused_before_anything_counts_them() {
+fn too_many_replicas_are_rejected_early() {
     let owner = |kind: &str, name: &str| {
         format!(
             "---\napiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec:\n  replicas: 2147483647\n  \
@@ -81,7 +81,7 @@ fn more_replicas_than_a_host_could_run_are_refused_before_anything_counts_them()
 }
 
 #[test]
-fn texts_that_double_each_other_are_refused_while_they_are_small() {
+fn exponential_expansion_is_rejected_early() {
     let doubled = |number: u32| format!("  - {{name: A{number}, value: $(A{0})$(A{0})}}\n", number - 1);
     let lines: String = (1..60).map(doubled).collect();
     let text = container(&format!("env:\n  - {{name: A0, value: xxxxxxxxxxxxxxxx}}\n{lines}"));
@@ -238,7 +238,7 @@ fn ports_of_a_service_are_told_apart() {
 }
 
 #[test]
-fn amounts_are_in_the_notation_of_kubernetes_and_of_what_there_is() {
+fn invalid_quantities_are_rejected() {
     each_is_told(&[
         (
             container("resources: {limits: {cpus: 1}}"),
@@ -544,7 +544,7 @@ fn a_persistent_volume_has_one_source_of_a_known_kind() {
 }
 
 #[test]
-fn a_path_inside_a_claim_is_a_volume_of_its_own_unless_that_would_show() {
+fn sub_path_of_a_claim_is_a_volume_of_its_own() {
     let mounting = |mounts: &str| claiming("", &[]).replace("[{name: v, mountPath: /v}]", mounts);
     let both = "[{name: v, mountPath: /a, subPath: one}, {name: v, mountPath: /b, subPath: two/three}]";
     let stack = stack(&mounting(both));

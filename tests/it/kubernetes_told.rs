@@ -87,7 +87,7 @@ fn who_asks_for_an_address_is_in_a_pod_that_has_one_before() {
 }
 
 #[test]
-fn what_is_made_before_the_pod_is_not_made_of_what_only_that_knows() {
+fn pod_fields_are_rejected_where_the_pod_does_not_exist_yet() {
     let volume =
         "volumes: [{name: v, downwardAPI: {items: [{path: a, fieldRef: {fieldPath: metadata.name}}]}}],";
     let found = lines(&deployment(volume, ""));
@@ -127,7 +127,7 @@ fn resources_are_those_of_the_container_that_is_named() {
 }
 
 #[test]
-fn labels_of_selinux_are_options_of_the_container_and_win_over_those_of_the_pod() {
+fn container_selinux_options_override_those_of_the_pod() {
     let pod = "securityContext: {seLinuxOptions: {level: 's0:c1', type: a_t}},";
     let options = |container: &str| {
         stack(&deployment(pod, container)).workloads[&"web".into()].container.security_opt.clone()

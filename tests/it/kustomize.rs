@@ -130,7 +130,7 @@ fn an_overlay_is_an_application_and_its_base_is_none() {
 }
 
 #[test]
-fn a_kustomization_counts_before_loose_manifests_and_none_beside_compose() {
+fn kustomization_wins_over_manifests_but_not_over_compose() {
     let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n";
     let files = MemoryFiles::new([
         ("a/kustomization.yaml", "resources: [web.yaml]"),
@@ -176,7 +176,7 @@ fn a_kustomization_counts_before_loose_manifests_and_none_beside_compose() {
 }
 
 #[test]
-fn a_typing_error_in_an_overlay_does_not_make_its_base_an_application() {
+fn broken_overlay_does_not_make_its_base_an_application() {
     let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n";
     for broken in ["resources: [../bse]", "resources: [", "resource: [../base]\n"] {
         let files = MemoryFiles::new([

@@ -7,7 +7,7 @@ use driftless_model::{Port, PortRange, Protocol, State, Workload};
 use crate::stage::{Stage, stack, workload};
 
 #[test]
-fn what_is_removed_comes_back_under_its_name_even_while_the_engine_is_still_at_it() {
+fn removed_container_returns_with_its_name_during_removal() {
     let mut stage = settled(workload("web:1", 2));
     stage.named("shop-web-1").state = State::Removing;
     let plan = stage.round();

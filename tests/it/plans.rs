@@ -83,7 +83,7 @@ fn what_is_dropped_is_removed_once_what_is_wanted_can_be_had() {
 }
 
 #[test]
-fn what_drops_most_of_an_application_keeps_it_until_somebody_confirms_it() {
+fn removing_most_workloads_waits_for_confirmation() {
     let of = |names: &[&'static str]| stack(names.iter().map(|it| (*it, workload("app:1", 1))));
     let mut stage = reached(of(&["a", "b", "c", "d", "e", "f"]));
     let removed = |stage: &Stage, wanted: &Stack| {
@@ -130,7 +130,7 @@ fn what_drops_most_of_an_application_keeps_it_until_somebody_confirms_it() {
 /// Without a network, on the host's or on the default bridge: the engine says so of each container, and gives these
 /// networks ids, but nobody ever lists them as wanted.
 #[test]
-fn what_ended_on_a_network_of_the_engine_is_not_taken_for_cut_off() {
+fn ended_container_on_an_engine_network_is_not_disconnected() {
     for (network, mode) in
         [("none", NetworkMode::None), ("host", NetworkMode::Host), ("bridge", NetworkMode::Bridge)]
     {

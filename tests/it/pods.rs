@@ -96,7 +96,7 @@ fn a_pod_comes_up_in_order_and_is_ready_when_all_of_it_is() {
 }
 
 #[test]
-fn what_goes_missing_comes_back_into_the_same_pod_and_what_has_prepared_it_is_not_run_again() {
+fn missing_part_returns_to_its_pod_without_new_init_run() {
     let mut stage = stage(pod("1", 1));
     settle(&mut stage);
     let before = ids(&stage);
@@ -118,7 +118,7 @@ fn what_goes_missing_comes_back_into_the_same_pod_and_what_has_prepared_it_is_no
 }
 
 #[test]
-fn who_was_told_an_address_is_replaced_where_the_pod_gets_another() {
+fn part_with_pod_address_is_replaced_when_it_changes() {
     let strategy = Strategy::RollingUpdate { max_surge: 0, max_unavailable: 1 };
     let mut stage = stage(Workload { strategy, ..pod("1", 1) });
     settle(&mut stage);
@@ -167,7 +167,7 @@ fn a_rollout_waits_for_whole_pods_and_old_ones_serve_meanwhile() {
 }
 
 #[test]
-fn who_fails_to_prepare_is_tried_again_ever_more_slowly_and_nothing_else_begins() {
+fn failing_init_container_backs_off_and_blocks_the_others() {
     let mut stage = stage(pod("1", 1));
     stage.finishing.clear();
     stage.crashing.insert("init:1".to_owned());
@@ -202,7 +202,7 @@ fn job(restart: RestartPolicy) -> Workload {
 }
 
 #[test]
-fn work_is_done_when_all_that_works_is_and_what_stood_beside_it_ends_then() {
+fn pod_of_a_job_completes_and_then_its_sidecars_end() {
     let mut stage = stage(job(RestartPolicy::OnFailure { max_retries: Some(2) }));
     stage.finishing.extend(["serve:1".to_owned(), "log:1".to_owned()]);
     settle(&mut stage);

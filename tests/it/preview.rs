@@ -116,7 +116,7 @@ fn a_change_that_renders_to_the_same_is_none() {
 
 /// What a commit leaves as it was is not rendered again; what an application takes from elsewhere is a part of it.
 #[test]
-fn an_application_changes_with_what_it_takes_from_another_folder() {
+fn preview_includes_files_from_other_folders() {
     let clone = Clone::new();
     let wiki = "services: {wiki: {image: \"wiki:1\", env_file: ../../shared.env}}\n";
     let broken = "services: {broken: {image: 1, nonsense: 2}}\n";
@@ -137,7 +137,7 @@ fn an_application_changes_with_what_it_takes_from_another_folder() {
 }
 
 #[test]
-fn what_changes_is_told_with_secrets_hidden_and_the_same_each_time() {
+fn preview_is_deterministic_and_masks_secrets() {
     let clone = Clone::new();
     let changed = SHOP.replace("web:1", "web:2").replace("hunter2hunter2", "hunter3hunter3");
     clone.commit(&[
@@ -162,7 +162,7 @@ fn what_changes_is_told_with_secrets_hidden_and_the_same_each_time() {
 }
 
 #[test]
-fn everything_that_is_rendered_is_compared_even_what_makes_no_container() {
+fn preview_compares_everything_that_is_rendered() {
     let clone = Clone::new();
     for (text, path) in [
         (SHOP.replace("example/web:1\n", "example/web:1\n    deploy: {replicas: 3}\n"), "replicas"),
@@ -293,7 +293,7 @@ fn answering(bytes: &'static str) -> String {
 }
 
 #[test]
-fn an_agent_that_answers_badly_is_an_error_and_never_without_drift() {
+fn invalid_agent_answer_is_an_error_not_no_drift() {
     let clone = Clone::new();
     for (what, bytes) in [
         ("nothing at all", ""),
@@ -316,7 +316,7 @@ fn an_agent_that_answers_badly_is_an_error_and_never_without_drift() {
 }
 
 #[test]
-fn an_engine_that_answers_badly_is_an_error_and_never_without_drift() {
+fn invalid_engine_answer_is_an_error_not_no_drift() {
     let clone = Clone::new();
     for (number, bytes) in
         ["", "good day\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{]"].iter().enumerate()
@@ -341,7 +341,7 @@ fn an_engine_that_answers_badly_is_an_error_and_never_without_drift() {
 }
 
 #[test]
-fn an_output_that_cannot_be_written_is_an_error_even_without_drift() {
+fn unwritable_output_is_an_error_even_without_drift() {
     let clone = Clone::new();
     let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let status = clone.driftless(PREVIEW).stdout(full).stderr(Stdio::null()).status().unwrap();
@@ -371,7 +371,7 @@ fn several_forms_go_to_several_files() {
 }
 
 #[test]
-fn a_preview_from_where_they_parted_leaves_out_what_the_base_got_since() {
+fn merge_base_preview_ignores_newer_base_commits() {
     let clone = Clone::new();
     clone.commit(&[("sites/blog/compose.yaml", None)]);
     clone.git(&["checkout", "-q", "main"]);
@@ -390,7 +390,7 @@ fn a_preview_from_where_they_parted_leaves_out_what_the_base_got_since() {
 }
 
 #[test]
-fn a_repository_is_found_from_inside_as_a_worktree_and_by_its_url() {
+fn repository_is_found_in_a_subfolder_worktree_or_by_url() {
     let clone = Clone::new();
     clone.commit(&[("sites/blog/compose.yaml", None)]);
     let whole = clone.run(&with(&["-o", "ndjson"]));
@@ -477,7 +477,7 @@ async fn a_report_is_posted_as_one_comment_and_a_status() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_right_to_write_the_report_is_printed_and_the_exit_code_stands() {
+async fn report_is_printed_if_posting_is_not_permitted() {
     let (played, address) = Played::start(Kind::GitHub).await;
     let clone = Clone::new();
     let head = clone.commit(&[("sites/blog/compose.yaml", None)]);

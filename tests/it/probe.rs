@@ -287,7 +287,7 @@ async fn what_is_not_wanted_is_not_probed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wanting_the_same_again_disturbs_nothing_and_another_probe_keeps_it_ready() {
+async fn probe_change_keeps_a_ready_instance_ready() {
     let bench = Bench::new();
     for _ in 0..5 {
         bench.want(EPOCH, readiness(exec("ready")));
@@ -508,7 +508,7 @@ async fn a_service_that_says_serving_is_a_success() {
 }
 
 #[tokio::test]
-async fn without_an_address_only_commands_and_named_hosts_can_be_probed() {
+async fn container_without_address_supports_exec_and_named_hosts() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let open = listener.local_addr().unwrap().port();
     for (action, expected) in [

@@ -131,7 +131,7 @@ async fn free_port(protocol: Protocol) -> u16 {
 }
 
 #[tokio::test]
-async fn connections_go_to_all_endpoints_and_past_those_that_do_not_answer() {
+async fn connections_are_balanced_and_skip_dead_endpoints() {
     let mut scene = Scene::new(3, Protocol::Tcp, None).await;
     for index in 0..2 {
         scene.echo(index).await;

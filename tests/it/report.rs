@@ -145,7 +145,7 @@ fn huge(loud: usize, quiet: usize) -> Report {
 }
 
 #[test]
-fn a_comment_keeps_to_its_limit_and_still_names_and_counts_every_application() {
+fn comment_stays_within_its_limit_and_names_every_app() {
     let report = huge(300, 700);
     let text = report::markdown(&report, "default", COMMENT_LIMIT);
     assert!(text.len() <= COMMENT_LIMIT && text.len() > COMMENT_LIMIT / 2, "{}", text.len());
@@ -214,7 +214,7 @@ fn ndjson_is_one_object_per_line_and_ends_with_the_counts() {
 }
 
 #[test]
-fn sarif_is_as_its_standard_says_and_fingerprints_survive_moved_lines() {
+fn sarif_is_valid_and_fingerprints_survive_moved_lines() {
     let schema = include_str!("report/sarif.schema.json");
     for report in [sample(), huge(3, 2), Report::new(Kind::Drift)] {
         let json: Value = serde_json::from_str(&report::sarif(&report)).unwrap();

@@ -9,24 +9,24 @@
 //! | it deploys again and again, and nobody knows why | `recreate-rules.txt`, and the cause in brackets of every step; `differential` |
 //! | taken down by hand, and then a commit: it never comes to rest | `down-by-hand.txt` |
 //! | with a mounted file of the repository it never comes to rest | `files-in-place`, `secrets`, `binds` in `differential` |
-//! | a commit that changes nothing, or another file, restarts everything | `a_push_is_deployed_and_one_that_changes_nothing_touches_nothing` |
-//! | one commit deploys all applications, stopped ones too | `a_commit_that_an_application_has_no_part_in_makes_no_revision_and_no_call`, `a_suspended_application_is_watched_and_not_touched` |
-//! | each poll or each restart of the agent deploys anew | `differential`, `a_poll_finds_a_push_by_itself_and_costs_a_listing_while_nothing_changes`, `a_restart_of_the_agent_restarts_no_container`, `a_lost_database_restarts_nothing` |
+//! | a commit that changes nothing, or another file, restarts everything | `push_is_deployed_and_unrelated_push_touches_nothing` |
+//! | one commit deploys all applications, stopped ones too | `unrelated_commit_creates_no_revision_and_no_call`, `a_suspended_application_is_watched_and_not_touched` |
+//! | each poll or each restart of the agent deploys anew | `differential`, `poll_finds_a_push_and_only_lists_otherwise`, `a_restart_of_the_agent_restarts_no_container`, `a_lost_database_restarts_nothing` |
 //! | an upgrade of the agent, or another default of its labels, makes every container anew | `every_project_has_the_hashes_that_it_had` |
 //! | commit or default labels are part of what a container is | `comments_change_no_spec_hash` |
-//! | a project that is down, or one started with Compose, is taken for drift for ever | `an_adopted_project_costs_no_write_call_whatever_happens_that_changes_nothing` |
-//! | short-lived containers of others count as drift | `foreign-holders.txt`, `containers_of_other_projects_and_single_commands_are_never_touched` |
-//! | healing tells everybody again and again | `a_fight_over_one_field_is_slowed_down_and_called_by_its_name`, `what_cannot_be_applied_is_a_failure_with_its_place_and_nothing_is_told_twice` |
+//! | a project that is down, or one started with Compose, is taken for drift for ever | `adopted_project_needs_no_write_calls` |
+//! | short-lived containers of others count as drift | `foreign-holders.txt`, `other_projects_and_one_off_containers_are_not_touched` |
+//! | healing tells everybody again and again | `a_fight_over_one_field_is_slowed_down_and_called_by_its_name`, `invalid_commit_gets_one_failure_status_with_location` |
 //! | a crash loop is a success, and then drift, and so on | `crash-loop.txt`, `dependency-that-exits.txt` |
 //! | deployments pile up behind a slow one | `third-version-half-way.txt`, `a_slow_pull_holds_up_neither_healing_nor_a_newer_commit`, `a_sync_is_answered_at_once_while_the_engine_takes_its_time` |
 //! | what was stopped on purpose comes back | `suspended.txt`, `self-heal-off.txt` |
 //! | one change restarts the whole stack | `recreate-rules.txt`, `shared-network.txt` |
-//! | a changed mounted file replaces nothing, or too much | `a_changed_mounted_file_replaces_exactly_the_containers_that_mount_it`, `changed_file_changes_the_hash_of_its_workloads_only` |
+//! | a changed mounted file replaces nothing, or too much | `changed_file_replaces_only_containers_that_mount_it`, `changed_file_changes_the_hash_of_its_workloads_only` |
 //! | another content written into the manifest itself changes nothing | `changed_content_of_a_config_changes_the_spec_hash` |
 //! | a changed configuration restarts what could have read it anew | `in-place.txt`, `a_changed_file_is_read_by_the_very_container_that_ran_before` |
-//! | mounted files vanish or go stale with a later commit, a restart by hand, a reboot or another clone | `mounted_files_outlive_commits_restarts_a_lost_mirror_and_a_reboot` |
+//! | mounted files vanish or go stale with a later commit, a restart by hand, a reboot or another clone | `mounted_files_survive_restarts_and_a_lost_mirror` |
 //! | mounted files become folders, or change under a running container | `a_half_written_content_is_never_taken_for_a_whole_one`, `only_what_is_old_and_unused_is_collected`, `mount_of_a_missing_file_is_an_error_or_a_warning` |
-//! | every application clones the whole repository | `mounted_files_outlive_commits_restarts_a_lost_mirror_and_a_reboot` |
+//! | every application clones the whole repository | `mounted_files_survive_restarts_and_a_lost_mirror` |
 //! | data beside the manifest is lost with a sync | `tracked_files_follow_git_and_untracked_ones_are_left_alone` |
 //! | a relative path means another folder than it did with Compose | `data_of_a_relative_path_are_never_left_behind` |
 //! | an agent in a container mounts paths that the host has not | `what_an_agent_in_a_container_hands_out_is_found_on_the_host`, `what_the_host_cannot_see_is_refused_with_the_mount_to_add` |

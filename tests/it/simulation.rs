@@ -331,7 +331,7 @@ async fn took<T>(what: impl Future<Output = T>) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_push_is_rolled_out_without_a_dip_and_then_nothing_is_written() {
+async fn push_is_rolled_out_without_downtime_and_then_idle() {
     let it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;
     assert_eq!(it.images(), ["db:1", "web:1", "web:1"]);
@@ -346,7 +346,7 @@ async fn a_push_is_rolled_out_without_a_dip_and_then_nothing_is_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_push_during_an_outage_of_docker_is_rolled_out_once_it_is_back() {
+async fn push_during_a_docker_outage_is_rolled_out_later() {
     let it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;
     it.docker.disconnect();
@@ -360,7 +360,7 @@ async fn a_push_during_an_outage_of_docker_is_rolled_out_once_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_dies_after_any_step_of_a_rollout_is_taken_up_from_where_it_was() {
+async fn rollout_continues_after_a_kill_at_any_step() {
     for keeps_store in [true, false] {
         for steps in 1..14 {
             let mut it = Simulation::of(&web("web:1"));
@@ -387,7 +387,7 @@ async fn an_agent_that_dies_after_any_step_of_a_rollout_is_taken_up_from_where_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_image_that_appears_late_is_rolled_out_without_a_new_commit() {
+async fn late_image_is_rolled_out_without_a_commit() {
     let it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;
     it.docker.faults(|it| it.registry = Some(BTreeSet::from(["web:1".into(), "db:1".into()])));
@@ -403,7 +403,7 @@ async fn an_image_that_appears_late_is_rolled_out_without_a_new_commit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_that_never_becomes_healthy_never_replaces_the_good_one() {
+async fn unhealthy_version_never_replaces_the_healthy_one() {
     let it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;
     it.docker.faults(|it| {
@@ -534,7 +534,7 @@ async fn settled_on_a_slow_engine() -> Simulation {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sync_with_nothing_to_do_looks_once_even_if_git_answers_meanwhile() {
+async fn idle_sync_observes_once() {
     let it = settled_on_a_slow_engine().await;
     let (calls, before) = (it.docker.calls(), it.status().unwrap());
     it.ask(RequestKind::Sync).await;
@@ -574,7 +574,7 @@ async fn whatever_comes_in_the_middle_of_a_look_is_looked_at_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_git_is_down_at_the_start_the_last_good_commit_is_enforced() {
+async fn last_commit_is_enforced_while_git_is_down_at_the_start() {
     let mut it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;
     it.crash();
@@ -723,7 +723,7 @@ fn of_policy(policy: FilesystemDrift) -> Simulation {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_a_visitor_changed_is_named_with_the_visitor_and_left() {
+async fn changed_file_is_reported_with_the_command_and_left() {
     let mut it = of_policy(FilesystemDrift::Report);
     it.synced_with_tip().await;
     it.hand(&write("shop-web-1", "/app/written-at-start"));
@@ -752,7 +752,7 @@ async fn a_file_that_a_visitor_changed_is_named_with_the_visitor_and_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_that_a_visitor_changed_is_replaced_where_that_is_asked_for() {
+async fn revert_replaces_a_container_that_a_user_changed() {
     let it = of_policy(FilesystemDrift::Revert);
     it.synced_with_tip().await;
     minutes(6).await;
@@ -791,7 +791,7 @@ async fn a_container_that_a_visitor_changed_is_replaced_where_that_is_asked_for(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_container_writes_itself_is_a_remark_and_replaces_nothing() {
+async fn files_written_by_the_container_itself_are_only_reported() {
     let it = of_policy(FilesystemDrift::Revert);
     it.synced_with_tip().await;
     it.hand(&write("shop-web-1", "/app/written-at-start"));
@@ -1173,7 +1173,7 @@ async fn what_most_of_an_application_is_dropped_by_waits_for_a_word() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_an_application_has_no_part_in_makes_no_revision_and_no_call() {
+async fn unrelated_commit_creates_no_revision_and_no_call() {
     let it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;
     minutes(1).await;
@@ -1273,7 +1273,7 @@ fn named(name: &str) -> InstanceName {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_pods_of_one_name_the_one_in_the_namespace_that_was_meant_is_deleted() {
+async fn delete_pod_uses_the_given_namespace() {
     let set = |namespace: &str| {
         format!(
             "apiVersion: apps/v1

@@ -102,7 +102,7 @@ fn images(stage: &Stage) -> Vec<String> {
 }
 
 #[test]
-fn each_pod_of_a_set_has_a_name_a_volume_and_names_in_dns_that_stay() {
+fn stateful_pods_keep_their_name_volume_and_dns_names() {
     let stack = stack(&manifest("db:1", 2, "  ordinals: {start: 5}"));
     assert_eq!(stack.workloads.keys().map(|it| it.as_str()).collect::<Vec<_>>(), ["db-5", "db-6"]);
     let pod = &stack.workloads[&"db-6".into()];
@@ -155,7 +155,7 @@ fn parallel_pods_wait_for_nobody_but_are_updated_one_by_one() {
 }
 
 #[test]
-fn an_update_goes_from_the_highest_ordinal_down_and_two_at_a_time_if_allowed() {
+fn update_goes_down_from_the_highest_ordinal() {
     let mut stage = stage(&manifest("db:1", 3, "  minReadySeconds: 8"));
     assert_eq!(played(&mut stage), "+db-0 | +db-1 | +db-2");
     let two = "  updateStrategy: {rollingUpdate: {maxUnavailable: 50%}}\n  minReadySeconds: 8";
@@ -174,7 +174,7 @@ fn an_update_goes_from_the_highest_ordinal_down_and_two_at_a_time_if_allowed() {
 }
 
 #[test]
-fn a_version_that_never_becomes_ready_stops_at_the_first_and_is_taken_back_at_once() {
+fn unready_version_stops_at_the_first_pod_and_rolls_back() {
     let mut stage = stage(&manifest("db:1", 3, ""));
     played(&mut stage);
     stage.stack = stack(&manifest("db:2", 3, ""));

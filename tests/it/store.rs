@@ -253,7 +253,7 @@ fn what_is_on_the_disk_while_the_agent_lives_is_enough() {
 }
 
 #[test]
-fn a_row_that_cannot_be_read_takes_no_other_with_it_but_a_pin_is_never_overlooked() {
+fn unreadable_row_loses_no_other_row_and_no_pin() {
     let directory = tempfile::tempdir().unwrap();
     let state = StateDir::lock(directory.path()).unwrap();
     let store = Store::open(&state, clock()).unwrap().store;
@@ -276,7 +276,7 @@ fn a_row_that_cannot_be_read_takes_no_other_with_it_but_a_pin_is_never_overlooke
 }
 
 #[test]
-fn a_damaged_database_is_moved_aside_and_the_agent_stays_the_same() {
+fn damaged_database_is_moved_aside_and_the_agent_id_kept() {
     type Damage = fn(&Path);
     let damages: [(&str, Damage); 4] = [
         ("no database", |path| fs::write(path, "hello, this is certainly no database ".repeat(40)).unwrap()),
@@ -324,7 +324,7 @@ fn a_damaged_database_is_moved_aside_and_the_agent_stays_the_same() {
 }
 
 #[test]
-fn an_empty_file_is_an_empty_database_and_a_lost_id_file_comes_back() {
+fn empty_database_file_is_valid_and_id_file_is_restored() {
     let directory = tempfile::tempdir().unwrap();
     let state = StateDir::lock(directory.path()).unwrap();
     fs::write(state.database(), "").unwrap();
@@ -382,7 +382,7 @@ fn plans_stored_by_older_releases_are_dropped() {
 }
 
 #[test]
-fn revisions_count_up_and_a_newer_one_supersedes_what_is_in_progress() {
+fn newer_revision_supersedes_the_one_in_progress() {
     let store = memory();
     let first = store.begin_revision(&new_revision(), &stack("web:1", vec![])).unwrap();
     assert_eq!((first.number, &first.outcome), (1, &Outcome::InProgress));
@@ -441,7 +441,7 @@ fn ten_good_and_ten_bad_revisions_are_kept_and_the_pinned_one() {
 }
 
 #[test]
-fn the_last_success_outlives_any_number_of_failures_and_shared_stacks_their_revisions() {
+fn last_success_is_kept_across_many_failures() {
     let store = memory();
     let id = Content::file(*b"configuration").id();
     let mounted = stack("web:1", vec![MountSource::Content(id.clone())]);
@@ -754,7 +754,7 @@ fn a_stack_is_prepared_from_memory_and_later_from_the_disk() {
 }
 
 #[test]
-fn a_run_of_an_older_commit_that_wants_what_is_nowhere_any_more_keeps_nobody_from_being_prepared() {
+fn missing_secret_of_an_old_cron_run_blocks_nothing() {
     let files = Files::new();
     let [(now, contents), (before, _)] = [one(Content::file(*b"new")), one(Content::file(*b"old"))];
     let mut wanted = stack("web:1", vec![MountSource::Secret(now.clone())]);

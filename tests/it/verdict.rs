@@ -156,7 +156,7 @@ fn is(health: HealthStatus, reason: &str) -> (HealthStatus, String) {
 }
 
 #[test]
-fn all_replicas_of_the_wanted_spec_are_synced_and_healthy_and_need_no_words() {
+fn current_ready_replicas_are_synced_and_healthy() {
     let mut case = Case::new(2);
     case.new_one(1, running());
     case.new_one(2, running());
@@ -216,7 +216,7 @@ fn drift_is_told_with_object_field_and_both_values() {
 }
 
 #[test]
-fn a_missing_image_degrades_names_the_next_try_and_what_keeps_running() {
+fn missing_image_is_degraded_and_names_the_next_try() {
     let mut case = Case::new(1);
     case.has(1, "web:1.0.0", running());
     let until = NOW.after(Duration::from_secs(30));
@@ -281,7 +281,7 @@ fn one_shots_complete_or_fail_for_good() {
 }
 
 #[test]
-fn a_rollout_without_progress_is_degraded_after_its_deadline_and_not_before() {
+fn rollout_is_degraded_only_after_its_progress_deadline() {
     let mut case = Case::new(2);
     case.has(1, "web:1.0.0", running());
     case.new_one(2, running()).readiness = Readiness::NotReady { reason: "HTTP 503".to_owned() };
@@ -458,7 +458,7 @@ fn states_are_told_in_words() {
 }
 
 #[test]
-fn plans_read_as_sentences_and_keep_the_environment_to_themselves() {
+fn plans_read_as_sentences_without_variable_values() {
     let drift = |field: &str| Cause::Drift {
         field: field.to_owned(),
         found: "hunter2".to_owned(),

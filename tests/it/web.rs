@@ -169,7 +169,7 @@ async fn what_is_asked_for_reaches_the_agent() {
 }
 
 #[tokio::test]
-async fn a_body_that_makes_no_sense_is_refused_before_the_agent_hears_of_it() {
+async fn invalid_body_is_rejected_before_it_reaches_the_agent() {
     let (router, seen) = answering();
     let path = "/api/v1/applications/shop/rollback";
     for body in ["{", "[]", r#"{"too": 1}"#, r#"{"to": 3}"#, r#"{"until": "soon"}"#, "\u{0}"] {
@@ -183,7 +183,7 @@ async fn a_body_that_makes_no_sense_is_refused_before_the_agent_hears_of_it() {
 }
 
 #[tokio::test]
-async fn without_a_token_only_requests_to_loopbacks_own_names_are_answered() {
+async fn without_a_token_only_loopback_host_names_are_served() {
     let (router, _) = answering();
     for host in ["evil.example", "localhost.evil.example:8484", "192.0.2.1:8484", ""] {
         let request = Request::get("/").header("host", host).body(Body::empty()).unwrap();
@@ -212,7 +212,7 @@ async fn a_page_of_another_origin_may_not_act() {
 }
 
 #[tokio::test]
-async fn with_a_token_nothing_but_health_is_told_to_those_who_have_none() {
+async fn without_the_token_only_health_is_served() {
     let sample::Agent { handle, store, inbox } = agent([shop()]);
     let reason = "repository `secret-project` was never read".to_owned();
     inbox.readiness.send_replace(Readiness {
@@ -267,7 +267,7 @@ async fn readiness_has_its_reason_and_health_needs_none() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_repository_is_told_where_no_application_can_say_it() {
+async fn repository_errors_are_shown_without_applications() {
     let sample::Agent { handle, store, inbox } = agent([shop()]);
     let repository = |name: &str, message: &str| RepositoryStatus {
         name: name.to_owned(),
@@ -344,7 +344,7 @@ async fn a_stream_begins_after_the_last_event_and_goes_on_live() {
 }
 
 #[tokio::test]
-async fn a_stream_without_a_place_begins_now_and_may_follow_one_application() {
+async fn event_stream_without_position_starts_now() {
     let agent = agent([shop(), blog()]);
     agent.happens(sample::event("shop", "Started", "old"));
     let router = router(agent.handle.clone(), agent.store.clone(), Access::Loopback);

@@ -6,10 +6,10 @@
 //!
 //! | bad input | where |
 //! |---|---|
-//! | wrong signature, none, one over another payload, one by an algorithm that is not configured | `every_forges_delivery_is_taken_if_its_signature_is_good_and_only_then`, `the_algorithm_is_the_configured_one_whatever_a_header_says` |
-//! | headers of several forges at once | `by_itself_the_most_special_header_decides_and_nothing_behind_it_counts` |
-//! | replay, and signatures of another time | `every_forges_delivery_is_taken_if_its_signature_is_good_and_only_then`, `what_was_signed_long_ago_or_in_the_future_is_refused` |
-//! | another branch, a tag of the branch's name, a deleted branch, another repository's URL | `every_forges_delivery_is_taken_if_its_signature_is_good_and_only_then` |
+//! | wrong signature, none, one over another payload, one by an algorithm that is not configured | `deliveries_of_every_forge_need_a_valid_signature`, `the_algorithm_is_the_configured_one_whatever_a_header_says` |
+//! | headers of several forges at once | `auto_provider_uses_the_most_specific_header` |
+//! | replay, and signatures of another time | `deliveries_of_every_forge_need_a_valid_signature`, `what_was_signed_long_ago_or_in_the_future_is_refused` |
+//! | another branch, a tag of the branch's name, a deleted branch, another repository's URL | `deliveries_of_every_forge_need_a_valid_signature` |
 //! | no secret, a short one, a lost one | `a_secret_that_is_changed_or_lost_counts_at_the_next_look`, `mistakes_in_the_configuration_are_told` |
 //! | another method or path | `nothing_is_there_but_the_one_method_at_the_one_path` |
 //! | no payload, a deep or long one, a form, a packed one | `what_is_no_payload_is_refused_and_said_to_be_none` |
@@ -19,21 +19,21 @@
 //! | 10,000 a second for ten seconds | `a_hundred_thousand_hooks_hold_nothing_up_and_take_no_memory`, `a_flood_is_turned_away_and_says_when_to_come_back` |
 //! | a full disk while one is taken | `a_database_that_takes_nothing_is_said_to_the_forge` |
 //! | killed after the answer | `what_was_taken_outlives_the_process`, `what_was_taken_is_done_after_a_kill` |
-//! | host key changed, revoked, or of another server | `a_pinned_fingerprint_lets_its_server_in_and_no_other`, `an_authority_vouches_for_a_server_and_a_revoked_key_is_refused_whatever_else_is_known`, `ssh_fetches_with_a_key_from_a_known_host_only` |
+//! | host key changed, revoked, or of another server | `a_pinned_fingerprint_lets_its_server_in_and_no_other`, `host_certificate_is_accepted_and_revoked_key_rejected`, `ssh_fetches_with_a_key_from_a_known_host_only` |
 //! | certificate expired, of another name, of an unknown authority | `a_certificate_that_is_not_good_is_told_in_plain_words`, `an_unknown_authority_is_not_trusted` |
-//! | token revoked while it runs | `a_revoked_token_is_told_and_a_new_one_in_its_file_is_taken_up` |
+//! | token revoked while it runs | `revoked_token_is_reported_and_a_new_one_is_used` |
 //! | a repository that asks for a credential that is not there | `answers_of_http_servers_are_sorted_by_what_to_do_next` |
-//! | what runs while Git refuses or is away | `a_git_server_that_is_away_leaves_everything_enforced`, `an_unsigned_commit_is_never_applied_and_the_signed_one_before_is_enforced` |
+//! | what runs while Git refuses or is away | `a_git_server_that_is_away_leaves_everything_enforced`, `unsigned_commit_is_rejected_and_the_signed_one_enforced` |
 //! | links that leave the repository | `links_are_followed_inside_the_repository_only` |
 //! | paths with `..` | `paths_stay_in_the_repository`, `settings_outside_of_the_repository_are_refused`, `every_fixture_becomes_what_its_snapshot_says` |
 //! | names that differ in case alone | `two_folders_of_one_name_are_both_told`, `names_that_differ_in_case_alone_are_two_files` |
-//! | submodule loop | `circles_other_servers_and_missing_commits_are_refused_and_what_was_stays_readable` |
+//! | submodule loop | `invalid_submodules_are_rejected_and_old_commit_stays` |
 //! | for reports: every mistake in the options, files and references that are not there | `every_error_exits_with_2_or_where_asked_for_with_1` |
-//! | for reports: an agent or an engine that answers wrongly, late, by half or not at all | `an_agent_that_answers_badly_is_an_error_and_never_without_drift`, `an_engine_that_answers_badly_is_an_error_and_never_without_drift`, `an_engine_that_is_away_is_an_error` |
+//! | for reports: an agent or an engine that answers wrongly, late, by half or not at all | `invalid_agent_answer_is_an_error_not_no_drift`, `invalid_engine_answer_is_an_error_not_no_drift`, `an_engine_that_is_away_is_an_error` |
 //! | for reports: what cannot be rendered | `what_cannot_be_rendered_is_an_error_and_goes_before_changes`, `what_git_cannot_render_is_an_error_and_not_without_drift` |
-//! | for reports: an output that is full or closed | `an_output_that_cannot_be_written_is_an_error_even_without_drift` |
+//! | for reports: an output that is full or closed | `unwritable_output_is_an_error_even_without_drift` |
 //! | for reports: values that look like markup, commands or another test | `the_markdown_reads_well_and_nothing_in_it_breaks_out`, `annotations_are_escaped_and_a_value_cannot_become_a_command`, `junit_is_as_its_schema_says_and_its_counts_add_up` |
-//! | for reports: more than a comment may hold | `a_comment_keeps_to_its_limit_and_still_names_and_counts_every_application`, `more_applications_than_a_comment_can_name_are_counted` |
+//! | for reports: more than a comment may hold | `comment_stays_within_its_limit_and_names_every_app`, `more_applications_than_a_comment_can_name_are_counted` |
 
 use std::{
     fs,
@@ -439,7 +439,7 @@ async fn the_published_vector_of_github_is_what_openssl_makes_of_it() {
 }
 
 #[tokio::test]
-async fn every_forges_delivery_is_taken_if_its_signature_is_good_and_only_then() {
+async fn deliveries_of_every_forge_need_a_valid_signature() {
     for forge in forges() {
         let Forge { provider, secret, payload, headers } = forge;
         let stand = Stand::new(provider, &secret).await;
@@ -521,7 +521,7 @@ async fn pings_are_answered_and_other_events_ignored() {
 }
 
 #[tokio::test]
-async fn by_itself_the_most_special_header_decides_and_nothing_behind_it_counts() {
+async fn auto_provider_uses_the_most_specific_header() {
     let stand = Stand::new("auto", SECRET).await;
     let body = github_payload("refs/heads/main", AFTER).to_string();
     let all = forgejo_headers(SECRET, "one", &body);
@@ -595,7 +595,7 @@ async fn what_was_signed_long_ago_or_in_the_future_is_refused() {
 }
 
 #[tokio::test]
-async fn while_a_secret_is_changed_both_are_good_and_both_addresses_lead_to_it() {
+async fn both_secrets_and_paths_work_during_rotation() {
     let directory = tempfile::tempdir().unwrap();
     let previous = directory.path().join("previous");
     fs::write(&previous, OTHER).unwrap();
@@ -891,7 +891,7 @@ async fn driftless(stand: &Stand, words: &[&str]) -> (Option<i32>, String) {
 }
 
 #[tokio::test]
-async fn the_command_that_is_printed_for_each_forge_works_and_holds_no_secret() {
+async fn printed_test_commands_work_and_contain_no_secret() {
     for forge in forges() {
         // The printed command signs at the time of day.
         let stand = Stand::new(forge.provider, &forge.secret).await;

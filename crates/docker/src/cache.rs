@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_configurations_are_held_once_and_forgotten_with_the_last() {
+    fn equal_configurations_are_stored_once() {
         let cache = Cache::default();
         let of = |image: &str| {
             cache.shared(Arc::new(Container { image: image.to_owned(), ..Container::default() }))

@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_healthy_since_its_first_success_after_enough_failures() {
+    fn healthy_since_is_the_first_success_after_failures() {
         let at = |second: u8| Timestamp::parse(&format!("2026-01-01T00:00:{second:02}Z"));
         assert_eq!(healthy_since(&[result(1, 1), result(2, 0), result(3, 0)], 3), at(2));
         assert_eq!(healthy_since(&[result(1, 0), result(2, 1), result(3, 0)], 3), at(1));

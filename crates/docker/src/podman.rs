@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_by_content_and_a_choice_of_ports_are_refused_and_nothing_else() {
+    fn podman_rejects_profiles_and_port_choices_only() {
         let port = |first, last| Port {
             container: 80,
             protocol: Protocol::Tcp,

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_login_that_names_most_of_the_place_counts_and_what_is_configured_comes_first() {
+    fn most_specific_configured_login_is_used_first() {
         let folder = tempfile::tempdir().unwrap();
         let hub = STANDARD.encode("hub:secret:with:colons");
         let file = format!(

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_no_mount_or_in_memory_is_refused_with_the_mount_to_add() {
+    fn unmounted_path_is_rejected_with_the_mount_to_add() {
         let found = container(vec![
             mount("bind", "/srv", "/var/lib"),
             mount("tmpfs", "", "/var/lib/driftless/applications"),

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_values_are_hidden_equally_and_urls_lose_their_passwords() {
+    fn equal_values_have_equal_masks_and_urls_no_password() {
         let mask = Mask::new([7; 32]);
         assert_eq!(mask.value("DB_PASSWORD", "hunter2"), mask.hide("hunter2"));
         assert_ne!(mask.hide("hunter2"), mask.hide("hunter3"));

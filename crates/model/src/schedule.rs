@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_put_forward_leaves_out_and_one_that_is_put_back_repeats() {
+    fn clock_changes_skip_or_repeat_runs() {
         let berlin = |text, after, count| times(text, "Europe/Berlin", after, count).join(" ");
         // On 29 March 2026 there is no 02:30; on 25 October it comes twice.
         let before = "2026-03-28T12:00:00Z";

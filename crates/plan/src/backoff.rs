@@ -99,24 +99,24 @@ mod tests {
     }
 
     #[test]
-    fn the_first_crash_is_forgiven_and_then_the_pause_doubles_to_five_minutes() {
+    fn crash_backoff_doubles_up_to_5_minutes() {
         assert_eq!(seconds(crash_delay, 0, 9), [0, 0, 10, 20, 40, 80, 160, 300, 300, 300]);
         assert_eq!(crash_delay(u32::MAX), Duration::from_mins(5));
     }
 
     #[test]
-    fn heals_are_immediate_at_first_and_then_three_times_as_slow_each_time() {
+    fn first_heals_are_immediate_then_pauses_triple() {
         assert_eq!(seconds(heal_delay, 0, 8), [0, 2, 6, 18, 54, 162, 300, 300, 300]);
         assert_eq!(heal_delay(u32::MAX), Duration::from_mins(5));
     }
 
     #[test]
-    fn work_that_failed_is_tried_again_after_ten_seconds_up_to_ten_minutes() {
+    fn job_backoff_grows_from_10_seconds_to_10_minutes() {
         assert_eq!(seconds(job_delay, 0, 8), [0, 10, 20, 40, 80, 160, 320, 600, 600]);
     }
 
     #[test]
-    fn a_failing_sync_is_tried_again_after_five_seconds_up_to_three_minutes() {
+    fn sync_backoff_grows_from_5_seconds_to_3_minutes() {
         assert_eq!(seconds(sync_delay, 0, 8), [0, 5, 10, 20, 40, 80, 160, 180, 180]);
     }
 

@@ -311,7 +311,7 @@ mod tests {
     use driftless_model::{Mount, MountSource};
 
     #[test]
-    fn mounts_logs_caches_and_folders_of_changed_files_are_not_watched() {
+    fn mounts_logs_caches_and_parent_folders_are_ignored() {
         let mount = Mount { target: "/data".into(), source: MountSource::Anonymous, read_only: false };
         let labels =
             BTreeMap::from([(label::IGNORE_FILES.to_owned(), "/app/state*, *.db\n/srv/".to_owned())]);

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delivery_is_open_until_its_fetch_is_over_and_no_later_one_is_closed_with_it() {
+    fn delivery_stays_open_until_its_own_fetch_ends() {
         let store = Store::in_memory(Clock::System).unwrap();
         assert!(!store.accept_delivery("infra", &delivery("a")).unwrap());
         let place = store.open_deliveries("infra").unwrap().unwrap();

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_and_another_repository_ring_for_nothing_and_say_so() {
+    fn deletions_and_other_repositories_are_ignored() {
         assert!(!rings(&push("refs/heads/main", true), Reference::Branch("main".into())));
         let other = Notice {
             origins: vec![Origin::of("https://git.example.com/me/shop.git")],

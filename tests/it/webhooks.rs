@@ -26,7 +26,7 @@
 //! | what runs while Git refuses or is away | `a_git_server_that_is_away_leaves_everything_enforced`, `unsigned_commit_is_rejected_and_the_signed_one_enforced` |
 //! | links that leave the repository | `links_are_followed_inside_the_repository_only` |
 //! | paths with `..` | `paths_stay_in_the_repository`, `settings_outside_of_the_repository_are_refused`, `every_fixture_becomes_what_its_snapshot_says` |
-//! | names that differ in case alone | `two_folders_of_one_name_are_both_told`, `names_that_differ_in_case_alone_are_two_files` |
+//! | names that differ in case alone | `two_folders_of_one_name_are_both_told`, `paths_that_differ_in_case_only_are_two_files` |
 //! | submodule loop | `invalid_submodules_are_rejected_and_old_commit_stays` |
 //! | for reports: every mistake in the options, files and references that are not there | `every_error_exits_with_2_or_where_asked_for_with_1` |
 //! | for reports: an agent or an engine that answers wrongly, late, by half or not at all | `invalid_agent_answer_is_an_error_not_no_drift`, `invalid_engine_answer_is_an_error_not_no_drift`, `an_engine_that_is_away_is_an_error` |

@@ -13,8 +13,6 @@ mod cron;
 mod architecture;
 // How commands print, and the program as a client.
 mod cli;
-// The configuration file: what is understood and what is refused.
-mod config;
 // The documents: their examples, commands and links.
 mod docs;
 // Either format as the other, and what of it is lost.

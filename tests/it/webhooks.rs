@@ -985,7 +985,7 @@ fn a_status_needs_a_token_and_a_forge_that_can_be_told() {
         (URL, "{provider: gitea}", "needs a token"),
         (URL, "{provider: gitea, tokenEnv: A, tokenFile: /b}", "exclude each other"),
         (URL, "{provider: bitbucket, tokenEnv: A}", "bitbucket"),
-        ("/srv/infra.git", "{provider: gitea, tokenEnv: A}", "does not tell its forge"),
+        ("/srv/infra.git", "{provider: gitea, tokenEnv: A}", "does not name its forge"),
         (URL, "{provider: gitea, tokenEnv: A, url: 'https://me:pw@h'}", "is written as"),
         (URL, "{provider: gitea, tokenEnv: A, context: ''}", "short name"),
     ] {

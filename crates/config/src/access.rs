@@ -1,41 +1,17 @@
-//! How to reach a Git server: credentials for a repository or for all of a host, pinned host keys, a GitHub App,
-//! a proxy. Secrets stay names of files and variables.
+//! Access to Git servers: credentials of a repository or of all repositories of a host, pinned host keys, a GitHub App, a
+//! proxy. Secrets stay names of files and variables.
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Deserializer, de::Error};
-
-use super::{
-    Auth, Secret,
-    schema::{Scalar, absolute},
-    url::Transport,
-};
 use driftless_model::matches_star;
 
-/// A GitHub App: its key signs requests for tokens that live for an hour.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GithubApp {
-    /// The App's id or its client id.
-    pub app: String,
-    pub installation: String,
-    /// PEM, as GitHub hands it out.
-    pub private_key: PathBuf,
-    /// Default: `https://api.github.com`.
-    pub api: String,
-}
+use crate::{
+    settings::{Auth, GithubApp, Proxy, Secret},
+    url::Transport,
+    value::{Fields as _, Value},
+};
 
-/// Where HTTP goes through. Credentials of a proxy are taken from the environment's `HTTPS_PROXY` only.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Proxy {
-    /// `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` of the environment.
-    #[default]
-    Environment,
-    /// Straight to the server, whatever the environment says.
-    Direct,
-    Url(String),
-}
-
-/// What holds for all repositories of a host that say nothing themselves.
+/// Access to all repositories of a host that have no access of their own.
 #[derive(Clone, Debug)]
 pub(super) struct HostAccess {
     pub(super) host: String,
@@ -44,54 +20,103 @@ pub(super) struct HostAccess {
     pub(super) proxy: Option<Proxy>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct RawHostAccess {
+/// One entry of `credentials`.
+pub(super) struct HostEntry {
     pub(super) host: String,
     pub(super) auth: Option<RawAuth>,
-    #[serde(default, deserialize_with = "absolute")]
     pub(super) ca_file: Option<PathBuf>,
-    #[serde(default, deserialize_with = "proxy")]
     pub(super) proxy: Option<Proxy>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+/// The keys of `auth`.
 pub(super) struct RawAuth {
     username: Option<String>,
     username_env: Option<String>,
-    #[serde(default, deserialize_with = "absolute")]
     username_file: Option<PathBuf>,
     password_env: Option<String>,
-    #[serde(default, deserialize_with = "absolute")]
     password_file: Option<PathBuf>,
     token_env: Option<String>,
-    #[serde(default, deserialize_with = "absolute")]
     token_file: Option<PathBuf>,
-    github_app: Option<RawGithubApp>,
-    #[serde(default, deserialize_with = "absolute")]
+    github_app: Option<AppEntry>,
     ssh_key_file: Option<PathBuf>,
     ssh_passphrase_env: Option<String>,
-    #[serde(default, deserialize_with = "absolute")]
     ssh_passphrase_file: Option<PathBuf>,
-    #[serde(default, deserialize_with = "absolute")]
     known_hosts: Option<PathBuf>,
-    #[serde(default, deserialize_with = "fingerprints")]
     host_keys: Vec<String>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct RawGithubApp {
+/// The keys of `githubApp`.
+struct AppEntry {
     app_id: String,
     installation_id: String,
-    #[serde(default, deserialize_with = "absolute")]
     private_key_file: Option<PathBuf>,
-    #[serde(default, deserialize_with = "api")]
     api_url: Option<String>,
 }
 
-/// The settings, and what is wrong with them.
+impl HostEntry {
+    pub(super) fn read(value: Value<'_>) -> Option<Self> {
+        let object = value.object(["host", "auth", "caFile", "proxy"].as_slice())?;
+        object.require("host");
+        Some(Self {
+            host: object.owned("host").unwrap_or_default(),
+            auth: object.get("auth").and_then(RawAuth::read),
+            ca_file: object.absolute("caFile"),
+            proxy: object.parsed("proxy", proxy),
+        })
+    }
+}
+
+impl RawAuth {
+    pub(super) fn read(value: Value<'_>) -> Option<Self> {
+        let keys = [
+            "username",
+            "usernameEnv",
+            "usernameFile",
+            "passwordEnv",
+            "passwordFile",
+            "tokenEnv",
+            "tokenFile",
+            "githubApp",
+            "sshKeyFile",
+            "sshPassphraseEnv",
+            "sshPassphraseFile",
+            "knownHosts",
+            "hostKeys",
+        ];
+        let object = value.object(keys.as_slice())?;
+        Some(Self {
+            username: object.owned("username"),
+            username_env: object.owned("usernameEnv"),
+            username_file: object.absolute("usernameFile"),
+            password_env: object.owned("passwordEnv"),
+            password_file: object.absolute("passwordFile"),
+            token_env: object.owned("tokenEnv"),
+            token_file: object.absolute("tokenFile"),
+            github_app: object.get("githubApp").and_then(AppEntry::read),
+            ssh_key_file: object.absolute("sshKeyFile"),
+            ssh_passphrase_env: object.owned("sshPassphraseEnv"),
+            ssh_passphrase_file: object.absolute("sshPassphraseFile"),
+            known_hosts: object.absolute("knownHosts"),
+            host_keys: object.items("hostKeys").iter().filter_map(fingerprint).collect(),
+        })
+    }
+}
+
+impl AppEntry {
+    fn read(value: Value<'_>) -> Option<Self> {
+        let object = value.object(["appId", "installationId", "privateKeyFile", "apiUrl"].as_slice())?;
+        object.require("appId");
+        object.require("installationId");
+        Some(Self {
+            app_id: object.owned("appId").unwrap_or_default(),
+            installation_id: object.owned("installationId").unwrap_or_default(),
+            private_key_file: object.absolute("privateKeyFile"),
+            api_url: object.parsed("apiUrl", api),
+        })
+    }
+}
+
+/// The settings, and the mistakes in their combination.
 pub(super) fn auth(raw: RawAuth) -> (Auth, Vec<String>) {
     let RawAuth {
         username,
@@ -129,7 +154,7 @@ pub(super) fn auth(raw: RawAuth) -> (Auth, Vec<String>) {
         wrong.push("`githubApp` makes its own user and token: give no others".to_owned());
     }
     if ssh_passphrase.is_some() && ssh_key_file.is_none() {
-        wrong.push("a passphrase is of no use without `sshKeyFile`".to_owned());
+        wrong.push("a passphrase has no effect without `sshKeyFile`".to_owned());
     }
     let github_app = github_app.and_then(|it| {
         let Some(private_key) = it.private_key_file else {
@@ -157,7 +182,7 @@ pub(super) fn auth(raw: RawAuth) -> (Auth, Vec<String>) {
 }
 
 impl HostAccess {
-    /// By host name; with a port in the pattern, by both. `*` stands for anything.
+    /// Whether the host of a URL matches; with a port in the pattern, also its port. `*` matches anything.
     pub(super) fn matches(&self, url: &str) -> bool {
         let Some((host, port)) = host_of(url) else { return false };
         let pattern = self.host.to_ascii_lowercase();
@@ -170,7 +195,7 @@ impl HostAccess {
         }
     }
 
-    /// The part of the credentials that this way of transport can use.
+    /// The credentials that a transport can use.
     pub(super) fn auth_for(&self, transport: Transport) -> Auth {
         let auth = self.auth.clone();
         match transport {
@@ -192,7 +217,7 @@ impl HostAccess {
     }
 }
 
-/// The host of any form of URL, in lower case, and its port if that is written.
+/// The host of a URL in lower case, and its port if it is written.
 fn host_of(url: &str) -> Option<(String, Option<String>)> {
     let authority = match url.split_once("://") {
         Some((_, rest)) => rest.split('/').next()?,
@@ -209,51 +234,46 @@ fn host_of(url: &str) -> Option<(String, Option<String>)> {
 }
 
 /// `direct`, or the address of a proxy without credentials.
-pub(super) fn proxy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Proxy>, D::Error> {
-    deserializer.deserialize_option(Scalar(|text| {
-        if text == "direct" {
-            return Ok(Proxy::Direct);
-        }
-        let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-        match rest {
-            Some(rest) if rest.contains('@') => {
-                Err("the proxy's URL contains a credential: give it in the environment variable `HTTPS_PROXY` instead".to_owned())
-            }
-            Some(rest) if !rest.is_empty() && !rest.contains(char::is_whitespace) => Ok(Proxy::Url(text.to_owned())),
-            Some(_) | None => Err("a proxy is `http://host:port`, `https://host:port` or `direct`".to_owned()),
-        }
-    }))
-}
-
-fn api<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    deserializer.deserialize_option(Scalar(|text| {
-        let is_good = text
-            .strip_prefix("https://")
-            .is_some_and(|it| !it.is_empty() && !it.contains(['@', '?', '#', ' ']));
-        if is_good {
-            Ok(text.trim_end_matches('/').to_owned())
-        } else {
-            Err("the API is `https://host` and perhaps a path, such as `https://github.example.com/api/v3`"
+pub(super) fn proxy(text: &str) -> Result<Proxy, String> {
+    if text == "direct" {
+        return Ok(Proxy::Direct);
+    }
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    match rest {
+        Some(rest) if rest.contains('@') => {
+            Err("the proxy's URL contains a credential: give it in the environment \
+             variable `HTTPS_PROXY` instead"
                 .to_owned())
         }
-    }))
+        Some(rest) if !rest.is_empty() && !rest.contains(char::is_whitespace) => {
+            Ok(Proxy::Url(text.to_owned()))
+        }
+        Some(_) | None => Err("a proxy is `http://host:port`, `https://host:port` or `direct`".to_owned()),
+    }
 }
 
-/// One or several `SHA256:…`, as `ssh-keygen -l` prints them.
-fn fingerprints<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    let all = Vec::<String>::deserialize(deserializer)?;
-    all.into_iter()
-        .map(|it| {
-            let print = it.trim_end_matches('=').to_owned();
-            let digits = print.strip_prefix("SHA256:").unwrap_or_default();
-            let is_good = digits.len() == 43 && digits.bytes().all(|it| it.is_ascii_alphanumeric() || b"+/".contains(&it));
-            if is_good {
-                Ok(print)
-            } else {
-                Err(D::Error::custom("a host key is pinned by its fingerprint `SHA256:…`, 43 characters, as `ssh-keygen -l` prints it"))
-            }
-        })
-        .collect()
+fn api(text: &str) -> Result<String, String> {
+    let rest = text.strip_prefix("https://");
+    if rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(['@', '?', '#', ' '])) {
+        Ok(text.trim_end_matches('/').to_owned())
+    } else {
+        Err("the API is `https://host` with an optional path, such as `https://github.example.com/api/v3`"
+            .to_owned())
+    }
+}
+
+/// `SHA256:…`, as `ssh-keygen -l` prints it.
+fn fingerprint(value: &Value<'_>) -> Option<String> {
+    let print = value.string()?.trim_end_matches('=');
+    let digits = print.strip_prefix("SHA256:").unwrap_or_default();
+    let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || b"+/".contains(&byte);
+    if digits.len() == 43 && digits.bytes().all(is_digit) {
+        return Some(print.to_owned());
+    }
+    value.error(
+        "a host key is pinned by its fingerprint `SHA256:…`, 43 characters, as `ssh-keygen -l` prints it",
+    );
+    None
 }
 
 #[cfg(test)]
@@ -261,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_pattern_takes_what_it_says_and_no_more() {
+    fn host_patterns_match_hosts_and_ports() {
         let of =
             |host: &str| HostAccess { host: host.into(), auth: Auth::default(), ca_file: None, proxy: None };
         for (pattern, url, expected) in [

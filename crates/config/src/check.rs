@@ -1,47 +1,73 @@
-//! From the file's keys to settings: defaults, inheritance, and the rules that look at more than one value.
-//! All mistakes are found, not only the first.
+//! From the file to settings: defaults, inheritance, and the rules between values. All broken rules are found.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    ApplicationSettings, Auth, Reference, Registry, Repository, Settings, Verify, VersionRange,
-    access::{self, HostAccess},
-    registry::RawRegistry,
-    schema,
-    status::{CommitStatus, RawStatus},
-    url::{self, Transport},
-    webhook::{RawWebhook, Webhook},
-};
-use driftless_model::{Adopt, AppName, FilesystemDrift, Finding, Location, Policy};
+use driftless_model::{AppName, Finding, Location, Policy};
 
-/// Collects findings about one file.
+use crate::{
+    access::{self, HostAccess, HostEntry, RawAuth},
+    file::{self, ApplicationEntry, Document, PolicyEntry, RepositoryEntry},
+    range::VersionRange,
+    registry::RegistryEntry,
+    settings::{ApplicationSettings, Auth, CommitStatus, Reference, Registry, Repository, Settings, Webhook},
+    status::StatusEntry,
+    url::{self, Transport},
+    webhook::WebhookEntry,
+};
+
+impl Settings {
+    /// Reads a configuration file. `file` is its name for findings.
+    ///
+    /// # Errors
+    /// All mistakes in keys and values; if there are none, all broken rules between values.
+    pub fn parse(file: &str, text: &str) -> Result<Self, Vec<Finding>> {
+        let document = file::read(file, text)?;
+        settings(file, document)
+    }
+
+    /// One repository and otherwise defaults, for `driftless run URL`. A local path must be absolute.
+    ///
+    /// # Errors
+    /// All broken rules. After later changes, check again with [`Settings::check`].
+    pub fn for_repository(url: &str, path: &str, reference: Reference) -> Result<Self, Vec<Finding>> {
+        // A path without a plain form is reported by the check.
+        let path = url::folder(path).unwrap_or_else(|_| path.to_owned());
+        let repositories = vec![Repository::new(url, &path, reference)];
+        let settings = Self { repositories, ..Self::default() };
+        let findings = settings.check("the command line");
+        if findings.is_empty() { Ok(settings) } else { Err(findings) }
+    }
+
+    /// Checks the rules between values again, after options changed the settings. Returns all broken rules.
+    pub fn check(&self, file: &str) -> Vec<Finding> {
+        findings(file, self)
+    }
+}
+
+/// Collects the broken rules of one file.
 struct Check<'a> {
     file: &'a str,
     findings: Vec<Finding>,
 }
 
-/// Turns what was read into settings.
-pub(super) fn settings(file: &str, raw: schema::Document) -> Result<Settings, Vec<Finding>> {
-    let schema::Document {
+/// Turns a file into settings: defaults, inheritance, rules.
+fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
+    let Document {
         state_dir,
         runtime_dir,
         listen,
         token_file,
         docker,
         build_timeout,
-        self_heal,
-        prune,
-        max_prune_percent,
-        filesystem_drift,
+        policy,
         credentials,
         registries,
         webhooks,
-        adopt,
         repositories,
-    } = raw;
+    } = document;
     let mut check = Check { file, findings: Vec::new() };
     let defaults = Settings::default();
-    let policy = inherit(&Policy::default(), self_heal, prune, max_prune_percent, adopt, filesystem_drift);
+    let policy = inherit(&Policy::default(), &policy);
     let hosts = check.hosts(credentials);
     let registries = check.registries(registries);
     let repositories = repositories
@@ -57,15 +83,15 @@ pub(super) fn settings(file: &str, raw: schema::Document) -> Result<Settings, Ve
         docker_host: docker.unwrap_or(defaults.docker_host),
         build_timeout: build_timeout.unwrap_or(defaults.build_timeout),
         registries,
-        webhooks: webhooks.unwrap_or_default().into(),
+        webhooks,
         repositories,
     };
     check.whole(&settings);
     if check.findings.is_empty() { Ok(settings) } else { Err(check.findings) }
 }
 
-/// The rules that must hold for any settings, wherever they come from.
-pub(super) fn findings(file: &str, settings: &Settings) -> Vec<Finding> {
+/// The broken rules of any settings, from a file or from options.
+fn findings(file: &str, settings: &Settings) -> Vec<Finding> {
     let mut check = Check { file, findings: Vec::new() };
     for (index, repository) in settings.repositories.iter().enumerate() {
         let path = format!("repositories[{index}]");
@@ -76,15 +102,12 @@ pub(super) fn findings(file: &str, settings: &Settings) -> Vec<Finding> {
             }
         }
         if url::folder(&repository.path).as_ref() != Ok(&repository.path) {
-            check.error(format!("{path}.path"), "it must be a path inside the repository, without `..`");
+            check.error(format!("{path}.path"), "must be a path inside the repository, without `..`");
         }
         if let Reference::Commit(id) = &repository.reference
             && !url::is_commit(id)
         {
-            check.error(
-                format!("{path}.commit"),
-                "a commit is given by its full id: 40 (or 64) hexadecimal digits",
-            );
+            check.error(format!("{path}.commit"), url::NOT_A_COMMIT);
         }
     }
     check.whole(settings);
@@ -95,11 +118,11 @@ impl Check<'_> {
     fn repository(
         &mut self,
         path: &str,
-        raw: schema::Repository,
+        raw: RepositoryEntry,
         inherited: &Policy,
         hosts: &[HostAccess],
     ) -> Repository {
-        let schema::Repository {
+        let RepositoryEntry {
             name,
             url,
             branch,
@@ -116,13 +139,9 @@ impl Check<'_> {
             submodules,
             require_fast_forward,
             verify,
-            self_heal,
-            prune,
-            max_prune_percent,
-            filesystem_drift,
+            policy,
             webhook,
             status,
-            adopt,
             applications,
         } = raw;
         let transport = url::check(&url);
@@ -130,7 +149,7 @@ impl Check<'_> {
         let of_host =
             |it: &HostAccess| transport.as_ref().map_or_else(|_| Auth::default(), |to| it.auth_for(*to));
         let is_https = transport == Ok(Transport::Https);
-        let policy = inherit(inherited, self_heal, prune, max_prune_percent, adopt, filesystem_drift);
+        let policy = inherit(inherited, &policy);
         let folder = folder.unwrap_or_default();
         let defaults = Repository::new(&url, "", Reference::Head);
         let mut seen = BTreeSet::new();
@@ -162,7 +181,7 @@ impl Check<'_> {
             proxy: proxy.or_else(|| host.and_then(|it| it.proxy.clone())).unwrap_or_default(),
             submodules,
             require_fast_forward,
-            verify: verify.map(Verify::from),
+            verify,
             applications: applications.into_iter().map(|it| it.1).collect(),
             policy,
             webhook: webhook.and_then(|it| self.webhook(path, it)),
@@ -176,14 +195,14 @@ impl Check<'_> {
         repository
     }
 
-    fn hosts(&mut self, raw: Vec<access::RawHostAccess>) -> Vec<HostAccess> {
+    fn hosts(&mut self, raw: Vec<HostEntry>) -> Vec<HostAccess> {
         let mut hosts = Vec::new();
         for (index, it) in raw.into_iter().enumerate() {
             let path = format!("credentials[{index}]");
             if it.host.is_empty() || it.host.contains(['/', '@']) || it.host.contains(char::is_whitespace) {
                 self.error(
                     format!("{path}.host"),
-                    "it must be a host such as `git.example.com` or `*.example.com`",
+                    "must be a host such as `git.example.com` or `*.example.com`",
                 );
             }
             let auth = it.auth.map_or_else(Auth::default, |auth| self.auth(&format!("{path}.auth"), auth));
@@ -192,12 +211,12 @@ impl Check<'_> {
         hosts
     }
 
-    fn registries(&mut self, raw: Vec<RawRegistry>) -> Vec<Registry> {
+    fn registries(&mut self, raw: Vec<RegistryEntry>) -> Vec<Registry> {
         let mut registries: Vec<Registry> = Vec::new();
         for (index, it) in raw.into_iter().enumerate() {
             match it.check() {
                 Ok(registry) if registries.iter().any(|it| it.host == registry.host) => {
-                    self.error(format!("registries[{index}].host"), "there is a login for this host already");
+                    self.error(format!("registries[{index}].host"), "this host has a login already");
                 }
                 Ok(registry) => registries.push(registry),
                 Err((key, message)) => {
@@ -208,7 +227,7 @@ impl Check<'_> {
         registries
     }
 
-    /// A policy that nobody could meet is a mistake.
+    /// A policy that no commit can meet is a mistake.
     fn trust(&mut self, path: &str, repository: &Repository) {
         let of_applications = repository
             .applications
@@ -221,22 +240,22 @@ impl Check<'_> {
         for (path, verify) in all.collect::<Vec<_>>() {
             let Some(verify) = verify else { continue };
             if verify.is_empty() {
-                self.error(&path, "nobody is trusted, so nothing could ever be applied").help = Some(
+                self.error(&path, "no key is trusted, so no commit could be applied").help = Some(
                     "name `ssh.allowedSignersFile`, `ssh.allowedSigners` or `openpgp.keyringFile`".to_owned(),
                 );
             }
             if verify.needs_tag() && !is_tag {
-                self.error(&path, "a tag can only be verified where a tag is followed").help =
+                self.error(&path, "a tag can only be verified if the agent follows a tag").help =
                     Some("follow `tag` or `semver`, or set `mode: commit`".to_owned());
             }
         }
     }
 
-    fn status(&mut self, path: &str, url: &str, raw: RawStatus) -> Option<CommitStatus> {
+    fn status(&mut self, path: &str, url: &str, raw: StatusEntry) -> Option<CommitStatus> {
         raw.check(url).map_err(|message| self.error(format!("{path}.status"), message).clone()).ok()
     }
 
-    fn webhook(&mut self, path: &str, raw: RawWebhook) -> Option<Webhook> {
+    fn webhook(&mut self, path: &str, raw: WebhookEntry) -> Option<Webhook> {
         raw.check().map_err(|message| self.error(format!("{path}.webhook"), message).clone()).ok()
     }
 
@@ -262,7 +281,7 @@ impl Check<'_> {
         first.unwrap_or(Reference::Head)
     }
 
-    fn auth(&mut self, path: &str, raw: access::RawAuth) -> Auth {
+    fn auth(&mut self, path: &str, raw: RawAuth) -> Auth {
         let (auth, wrong) = access::auth(raw);
         for message in wrong {
             self.error(path, message);
@@ -270,7 +289,7 @@ impl Check<'_> {
         auth
     }
 
-    /// A credential that the transport has no use for is a mistake that would show as a refusal by the server.
+    /// A credential that the transport does not use is a mistake. The server would refuse the agent without a reason.
     fn transport(&mut self, path: &str, repository: &Repository, transport: Transport) {
         let Auth { username, password, github_app, ssh_key, ssh_passphrase: _, known_hosts, host_keys } =
             &repository.auth;
@@ -298,18 +317,18 @@ impl Check<'_> {
 
     fn whole(&mut self, settings: &Settings) {
         if settings.repositories.is_empty() {
-            self.error("repositories", "there is no repository to follow");
+            self.error("repositories", "there is no repository");
         }
         if !settings.listen.ip().is_loopback() && settings.token_file.is_none() {
             let message =
-                format!("`{}` can be reached from other machines, and there is no token", settings.listen);
+                format!("`{}` can be reached from other machines, but there is no token", settings.listen);
             self.error("listen", message).help = Some(
                 "name a file that holds a secret token in `tokenFile`, or listen on 127.0.0.1".to_owned(),
             );
         }
         self.unique_repositories(settings);
         self.unique_applications(settings);
-        self.unique_hooks(settings);
+        self.unique_webhooks(settings);
     }
 
     fn unique_repositories(&mut self, settings: &Settings) {
@@ -331,15 +350,15 @@ impl Check<'_> {
         }
     }
 
-    /// Over all repositories, for names are what containers are told apart by. Names that discovery finds are
-    /// not known yet.
+    /// Names of applications are unique over all repositories, because containers are named after them. Names of
+    /// discovered applications are not known yet.
     fn unique_applications(&mut self, settings: &Settings) {
         let mut first: BTreeMap<AppName, String> = BTreeMap::new();
         for (index, repository) in settings.repositories.iter().enumerate() {
             for (number, application) in repository.applications.iter().enumerate() {
                 let path = format!("repositories[{index}].applications[{number}]");
                 let Some(name) = application.app_name() else {
-                    self.error(path, "an application's name cannot be told from its folder").help =
+                    self.error(path, "the folder has no name that an application can have").help =
                         Some("set `name`".to_owned());
                     continue;
                 };
@@ -354,8 +373,8 @@ impl Check<'_> {
         }
     }
 
-    /// An id is all that tells which hook is meant.
-    fn unique_hooks(&mut self, settings: &Settings) {
+    /// The id alone identifies a webhook.
+    fn unique_webhooks(&mut self, settings: &Settings) {
         let mut seen = BTreeSet::new();
         for (index, repository) in settings.repositories.iter().enumerate() {
             let id = repository.webhook.as_ref().and_then(|it| it.id.as_deref());
@@ -369,56 +388,31 @@ impl Check<'_> {
 
     fn error(&mut self, path: impl Into<String>, message: impl Into<String>) -> &mut Finding {
         self.findings.push(Finding::error(Location::file(self.file), path, message));
-        self.findings.last_mut().expect("one was pushed just now")
+        self.findings.last_mut().expect("a finding was pushed just now")
     }
 }
 
-fn application(raw: schema::Application, folder: &str, inherited: &Policy) -> ApplicationSettings {
-    let schema::Application {
-        path,
-        name,
-        suspend,
-        self_heal,
-        prune,
-        max_prune_percent,
-        filesystem_drift,
-        verify,
-        adopt,
-        variables,
-        profiles,
-        files,
-        env_files,
-    } = raw;
-    let path = [folder, path.as_deref().unwrap_or_default()]
-        .into_iter()
-        .filter(|it| !it.is_empty())
-        .collect::<Vec<_>>()
-        .join("/");
-    let policy = inherit(inherited, self_heal, prune, max_prune_percent, adopt, filesystem_drift);
-    let policy = Policy { suspended: suspend.unwrap_or(inherited.suspended), ..policy };
-    let verify = verify.map(Verify::from);
+fn application(raw: ApplicationEntry, folder: &str, inherited: &Policy) -> ApplicationSettings {
+    let ApplicationEntry { path, name, suspend, policy, verify, variables, profiles, files, env_files } = raw;
+    let parts = [folder, path.as_str()];
+    let path = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");
+    let policy = Policy { suspended: suspend.unwrap_or(inherited.suspended), ..inherit(inherited, &policy) };
     ApplicationSettings { name, path, policy, verify, variables, profiles, files, env_files }
 }
 
-fn inherit(
-    from: &Policy,
-    self_heal: Option<bool>,
-    prune: Option<bool>,
-    max_prune_percent: Option<u8>,
-    adopt: Option<Adopt>,
-    filesystem_drift: Option<FilesystemDrift>,
-) -> Policy {
+/// A policy whose missing keys have the values of the outer one.
+fn inherit(outer: &Policy, own: &PolicyEntry) -> Policy {
     Policy {
-        self_heal: self_heal.unwrap_or(from.self_heal),
-        prune: prune.unwrap_or(from.prune),
-        max_prune_percent: max_prune_percent.unwrap_or(from.max_prune_percent),
-        suspended: from.suspended,
-        adopt: adopt.unwrap_or(from.adopt),
-        filesystem_drift: filesystem_drift.unwrap_or(from.filesystem_drift),
+        self_heal: own.self_heal.unwrap_or(outer.self_heal),
+        prune: own.prune.unwrap_or(outer.prune),
+        max_prune_percent: own.max_prune_percent.unwrap_or(outer.max_prune_percent),
+        suspended: outer.suspended,
+        adopt: own.adopt.unwrap_or(outer.adopt),
+        filesystem_drift: own.filesystem_drift.unwrap_or(outer.filesystem_drift),
     }
 }
 
-/// It becomes the name of a mirror's folder and part of the API's answers.
+/// The name is part of folder names and of URLs of the API.
 fn is_repository_name(name: &str) -> bool {
     name.starts_with(|it: char| it.is_ascii_alphanumeric())
         && name.chars().all(|it| it.is_ascii_alphanumeric() || "._-".contains(it))

@@ -1,8 +1,13 @@
-//! Durations as people write them: `60s`, `5m`, `1h30m`, `1.5h` not. No bare numbers, whose unit nobody knows.
+//! Durations: `60s`, `5m`, `1h30m`. A number needs a unit, and fractions such as `1.5h` are not allowed.
+//!
+//! jiff's friendly format does not agree: it accepts fractions, spaces and words such as `1 hour ago`.
 
 use std::time::Duration;
 
-/// Reads `1d`, `2h`, `30m`, `60s`, `500ms` and sums of them, largest unit first.
+/// Parses `1d`, `2h`, `30m`, `60s`, `500ms` and sums of them, the largest unit first.
+///
+/// # Errors
+/// A message that names the text and valid examples.
 pub fn parse(text: &str) -> Result<Duration, String> {
     const UNITS: [(&str, u64); 5] =
         [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];

@@ -1,18 +1,21 @@
-//! Ranges of versions over tags, in the notation of npm, Helm and Flux: `>=1.2 <2`, `~1.4`, `^2`, `1.x`,
+//! Version ranges over tags, in the notation of npm, Helm and Flux: `>=1.2 <2`, `~1.4`, `^2`, `1.x`,
 //! `1.2 - 1.6`, alternatives with `||`.
 //!
 //! A pre-release such as `1.3.0-rc.1` matches only where the range itself names a pre-release: `>=1.3.0-0`
 //! means "with release candidates". Build metadata never counts.
+//!
+//! The crate `nodejs-semver` does not agree: npm has neither `!=` nor commas, and its pre-releases match only a range
+//! that names a pre-release of the same `major.minor.patch`.
 
 use std::fmt;
 
 use semver::{Prerelease, Version};
 
-/// Which versions are meant.
+/// A set of versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionRange {
     text: String,
-    /// One of these must hold.
+    /// A version must match all comparators of one alternative.
     alternatives: Vec<Vec<Comparator>>,
 }
 
@@ -43,12 +46,16 @@ struct Partial {
 }
 
 impl VersionRange {
-    /// The error is a sentence.
+    /// Parses a range.
+    ///
+    /// # Errors
+    /// A message that names the text.
     pub fn parse(text: &str) -> Result<Self, String> {
         let alternatives = text.split("||").map(all_of).collect::<Result<_, _>>()?;
         Ok(Self { text: text.trim().to_owned(), alternatives })
     }
 
+    /// Whether a version is in the range.
     pub fn matches(&self, version: &Version) -> bool {
         self.alternatives.iter().any(|all| {
             let may_be_prerelease = version.pre.is_empty() || all.iter().any(|it| it.with_prereleases);
@@ -56,7 +63,7 @@ impl VersionRange {
         })
     }
 
-    /// The version that a tag stands for: `1.2.3` or `v1.2.3`, in full.
+    /// The version of a tag: `1.2.3` or `v1.2.3`, in full. `None`: the tag is no version.
     pub fn version_of(tag: &str) -> Option<Version> {
         Version::parse(tag.strip_prefix('v').unwrap_or(tag)).ok()
     }
@@ -82,7 +89,7 @@ impl Comparator {
     }
 }
 
-/// Comparators that must all hold, with blanks or commas between them.
+/// Parses one alternative: comparators separated by spaces or commas.
 fn all_of(text: &str) -> Result<Vec<Comparator>, String> {
     let words = words(text);
     if words.is_empty() {
@@ -141,7 +148,7 @@ fn comparators(operator: &str, text: &str) -> Result<Vec<Comparator>, String> {
         "" | "=" | "==" => vec![make(Operator::GreaterOrEqual, &from), make(Operator::Less, &to)],
         "!=" if is_full => vec![make(Operator::NotEqual, &from)],
         ">" if is_full => vec![make(Operator::Greater, &from)],
-        // More than all of 1.2 is from 1.3 on.
+        // More than all of 1.2 starts at 1.3.
         ">" => vec![make(Operator::GreaterOrEqual, &to)],
         ">=" => vec![make(Operator::GreaterOrEqual, &from)],
         "<" => vec![make(Operator::Less, &from)],
@@ -177,7 +184,7 @@ impl Partial {
         Some(Self { major, minor, patch, pre: Prerelease::new(pre.unwrap_or_default()).ok()? })
     }
 
-    /// The first version it stands for, and the first one after it; `None` for every version.
+    /// The first version of the range, and the first one after it; `None` for every version.
     fn span(&self) -> Option<(Version, Version)> {
         let major = self.major?;
         let mut from = Version::new(major, self.minor.unwrap_or(0), self.patch.unwrap_or(0));
@@ -189,7 +196,7 @@ impl Partial {
         Some((from, to))
     }
 
-    /// Where `^` ends: the next version that may break, which is told by the first number that is not 0.
+    /// The end of `^`: the next version that may be incompatible, given by the first number that is not 0.
     fn compatible(&self, from: &Version) -> Version {
         match (from.major, self.minor, self.patch) {
             (0, Some(0), Some(patch)) => Version::new(0, 0, patch.saturating_add(1)),
@@ -214,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn each_notation_means_what_it_means_elsewhere() {
+    fn ranges_mean_what_they_mean_in_npm_helm_and_flux() {
         let all = "0.0.3 0.0.4 0.2.9 0.3.0 1.0.0 v1.2.0 1.2.7 1.3.0-rc.1 1.3.0 2.0.0-rc.1 2.0.0 2.1 latest";
         for (range, expected) in [
             (">=1.2 <2", "v1.2.0 1.2.7 1.3.0"),
@@ -240,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prerelease_must_be_asked_for() {
+    fn prereleases_match_only_if_the_range_names_one() {
         let all = "1.3.0-rc.1 1.3.0-rc.2 1.3.0 1.4.0-rc.1";
         assert_eq!(matching(">=1.3.0-0", all).join(" "), all);
         assert_eq!(matching(">=1.3.0-rc.2 <1.4.0-0", all), ["1.3.0-rc.2", "1.3.0"]);
@@ -248,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_is_refused() {
+    fn invalid_ranges_are_refused() {
         for text in ["", "||", "1.2.3.4", "latest", ">>1", ">=1.x.3", "1.2-rc", ">*", "99999999999999999999"]
         {
             assert!(VersionRange::parse(text).is_err(), "{text}");

@@ -1,42 +1,44 @@
-//! Logins for registries of images. Passwords stay names of files and variables.
+//! Logins for image registries. Passwords stay names of files and variables.
 
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use crate::{
+    settings::{Registry, Secret},
+    value::{Fields as _, Value},
+};
 
-use super::{Secret, schema::absolute};
-
-/// Who we are for one registry.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Registry {
-    /// With its port, if it has one; `*` stands for one part of its name. A path behind it limits the login to
-    /// images below it.
-    pub host: String,
-    pub username: Secret,
-    pub password: Secret,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct RawRegistry {
+/// One entry of `registries`.
+pub(super) struct RegistryEntry {
     host: String,
     username: Option<String>,
     username_env: Option<String>,
-    #[serde(default, deserialize_with = "absolute")]
     username_file: Option<PathBuf>,
     password_env: Option<String>,
-    #[serde(default, deserialize_with = "absolute")]
     password_file: Option<PathBuf>,
 }
 
-impl RawRegistry {
-    /// The login, or the key that is wrong and why.
+impl RegistryEntry {
+    pub(super) fn read(value: Value<'_>) -> Option<Self> {
+        let keys = ["host", "username", "usernameEnv", "usernameFile", "passwordEnv", "passwordFile"];
+        let object = value.object(keys.as_slice())?;
+        object.require("host");
+        Some(Self {
+            host: object.owned("host").unwrap_or_default(),
+            username: object.owned("username"),
+            username_env: object.owned("usernameEnv"),
+            username_file: object.absolute("usernameFile"),
+            password_env: object.owned("passwordEnv"),
+            password_file: object.absolute("passwordFile"),
+        })
+    }
+
+    /// The login, or the wrong key and the reason.
     pub(super) fn check(self) -> Result<Registry, (&'static str, &'static str)> {
         let Self { host, username, username_env, username_file, password_env, password_file } = self;
         if host.is_empty() || host.contains("://") || host.contains(['@', ' ', '?', '#']) {
             return Err((
                 "host",
-                "it must be a host such as `registry.example.com:5000`, `*.example.com` or `ghcr.io/team`",
+                "must be a host such as `registry.example.com:5000`, `*.example.com` or `ghcr.io/team`",
             ));
         }
         let one = |given: [Option<Secret>; 3]| {

@@ -1,50 +1,45 @@
-//! Where a repository's forge is told what became of a commit: keys, and what its URL says of the forge.
+//! Commit statuses: keys, and the forge that a repository's URL names.
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Deserializer};
+use crate::{
+    settings::{CommitStatus, Secret, StatusProvider},
+    value::{Fields as _, Value},
+};
 
-use super::{Secret, schema};
+const PROVIDERS: &[(&str, StatusProvider)] = &[
+    ("github", StatusProvider::GitHub),
+    ("gitlab", StatusProvider::GitLab),
+    ("gitea", StatusProvider::Gitea),
+    ("forgejo", StatusProvider::Gitea),
+];
 
-/// The forge whose commits get a status.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CommitStatus {
-    pub provider: StatusProvider,
-    pub token: Secret,
-    /// The address of its API. Default: made from the repository's URL.
-    pub api: String,
-    /// `owner/name`. Default: the path of the repository's URL.
-    pub project: String,
-    /// What a status is called, before `/` and the application's name. One for each host that follows the same
-    /// repository. Default: `driftless`.
-    pub context: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum StatusProvider {
-    GitHub,
-    GitLab,
-    /// And Forgejo.
-    #[serde(alias = "forgejo")]
-    Gitea,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct RawStatus {
+/// The keys of `status`.
+pub(super) struct StatusEntry {
     provider: StatusProvider,
     token_env: Option<String>,
-    #[serde(default, deserialize_with = "schema::absolute")]
     token_file: Option<PathBuf>,
-    #[serde(default, deserialize_with = "api")]
     url: Option<String>,
     project: Option<String>,
     context: Option<String>,
 }
 
-impl RawStatus {
-    /// The error is a sentence about the section as a whole.
+impl StatusEntry {
+    pub(super) fn read(value: Value<'_>) -> Option<Self> {
+        let keys = ["provider", "tokenEnv", "tokenFile", "url", "project", "context"];
+        let object = value.object(keys.as_slice())?;
+        object.require("provider");
+        Some(Self {
+            provider: object.word("provider", PROVIDERS).unwrap_or(StatusProvider::GitHub),
+            token_env: object.owned("tokenEnv"),
+            token_file: object.absolute("tokenFile"),
+            url: object.parsed("url", api),
+            project: object.owned("project"),
+            context: object.owned("context"),
+        })
+    }
+
+    /// The error is a message about the section.
     pub(super) fn check(self, repository: &str) -> Result<CommitStatus, &'static str> {
         let Self { provider, token_env, token_file, url, project, context } = self;
         let token = match (token_env, token_file) {
@@ -61,18 +56,18 @@ impl RawStatus {
         let api = url.or_else(|| place.as_ref().map(|it| default_api(provider, &it.0)));
         let project = project.or_else(|| place.map(|it| it.1)).filter(|it| it.contains('/'));
         let (Some(api), Some(project)) = (api, project) else {
-            return Err("the repository's URL does not tell its forge: give `url`, such as \
+            return Err("the repository's URL does not name its forge: give `url`, such as \
                  `https://git.example.com/api/v1`, and `project`, such as `me/infra`");
         };
         let context = context.unwrap_or_else(|| "driftless".to_owned());
         if context.is_empty() || context.len() > 100 || context.chars().any(char::is_control) {
-            return Err("`context` is a short name, such as `driftless-berlin`");
+            return Err("`context` must be a short name, such as `driftless-berlin`");
         }
         Ok(CommitStatus { provider, token, api, project, context })
     }
 }
 
-/// Scheme and host as a forge's page has them, and the path without `.git`.
+/// Scheme and host of the forge's pages, and the path without `.git`. `None`: the URL is local.
 fn place(url: &str) -> Option<(String, String)> {
     let (origin, path) = match url.split_once("://") {
         Some((scheme, rest)) => {
@@ -80,7 +75,7 @@ fn place(url: &str) -> Option<(String, String)> {
             match scheme.to_ascii_lowercase().as_str() {
                 scheme @ ("http" | "https") => (format!("{scheme}://{authority}"), path),
                 "file" => return None,
-                // The port is that of SSH.
+                // A port belongs to SSH.
                 _ => {
                     let host = authority.rsplit('@').next()?;
                     (format!("https://{}", host.split(':').next()?), path)
@@ -108,15 +103,13 @@ fn default_api(provider: StatusProvider, origin: &str) -> String {
     }
 }
 
-fn api<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    deserializer.deserialize_option(schema::Scalar(|text| {
-        let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-        if rest.is_some_and(|it| !it.is_empty() && !it.contains('@')) {
-            Ok(text.trim_end_matches('/').to_owned())
-        } else {
-            Err("the address of the API is written as `https://git.example.com/api/v1`".to_owned())
-        }
-    }))
+fn api(text: &str) -> Result<String, String> {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    if rest.is_some_and(|rest| !rest.is_empty() && !rest.contains('@')) {
+        Ok(text.trim_end_matches('/').to_owned())
+    } else {
+        Err("the address of the API is written as `https://git.example.com/api/v1`".to_owned())
+    }
 }
 
 #[cfg(test)]
@@ -124,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_url_of_a_repository_tells_its_forge() {
+    fn forge_is_derived_from_the_repository_url() {
         for (url, provider, api, project) in [
             ("https://github.com/me/infra.git", StatusProvider::GitHub, "https://api.github.com", "me/infra"),
             ("git@github.com:me/infra.git", StatusProvider::GitHub, "https://api.github.com", "me/infra"),

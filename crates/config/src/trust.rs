@@ -1,87 +1,37 @@
-//! Whom to trust: whose signatures a commit or tag needs, as configured. The keys themselves stay in files that
-//! are read anew at each use, but for those of SSH written in place.
+//! The signatures that a commit or tag needs. Keys stay in files that are read at each use, except lines of
+//! `allowedSigners`.
 
-use std::path::PathBuf;
+use crate::{
+    settings::{Verify, VerifyMode},
+    value::{Fields as _, Value},
+};
 
-use serde::Deserialize;
+const MODES: &[(&str, VerifyMode)] =
+    &[("commit", VerifyMode::Commit), ("tag", VerifyMode::Tag), ("both", VerifyMode::Both)];
 
-use super::schema::absolute;
-
-/// A commit must be signed by somebody named here before anything of it is applied.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verify {
-    pub mode: VerifyMode,
-    /// In the format of `allowed_signers` (ssh-keygen(1)).
-    pub allowed_signers_file: Option<PathBuf>,
-    /// Lines of the same format.
-    pub allowed_signers: Vec<String>,
-    /// Public keys or `SHA256:` fingerprints that are not trusted any more, one per line.
-    pub revoked_keys_file: Option<PathBuf>,
-    /// OpenPGP public keys, armored or binary.
-    pub keyring_file: Option<PathBuf>,
-}
-
-/// What must be signed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum VerifyMode {
-    /// The commit that is applied.
-    #[default]
-    Commit,
-    /// The annotated tag that is followed.
-    Tag,
-    /// Both of them.
-    Both,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct RawVerify {
-    #[serde(default)]
-    mode: VerifyMode,
-    ssh: Option<RawSsh>,
-    openpgp: Option<RawOpenPgp>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct RawSsh {
-    #[serde(default, deserialize_with = "absolute")]
-    allowed_signers_file: Option<PathBuf>,
-    #[serde(default)]
-    allowed_signers: Vec<String>,
-    #[serde(default, deserialize_with = "absolute")]
-    revoked_keys_file: Option<PathBuf>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct RawOpenPgp {
-    #[serde(default, deserialize_with = "absolute")]
-    keyring_file: Option<PathBuf>,
+/// Reads the value of `verify`.
+pub(super) fn verify(value: Value<'_>) -> Option<Verify> {
+    let object = value.object(["mode", "ssh", "openpgp"].as_slice())?;
+    let ssh_keys = ["allowedSignersFile", "allowedSigners", "revokedKeysFile"];
+    let ssh = object.object("ssh", ssh_keys.as_slice());
+    let openpgp = object.object("openpgp", ["keyringFile"].as_slice());
+    Some(Verify {
+        mode: object.word("mode", MODES).unwrap_or_default(),
+        allowed_signers_file: ssh.as_ref().and_then(|ssh| ssh.absolute("allowedSignersFile")),
+        allowed_signers: ssh.as_ref().map(|ssh| ssh.strings("allowedSigners")).unwrap_or_default(),
+        revoked_keys_file: ssh.as_ref().and_then(|ssh| ssh.absolute("revokedKeysFile")),
+        keyring_file: openpgp.and_then(|openpgp| openpgp.absolute("keyringFile")),
+    })
 }
 
 impl Verify {
-    /// Whether nobody at all is trusted, which would refuse everything.
+    /// Whether no key is trusted, so that every commit would be refused.
     pub(super) fn is_empty(&self) -> bool {
         self.allowed_signers_file.is_none() && self.allowed_signers.is_empty() && self.keyring_file.is_none()
     }
 
+    /// Whether a tag must be signed.
     pub(super) fn needs_tag(&self) -> bool {
         self.mode != VerifyMode::Commit
-    }
-}
-
-impl From<RawVerify> for Verify {
-    fn from(raw: RawVerify) -> Self {
-        let RawVerify { mode, ssh, openpgp } = raw;
-        let mut verify = Self { mode, ..Self::default() };
-        if let Some(RawSsh { allowed_signers_file, allowed_signers, revoked_keys_file }) = ssh {
-            verify.allowed_signers_file = allowed_signers_file;
-            verify.allowed_signers = allowed_signers;
-            verify.revoked_keys_file = revoked_keys_file;
-        }
-        verify.keyring_file = openpgp.and_then(|it| it.keyring_file);
-        verify
     }
 }

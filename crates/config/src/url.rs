@@ -1,7 +1,6 @@
-//! What can be said of addresses and paths without asking anybody. No message here repeats a URL that may
-//! hold a credential.
+//! Rules for addresses and paths, without network access. No message repeats a URL, because it may contain a credential.
 
-/// How a repository is reached.
+/// The transport of a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transport {
     Http,
@@ -10,7 +9,7 @@ pub(super) enum Transport {
     Local,
 }
 
-/// Tells the transport of a repository's URL, or why it is none.
+/// The transport of a repository's URL, or why the URL is wrong.
 pub(super) fn check(url: &str) -> Result<Transport, String> {
     if url.chars().any(|it| it.is_whitespace() || it.is_control()) {
         return Err("the URL contains a space or a control character".to_owned());
@@ -23,19 +22,20 @@ pub(super) fn check(url: &str) -> Result<Transport, String> {
     }
     // The scp form: a colon before the first slash, as in `git@example.com:me/infra.git`.
     match url.split_once(':') {
-        // Git would take `user` in `user:password@host:path` for the host.
+        // In `user:password@host:path` Git takes `user` for the host.
         Some((_, path)) if path.contains('@') => Err(CREDENTIAL.to_owned()),
         Some((host, path)) if !host.is_empty() && !host.contains('/') && !path.is_empty() => {
             check_host(host)?;
             Ok(Transport::Ssh)
         }
-        Some(_) | None => Err(
-            "it is neither a URL (`https://…`, `ssh://…`, `git@host:path`, `file:///…`) nor an absolute path"
-                .to_owned(),
-        ),
+        Some(_) | None => {
+            Err("must be a URL (`https://…`, `ssh://…`, `git@host:path`, `file:///…`) or an absolute path"
+                .to_owned())
+        }
     }
 }
 
+/// Checks the address of an engine.
 pub(super) fn check_docker(host: &str) -> Result<(), String> {
     let path = host.strip_prefix("unix://");
     let address = host.strip_prefix("tcp://");
@@ -43,19 +43,24 @@ pub(super) fn check_docker(host: &str) -> Result<(), String> {
         (Some(path), _) if path.starts_with('/') => Ok(()),
         (_, Some(address)) if !address.is_empty() && !address.contains('@') => Ok(()),
         _ => {
-            Err("the Docker Engine is given as `unix:///var/run/docker.sock` or `tcp://host:port`".to_owned())
+            Err("must be the address of a Docker Engine: `unix:///var/run/docker.sock` or `tcp://host:port`"
+                .to_owned())
         }
     }
 }
 
+/// The message about a text for which [`is_commit`] is false.
+pub(super) const NOT_A_COMMIT: &str = "must be the full id of a commit: 40 (or 64) hexadecimal digits";
+
+/// Whether a text is the full id of a commit.
 pub(super) fn is_commit(text: &str) -> bool {
     (text.len() == 40 || text.len() == 64) && text.bytes().all(|it| it.is_ascii_hexdigit())
 }
 
-/// A folder of the repository in its plain form: no slash at either end, the root is empty.
+/// A folder of the repository in its plain form: without slashes at the ends; empty for the root.
 pub(super) fn folder(path: &str) -> Result<String, String> {
     if path.starts_with('/') {
-        return Err("the path is one inside the repository: it does not begin with `/`".to_owned());
+        return Err("must be a path inside the repository: remove the `/` at the start".to_owned());
     }
     let parts: Vec<&str> = path.split('/').filter(|it| !it.is_empty() && *it != ".").collect();
     if parts.contains(&"..") {
@@ -101,7 +106,7 @@ fn check_scheme(scheme: &str, rest: &str) -> Result<Transport, String> {
 }
 
 const CREDENTIAL: &str =
-    "the URL contains a credential: take it out, and name a file or variable that holds it under `auth`";
+    "the URL contains a credential: remove it, and name a file or variable with it under `auth`";
 
 /// `user@host:port`. A user name is no secret in SSH; a password is.
 fn check_host(authority: &str) -> Result<(), String> {
@@ -109,7 +114,7 @@ fn check_host(authority: &str) -> Result<(), String> {
     if user.contains(':') {
         return Err(CREDENTIAL.to_owned());
     }
-    // `ssh -oProxyCommand=…` as a host would be an option of the ssh program.
+    // A host such as `-oProxyCommand=…` would be an option of the program `ssh`.
     if host.is_empty() || host.starts_with('-') || user.starts_with('-') {
         return Err("the URL has no valid host".to_owned());
     }
@@ -121,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_way_to_a_repository_is_told_by_its_url() {
+    fn transport_is_derived_from_the_url() {
         for (url, transport) in [
             ("https://git.example.com/me/infra.git", Transport::Https),
             ("HTTP://git.example.com:8080/me/infra", Transport::Http),
@@ -136,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_nowhere_or_astray_is_refused() {
+    fn invalid_urls_are_refused() {
         for url in [
             "",
             "infra",
@@ -159,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_credential_is_refused_and_not_repeated() {
+    fn credentials_are_refused_and_not_repeated() {
         for url in [
             "https://hunter2@git.example.com/x",
             "https://me:hunter2@git.example.com/x",
@@ -174,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_has_one_form() {
+    fn folders_have_one_form() {
         for (path, plain) in [("", ""), (".", ""), ("./", ""), ("sites", "sites"), ("./a//b/", "a/b")] {
             assert_eq!(folder(path).as_deref(), Ok(plain), "{path}");
         }
@@ -182,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_is_named_as_git_clone_names_it() {
+    fn repositories_are_named_as_by_git_clone() {
         for (url, expected) in [
             ("https://example.com/me/infra.git", Some("infra")),
             ("git@example.com:infra.git/", Some("infra")),

@@ -1,65 +1,45 @@
-//! Webhooks in the configuration: their keys, and what must hold for them. Secrets stay names of files and
-//! variables; whether they are long enough is seen when they are read.
+//! Webhooks: keys and their rules. Secrets stay names of files and variables; their length is checked when they are read.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::path::PathBuf;
 
-use serde::{Deserialize, Deserializer};
-
-use super::{Secret, schema};
 use driftless_model::HookProvider;
 
-/// For the webhooks of all repositories.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Webhooks {
-    /// An address of their own. Default: where the API listens.
-    pub listen: Option<SocketAddr>,
-    /// What forges put before `/hook/…`, when a proxy stands between. Without a slash at the end.
-    pub url: Option<String>,
-}
+use crate::{
+    settings::{Secret, Webhook, Webhooks},
+    value::{Fields as _, Value},
+};
 
-/// How a forge tells of a push to one repository.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Webhook {
-    pub provider: HookProvider,
-    pub secret: Secret,
-    /// Accepted as well, while the secret is being changed.
-    pub previous: Option<Secret>,
-    /// The end of its path. Default: a digest of the secret and the repository's name.
-    pub id: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct RawWebhooks {
-    #[serde(default, deserialize_with = "schema::address")]
-    listen: Option<SocketAddr>,
-    #[serde(default, deserialize_with = "base_url")]
-    url: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct RawWebhook {
-    #[serde(default, deserialize_with = "provider")]
+/// The keys of `webhook`.
+pub(super) struct WebhookEntry {
     provider: Option<HookProvider>,
     secret_env: Option<String>,
-    #[serde(default, deserialize_with = "schema::absolute")]
     secret_file: Option<PathBuf>,
     previous_secret_env: Option<String>,
-    #[serde(default, deserialize_with = "schema::absolute")]
     previous_secret_file: Option<PathBuf>,
-    #[serde(default, deserialize_with = "id")]
     id: Option<String>,
 }
 
-impl From<RawWebhooks> for Webhooks {
-    fn from(RawWebhooks { listen, url }: RawWebhooks) -> Self {
-        Self { listen, url }
-    }
+/// Reads the value of `webhooks`.
+pub(super) fn webhooks(value: Value<'_>) -> Option<Webhooks> {
+    let object = value.object(["listen", "url"].as_slice())?;
+    Some(Webhooks { listen: object.address("listen"), url: object.parsed("url", base_url) })
 }
 
-impl RawWebhook {
-    /// The error is a sentence about the section as a whole.
+impl WebhookEntry {
+    pub(super) fn read(value: Value<'_>) -> Option<Self> {
+        let keys = ["provider", "secretEnv", "secretFile", "previousSecretEnv", "previousSecretFile", "id"];
+        let object = value.object(keys.as_slice())?;
+        Some(Self {
+            provider: object.word("provider", HookProvider::ALL.as_slice()),
+            secret_env: object.owned("secretEnv"),
+            secret_file: object.absolute("secretFile"),
+            previous_secret_env: object.owned("previousSecretEnv"),
+            previous_secret_file: object.absolute("previousSecretFile"),
+            id: object.parsed("id", id),
+        })
+    }
+
+    /// The error is a message about the section.
     pub(super) fn check(self) -> Result<Webhook, &'static str> {
         let Self { provider, secret_env, secret_file, previous_secret_env, previous_secret_file, id } = self;
         let secret = match (secret_env, secret_file) {
@@ -88,38 +68,24 @@ impl RawWebhook {
     }
 }
 
-fn provider<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<HookProvider>, D::Error> {
-    deserializer.deserialize_option(schema::Scalar(|text| {
-        HookProvider::ALL.iter().find(|it| it.0 == text).map(|it| it.1).ok_or_else(|| {
-            let names: Vec<&str> = HookProvider::ALL.iter().map(|it| it.0).collect();
-            format!("this provider is not known: use one of {}", names.join(", "))
-        })
-    }))
+/// Long enough not to be guessed, and without characters that a path would have to escape.
+fn id(text: &str) -> Result<String, String> {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    if (16..=128).contains(&text.len()) && text.bytes().all(is_letter) {
+        Ok(text.to_owned())
+    } else {
+        Err("an id has 16 to 128 letters, digits, `-` and `_`".to_owned())
+    }
 }
 
-/// Long enough not to be guessed, and nothing that a path would have to escape.
-fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    deserializer.deserialize_option(schema::Scalar(|text| {
-        let is_good = (16..=128).contains(&text.len())
-            && text.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_".contains(&it));
-        if is_good {
-            Ok(text.to_owned())
-        } else {
-            Err("an id has 16 to 128 letters, digits, `-` and `_`".to_owned())
-        }
-    }))
-}
-
-fn base_url<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    deserializer.deserialize_option(schema::Scalar(|text| {
-        let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-        // It is printed as part of a command line.
-        let is_good = rest.is_some_and(|it| !it.trim_matches('/').is_empty() && !it.starts_with('/'))
-            && text.bytes().all(|it| it.is_ascii_alphanumeric() || b":/.-_[]~%".contains(&it));
-        if is_good {
-            Ok(text.trim_end_matches('/').to_owned())
-        } else {
-            Err("the address that forges see is written as `https://hooks.example.com`".to_owned())
-        }
-    }))
+fn base_url(text: &str) -> Result<String, String> {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    // The URL is printed as part of a command line.
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b":/.-_[]~%".contains(&byte);
+    let has_host = rest.is_some_and(|rest| !rest.trim_matches('/').is_empty() && !rest.starts_with('/'));
+    if has_host && text.bytes().all(is_letter) {
+        Ok(text.trim_end_matches('/').to_owned())
+    } else {
+        Err("the address that forges see is written as `https://hooks.example.com`".to_owned())
+    }
 }

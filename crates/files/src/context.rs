@@ -1,6 +1,6 @@
-//! What a build is given: the files of a folder of the commit after `.dockerignore`, and the Dockerfile. Read when the
-//! manifest is rendered, to name it by its content, and once more when it is sent to the engine. Nothing is kept
-//! in memory, and there is never a work tree.
+//! The context of an image build: the files of a folder of the commit after `.dockerignore`, and the Dockerfile. It is
+//! read when the manifest is rendered, to name the image by its content, and again when it is sent to the engine. Nothing
+//! is kept in memory, and there is no work tree.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,53 +10,63 @@ use super::{
 };
 use driftless_model::{Build, Dockerfile, digest_hex};
 
-/// What one context may hold in all, in bytes, and one file of it.
+/// The most bytes of a context.
 const LARGEST: u64 = 1 << 30;
+/// The most bytes of one of its files.
 const LARGEST_FILE: u64 = 256 << 20;
-/// And how many files and folders.
+/// The most files and folders of a context.
 const MOST: usize = 100_000;
-/// Folders inside folders.
+/// The most folders inside folders.
 const DEEPEST: usize = 64;
-/// A Dockerfile or `.dockerignore`.
+/// The most bytes of a Dockerfile or `.dockerignore`.
 const LARGEST_TEXT: u64 = 1 << 20;
 
-/// The name that is looked for without `dockerfile`.
+/// The default of `dockerfile`.
 pub const DOCKERFILE: &str = "Dockerfile";
 const IGNORE: &str = ".dockerignore";
 
-/// The files of one build, by their paths inside the context, so that a folder comes before what is in it.
+/// The files of one build.
 #[derive(Debug)]
 pub struct Context {
+    /// By path inside the context, so a folder comes before its content.
     pub entries: BTreeMap<String, ContextEntry>,
-    /// The instructions.
+    /// The Dockerfile.
     pub dockerfile: Arc<[u8]>,
-    /// Where the instructions are inside the context, if they are there and not left out.
+    /// The path of the Dockerfile inside the context. `None`: it is outside or ignored.
     pub dockerfile_inside: Option<String>,
     folder: String,
 }
 
+/// One path of a context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContextEntry {
+    /// A folder.
     Folder,
+    /// A file.
     File {
+        /// In bytes.
         size: u64,
+        /// Whether its mode has an executable bit.
         executable: bool,
     },
-    /// Not followed: what it says.
+    /// A symbolic link with its target. It is not followed.
     Link(String),
 }
 
 impl Context {
-    /// Looks at what a build may use. An error is in words for whoever wrote the manifest.
+    /// Lists the files of a build.
+    ///
+    /// # Errors
+    /// A message for the author of the manifest.
     pub fn of(files: &dyn Files, build: &Build) -> Result<Self, String> {
         let folder = build.context.as_str();
         match files.entry(folder).map_err(|it| it.to_string())? {
             Some(Entry::Folder) => {}
             Some(Entry::File { .. }) => {
-                return Err(format!("`{folder}` is a file, and not a folder to build in"));
+                return Err(format!("`{folder}` is a file; a build context must be a folder"));
             }
             Some(Entry::Submodule) => {
-                return Err(format!("`{folder}` is a submodule, and those are not fetched"));
+                return Err(format!("`{folder}` is a submodule, which is not fetched"));
             }
             None => return Err(format!("the folder `{folder}` does not exist in the repository")),
         }
@@ -77,12 +87,18 @@ impl Context {
         Ok(Self { entries: walk.entries, dockerfile, dockerfile_inside, folder: folder.to_owned() })
     }
 
-    /// The bytes of one of its files.
+    /// The bytes of a file of the context.
+    ///
+    /// # Errors
+    /// A message if the file cannot be read.
     pub fn read(&self, files: &dyn Files, path: &str) -> Result<Arc<[u8]>, String> {
         files.read(&join(&self.folder, path), LARGEST_FILE).map_err(|it| it.to_string())
     }
 
-    /// The digest of names, modes and bytes of all, and of the instructions.
+    /// The digest of all names, modes and bytes, and of the Dockerfile.
+    ///
+    /// # Errors
+    /// A message if a file cannot be read.
     pub fn digest(&self, files: &dyn Files) -> Result<String, String> {
         let mut text = format!("dockerfile {}\n", digest_hex(&self.dockerfile));
         for (path, entry) in &self.entries {
@@ -100,10 +116,10 @@ impl Context {
     }
 }
 
-/// `web.Dockerfile.dockerignore` beside its Dockerfile counts before the context's own.
+/// The rules of `web.Dockerfile.dockerignore` next to its Dockerfile, or else of `.dockerignore` in the context.
 fn ignore_of(files: &dyn Files, folder: &str, dockerfile: Option<&str>) -> Result<Ignore, String> {
-    let beside = dockerfile.map(|it| format!("{it}{IGNORE}"));
-    for path in beside.into_iter().chain([join(folder, IGNORE)]) {
+    let own = dockerfile.map(|it| format!("{it}{IGNORE}"));
+    for path in own.into_iter().chain([join(folder, IGNORE)]) {
         if !matches!(files.entry(&path).map_err(|it| it.to_string())?, Some(Entry::File { .. })) {
             continue;
         }
@@ -113,6 +129,7 @@ fn ignore_of(files: &dyn Files, folder: &str, dockerfile: Option<&str>) -> Resul
     Ok(Ignore::default())
 }
 
+/// One walk over the folder of a context.
 struct Walk<'a> {
     files: &'a dyn Files,
     ignore: &'a Ignore,
@@ -123,11 +140,11 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// `inside` is the path inside the context.
+    /// Adds a folder. `inside` is its path inside the context.
     fn folder(&mut self, inside: &str, above: &Inherited, depth: usize) -> Result<(), String> {
         let here = join(self.folder, inside);
         if depth == 0 {
-            return Err(format!("`{here}` lies too deep"));
+            return Err(format!("`{here}` is nested too deep"));
         }
         let mut links = self.files.links(&here).map_err(|it| it.to_string())?;
         for (name, entry) in self.files.list(&here).map_err(|it| it.to_string())? {
@@ -135,22 +152,19 @@ impl Walk<'_> {
                 continue;
             }
             let path = join(inside, &name);
-            let (is_out, judged) = self.ignore.judge(above, &path);
+            let (is_out, below) = self.ignore.check(above, &path);
             match entry {
                 Entry::Folder => {
                     if !is_out {
                         self.put(path.clone(), ContextEntry::Folder)?;
                     }
-                    if !is_out || self.ignore.may_take_back() {
-                        self.folder(&path, &judged, depth - 1)?;
+                    if !is_out || self.ignore.may_include_again() {
+                        self.folder(&path, &below, depth - 1)?;
                     }
                 }
                 Entry::File { .. } | Entry::Submodule if is_out => {}
                 Entry::Submodule => {
-                    return Err(format!(
-                        "`{}` is a submodule, and those are not fetched",
-                        join(&here, &name)
-                    ));
+                    return Err(format!("`{}` is a submodule, which is not fetched", join(&here, &name)));
                 }
                 Entry::File { size, executable } => {
                     self.size = self.size.saturating_add(size);
@@ -160,14 +174,14 @@ impl Walk<'_> {
         }
         for (name, target) in std::mem::take(&mut links) {
             let path = join(inside, &name);
-            if !self.ignore.judge(above, &path).0 {
+            if !self.ignore.check(above, &path).0 {
                 self.put(path, ContextEntry::Link(target))?;
             }
         }
         Ok(())
     }
 
-    /// With the folders that it lies in, which may be left out themselves.
+    /// Adds an entry with the folders that contain it, which may be ignored themselves.
     fn put(&mut self, path: String, entry: ContextEntry) -> Result<(), String> {
         for (end, _) in path.match_indices('/') {
             let above = &path[..end];
@@ -180,7 +194,7 @@ impl Walk<'_> {
             let mib = LARGEST >> 20;
             let place = if self.folder.is_empty() { "." } else { self.folder };
             return Err(format!(
-                "`{place}` has more than {MOST} files or {mib} MiB; leave out with `.dockerignore` what the build does not need"
+                "`{place}` has more than {MOST} files or {mib} MiB; exclude files that the build does not need in `.dockerignore`"
             ));
         }
         Ok(())
@@ -205,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ignored_changes_no_digest() {
+    fn ignored_files_do_not_change_the_digest() {
         let digest = |files: &[(&str, &str)]| {
             let base = [
                 ("app/Dockerfile", "FROM scratch"),
@@ -225,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_back_comes_with_its_folders() {
+    fn re_included_files_come_with_their_folders() {
         let files = MemoryFiles::new([
             ("app/Dockerfile", ""),
             ("app/a/b/c", ""),
@@ -237,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_beside_the_dockerfile_counts_before_the_contexts_own() {
+    fn dockerignore_next_to_the_dockerfile_wins() {
         let files = MemoryFiles::new([
             ("app/Dockerfile", ""),
             ("app/.dockerignore", "*"),
@@ -249,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told() {
+    fn missing_files_are_errors() {
         let files = MemoryFiles::new([("app/a", "")]);
         let error = |build: &Build| Context::of(&files, build).unwrap_err();
         assert_eq!(error(&build()), "`app/Dockerfile` does not exist in the repository");

@@ -1,32 +1,32 @@
-//! `.dockerignore`: which paths below a build's context are left out. The rules are those of Docker's own matcher:
-//! Go's `filepath.Match` with `**`, later lines win, a line with `!` takes back, and what is below a matched folder is
-//! matched with it.
-//!
-//! It looks at names alone, and reads no file.
+//! `.dockerignore`: the paths of a build context that are ignored. The rules are those of Docker's own matcher: Go's
+//! `filepath.Match` with `**`, later lines win, a line with `!` includes again, and a matched folder matches its content.
 
-/// The lines of one file.
+/// The rules of one file.
 #[derive(Debug, Default)]
 pub(super) struct Ignore {
     rules: Vec<Rule>,
 }
 
+/// One line.
 #[derive(Debug)]
 struct Rule {
-    takes_back: bool,
+    /// The line starts with `!`.
+    includes_again: bool,
     pattern: Vec<Token>,
 }
 
+/// One part of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
     Letter(char),
-    /// `?`: one letter, and no slash.
+    /// `?`: one letter except a slash.
     Any,
-    /// `*`: letters of one name.
+    /// `*`: any letters except slashes.
     Star,
-    /// `**` at the end: anything, slashes too.
+    /// `**` at the end: any letters.
     Everything,
-    /// The next two tokens may be left out. `**` is [`Token::Everything`] and a slash, or nothing.
-    Perhaps,
+    /// The next two tokens are optional: `**/` is [`Token::Everything`] and a slash, or nothing.
+    Optional,
     /// `[a-z]`, `[^0-9]`.
     Class {
         ranges: Vec<(char, char)>,
@@ -34,12 +34,12 @@ enum Token {
     },
 }
 
-/// Which rules match a folder, and so everything in it.
+/// The rules that match a folder, and therefore its content.
 #[derive(Clone, Debug)]
 pub(super) struct Inherited(Vec<bool>);
 
 impl Ignore {
-    /// An error says which line is no pattern, and why.
+    /// Parses a file. The error names the line.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut rules = Vec::new();
         for (number, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
@@ -47,49 +47,49 @@ impl Ignore {
                 continue;
             }
             let line = line.trim();
-            let (takes_back, pattern) = match line.strip_prefix('!') {
+            let (includes_again, pattern) = match line.strip_prefix('!') {
                 Some(rest) => (true, rest.trim()),
                 None => (false, line),
             };
             let pattern = clean(pattern);
             if pattern.is_empty() {
-                if takes_back {
-                    return Err(format!("line {}: `!` alone takes nothing back", number + 1));
+                if includes_again {
+                    return Err(format!("line {}: `!` needs a pattern", number + 1));
                 }
                 continue;
             }
             let pattern = tokens(&pattern).map_err(|why| format!("line {}: {why}", number + 1))?;
-            rules.push(Rule { takes_back, pattern });
+            rules.push(Rule { includes_again, pattern });
         }
         Ok(Self { rules })
     }
 
-    /// Above the context nothing is matched.
+    /// No rule matches the context itself.
     pub(super) fn top(&self) -> Inherited {
         Inherited(vec![false; self.rules.len()])
     }
 
-    /// Whether a path is left out, and what that means for what is below it.
-    pub(super) fn judge(&self, above: &Inherited, path: &str) -> (bool, Inherited) {
+    /// Whether a path is ignored, and the rules that match its content.
+    pub(super) fn check(&self, above: &Inherited, path: &str) -> (bool, Inherited) {
         let mut is_out = false;
         let mut inherited = Vec::with_capacity(self.rules.len());
         for (rule, from_above) in self.rules.iter().zip(&above.0) {
             let is_matched = *from_above || matches(&rule.pattern, path);
             if is_matched {
-                is_out = !rule.takes_back;
+                is_out = !rule.includes_again;
             }
             inherited.push(is_matched);
         }
         (is_out, Inherited(inherited))
     }
 
-    /// Whether something below a folder that is left out may come back.
-    pub(super) fn may_take_back(&self) -> bool {
-        self.rules.iter().any(|it| it.takes_back)
+    /// Whether a file in an ignored folder may be included again.
+    pub(super) fn may_include_again(&self) -> bool {
+        self.rules.iter().any(|it| it.includes_again)
     }
 }
 
-/// Without `.`, `..`, doubled slashes and slashes at the ends. A pattern cannot lead out of the context.
+/// A pattern without `.`, `..`, doubled slashes and slashes at the ends. It cannot lead out of the context.
 fn clean(pattern: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in pattern.split('/') {
@@ -112,7 +112,7 @@ fn tokens(pattern: &str) -> Result<Vec<Token>, &'static str> {
                 while letters.next_if_eq(&'*').is_some() {}
                 letters.next_if_eq(&'/');
                 if letters.peek().is_some() {
-                    tokens.extend([Token::Perhaps, Token::Everything]);
+                    tokens.extend([Token::Optional, Token::Everything]);
                     Token::Letter('/')
                 } else {
                     Token::Everything
@@ -155,7 +155,7 @@ fn class(letters: &mut impl Iterator<Item = char>) -> Result<Token, &'static str
     }
 }
 
-/// Walks through the path with all places of the pattern that one can be at, so that no pattern takes long.
+/// Matches in polynomial time: keeps the set of positions in the pattern that the path can be at.
 fn matches(pattern: &[Token], path: &str) -> bool {
     let mut places = vec![false; pattern.len() + 1];
     places[0] = true;
@@ -170,7 +170,7 @@ fn matches(pattern: &[Token], path: &str) -> bool {
                 Token::Any => (false, letter != '/'),
                 Token::Star => (letter != '/', false),
                 Token::Everything => (true, false),
-                Token::Perhaps => (false, false),
+                Token::Optional => (false, false),
                 Token::Class { ranges, negated } => {
                     let is_in = ranges.iter().any(|(first, last)| (first..=last).contains(&&letter));
                     (false, letter != '/' && is_in != *negated)
@@ -189,12 +189,12 @@ fn matches(pattern: &[Token], path: &str) -> bool {
     places[pattern.len()]
 }
 
-/// Goes on from all places where nothing need be read.
+/// Adds the positions that are reached without a letter.
 fn skip_empty(pattern: &[Token], places: &mut [bool]) {
     for (at, token) in pattern.iter().enumerate() {
         let (may_pass, may_leave_out) = match token {
             Token::Star | Token::Everything => (true, false),
-            Token::Perhaps => (true, true),
+            Token::Optional => (true, true),
             Token::Letter(_) | Token::Any | Token::Class { .. } => (false, false),
         };
         places[at + 1] |= places[at] && may_pass;
@@ -214,13 +214,13 @@ mod tests {
         let mut result = false;
         let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
         for end in ends {
-            (result, above) = ignore.judge(&above, &path[..end]);
+            (result, above) = ignore.check(&above, &path[..end]);
         }
         result
     }
 
     #[test]
-    fn names_match_as_docker_matches_them() {
+    fn paths_match_as_in_docker() {
         for (pattern, path, expected) in [
             ("a", "a", true),
             ("a", "a/b/c", true),
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn later_lines_win_and_an_exclamation_mark_takes_back() {
+    fn later_lines_win_and_exclamation_marks_include_again() {
         let lines = "*.md\n!README*.md\nREADME-secret.md\n";
         assert!(is_out(lines, "a.md"));
         assert!(!is_out(lines, "README.md"));
@@ -268,13 +268,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_told_with_its_line() {
+    fn invalid_patterns_are_reported_with_their_line() {
         assert_eq!(Ignore::parse("a\n[b").unwrap_err(), "line 2: `[` without `]`");
-        assert_eq!(Ignore::parse("!").unwrap_err(), "line 1: `!` alone takes nothing back");
+        assert_eq!(Ignore::parse("!").unwrap_err(), "line 1: `!` needs a pattern");
     }
 
     #[test]
-    fn a_hostile_pattern_takes_no_time() {
+    fn hostile_patterns_take_no_time() {
         let pattern = format!("{}x", "**/*".repeat(200));
         assert!(!is_out(&pattern, "a/".repeat(200).trim_end_matches('/')));
     }

@@ -1,7 +1,7 @@
 //! Typed values out of a YAML tree. Each mistake becomes a [`Finding`] with file, line, column and path.
 //!
 //! Every map is opened with the table of its [`Keys`], so that no key is silently ignored: it is used, or it has no
-//! effect (a warning), or it is refused (an error), or nobody knows it (an error, with the key that was probably
+//! effect (a warning), or it is refused (an error), or it is unknown (an error, with the key that was probably
 //! meant).
 //!
 //! The formats disagree on scalars: `yes` is a boolean in Kubernetes, text in Compose. A [`Dialect`] holds these rules
@@ -172,12 +172,12 @@ pub struct Object<'a, D> {
 }
 
 impl<'a, D: Dialect> Value<'a, D> {
-    /// A value that stands at `path`.
+    /// A value at `path`.
     pub fn new(node: &'a Node, path: impl Into<String>, report: &'a Report) -> Self {
         Self { node, path: path.into(), report, dialect: PhantomData }
     }
 
-    /// Where it stands in its file.
+    /// Its place in its file.
     pub fn place(&self) -> &'a Place {
         &self.node.place
     }

@@ -164,7 +164,7 @@ impl<'a> MountedFiles<'a> {
         }
     }
 
-    /// A bind mount of a path in the repository or beside it.
+    /// A bind mount of a relative path: tracked in the repository or not.
     fn relative(
         &mut self,
         path: &str,

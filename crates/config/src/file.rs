@@ -1,0 +1,262 @@
+//! The configuration file as it is written: its keys and their values. The rules between values are in `check.rs`.
+
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
+
+use driftless_model::{Adopt, AppName, FilesystemDrift, Finding, Location};
+use driftless_yaml::{Limits, Report, parse};
+
+use crate::{
+    access::{HostEntry, RawAuth, proxy},
+    range::VersionRange,
+    registry::RegistryEntry,
+    settings::{Proxy, Verify, Webhooks},
+    status::StatusEntry,
+    trust::verify,
+    url,
+    value::{Fields as _, Object, Value},
+    webhook::{WebhookEntry, webhooks},
+};
+
+/// The whole file.
+pub(super) struct Document {
+    pub(super) state_dir: Option<PathBuf>,
+    pub(super) runtime_dir: Option<PathBuf>,
+    pub(super) listen: Option<SocketAddr>,
+    pub(super) token_file: Option<PathBuf>,
+    pub(super) docker: Option<String>,
+    pub(super) build_timeout: Option<Duration>,
+    pub(super) policy: PolicyEntry,
+    pub(super) credentials: Vec<HostEntry>,
+    pub(super) registries: Vec<RegistryEntry>,
+    pub(super) webhooks: Webhooks,
+    pub(super) repositories: Vec<RepositoryEntry>,
+}
+
+/// The keys of a policy. What is not given is inherited.
+pub(super) struct PolicyEntry {
+    pub(super) self_heal: Option<bool>,
+    pub(super) prune: Option<bool>,
+    pub(super) max_prune_percent: Option<u8>,
+    pub(super) adopt: Option<Adopt>,
+    pub(super) filesystem_drift: Option<FilesystemDrift>,
+}
+
+/// One entry of `repositories`.
+pub(super) struct RepositoryEntry {
+    pub(super) name: Option<String>,
+    pub(super) url: String,
+    pub(super) branch: Option<String>,
+    pub(super) tag: Option<String>,
+    pub(super) semver: Option<VersionRange>,
+    pub(super) commit: Option<String>,
+    pub(super) path: Option<String>,
+    pub(super) poll: Option<Duration>,
+    pub(super) timeout: Option<Duration>,
+    pub(super) idle_timeout: Option<Duration>,
+    pub(super) auth: Option<RawAuth>,
+    pub(super) ca_file: Option<PathBuf>,
+    pub(super) proxy: Option<Proxy>,
+    pub(super) submodules: bool,
+    pub(super) require_fast_forward: bool,
+    pub(super) verify: Option<Verify>,
+    pub(super) policy: PolicyEntry,
+    pub(super) webhook: Option<WebhookEntry>,
+    pub(super) status: Option<StatusEntry>,
+    pub(super) applications: Vec<ApplicationEntry>,
+}
+
+/// One entry of `applications`.
+pub(super) struct ApplicationEntry {
+    pub(super) path: String,
+    pub(super) name: Option<AppName>,
+    pub(super) suspend: Option<bool>,
+    pub(super) policy: PolicyEntry,
+    pub(super) verify: Option<Verify>,
+    pub(super) variables: BTreeMap<String, String>,
+    pub(super) profiles: Vec<String>,
+    pub(super) files: Vec<String>,
+    pub(super) env_files: Vec<String>,
+}
+
+/// Reads a file. All mistakes in keys and values are found.
+pub(super) fn read(file: &str, text: &str) -> Result<Document, Vec<Finding>> {
+    // An excerpt could show a secret that is in the wrong place.
+    let documents = parse(file, text.as_bytes(), &Limits::default())
+        .map_err(|finding| vec![Finding { excerpt: None, ..finding }])?;
+    let [root] = documents.as_slice() else {
+        let message = if documents.is_empty() {
+            "the configuration is empty"
+        } else {
+            "the file has more than one document"
+        };
+        let finding = Finding::error(Location::file(file), "", message);
+        return Err(vec![finding.help("name at least one repository under `repositories`")]);
+    };
+    let report = Report::default();
+    match document(Value::new(root, "", &report)) {
+        Some(document) if !report.has_errors() => Ok(document),
+        Some(_) | None => Err(report.into_findings()),
+    }
+}
+
+fn document(root: Value<'_>) -> Option<Document> {
+    let keys = [
+        "stateDir",
+        "runtimeDir",
+        "listen",
+        "tokenFile",
+        "docker",
+        "buildTimeout",
+        "selfHeal",
+        "prune",
+        "maxPrunePercent",
+        "filesystemDrift",
+        "credentials",
+        "registries",
+        "webhooks",
+        "adopt",
+        "repositories",
+    ];
+    let object = root.object(keys.as_slice())?;
+    object.require("repositories");
+    Some(Document {
+        state_dir: object.absolute("stateDir"),
+        runtime_dir: object.absolute("runtimeDir"),
+        listen: object.address("listen"),
+        token_file: object.absolute("tokenFile"),
+        docker: object.parsed("docker", |text| url::check_docker(text).map(|()| text.to_owned())),
+        build_timeout: object.duration("buildTimeout"),
+        policy: policy(&object),
+        credentials: each(&object, "credentials", HostEntry::read),
+        registries: each(&object, "registries", RegistryEntry::read),
+        webhooks: object.get("webhooks").and_then(webhooks).unwrap_or_default(),
+        repositories: each(&object, "repositories", repository),
+    })
+}
+
+fn each<T>(object: &Object<'_>, key: &str, read: fn(Value<'_>) -> Option<T>) -> Vec<T> {
+    object.items(key).into_iter().filter_map(read).collect()
+}
+
+fn policy(object: &Object<'_>) -> PolicyEntry {
+    PolicyEntry {
+        self_heal: object.boolean("selfHeal"),
+        prune: object.boolean("prune"),
+        max_prune_percent: object.parsed("maxPrunePercent", |text| match text.parse() {
+            Ok(percent @ 0..=100_u8) => Ok(percent),
+            Ok(_) | Err(_) => Err("must be a whole number from 0 to 100, in percent".to_owned()),
+        }),
+        adopt: object.word("adopt", &[("ask", Adopt::Ask), ("auto", Adopt::Auto), ("never", Adopt::Never)]),
+        filesystem_drift: object.word(
+            "filesystemDrift",
+            &[
+                ("off", FilesystemDrift::Off),
+                ("report", FilesystemDrift::Report),
+                ("revert", FilesystemDrift::Revert),
+            ],
+        ),
+    }
+}
+
+fn repository(value: Value<'_>) -> Option<RepositoryEntry> {
+    let keys = [
+        "name",
+        "url",
+        "branch",
+        "tag",
+        "semver",
+        "commit",
+        "path",
+        "poll",
+        "timeout",
+        "idleTimeout",
+        "auth",
+        "caFile",
+        "proxy",
+        "submodules",
+        "requireFastForward",
+        "verify",
+        "selfHeal",
+        "prune",
+        "maxPrunePercent",
+        "filesystemDrift",
+        "webhook",
+        "status",
+        "adopt",
+        "applications",
+    ];
+    let object = value.object(keys.as_slice())?;
+    object.require("url");
+    Some(RepositoryEntry {
+        name: object.owned("name"),
+        url: object.parsed("url", |text| url::check(text).map(|_| text.to_owned())).unwrap_or_default(),
+        branch: object.owned("branch"),
+        tag: object.owned("tag"),
+        semver: object.parsed("semver", VersionRange::parse),
+        commit: object.parsed("commit", commit),
+        path: object.parsed("path", url::folder),
+        poll: object.duration("poll"),
+        timeout: object.duration("timeout"),
+        idle_timeout: object.duration("idleTimeout"),
+        auth: object.get("auth").and_then(RawAuth::read),
+        ca_file: object.absolute("caFile"),
+        proxy: object.parsed("proxy", proxy),
+        submodules: object.boolean("submodules").unwrap_or_default(),
+        require_fast_forward: object.boolean("requireFastForward").unwrap_or_default(),
+        verify: object.get("verify").and_then(verify),
+        policy: policy(&object),
+        webhook: object.get("webhook").and_then(WebhookEntry::read),
+        status: object.get("status").and_then(StatusEntry::read),
+        applications: each(&object, "applications", application),
+    })
+}
+
+fn commit(text: &str) -> Result<String, String> {
+    if url::is_commit(text) { Ok(text.to_ascii_lowercase()) } else { Err(url::NOT_A_COMMIT.to_owned()) }
+}
+
+fn application(value: Value<'_>) -> Option<ApplicationEntry> {
+    let keys = [
+        "path",
+        "name",
+        "suspend",
+        "selfHeal",
+        "prune",
+        "maxPrunePercent",
+        "filesystemDrift",
+        "verify",
+        "adopt",
+        "variables",
+        "profiles",
+        "files",
+        "envFiles",
+    ];
+    let object = value.object(keys.as_slice())?;
+    // `path:` without a value is the root, but the key must be there.
+    if object.value.node.get("path").is_none() {
+        object.require("path");
+    }
+    Some(ApplicationEntry {
+        path: object.parsed("path", url::folder).unwrap_or_default(),
+        name: object.parsed("name", |text| AppName::parse(text).map_err(|error| error.to_string())),
+        suspend: object.boolean("suspend"),
+        policy: policy(&object),
+        verify: object.get("verify").and_then(verify),
+        variables: object.get("variables").map(|map| variables(&map)).unwrap_or_default(),
+        profiles: object.strings("profiles"),
+        files: object.strings("files"),
+        env_files: object.strings("envFiles"),
+    })
+}
+
+/// Values as they are written, so that `1.10` stays `1.10`. A missing value is the empty string.
+fn variables(map: &Value<'_>) -> BTreeMap<String, String> {
+    let mut variables = BTreeMap::new();
+    for entry in map.mapping() {
+        match entry.value.as_scalar() {
+            Some(text) => drop(variables.insert(entry.key.clone(), text.to_owned())),
+            None => map.key(&entry.key, &entry.value).wrong_type("a string"),
+        }
+    }
+    variables
+}

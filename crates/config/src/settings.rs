@@ -1,0 +1,304 @@
+//! The settings of the agent, with their defaults.
+
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use driftless_model::{AppName, HookProvider, Policy};
+
+use crate::{range::VersionRange, url};
+
+/// Everything the agent needs to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The state directory: mirrors, database, mounted files. Default: `/var/lib/driftless`.
+    pub state_dir: PathBuf,
+    /// The runtime directory, on a memory file system: mounted secrets. Default: `/run/driftless`.
+    pub runtime_dir: PathBuf,
+    /// The address of the API. Default: `127.0.0.1:8484`. Another host than loopback needs a token.
+    pub listen: SocketAddr,
+    /// The file with the token of the API.
+    pub token_file: Option<PathBuf>,
+    /// The address of the engine: `unix://…` or `tcp://…`. Default: `unix:///var/run/docker.sock`.
+    pub docker_host: String,
+    /// The time limit of an image build. Default: 1 h.
+    pub build_timeout: Duration,
+    /// Logins for image registries. They win over those of the Docker client's file.
+    pub registries: Vec<Registry>,
+    /// Webhooks of all repositories.
+    pub webhooks: Webhooks,
+    /// The repositories that the agent follows.
+    pub repositories: Vec<Repository>,
+}
+
+/// One Git repository and its applications.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repository {
+    /// Unique. Default: the last part of the URL without `.git`.
+    pub name: String,
+    /// Without credentials, which belong in `auth`.
+    pub url: String,
+    /// The branch, tag or commit that the agent follows.
+    pub reference: Reference,
+    /// The folder that contains the applications; empty for the root.
+    pub path: String,
+    /// The interval between fetches. Default: 60 s; the agent adds up to 10 % of jitter.
+    pub poll: Duration,
+    /// The time limit of one fetch. Default: 10 min.
+    pub timeout: Duration,
+    /// The time limit without a byte from the server. Default: 30 s.
+    pub idle_timeout: Duration,
+    /// Credentials for the server.
+    pub auth: Auth,
+    /// A PEM file of additional certificate authorities.
+    pub ca_file: Option<PathBuf>,
+    /// The proxy for HTTP.
+    pub proxy: Proxy,
+    /// Whether submodules are read, at their pinned commits, with the same credentials and from the same host only.
+    /// Default: off.
+    pub submodules: bool,
+    /// Whether a commit that is no descendant of the one before is refused. Default: off.
+    pub require_fast_forward: bool,
+    /// The signatures that every commit needs. Default: none.
+    pub verify: Option<Verify>,
+    /// The applications; empty means that they are discovered.
+    pub applications: Vec<ApplicationSettings>,
+    /// The policy of discovered applications.
+    pub policy: Policy,
+    /// Default: no webhook.
+    pub webhook: Option<Webhook>,
+    /// Commit statuses for the forge. Default: none.
+    pub status: Option<CommitStatus>,
+}
+
+/// The branch, tag or commit that the agent follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reference {
+    /// The default branch of the repository.
+    Head,
+    /// A branch.
+    Branch(String),
+    /// A tag.
+    Tag(String),
+    /// The tag with the highest version in a range.
+    Semver(VersionRange),
+    /// A commit, by its full id.
+    Commit(String),
+}
+
+/// The sources of credentials. They are read at each use, so they can be rotated.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Auth {
+    /// The user. Default with a token: `git`.
+    pub username: Option<Secret>,
+    /// A token or password.
+    pub password: Option<Secret>,
+    /// A GitHub App, instead of user and password.
+    pub github_app: Option<GithubApp>,
+    /// The file of a private SSH key.
+    pub ssh_key: Option<PathBuf>,
+    /// The passphrase of the SSH key.
+    pub ssh_passphrase: Option<Secret>,
+    /// A file of known hosts. The user's own file is not read; without a file an unknown host is refused.
+    pub known_hosts: Option<PathBuf>,
+    /// `SHA256:` fingerprints of the server's keys.
+    pub host_keys: Vec<String>,
+}
+
+/// A secret value, or where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Secret {
+    /// The file that contains the value.
+    File(PathBuf),
+    /// The environment variable that contains the value.
+    Environment(String),
+    /// The value itself, if it is not secret, such as a user name.
+    Plain(String),
+}
+
+/// The settings of one application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApplicationSettings {
+    /// Default: the folder's name.
+    pub name: Option<AppName>,
+    /// Its folder, from the repository's root.
+    pub path: String,
+    /// The limits of the agent for this application.
+    pub policy: Policy,
+    /// The signatures that this application needs in addition to those of the repository.
+    pub verify: Option<Verify>,
+    /// Variables for interpolation in Compose files.
+    pub variables: BTreeMap<String, String>,
+    /// Active Compose profiles.
+    pub profiles: Vec<String>,
+    /// Compose files, from the application's folder. Default: found by name.
+    pub files: Vec<String>,
+    /// Files of variables, from the application's folder. Default: its `.env`.
+    pub env_files: Vec<String>,
+}
+
+/// A GitHub App. Its key signs requests for tokens that are valid for an hour.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GithubApp {
+    /// The id or client id of the App.
+    pub app: String,
+    /// The id of the installation.
+    pub installation: String,
+    /// The file of the private key, in PEM as GitHub provides it.
+    pub private_key: PathBuf,
+    /// Default: `https://api.github.com`.
+    pub api: String,
+}
+
+/// The proxy for HTTP. Its credentials come from the environment variable `HTTPS_PROXY` only.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Proxy {
+    /// `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` of the environment.
+    #[default]
+    Environment,
+    /// No proxy, also if the environment names one.
+    Direct,
+    /// This proxy.
+    Url(String),
+}
+
+/// A login for an image registry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registry {
+    /// The host, with its port if it has one; `*` matches one part of the name. A path after it limits the login to images
+    /// below it.
+    pub host: String,
+    /// The user.
+    pub username: Secret,
+    /// The password or token.
+    pub password: Secret,
+}
+
+/// Commit statuses for the forge of a repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommitStatus {
+    /// The type of the forge.
+    pub provider: StatusProvider,
+    /// The token for its API.
+    pub token: Secret,
+    /// The address of its API. Default: derived from the repository's URL.
+    pub api: String,
+    /// `owner/name`. Default: the path of the repository's URL.
+    pub project: String,
+    /// The name of a status before `/` and the application's name. Hosts that follow the same repository need different
+    /// ones. Default: `driftless`.
+    pub context: String,
+}
+
+/// A forge that accepts commit statuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusProvider {
+    /// GitHub.
+    GitHub,
+    /// GitLab.
+    GitLab,
+    /// Gitea and Forgejo.
+    Gitea,
+}
+
+/// The signatures that a commit needs before anything of it is applied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verify {
+    /// The objects that must be signed.
+    pub mode: VerifyMode,
+    /// A file in the format of `allowed_signers` (ssh-keygen(1)).
+    pub allowed_signers_file: Option<PathBuf>,
+    /// Lines in the same format.
+    pub allowed_signers: Vec<String>,
+    /// A file of public keys or `SHA256:` fingerprints that are revoked, one per line.
+    pub revoked_keys_file: Option<PathBuf>,
+    /// A file of OpenPGP public keys, armored or binary.
+    pub keyring_file: Option<PathBuf>,
+}
+
+/// The objects that must be signed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VerifyMode {
+    /// The commit.
+    #[default]
+    Commit,
+    /// The annotated tag that the agent follows.
+    Tag,
+    /// Both.
+    Both,
+}
+
+/// Webhooks of all repositories.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Webhooks {
+    /// An address for webhooks alone. Default: the address of the API.
+    pub listen: Option<SocketAddr>,
+    /// The URL before `/hook/…` as forges see it, if there is a proxy. Without a slash at the end.
+    pub url: Option<String>,
+}
+
+/// The webhook of one repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Webhook {
+    /// The forge that sends it.
+    pub provider: HookProvider,
+    /// The secret that signs deliveries.
+    pub secret: Secret,
+    /// The secret before, accepted during a change.
+    pub previous: Option<Secret>,
+    /// The end of its path. Default: a digest of the secret and the repository's name.
+    pub id: Option<String>,
+}
+
+impl ApplicationSettings {
+    /// The name of the application: `name`, or else the name of its folder. `None`: there is no valid name.
+    pub fn app_name(&self) -> Option<AppName> {
+        let folder = self.path.rsplit('/').find(|part| !matches!(*part, "" | "."));
+        self.name.clone().or_else(|| AppName::normalise(folder?))
+    }
+}
+
+/// All defaults, without a repository.
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            state_dir: PathBuf::from("/var/lib/driftless"),
+            runtime_dir: PathBuf::from("/run/driftless"),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8484)),
+            token_file: None,
+            docker_host: "unix:///var/run/docker.sock".to_owned(),
+            build_timeout: Duration::from_hours(1),
+            registries: Vec::new(),
+            webhooks: Webhooks::default(),
+            repositories: Vec::new(),
+        }
+    }
+}
+
+impl Repository {
+    /// A repository with defaults: named after its URL, fetched every minute, without credentials, applications discovered.
+    pub fn new(url: &str, path: &str, reference: Reference) -> Self {
+        Self {
+            name: url::name(url).unwrap_or("repository").to_owned(),
+            url: url.to_owned(),
+            reference,
+            path: path.to_owned(),
+            poll: Duration::from_mins(1),
+            timeout: Duration::from_mins(10),
+            idle_timeout: Duration::from_secs(30),
+            auth: Auth::default(),
+            ca_file: None,
+            proxy: Proxy::default(),
+            submodules: false,
+            require_fast_forward: false,
+            verify: None,
+            applications: Vec::new(),
+            policy: Policy::default(),
+            webhook: None,
+            status: None,
+        }
+    }
+}

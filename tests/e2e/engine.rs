@@ -252,7 +252,7 @@ fn refused(result: Result<Effect, Error>) -> String {
 
 /// Every field of `Container` set to something that is not its default.
 fn everything(corner: &Corner) -> Container {
-    let api = corner.engine.about().unwrap().api;
+    let api = corner.engine.info().unwrap().api;
     let priority = if api >= ApiVersion::new(1, 48) { 7 } else { 0 };
     let start_interval = (api >= ApiVersion::new(1, 44)).then_some(Duration::from_millis(200));
     let id = |letter: &str| ContentId(letter.repeat(64));
@@ -458,7 +458,7 @@ fn all_settings(corner: &Corner) -> Container {
             cpu_realtime_period: None,
             cpu_realtime_runtime: None,
             storage_opt: BTreeMap::new(),
-            annotations: match corner.engine.about().unwrap().api >= ApiVersion::new(1, 43) {
+            annotations: match corner.engine.info().unwrap().api >= ApiVersion::new(1, 43) {
                 true => map(&[("com.example.note", "1")]),
                 false => BTreeMap::new(),
             },
@@ -713,7 +713,7 @@ async fn each_hand_is_seen_at_once() {
     let (_, id) = corner.running().await;
     until("the start is over", || async {
         let instance = corner.instance(&id).await;
-        (instance.is_running() && corner.engine.about().is_some()).then_some(())
+        (instance.is_running() && corner.engine.info().is_some()).then_some(())
     })
     .await;
     let key = id.as_str();
@@ -856,13 +856,13 @@ async fn what_is_not_ours_is_left_alone() {
         Action::Disconnect { container: container.clone(), network },
         Action::RemoveInstance { container: ContainerRef::Name(name.clone()) },
     ] {
-        assert!(refused(corner.act(action).await).contains("not ours"));
+        assert!(refused(corner.act(action).await).contains("does not belong to this agent"));
     }
     let claims = corner.observe().await.claims;
     assert_eq!(claims.names.get(&name), Some(&id));
     let bridges = corner.raw.inspect_network("bridge", None::<query::InspectNetworkOptions>).await.unwrap();
     let bridge = Action::RemoveNetwork { name: "bridge".into(), id: bridges.id.unwrap() };
-    assert!(refused(corner.act(bridge).await).contains("not ours"));
+    assert!(refused(corner.act(bridge).await).contains("does not belong to this agent"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -978,7 +978,7 @@ async fn an_engine_may_come_late_and_go() {
     let mut changes = late.events();
     assert!(matches!(late.ping().await, Err(Error::Transient { .. })));
     assert!(matches!(next(&mut changes).await, EngineEvent::Disconnected { .. }));
-    assert_eq!(late.about(), None);
+    assert_eq!(late.info(), None);
 
     let real = host().trim_start_matches("unix://").to_owned();
     let listener = tokio::net::UnixListener::bind(&socket).unwrap();
@@ -990,7 +990,7 @@ async fn an_engine_may_come_late_and_go() {
         }
     });
     assert_eq!(next(&mut changes).await, EngineEvent::Connected);
-    assert!(late.about().is_some());
+    assert!(late.info().is_some());
     late.ping().await.unwrap();
     proxy.abort();
     std::fs::remove_file(&socket).unwrap();

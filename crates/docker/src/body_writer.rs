@@ -1,4 +1,4 @@
-//! A writer at one end, the body of a request at the other: what is large is made while it is sent.
+//! A writer whose bytes become the body of a request: a large body is produced while it is sent.
 
 use std::io::{self, Write};
 
@@ -6,33 +6,33 @@ use futures_util::{Stream, stream::poll_fn};
 use hyper::body::Bytes;
 use tokio::sync::mpsc;
 
-/// What is sent at once.
+/// Bytes that are sent at once.
 const CHUNK: usize = 64 << 10;
-/// How many of those may wait to be sent.
+/// How many chunks may wait to be sent.
 const AHEAD: usize = 4;
 
-/// What `write` writes, on a thread of its own. Dropping the stream ends the writing.
+/// The bytes that `write` writes, on a thread of its own. Dropping the stream ends the writing.
 pub(crate) fn stream(
-    write: impl FnOnce(Pipe) -> io::Result<()> + Send + 'static,
+    write: impl FnOnce(BodyWriter) -> io::Result<()> + Send + 'static,
 ) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
     let (sender, mut receiver) = mpsc::channel(AHEAD);
     tokio::task::spawn_blocking(move || {
-        let pipe = Pipe { sender: sender.clone(), buffer: Vec::with_capacity(CHUNK) };
-        if let Err(error) = write(pipe) {
-            // Whoever reads may have gone.
+        let writer = BodyWriter { sender: sender.clone(), buffer: Vec::with_capacity(CHUNK) };
+        if let Err(error) = write(writer) {
+            // It fails if the request has ended, which is no fault.
             let _ = sender.blocking_send(Err(error));
         }
     });
     poll_fn(move |cx| receiver.poll_recv(cx))
 }
 
-/// The end that is written to. What is not flushed at the end is not sent.
-pub(crate) struct Pipe {
+/// The writer. It must be flushed at the end.
+pub(crate) struct BodyWriter {
     sender: mpsc::Sender<io::Result<Bytes>>,
     buffer: Vec<u8>,
 }
 
-impl Write for Pipe {
+impl Write for BodyWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.buffer.extend_from_slice(bytes);
         if self.buffer.len() >= CHUNK {

@@ -1,5 +1,5 @@
-//! The one list of all containers, shared between those who ask at the same time. It is asked for without
-//! a filter, because names and ports that others hold matter as much as what is ours.
+//! The list of all containers, shared between readers that ask at the same time. It has no filter, because the names and
+//! ports of other containers matter too.
 
 use std::{
     collections::BTreeMap,
@@ -10,30 +10,31 @@ use std::{
     },
 };
 
+use driftless_model::{AgentId, AppName, ContainerId, Health, Protocol};
 use http::Method;
 use serde::Deserialize;
 
 use crate::{
     call_error::CallError,
-    engine::{DEADLINE, Inner, within},
+    connection::Connection,
+    deadline::{DEADLINE, within},
 };
-use driftless_model::{AgentId, AppName, ContainerId, Health, Protocol};
 
 /// All containers of the host at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct ContainerList {
     pub containers: BTreeMap<ContainerId, Arc<ListedContainer>>,
-    /// Those that carry our label, by application.
+    /// Those with the application's label, by application.
     pub by_app: BTreeMap<AppName, Vec<ContainerId>>,
 }
 
-/// What a list tells of one container: enough to see that it changed.
+/// An entry of the list: enough to see that the container changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListedContainer {
     pub name: String,
     pub app: Option<AppName>,
     pub agent: Option<AgentId>,
-    /// Of a container that Docker Compose made for a service, and not for one command.
+    /// The Compose project, unless the container was made for a single command (`docker compose run`).
     pub project: Option<String>,
     pub image_id: String,
     pub state: String,
@@ -50,69 +51,73 @@ impl ListedContainer {
     }
 }
 
-/// Lets everybody who asks while a list is awaited share the next one.
+/// Reads the list. Readers that ask while a list is awaited share the next one.
 #[derive(Debug, Default)]
 pub(crate) struct SharedList {
-    tickets: AtomicU64,
-    // A lock of Tokio's, held while the list is awaited: it is the queue of those who share it.
-    last: tokio::sync::Mutex<Landed>,
+    last_number: AtomicU64,
+    // A lock of Tokio's, held while the list is awaited: it is the queue of the readers that share the next one.
+    last: tokio::sync::Mutex<LastList>,
 }
 
 #[derive(Debug)]
-struct Landed {
-    /// All tickets up to this one were drawn before the list was asked for.
+struct LastList {
+    /// Readers up to this number asked before the list was requested.
     covers: u64,
-    listing: Result<Arc<ContainerList>, CallError>,
+    result: Result<Arc<ContainerList>, CallError>,
 }
 
-impl Default for Landed {
+impl Default for LastList {
     fn default() -> Self {
-        Self { covers: 0, listing: Ok(Arc::default()) }
+        Self { covers: 0, result: Ok(Arc::default()) }
     }
 }
 
-impl Inner {
-    /// A list that was asked for after this call began.
-    pub(crate) async fn listing(&self) -> Result<Arc<ContainerList>, CallError> {
-        let ticket = self.list.tickets.fetch_add(1, Ordering::AcqRel).saturating_add(1);
-        let mut last = self.list.last.lock().await;
-        if last.covers >= ticket {
-            return last.listing.clone();
+impl SharedList {
+    /// A list that is requested after this call began. `on_read` sees each list once, before any reader gets it.
+    pub(crate) async fn get(
+        &self,
+        connection: &Connection,
+        on_read: impl FnOnce(&ContainerList) + Send,
+    ) -> Result<Arc<ContainerList>, CallError> {
+        let number = self.last_number.fetch_add(1, Ordering::AcqRel).saturating_add(1);
+        let mut last = self.last.lock().await;
+        if last.covers >= number {
+            return last.result.clone();
         }
-        let covers = self.list.tickets.load(Ordering::Acquire);
-        let before = last.listing.clone().unwrap_or_default();
-        let listing = self.list(&before).await.map(Arc::new);
-        if let Ok(listing) = &listing {
-            self.cache.keep_only(|id| listing.containers.contains_key(id));
+        let covers = self.last_number.load(Ordering::Acquire);
+        let before = last.result.clone().unwrap_or_default();
+        let result = read(connection, &before).await.map(Arc::new);
+        if let Ok(list) = &result {
+            on_read(list);
         }
-        *last = Landed { covers, listing: listing.clone() };
-        listing
-    }
-
-    /// What is as it was `before` is held once, here and in the cache.
-    async fn list(&self, before: &ContainerList) -> Result<ContainerList, CallError> {
-        self.agree().await?;
-        let found: Vec<Row> =
-            within(DEADLINE, self.transport.ask(Method::GET, "/containers/json?all=1", Vec::new())).await?;
-        let mut listing = ContainerList::default();
-        for Row(id, listed) in found {
-            if let Some(app) = &listed.app {
-                listing.by_app.entry(app.clone()).or_default().push(id.clone());
-            }
-            let known = before.containers.get(&id).filter(|it| ***it == listed);
-            let listed = known.map_or_else(|| Arc::new(listed), Arc::clone);
-            listing.containers.insert(id, listed);
-        }
-        Ok(listing)
+        *last = LastList { covers, result: result.clone() };
+        result
     }
 }
 
-/// One line of the list. Thousands of them are not held twice.
+/// Entries equal to those `before` are shared with them.
+async fn read(connection: &Connection, before: &ContainerList) -> Result<ContainerList, CallError> {
+    connection.api_version().await?;
+    let request = connection.transport().send_json(Method::GET, "/containers/json?all=1", Vec::new());
+    let rows: Vec<Row> = within(DEADLINE, request).await?;
+    let mut list = ContainerList::default();
+    for Row(id, listed) in rows {
+        if let Some(app) = &listed.app {
+            list.by_app.entry(app.clone()).or_default().push(id.clone());
+        }
+        let known = before.containers.get(&id).filter(|known| ***known == listed);
+        let listed = known.map_or_else(|| Arc::new(listed), Arc::clone);
+        list.containers.insert(id, listed);
+    }
+    Ok(list)
+}
+
+/// One entry, converted while it is read: a host may have thousands of them.
 #[derive(Deserialize)]
 #[serde(from = "Summary")]
 struct Row(ContainerId, ListedContainer);
 
-/// The fields that we read. Bollard's own type holds three times as much for each container.
+/// The fields that are read. bollard's own type is three times as large.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[derive(Default)]
@@ -170,7 +175,7 @@ impl From<Summary> for Row {
         let Labels { app, agent, project, service, oneoff } = labels.unwrap_or_default();
         let is_one_off = oneoff.is_some_and(|it| it.eq_ignore_ascii_case("true"));
         let project = project.filter(|_| service.is_some() && !is_one_off);
-        // Links appear as further names with two slashes.
+        // Links are further names with two slashes.
         let name = names
             .into_iter()
             .flatten()
@@ -187,13 +192,13 @@ impl From<Summary> for Row {
         let mut ports: Vec<_> = ports
             .into_iter()
             .flatten()
-            .filter_map(|it| {
-                let protocol = match it.protocol.as_str() {
+            .filter_map(|port| {
+                let protocol = match port.protocol.as_str() {
                     "udp" => Protocol::Udp,
                     "sctp" => Protocol::Sctp,
                     _ => Protocol::Tcp,
                 };
-                Some((it.public_port?, protocol, it.ip.filter(|it| !it.is_unspecified())))
+                Some((port.public_port?, protocol, port.ip.filter(|ip| !ip.is_unspecified())))
             })
             .collect();
         ports.sort_unstable();
@@ -217,7 +222,7 @@ mod tests {
     use driftless_model::label;
 
     #[test]
-    fn the_labels_that_are_read_are_the_labels_that_are_written() {
+    fn labels_are_read_under_the_names_they_are_written() {
         let labels: Labels = serde_json::from_value(serde_json::json!({
             (label::APPLICATION): "shop", (label::AGENT): "a1", "other": "x",
             (label::compose::PROJECT): "p", (label::compose::SERVICE): "web", (label::compose::ONEOFF): "False",

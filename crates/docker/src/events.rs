@@ -1,35 +1,39 @@
-//! Listens to the engine for as long as we live: tears up what an event makes old, then tells who is concerned.
-//! An event is a hint. Nothing is decided by it, and nothing is lost when one is missed, because after each
-//! interruption everybody is told to look again.
+//! The engine's event stream: it makes the cache forget, feeds the attribution and wakes the applications. An event is
+//! only a hint, and a missed one does no harm: after every interruption everything is observed again.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use driftless_clock::Clock;
+use driftless_model::{AppName, ContainerId, Timestamp, label};
 use http::Method;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde::Deserialize;
-use tokio::time::{sleep, timeout};
+use tokio::{
+    sync::broadcast,
+    time::{sleep, timeout},
+};
 use tracing::{info, warn};
 
 use crate::{
-    EngineEvent,
-    cache::ObjectKind,
+    attribution::{Attribution, is_healthcheck},
+    cache::{Cache, ObjectKind},
     call_error::CallError,
-    container_files,
-    engine::{DEADLINE, Inner, PING, within},
+    connection::Connection,
+    deadline::{DEADLINE, PING, within},
+    docker::EngineEvent,
 };
-use driftless_model::{AppName, ContainerId, Timestamp, label};
 
-/// The pause before the first attempt to connect again, doubled each time up to the longest.
+/// The pause before the first reconnection. It doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(800);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// After so long without an event the engine is asked for a sign of life.
+/// After this time without an event the engine is pinged.
 const QUIET: Duration = Duration::from_secs(30);
-/// An event is a few hundred bytes. Who sends a line of this length is no engine.
+/// Bytes. An event has a few hundred; an engine that sends this much without a line end is broken.
 const LONGEST_LINE: usize = 1 << 20;
 
-/// What containers do all day and what changes nothing for us.
-const NOISE: &[&str] = &[
+/// Frequent events of containers that change nothing for the agent.
+const IGNORED: &[&str] = &[
     "archive-path",
     "attach",
     "commit",
@@ -46,68 +50,82 @@ const NOISE: &[&str] = &[
     "unmount",
 ];
 
-/// What tells that somebody is in a container or was. It changes nothing of what is cached.
+/// Events of commands in containers and of copies into them. They change nothing that is cached.
 const VISITS: &[&str] = &["exec_die", "exec_start", "extract-to-dir"];
 
-/// Runs until it is aborted.
-pub(crate) async fn watch(inner: Arc<Inner>) {
-    let mut attempt = 0;
-    let mut was_there = true;
-    loop {
-        let failure = match inner.subscribe().await {
-            Ok(stream) => {
-                attempt = 0;
-                if !was_there {
-                    info!("the Docker Engine is back");
-                }
-                was_there = true;
-                inner.cache.begin(inner.clock.now());
-                inner.tell(EngineEvent::Connected);
-                inner.listen(stream).await
-            }
-            Err(failure) => failure,
-        };
-        inner.cache.lost();
-        inner.transport.agree(None);
-        if was_there {
-            warn!(error = %failure, "the Docker Engine is away");
-            inner.tell(EngineEvent::Disconnected { error: failure.to_string() });
-            was_there = false;
-        }
-        sleep(pause(attempt, inner.clock.now())).await;
-        attempt += 1;
-    }
+/// Follows the event stream of one engine.
+pub(crate) struct EventWatcher {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) attribution: Arc<Attribution>,
+    pub(crate) events: broadcast::Sender<EngineEvent>,
+    pub(crate) clock: Clock,
 }
 
-impl Inner {
-    /// Returns once the engine has begun to tell.
-    async fn subscribe(&self) -> Result<Incoming, CallError> {
-        self.agree().await?;
-        let response = within(DEADLINE, self.transport.send(Method::GET, "/events", Vec::new())).await?;
-        Ok(response.into_body())
+impl EventWatcher {
+    /// Runs until it is aborted.
+    pub(crate) async fn run(self) {
+        let mut attempt = 0;
+        let mut was_reachable = true;
+        loop {
+            let error = match self.subscribe().await {
+                Ok(stream) => {
+                    attempt = 0;
+                    if !was_reachable {
+                        info!("the Docker Engine answers again");
+                    }
+                    was_reachable = true;
+                    self.begin();
+                    self.listen(stream).await
+                }
+                Err(error) => error,
+            };
+            self.cache.interrupt();
+            self.attribution.forget_expected();
+            self.connection.forget_version();
+            if was_reachable {
+                warn!(%error, "the Docker Engine does not answer; trying again");
+                self.send(EngineEvent::Disconnected { error: error.to_string() });
+                was_reachable = false;
+            }
+            sleep(pause(attempt, self.clock.now())).await;
+            attempt += 1;
+        }
     }
 
-    /// Returns when the stream has ended, and why.
+    /// Everything is read and observed again.
+    fn begin(&self) {
+        self.cache.begin(self.clock.now());
+        self.attribution.forget_expected();
+        self.send(EngineEvent::Connected);
+    }
+
+    /// Returns as soon as the engine has opened the stream.
+    async fn subscribe(&self) -> Result<Incoming, CallError> {
+        self.connection.api_version().await?;
+        let request = self.connection.transport().send(Method::GET, "/events", Vec::new());
+        Ok(within(DEADLINE, request).await?.into_body())
+    }
+
+    /// Returns why the stream ended.
     async fn listen(&self, mut stream: Incoming) -> CallError {
         let mut pending = Vec::new();
         loop {
             let frame = match timeout(QUIET, stream.frame()).await {
                 Ok(Some(Ok(frame))) => frame,
                 Ok(Some(Err(error))) => return CallError::unreachable(&error),
-                Ok(None) => {
-                    return CallError::Unreachable("the engine ended the stream of events".to_owned());
-                }
-                // A stopped daemon keeps the connection open and says nothing.
-                Err(_) => match self.ping().await {
+                Ok(None) => return CallError::Unreachable("the engine ended the event stream".to_owned()),
+                // A process that is stopped keeps the connection open and sends nothing.
+                Err(_) => match self.connection.ping().await {
                     Ok(()) => continue,
-                    Err(_) => return CallError::Late(PING),
+                    Err(_) => return CallError::TimedOut(PING),
                 },
             };
             let Ok(data) = frame.into_data() else { continue };
             pending.extend_from_slice(&data);
             while let Some(end) = pending.iter().position(|it| *it == b'\n') {
                 let line: Vec<u8> = pending.drain(..=end).collect();
-                self.hear(&line);
+                self.handle_line(&line);
             }
             if pending.len() > LONGEST_LINE {
                 return CallError::Unreachable("the engine sent an event without an end".to_owned());
@@ -115,44 +133,45 @@ impl Inner {
         }
     }
 
-    /// One event, as the engine wrote it. What cannot be read is a reason to look at everything.
-    fn hear(&self, line: &[u8]) {
+    /// Handles one event as the engine wrote it. After an unreadable one everything is observed again.
+    fn handle_line(&self, line: &[u8]) {
         if line.trim_ascii().is_empty() {
             return;
         }
-        match serde_json::from_slice::<Event>(line) {
-            Ok(event) => self.note(event),
+        match serde_json::from_slice::<RawEvent>(line) {
+            Ok(event) => self.handle(event),
             Err(error) => {
-                warn!(%error, "could not read an event of the Docker Engine");
-                self.cache.begin(self.clock.now());
-                self.tell(EngineEvent::Connected);
+                warn!(%error, "could not read an event of the Docker Engine; observing everything again");
+                self.begin();
             }
         }
     }
 
-    fn note(&self, event: Event) {
-        let Event { kind, action, actor: Actor { id, attributes }, time_nano } = event;
-        let word = action.split(':').next().unwrap_or_default();
+    fn handle(&self, event: RawEvent) {
+        let RawEvent { kind, action, actor: RawActor { id, attributes }, time_nano } = event;
+        let action_name = action.split(':').next().unwrap_or_default();
         let is_known = matches!(kind.as_str(), "container" | "network" | "volume" | "image" | "daemon");
-        if !is_known || NOISE.contains(&word) {
+        if !is_known || IGNORED.contains(&action_name) {
             return;
         }
-        let at = time_nano.map(|it| Timestamp(it / 1_000_000));
-        if VISITS.contains(&word) && !self.note_visit(&ContainerId(id.clone()), &action, &attributes, at) {
+        let at = time_nano.map(|nanos| Timestamp(nanos / 1_000_000));
+        let is_visit = VISITS.contains(&action_name);
+        if is_visit && !self.record_visit(&ContainerId(id.clone()), &action, &attributes, at) {
             return;
         }
         let app = match kind.as_str() {
             "container" => {
                 let id = ContainerId(id.clone());
-                if !VISITS.contains(&word) {
-                    self.note_container(&id, word, at);
+                if !is_visit {
+                    self.record_container(&id, action_name, at);
                 }
                 let labelled = attributes.get(label::APPLICATION).cloned().map(AppName);
-                labelled.or_else(|| self.cache.adopter(&id))
+                labelled.or_else(|| self.attribution.adopter(&id))
             }
-            "network" => self.note_network(&id, word, &attributes),
+            "network" => self.record_network(&id, action_name, &attributes),
             "volume" => {
-                let app = self.cache.objects(ObjectKind::Volumes).and_then(|it| it.get(&id)?.app.clone());
+                let volumes = self.cache.objects(ObjectKind::Volumes);
+                let app = volumes.and_then(|volumes| volumes.get(&id)?.app.clone());
                 self.cache.invalidate_objects(ObjectKind::Volumes);
                 app
             }
@@ -163,11 +182,12 @@ impl Inner {
             _ => None,
         };
         let name = attributes.get("name").cloned().unwrap_or(id);
-        self.tell(EngineEvent::ObjectChanged { app, kind, name, action, at });
+        self.send(EngineEvent::ObjectChanged { app, kind, name, action, at });
     }
 
-    /// Somebody was in a container. True once he has left, and may have left something behind.
-    fn note_visit(
+    /// Records a command in a container or a copy into it. True if a visit by a user has ended, which may have changed
+    /// files.
+    fn record_visit(
         &self,
         id: &ContainerId,
         action: &str,
@@ -178,65 +198,72 @@ impl Inner {
         let exec = attributes.get("execID").map(String::as_str).unwrap_or_default();
         match action.split_once(": ") {
             Some(("exec_start", command)) => {
-                self.cache.entered(id, exec, format!("{}{command}", container_files::EXEC), at);
+                self.attribution.record_exec_start(id, exec, command, at);
                 false
             }
             None if action == "exec_die" => {
-                let Some(visit) = self.cache.left(id, exec, at) else { return false };
-                let seen = self.cache.container(id);
+                let Some(visit) = self.attribution.record_exec_end(id, exec, at) else { return false };
+                let inspected = self.cache.container(id);
                 let is_check =
-                    seen.is_some_and(|it| container_files::is_healthcheck(&visit.what, &it.instance.config));
+                    inspected.is_some_and(|inspected| is_healthcheck(&visit, &inspected.instance.config));
                 if is_check {
-                    self.cache.forget_visit(id, exec);
+                    self.attribution.forget_visit(id, exec);
                 }
                 !is_check
             }
             None if action == "extract-to-dir" => {
-                if self.cache.is_our_copy(id) {
+                if self.attribution.take_copy(id) {
                     return false;
                 }
-                self.cache.copied(id, container_files::COPY, at);
+                self.attribution.record_copy(id, at);
                 true
             }
             _ => false,
         }
     }
 
-    fn note_container(&self, id: &ContainerId, word: &str, at: Option<Timestamp>) {
+    fn record_container(&self, id: &ContainerId, action: &str, at: Option<Timestamp>) {
         let at = at.unwrap_or_else(|| self.clock.now());
-        match word {
-            "kill" if self.cache.is_our_signal(id) => {}
-            "kill" | "stop" | "pause" => self.cache.touched(id, at),
-            "start" | "unpause" => self.cache.started(id, at),
-            "destroy" => self.cache.gone(id),
+        match action {
+            "kill" if self.attribution.take_signal(id) => {}
+            "kill" | "stop" | "pause" => self.attribution.record_stop(id, at),
+            "start" | "unpause" => self.attribution.record_start(id, at),
+            "destroy" => self.attribution.forget_container(id),
             _ => {}
         }
         self.cache.invalidate_container(id);
     }
 
-    /// Joining and leaving concerns whoever owns the container; making and removing, whoever owns the network.
-    fn note_network(&self, id: &str, word: &str, attributes: &BTreeMap<String, String>) -> Option<AppName> {
+    /// Returns the application to wake: the container's owner when it connects or disconnects, else the network's.
+    fn record_network(
+        &self,
+        id: &str,
+        action: &str,
+        attributes: &BTreeMap<String, String>,
+    ) -> Option<AppName> {
         let networks = self.cache.objects(ObjectKind::Networks);
-        let of_network =
-            networks.and_then(|it| it.values().find(|it| it.id == id).and_then(|it| it.app.clone()));
-        if !matches!(word, "connect" | "disconnect") {
+        let of_network = networks.and_then(|networks| {
+            networks.values().find(|network| network.id == id).and_then(|network| network.app.clone())
+        });
+        if !matches!(action, "connect" | "disconnect") {
             self.cache.invalidate_objects(ObjectKind::Networks);
             return of_network;
         }
         let container = ContainerId(attributes.get("container")?.clone());
-        let of_container = self.cache.container(&container).and_then(|it| it.listed.app.clone());
-        let of_container = of_container.or_else(|| self.cache.adopter(&container));
+        let inspected = self.cache.container(&container);
+        let of_container = inspected.and_then(|inspected| inspected.listed.app.clone());
+        let of_container = of_container.or_else(|| self.attribution.adopter(&container));
         self.cache.invalidate_container(&container);
         of_container.or(of_network)
     }
 
-    /// Nobody listening is nobody's loss.
-    fn tell(&self, event: EngineEvent) {
-        let _ = self.changes.send(event);
+    fn send(&self, event: EngineEvent) {
+        // It fails if there is no receiver, which is no fault.
+        let _ = self.events.send(event);
     }
 }
 
-/// Doubles, and varies by a quarter, so that many agents do not come back at the same instant.
+/// Doubles with each attempt and varies by a quarter, so that many agents do not reconnect at the same time.
 fn pause(attempt: u32, now: Timestamp) -> Duration {
     let full = FIRST_PAUSE.saturating_mul(1 << attempt.min(10)).min(LONGEST_PAUSE);
     let part = u32::try_from(now.0 % 251).unwrap_or_default();
@@ -244,20 +271,20 @@ fn pause(attempt: u32, now: Timestamp) -> Duration {
 }
 
 #[derive(Deserialize)]
-struct Event {
+struct RawEvent {
     #[serde(rename = "Type", default)]
     kind: String,
     #[serde(rename = "Action", default)]
     action: String,
     #[serde(rename = "Actor", default)]
-    actor: Actor,
+    actor: RawActor,
     #[serde(rename = "timeNano")]
     time_nano: Option<u64>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Actor {
+struct RawActor {
     #[serde(rename = "ID")]
     id: String,
     #[serde(rename = "Attributes")]
@@ -269,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_half_a_minute_and_differ() {
+    fn reconnection_pauses_grow_and_vary() {
         for now in [0, 17, 250] {
             assert!(pause(0, Timestamp(now)) <= FIRST_PAUSE);
             assert!(pause(0, Timestamp(now)) >= FIRST_PAUSE * 3 / 4);

@@ -1,23 +1,37 @@
-//! Runs a command inside a container, for probes and hooks. Its input stays closed, and only the end of its output is kept.
+//! Commands inside containers, for probes and hooks. Their input is closed, and only the end of their output is kept.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bollard::exec::{CreateExecOptions, StartExecOptions, StartExecResults};
+use driftless_model::ContainerId;
 use futures_util::StreamExt;
 
 use crate::{
-    Error,
+    attribution::Attribution,
     call_error::CallError,
-    engine::{DEADLINE, Inner, within},
+    connection::Connection,
+    deadline::{DEADLINE, within},
+    error::Error,
 };
-use driftless_model::ContainerId;
 
 /// How many bytes of output are kept.
 const OUTPUT: usize = 1024;
 
-impl Inner {
-    /// A command that takes longer than `timeout` is a failure; the engine knows no way to end it.
-    pub(crate) async fn exec(
+/// Runs commands inside containers.
+#[derive(Debug)]
+pub(crate) struct Exec {
+    connection: Arc<Connection>,
+    attribution: Arc<Attribution>,
+}
+
+impl Exec {
+    pub(crate) fn new(connection: &Arc<Connection>, attribution: &Arc<Attribution>) -> Self {
+        Self { connection: Arc::clone(connection), attribution: Arc::clone(attribution) }
+    }
+
+    /// Runs a command and returns its exit code and the end of its output. A command that takes longer than `timeout`
+    /// is a failure; the engine has no call to end it.
+    pub(crate) async fn run(
         &self,
         container: &ContainerId,
         command: &[String],
@@ -29,34 +43,35 @@ impl Inner {
             attach_stderr: Some(true),
             ..CreateExecOptions::default()
         };
-        let ended = self.run_in(container, options, timeout).await;
-        ended.map_err(|failure| failure.sort(&format!("run a command in {}", container.short())))
+        let result = self.run_with(container, options, timeout).await;
+        result.map_err(|error| error.classify(&format!("run a command in {}", container.short())))
     }
 
-    /// The exit code, and the end of the output.
-    pub(crate) async fn run_in(
+    /// Like [`Self::run`], with all options of the engine.
+    pub(crate) async fn run_with(
         &self,
         container: &ContainerId,
         options: CreateExecOptions<String>,
         timeout: Duration,
     ) -> Result<(i64, String), CallError> {
-        let id = self.call(DEADLINE, self.docker.create_exec(container.as_str(), options)).await?.id;
-        // Before it is started, so that the news of it does not come first.
-        self.cache.our_exec(&id);
-        let output = within(timeout, self.run(&id)).await?;
-        let ended = self.call(DEADLINE, self.docker.inspect_exec(&id)).await?;
+        let docker = self.connection.docker();
+        let id = self.connection.call(DEADLINE, docker.create_exec(container.as_str(), options)).await?.id;
+        // Before the start, so that its event does not come first.
+        self.attribution.record_agent_exec(&id);
+        let output = within(timeout, self.output(&id)).await?;
+        let ended = self.connection.call(DEADLINE, docker.inspect_exec(&id)).await?;
         let code = ended
             .exit_code
-            .ok_or_else(|| CallError::Unreachable("the command ended without an exit code".into()))?;
+            .ok_or_else(|| CallError::Unreachable("the command ended without an exit code".to_owned()))?;
         Ok((code, output))
     }
 
-    async fn run(&self, id: &str) -> Result<String, CallError> {
-        let started = self.docker.start_exec(id, None::<StartExecOptions>).await?;
+    async fn output(&self, id: &str) -> Result<String, CallError> {
+        let started = self.connection.docker().start_exec(id, None::<StartExecOptions>).await?;
         let mut kept = Vec::new();
         if let StartExecResults::Attached { mut output, input: _ } = started {
-            while let Some(part) = output.next().await {
-                kept.extend_from_slice(&part?.into_bytes());
+            while let Some(chunk) = output.next().await {
+                kept.extend_from_slice(&chunk?.into_bytes());
                 let excess = kept.len().saturating_sub(OUTPUT);
                 kept.drain(..excess);
             }

@@ -1,8 +1,8 @@
-//! The image of the helper, made of this very program: its executable and the libraries that it has mapped, as an
-//! archive for the engine to import. So it needs no registry, and is on the host as soon as a pod needs it.
+//! The helper image, made from this program: its executable and the libraries that it has mapped, as an archive that the
+//! engine imports. It needs no registry and is on the host as soon as a pod needs it.
 //!
-//! The program is started through its own loader, with all libraries in one folder: then nothing has to be known of
-//! where a distribution keeps them.
+//! The program is started through its own loader, with all libraries in one folder: so nothing depends on where a
+//! distribution keeps them.
 
 use std::{
     collections::BTreeSet,
@@ -18,76 +18,78 @@ use http_body_util::BodyExt;
 use tar::{EntryType, Header};
 
 use crate::{
-    Error,
-    body_writer::{self as pipe, Pipe},
+    body_writer::{self, BodyWriter},
     call_error::{CallError, clean},
-    engine::{Inner, within},
-    image_build::encode,
+    connection::Connection,
+    deadline::within,
+    error::Error,
+    percent_encoding::encode,
 };
 
-/// The longest import.
-const WHOLE: Duration = Duration::from_mins(5);
+/// The deadline of an import.
+const DEADLINE: Duration = Duration::from_mins(5);
 
-/// What it is called in the image, and where the libraries are.
+/// The path of the program in the image, and the folder of its libraries.
 const PROGRAM: &str = "driftless";
 const LIBRARIES: &str = "lib";
 
-impl Inner {
-    /// Makes the image anew, whatever the name stood for.
-    pub(crate) async fn import(
-        &self,
-        image: &str,
-        progress: &(dyn Fn(String) + Send + Sync),
-    ) -> Result<(), Error> {
-        progress(format!("importing {image}"));
-        let imported = within(WHOLE, self.send_import(image)).await;
-        self.cache.invalidate_images();
-        imported.map_err(|failure| match failure {
-            CallError::Status { message, .. } => {
-                Error::Pull { image: image.to_owned(), message, retry_after: None }
-            }
-            CallError::Unreachable(_) | CallError::Late(_) => failure.sort(&format!("import {image}")),
-        })
-    }
+/// Imports the image. It replaces an earlier one with the same name.
+pub(crate) async fn import(
+    connection: &Connection,
+    image: &str,
+    progress: &(dyn Fn(String) + Send + Sync),
+) -> Result<(), Error> {
+    progress(format!("importing {image}"));
+    within(DEADLINE, send(connection, image)).await.map_err(|error| match error {
+        CallError::Status { message, .. } => {
+            Error::Pull { image: image.to_owned(), message, retry_after: None }
+        }
+        CallError::Unreachable(_) | CallError::TimedOut(_) => error.classify(&format!("import {image}")),
+    })
+}
 
-    async fn send_import(&self, image: &str) -> Result<(), CallError> {
-        self.agree().await?;
-        let (name, tag) = image.rsplit_once(':').unwrap_or((image, "latest"));
-        let libraries = libraries(&fs::read_to_string("/proc/self/maps").map_err(|it| unreadable(&it))?);
-        let start = serde_json::to_string(&entry_point(&libraries))
-            .map_err(|error| CallError::unreachable(&error))?;
-        let query = [
-            ("fromSrc", "-"),
-            ("repo", name),
-            ("tag", tag),
-            ("changes", &format!("ENTRYPOINT {start}")),
-            ("changes", "CMD [\"pause\"]"),
-        ]
-        .map(|(key, value)| format!("{key}={}", encode(value)));
-        let body = pipe::stream(move |pipe| write(&libraries, pipe));
-        let path = format!("/images/create?{}", query.join("&"));
-        let answer = self.transport.upload(Method::POST, &path, "application/x-tar", &[], body).await?;
-        let said = answer.into_body().collect().await.map_err(|error| CallError::unreachable(&error))?;
-        complaint(&said.to_bytes()).map_or(Ok(()), |message| Err(CallError::Status { code: 500, message }))
+async fn send(connection: &Connection, image: &str) -> Result<(), CallError> {
+    connection.api_version().await?;
+    let (name, tag) = image.rsplit_once(':').unwrap_or((image, "latest"));
+    let maps = fs::read_to_string("/proc/self/maps").map_err(|error| unreadable(&error))?;
+    let libraries = libraries(&maps);
+    let entry_point =
+        serde_json::to_string(&entry_point(&libraries)).map_err(|error| CallError::unreachable(&error))?;
+    let query = [
+        ("fromSrc", "-"),
+        ("repo", name),
+        ("tag", tag),
+        ("changes", &format!("ENTRYPOINT {entry_point}")),
+        ("changes", "CMD [\"pause\"]"),
+    ]
+    .map(|(key, value)| format!("{key}={}", encode(value)));
+    let body = body_writer::stream(move |writer| write(&libraries, writer));
+    let path = format!("/images/create?{}", query.join("&"));
+    let response = connection.transport().upload(Method::POST, &path, "application/x-tar", &[], body).await?;
+    let bytes = response.into_body().collect().await.map_err(|error| CallError::unreachable(&error))?;
+    match import_error(&bytes.to_bytes()) {
+        Some(message) => Err(CallError::Status { code: 500, message }),
+        None => Ok(()),
     }
 }
 
 fn unreadable(error: &io::Error) -> CallError {
-    let message = format!("this program cannot read its own mappings: {error}");
+    let message = format!("could not read /proc/self/maps: {error}");
     CallError::Status { code: 500, message }
 }
 
-/// The engine answers with success before it begins, and says in one of its lines what went wrong later.
-fn complaint(said: &[u8]) -> Option<String> {
+/// The error in an answer, if there is one: the engine answers with success before it begins, and reports a later error
+/// in one of the lines.
+fn import_error(body: &[u8]) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Line {
         error: Option<String>,
     }
-    let lines = said.split(|it| *it == b'\n').filter_map(|it| serde_json::from_slice::<Line>(it).ok());
-    lines.into_iter().find_map(|it| it.error).map(|it| clean(&it))
+    let lines = body.split(|it| *it == b'\n').filter_map(|it| serde_json::from_slice::<Line>(it).ok());
+    lines.into_iter().find_map(|line| line.error).map(|error| clean(&error))
 }
 
-/// How the program is started with these libraries.
+/// The command that starts the program with these libraries.
 fn entry_point(libraries: &BTreeSet<PathBuf>) -> Vec<String> {
     let program = format!("/{PROGRAM}");
     let names = libraries.iter().filter_map(|it| it.file_name()?.to_str());
@@ -101,11 +103,11 @@ fn entry_point(libraries: &BTreeSet<PathBuf>) -> Vec<String> {
     }
 }
 
-/// The shared libraries among what is mapped, the loader included; none of a program that is linked statically.
+/// The mapped shared libraries, with the loader; none if the program is linked statically.
 fn libraries(maps: &str) -> BTreeSet<PathBuf> {
     let path = |line: &str| {
         let path = line.get(line.find('/')?..)?;
-        // An upgrade of the host has put another of the same name in its place.
+        // An upgrade of the host has replaced the file.
         let path = Path::new(path.strip_suffix(" (deleted)").unwrap_or(path));
         is_library(path.file_name()?).then(|| path.to_owned())
     };
@@ -117,9 +119,9 @@ fn is_library(name: &OsStr) -> bool {
     ends_so || name.to_str().is_some_and(|it| it.contains(".so."))
 }
 
-fn write(libraries: &BTreeSet<PathBuf>, pipe: Pipe) -> io::Result<()> {
-    let mut archive = tar::Builder::new(pipe);
-    // By this name it can be read even when an upgrade has removed the file.
+fn write(libraries: &BTreeSet<PathBuf>, writer: BodyWriter) -> io::Result<()> {
+    let mut archive = tar::Builder::new(writer);
+    // Under this path it can be read even after an upgrade has removed the file.
     append(&mut archive, PROGRAM, Path::new("/proc/self/exe"))?;
     for library in libraries {
         let Some(name) = library.file_name() else { continue };
@@ -133,20 +135,20 @@ fn write(libraries: &BTreeSet<PathBuf>, pipe: Pipe) -> io::Result<()> {
     archive.into_inner()?.flush()
 }
 
-/// The kernel tells of a library by the name of its file, and programs ask for it by another that leads there.
+/// Symbolic links to a library: the kernel reports the name of the file, and programs load it by the name of a link.
 fn other_names(library: &Path) -> Vec<PathBuf> {
-    let Some(Ok(beside)) = library.parent().map(fs::read_dir) else { return Vec::new() };
-    let is_it = |path: &PathBuf| {
+    let Some(Ok(siblings)) = library.parent().map(fs::read_dir) else { return Vec::new() };
+    let is_link = |path: &PathBuf| {
         path != library
             && path.file_name().is_some_and(is_library)
             && path.is_symlink()
             && fs::canonicalize(path).ok() == fs::canonicalize(library).ok()
     };
-    let found = beside.filter_map(|it| Some(it.ok()?.path())).filter(is_it);
+    let found = siblings.filter_map(|it| Some(it.ok()?.path())).filter(is_link);
     found.filter_map(|it| it.file_name().map(PathBuf::from)).collect()
 }
 
-fn append(archive: &mut tar::Builder<Pipe>, name: impl AsRef<Path>, from: &Path) -> io::Result<()> {
+fn append(archive: &mut tar::Builder<BodyWriter>, name: impl AsRef<Path>, from: &Path) -> io::Result<()> {
     let file = File::open(from)?;
     let mut header = header(EntryType::Regular, file.metadata()?.len());
     archive.append_data(&mut header, name, file)
@@ -173,7 +175,7 @@ mod tests {
         7f0000400000-7f0000500000 rw-s 00000000 fe:01 134                        /var/lib/driftless/state.db-shm\n";
 
     #[test]
-    fn libraries_are_told_from_what_else_is_mapped() {
+    fn libraries_are_found_among_the_mapped_files() {
         let found = libraries(MAPS);
         let paths: Vec<&str> = found.iter().filter_map(|it| it.to_str()).collect();
         assert_eq!(paths, ["/lib/ld-2.31.so", "/usr/lib/libc-2.31.so"]);
@@ -182,9 +184,9 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_in_the_engines_answer_is_heard() {
-        assert_eq!(complaint(b"{\"status\":\"sha256:00\"}\r\n"), None);
-        let said = b"{\"status\":\"a\"}\n{\"error\":\"no space left\",\"errorDetail\":{}}\n";
-        assert_eq!(complaint(said), Some("no space left".to_owned()));
+    fn error_in_the_answer_is_found() {
+        assert_eq!(import_error(b"{\"status\":\"sha256:00\"}\r\n"), None);
+        let body = b"{\"status\":\"a\"}\n{\"error\":\"no space left\",\"errorDetail\":{}}\n";
+        assert_eq!(import_error(body), Some("no space left".to_owned()));
     }
 }

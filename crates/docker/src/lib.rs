@@ -41,11 +41,14 @@
 //! ```
 
 mod actions;
+mod attribution;
 mod body_writer;
 mod cache;
 mod call_error;
+mod connection;
 mod container_files;
 mod container_list;
+mod deadline;
 mod docker;
 mod engine;
 mod error;
@@ -54,8 +57,12 @@ mod exec;
 mod from_engine;
 mod helper_image;
 mod image_build;
+mod inventory;
 mod logs;
+mod mount_paths;
 mod observe;
+mod peer_names;
+mod percent_encoding;
 mod podman;
 mod pull;
 mod registry_logins;
@@ -65,8 +72,9 @@ mod simulated;
 mod to_engine;
 mod transport;
 
+pub use connection::EngineInfo;
 pub use docker::{Docker, Effect, EngineEvent, FileChanges, ObserveScope};
-pub use engine::{Engine, EngineInfo, EngineOptions};
+pub use engine::{Engine, EngineOptions};
 pub use error::Error;
 pub use image_build::{BuildInputs, BuildSecrets};
 pub use logs::{LogOptions, LogStream};

@@ -1,8 +1,8 @@
-//! What a container prints, as it comes: read from the engine piece by piece, with the engine's frames taken off,
-//! and never more of it in memory than one piece.
+//! Logs of containers, read from the engine piece by piece, without the engine's frames. At most one piece is in memory.
 
 use std::{fmt::Write as _, io, pin::Pin, time::Duration};
 
+use driftless_model::Timestamp;
 use futures_util::{Stream, StreamExt, stream};
 use http::Method;
 use http_body_util::BodyExt;
@@ -10,97 +10,101 @@ use hyper::body::Bytes;
 use serde::Deserialize;
 
 use crate::{
-    Error,
     call_error::CallError,
-    engine::{DEADLINE, Inner, within},
+    connection::Connection,
+    deadline::{DEADLINE, within},
+    error::Error,
     transport::Transport,
 };
-use driftless_model::Timestamp;
 
-/// Which part of the output, and how.
+/// Which part of a log to read, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogOptions {
-    /// Go on with what comes, until the container ends.
+    /// Continue with new output until the container exits.
     pub follow: bool,
-    /// So many of the last lines; `None`: all.
+    /// The number of last lines; `None`: all.
     pub tail: Option<u64>,
-    /// Not what was printed before.
+    /// Only output since this time.
     pub since: Option<Timestamp>,
-    /// A time before each line.
+    /// Write the time before each line.
     pub timestamps: bool,
-    /// What it printed before its present or last run began, rather than since.
+    /// The output before the current or last run instead of the output of that run.
     pub previous: bool,
 }
 
-/// After so long without output we ask whether the container still runs: the engine may go on to follow one that
-/// was removed by force, without a word and without an end (seen with 20.10).
-const ASK_AFTER: Duration = Duration::from_secs(5);
+/// After this time without output the engine is asked whether the container still runs: the stream of a container that
+/// was removed by force may stay open without an end (seen with 20.10).
+const CHECK_AFTER: Duration = Duration::from_secs(5);
 
-/// The output in pieces, of both streams as they come. Dropping it ends the reading.
+/// The log in pieces, of both output streams. Dropping it ends the reading.
 pub type LogStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
 
-/// What of a container decides how its output is read.
+/// The facts about a container that decide how its log is read.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Found {
+struct LoggedContainer {
     created: String,
-    config: Config,
-    state: State,
+    config: LoggedConfig,
+    state: RunState,
     #[serde(default)]
     restart_count: i64,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Config {
+struct LoggedConfig {
     tty: bool,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct State {
+struct RunState {
     started_at: String,
     finished_at: String,
     running: bool,
 }
 
-impl Inner {
-    /// The engine's log of a container spans all of its runs, and Kubernetes' each one.
-    pub(crate) async fn logs(&self, container: &str, options: &LogOptions) -> Result<LogStream, Error> {
-        let opened = async {
-            self.agree().await?;
-            let found: Found =
-                self.transport.ask(Method::GET, &format!("/containers/{container}/json"), Vec::new()).await?;
-            let path = path(container, options, began(&found));
-            let response = self.transport.send(Method::GET, &path, Vec::new()).await?;
-            Ok((response, found.config.tty))
-        };
-        let opened = within(DEADLINE, opened).await;
-        let (response, has_terminal) =
-            opened.map_err(|failure| failure.sort(&format!("read the output of {container}")))?;
-        let pieces = response.into_body().into_data_stream().map(|it| it.map_err(io::Error::other));
-        let pieces: LogStream = if options.follow {
-            until_its_end(Box::pin(pieces), self.transport.clone(), container.to_owned())
-        } else {
-            Box::pin(pieces)
-        };
-        if has_terminal {
-            return Ok(pieces);
-        }
-        let mut frames = Frames::default();
-        Ok(Box::pin(pieces.map(move |it| it.and_then(|it| frames.take_off(&it)))))
+/// Opens the log of a container, by its id or the beginning of it. The engine's log spans all runs of a container,
+/// whereas Kubernetes keeps one for each run; this one is cut like the latter.
+pub(crate) async fn open(
+    connection: &Connection,
+    container: &str,
+    options: &LogOptions,
+) -> Result<LogStream, Error> {
+    let transport = connection.transport();
+    let opened = async {
+        connection.api_version().await?;
+        let inspect = format!("/containers/{container}/json");
+        let found: LoggedContainer = transport.send_json(Method::GET, &inspect, Vec::new()).await?;
+        let path = path(container, options, run_start(&found));
+        let response = transport.send(Method::GET, &path, Vec::new()).await?;
+        Ok((response, found.config.tty))
+    };
+    let opened = within(DEADLINE, opened).await;
+    let (response, has_terminal) =
+        opened.map_err(|error| error.classify(&format!("read the log of {container}")))?;
+    let pieces = response.into_body().into_data_stream().map(|piece| piece.map_err(io::Error::other));
+    let pieces: LogStream = if options.follow {
+        until_exit(Box::pin(pieces), transport.clone(), container.to_owned())
+    } else {
+        Box::pin(pieces)
+    };
+    if has_terminal {
+        return Ok(pieces);
     }
+    let mut frames = Frames::default();
+    Ok(Box::pin(pieces.map(move |piece| piece.and_then(|piece| frames.payload(&piece)))))
 }
 
-/// How long before the engine noted a start the container may have printed already.
+/// How much earlier than the start time that the engine noted a container may have printed.
 const EARLY_MILLIS: u64 = 500;
-/// What was started so soon after it was made was not started before.
+/// A container that was started this soon after its creation was not started before.
 const FIRST_MILLIS: u64 = 10_000;
 
-/// When the present or last run began, for what it printed; `None`: there was none before it. The engine notes the
-/// time of a start after the start, when a quick program has printed, or even ended.
-fn began(found: &Found) -> Option<Timestamp> {
-    let State { started_at, finished_at, running } = &found.state;
+/// When the current or last run began to print; `None` if it is the first run. The engine notes the time of a start after
+/// the start, when a quick program has already printed or even exited.
+fn run_start(found: &LoggedContainer) -> Option<Timestamp> {
+    let RunState { started_at, finished_at, running } = &found.state;
     let before = Timestamp::parse(finished_at).filter(|it| it.0 > 0);
     if *running {
         return before;
@@ -111,15 +115,15 @@ fn began(found: &Found) -> Option<Timestamp> {
     (!is_first).then(|| Timestamp(started.saturating_sub(EARLY_MILLIS)))
 }
 
-/// The pieces until the engine ends them, or until none comes and the container has ended or is gone.
-fn until_its_end(pieces: LogStream, transport: Transport, container: String) -> LogStream {
+/// The pieces until the engine ends the stream, or until none comes and the container has exited or is gone.
+fn until_exit(pieces: LogStream, transport: Transport, container: String) -> LogStream {
     Box::pin(stream::unfold(
         (pieces, transport, container),
         |(mut pieces, transport, container)| async move {
             loop {
-                match tokio::time::timeout(ASK_AFTER, pieces.next()).await {
-                    Ok(piece) => return piece.map(|it| (it, (pieces, transport, container))),
-                    Err(_) if has_ended(&transport, &container).await => return None,
+                match tokio::time::timeout(CHECK_AFTER, pieces.next()).await {
+                    Ok(next) => return next.map(|piece| (piece, (pieces, transport, container))),
+                    Err(_) if has_exited(&transport, &container).await => return None,
                     Err(_) => {}
                 }
             }
@@ -127,10 +131,10 @@ fn until_its_end(pieces: LogStream, transport: Transport, container: String) -> 
     ))
 }
 
-/// An engine that does not answer is not one that says so.
-async fn has_ended(transport: &Transport, container: &str) -> bool {
+/// False if the engine does not answer.
+async fn has_exited(transport: &Transport, container: &str) -> bool {
     let path = format!("/containers/{container}/json");
-    match within(DEADLINE, transport.ask::<Found>(Method::GET, &path, Vec::new())).await {
+    match within(DEADLINE, transport.send_json::<LoggedContainer>(Method::GET, &path, Vec::new())).await {
         Ok(found) => !found.state.running,
         Err(CallError::Status { code, .. }) => code == 404,
         Err(_) => false,
@@ -152,19 +156,19 @@ fn path(container: &str, options: &LogOptions, started: Option<Timestamp>) -> St
     path
 }
 
-/// The frames of a container without a terminal: a letter for the stream, three zeros, the length, the bytes.
+/// Removes the frames of a log without a terminal: a byte for the stream, three zeros, the length, the payload.
 #[derive(Debug, Default)]
 struct Frames {
-    head: [u8; 8],
-    /// So many bytes of the head are there.
+    header: [u8; 8],
+    /// The number of header bytes that were read.
     read: usize,
-    /// So many bytes of the frame are still to come.
+    /// The number of payload bytes that are still to come.
     left: usize,
 }
 
 impl Frames {
-    /// What a piece holds besides heads, wherever it begins and ends.
-    fn take_off(&mut self, mut piece: &[u8]) -> io::Result<Bytes> {
+    /// The payload in a piece, wherever it begins and ends.
+    fn payload(&mut self, mut piece: &[u8]) -> io::Result<Bytes> {
         let mut out = Vec::with_capacity(piece.len());
         while !piece.is_empty() {
             if self.left > 0 {
@@ -174,16 +178,16 @@ impl Frames {
                 piece = rest;
                 continue;
             }
-            let (bytes, rest) = piece.split_at((self.head.len() - self.read).min(piece.len()));
+            let (bytes, rest) = piece.split_at((self.header.len() - self.read).min(piece.len()));
             for byte in bytes {
-                self.head[self.read] = *byte;
+                self.header[self.read] = *byte;
                 self.read += 1;
             }
             piece = rest;
-            if self.read == self.head.len() {
-                let [stream, zeros @ .., a, b, c, d] = self.head;
+            if self.read == self.header.len() {
+                let [stream, zeros @ .., a, b, c, d] = self.header;
                 if stream > 3 || zeros != [0; 3] {
-                    return Err(io::Error::other("the engine sends its output in a form that is not known"));
+                    return Err(io::Error::other("the engine sent a log in an unknown format"));
                 }
                 self.left = u32::from_be_bytes([a, b, c, d]) as usize;
                 self.read = 0;
@@ -198,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_taken_off_wherever_the_pieces_end() {
+    fn frames_are_removed_wherever_the_pieces_end() {
         let mut stream = Vec::new();
         for (kind, text) in [(1_u8, "one\n"), (2, "two\n"), (1, ""), (1, "three")] {
             stream.extend([kind, 0, 0, 0]);
@@ -207,17 +211,17 @@ mod tests {
         }
         for size in 1..=stream.len() {
             let mut frames = Frames::default();
-            let all = stream.chunks(size).map(|it| frames.take_off(it).unwrap());
+            let all = stream.chunks(size).map(|it| frames.payload(it).unwrap());
             let text: Vec<u8> = all.flat_map(|it| it.to_vec()).collect();
             assert_eq!(String::from_utf8(text).unwrap(), "one\ntwo\nthree", "{size}");
         }
         for wrong in ["not framed", "\u{1}\u{1}\u{1}\u{1}1234"] {
-            assert!(Frames::default().take_off(wrong.as_bytes()).is_err(), "{wrong:?}");
+            assert!(Frames::default().payload(wrong.as_bytes()).is_err(), "{wrong:?}");
         }
     }
 
     #[test]
-    fn the_log_of_one_run_is_cut_out_of_that_of_all() {
+    fn log_of_one_run_is_selected_by_time() {
         let started = Some(Timestamp(1_700_000_000_123));
         let text = |options: &LogOptions| path("abc", options, started);
         let all = "/containers/abc/logs?stdout=true&stderr=true&follow=false&timestamps=false&tail=all";

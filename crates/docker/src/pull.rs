@@ -1,30 +1,44 @@
-//! Pulls one image and tells how far it got. What the registry refuses is an error of this image alone.
+//! Pulls of images, with progress. What the registry refuses is an error of this image alone.
 
-use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+use std::{collections::BTreeMap, fmt::Write as _, sync::Arc, time::Duration};
 
 use bollard::models::CreateImageInfo;
+use driftless_model::ContentId;
 use http::Method;
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout};
 
 use crate::{
-    Error,
+    cache::Cache,
     call_error::{CallError, clean},
-    engine::Inner,
-    image_build::encode,
-    observe::is_reference,
-    registry_logins::{Login, place_of},
+    connection::Connection,
+    error::Error,
+    inventory::is_reference,
+    percent_encoding::encode,
+    registry_logins::{Login, RegistryLogins, place_of},
 };
-use driftless_model::ContentId;
 
-/// The longest silence of a pull that is alive.
-const SILENCE: Duration = Duration::from_mins(1);
-/// The longest pull.
-const WHOLE: Duration = Duration::from_mins(30);
-/// What registries and the engine say to who may not.
-const REFUSED: &[&str] = &["unauthorized", "denied", "no basic auth credentials", "authentication required"];
+/// A pull without a message for this time has failed.
+const MAX_SILENCE: Duration = Duration::from_mins(1);
+/// The deadline of a pull.
+const DEADLINE: Duration = Duration::from_mins(30);
+/// What registries and the engine say if a login is missing or wrong.
+const UNAUTHORIZED: &[&str] =
+    &["unauthorized", "denied", "no basic auth credentials", "authentication required"];
 
-impl Inner {
+/// Pulls images.
+pub(crate) struct Puller {
+    connection: Arc<Connection>,
+    cache: Arc<Cache>,
+    logins: RegistryLogins,
+}
+
+impl Puller {
+    pub(crate) fn new(connection: &Arc<Connection>, cache: &Arc<Cache>, logins: RegistryLogins) -> Self {
+        Self { connection: Arc::clone(connection), cache: Arc::clone(cache), logins }
+    }
+
+    /// Pulls an image. `secrets` are the contents of the application's `imagePullSecrets`.
     pub(crate) async fn pull(
         &self,
         image: &str,
@@ -34,20 +48,21 @@ impl Inner {
     ) -> Result<(), Error> {
         let doing = format!("pull {image}");
         if !is_reference(image) {
-            return Err(Error::Rejected { doing, message: "this is not an image's name".to_owned() });
+            return Err(Error::Rejected { doing, message: "this is not the name of an image".to_owned() });
         }
-        let own: Vec<_> = secrets.iter().map(|it| self.paths.secret.join(&it.0)).collect();
-        let login = self.registries.login(image, &own);
+        let folder = &self.connection.local_paths().secret;
+        let secrets: Vec<_> = secrets.iter().map(|id| folder.join(&id.0)).collect();
+        let login = self.logins.login(image, &secrets);
         let login =
             login.map_err(|message| Error::Pull { image: image.to_owned(), message, retry_after: None })?;
-        self.agree().await.map_err(|it| it.sort(&doing))?;
+        self.connection.api_version().await.map_err(|error| error.classify(&doing))?;
         progress(format!("pulling {image}"));
-        let pulled = self.follow_pull(image, platform, login.as_ref(), progress).await;
+        let pulled = self.send_pull(image, platform, login.as_ref(), progress).await;
         self.cache.invalidate_images();
-        pulled.map_err(|failure| sort_pull(advise(failure, image, login.is_some()), image, &doing))
+        pulled.map_err(|error| classify(advise(error, image, login.is_some()), image, &doing))
     }
 
-    async fn follow_pull(
+    async fn send_pull(
         &self,
         image: &str,
         platform: Option<&str>,
@@ -58,27 +73,31 @@ impl Inner {
         if let Some(platform) = platform {
             let _ = write!(path, "&platform={}", encode(platform));
         }
-        let headers: Vec<_> = login.map(|it| ("x-registry-auth", it.header(image))).into_iter().collect();
-        let end = Instant::now() + WHOLE;
-        let nothing = futures_util::stream::empty();
-        let asked = self.transport.upload(Method::POST, &path, "application/json", &headers, nothing);
-        let mut body = timeout(SILENCE, asked).await.unwrap_or(Err(CallError::Late(SILENCE)))?.into_body();
-        let (mut layers, mut said) = (Layers::default(), Vec::new());
+        let headers: Vec<_> =
+            login.map(|login| ("x-registry-auth", login.header(image))).into_iter().collect();
+        let end = Instant::now() + DEADLINE;
+        let no_body = futures_util::stream::empty();
+        let transport = self.connection.transport();
+        let sent = transport.upload(Method::POST, &path, "application/json", &headers, no_body);
+        let mut body =
+            timeout(MAX_SILENCE, sent).await.unwrap_or(Err(CallError::TimedOut(MAX_SILENCE)))?.into_body();
+        let (mut layers, mut received) = (Layers::default(), Vec::new());
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            let frame = match timeout(SILENCE.min(left), body.frame()).await {
+            let frame = match timeout(MAX_SILENCE.min(left), body.frame()).await {
                 Ok(Some(Ok(frame))) => frame,
                 Ok(Some(Err(error))) => return Err(CallError::unreachable(&error)),
                 Ok(None) => return Ok(()),
-                Err(_) if left.is_zero() => return Err(CallError::Late(WHOLE)),
-                Err(_) => return Err(CallError::Late(SILENCE)),
+                Err(_) if left.is_zero() => return Err(CallError::TimedOut(DEADLINE)),
+                Err(_) => return Err(CallError::TimedOut(MAX_SILENCE)),
             };
-            said.extend_from_slice(&frame.into_data().unwrap_or_default());
-            while let Some(end) = said.iter().position(|it| *it == b'\n') {
-                let line: Vec<u8> = said.drain(..=end).collect();
+            received.extend_from_slice(&frame.into_data().unwrap_or_default());
+            while let Some(end) = received.iter().position(|it| *it == b'\n') {
+                let line: Vec<u8> = received.drain(..=end).collect();
                 let Ok(info) = serde_json::from_slice::<CreateImageInfo>(&line) else { continue };
-                if let Some(error) = info.error_detail.as_ref().and_then(|it| it.message.as_deref()) {
-                    return Err(CallError::Status { code: 500, message: clean(error) });
+                if let Some(message) = info.error_detail.as_ref().and_then(|detail| detail.message.as_deref())
+                {
+                    return Err(CallError::Status { code: 500, message: clean(message) });
                 }
                 if let Some(percent) = layers.note(info) {
                     progress(format!("pulling {image} ({percent} %)"));
@@ -88,17 +107,17 @@ impl Inner {
     }
 }
 
-/// What to do about a registry that refuses: it does not say itself that nobody has told it who we are.
-fn advise(failure: CallError, image: &str, has_login: bool) -> CallError {
-    match failure {
+/// Adds advice if the registry refuses: it does not say itself that the request had no login.
+fn advise(error: CallError, image: &str, has_login: bool) -> CallError {
+    match error {
         CallError::Status { code, message }
-            if REFUSED.iter().any(|it| message.to_lowercase().contains(it)) =>
+            if UNAUTHORIZED.iter().any(|it| message.to_lowercase().contains(it)) =>
         {
             let host = place_of(image).0;
             let advice = if has_login {
                 format!("the login for {host} was refused")
             } else {
-                format!("there is no login for {host}: name it under `registries` in the configuration")
+                format!("there is no login for {host}: add one under `registries` in the configuration")
             };
             CallError::Status { code, message: format!("{message} ({advice})") }
         }
@@ -106,15 +125,15 @@ fn advise(failure: CallError, image: &str, has_login: bool) -> CallError {
     }
 }
 
-/// How far the download of each layer is.
+/// The progress of the layers.
 #[derive(Debug, Default)]
 struct Layers {
     bytes: BTreeMap<String, (u64, u64)>,
-    told: u64,
+    reported: u64,
 }
 
 impl Layers {
-    /// The percentage, when it has changed. It may not go back when another layer's size becomes known.
+    /// The percentage if it has grown. It does not shrink when the size of another layer becomes known.
     fn note(&mut self, info: CreateImageInfo) -> Option<u64> {
         let (id, detail) = (info.id?, info.progress_detail?);
         if info.status.as_deref() != Some("Downloading") {
@@ -127,36 +146,36 @@ impl Layers {
             .values()
             .fold((0_u64, 0_u64), |sum, it| (sum.0.saturating_add(it.0), sum.1.saturating_add(it.1)));
         let percent = done.saturating_mul(100).checked_div(all)?.min(100);
-        (percent > self.told).then(|| {
-            self.told = percent;
+        (percent > self.reported).then(|| {
+            self.reported = percent;
             percent
         })
     }
 }
 
-/// Without a tag the engine would fetch them all.
+/// Without a tag the engine would pull all of them.
 fn with_tag(image: &str) -> String {
     let name = image.rsplit('/').next().unwrap_or(image);
     if name.contains(':') || name.contains('@') { image.to_owned() } else { format!("{image}:latest") }
 }
 
-fn sort_pull(failure: CallError, image: &str, doing: &str) -> Error {
-    match failure {
+fn classify(error: CallError, image: &str, doing: &str) -> Error {
+    match error {
         CallError::Status { code: 400, message } => Error::Rejected { doing: doing.to_owned(), message },
         CallError::Status { code: _, message } => {
             let retry_after = retry_after(&message);
             Error::Pull { image: image.to_owned(), message, retry_after }
         }
-        CallError::Late(_) => {
-            let message = format!("no progress: {failure}");
+        CallError::TimedOut(_) => {
+            let message = format!("no progress: {error}");
             Error::Pull { image: image.to_owned(), message, retry_after: None }
         }
-        CallError::Unreachable(_) => failure.sort(doing),
+        CallError::Unreachable(_) => error.classify(doing),
     }
 }
 
-/// The engine passes the registry's words on, and nothing of its headers. Some registries say it in words:
-/// `toomanyrequests: retry-after: 1.5s, allowed: 44000/minute`. Go writes its durations that way.
+/// The engine passes on the registry's message and none of its headers. Some registries write into the message:
+/// `toomanyrequests: retry-after: 1.5s, allowed: 44000/minute`, with a duration as Go prints it.
 fn retry_after(message: &str) -> Option<Duration> {
     let rest = message.to_lowercase();
     let rest = rest.split("retry-after: ").nth(1)?;
@@ -177,24 +196,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_without_a_tag_is_the_latest() {
+    fn image_without_tag_gets_latest() {
         assert_eq!(with_tag("localhost:5000/web"), "localhost:5000/web:latest");
         assert_eq!(with_tag("web:1"), "web:1");
         assert_eq!(with_tag("web@sha256:00"), "web@sha256:00");
     }
 
     #[test]
-    fn a_registry_that_says_when_is_listened_to() {
-        let said =
+    fn retry_after_is_read_from_the_message() {
+        let parse =
             |text: &str| retry_after(&format!("toomanyrequests: retry-after: {text}, allowed: 9/minute"));
-        assert_eq!(said("1.5s"), Some(Duration::from_millis(1500)));
-        assert_eq!(said("20ms"), Some(Duration::from_millis(20)));
-        assert_eq!(said("742.6µs"), Some(Duration::from_secs(1)));
+        assert_eq!(parse("1.5s"), Some(Duration::from_millis(1500)));
+        assert_eq!(parse("20ms"), Some(Duration::from_millis(20)));
+        assert_eq!(parse("742.6µs"), Some(Duration::from_secs(1)));
         assert_eq!(retry_after("denied"), None);
     }
 
     #[test]
-    fn progress_only_goes_forward() {
+    fn progress_only_grows() {
         let info = |id: &str, current, total| CreateImageInfo {
             id: Some(id.to_owned()),
             status: Some("Downloading".to_owned()),

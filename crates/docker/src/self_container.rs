@@ -1,64 +1,140 @@
-//! Where we are: whether this agent runs in a container of the engine it speaks to, which one, and where on the
-//! host the folders lie that it hands to containers. The engine takes the source of a bind mount for a path of its
-//! host, so a path of ours is of use to it only where one of our own mounts leads to it.
+//! The agent's own container: whether this process runs in a container of the engine that it talks to, in which one, and
+//! where on the host the folders lie that it mounts into other containers. The engine takes the source of a bind mount
+//! for a path of its host, so a path of this process is only useful if one of its own mounts leads there.
 //!
-//! Nothing is guessed: what is on no mount is refused when it is needed, and never created as an empty folder.
+//! Nothing is guessed: a folder that is on no mount is refused when it is needed, and never created as an empty one.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-use bollard::models as api;
-
-use crate::to_engine::MountPaths;
+use bollard::{models as api, query_parameters as query};
 use driftless_model::ContainerId;
 
-/// The container we run in, as the engine tells of it.
+use crate::{
+    call_error::CallError,
+    deadline::{DEADLINE, within},
+    mount_paths::MountPaths,
+};
+
+/// The container that this process runs in, as the engine describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SelfContainer {
     pub id: Option<ContainerId>,
-    /// Ours, as the host calls them.
+    /// The agent's folders as the host sees them.
     pub paths: Option<MountPaths>,
-    /// Folders that the host cannot see, and what to do about it.
-    pub hidden: Vec<UnreachableFolder>,
+    /// Folders that the host cannot see.
+    unreachable: Vec<UnreachableFolder>,
 }
 
-/// One of our folders that lies on no mount.
+/// A folder of the agent that lies on no mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UnreachableFolder {
-    pub path: PathBuf,
-    pub advice: String,
+struct UnreachableFolder {
+    path: PathBuf,
+    advice: String,
 }
 
 impl SelfContainer {
-    /// What we can know of ourselves from what the engine says of our container.
-    pub(crate) fn of(found: &api::ContainerInspectResponse, paths: &MountPaths) -> Self {
-        let mut hidden = Vec::new();
+    /// Translates the agent's folders by the mounts of its container.
+    fn of(found: &api::ContainerInspectResponse, paths: &MountPaths) -> Self {
+        let mut unreachable = Vec::new();
         let mut host = |path: &Path| {
             on_host(found, path).unwrap_or_else(|| {
-                hidden.push(UnreachableFolder { path: path.to_owned(), advice: advice(path) });
+                unreachable.push(UnreachableFolder { path: path.to_owned(), advice: advice(path) });
                 path.to_owned()
             })
         };
         let MountPaths { content, secret, app } = paths;
         let translated = MountPaths { content: host(content), secret: host(secret), app: host(app) };
-        Self { id: found.id.clone().map(ContainerId), paths: Some(translated), hidden }
+        Self { id: found.id.clone().map(ContainerId), paths: Some(translated), unreachable }
     }
 
-    /// Why a folder of ours cannot be mounted into a container, if it cannot.
+    /// Why the engine cannot mount a folder of the agent into a container, if it cannot.
     pub(crate) fn objection(&self, folder: &Path) -> Option<String> {
-        let hidden = self.hidden.iter().find(|it| it.path == folder)?;
+        let found = self.unreachable.iter().find(|unreachable| unreachable.path == folder)?;
         Some(format!(
-            "{} is inside this agent's own container and on none of its mounts, so the engine cannot reach it; {}",
-            hidden.path.display(),
-            hidden.advice
+            "{} is inside the agent's own container and on none of its mounts, so the engine cannot reach it: {}",
+            found.path.display(),
+            found.advice
         ))
     }
 }
 
-/// The ids that may be that of the container we run in, the surest first; none outside of a container.
-pub(crate) fn suspects() -> Vec<String> {
+/// Asks the engine which of its containers this process runs in.
+pub(crate) async fn find(
+    docker: &bollard::Docker,
+    candidates: &[String],
+    paths: &MountPaths,
+) -> Result<SelfContainer, CallError> {
+    if candidates.is_empty() {
+        return Ok(SelfContainer::default());
+    }
+    let layer = own_layer();
+    let has_own_layer =
+        |found: &api::ContainerInspectResponse| layer.as_deref().and_then(|layer| has_layer(found, layer));
+    let mut shares_network = false;
+    for id in candidates {
+        let Some(found) = inspect(docker, id).await? else { continue };
+        match has_own_layer(&found) {
+            // This process shares that container's network, and with it the host name and the files about it.
+            Some(false) => shares_network = true,
+            Some(true) | None => return Ok(described(&found, paths)),
+        }
+    }
+    if shares_network {
+        for id in containers_in_other_networks(docker).await? {
+            if let Some(found) =
+                inspect(docker, &id).await?.filter(|found| has_own_layer(found) == Some(true))
+            {
+                return Ok(described(&found, paths));
+            }
+        }
+    }
+    tracing::info!("running in a container that the engine does not know: its paths are not translated");
+    Ok(SelfContainer::default())
+}
+
+async fn inspect(
+    docker: &bollard::Docker,
+    id: &str,
+) -> Result<Option<api::ContainerInspectResponse>, CallError> {
+    let options = None::<query::InspectContainerOptions>;
+    let call = async { docker.inspect_container(id, options).await.map_err(CallError::from) };
+    match within(DEADLINE, call).await {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The running containers that share the network of another container.
+async fn containers_in_other_networks(docker: &bollard::Docker) -> Result<Vec<String>, CallError> {
+    let options = None::<query::ListContainersOptions>;
+    let call = async { docker.list_containers(options).await.map_err(CallError::from) };
+    let shares_network = |found: &api::ContainerSummary| {
+        let mode = found.host_config.as_ref().and_then(|host| host.network_mode.as_deref());
+        mode.is_some_and(|mode| mode.starts_with("container:"))
+    };
+    let found = within(DEADLINE, call).await?;
+    Ok(found.into_iter().filter(shares_network).filter_map(|found| found.id).collect())
+}
+
+fn described(found: &api::ContainerInspectResponse, paths: &MountPaths) -> SelfContainer {
+    let own = SelfContainer::of(found, paths);
+    let name = found.name.as_deref().unwrap_or_default().trim_start_matches('/');
+    tracing::info!(container = name, "running in a container");
+    for UnreachableFolder { path, advice } in &own.unreachable {
+        tracing::warn!(
+            path = %path.display(), advice,
+            "the engine cannot reach this folder of the agent's container"
+        );
+    }
+    own
+}
+
+/// The ids that the container of this process may have, the surest first; none outside of a container.
+pub(crate) fn candidates() -> Vec<String> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let is_contained = Path::new("/.dockerenv").exists() || Path::new("/run/.containerenv").exists();
     let mut all =
@@ -68,15 +144,15 @@ pub(crate) fn suspects() -> Vec<String> {
         let name = read("/proc/sys/kernel/hostname").trim().to_owned();
         all.extend((!name.is_empty()).then_some(name));
     } else {
-        // The mounts of other containers are seen by every process of the host.
+        // Every process of the host sees the mounts of other containers.
         all.clear();
     }
     all.dedup();
     all
 }
 
-/// The sources of the files that an engine mounts into each container of its own. Where an engine runs beside us, in
-/// a container as we do, what it mounts for its containers is in our list too, but never there.
+/// The sources of the files that an engine mounts into each of its containers. If another engine runs inside the same
+/// container, its mounts are in the list too, but never at these targets.
 fn own_files(mountinfo: &str) -> String {
     let sources = mountinfo.lines().filter_map(|line| {
         // proc(5): an id, the parent's, a device, the root within the file system, the mount point.
@@ -87,9 +163,9 @@ fn own_files(mountinfo: &str) -> String {
     sources.collect::<Vec<_>>().join("\n")
 }
 
-/// The folder of the host in which the changes to our own file system lie, by the end of its path. Every container has
-/// one to itself, while a container that shares another's network has that one's files to tell its name by.
-pub(crate) fn layer() -> Option<String> {
+/// The end of the path of the host's folder with the changes to this process's file system. Every container has its own,
+/// whereas a container that shares the network of another has that one's host name files.
+fn own_layer() -> Option<String> {
     layer_in(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
 }
 
@@ -99,8 +175,8 @@ fn layer_in(mountinfo: &str) -> Option<String> {
     options.split([' ', ',']).find_map(|it| it.strip_prefix("upperdir=")).and_then(end_of)
 }
 
-/// Whether a container has these changes; `None`: the engine does not say.
-pub(crate) fn has_layer(found: &api::ContainerInspectResponse, layer: &str) -> Option<bool> {
+/// Whether a container has this layer; `None`: the engine does not say.
+fn has_layer(found: &api::ContainerInspectResponse, layer: &str) -> Option<bool> {
     let its_own = found.graph_driver.as_ref()?.data.get("UpperDir")?;
     Some(end_of(its_own)? == layer)
 }
@@ -112,7 +188,7 @@ fn end_of(path: &str) -> Option<String> {
     Some(format!("{before}/{last}"))
 }
 
-/// 64 hexadecimal digits after one of these words, in order, each once.
+/// The container ids (64 hexadecimal digits) that follow one of these texts, in order, each once.
 fn ids_in(text: &str, after: &[&str]) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for word in after {
@@ -127,7 +203,7 @@ fn ids_in(text: &str, after: &[&str]) -> Vec<String> {
     all
 }
 
-/// What the host calls a path of this container.
+/// A path of the container as the host sees it.
 fn on_host(found: &api::ContainerInspectResponse, path: &Path) -> Option<PathBuf> {
     let mounts = found.mounts.iter().flatten().filter_map(|it| {
         let target = PathBuf::from(it.destination.as_ref()?);
@@ -137,7 +213,7 @@ fn on_host(found: &api::ContainerInspectResponse, path: &Path) -> Option<PathBuf
     });
     let memory = found.host_config.iter().flat_map(|it| it.tmpfs.iter().flatten());
     let all = mounts.chain(memory.map(|(target, _)| (PathBuf::from(target), None)));
-    // The innermost is the one that counts: what it hides is not what we see.
+    // The innermost mount counts: it hides the others.
     let (target, source) = all
         .filter(|(target, _)| path.starts_with(target))
         .max_by_key(|(target, _)| target.components().count())?;
@@ -147,7 +223,7 @@ fn on_host(found: &api::ContainerInspectResponse, path: &Path) -> Option<PathBuf
 }
 
 fn advice(path: &Path) -> String {
-    // `secrets`, `contents` and `applications` lie below what is configured.
+    // `secrets`, `contents` and `applications` lie below the configured folder.
     let configured = path.parent().unwrap_or(path).display();
     format!("run the agent with `-v {configured}:{configured}`")
 }
@@ -183,34 +259,34 @@ mod tests {
     }
 
     #[test]
-    fn our_folders_are_named_as_the_host_knows_them() {
+    fn folders_are_translated_to_paths_of_the_host() {
         let found = container(vec![
             mount("bind", "/srv/agent", "/var/lib/driftless"),
             mount("volume", "/var/lib/docker/volumes/run/_data", "/run/driftless"),
         ]);
-        let home = SelfContainer::of(&found, &paths());
-        let host = home.paths.clone().unwrap();
+        let own = SelfContainer::of(&found, &paths());
+        let host = own.paths.clone().unwrap();
         assert_eq!(host.content, Path::new("/srv/agent/contents"));
         assert_eq!(host.app, Path::new("/srv/agent/applications"));
         assert_eq!(host.secret, Path::new("/var/lib/docker/volumes/run/_data/secrets"));
-        assert_eq!(home.objection(&paths().content), None);
+        assert_eq!(own.objection(&paths().content), None);
     }
 
     #[test]
-    fn unmounted_path_is_rejected_with_the_mount_to_add() {
+    fn unmounted_folder_is_refused_with_the_mount_to_add() {
         let found = container(vec![
             mount("bind", "/srv", "/var/lib"),
             mount("tmpfs", "", "/var/lib/driftless/applications"),
         ]);
-        let home = SelfContainer::of(&found, &paths());
-        assert_eq!(home.paths.as_ref().unwrap().content, Path::new("/srv/driftless/contents"));
-        let said = home.objection(&paths().secret).unwrap();
+        let own = SelfContainer::of(&found, &paths());
+        assert_eq!(own.paths.as_ref().unwrap().content, Path::new("/srv/driftless/contents"));
+        let said = own.objection(&paths().secret).unwrap();
         assert!(said.contains("`-v /run/driftless:/run/driftless`"), "{said}");
-        assert!(home.objection(&paths().app).is_some(), "a mount inside the mount hides it");
+        assert!(own.objection(&paths().app).is_some(), "a mount inside the mount hides it");
     }
 
     #[test]
-    fn whose_files_we_see_is_told_by_where_their_changes_lie() {
+    fn own_layer_identifies_the_container() {
         let root = |upper: &str| {
             format!(
                 "400 1 0:5 / /proc rw - proc proc rw\n452 340 0:120 / / rw,relatime master:11 - overlay overlay \
@@ -225,16 +301,16 @@ mod tests {
                 &layer.unwrap(),
             )
         };
-        let own = "/var/lib/docker/overlay2/7b/diff";
-        assert_eq!(has(layer_in(&root(own)), own), Some(true));
-        assert_eq!(has(layer_in(&root("7b/diff")), own), Some(true), "by a relative path");
-        assert_eq!(has(layer_in(&root(own)), "/var/lib/docker/overlay2/8c/diff"), Some(false));
+        let upper = "/var/lib/docker/overlay2/7b/diff";
+        assert_eq!(has(layer_in(&root(upper)), upper), Some(true));
+        assert_eq!(has(layer_in(&root("7b/diff")), upper), Some(true), "by a relative path");
+        assert_eq!(has(layer_in(&root(upper)), "/var/lib/docker/overlay2/8c/diff"), Some(false));
         assert_eq!(has_layer(&container(Vec::new()), "7b/diff"), None);
         assert_eq!(layer_in("452 340 8:1 / / rw - ext4 /dev/vda rw\n"), None);
     }
 
     #[test]
-    fn ids_are_found_where_engines_put_them() {
+    fn container_ids_are_found_in_proc_files() {
         let id = "0123456789abcdef".repeat(4);
         let other = "f".repeat(64);
         let mountinfo = format!(

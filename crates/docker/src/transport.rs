@@ -1,8 +1,8 @@
-//! HTTP to the engine: one pool of kept connections for bollard and for our own requests, the API's version in
-//! every path, and a count of the calls. It knows no endpoint and takes no decision.
+//! HTTP to the engine: one connection pool for bollard and for our own requests, the API version in every path, and a
+//! count of the calls.
 //!
-//! It mends two faults of bollard 0.21.1: paths without a version, which a newer engine answers in its newest
-//! dialect, and `X-Registry-Auth` in the wrong base64 alphabet.
+//! It corrects two faults of bollard 0.21.1: paths without a version, which a newer engine answers in its newest
+//! version, and `X-Registry-Auth` in the wrong base64 alphabet.
 
 use std::{
     fmt,
@@ -40,18 +40,18 @@ use tokio::{
     time::timeout,
 };
 
-use crate::call_error::CallError;
+use crate::call_error::{CallError, ConnectError};
 
-/// How long a connection to the engine may take.
+/// The deadline for opening a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long an idle connection is kept.
+/// How long an idle connection stays open.
 const IDLE: Duration = Duration::from_secs(30);
-/// What is read at once. Unbounded it grows with the longest list, and stays with the connection.
-const AT_ONCE: usize = 64 << 10;
-/// The most idle connections that are kept.
-const KEPT: usize = 16;
+/// Bytes of the read buffer. Without a limit it grows with the longest list and is kept with the connection.
+const READ_BUFFER: usize = 64 << 10;
+/// The maximum number of idle connections.
+const MAX_IDLE: usize = 16;
 
-/// Where the engine listens.
+/// The address that the engine listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     Unix(PathBuf),
@@ -66,7 +66,7 @@ pub struct ApiVersion {
     pub minor: u16,
 }
 
-/// The shared client.
+/// The HTTP client of the engine. Clones share its connections and counts.
 #[derive(Clone)]
 pub(crate) struct Transport {
     client: Client<Connector, Body>,
@@ -74,13 +74,13 @@ pub(crate) struct Transport {
     authority: String,
 }
 
-/// The body that bollard sends.
+/// The body of a request, as bollard sends it.
 type Body =
     Either<Full<Bytes>, StreamBody<Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, io::Error>> + Send>>>>;
 
 #[derive(Default)]
 struct TransportState {
-    /// The agreed version, major in the upper half; 0 while none is agreed.
+    /// The agreed version, its major number in the upper half; 0 while there is none.
     version: AtomicU32,
     calls: AtomicU64,
     writes: AtomicU64,
@@ -93,16 +93,15 @@ impl Transport {
             Address::Tcp(authority) => authority.clone(),
         };
         let client = Client::builder(TokioExecutor::new())
-            .pool_max_idle_per_host(KEPT)
+            .pool_max_idle_per_host(MAX_IDLE)
             .pool_idle_timeout(IDLE)
             .pool_timer(TokioTimer::new())
-            .http1_max_buf_size(AT_ONCE)
+            .http1_max_buf_size(READ_BUFFER)
             .build(Connector { address });
         Self { client, state: Arc::default(), authority }
     }
 
-    /// A bollard client that speaks through this transport. Its own deadline is a day: ours are shorter and fit
-    /// the call.
+    /// A bollard client that uses this transport. Its own deadline is a day; ours are shorter and fit the call.
     pub(crate) fn bollard(&self) -> Result<bollard::Docker, bollard::errors::Error> {
         let transport = self.clone();
         bollard::Docker::connect_with_custom_transport(
@@ -118,7 +117,7 @@ impl Transport {
         )
     }
 
-    /// Sends a request of our own. `path` begins with `/` and carries no version.
+    /// Sends a request. `path` begins with `/` and has no version. An answer that is no success is an error.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -135,8 +134,8 @@ impl Transport {
         successful(response).await
     }
 
-    /// Sends a request of our own and reads its JSON answer.
-    pub(crate) async fn ask<T: DeserializeOwned>(
+    /// Sends a request and reads its JSON answer.
+    pub(crate) async fn send_json<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
@@ -147,12 +146,12 @@ impl Transport {
         serde_json::from_slice(&bytes.to_bytes()).map_err(|error| CallError::unreachable(&error))
     }
 
-    /// Sends a request of our own with a body that is made while it is sent.
+    /// Sends a request with a body that is produced while it is sent.
     pub(crate) async fn upload(
         &self,
         method: Method,
         path: &str,
-        kind: &'static str,
+        content_type: &'static str,
         headers: &[(&'static str, String)],
         body: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
     ) -> Result<Response<Incoming>, CallError> {
@@ -160,7 +159,7 @@ impl Transport {
         let mut request = Request::builder()
             .method(method)
             .uri(format!("http://{}{path}", self.authority))
-            .header(http::header::CONTENT_TYPE, kind);
+            .header(http::header::CONTENT_TYPE, content_type);
         for (name, value) in headers {
             request = request.header(*name, value);
         }
@@ -171,7 +170,7 @@ impl Transport {
         successful(response).await
     }
 
-    /// Turns a connection over to another protocol. It belongs to the caller from then on.
+    /// Switches a connection to another protocol. It belongs to the caller from then on.
     pub(crate) async fn upgrade(
         &self,
         path: &str,
@@ -197,7 +196,7 @@ impl Transport {
         Err(CallError::Status { code, message: format!("the engine does not speak {protocol}") })
     }
 
-    /// The agreed version, if one is agreed.
+    /// The agreed API version; `None` until one is set.
     pub(crate) fn version(&self) -> Option<ApiVersion> {
         match self.state.version.load(Ordering::Acquire) {
             0 => None,
@@ -205,14 +204,19 @@ impl Transport {
         }
     }
 
-    /// Agrees on a version, or forgets the one agreed on.
-    pub(crate) fn agree(&self, version: Option<ApiVersion>) {
+    /// Sets the API version for all paths, or forgets it.
+    pub(crate) fn set_version(&self, version: Option<ApiVersion>) {
         self.state.version.store(version.map_or(0, ApiVersion::pack), Ordering::Release);
     }
 
-    /// How many calls were made, and how many of them could change something.
-    pub(crate) fn counts(&self) -> (u64, u64) {
-        (self.state.calls.load(Ordering::Relaxed), self.state.writes.load(Ordering::Relaxed))
+    /// The number of calls so far.
+    pub(crate) fn calls(&self) -> u64 {
+        self.state.calls.load(Ordering::Relaxed)
+    }
+
+    /// The number of calls so far that could change something: all but `GET` and `HEAD`.
+    pub(crate) fn writes(&self) -> u64 {
+        self.state.writes.load(Ordering::Relaxed)
     }
 
     async fn deliver(
@@ -223,7 +227,7 @@ impl Transport {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             self.state.writes.fetch_add(1, Ordering::Relaxed);
         }
-        mend_auth(&mut request);
+        fix_auth_encoding(&mut request);
         if let Some(uri) = self.version().and_then(|it| versioned(request.uri(), it)) {
             *request.uri_mut() = uri;
         }
@@ -244,15 +248,39 @@ impl Address {
             if path.starts_with('/') {
                 return Ok(Self::Unix(PathBuf::from(path)));
             }
-            return Err(format!("`{host}` names no absolute path"));
+            return Err(format!("the path in `{host}` is not absolute"));
         }
         match host.strip_prefix("tcp://").map(|it| it.trim_end_matches('/')) {
             Some(authority) if authority.parse::<http::uri::Authority>().is_ok() => {
                 Ok(Self::Tcp(authority.to_owned()))
             }
-            Some(_) => Err(format!("`{host}` names no host and port")),
+            Some(_) => Err(format!("`{host}` has no valid host and port")),
             None => Err(format!("`{host}` is neither `unix:///…` nor `tcp://…`")),
         }
+    }
+
+    async fn open(&self) -> Result<Socket, ConnectError> {
+        let stream: Box<dyn Duplex> = match self {
+            Self::Unix(path) => match UnixStream::connect(path).await {
+                Ok(stream) => Box::new(stream),
+                Err(error) => return Err(ConnectError::of_socket(&path.to_string_lossy(), &error)),
+            },
+            Self::Tcp(authority) => match TcpStream::connect(authority.as_str()).await {
+                Ok(stream) => Box::new(stream),
+                Err(error) => {
+                    return Err(ConnectError::Other { address: authority.clone(), error: error.to_string() });
+                }
+            },
+        };
+        Ok(Socket(TokioIo::new(stream)))
+    }
+
+    fn timed_out(&self) -> ConnectError {
+        let address = match self {
+            Self::Unix(path) => path.to_string_lossy().into_owned(),
+            Self::Tcp(authority) => authority.clone(),
+        };
+        ConnectError::Other { address, error: format!("no answer within {} s", CONNECT.as_secs()) }
     }
 }
 
@@ -282,7 +310,7 @@ impl fmt::Display for ApiVersion {
     }
 }
 
-/// An answer that is no success is an error, in the words of its body.
+/// Turns an answer that is no success into an error with the message of its body.
 async fn successful(response: Response<Incoming>) -> Result<Response<Incoming>, CallError> {
     let status = response.status();
     if status.is_success() {
@@ -292,7 +320,7 @@ async fn successful(response: Response<Incoming>) -> Result<Response<Incoming>, 
     Err(CallError::status(status.as_u16(), &bytes.to_bytes()))
 }
 
-/// The same address with the version in front of its path, unless there is one already.
+/// The same URI with the version in front of its path; `None` if it has one already.
 fn versioned(uri: &Uri, version: ApiVersion) -> Option<Uri> {
     let path = uri.path_and_query()?.as_str();
     if path.starts_with("/v1.") {
@@ -303,13 +331,13 @@ fn versioned(uri: &Uri, version: ApiVersion) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// The engine decodes the URL-safe alphabet alone.
-fn mend_auth(request: &mut Request<Body>) {
+/// The engine only decodes the URL-safe alphabet.
+fn fix_auth_encoding(request: &mut Request<Body>) {
     for name in ["x-registry-auth", "x-registry-config"] {
         let Some(value) = request.headers().get(name).and_then(|it| it.to_str().ok()) else { continue };
-        let mended = value.replace('+', "-").replace('/', "_");
-        if let Ok(mended) = HeaderValue::from_str(&mended) {
-            request.headers_mut().insert(name, mended);
+        let fixed = value.replace('+', "-").replace('/', "_");
+        if let Ok(fixed) = HeaderValue::from_str(&fixed) {
+            request.headers_mut().insert(name, fixed);
         }
     }
 }
@@ -322,29 +350,20 @@ struct Connector {
 
 impl tower_service::Service<Uri> for Connector {
     type Response = Socket;
-    type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Socket>> + Send>>;
+    type Error = ConnectError;
+    type Future = Pin<Box<dyn Future<Output = Result<Socket, ConnectError>> + Send>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
         let address = self.address.clone();
-        Box::pin(async move {
-            let opening = async {
-                let stream: Box<dyn Duplex> = match &address {
-                    Address::Unix(path) => Box::new(UnixStream::connect(path).await?),
-                    Address::Tcp(authority) => Box::new(TcpStream::connect(authority.as_str()).await?),
-                };
-                Ok(Socket(TokioIo::new(stream)))
-            };
-            timeout(CONNECT, opening).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-        })
+        Box::pin(async move { timeout(CONNECT, address.open()).await.unwrap_or(Err(address.timed_out())) })
     }
 }
 
-/// A byte stream of either kind.
+/// A Unix or TCP stream.
 trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
@@ -395,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn every_path_carries_the_agreed_version_once() {
+    fn paths_carry_the_agreed_version_once() {
         let version = ApiVersion::new(1, 41);
         let uri: Uri = "http://localhost/containers/json?all=1".parse().unwrap();
         let with = versioned(&uri, version).unwrap();
@@ -404,10 +423,10 @@ mod tests {
     }
 
     #[test]
-    fn credentials_travel_in_the_url_safe_alphabet() {
+    fn credentials_use_the_url_safe_alphabet() {
         let mut request = Request::new(Either::Left(Full::default()));
         request.headers_mut().insert("x-registry-auth", HeaderValue::from_static("a+b/c="));
-        mend_auth(&mut request);
+        fix_auth_encoding(&mut request);
         assert_eq!(request.headers()["x-registry-auth"], "a-b_c=");
     }
 }

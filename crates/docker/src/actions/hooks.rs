@@ -1,92 +1,113 @@
-//! Commands that the manifest wants run inside a container after each start and before each stop that we make. They
-//! are found on the container itself, so that one that Git does not name any more is stopped as it was meant to be.
+//! Hooks: commands, requests and pauses after each start and before each stop by the agent. They are read from the
+//! container itself, so that a container that Git does not contain any more is stopped as it was specified.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bollard::{exec::CreateExecOptions, query_parameters as query};
-
-use crate::{
-    Error,
-    call_error::CallError,
-    engine::{DEADLINE, Inner},
-    from_engine,
-};
+use driftless_clock::Clock;
 use driftless_model::{ContainerId, Hook};
 
-/// How long one command may take. What takes longer is not waited for: a stop must come to its end.
-const LONGEST: Duration = Duration::from_mins(5);
-/// How much of a command's output is part of the error.
-const SHOWN: usize = 200;
+use super::http_hooks;
+use crate::{
+    attribution::Attribution, cache::Cache, call_error::CallError, connection::Connection, error::Error,
+    exec::Exec, from_engine,
+};
 
-/// Both kinds, as the container carries them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Hooks {
-    pub post_start: Vec<Hook>,
-    pub pre_stop: Vec<Hook>,
+/// The longest time that one hook may take: a stop must end.
+const LONGEST: Duration = Duration::from_mins(5);
+/// How many characters of a command's output an error repeats.
+const SHOWN_OUTPUT: usize = 200;
+
+/// Runs hooks.
+pub(super) struct Hooks {
+    connection: Arc<Connection>,
+    cache: Arc<Cache>,
+    attribution: Arc<Attribution>,
+    exec: Arc<Exec>,
+    clock: Clock,
 }
 
-impl Inner {
-    /// Asks the engine only if nobody knows yet.
-    pub(crate) async fn hooks(&self, id: &ContainerId) -> Result<Hooks, CallError> {
-        if let Some(seen) = self.cache.container(id) {
-            let settings = &seen.instance.config.host;
-            let (post_start, pre_stop) = (settings.post_start.clone(), settings.pre_stop.clone());
-            return Ok(Hooks { post_start, pre_stop });
+/// The hooks of one container.
+#[derive(Clone, Debug, Default)]
+struct ContainerHooks {
+    post_start: Vec<Hook>,
+    pre_stop: Vec<Hook>,
+}
+
+impl Hooks {
+    pub(super) fn new(
+        connection: &Arc<Connection>,
+        cache: &Arc<Cache>,
+        attribution: &Arc<Attribution>,
+        exec: &Arc<Exec>,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            connection: Arc::clone(connection),
+            cache: Arc::clone(cache),
+            attribution: Arc::clone(attribution),
+            exec: Arc::clone(exec),
+            clock,
         }
-        if self.cache.is_made(id) && !self.cache.has_hooks(id) {
-            return Ok(Hooks::default());
-        }
-        let options = None::<query::InspectContainerOptions>;
-        let found = self.call(DEADLINE, self.docker.inspect_container(id.as_str(), options)).await?;
-        let asked = from_engine::asked(found.config.and_then(|it| it.labels).as_ref());
-        Ok(Hooks { post_start: asked.post_start, pre_stop: asked.pre_stop })
     }
 
-    /// Those that run after a start. The first that fails ends the container: it is not what it was meant to be, and
-    /// nobody may take it for that.
-    pub(crate) async fn after_start(
-        &self,
-        id: &ContainerId,
-        hooks: &Hooks,
-        doing: &str,
-    ) -> Result<(), Error> {
+    /// Runs the hooks after a start. The first that fails stops the container: it is not what was specified and must not
+    /// pass for it.
+    pub(super) async fn run_post_start(&self, id: &ContainerId, doing: &str) -> Result<(), Error> {
+        let hooks = self.hooks_of(id).await.map_err(|error| error.classify(doing))?;
         for hook in &hooks.post_start {
-            let Err(error) = self.hook(id, "post_start", hook).await else { continue };
+            let Err(message) = self.run(id, "post_start", hook).await else { continue };
             let options = None::<query::StopContainerOptions>;
-            self.cache.stopping(id, self.clock.now());
-            let stopped = self.call(LONGEST, self.docker.stop_container(id.as_str(), options)).await;
+            self.attribution.record_agent_stop(id, self.clock.now());
+            let stop = self.connection.docker().stop_container(id.as_str(), options);
+            let stopped = self.connection.call(LONGEST, stop).await;
             self.cache.invalidate_container(id);
-            stopped.map_err(|it| it.sort(&format!("{doing}: {error}, and stop it")))?;
-            return Err(Error::Rejected { doing: doing.to_owned(), message: error });
+            stopped.map_err(|error| error.classify(&format!("{doing}: {message}, and stop it")))?;
+            return Err(Error::Rejected { doing: doing.to_owned(), message });
         }
         Ok(())
     }
 
-    /// Those that run before a stop. Whether they succeed or not, it is stopped: what hangs cannot keep itself alive.
-    /// What was wrong is returned for the log.
-    pub(crate) async fn before_stop(&self, id: &ContainerId) -> Option<String> {
-        let hooks = match self.hooks(id).await {
+    /// Runs the hooks before a stop. The container is stopped even if they fail, so their errors are only returned for
+    /// the log.
+    pub(super) async fn run_pre_stop(&self, id: &ContainerId) -> Option<String> {
+        let hooks = match self.hooks_of(id).await {
             Ok(hooks) => hooks,
-            Err(failure) if failure.code() == Some(404) => return None,
-            Err(failure) => return Some(format!("its pre_stop commands could not be read: {failure}")),
+            Err(error) if error.is_not_found() => return None,
+            Err(error) => return Some(format!("its pre_stop hooks could not be read: {error}")),
         };
-        let mut wrong = Vec::new();
+        let mut errors = Vec::new();
         for hook in &hooks.pre_stop {
-            wrong.extend(self.hook(id, "pre_stop", hook).await.err());
+            errors.extend(self.run(id, "pre_stop", hook).await.err());
         }
-        (!wrong.is_empty()).then(|| wrong.join("; "))
+        (!errors.is_empty()).then(|| errors.join("; "))
     }
 
-    async fn hook(&self, id: &ContainerId, kind: &str, hook: &Hook) -> Result<(), String> {
+    /// Asks the engine only if neither the cache nor the attribution knows.
+    async fn hooks_of(&self, id: &ContainerId) -> Result<ContainerHooks, CallError> {
+        if let Some(inspected) = self.cache.container(id) {
+            let settings = &inspected.instance.config.host;
+            let (post_start, pre_stop) = (settings.post_start.clone(), settings.pre_stop.clone());
+            return Ok(ContainerHooks { post_start, pre_stop });
+        }
+        if self.attribution.is_created_without_hooks(id) {
+            return Ok(ContainerHooks::default());
+        }
+        let found = self.connection.inspect_container(id.as_str()).await?;
+        let asked = from_engine::asked(found.config.and_then(|config| config.labels).as_ref());
+        Ok(ContainerHooks { post_start: asked.post_start, pre_stop: asked.pre_stop })
+    }
+
+    async fn run(&self, id: &ContainerId, kind: &str, hook: &Hook) -> Result<(), String> {
         let Hook { command, sleep, http, user, privileged, working_dir, env } = hook;
         if let Some(sleep) = sleep {
             tokio::time::sleep((*sleep).min(LONGEST)).await;
             return Ok(());
         }
         if let Some(http) = http {
-            let asked = tokio::time::timeout(LONGEST, self.http_hook(id, http)).await;
-            let asked = asked.unwrap_or_else(|_| Err(format!("no answer within {LONGEST:?}")));
-            return asked.map_err(|it| format!("its {kind} request failed: {it}"));
+            let sent = tokio::time::timeout(LONGEST, http_hooks::send(&self.connection, id, http)).await;
+            let sent = sent.unwrap_or_else(|_| Err(format!("no answer within {} s", LONGEST.as_secs())));
+            return sent.map_err(|error| format!("its {kind} request failed: {error}"));
         }
         let options = CreateExecOptions {
             cmd: Some(command.clone()),
@@ -99,17 +120,17 @@ impl Inner {
             ..CreateExecOptions::default()
         };
         let program = command.first().map_or("", String::as_str);
-        match self.run_in(id, options, LONGEST).await {
+        match self.exec.run_with(id, options, LONGEST).await {
             Ok((0, _)) => Ok(()),
             Ok((code, output)) => {
-                let start = output.char_indices().rev().nth(SHOWN).map_or(0, |(at, _)| at);
+                let start = output.char_indices().rev().nth(SHOWN_OUTPUT).map_or(0, |(at, _)| at);
                 let output = output.get(start..).unwrap_or_default().split_whitespace();
                 let output = output.collect::<Vec<_>>().join(" ");
                 Err(format!("its {kind} command `{program}` ended with code {code}: {output}"))
             }
-            // It has ended meanwhile, which is for others to see.
-            Err(failure) if failure.code() == Some(409) && kind == "pre_stop" => Ok(()),
-            Err(failure) => Err(format!("its {kind} command `{program}` could not be run: {failure}")),
+            // The container has exited already.
+            Err(error) if error.code() == Some(409) && kind == "pre_stop" => Ok(()),
+            Err(error) => Err(format!("its {kind} command `{program}` could not be run: {error}")),
         }
     }
 }

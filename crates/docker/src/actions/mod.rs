@@ -1,7 +1,133 @@
-//! The steps of a plan as calls to the engine.
+//! The steps of a plan as calls to the engine. A step whose result is already there succeeds. Nothing is forced, no named
+//! volume is removed, and before a container or network is touched its ownership is checked.
+
+use std::sync::Arc;
+
+use driftless_clock::Clock;
+use driftless_model::{AgentId, AppName};
+use driftless_plan::Action;
+
+use crate::{
+    attribution::Attribution, cache::Cache, connection::Connection, docker::Effect, error::Error, exec::Exec,
+    helper_image, inventory::Inventory, pull::Puller, registry_logins::RegistryLogins,
+};
 
 mod containers;
+mod create;
 mod downward;
 mod first_start;
 mod hooks;
 mod http_hooks;
+mod networks;
+mod ownership;
+mod volumes;
+
+use containers::Containers;
+use create::Creator;
+use first_start::FirstStart;
+use hooks::Hooks;
+use networks::Networks;
+use ownership::Ownership;
+use volumes::Volumes;
+
+/// The settings that steps need.
+pub(crate) struct ActionOptions {
+    pub(crate) agent: AgentId,
+    pub(crate) logins: RegistryLogins,
+    pub(crate) clock: Clock,
+}
+
+/// Performs steps.
+pub(crate) struct Actions {
+    connection: Arc<Connection>,
+    cache: Arc<Cache>,
+    containers: Containers,
+    creator: Creator,
+    networks: Arc<Networks>,
+    volumes: Volumes,
+    puller: Puller,
+}
+
+impl Actions {
+    pub(crate) fn new(
+        connection: &Arc<Connection>,
+        cache: &Arc<Cache>,
+        attribution: &Arc<Attribution>,
+        inventory: &Arc<Inventory>,
+        exec: &Arc<Exec>,
+        options: ActionOptions,
+    ) -> Self {
+        let ActionOptions { agent, logins, clock } = options;
+        let (connection, cache) = (Arc::clone(connection), Arc::clone(cache));
+        let ownership = Ownership::new(&connection, &cache, attribution, agent.clone());
+        let networks = Arc::new(Networks::new(&connection, &cache, attribution, inventory, agent.clone()));
+        Self {
+            containers: Containers {
+                first_start: FirstStart::new(&connection, &cache, attribution),
+                hooks: Hooks::new(&connection, &cache, attribution, exec, clock),
+                connection: Arc::clone(&connection),
+                cache: Arc::clone(&cache),
+                attribution: Arc::clone(attribution),
+                networks: Arc::clone(&networks),
+                ownership,
+                clock,
+            },
+            creator: Creator::new(&connection, attribution, inventory, &networks),
+            volumes: Volumes::new(&connection, &cache, agent),
+            puller: Puller::new(&connection, &cache, logins),
+            networks,
+            connection,
+            cache,
+        }
+    }
+
+    /// Performs one step. `progress` receives a sentence now and then while a step takes long.
+    pub(crate) async fn perform(
+        &self,
+        app: &AppName,
+        action: &Action,
+        progress: &(dyn Fn(String) + Send + Sync),
+    ) -> Result<Effect, Error> {
+        match action {
+            Action::PullImage { image, platform, secrets } => {
+                self.puller.pull(image, platform.as_deref(), secrets, progress).await?;
+            }
+            Action::BuildImage { image, .. } => {
+                let message = "an image is built by `Docker::build`, with the files of its commit".to_owned();
+                return Err(Error::Rejected { doing: format!("build {image}"), message });
+            }
+            Action::ImportImage { image } => {
+                let imported = helper_image::import(&self.connection, image, progress).await;
+                self.cache.invalidate_images();
+                imported?;
+            }
+            Action::CreateNetwork { name, network } => self.networks.create(app, name, network).await?,
+            Action::RemoveNetwork { name, id } => self.networks.remove(name, id).await?,
+            Action::CreateVolume { name, volume } => self.volumes.create(app, name, volume).await?,
+            Action::CreateInstance(creation) => {
+                return self.creator.create(creation).await.map(Effect::Created);
+            }
+            // The agent has written them already; the engine is not involved.
+            Action::WriteFiles { .. } => {}
+            Action::RunHooks { container, instance: _ } => self.containers.run_hooks(container).await?,
+            Action::SignalInstance { container, signal } => {
+                self.containers.signal(container, signal).await?;
+            }
+            Action::StartInstance { container } => self.containers.start(container).await?,
+            Action::StopInstance { container, grace } => self.containers.stop(container, *grace).await?,
+            Action::RemoveInstance { container } => self.containers.remove(container).await?,
+            Action::UnpauseInstance { container } => self.containers.unpause(container).await?,
+            Action::RenameInstance { container, to } => self.containers.rename(container, to).await?,
+            Action::UpdateInstance { container, settings } => {
+                self.containers.update(container, settings).await?;
+            }
+            Action::Connect { container, network, attachment } => {
+                self.containers.connect(container, network, attachment).await?;
+            }
+            Action::Disconnect { container, network } => {
+                self.containers.disconnect(container, network).await?;
+            }
+        }
+        Ok(Effect::Done)
+    }
+}

@@ -1,8 +1,8 @@
-//! From the engine's nouns to ours, in a normal form: for an instance made from some [`Container`], what is read
-//! back here equals [`Container::over`] of it on the image's defaults. Pure; nothing is judged here.
+//! The configuration of a container, in a normal form: for a container created from a specification, the configuration read
+//! back here equals [`Container::over`] of the specification and the image's defaults.
 //!
-//! What the engine fills in by itself (the size of `/dev/shm`, swap of twice the memory, the log driver) is left
-//! out, as if nobody had asked for it.
+//! Values that the engine fills in by itself (the size of `/dev/shm`, swap of twice the memory, the log driver) are left
+//! out, as if the specification did not contain them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,29 +10,33 @@ use std::{
 };
 
 use bollard::models as api;
-
-use super::{host_settings as settings, mounts, namespaces};
-use crate::to_engine::MountPaths;
 use driftless_model::{
-    Asked, Attachment, Container, Healthcheck, Namespace, Network, NetworkMode, Peer, Port, PortRange,
-    Protocol, Resources, RestartPolicy, Volume, label,
+    Attachment, Container, Healthcheck, Namespace, NetworkMode, Peer, Port, PortRange, Protocol, Resources,
+    RestartPolicy,
 };
 
-/// What the engine fills in and cannot be seen on the container.
+use super::{
+    host_settings::{asked, host_settings, security_options},
+    mounts, namespaces,
+    values::{filled, map, positive, user_labels},
+};
+use crate::mount_paths::MountPaths;
+
+/// Values that the engine fills in and a container does not show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Defaults {
-    /// The log driver of containers that name none.
+    /// The log driver of containers without one.
     pub log_driver: String,
-    /// The host cannot limit swap; the engine then writes -1 whatever was asked.
+    /// The host cannot limit swap: the engine then reports -1 for every container.
     pub no_swap_limit: bool,
-    /// What the host calls itself.
+    /// The host's own name.
     pub host_name: String,
 }
 
-/// Bytes of `/dev/shm` when nobody asks for more.
+/// Bytes of `/dev/shm` by default.
 const SHM_SIZE: i64 = 64 << 20;
 
-/// The full configuration of a container, the image's defaults contained in it.
+/// The configuration of a container, including the image's defaults.
 pub(crate) fn container(
     found: &api::ContainerInspectResponse,
     paths: &MountPaths,
@@ -43,8 +47,8 @@ pub(crate) fn container(
     let empty_host = api::HostConfig::default();
     let host = found.host_config.as_ref().unwrap_or(&empty_host);
     let ports = ports(host.port_bindings.as_ref());
-    let asked = settings::asked(config.labels.as_ref());
-    let network_mode = network_mode(found, host, &asked);
+    let asked = asked(config.labels.as_ref());
+    let network_mode = network_mode(found, host, &asked.mac_addresses);
     let check = config.healthcheck.as_ref().and_then(healthcheck);
     let mut container = Container {
         image: config.image.clone().unwrap_or_default(),
@@ -60,10 +64,10 @@ pub(crate) fn container(
         stdin_open: config.open_stdin.unwrap_or_default(),
         stop_signal: filled(config.stop_signal.as_ref()),
         stop_grace_period: config.stop_timeout.and_then(|it| u64::try_from(it).ok()).map(Duration::from_secs),
-        labels: labels(config.labels.iter().flatten()),
+        labels: user_labels(config.labels.iter().flatten()),
         expose: exposed(config.exposed_ports.as_ref(), &ports),
         ports,
-        mounts: mounts::all(found, host, config, paths),
+        mounts: mounts::mounts(found, host, config, paths),
         network_mode,
         healthcheck: check.map(|it| Healthcheck {
             start_interval: it.start_interval.or(asked.health_start_interval),
@@ -75,11 +79,11 @@ pub(crate) fn container(
         read_only: host.readonly_rootfs.unwrap_or_default(),
         cap_add: capabilities(host.cap_add.as_ref()),
         cap_drop: capabilities(host.cap_drop.as_ref()),
-        security_opt: settings::raise_security(host),
+        security_opt: security_options(host),
         extra_hosts: sorted(host.extra_hosts.as_ref()),
         dns: host.dns.clone().unwrap_or_default(),
         dns_search: host.dns_search.clone().unwrap_or_default(),
-        sysctls: host.sysctls.iter().flatten().map(|(name, value)| (name.clone(), value.clone())).collect(),
+        sysctls: map(host.sysctls.as_ref()),
         shm_size: host.shm_size.filter(|it| *it != SHM_SIZE).and_then(positive),
         ulimits: host
             .ulimits
@@ -94,14 +98,14 @@ pub(crate) fn container(
         group_add: host.group_add.clone().unwrap_or_default(),
         pid_mode: filled(host.pid_mode.as_ref()).map(Namespace::from),
         ipc_mode: filled(host.ipc_mode.as_ref()).filter(|it| it != "private").map(Namespace::from),
-        host: settings::raise(host, &asked).into(),
+        host: host_settings(host, &asked).into(),
         volumes_from: namespaces::volumes_from(host),
     };
     asked.told.restore(&mut container);
     container
 }
 
-/// What an image gives a container that says nothing.
+/// The configuration that an image gives to a container without a specification.
 pub(crate) fn image_defaults(image: &api::ImageInspect) -> Container {
     let Some(config) = &image.config else { return Container::default() };
     Container {
@@ -111,7 +115,7 @@ pub(crate) fn image_defaults(image: &api::ImageInspect) -> Container {
         user: filled(config.user.as_ref()),
         working_dir: filled(config.working_dir.as_ref()),
         stop_signal: filled(config.stop_signal.as_ref()),
-        labels: labels(config.labels.iter().flatten()),
+        labels: user_labels(config.labels.iter().flatten()),
         expose: exposed(config.exposed_ports.as_ref(), &[]),
         mounts: {
             let volumes: BTreeSet<&String> = config.volumes.iter().flatten().collect();
@@ -122,49 +126,8 @@ pub(crate) fn image_defaults(image: &api::ImageInspect) -> Container {
     }
 }
 
-/// A network that somebody made, without the labels of Docker Compose.
-pub(crate) fn network(found: &api::Network, all: &BTreeMap<String, String>) -> Network {
-    let ranges = found.ipam.as_ref().and_then(|it| it.config.as_ref());
-    let ipam = ranges
-        .into_iter()
-        .flatten()
-        .map(|it| (filled(it.subnet.as_ref()), filled(it.gateway.as_ref()), filled(it.ip_range.as_ref())))
-        .collect();
-    Network {
-        key: all.get(label::compose::NETWORK).cloned().unwrap_or_default(),
-        driver: filled(found.driver.as_ref()),
-        options: found.options.iter().flatten().map(|(name, value)| (name.clone(), value.clone())).collect(),
-        internal: found.internal.unwrap_or_default(),
-        attachable: found.attachable.unwrap_or_default(),
-        enable_ipv6: found.enable_ipv6.unwrap_or_default(),
-        disable_ipv4: found.enable_ipv4 == Some(false),
-        ipam,
-        ipam_driver: filled(found.ipam.as_ref().and_then(|it| it.driver.as_ref()))
-            .filter(|it| it != "default"),
-        ipam_options: strings(found.ipam.as_ref().and_then(|it| it.options.as_ref())),
-        aux_addresses: ranges
-            .into_iter()
-            .flatten()
-            .filter_map(|it| Some((it.subnet.clone()?, strings(Some(it.auxiliary_addresses.as_ref()?)))))
-            .collect(),
-        labels: labels(all.iter()),
-        ..Network::default()
-    }
-}
-
-/// A volume that somebody made, without the labels of Docker Compose.
-pub(crate) fn volume(found: &api::Volume, all: &BTreeMap<String, String>) -> Volume {
-    Volume {
-        key: all.get(label::compose::VOLUME).cloned().unwrap_or_default(),
-        driver: filled(Some(&found.driver)),
-        options: found.options.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
-        labels: labels(all.iter()),
-        ..Volume::default()
-    }
-}
-
-/// The names that a container has on every network without asking. The engine adds its id and its host name to
-/// the aliases, and answers to its name anyway.
+/// The names that a container has on every network by itself. The engine adds its id and its host name to the aliases, and
+/// resolves its name anyway.
 pub(crate) struct OwnNames {
     id: String,
     name: String,
@@ -180,7 +143,7 @@ impl OwnNames {
         }
     }
 
-    /// The aliases that were asked for, sorted.
+    /// The aliases of the specification, sorted.
     pub(crate) fn without(&self, aliases: Option<&Vec<String>>) -> Vec<String> {
         let short = self.id.get(..12).unwrap_or(&self.id);
         let is_own = |it: &str| {
@@ -223,7 +186,11 @@ pub(crate) fn resources(host: &api::HostConfig, defaults: &Defaults) -> Resource
     .normal()
 }
 
-fn network_mode(found: &api::ContainerInspectResponse, host: &api::HostConfig, asked: &Asked) -> NetworkMode {
+fn network_mode(
+    found: &api::ContainerInspectResponse,
+    host: &api::HostConfig,
+    mac_addresses: &BTreeMap<String, String>,
+) -> NetworkMode {
     let mode = host.network_mode.as_deref().unwrap_or("default");
     match mode {
         "host" => return NetworkMode::Host,
@@ -239,7 +206,7 @@ fn network_mode(found: &api::ContainerInspectResponse, host: &api::HostConfig, a
         .into_iter()
         .flatten()
         .map(|(network, it)| {
-            let mac_address = asked.mac_addresses.get(network).cloned();
+            let mac_address = mac_addresses.get(network).cloned();
             (network.clone(), Attachment { mac_address, ..attachment(it, &names) })
         })
         .collect();
@@ -271,7 +238,7 @@ fn attachment(endpoint: &api::EndpointSettings, names: &OwnNames) -> Attachment 
     }
 }
 
-/// On the host's network the engine writes the host's name over ours, and on another container's that one's.
+/// The host name of the specification. On the host's or another container's network the engine reports the name of that one.
 fn hostname(
     found: &api::ContainerInspectResponse,
     config: &api::ContainerConfig,
@@ -300,7 +267,7 @@ fn ports(bindings: Option<&api::PortMap>) -> Vec<Port> {
     ports
 }
 
-/// `80/tcp`, or `80`.
+/// Parses `80/tcp` and `80`.
 fn port(text: &str) -> Option<(u16, Protocol)> {
     let (number, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
     let protocol = match protocol {
@@ -312,7 +279,7 @@ fn port(text: &str) -> Option<(u16, Protocol)> {
     Some((number.parse().ok()?, protocol))
 }
 
-/// `8000`, `8000-8005`; nothing and `0` leave the choice to the engine.
+/// Parses `8000` and `8000-8005`; an empty text and `0` leave the choice to the engine.
 fn range(text: &str) -> Option<PortRange> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let range = PortRange { first: first.parse().ok()?, last: last.parse().ok()? };
@@ -349,29 +316,12 @@ fn healthcheck(found: &api::HealthConfig) -> Option<Healthcheck> {
     (check != nothing).then_some(check)
 }
 
-/// Entries without `=` only took a variable of the image away.
+/// Entries without `=` only removed a variable of the image.
 fn env(list: Option<&Vec<String>>) -> BTreeMap<String, Option<String>> {
     list.into_iter()
         .flatten()
         .filter_map(|it| it.split_once('='))
         .map(|(name, value)| (name.to_owned(), Some(value.to_owned())))
-        .collect()
-}
-
-fn labels<'a>(all: impl Iterator<Item = (&'a String, &'a String)>) -> BTreeMap<String, String> {
-    let ours = [
-        label::AGENT,
-        label::APPLICATION,
-        label::WORKLOAD,
-        label::SLOT,
-        label::SPEC,
-        label::ASKED,
-        label::POD,
-        label::PART,
-        label::ROLE,
-    ];
-    all.filter(|(name, _)| !ours.contains(&name.as_str()) && !name.starts_with(label::compose::PREFIX))
-        .map(|(name, value)| (name.clone(), value.clone()))
         .collect()
 }
 
@@ -390,8 +340,7 @@ fn logging(
 ) -> Option<(String, BTreeMap<String, String>)> {
     let config = config?;
     let driver = filled(config.typ.as_ref())?;
-    let options: BTreeMap<_, _> =
-        config.config.iter().flatten().map(|(name, value)| (name.clone(), value.clone())).collect();
+    let options = map(config.config.as_ref());
     (driver != defaults.log_driver || !options.is_empty()).then_some((driver, options))
 }
 
@@ -407,21 +356,8 @@ fn devices(list: Option<&Vec<api::DeviceMapping>>) -> Vec<(String, String, Strin
     all.into_iter().collect()
 }
 
-#[expect(clippy::disallowed_types, reason = "the engine's own types are made of hash maps")]
-fn strings(map: Option<&std::collections::HashMap<String, String>>) -> BTreeMap<String, String> {
-    map.into_iter().flatten().map(|(name, value)| (name.clone(), value.clone())).collect()
-}
-
 fn words(list: Option<&Vec<String>>) -> Option<Vec<String>> {
     list.filter(|it| !it.is_empty()).cloned()
-}
-
-pub(crate) fn filled(text: Option<&String>) -> Option<String> {
-    text.filter(|it| !it.is_empty()).cloned()
-}
-
-pub(crate) fn positive(number: i64) -> Option<u64> {
-    u64::try_from(number).ok().filter(|it| *it > 0)
 }
 
 fn sorted(list: Option<&Vec<String>>) -> Vec<String> {

@@ -1,12 +1,16 @@
-//! The engine's types as ours. Pure functions. For a container created from a specification, the configuration read
-//! back here equals the specification applied to the image's defaults.
+//! The engine's types as ours. Pure functions. For a container created from a specification, the configuration read back
+//! here equals the specification applied to the image's defaults.
 
 mod container;
 mod host_settings;
+mod instance;
 mod mounts;
 mod namespaces;
+mod objects;
+mod values;
 
-pub(crate) use container::*;
-pub(crate) use host_settings::*;
-pub(crate) use mounts::*;
-pub(crate) use namespaces::*;
+pub(crate) use container::{Defaults, image_defaults, resources};
+pub(crate) use host_settings::asked;
+pub(crate) use instance::instance;
+pub(crate) use mounts::{UnpreparedVolume, empty_volumes, unprepared_volumes};
+pub(crate) use objects::{network, volume};

@@ -1,24 +1,24 @@
-//! What is mounted, read back: from what was asked for in either form, and from what there is. Which volumes without
-//! a name a successor inherits, and which go with their container.
+//! Mounts, read back from their specification in either form and from the actual mounts; which anonymous volumes a new
+//! container inherits from the one it replaces, and which are removed with their container.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bollard::models as api;
-
-use super::container::{filled, positive};
-use crate::to_engine::MountPaths;
 use driftless_model::{
     AppName, ContentId, InstanceId, Mount, MountSource, WorkloadName, in_place_path, label,
 };
 
-/// The volumes that have no name of their own and that a successor inherits, by target.
+use super::values::{filled, positive};
+use crate::mount_paths::MountPaths;
+
+/// The anonymous volumes that a new container inherits, by target.
 pub(crate) fn anonymous_volumes(found: &api::ContainerInspectResponse) -> BTreeMap<String, String> {
     let empty = empty_targets(found);
     let is_inherited = |target: &String| !empty.contains(target) && is_own_volume(found, target);
-    unnamed(found).filter(|(target, _)| is_inherited(target)).collect()
+    anonymous_mounts(found).filter(|(target, _)| is_inherited(target)).collect()
 }
 
-/// With another container's volumes come those of it that have no name; they are not its own.
+/// False for an anonymous volume that came with `volumes_from` from another container.
 fn is_own_volume(found: &api::ContainerInspectResponse, target: &String) -> bool {
     let host = found.host_config.as_ref();
     let shares_volumes = host.is_some_and(|it| it.volumes_from.iter().flatten().next().is_some());
@@ -32,10 +32,10 @@ fn is_own_volume(found: &api::ContainerInspectResponse, target: &String) -> bool
 /// The volumes that are removed with their container, by target.
 pub(crate) fn empty_volumes(found: &api::ContainerInspectResponse) -> BTreeMap<String, String> {
     let empty = empty_targets(found);
-    unnamed(found).filter(|(target, _)| empty.contains(target)).collect()
+    anonymous_mounts(found).filter(|(target, _)| empty.contains(target)).collect()
 }
 
-fn unnamed(found: &api::ContainerInspectResponse) -> impl Iterator<Item = (String, String)> {
+fn anonymous_mounts(found: &api::ContainerInspectResponse) -> impl Iterator<Item = (String, String)> {
     found.mounts.iter().flatten().filter_map(|it| {
         let name = it.name.as_ref().filter(|it| is_anonymous(it))?;
         Some((it.destination.clone()?, name.clone()))
@@ -47,41 +47,42 @@ fn empty_targets(found: &api::ContainerInspectResponse) -> BTreeSet<String> {
     mounts.into_iter().flatten().filter(|it| is_empty(it)).filter_map(|it| it.target.clone()).collect()
 }
 
-/// A volume whose folder is to be made ready before its container starts for the first time.
+/// A volume whose folder must be prepared before the container's first start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct UnpreparedVolume {
     pub(crate) target: String,
     pub(crate) is_empty: bool,
-    /// Whose it is to be.
+    /// The group that it must belong to.
     pub(crate) group: Option<u32>,
 }
 
-pub(crate) fn to_prepare(found: &api::ContainerInspectResponse) -> Vec<Wanted> {
+/// The volumes to prepare before the first start.
+pub(crate) fn unprepared_volumes(found: &api::ContainerInspectResponse) -> Vec<UnpreparedVolume> {
     let mounts = found.host_config.as_ref().and_then(|it| it.mounts.as_ref());
-    let wanted = |it: &api::Mount| {
-        let (is_empty, group) = (is_empty(it), group(it));
-        // What is kept in memory is made anew with each start, with the mode and the group of its options.
-        let in_memory = it.volume_options.as_ref().is_some_and(|it| it.driver_config.is_some());
-        let is_needed = (is_empty || group.is_some()) && !in_memory && it.read_only != Some(true);
-        Some(Wanted { target: it.target.clone().filter(|_| is_needed)?, is_empty, group })
+    let unprepared = |mount: &api::Mount| {
+        let (is_empty, group) = (is_empty(mount), group(mount));
+        // A volume in memory is created at each start, with the mode and group of its options.
+        let in_memory = mount.volume_options.as_ref().is_some_and(|volume| volume.driver_config.is_some());
+        let is_needed = (is_empty || group.is_some()) && !in_memory && mount.read_only != Some(true);
+        Some(UnpreparedVolume { target: mount.target.clone().filter(|_| is_needed)?, is_empty, group })
     };
-    mounts.into_iter().flatten().filter_map(wanted).collect()
+    mounts.into_iter().flatten().filter_map(unprepared).collect()
 }
 
-/// The group that a volume is to belong to, if one was asked for.
-pub(crate) fn group(mount: &api::Mount) -> Option<u32> {
+/// The group that a volume must belong to.
+pub(super) fn group(mount: &api::Mount) -> Option<u32> {
     mount.volume_options.as_ref()?.labels.as_ref()?.get(label::GROUP)?.parse().ok()
 }
 
-/// A volume that we made to be empty and to go with its container.
+/// Whether it is a volume of the agent that begins empty and is removed with its container.
 fn is_empty(mount: &api::Mount) -> bool {
     let labels = mount.volume_options.as_ref().and_then(|it| it.labels.as_ref());
     labels.is_some_and(|it| it.contains_key(label::EMPTY))
 }
 
-/// Three places tell of mounts: what was asked for in the long form, in the short form, and what there is.
-/// What there is and nobody asked for are volumes that the image declares.
-pub(crate) fn all(
+/// All mounts, from three places: the specification in the long form, in the short form, and the actual mounts. Actual
+/// mounts that the specification does not contain are volumes that the image declares.
+pub(super) fn mounts(
     found: &api::ContainerInspectResponse,
     host: &api::HostConfig,
     config: &api::ContainerConfig,
@@ -92,10 +93,10 @@ pub(crate) fn all(
     for target in config.volumes.iter().flatten() {
         by_target.insert(target.clone(), anonymous(target));
     }
-    // What there is and nobody asked for may also come from another container: then nothing tells them apart.
+    // An actual mount that is not in the specification may also come from another container.
     let shares_volumes = host.volumes_from.iter().flatten().next().is_some();
     for point in found.mounts.iter().flatten().filter(|_| !shares_volumes) {
-        if let Some(mount) = effective(point) {
+        if let Some(mount) = actual(point) {
             by_target.insert(mount.target.clone(), mount);
         }
     }
@@ -115,7 +116,7 @@ pub(crate) fn all(
     by_target.into_values().collect()
 }
 
-fn effective(point: &api::MountPoint) -> Option<Mount> {
+fn actual(point: &api::MountPoint) -> Option<Mount> {
     let target = point.destination.clone()?;
     let source = match (point.typ.as_deref()?, point.name.as_ref()) {
         ("volume", Some(name)) if is_anonymous(name) => MountSource::Anonymous,
@@ -127,14 +128,14 @@ fn effective(point: &api::MountPoint) -> Option<Mount> {
     Some(Mount { target, source, read_only: point.rw == Some(false) })
 }
 
-/// `source:target:options`, where the source is a path or a volume.
+/// Parses `source:target:options`, where the source is a path or a volume.
 fn short_form(text: &str, owner: &Owner, paths: &MountPaths) -> Option<Mount> {
     let mut parts = text.splitn(3, ':');
     let (source, target) = (parts.next()?, parts.next()?);
     let options: Vec<&str> = parts.next().unwrap_or_default().split(',').collect();
     let has = |it: &&str| options.contains(it);
     let source = if source.starts_with('/') {
-        own(source, target, owner, paths).unwrap_or_else(|| MountSource::Bind {
+        own_folder(source, target, owner, paths).unwrap_or_else(|| MountSource::Bind {
             path: source.to_owned(),
             create: true,
             propagation: PROPAGATIONS.iter().find(|it| has(it)).map(|it| (*it).to_owned()),
@@ -161,7 +162,7 @@ fn long_form(mount: &api::Mount, owner: &Owner, paths: &MountPaths) -> Option<Mo
             name,
             no_copy: mount.volume_options.as_ref().and_then(|it| it.no_copy).unwrap_or_default(),
         },
-        (api::MountType::BIND, Some(path)) => match own(&path, &target, owner, paths) {
+        (api::MountType::BIND, Some(path)) => match own_folder(&path, &target, owner, paths) {
             Some(own) => own,
             None => MountSource::Bind {
                 path,
@@ -191,7 +192,7 @@ fn long_form(mount: &api::Mount, owner: &Owner, paths: &MountPaths) -> Option<Mo
     Some(Mount { target, source, read_only: mount.read_only.unwrap_or_default() })
 }
 
-/// `size=64m,mode=1777`, as `--tmpfs` takes it.
+/// Parses `size=64m,mode=1777`, as `--tmpfs` takes it.
 fn tmpfs(target: &str, options: &str) -> Mount {
     let value = |name: &str| {
         options.split(',').find_map(|it| it.strip_prefix(name).and_then(|it| it.strip_prefix('=')))
@@ -211,7 +212,7 @@ fn tmpfs(target: &str, options: &str) -> Mount {
     Mount { target: target.to_owned(), source: MountSource::Tmpfs { size, mode }, read_only }
 }
 
-/// Whose container it is, as its labels say.
+/// The owner of a container, by its labels.
 struct Owner {
     app: Option<AppName>,
     instance: Option<InstanceId>,
@@ -229,8 +230,8 @@ impl Owner {
     }
 }
 
-/// Whether the path is one of those where we put what comes from the repository.
-fn own(path: &str, target: &str, owner: &Owner, paths: &MountPaths) -> Option<MountSource> {
+/// The source of a mount below the agent's folders; `None` for any other path.
+fn own_folder(path: &str, target: &str, owner: &Owner, paths: &MountPaths) -> Option<MountSource> {
     let path = std::path::Path::new(path);
     let below = |dir: &std::path::Path| {
         let rest = path.strip_prefix(dir).ok()?.to_str()?;
@@ -259,11 +260,11 @@ fn bind(path: String) -> MountSource {
     MountSource::Bind { path, create: false, propagation: None, selinux: None }
 }
 
-pub(crate) fn anonymous(target: &str) -> Mount {
+pub(super) fn anonymous(target: &str) -> Mount {
     Mount { target: target.to_owned(), source: MountSource::Anonymous, read_only: false }
 }
 
-/// The engine calls a volume without a name by 64 random digits.
+/// The engine names an anonymous volume with 64 random digits.
 fn is_anonymous(name: &str) -> bool {
     name.len() == 64 && name.bytes().all(|it| it.is_ascii_hexdigit())
 }

@@ -1,5 +1,5 @@
-//! The files of a build as a tar archive, made while it is sent. A Dockerfile that is not among them is put beside
-//! them under a name of its own, which the engine takes out again before anything is copied.
+//! The files of a build as a tar archive, produced while it is sent. A Dockerfile from outside the context is added under
+//! a name of its own, which the engine removes again before anything is copied.
 
 use std::{
     io::{self, Write},
@@ -10,15 +10,15 @@ use futures_util::Stream;
 use hyper::body::Bytes;
 use tar::{EntryType, Header};
 
-use super::BuildJob;
-use crate::body_writer::{self as pipe, Pipe};
+use super::job::BuildJob;
+use crate::body_writer::{self, BodyWriter};
 use driftless_files::{Context, ContextEntry};
 use driftless_model::digest_hex;
 
 const IGNORE: &str = ".dockerignore";
 
-/// Where in the archive the instructions are.
-pub(crate) fn dockerfile(context: &Context) -> String {
+/// The path of the Dockerfile in the archive.
+pub(super) fn dockerfile(context: &Context) -> String {
     context.dockerfile_inside.clone().unwrap_or_else(|| {
         let digest = digest_hex(&context.dockerfile);
         format!(".dockerfile.{}", digest.get(..20).unwrap_or(&digest))
@@ -26,14 +26,14 @@ pub(crate) fn dockerfile(context: &Context) -> String {
 }
 
 /// The archive. Dropping it ends the reading.
-pub(crate) fn stream(job: &Arc<BuildJob>) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+pub(super) fn stream(job: &Arc<BuildJob>) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
     let job = Arc::clone(job);
-    pipe::stream(move |pipe| write(&job, pipe))
+    body_writer::stream(move |writer| write(&job, writer))
 }
 
-fn write(job: &BuildJob, pipe: Pipe) -> io::Result<()> {
+fn write(job: &BuildJob, writer: BodyWriter) -> io::Result<()> {
     let BuildJob { context, files, time, .. } = job;
-    let mut archive = tar::Builder::new(pipe);
+    let mut archive = tar::Builder::new(writer);
     let header = |kind: EntryType, mode: u32, size: u64| {
         let mut header = Header::new_gnu();
         header.set_entry_type(kind);
@@ -42,7 +42,7 @@ fn write(job: &BuildJob, pipe: Pipe) -> io::Result<()> {
         header.set_size(size);
         header
     };
-    let is_apart = context.dockerfile_inside.is_none();
+    let is_outside = context.dockerfile_inside.is_none();
     for (path, entry) in &context.entries {
         match entry {
             ContextEntry::Folder => {
@@ -57,7 +57,7 @@ fn write(job: &BuildJob, pipe: Pipe) -> io::Result<()> {
             }
             ContextEntry::File { size: _, executable } => {
                 let mut bytes = context.read(files.as_ref(), path).map_err(io::Error::other)?.to_vec();
-                if path == IGNORE && is_apart {
+                if path == IGNORE && is_outside {
                     bytes.extend_from_slice(format!("\n{}\n", dockerfile(context)).as_bytes());
                 }
                 let mode = if *executable { 0o755 } else { 0o644 };
@@ -69,7 +69,7 @@ fn write(job: &BuildJob, pipe: Pipe) -> io::Result<()> {
             }
         }
     }
-    if is_apart {
+    if is_outside {
         let name = dockerfile(context);
         let size = context.dockerfile.len() as u64;
         archive.append_data(&mut header(EntryType::Regular, 0o644, size), &name, &*context.dockerfile)?;

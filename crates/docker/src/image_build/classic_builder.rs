@@ -1,8 +1,7 @@
-//! What cannot be built, said before it is tried: instructions that only `BuildKit` knows, where the classic builder
-//! has to do it. It knows what such instructions look like and does not understand them.
+//! The check for instructions that only `BuildKit` knows, before a build with the classic builder.
 
-/// Why a build with secrets cannot be done without a session.
-pub(crate) const SECRETS: &str = "build secrets need BuildKit, which this engine does not have";
+/// Why a build with secrets fails without a session.
+pub(super) const SECRETS: &str = "build secrets need BuildKit, which this engine does not have";
 
 /// Flags of instructions that the classic builder does not know.
 const FLAGS: &[&str] = &[
@@ -17,8 +16,8 @@ const FLAGS: &[&str] = &[
     "--keep-git-dir",
 ];
 
-/// Whether the classic builder understands all instructions.
-pub(crate) fn check(dockerfile: &[u8]) -> Result<(), String> {
+/// Fails if an instruction needs `BuildKit`, with its line.
+pub(super) fn check(dockerfile: &[u8]) -> Result<(), String> {
     let text = String::from_utf8_lossy(dockerfile);
     let mut is_continued = false;
     for (number, line) in text.lines().enumerate() {
@@ -42,7 +41,7 @@ pub(crate) fn check(dockerfile: &[u8]) -> Result<(), String> {
         };
         let number = number + 1;
         return Err(format!(
-            "line {number} of the Dockerfile: {what} needs BuildKit, and BuildKit of this engine knows neither `shm_size` nor `ulimits`; leave those out, or update the engine"
+            "line {number} of the Dockerfile: {what} needs BuildKit, and the BuildKit of this engine supports neither `shm_size` nor `ulimits`: remove those, or update the engine"
         ));
     }
     Ok(())
@@ -60,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_only_buildkit_knows_is_found_with_its_line() {
+    fn buildkit_instruction_is_reported_with_its_line() {
         for plain in [
             "FROM a\nRUN make --mount=x",
             "RUN a \\\n --mount=x",

@@ -1,7 +1,7 @@
-//! How `BuildKit` asks for files: we list all there are, it asks for the bytes of those it has not got, and says when it
-//! is done. The protocol is that of its `fsutil`: a stream of packets in both directions.
+//! How `BuildKit` asks for files: the agent lists all files, `BuildKit` asks for the content of those that it does not have
+//! yet and says when it is done. The protocol is that of its `fsutil`: a stream of packets in both directions.
 //!
-//! The list is already without what `.dockerignore` leaves out, so patterns that it sends along are not looked at.
+//! The list is already without the files that `.dockerignore` excludes, so patterns that `BuildKit` sends are ignored.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,14 +9,14 @@ use hyper::body::{Bytes, Frame};
 use tokio::sync::mpsc;
 
 use super::{
-    BuildJob,
+    grpc::{Incoming, framed},
+    job::BuildJob,
     protobuf::{Value, Writer, fields},
-    session::{Incoming, framed},
 };
 use driftless_files::ContextEntry;
 
-/// The name under which the instructions are offered.
-pub(crate) const DOCKERFILE: &str = "Dockerfile";
+/// The name of the instructions.
+pub(super) const DOCKERFILE: &str = "Dockerfile";
 
 /// Kinds of packets.
 const STAT: u64 = 0;
@@ -25,28 +25,28 @@ const DATA: u64 = 2;
 const END: u64 = 3;
 const ERROR: u64 = 4;
 
-/// Go's bits for what is no plain file.
+/// Go's mode bits for folders and symbolic links.
 const FOLDER: u32 = 1 << 31;
 const LINK: u32 = 1 << 27;
 
-const GONE: &str = "the builder has gone";
+const DISCONNECTED: &str = "the builder has disconnected";
 
-/// What is sent at once.
+/// Bytes that are sent at once.
 const CHUNK: usize = 32 << 10;
 
-/// What can be asked for.
+/// A folder that `BuildKit` can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Folder {
+pub(super) enum Folder {
     Context,
-    /// The instructions and nothing else.
+    /// Only the instructions.
     Dockerfile,
-    /// There is nothing in it: what is to be ignored was left out before.
+    /// Empty: excluded files are not listed anyway.
     Ignored,
 }
 
 impl Folder {
-    /// By its name, and by the names of those files in it that alone are asked for.
-    pub(crate) fn of(name: &str, only: &[&str]) -> Option<Self> {
+    /// By its name, and by the patterns of the wanted files.
+    pub(super) fn of(name: &str, only: &[&str]) -> Option<Self> {
         match name {
             "context" if only == [".dockerignore"] => Some(Self::Ignored),
             "context" => Some(Self::Context),
@@ -56,28 +56,28 @@ impl Folder {
     }
 }
 
-/// Answers until the other side is done, or gone. An error is in words for the builder to repeat.
-pub(crate) async fn serve(
+/// Answers until the builder is done or has disconnected. The error is a message for the builder to print.
+pub(super) async fn serve(
     job: Arc<BuildJob>,
     folder: Folder,
-    mut asked: Incoming,
+    mut requests: Incoming,
     answers: &mpsc::Sender<Frame<Bytes>>,
 ) -> Result<(), String> {
     let listed = list(&job, folder);
-    let gone = |_| GONE.to_owned();
+    let disconnected = |_| DISCONNECTED.to_owned();
     for (path, stat) in &listed {
         let packet = Writer::default().number(1, STAT).message(2, &stat.packed(path, job.time));
-        answers.send(framed(&packet.finish())).await.map_err(gone)?;
+        answers.send(framed(&packet.finish())).await.map_err(disconnected)?;
     }
     let end_of_list = Writer::default().number(1, STAT).finish();
-    answers.send(framed(&end_of_list)).await.map_err(gone)?;
-    while let Some(packet) = asked.next().await? {
-        let (mut kind, mut id, mut words) = (STAT, 0, String::new());
+    answers.send(framed(&end_of_list)).await.map_err(disconnected)?;
+    while let Some(packet) = requests.next().await? {
+        let (mut kind, mut id, mut message) = (STAT, 0, String::new());
         for (field, value) in fields(&packet) {
             match (field, value) {
                 (1, Value::Number(it)) => kind = it,
                 (3, Value::Number(it)) => id = it,
-                (4, Value::Bytes(it)) => words = String::from_utf8_lossy(it).into_owned(),
+                (4, Value::Bytes(it)) => message = String::from_utf8_lossy(it).into_owned(),
                 _ => {}
             }
         }
@@ -90,16 +90,16 @@ pub(crate) async fn serve(
             }
             END => {
                 let end = Writer::default().number(1, END).finish();
-                return answers.send(framed(&end)).await.map_err(gone);
+                return answers.send(framed(&end)).await.map_err(disconnected);
             }
-            ERROR => return Err(words),
+            ERROR => return Err(message),
             _ => {}
         }
     }
     Ok(())
 }
 
-/// One line of the list.
+/// An entry of the list.
 #[derive(Debug)]
 struct Stat {
     mode: u32,
@@ -119,7 +119,7 @@ impl Stat {
     }
 }
 
-/// In the order in which a tree is walked: what is in a folder comes right after it.
+/// In the order of a walk through the tree: the content of a folder follows the folder.
 fn list(job: &BuildJob, folder: Folder) -> Vec<(String, Stat)> {
     let plain = |mode, size| Stat { mode, size, target: String::new() };
     let entries = match folder {
@@ -159,9 +159,9 @@ async fn send(
     };
     let packet =
         |chunk: &[u8]| framed(&Writer::default().number(1, DATA).number(3, id).bytes(4, chunk).finish());
-    // Nothing at all says that it is the end of the file.
+    // An empty chunk marks the end of the file.
     for chunk in bytes.chunks(CHUNK).chain([&[][..]]) {
-        answers.send(packet(chunk)).await.map_err(|_| GONE.to_owned())?;
+        answers.send(packet(chunk)).await.map_err(|_| DISCONNECTED.to_owned())?;
     }
     Ok(())
 }

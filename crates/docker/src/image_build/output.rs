@@ -1,7 +1,7 @@
-//! What a builder says, line by line: the step it is at, the end of its output, and the error it ends with. Values that
-//! nobody may see are hidden before anything is kept or told.
+//! The messages of a builder, line by line: the current step, the end of the output, and the error. Secret values are hidden
+//! before anything is kept or reported.
 //!
-//! The classic builder writes text; `BuildKit` packs its steps into messages of its own.
+//! The classic builder writes text; `BuildKit` writes messages in protocol buffers.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,28 +11,28 @@ use serde::Deserialize;
 use super::protobuf::{Value, fields};
 use crate::call_error::clean;
 
-/// How many lines of the output an error repeats.
+/// How many last lines of the output an error repeats.
 const TAIL: usize = 15;
-/// Of each line.
+/// How many characters of each line are kept.
 const WIDTH: usize = 200;
-/// No line of the engine's is longer.
+/// Bytes. A longer line is cut.
 const LONGEST: usize = 4 << 20;
 
 #[derive(Debug)]
-pub(crate) struct Output {
+pub(super) struct Output {
     image: String,
     hidden: Vec<String>,
-    /// What of a line has come so far.
+    /// The beginning of an incomplete line.
     partial: Vec<u8>,
     step: String,
     tail: VecDeque<String>,
-    /// The names of `BuildKit`'s steps, by their digests, and whether they were told.
+    /// The names of `BuildKit`'s steps, by digest, and whether they were reported.
     steps: BTreeMap<Vec<u8>, (String, bool)>,
     error: Option<String>,
     is_built: bool,
 }
 
-/// One line of the answer.
+/// A line of the answer.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Line {
@@ -44,7 +44,7 @@ struct Line {
 }
 
 impl Output {
-    pub(crate) fn new(image: &str, hidden: Vec<String>) -> Self {
+    pub(super) fn new(image: &str, hidden: Vec<String>) -> Self {
         Self {
             image: image.to_owned(),
             hidden,
@@ -57,33 +57,33 @@ impl Output {
         }
     }
 
-    /// Takes what came in, and says how far it is if that is news.
-    pub(crate) fn take(&mut self, bytes: &[u8]) -> Option<String> {
-        let mut is_news = false;
+    /// Takes received bytes. Returns the progress if it has changed.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Option<String> {
+        let mut has_changed = false;
         for piece in bytes.split_inclusive(|it| *it == b'\n') {
             self.partial.extend_from_slice(piece);
             if self.partial.ends_with(b"\n") || self.partial.len() > LONGEST {
                 let line = std::mem::take(&mut self.partial);
-                is_news |= self.line(&line);
+                has_changed |= self.line(&line);
             }
         }
-        is_news.then(|| self.progress())
+        has_changed.then(|| self.progress())
     }
 
-    /// An error, unless there is an image.
-    pub(crate) fn finish(mut self) -> Result<(), String> {
+    /// Ends the output. Fails if there is no image.
+    pub(super) fn finish(mut self) -> Result<(), String> {
         let rest = std::mem::take(&mut self.partial);
         self.line(&rest);
         match self.error.take() {
             Some(error) => Err(self.failure(&error)),
             None if self.is_built => Ok(()),
-            None => Err(self.failure("the engine stopped without an image")),
+            None => Err(self.failure("the engine ended the build without an image")),
         }
     }
 
-    /// What to say of a failure: the step, why, and the end of the output.
-    pub(crate) fn failure(&self, why: &str) -> String {
-        let mut text = self.hide(why);
+    /// The message of a failure: the step, the reason, and the end of the output.
+    pub(super) fn failure(&self, reason: &str) -> String {
+        let mut text = self.hide(reason);
         if !self.step.is_empty() && !text.contains(&self.step) {
             text = format!("{}: {text}", self.step);
         }
@@ -112,15 +112,15 @@ impl Output {
                 return STANDARD.decode(packed).is_ok_and(|it| self.trace(&it));
             }
             (_, Some(aux)) => self.is_built |= aux.get("ID").is_some(),
-            // Layers of a base image: told while there is nothing else.
-            (Some(_), None) => return status.is_some_and(|it| !it.contains("ing") && self.say(&it)),
+            // The state of a layer of a base image.
+            (Some(_), None) => return status.is_some_and(|it| !it.contains("ing") && self.add_line(&it)),
             (None, None) => {}
         }
         stream.is_some_and(|it| self.text(&it))
     }
 
     fn text(&mut self, text: &str) -> bool {
-        let mut is_news = false;
+        let mut has_changed = false;
         for line in text.lines().map(str::trim).filter(|it| !it.is_empty()) {
             let is_id = line.starts_with("--->") || line.starts_with("Removing intermediate container");
             if let Some(step) = line.strip_prefix("Step ") {
@@ -130,25 +130,25 @@ impl Output {
             } else if is_id || line.starts_with("Successfully tagged ") {
                 continue;
             } else {
-                self.say(line);
+                self.add_line(line);
             }
-            is_news = true;
+            has_changed = true;
         }
-        is_news
+        has_changed
     }
 
-    /// Steps that begin and end, and what they write.
+    /// The steps that begin and end, and their output.
     fn trace(&mut self, packed: &[u8]) -> bool {
-        let mut is_news = false;
+        let mut has_changed = false;
         for (field, value) in fields(packed) {
             let Value::Bytes(inner) = value else { continue };
             match field {
-                1 => is_news |= self.vertex(inner),
+                1 => has_changed |= self.vertex(inner),
                 3 => {
                     for it in fields(inner) {
                         if let (4, Value::Bytes(text)) = it {
                             for line in String::from_utf8_lossy(text).lines() {
-                                is_news |= self.say(line);
+                                has_changed |= self.add_line(line);
                             }
                         }
                     }
@@ -156,7 +156,7 @@ impl Output {
                 _ => {}
             }
         }
-        is_news
+        has_changed
     }
 
     fn vertex(&mut self, packed: &[u8]) -> bool {
@@ -170,11 +170,11 @@ impl Output {
                 _ => {}
             }
         }
-        let (name, is_told) = self.steps.entry(digest).or_insert((name, false));
-        if *is_told || !has_begun || name.starts_with("[internal]") {
+        let (name, is_reported) = self.steps.entry(digest).or_insert((name, false));
+        if *is_reported || !has_begun || name.starts_with("[internal]") {
             return false;
         }
-        *is_told = true;
+        *is_reported = true;
         let step = if is_cached { format!("{name}, cached") } else { name.clone() };
         self.begin(&step);
         true
@@ -183,15 +183,15 @@ impl Output {
     fn begin(&mut self, step: &str) {
         self.step = shortened(&self.hide(step));
         self.tail.clear();
-        tracing::info!(image = self.image, step = self.step, "building");
+        tracing::info!(image = self.image, step = self.step, "build step begins");
     }
 
-    fn say(&mut self, line: &str) -> bool {
+    fn add_line(&mut self, line: &str) -> bool {
         let line = shortened(&self.hide(line.trim()));
         if line.is_empty() {
             return false;
         }
-        tracing::debug!(image = self.image, line, "the build says");
+        tracing::debug!(image = self.image, line, "output of a build");
         self.tail.push_back(line);
         if self.tail.len() > TAIL {
             self.tail.pop_front();
@@ -204,7 +204,7 @@ impl Output {
     }
 }
 
-/// On one line, without the signs by which terminals are coloured.
+/// Without control characters, such as the colours of a terminal.
 fn shortened(text: &str) -> String {
     let plain: String = text.chars().filter(|it| !it.is_control()).take(WIDTH).collect();
     if plain.len() < text.trim_end().len() && plain.chars().count() == WIDTH {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_classic_builder_tells_its_steps_in_text() {
+    fn steps_of_the_classic_builder_are_read() {
         let mut output = output();
         let said = output
             .take(b"{\"stream\":\"Step 1/2 : FROM scratch\\n\"}\r\n{\"stream\":\" ---\\u003e \\n\"}\r\n");
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn buildkit_tells_its_steps_in_messages() {
+    fn steps_of_buildkit_are_read() {
         let mut output = output();
         let vertex = |name: &str, begun: &[u8]| {
             Writer::default().bytes(1, b"d").bytes(3, name.as_bytes()).bytes(5, begun).finish()
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_image_it_was_no_success() {
-        assert_eq!(output().finish().unwrap_err(), "the engine stopped without an image");
+    fn build_without_an_image_fails() {
+        assert_eq!(output().finish().unwrap_err(), "the engine ended the build without an image");
     }
 }

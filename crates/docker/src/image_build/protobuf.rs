@@ -1,21 +1,20 @@
-//! Protocol buffers, as much of them as `BuildKit`'s messages need: fields by number, in both directions. It knows no
-//! message.
+//! Protocol buffers, as far as the messages of `BuildKit` need them: fields by number, in both directions.
 
-/// A message in the making.
+/// Writes a message.
 #[derive(Debug, Default)]
-pub(crate) struct Writer(Vec<u8>);
+pub(super) struct Writer(Vec<u8>);
 
 /// One field of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Value<'a> {
+pub(super) enum Value<'a> {
     Number(u64),
     /// Text, bytes or a message.
     Bytes(&'a [u8]),
 }
 
 impl Writer {
-    /// Zero is the default, and not written.
-    pub(crate) fn number(mut self, field: u64, value: u64) -> Self {
+    /// Zero is the default and is not written.
+    pub(super) fn number(mut self, field: u64, value: u64) -> Self {
         if value != 0 {
             self.varint(field << 3);
             self.varint(value);
@@ -23,20 +22,20 @@ impl Writer {
         self
     }
 
-    /// Nothing is the default, and not written.
-    pub(crate) fn bytes(self, field: u64, value: &[u8]) -> Self {
+    /// An empty value is the default and is not written.
+    pub(super) fn bytes(self, field: u64, value: &[u8]) -> Self {
         if value.is_empty() { self } else { self.message(field, value) }
     }
 
-    /// Written even when it is empty: that it is there says something.
-    pub(crate) fn message(mut self, field: u64, value: &[u8]) -> Self {
+    /// Written even if it is empty: its presence has a meaning.
+    pub(super) fn message(mut self, field: u64, value: &[u8]) -> Self {
         self.varint(field << 3 | 2);
         self.varint(value.len() as u64);
         self.0.extend_from_slice(value);
         self
     }
 
-    pub(crate) fn finish(self) -> Vec<u8> {
+    pub(super) fn finish(self) -> Vec<u8> {
         self.0
     }
 
@@ -51,8 +50,8 @@ impl Writer {
     }
 }
 
-/// The fields of a message, with their numbers. What cannot be read ends it.
-pub(crate) fn fields(mut bytes: &[u8]) -> impl Iterator<Item = (u64, Value<'_>)> {
+/// The fields of a message, with their numbers. An unreadable field ends the iteration.
+pub(super) fn fields(mut bytes: &[u8]) -> impl Iterator<Item = (u64, Value<'_>)> {
     std::iter::from_fn(move || {
         if bytes.is_empty() {
             return None;
@@ -96,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_fields_are_read_back() {
         let bytes = Writer::default()
             .number(1, 300)
             .number(2, 0)
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_ends_it() {
+    fn truncated_message_ends_the_iteration() {
         for cut in [&[0x08][..], &[0x1a, 5, 1], &[0x0b], &[0xff; 12]] {
             assert_eq!(fields(cut).count(), 0, "{cut:?}");
         }

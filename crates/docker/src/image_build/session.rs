@@ -1,6 +1,6 @@
-//! The connection on which `BuildKit` asks for what a build needs: files, secrets, a sign of life. The engine is the
-//! client there and speaks gRPC, so there is a small HTTP/2 server at our end. It answers what concerns this one
-//! build, and ends when it is dropped.
+//! The connection on which `BuildKit` asks for what a build needs: files, secrets, logins, health. The engine is the gRPC
+//! client, so the agent runs a small HTTP/2 server. It only answers questions about this build, and ends when it is
+//! dropped.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -13,11 +13,12 @@ use tokio::{sync::mpsc, time::timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    BuildJob,
     file_sync::{self, Folder},
+    grpc::{Incoming, framed},
+    job::BuildJob,
     protobuf::{Value, Writer, fields},
 };
-use crate::{call_error::CallError, engine::DEADLINE, registry_logins::Login, transport::Transport};
+use crate::{call_error::CallError, deadline::DEADLINE, registry_logins::Login, transport::Transport};
 use driftless_model::digest_hex;
 
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
@@ -25,39 +26,33 @@ const FILES: &str = "/moby.filesync.v1.FileSync/DiffCopy";
 const SECRET: &str = "/moby.buildkit.secrets.v1.Secrets/GetSecret";
 const CREDENTIALS: &str = "/moby.filesync.v1.Auth/Credentials";
 
-/// gRPC's own numbers for how a call ended.
-const DONE: u8 = 0;
+/// Status codes of gRPC.
+const OK: u8 = 0;
 const NOT_FOUND: u8 = 5;
 const UNIMPLEMENTED: u8 = 12;
 const INTERNAL: u8 = 13;
 
-/// No message that we are sent is larger.
-const LARGEST: usize = 16 << 20;
-
-/// What comes before each message: whether it is compressed, and its length.
-const HEAD: usize = 5;
-
-/// How many answers may wait to be sent.
-const AHEAD: usize = 16;
+/// How many packets may wait to be sent.
+const QUEUE: usize = 16;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// An open session. Dropping it ends it.
 #[derive(Debug)]
-pub(crate) struct Session {
-    pub(crate) id: String,
+pub(super) struct Session {
+    pub(super) id: String,
     _serving: AbortOnDropHandle<()>,
 }
 
 impl Session {
-    /// `None`: the engine knows no sessions, and so has no `BuildKit`.
-    pub(crate) async fn open(transport: &Transport, job: &Arc<BuildJob>) -> Result<Option<Self>, CallError> {
+    /// `None`: the engine has no sessions, and so no `BuildKit`.
+    pub(super) async fn open(transport: &Transport, job: &Arc<BuildJob>) -> Result<Option<Self>, CallError> {
         let id = id_of(job);
         let key = &job.build.digest;
         let headers: Vec<(&'static str, &str)> = vec![
             ("x-docker-expose-session-uuid", &id),
             ("x-docker-expose-session-name", "driftless"),
-            // What was sent under this name before is only sent again where it differs.
+            // Files that were sent under this key before are only sent again if they differ.
             ("x-docker-expose-session-sharedkey", key),
             ("x-docker-expose-session-grpc-method", HEALTH),
             ("x-docker-expose-session-grpc-method", FILES),
@@ -65,7 +60,7 @@ impl Session {
             ("x-docker-expose-session-grpc-method", CREDENTIALS),
         ];
         let opened = timeout(DEADLINE, transport.upgrade("/session", "h2c", &headers)).await;
-        let connection = match opened.unwrap_or(Err(CallError::Late(DEADLINE))) {
+        let connection = match opened.unwrap_or(Err(CallError::TimedOut(DEADLINE))) {
             Ok(connection) => connection,
             Err(CallError::Status { code: 404 | 405 | 501, .. }) => return Ok(None),
             Err(failure) => return Err(failure),
@@ -79,17 +74,17 @@ impl Session {
             let http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
             let ended = http.serve_connection(connection, hyper::service::service_fn(answer)).await;
             if let Err(error) = ended {
-                tracing::debug!(%error, "the session of a build ended");
+                tracing::debug!(%error, "the session of a build ended with an error");
             }
         });
         Ok(Some(Self { id, _serving: AbortOnDropHandle::new(serving) }))
     }
 }
 
-/// Unlike that of any other build of this or another run.
+/// Unique among all builds.
 fn id_of(job: &BuildJob) -> String {
     use std::hash::{BuildHasher, RandomState};
-    // Each of them is seeded from the operating system's source of randomness.
+    // Each is seeded from the operating system's random numbers.
     let (one, other) = (RandomState::new().hash_one(&job.image), RandomState::new().hash_one(job.time));
     let digest = digest_hex(format!("{} {one} {other}", job.image).as_bytes());
     digest.get(..25).unwrap_or(&digest).to_owned()
@@ -97,30 +92,30 @@ fn id_of(job: &BuildJob) -> String {
 
 async fn answer(job: Arc<BuildJob>, request: Request<hyper::body::Incoming>) -> Response<Body> {
     let (head, body) = request.into_parts();
-    let mut asked = Incoming { body, buffer: Vec::new() };
+    let mut messages = Incoming::new(body);
     match head.uri.path() {
-        // It serves.
+        // 1 is the status `SERVING`.
         HEALTH => one(&Writer::default().number(1, 1).finish()),
-        CREDENTIALS => match asked.next().await {
+        CREDENTIALS => match messages.next().await {
             Ok(message) => credentials(&job, &message.unwrap_or_default()),
             Err(error) => ended(INTERNAL, &error),
         },
-        SECRET => match asked.next().await {
+        SECRET => match messages.next().await {
             Ok(Some(message)) => secret(&job, &message),
             Ok(None) => ended(INTERNAL, "the request is empty"),
             Err(error) => ended(INTERNAL, &error),
         },
         FILES => match folder(&head.headers) {
-            Some(folder) => files(job, folder, asked),
+            Some(folder) => files(job, folder, messages),
             None => ended(NOT_FOUND, "there is no such folder"),
         },
-        other => ended(UNIMPLEMENTED, &format!("{other} is not answered here")),
+        other => ended(UNIMPLEMENTED, &format!("{other} is not implemented")),
     }
 }
 
-/// Who we are for a registry; nobody is an empty answer, and then it is asked anonymously.
+/// The login for a registry. With an empty answer `BuildKit` asks the registry anonymously.
 fn credentials(job: &BuildJob, message: &[u8]) -> Response<Body> {
-    match job.registries.for_host(&first_text(message)) {
+    match job.logins.for_host(&first_text(message)) {
         Ok(None) => one(&[]),
         Ok(Some(Login { token: Some(token), .. })) => {
             one(&Writer::default().bytes(2, token.as_bytes()).finish())
@@ -132,7 +127,7 @@ fn credentials(job: &BuildJob, message: &[u8]) -> Response<Body> {
     }
 }
 
-/// What is asked for.
+/// The text in the first field: what is asked for.
 fn first_text(message: &[u8]) -> String {
     let text = fields(message).find_map(|it| match it {
         (1, Value::Bytes(text)) => Some(String::from_utf8_lossy(text).into_owned()),
@@ -154,28 +149,28 @@ fn folder(headers: &HeaderMap) -> Option<Folder> {
     Folder::of(all("dir-name").first()?, &all("include-patterns"))
 }
 
-fn files(job: Arc<BuildJob>, folder: Folder, asked: Incoming) -> Response<Body> {
-    let (sender, mut receiver) = mpsc::channel(AHEAD);
+fn files(job: Arc<BuildJob>, folder: Folder, messages: Incoming) -> Response<Body> {
+    let (sender, mut receiver) = mpsc::channel(QUEUE);
     let serving = tokio::spawn(async move {
-        let trailers = match file_sync::serve(job, folder, asked, &sender).await {
-            Ok(()) => status(DONE, ""),
+        let trailers = match file_sync::serve(job, folder, messages, &sender).await {
+            Ok(()) => status(OK, ""),
             Err(error) => status(INTERNAL, &error),
         };
-        // Whoever asked may have gone.
+        // It fails if the builder has disconnected, which is no fault.
         let _ = sender.send(Frame::trailers(trailers)).await;
     });
     let serving = AbortOnDropHandle::new(serving);
     let frames = poll_fn(move |cx| {
-        // It is aborted with the answer that it makes.
+        // The task is aborted when the answer is dropped.
         let _owned = &serving;
         receiver.poll_recv(cx).map(|it| it.map(Ok))
     });
     respond(StreamBody::new(frames).boxed_unsync())
 }
 
-/// One message, and all is well.
+/// An answer of one message.
 fn one(message: &[u8]) -> Response<Body> {
-    let frames = [framed(message), Frame::trailers(status(DONE, ""))];
+    let frames = [framed(message), Frame::trailers(status(OK, ""))];
     respond(StreamBody::new(futures_util::stream::iter(frames.map(Ok))).boxed_unsync())
 }
 
@@ -204,73 +199,4 @@ fn status(code: u8, message: &str) -> HeaderMap {
         headers.insert(HeaderName::from_static("grpc-message"), value);
     }
     headers
-}
-
-/// A message as gRPC sends it: not compressed, its length, itself.
-pub(crate) fn framed(message: &[u8]) -> Frame<Bytes> {
-    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
-    let mut bytes = Vec::with_capacity(message.len() + HEAD);
-    bytes.push(0);
-    bytes.extend_from_slice(&length.to_be_bytes());
-    bytes.extend_from_slice(message);
-    Frame::data(Bytes::from(bytes))
-}
-
-/// The messages of one call as they come in.
-pub(crate) struct Incoming {
-    body: hyper::body::Incoming,
-    buffer: Vec<u8>,
-}
-
-impl Incoming {
-    /// `None` at the end.
-    pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, String> {
-        loop {
-            if let Some(message) = cut(&mut self.buffer)? {
-                return Ok(Some(message));
-            }
-            match self.body.frame().await {
-                None => return Ok(None),
-                Some(Err(error)) => return Err(error.to_string()),
-                Some(Ok(frame)) => self.buffer.extend_from_slice(&frame.into_data().unwrap_or_default()),
-            }
-        }
-    }
-}
-
-/// The first message, if it is there in full.
-fn cut(buffer: &mut Vec<u8>) -> Result<Option<Vec<u8>>, String> {
-    let Some((head, rest)) = buffer.split_first_chunk::<HEAD>() else { return Ok(None) };
-    let [packed, length @ ..] = *head;
-    let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-    if packed != 0 || length > LARGEST {
-        return Err("a message is compressed or too long".to_owned());
-    }
-    if rest.len() < length {
-        return Ok(None);
-    }
-    let rest = buffer.split_off(HEAD + length);
-    let mut message = std::mem::replace(buffer, rest);
-    message.drain(..HEAD);
-    Ok(Some(message))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn messages_are_cut_from_what_comes_in() {
-        let mut buffer = Vec::new();
-        let whole: Vec<u8> =
-            [&b"abc"[..], b"", b"de"].iter().flat_map(|it| framed(it).into_data().unwrap()).collect();
-        let mut found = Vec::new();
-        for byte in whole {
-            buffer.push(byte);
-            found.extend(cut(&mut buffer).unwrap());
-        }
-        assert_eq!(found, [b"abc".to_vec(), b"".to_vec(), b"de".to_vec()]);
-        assert!(cut(&mut vec![1, 0, 0, 0, 0]).is_err());
-        assert!(cut(&mut vec![0, 255, 0, 0, 0]).is_err());
-    }
 }

@@ -2,6 +2,13 @@
 //! one place in the engine's types, where [`crate::from_engine`] reads it back.
 
 mod container;
+mod host_settings;
+mod labels;
 mod mounts;
+mod objects;
+mod values;
 
-pub(crate) use container::*;
+pub(crate) use container::{CreateCall, create_call, endpoint, update_body};
+pub(crate) use host_settings::ALL_PATHS;
+pub(crate) use objects::{network_body, volume_body};
+pub(crate) use values::whole_seconds;

@@ -1,5 +1,5 @@
-//! The mounts of a container in the engine's nouns: in the long form, but where only the short one can do it.
-#![expect(clippy::disallowed_types, reason = "the engine's own types are made of hash maps")]
+//! The mounts of a container: in the long form, unless only the short one supports an option.
+#![expect(clippy::disallowed_types, reason = "the engine's types contain hash maps")]
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -7,31 +7,33 @@ use std::{
 };
 
 use bollard::models as api;
-
-use super::container::{MountPaths, hash, signed, text};
-use crate::{from_engine, transport::ApiVersion};
 use driftless_model::{Mount, MountOptions, MountSource, in_place_path, label};
 use driftless_plan::Creation;
 
-/// From this version on a bind mount in the long form can make its folder.
+use super::values::{hash_map, path_text, signed};
+use crate::{mount_paths::MountPaths, transport::ApiVersion};
+
+/// From this version on a bind mount in the long form can create its folder.
 const CREATE_MOUNTPOINT: ApiVersion = ApiVersion::new(1, 42);
 
-pub(crate) struct Mounts {
-    /// In the form `source:target:options`: the engine makes a missing source.
-    pub(crate) binds: Vec<String>,
+/// Mounts in the three fields of a create call.
+pub(super) struct MountFields {
+    /// In the form `source:target:options`: the engine creates a missing source.
+    pub(super) binds: Vec<String>,
     /// In the long form: a missing source is an error.
-    pub(crate) long: Vec<api::Mount>,
-    /// Memory file systems with options that the long form does not know, by target.
-    pub(crate) tmpfs: HashMap<String, String>,
+    pub(super) mounts: Vec<api::Mount>,
+    /// Memory file systems with options that the long form does not support, by target.
+    pub(super) tmpfs: HashMap<String, String>,
 }
 
-pub(crate) fn mounts_of(
+/// Sorts the mounts into the fields of a create call.
+pub(super) fn mount_fields(
     wanted: &[Mount],
     creation: &Creation,
     paths: &MountPaths,
     version: ApiVersion,
-) -> Mounts {
-    let mut lowered = Mounts { binds: Vec::new(), long: Vec::new(), tmpfs: HashMap::new() };
+) -> MountFields {
+    let mut fields = MountFields { binds: Vec::new(), mounts: Vec::new(), tmpfs: HashMap::new() };
     let all_options = &creation.container.host.mount_options;
     for mount in wanted {
         let Mount { target, source, read_only } = mount;
@@ -43,8 +45,9 @@ pub(crate) fn mounts_of(
             read_only: Some(read_only),
             ..api::Mount::default()
         };
-        let fixed = |dir: &Path, path: &Path| long(api::MountType::BIND, Some(text(&dir.join(path))), true);
-        lowered.long.push(match source {
+        let fixed =
+            |dir: &Path, path: &Path| long(api::MountType::BIND, Some(path_text(&dir.join(path))), true);
+        fields.mounts.push(match source {
             MountSource::Volume { name, no_copy } => api::Mount {
                 volume_options: volume_options(*no_copy, &options),
                 ..long(api::MountType::VOLUME, Some(name.clone()), *read_only)
@@ -60,7 +63,7 @@ pub(crate) fn mounts_of(
             MountSource::Empty => api::Mount {
                 volume_options: Some(api::MountVolumeOptions {
                     no_copy: Some(true),
-                    labels: Some(hash(&with_group(
+                    labels: Some(hash_map(&with_group(
                         &[(label::EMPTY.to_owned(), "true".to_owned())].into(),
                         &options,
                     ))),
@@ -69,7 +72,7 @@ pub(crate) fn mounts_of(
                 }),
                 ..long(api::MountType::VOLUME, None, *read_only)
             },
-            // Only the short form relabels for SELinux, and only it makes the folder on every engine.
+            // Only the short form relabels for SELinux, and only it creates the folder on every engine.
             MountSource::Bind { path, create, propagation, selinux }
                 if (*create && options.recursive.is_none()) || selinux.is_some() =>
             {
@@ -77,7 +80,7 @@ pub(crate) fn mounts_of(
                 let options: Vec<&str> = options.into_iter().flatten().collect();
                 let options =
                     if options.is_empty() { String::new() } else { format!(":{}", options.join(",")) };
-                lowered.binds.push(format!("{path}:{target}{options}"));
+                fields.binds.push(format!("{path}:{target}{options}"));
                 continue;
             }
             MountSource::Bind { path, create, propagation, selinux: _ } => api::Mount {
@@ -89,8 +92,8 @@ pub(crate) fn mounts_of(
                 ..long(api::MountType::BIND, Some(path.clone()), *read_only)
             },
             MountSource::Tmpfs { size, mode } if !options.tmpfs.is_empty() => {
-                let options = from_engine::tmpfs(*size, *mode, *read_only, &options);
-                lowered.tmpfs.insert(target.clone(), options);
+                let options = tmpfs_options(*size, *mode, *read_only, &options);
+                fields.tmpfs.insert(target.clone(), options);
                 continue;
             }
             MountSource::Tmpfs { size, mode } => api::Mount {
@@ -110,27 +113,27 @@ pub(crate) fn mounts_of(
             MountSource::AppFolder(relative) => {
                 let folder = paths.app.join(creation.app.as_str());
                 let path = if relative == "." { folder } else { folder.join(relative) };
-                long(api::MountType::BIND, Some(text(&path)), *read_only)
+                long(api::MountType::BIND, Some(path_text(&path)), *read_only)
             }
         });
     }
-    inherit_from_image(&mut lowered.long, wanted, &creation.inherit);
-    lowered
+    inherit_from_image(&mut fields.mounts, wanted, &creation.inherit);
+    fields
 }
 
 fn volume_options(no_copy: bool, options: &MountOptions) -> Option<api::MountVolumeOptions> {
     let MountOptions { subpath, labels, recursive: _, tmpfs: _, group: _ } = options;
     let labels = with_group(labels, options);
-    let says_something = no_copy || subpath.is_some() || !labels.is_empty();
-    says_something.then(|| api::MountVolumeOptions {
+    let is_set = no_copy || subpath.is_some() || !labels.is_empty();
+    is_set.then(|| api::MountVolumeOptions {
         no_copy: no_copy.then_some(true),
         subpath: subpath.clone(),
-        labels: (!labels.is_empty()).then(|| hash(&labels)),
+        labels: (!labels.is_empty()).then(|| hash_map(&labels)),
         driver_config: None,
     })
 }
 
-/// The driver of a volume that is kept in memory, if it is.
+/// The driver of a volume in memory; `None` for any other volume.
 fn in_memory(options: &MountOptions) -> Option<api::MountVolumeOptionsDriverConfig> {
     let of = [("type", "tmpfs".to_owned()), ("device", "tmpfs".to_owned()), ("o", options.tmpfs.join(","))];
     (!options.tmpfs.is_empty()).then(|| api::MountVolumeOptionsDriverConfig {
@@ -139,7 +142,7 @@ fn in_memory(options: &MountOptions) -> Option<api::MountVolumeOptionsDriverConf
     })
 }
 
-/// Where what is to be done to a volume is written down.
+/// The labels with the group that a volume must belong to.
 fn with_group(labels: &BTreeMap<String, String>, options: &MountOptions) -> BTreeMap<String, String> {
     let mut all = labels.clone();
     all.extend(options.group.map(|it| (label::GROUP.to_owned(), it.to_string())));
@@ -153,8 +156,8 @@ fn bind_options(
 ) -> Option<api::MountBindOptions> {
     let propagation = propagation.and_then(|it| it.parse().ok());
     let is = |word: &str| (options.recursive.as_deref() == Some(word)).then_some(true);
-    let says_something = create || propagation.is_some() || options.recursive.is_some();
-    says_something.then(|| api::MountBindOptions {
+    let is_set = create || propagation.is_some() || options.recursive.is_some();
+    is_set.then(|| api::MountBindOptions {
         propagation,
         create_mountpoint: create.then_some(true),
         non_recursive: is("disabled"),
@@ -163,7 +166,7 @@ fn bind_options(
     })
 }
 
-/// Volumes that the image declares and the predecessor filled; the manifest does not mention them.
+/// Adds the volumes that the image declares and the manifest does not mention: their data comes from the replaced container.
 fn inherit_from_image(mounts: &mut Vec<api::Mount>, wanted: &[Mount], inherit: &BTreeMap<String, String>) {
     for (target, volume) in inherit {
         if wanted.iter().all(|it| it.target != *target) {
@@ -175,4 +178,14 @@ fn inherit_from_image(mounts: &mut Vec<api::Mount>, wanted: &[Mount], inherit: &
             });
         }
     }
+}
+
+/// The options of a memory file system as `--tmpfs` takes them: `size=64m,mode=1777,noexec`.
+fn tmpfs_options(size: Option<u64>, mode: Option<u32>, read_only: bool, options: &MountOptions) -> String {
+    let size = size.map(|it| format!("size={it}"));
+    let mode = mode.map(|it| format!("mode={it:o}"));
+    let read_only = read_only.then(|| "ro".to_owned());
+    let all: Vec<String> =
+        [size, mode, read_only].into_iter().flatten().chain(options.tmpfs.iter().cloned()).collect();
+    all.join(",")
 }

@@ -1,0 +1,164 @@
+//! Creating a container.
+
+use std::sync::Arc;
+
+use bollard::{models as api, query_parameters as query};
+use driftless_model::{ContainerId, Format, label};
+use driftless_plan::Creation;
+use http::Method;
+
+use super::{downward, first_start, networks::Networks};
+use crate::{
+    attribution::Attribution,
+    call_error::CallError,
+    connection::Connection,
+    deadline::{DEADLINE, within},
+    error::Error,
+    inventory::Inventory,
+    podman, to_engine,
+};
+
+/// Creates containers.
+pub(super) struct Creator {
+    connection: Arc<Connection>,
+    attribution: Arc<Attribution>,
+    inventory: Arc<Inventory>,
+    networks: Arc<Networks>,
+}
+
+impl Creator {
+    pub(super) fn new(
+        connection: &Arc<Connection>,
+        attribution: &Arc<Attribution>,
+        inventory: &Arc<Inventory>,
+        networks: &Arc<Networks>,
+    ) -> Self {
+        Self {
+            connection: Arc::clone(connection),
+            attribution: Arc::clone(attribution),
+            inventory: Arc::clone(inventory),
+            networks: Arc::clone(networks),
+        }
+    }
+
+    /// On an old engine further networks are connected one by one. If that fails the container stays as it is: it was
+    /// not started, and the planner sees the missing network and plans to connect it.
+    pub(super) async fn create(&self, creation: &Creation) -> Result<ContainerId, Error> {
+        let doing = format!("create {}", creation.name);
+        let classify = |error: CallError| error.classify(&doing);
+        let version = self.connection.api_version().await.map_err(classify)?;
+        if let Some(message) = self.objection(creation).await.map_err(classify)? {
+            return Err(Error::Rejected { doing, message });
+        }
+        let values = downward::values(&self.connection, creation).await.map_err(classify)?;
+        let paths = self.connection.host_paths();
+        let to_engine::CreateCall { mut body, connect_after, mac_address } =
+            to_engine::create_call(creation, values, &paths, version);
+        if self.connection.is_podman() {
+            body = podman::without_its_defaults(body);
+        }
+        if creation.format == Format::Compose {
+            // Docker Compose compares it with the image that the name stands for, and shows it.
+            let name = body.image.as_deref().unwrap_or_default();
+            if let Some(image) = self.inventory.image(name).await.map_err(classify)? {
+                let labels = body.labels.get_or_insert_default();
+                labels.insert(label::compose::IMAGE.to_owned(), image.id.clone());
+            }
+        }
+        // The body is large, and the future of every step would be as large with it.
+        let created = match mac_address {
+            Some(mac_address) => Box::pin(self.send_create(creation, body, mac_address)).await,
+            None => Box::pin(self.call_create(creation, body)).await,
+        };
+        let id = match created {
+            Ok(id) => ContainerId(id),
+            // An interrupted call may have succeeded, and then the container with this name is the wanted one. But
+            // labels can be copied: only the planner can tell, after another observation.
+            // Docker answers with status 409, Podman with 500.
+            Err(error) if error.contains(&["is already in use by"]) => return Err(error.refused(&doing)),
+            Err(error) => {
+                return Err(self.classify_error(error.without_values(&creation.container.env), &doing));
+            }
+        };
+        let settings = &creation.container.host;
+        if !settings.post_start.is_empty() || !settings.pre_stop.is_empty() {
+            self.attribution.record_hooks(&id);
+        }
+        self.attribution.record_created(&creation.name, &id);
+        for (network, endpoint) in connect_after {
+            let connected = self.networks.connect(&id, &network, endpoint).await;
+            connected.map_err(|error| {
+                error.classify(&format!("connect {} to network {network}", creation.name))
+            })?;
+        }
+        Ok(id)
+    }
+
+    /// Why the container cannot be created as specified, if it cannot.
+    async fn objection(&self, creation: &Creation) -> Result<Option<String>, CallError> {
+        let container = &creation.container;
+        if let Some(message) = self.connection.unreachable_mount(&container.mounts) {
+            return Ok(Some(message));
+        }
+        if container.host.non_root {
+            let name = creation.image.as_ref().unwrap_or(&container.image);
+            let image = self.inventory.image(name).await?;
+            let user = image.and_then(|image| image.defaults.user.clone()).unwrap_or_default();
+            if let Some(message) = first_start::root_user(name, &user) {
+                return Ok(Some(message));
+            }
+        }
+        Ok(podman::unsupported(container).filter(|_| self.connection.is_podman()))
+    }
+
+    async fn call_create(
+        &self,
+        creation: &Creation,
+        body: api::ContainerCreateBody,
+    ) -> Result<String, CallError> {
+        let platform = creation.container.host.platform.as_deref().unwrap_or_default();
+        let options = query::CreateContainerOptionsBuilder::new().name(&creation.name);
+        let options = options.platform(platform).build();
+        let create = Box::pin(self.connection.docker().create_container(Some(options), body));
+        self.connection.call(DEADLINE, create).await.map(|created| created.id)
+    }
+
+    /// Without bollard, which does not know the field of old engines for the MAC address.
+    async fn send_create(
+        &self,
+        creation: &Creation,
+        body: api::ContainerCreateBody,
+        mac_address: String,
+    ) -> Result<String, CallError> {
+        #[derive(serde::Deserialize)]
+        struct Created {
+            #[serde(rename = "Id")]
+            id: String,
+        }
+        let mut json = serde_json::to_value(&body).map_err(|error| CallError::unreachable(&error))?;
+        if let Some(fields) = json.as_object_mut() {
+            fields.insert("MacAddress".to_owned(), mac_address.into());
+        }
+        // Neither can contain a character with a meaning in a query.
+        let platform =
+            creation.container.host.platform.iter().map(|platform| format!("&platform={platform}"));
+        let path = format!("/containers/create?name={}{}", creation.name, platform.collect::<String>());
+        self.connection.api_version().await?;
+        let body = json.to_string().into_bytes();
+        let sent = self.connection.transport().send_json::<Created>(Method::POST, &path, body);
+        within(DEADLINE, sent).await.map(|created| created.id)
+    }
+
+    fn classify_error(&self, error: CallError, doing: &str) -> Error {
+        // Contents are written before they are mounted. If one is gone, somebody removed it: observe and write again.
+        let paths = self.connection.host_paths();
+        let folders = [&paths.content, &paths.secret, &paths.app];
+        let mut folders = folders.into_iter().map(|folder| folder.to_string_lossy().to_lowercase());
+        let is_own = folders.any(|folder| error.contains(&[folder.as_str()]));
+        if is_own && error.contains(&["does not exist"]) {
+            error.refused(doing)
+        } else {
+            error.classify(doing)
+        }
+    }
+}

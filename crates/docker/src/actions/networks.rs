@@ -1,0 +1,141 @@
+//! Networks: creating and removing them, and connecting containers to them.
+
+use std::sync::Arc;
+
+use bollard::{models as api, query_parameters as query};
+use driftless_model::{AgentId, AppName, ContainerId, Network, SpecHash, label};
+use http::Method;
+
+use super::ownership::not_owned;
+use crate::{
+    attribution::Attribution,
+    cache::{Cache, ObjectKind},
+    call_error::{CallError, tolerate},
+    connection::Connection,
+    deadline::{DEADLINE, within},
+    error::Error,
+    inventory::Inventory,
+    to_engine,
+};
+
+/// What engines say about a container that is connected to the network already.
+const ALREADY_CONNECTED: &[&str] =
+    &["already exists in network", "already attached to network", "network is already connected"];
+
+/// Creates and removes networks, and connects containers to them.
+pub(super) struct Networks {
+    connection: Arc<Connection>,
+    cache: Arc<Cache>,
+    attribution: Arc<Attribution>,
+    inventory: Arc<Inventory>,
+    agent: AgentId,
+}
+
+impl Networks {
+    pub(super) fn new(
+        connection: &Arc<Connection>,
+        cache: &Arc<Cache>,
+        attribution: &Arc<Attribution>,
+        inventory: &Arc<Inventory>,
+        agent: AgentId,
+    ) -> Self {
+        Self {
+            connection: Arc::clone(connection),
+            cache: Arc::clone(cache),
+            attribution: Arc::clone(attribution),
+            inventory: Arc::clone(inventory),
+            agent,
+        }
+    }
+
+    pub(super) async fn create(&self, app: &AppName, name: &str, network: &Network) -> Result<(), Error> {
+        let doing = format!("create network {name}");
+        // An existing network must not be missed: old engines create another one with the same name.
+        self.cache.invalidate_objects(ObjectKind::Networks);
+        let networks = self.inventory.objects(ObjectKind::Networks).await;
+        if let Some(existing) = networks.map_err(|error| error.classify(&doing))?.get(name) {
+            let is_same = existing.agent.as_ref() == Some(&self.agent)
+                && existing.app.as_ref() == Some(app)
+                && existing.spec.as_ref() == Some(&SpecHash::of(network));
+            let message = "another network with this name exists already".to_owned();
+            return if is_same { Ok(()) } else { Err(Error::Refused { doing, message }) };
+        }
+        let body = to_engine::network_body(name, network, app, &self.agent);
+        let created = self.send_create(&body).await;
+        self.cache.invalidate_objects(ObjectKind::Networks);
+        created.map_err(|error| match error.code() {
+            // The address range overlaps with one in use, or there is none left: the host must change first.
+            Some(403) => error.rejected(&doing),
+            _ => error.classify(&doing),
+        })
+    }
+
+    pub(super) async fn remove(&self, name: &str, id: &str) -> Result<(), Error> {
+        let doing = format!("remove network {name}");
+        let networks = self.inventory.objects(ObjectKind::Networks).await;
+        let networks = networks.map_err(|error| error.classify(&doing))?;
+        let known = networks.values().find(|network| network.id == id);
+        let is_adopted = self.attribution.is_adopted_network(id);
+        if !is_adopted && known.is_some_and(|network| network.agent.as_ref() != Some(&self.agent)) {
+            return Err(not_owned(&doing));
+        }
+        // Of two networks with one name only one is known, and an unknown one may still exist.
+        if known.is_none() && !is_adopted {
+            let options = None::<query::InspectNetworkOptions>;
+            let inspect = self.connection.docker().inspect_network(id, options);
+            match self.connection.call(DEADLINE, inspect).await {
+                Ok(found) => {
+                    let agent = found.labels.as_ref().and_then(|labels| labels.get(label::AGENT));
+                    if agent.map(String::as_str) != Some(self.agent.as_str()) {
+                        return Err(not_owned(&doing));
+                    }
+                }
+                Err(error) if error.is_not_found() => return Ok(()),
+                Err(error) => return Err(error.classify(&doing)),
+            }
+        }
+        let removed = self.connection.call(DEADLINE, self.connection.docker().remove_network(id)).await;
+        self.cache.invalidate_objects(ObjectKind::Networks);
+        tolerate(removed, CallError::is_not_found).map_err(|error| error.classify(&doing))
+    }
+
+    /// Connects a container to a network.
+    pub(super) async fn connect(
+        &self,
+        container: &ContainerId,
+        network: &str,
+        endpoint: api::EndpointSettings,
+    ) -> Result<(), CallError> {
+        let network = self.inventory.network_id(network).await?;
+        let request =
+            api::NetworkConnectRequest { container: container.to_string(), endpoint_config: Some(endpoint) };
+        let connect = self.connection.docker().connect_network(&network, request);
+        tolerate(self.connection.call(DEADLINE, connect).await, |error| error.contains(ALREADY_CONNECTED))
+    }
+
+    /// Disconnects a container from a network.
+    pub(super) async fn disconnect(&self, container: &ContainerId, network: &str) -> Result<(), CallError> {
+        let network = match self.inventory.network_id(network).await {
+            Ok(network) => network,
+            Err(error) if error.is_not_found() => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let request = api::NetworkDisconnectRequest { container: container.to_string(), force: Some(false) };
+        let disconnect = self.connection.docker().disconnect_network(&network, request);
+        tolerate(self.connection.call(DEADLINE, disconnect).await, |error| {
+            error.is_not_found() || error.contains(&["is not connected to"])
+        })
+    }
+
+    /// Without bollard, which does not know the field that keeps old engines from creating a second network.
+    async fn send_create(&self, body: &api::NetworkCreateRequest) -> Result<(), CallError> {
+        self.connection.api_version().await?;
+        let mut json = serde_json::to_value(body).map_err(|error| CallError::unreachable(&error))?;
+        if let Some(fields) = json.as_object_mut() {
+            fields.insert("CheckDuplicate".to_owned(), true.into());
+        }
+        let body = json.to_string().into_bytes();
+        let sent = self.connection.transport().send(Method::POST, "/networks/create", body);
+        within(DEADLINE, sent).await.map(drop)
+    }
+}

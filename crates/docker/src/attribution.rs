@@ -1,0 +1,363 @@
+//! Attribution: who caused what happened to containers. The agent records what it is about to do, the event stream
+//! records what happened, and what the agent did not do itself was a user.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use driftless_model::{AppName, Container, ContainerId, Healthcheck, Timestamp, Visit};
+
+/// How many stops by users are remembered, over all containers.
+const MAX_USER_STOPS: usize = 1000;
+/// How many visits of one container are remembered.
+const MAX_VISITS: usize = 32;
+/// How many commands of the agent may run at the same time.
+const MAX_EXECS: usize = 10_000;
+/// The engine reports a copy into a container when it is done. It is assumed to have begun this much earlier.
+const COPY_TIME: Duration = Duration::from_secs(1);
+
+/// How a visit by `docker exec` is described; the command follows.
+const EXEC: &str = "docker exec ";
+/// How a visit by `docker cp` is described.
+const COPY: &str = "docker cp";
+
+/// The record of who did what. Thread-safe.
+#[derive(Debug, Default)]
+pub(crate) struct Attribution {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Names and ids of containers that the agent created. Labels never change, so these stay the agent's.
+    created: BTreeMap<String, ContainerId>,
+    /// Those of them that have commands to run after a start or before a stop.
+    with_hooks: BTreeSet<ContainerId>,
+    /// What each application has adopted, by its record; labels do not tell.
+    adopted: BTreeMap<AppName, Adopted>,
+    /// When a user last stopped, killed or paused a container.
+    user_stops: BTreeMap<ContainerId, Timestamp>,
+    /// Containers that the agent is stopping or has stopped, and since when.
+    agent_stops: BTreeMap<ContainerId, Timestamp>,
+    /// Commands that the agent runs in containers, by the engine's ids of them.
+    agent_execs: BTreeSet<String>,
+    /// Commands of others and copies into containers, by the ids of the commands.
+    visits: BTreeMap<ContainerId, BTreeMap<String, Visit>>,
+    /// Signals from the agent that are not meant to end the container, until their event arrives.
+    agent_signals: BTreeMap<ContainerId, u32>,
+    /// Copies into a container by the agent, until their event arrives.
+    agent_copies: BTreeMap<ContainerId, u32>,
+}
+
+/// Containers and networks, by id.
+#[derive(Debug)]
+struct Adopted {
+    containers: BTreeSet<ContainerId>,
+    networks: BTreeSet<String>,
+}
+
+impl Attribution {
+    /// The agent created a container.
+    pub(crate) fn record_created(&self, name: &str, id: &ContainerId) {
+        self.lock().created.insert(name.to_owned(), id.clone());
+    }
+
+    /// The agent created this container with commands to run after a start or before a stop.
+    pub(crate) fn record_hooks(&self, id: &ContainerId) {
+        self.lock().with_hooks.insert(id.clone());
+    }
+
+    /// Whether the agent created this container without such commands, since it started itself.
+    pub(crate) fn is_created_without_hooks(&self, id: &ContainerId) -> bool {
+        self.is_created(id) && !self.lock().with_hooks.contains(id)
+    }
+
+    /// Whether the agent created this container since it started itself.
+    pub(crate) fn is_created(&self, id: &ContainerId) -> bool {
+        self.lock().created.values().any(|created| created == id)
+    }
+
+    /// The container that the agent created under this name.
+    pub(crate) fn created_as(&self, name: &str) -> Option<ContainerId> {
+        self.lock().created.get(name).cloned()
+    }
+
+    /// What an application has adopted, according to its record.
+    pub(crate) fn set_adopted(
+        &self,
+        app: &AppName,
+        containers: &BTreeSet<ContainerId>,
+        networks: &BTreeSet<String>,
+    ) {
+        let mut state = self.lock();
+        if containers.is_empty() && networks.is_empty() {
+            state.adopted.remove(app);
+        } else {
+            let adopted = Adopted { containers: containers.clone(), networks: networks.clone() };
+            state.adopted.insert(app.clone(), adopted);
+        }
+    }
+
+    /// The application that has adopted a container.
+    pub(crate) fn adopter(&self, id: &ContainerId) -> Option<AppName> {
+        let state = self.lock();
+        let found = state.adopted.iter().find(|(_, adopted)| adopted.containers.contains(id));
+        found.map(|(app, _)| app.clone())
+    }
+
+    pub(crate) fn is_adopted_network(&self, id: &str) -> bool {
+        self.lock().adopted.values().any(|adopted| adopted.networks.contains(id))
+    }
+
+    /// The agent is about to stop a container. Until the next start, stops are the agent's.
+    pub(crate) fn record_agent_stop(&self, id: &ContainerId, now: Timestamp) {
+        self.lock().agent_stops.insert(id.clone(), now);
+    }
+
+    pub(crate) fn is_stopped_by_agent(&self, id: &ContainerId) -> bool {
+        self.lock().agent_stops.contains_key(id)
+    }
+
+    /// The agent is about to send a signal that is not meant to end the container.
+    pub(crate) fn expect_signal(&self, id: &ContainerId) {
+        expect(&mut self.lock().agent_signals, id);
+    }
+
+    /// Whether a signal that the engine reports, or that could not be sent, is one that the agent announced.
+    pub(crate) fn take_signal(&self, id: &ContainerId) -> bool {
+        take_expected(&mut self.lock().agent_signals, id)
+    }
+
+    /// The agent is about to copy files into a container.
+    pub(crate) fn expect_copy(&self, id: &ContainerId) {
+        expect(&mut self.lock().agent_copies, id);
+    }
+
+    /// Whether a copy that the engine reports, or that failed, is one that the agent announced.
+    pub(crate) fn take_copy(&self, id: &ContainerId) -> bool {
+        take_expected(&mut self.lock().agent_copies, id)
+    }
+
+    /// A container was started: earlier stops do not count any more. The event may be older than a stop by the agent.
+    pub(crate) fn record_start(&self, id: &ContainerId, at: Timestamp) {
+        let mut state = self.lock();
+        state.user_stops.remove(id);
+        if state.agent_stops.get(id).is_some_and(|since| *since < at) {
+            state.agent_stops.remove(id);
+        }
+    }
+
+    /// A container was stopped, killed or paused: by a user, unless the agent is stopping it.
+    pub(crate) fn record_stop(&self, id: &ContainerId, at: Timestamp) {
+        let mut state = self.lock();
+        if state.agent_stops.contains_key(id) {
+            return;
+        }
+        state.user_stops.insert(id.clone(), at);
+        if state.user_stops.len() > MAX_USER_STOPS {
+            let oldest = state.user_stops.iter().min_by_key(|(_, at)| **at).map(|(id, _)| id.clone());
+            oldest.and_then(|id| state.user_stops.remove(&id));
+        }
+    }
+
+    /// When a user last stopped, killed or paused a container.
+    pub(crate) fn user_stop(&self, id: &ContainerId) -> Option<Timestamp> {
+        self.lock().user_stops.get(id).copied()
+    }
+
+    /// The agent is about to run a command in a container.
+    pub(crate) fn record_agent_exec(&self, exec: &str) {
+        let mut state = self.lock();
+        while state.agent_execs.len() >= MAX_EXECS {
+            state.agent_execs.pop_first();
+        }
+        state.agent_execs.insert(exec.to_owned());
+    }
+
+    /// A command was started in a container: by a user or the engine, unless it is one of the agent.
+    pub(crate) fn record_exec_start(&self, id: &ContainerId, exec: &str, command: &str, at: Timestamp) {
+        let mut state = self.lock();
+        if !state.agent_execs.contains(exec) {
+            let what = format!("{EXEC}{command}");
+            state.add_visit(id, exec, Visit { from: at, to: None, copies: false, what });
+        }
+    }
+
+    /// A command in a container has ended. Returns the visit, unless it was a command of the agent.
+    pub(crate) fn record_exec_end(&self, id: &ContainerId, exec: &str, at: Timestamp) -> Option<Visit> {
+        let mut state = self.lock();
+        if state.agent_execs.remove(exec) {
+            return None;
+        }
+        let visit = state.visits.get_mut(id)?.get_mut(exec)?;
+        visit.to = Some(at);
+        Some(visit.clone())
+    }
+
+    /// A user has copied files into a container.
+    pub(crate) fn record_copy(&self, id: &ContainerId, at: Timestamp) {
+        let copy_millis = u64::try_from(COPY_TIME.as_millis()).unwrap_or_default();
+        let from = Timestamp(at.0.saturating_sub(copy_millis));
+        let visit = Visit { from, to: Some(at), copies: true, what: COPY.to_owned() };
+        self.lock().add_visit(id, &format!("copy at {}", at.0), visit);
+    }
+
+    /// Forgets a command that turned out to be no visit.
+    pub(crate) fn forget_visit(&self, id: &ContainerId, exec: &str) {
+        if let Some(visits) = self.lock().visits.get_mut(id) {
+            visits.remove(exec);
+        }
+    }
+
+    /// Commands of users in a container and copies into it.
+    pub(crate) fn visits(&self, id: &ContainerId) -> Vec<Visit> {
+        self.lock().visits.get(id).into_iter().flat_map(|visits| visits.values().cloned()).collect()
+    }
+
+    /// A container was removed.
+    pub(crate) fn forget_container(&self, id: &ContainerId) {
+        self.retain_containers(|other| other != id);
+    }
+
+    /// Forgets containers that do not exist any more.
+    pub(crate) fn retain_containers(&self, exists: impl Fn(&ContainerId) -> bool) {
+        let State {
+            created,
+            with_hooks,
+            adopted: _,
+            user_stops,
+            agent_stops,
+            agent_execs: _,
+            visits,
+            agent_signals,
+            agent_copies,
+        } = &mut *self.lock();
+        created.retain(|_, id| exists(id));
+        with_hooks.retain(|id| exists(id));
+        user_stops.retain(|id, _| exists(id));
+        agent_stops.retain(|id, _| exists(id));
+        visits.retain(|id, _| exists(id));
+        agent_signals.retain(|id, _| exists(id));
+        agent_copies.retain(|id, _| exists(id));
+    }
+
+    /// The event stream was interrupted: the events of announced signals and copies may have been missed.
+    pub(crate) fn forget_expected(&self) {
+        let mut state = self.lock();
+        state.agent_signals.clear();
+        state.agent_copies.clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn add_visit(&mut self, id: &ContainerId, exec: &str, visit: Visit) {
+        let visits = self.visits.entry(id.clone()).or_default();
+        visits.insert(exec.to_owned(), visit);
+        while visits.len() > MAX_VISITS {
+            let oldest = visits.iter().min_by_key(|(_, visit)| visit.from).map(|(exec, _)| exec.clone());
+            oldest.and_then(|exec| visits.remove(&exec));
+        }
+    }
+}
+
+fn expect(counts: &mut BTreeMap<ContainerId, u32>, id: &ContainerId) {
+    let count = counts.entry(id.clone()).or_default();
+    *count = count.saturating_add(1);
+}
+
+fn take_expected(counts: &mut BTreeMap<ContainerId, u32>, id: &ContainerId) -> bool {
+    let Some(count) = counts.get_mut(id) else { return false };
+    *count -= 1;
+    if *count == 0 {
+        counts.remove(id);
+    }
+    true
+}
+
+/// Whether a visit is the container's own health check, as the engine runs it.
+pub(crate) fn is_healthcheck(visit: &Visit, container: &Container) -> bool {
+    let Some(command) = visit.what.strip_prefix(EXEC) else { return false };
+    let Some(Healthcheck { test, .. }) = &container.healthcheck else { return false };
+    match test.as_slice() {
+        // The image chooses the shell.
+        [kind, script] if kind == "CMD-SHELL" => command.ends_with(&format!(" {script}")),
+        [kind, words @ ..] if kind == "CMD" => command == words.join(" "),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_of_the_agent_are_no_visits() {
+        let attribution = Attribution::default();
+        let id = ContainerId::from("a");
+        attribution.record_agent_exec("ours");
+        attribution.record_exec_start(&id, "ours", "probe", Timestamp(1));
+        assert_eq!(attribution.record_exec_end(&id, "ours", Timestamp(2)), None);
+        attribution.record_exec_start(&id, "theirs", "sh", Timestamp(3));
+        assert_eq!(attribution.visits(&id)[0].to, None);
+        let ended = attribution.record_exec_end(&id, "theirs", Timestamp(4));
+        assert_eq!(ended.map(|visit| visit.to), Some(Some(Timestamp(4))));
+        // The end of a command that began before the event stream.
+        assert_eq!(attribution.record_exec_end(&id, "unknown", Timestamp(4)), None);
+        for number in 0..100 {
+            attribution.record_exec_start(&id, &number.to_string(), "sh", Timestamp(5 + number));
+        }
+        let visits = attribution.visits(&id);
+        let first = visits.iter().map(|visit| visit.from).min();
+        assert_eq!((visits.len(), first), (32, Some(Timestamp(73))));
+        attribution.forget_container(&id);
+        assert_eq!(attribution.visits(&id), []);
+    }
+
+    #[test]
+    fn stops_by_the_agent_are_not_attributed_to_users() {
+        let attribution = Attribution::default();
+        let id = ContainerId::from("a");
+        attribution.record_agent_stop(&id, Timestamp(4));
+        // The event of an earlier start arrives late.
+        attribution.record_start(&id, Timestamp(3));
+        attribution.record_stop(&id, Timestamp(5));
+        assert_eq!(attribution.user_stop(&id), None);
+        attribution.record_start(&id, Timestamp(6));
+        attribution.record_stop(&id, Timestamp(7));
+        assert_eq!(attribution.user_stop(&id), Some(Timestamp(7)));
+    }
+
+    #[test]
+    fn health_checks_are_told_from_commands_of_users() {
+        let container = |test: &[&str]| {
+            let test = test.iter().map(|word| (*word).to_owned()).collect();
+            let healthcheck = Healthcheck {
+                test,
+                interval: None,
+                timeout: None,
+                retries: None,
+                start_period: None,
+                start_interval: None,
+            };
+            Container { healthcheck: Some(healthcheck), ..Container::default() }
+        };
+        let is_check = |command: &str, container: &Container| {
+            let what = format!("docker exec {command}");
+            let visit = Visit { from: Timestamp(1), to: None, copies: false, what };
+            is_healthcheck(&visit, container)
+        };
+        let shell = container(&["CMD-SHELL", "curl -f localhost"]);
+        assert!(is_check("/bin/sh -c curl -f localhost", &shell));
+        assert!(!is_check("sh", &shell));
+        assert!(is_check("/healthz -q", &container(&["CMD", "/healthz", "-q"])));
+        assert!(!is_check("/healthz -q; id", &container(&["CMD", "/healthz", "-q"])));
+        assert!(!is_check("sh", &container(&["NONE"])));
+        assert!(!is_check("sh", &Container::default()));
+    }
+}

@@ -1,0 +1,230 @@
+//! The connection to the engine: calls with deadlines in an agreed version of its API, and what the engine says about
+//! itself. The engine need not run when the agent starts: the version is agreed at the first call, and again after
+//! every loss of the event stream.
+
+use std::{
+    fmt,
+    future::Future,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use bollard::{models as api, query_parameters as query};
+use driftless_model::{ContainerId, Mount, MountSource};
+
+use crate::{
+    call_error::CallError,
+    deadline::{DEADLINE, PING, within},
+    from_engine::Defaults,
+    mount_paths::MountPaths,
+    self_container::{self, SelfContainer},
+    transport::{Address, ApiVersion, Transport},
+};
+
+/// The newest and the oldest version of the API that this client speaks.
+const NEWEST: ApiVersion = ApiVersion::new(1, 53);
+const OLDEST: ApiVersion = ApiVersion::new(1, 40);
+
+/// What the engine says about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineInfo {
+    /// Its release, such as `20.10.24`.
+    pub version: String,
+    /// The agreed version of its API.
+    pub api: ApiVersion,
+    /// It is Podman, which implements most of Docker's API.
+    pub is_podman: bool,
+}
+
+/// A connection to one engine.
+pub(crate) struct Connection {
+    transport: Transport,
+    docker: bollard::Docker,
+    /// The agent's folders as this process sees them.
+    local_paths: MountPaths,
+    /// Ids and names that the agent's own container may have; empty outside of containers.
+    self_candidates: Vec<String>,
+    agreed: Mutex<Option<Agreed>>,
+}
+
+/// The result of the last version agreement.
+#[derive(Clone, Debug)]
+struct Agreed {
+    info: EngineInfo,
+    defaults: Defaults,
+    own: SelfContainer,
+}
+
+impl Connection {
+    /// Opens no connection yet.
+    pub(crate) fn new(address: Address, local_paths: MountPaths) -> Result<Self, CallError> {
+        let transport = Transport::new(address);
+        let docker = transport.bollard()?;
+        let self_candidates = self_container::candidates();
+        Ok(Self { transport, docker, local_paths, self_candidates, agreed: Mutex::default() })
+    }
+
+    /// bollard's client, for use with [`Self::call`].
+    pub(crate) fn docker(&self) -> &bollard::Docker {
+        &self.docker
+    }
+
+    /// For requests that bollard cannot make. Callers agree on a version first: [`Self::api_version`].
+    pub(crate) fn transport(&self) -> &Transport {
+        &self.transport
+    }
+
+    /// One call of bollard, with a deadline, in the agreed version.
+    pub(crate) async fn call<T>(
+        &self,
+        deadline: Duration,
+        call: impl Future<Output = Result<T, bollard::errors::Error>> + Send,
+    ) -> Result<T, CallError> {
+        self.api_version().await?;
+        within(deadline, async { call.await.map_err(CallError::from) }).await
+    }
+
+    /// A container as the engine describes it, by id or name.
+    pub(crate) async fn inspect_container(
+        &self,
+        container: &str,
+    ) -> Result<api::ContainerInspectResponse, CallError> {
+        let options = None::<query::InspectContainerOptions>;
+        self.call(DEADLINE, self.docker.inspect_container(container, options)).await
+    }
+
+    /// Like [`Self::inspect_container`]; `None` if there is no such container.
+    pub(crate) async fn find_container(
+        &self,
+        container: &str,
+    ) -> Result<Option<api::ContainerInspectResponse>, CallError> {
+        match self.inspect_container(container).await {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the engine answers.
+    pub(crate) async fn ping(&self) -> Result<(), CallError> {
+        within(PING, async { self.docker.ping().await.map_err(CallError::from) }).await.map(drop)
+    }
+
+    /// The agreed version of the API. Agrees on one first if there is none.
+    pub(crate) async fn api_version(&self) -> Result<ApiVersion, CallError> {
+        match self.transport.version() {
+            Some(version) => Ok(version),
+            None => self.agree().await,
+        }
+    }
+
+    /// The agreed version of the API, if there is one, without a call.
+    pub(crate) fn known_api_version(&self) -> Option<ApiVersion> {
+        self.transport.version()
+    }
+
+    /// Forgets the agreed version: another engine may answer next.
+    pub(crate) fn forget_version(&self) {
+        self.transport.set_version(None);
+    }
+
+    /// What the engine said about itself; `None` while it is unreachable.
+    pub(crate) fn info(&self) -> Option<EngineInfo> {
+        self.transport.version()?;
+        self.agreed().map(|agreed| agreed.info)
+    }
+
+    /// The values that the engine fills in by itself.
+    pub(crate) fn defaults(&self) -> Defaults {
+        self.agreed().map(|agreed| agreed.defaults).unwrap_or_default()
+    }
+
+    /// Whether the engine is Podman.
+    pub(crate) fn is_podman(&self) -> bool {
+        self.agreed().is_some_and(|agreed| agreed.info.is_podman)
+    }
+
+    /// The container that this agent runs in.
+    pub(crate) fn own_container(&self) -> Option<ContainerId> {
+        self.agreed()?.own.id
+    }
+
+    /// The agent's folders as this process sees them.
+    pub(crate) fn local_paths(&self) -> &MountPaths {
+        &self.local_paths
+    }
+
+    /// The agent's folders as the engine's host sees them.
+    pub(crate) fn host_paths(&self) -> MountPaths {
+        self.agreed().and_then(|agreed| agreed.own.paths).unwrap_or_else(|| self.local_paths.clone())
+    }
+
+    /// Why the engine cannot reach a folder of the agent that one of these mounts needs, if it cannot.
+    pub(crate) fn unreachable_mount(&self, mounts: &[Mount]) -> Option<String> {
+        let own = self.agreed()?.own;
+        mounts.iter().find_map(|mount| match &mount.source {
+            MountSource::Content(_) | MountSource::InPlace { secret: false, folder: _ } => {
+                own.objection(&self.local_paths.content)
+            }
+            MountSource::Secret(_) | MountSource::InPlace { secret: true, folder: _ } => {
+                own.objection(&self.local_paths.secret)
+            }
+            MountSource::AppFolder(_) => own.objection(&self.local_paths.app),
+            MountSource::Volume { .. }
+            | MountSource::Anonymous
+            | MountSource::Image(_)
+            | MountSource::Bind { .. }
+            | MountSource::Empty
+            | MountSource::Tmpfs { .. } => None,
+        })
+    }
+
+    async fn agree(&self) -> Result<ApiVersion, CallError> {
+        let found = within(DEADLINE, async { self.docker.version().await.map_err(CallError::from) }).await?;
+        let parse = |text: &Option<String>| text.as_deref().and_then(ApiVersion::parse);
+        let newest = parse(&found.api_version).ok_or_else(|| {
+            CallError::Unreachable("the engine does not state the version of its API".to_owned())
+        })?;
+        let oldest = parse(&found.min_api_version).unwrap_or(OLDEST);
+        if newest < OLDEST || oldest > NEWEST {
+            return Err(CallError::Status {
+                code: 400,
+                message: format!(
+                    "the engine supports API versions {oldest} to {newest}, this agent {OLDEST} to {NEWEST}"
+                ),
+            });
+        }
+        let api = newest.min(NEWEST);
+        let info = within(DEADLINE, async { self.docker.info().await.map_err(CallError::from) }).await?;
+        let defaults = Defaults {
+            log_driver: info.logging_driver.unwrap_or_else(|| "json-file".to_owned()),
+            no_swap_limit: info.swap_limit == Some(false),
+            host_name: info.name.unwrap_or_default(),
+        };
+        let mut components = found.components.iter().flatten();
+        let is_podman = components.any(|component| component.name.to_lowercase().contains("podman"));
+        if is_podman {
+            let version = found.version.as_deref().unwrap_or_default();
+            tracing::warn!(
+                version,
+                "the engine is Podman; docs/container.md lists what is known to work on it"
+            );
+        }
+        let info = EngineInfo { version: found.version.unwrap_or_default(), api, is_podman };
+        let own = self_container::find(&self.docker, &self.self_candidates, &self.local_paths).await?;
+        let agreed = Agreed { info, defaults, own };
+        *self.agreed.lock().unwrap_or_else(PoisonError::into_inner) = Some(agreed);
+        self.transport.set_version(Some(api));
+        Ok(api)
+    }
+
+    fn agreed(&self) -> Option<Agreed> {
+        self.agreed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("transport", &self.transport).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,200 @@
+//! A container with its state, health and endpoints.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bollard::models as api;
+use driftless_model::{
+    AgentId, ContainerId, Endpoint, Health, Instance, InstanceId, LiveSettings, PartOf, Readiness, Role,
+    SpecHash, State, Timestamp, WorkloadName, label,
+};
+
+use super::{
+    container::{Defaults, OwnNames, container},
+    host_settings::asked,
+    mounts, namespaces,
+};
+use crate::mount_paths::MountPaths;
+
+/// How many results of a health check the engine keeps.
+const HEALTH_LOG: usize = 5;
+
+/// A container as the engine describes it. A container that Docker Compose created is an instance of its service. Whether
+/// a user stopped it is not known here.
+pub(crate) fn instance(
+    id: &ContainerId,
+    found: &api::ContainerInspectResponse,
+    paths: &MountPaths,
+    defaults: &Defaults,
+) -> Instance {
+    let labels = found.config.as_ref().and_then(|it| it.labels.as_ref());
+    let either = |ours: &str, compose: &str| {
+        labels.and_then(|it| it.get(ours).or_else(|| it.get(compose))).cloned().unwrap_or_default()
+    };
+    let label = |name: &str| labels.and_then(|it| it.get(name)).cloned().unwrap_or_default();
+    let config = container(found, paths, defaults);
+    let created = found.created.as_deref().and_then(Timestamp::parse).unwrap_or_default();
+    let retries = config.healthcheck.as_ref().and_then(|it| it.retries).unwrap_or(3);
+    let state = found.state.as_ref().map_or(State::Created, |it| state(it, created, retries));
+    let name = found.name.as_deref().unwrap_or_default().trim_start_matches('/').to_owned();
+    let part =
+        Role::parse(&label(label::ROLE)).filter(|_| !label(label::POD).is_empty()).map(|role| PartOf {
+            pod: ContainerId(label(label::POD)),
+            name: label(label::PART),
+            role,
+            told: asked(labels).told.values,
+        });
+    let workload = WorkloadName(either(label::WORKLOAD, label::compose::SERVICE));
+    Instance {
+        id: id.clone(),
+        instance: InstanceId {
+            workload: part.as_ref().map_or_else(|| workload.clone(), |it| workload.part(&it.name)),
+            slot: either(label::SLOT, label::compose::CONTAINER_NUMBER).parse().unwrap_or_default(),
+        },
+        agent: AgentId(label(label::AGENT)),
+        spec: SpecHash(label(label::SPEC)),
+        created,
+        readiness: readiness(&state),
+        state,
+        restarts: found.restart_count.and_then(|it| u32::try_from(it).ok()).unwrap_or_default(),
+        networks: endpoints(found),
+        name,
+        live: LiveSettings { resources: config.resources.clone(), restart: config.restart },
+        config: Arc::new(config),
+        image_id: found.image.clone().unwrap_or_default(),
+        anonymous_volumes: mounts::anonymous_volumes(found),
+        empty_volumes: mounts::empty_volumes(found),
+        part,
+        hosts: namespaces::namespace_owners(found),
+        volumes_of: namespaces::volume_owners(found),
+        started: found.state.as_ref().and_then(|it| Timestamp::parse(it.started_at.as_deref()?)),
+        touched_by_hand: None,
+    }
+}
+
+fn endpoints(found: &api::ContainerInspectResponse) -> BTreeMap<String, Endpoint> {
+    let names = OwnNames::of(found);
+    let networks = found.network_settings.as_ref().and_then(|it| it.networks.as_ref());
+    // The engine writes a network down before it connects to it, and leaves that in place when it fails: what
+    // runs is connected where it has an endpoint, whatever the list says.
+    let runs =
+        found.state.as_ref().is_some_and(|it| it.running.unwrap_or_default() && it.restarting != Some(true));
+    let is_none = |it: &api::EndpointSettings| runs && it.network_id.as_ref().is_none_or(String::is_empty);
+    networks
+        .into_iter()
+        .flatten()
+        .filter(|(_, it)| !is_none(it))
+        .map(|(network, it)| {
+            let endpoint = Endpoint {
+                network_id: it.network_id.clone().unwrap_or_default(),
+                aliases: names.without(it.aliases.as_ref()),
+                ip: it.ip_address.clone().filter(|it| !it.is_empty()),
+                gateway: it.gateway.clone().filter(|it| !it.is_empty()),
+            };
+            (network.clone(), endpoint)
+        })
+        .collect()
+}
+
+fn state(found: &api::ContainerState, created: Timestamp, retries: u32) -> State {
+    use api::ContainerStateStatusEnum as Status;
+    let time = |text: &Option<String>| text.as_deref().and_then(Timestamp::parse);
+    let started = time(&found.started_at).unwrap_or(created);
+    let finished = time(&found.finished_at).unwrap_or(created);
+    let code = found.exit_code.unwrap_or_default();
+    let error = found.error.clone().unwrap_or_default();
+    let running = || {
+        let (health, since) = health(found.health.as_ref(), started, retries);
+        State::Running { since, health }
+    };
+    let exited = || State::Exited {
+        code,
+        finished,
+        out_of_memory: found.oom_killed.unwrap_or_default(),
+        error: error.clone(),
+    };
+    match found.status {
+        // Somebody asked for a start and the engine could not: it ended before it began.
+        Some(Status::CREATED) if !error.is_empty() => exited(),
+        Some(Status::CREATED) => State::Created,
+        Some(Status::RUNNING | Status::STOPPING) => running(),
+        Some(Status::PAUSED) => State::Paused,
+        Some(Status::RESTARTING) => State::Restarting { code, finished },
+        Some(Status::REMOVING) => State::Removing,
+        Some(Status::DEAD) => State::Dead,
+        Some(Status::EMPTY) | None if found.running == Some(true) => running(),
+        Some(Status::EXITED | Status::EMPTY) | None => exited(),
+    }
+}
+
+/// What the health check says, and since when the container is as it should be. The log holds the last few
+/// results alone: where it does not reach back to the change, the start counts.
+fn health(found: Option<&api::Health>, started: Timestamp, retries: u32) -> (Health, Timestamp) {
+    use api::HealthStatusEnum as Status;
+    let Some(found) = found else { return (Health::Healthy, started) };
+    match found.status {
+        Some(Status::STARTING) => (Health::Starting, started),
+        Some(Status::UNHEALTHY) => (Health::Unhealthy, started),
+        Some(Status::HEALTHY) => (
+            Health::Healthy,
+            healthy_since(found.log.as_deref().unwrap_or_default(), retries).unwrap_or(started),
+        ),
+        Some(Status::NONE | Status::EMPTY) | None => (Health::Healthy, started),
+    }
+}
+
+fn healthy_since(log: &[api::HealthcheckResult], retries: u32) -> Option<Timestamp> {
+    let mut since = None;
+    // Only a log that is not full reaches back to the start.
+    let mut was_unhealthy = log.len() < HEALTH_LOG;
+    let mut failures = 0;
+    for result in log {
+        if result.exit_code == Some(0) {
+            failures = 0;
+            if was_unhealthy {
+                was_unhealthy = false;
+                since = result.end.as_deref().and_then(Timestamp::parse);
+            }
+        } else {
+            failures += 1;
+            was_unhealthy |= failures >= retries.max(1);
+        }
+    }
+    since
+}
+
+fn readiness(state: &State) -> Readiness {
+    match state {
+        State::Running { since, health: Health::Healthy } => Readiness::Ready { since: *since },
+        State::Running { since: _, health: Health::Starting } => {
+            Readiness::Starting { reason: "its health check has not succeeded yet".to_owned() }
+        }
+        State::Running { since: _, health: Health::Unhealthy } => {
+            Readiness::NotReady { reason: "its health check fails".to_owned() }
+        }
+        State::Created => Readiness::NotReady { reason: "not started".to_owned() },
+        State::Paused => Readiness::NotReady { reason: "paused".to_owned() },
+        State::Restarting { .. } => Readiness::NotReady { reason: "restarting".to_owned() },
+        State::Exited { .. } => Readiness::NotReady { reason: "exited".to_owned() },
+        State::Removing | State::Dead => Readiness::NotReady { reason: "being removed".to_owned() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(second: u8, exit_code: i64) -> api::HealthcheckResult {
+        let end = Some(format!("2026-01-01T00:00:{second:02}Z"));
+        api::HealthcheckResult { start: None, end, exit_code: Some(exit_code), output: None }
+    }
+
+    #[test]
+    fn a_container_is_healthy_since_its_first_success_after_enough_failures() {
+        let at = |second: u8| Timestamp::parse(&format!("2026-01-01T00:00:{second:02}Z"));
+        assert_eq!(healthy_since(&[result(1, 1), result(2, 0), result(3, 0)], 3), at(2));
+        assert_eq!(healthy_since(&[result(1, 0), result(2, 1), result(3, 0)], 3), at(1));
+        let recovered = [result(1, 0), result(2, 1), result(3, 1), result(4, 0), result(5, 0)];
+        assert_eq!(healthy_since(&recovered, 2), at(4));
+        assert_eq!(healthy_since(&recovered, 3), None, "the log no longer tells");
+    }
+}

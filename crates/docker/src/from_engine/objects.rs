@@ -1,0 +1,49 @@
+//! Networks and volumes of Docker Compose.
+
+use std::collections::BTreeMap;
+
+use bollard::models as api;
+use driftless_model::{Network, Volume, label};
+
+use super::values::{filled, map, user_labels};
+
+/// A network, without the labels of Docker Compose.
+pub(crate) fn network(found: &api::Network, labels: &BTreeMap<String, String>) -> Network {
+    let ranges = found.ipam.as_ref().and_then(|it| it.config.as_ref());
+    let ipam = ranges
+        .into_iter()
+        .flatten()
+        .map(|it| (filled(it.subnet.as_ref()), filled(it.gateway.as_ref()), filled(it.ip_range.as_ref())))
+        .collect();
+    Network {
+        key: labels.get(label::compose::NETWORK).cloned().unwrap_or_default(),
+        driver: filled(found.driver.as_ref()),
+        options: map(found.options.as_ref()),
+        internal: found.internal.unwrap_or_default(),
+        attachable: found.attachable.unwrap_or_default(),
+        enable_ipv6: found.enable_ipv6.unwrap_or_default(),
+        disable_ipv4: found.enable_ipv4 == Some(false),
+        ipam,
+        ipam_driver: filled(found.ipam.as_ref().and_then(|it| it.driver.as_ref()))
+            .filter(|it| it != "default"),
+        ipam_options: map(found.ipam.as_ref().and_then(|it| it.options.as_ref())),
+        aux_addresses: ranges
+            .into_iter()
+            .flatten()
+            .filter_map(|it| Some((it.subnet.clone()?, map(Some(it.auxiliary_addresses.as_ref()?)))))
+            .collect(),
+        labels: user_labels(labels.iter()),
+        ..Network::default()
+    }
+}
+
+/// A volume, without the labels of Docker Compose.
+pub(crate) fn volume(found: &api::Volume, labels: &BTreeMap<String, String>) -> Volume {
+    Volume {
+        key: labels.get(label::compose::VOLUME).cloned().unwrap_or_default(),
+        driver: filled(Some(&found.driver)),
+        options: map(Some(&found.options)),
+        labels: user_labels(labels.iter()),
+        ..Volume::default()
+    }
+}

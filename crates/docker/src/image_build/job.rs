@@ -1,0 +1,133 @@
+//! One build: its files, secrets and options.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use driftless_files::{Context, Files};
+use driftless_model::{Build, ContentId, Mask, label};
+use serde::Serialize;
+
+use crate::{call_error::CallError, registry_logins::RegistryLogins};
+
+/// What a build needs besides its definition.
+#[derive(Clone, Debug)]
+pub struct BuildInputs {
+    /// The files of a commit; those of the build are the ones that its digest stands for.
+    pub files: Arc<dyn Files>,
+    pub secrets: BuildSecrets,
+}
+
+/// The values of build secrets, by content. Never printed.
+#[derive(Clone, Default)]
+pub struct BuildSecrets(pub BTreeMap<ContentId, Arc<[u8]>>);
+
+impl fmt::Debug for BuildSecrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BuildSecrets({})", self.0.len())
+    }
+}
+
+/// One build in progress.
+pub(super) struct BuildJob {
+    pub(super) image: String,
+    pub(super) build: Build,
+    pub(super) context: Context,
+    pub(super) files: Arc<dyn Files>,
+    pub(super) secrets: BTreeMap<String, Arc<[u8]>>,
+    /// The logins for the registries of its base images.
+    pub(super) logins: RegistryLogins,
+    /// Seconds since 1970: the modification time of all files in the context. Programs in the image tell by it whether a
+    /// file has changed.
+    pub(super) time: u64,
+}
+
+/// Why a build failed.
+#[derive(Debug)]
+pub(super) enum BuildFailure {
+    /// A message without secrets.
+    Build(String),
+    Call(CallError),
+}
+
+impl From<CallError> for BuildFailure {
+    fn from(error: CallError) -> Self {
+        Self::Call(error)
+    }
+}
+
+impl BuildJob {
+    /// Reads the build context. The caller has checked that the files have the digest in the image's name.
+    pub(super) async fn prepare(
+        image: &str,
+        build: &Build,
+        inputs: &BuildInputs,
+        logins: RegistryLogins,
+        time: u64,
+    ) -> Result<Self, BuildFailure> {
+        let BuildInputs { files, secrets } = inputs;
+        let mut values = BTreeMap::new();
+        for (id, content) in &build.secrets {
+            let value = secrets.0.get(content);
+            let value = value
+                .ok_or_else(|| BuildFailure::Build(format!("the value of the secret `{id}` is missing")))?;
+            values.insert(id.clone(), Arc::clone(value));
+        }
+        let (image, build, files) = (image.to_owned(), build.clone(), Arc::clone(files));
+        let prepared = tokio::task::spawn_blocking(move || {
+            let context = Context::of(files.as_ref(), &build)?;
+            Ok(Self { image, build, context, files, secrets: values, logins, time })
+        });
+        prepared
+            .await
+            .unwrap_or_else(|_| Err("reading the build context failed unexpectedly".to_owned()))
+            .map_err(BuildFailure::Build)
+    }
+
+    /// The texts to hide in all output: each line of each secret, and the values of arguments with telling names.
+    pub(super) fn hidden(&self) -> Vec<String> {
+        let secrets = self.secrets.values().map(|it| String::from_utf8_lossy(it).into_owned());
+        let telling = self.build.args.iter().filter(|(name, _)| Mask::is_telling(name));
+        let all = secrets.chain(telling.map(|(_, value)| value.clone()));
+        let lines = all.flat_map(|it| it.lines().map(|it| it.trim().to_owned()).collect::<Vec<_>>());
+        let mut lines: Vec<String> = lines.filter(|it| it.len() > 3).collect();
+        // The longest first, since one may be a part of another.
+        lines.sort_by_key(|it| std::cmp::Reverse(it.len()));
+        lines
+    }
+
+    /// The options of the call that are the same for both builders.
+    pub(super) fn query(&self, platform: Option<&str>) -> Result<Vec<(&'static str, String)>, BuildFailure> {
+        let build = &self.build;
+        let mut labels = build.labels.clone();
+        labels.insert(label::BUILD.to_owned(), build.digest.clone());
+        let mut query = vec![
+            ("labels", json(&labels)?),
+            ("buildargs", json(&build.args)?),
+            ("rm", "1".to_owned()),
+            ("forcerm", "1".to_owned()),
+        ];
+        // Its own name comes last: a reader that sees it takes the build for done and may hang up.
+        query.extend(build.tags.iter().chain([&self.image]).map(|it| ("t", it.clone())));
+        query.extend(build.extra_hosts.iter().map(|it| ("extrahosts", it.clone())));
+        if !build.ulimits.is_empty() {
+            let limit = |(name, (soft, hard)): (&String, &(i64, i64))| serde_json::json!({ "Name": name, "Soft": soft, "Hard": hard });
+            query.push(("ulimits", json(&build.ulimits.iter().map(limit).collect::<Vec<_>>())?));
+        }
+        if !build.cache_from.is_empty() {
+            query.push(("cachefrom", json(&build.cache_from)?));
+        }
+        let optional = [
+            ("target", build.target.clone()),
+            ("networkmode", build.network.clone()),
+            ("platform", platform.map(str::to_owned)),
+            ("shmsize", build.shm_size.map(|it| it.to_string())),
+            ("nocache", build.no_cache.then(|| "1".to_owned())),
+            ("pull", build.pull.then(|| "1".to_owned())),
+        ];
+        query.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
+        Ok(query)
+    }
+}
+
+fn json<T: Serialize>(value: &T) -> Result<String, BuildFailure> {
+    serde_json::to_string(value).map_err(|error| BuildFailure::Build(error.to_string()))
+}

@@ -1,0 +1,257 @@
+//! Reads containers, networks, volumes and images through the cache. While events arrive, an object that did not change
+//! is read once.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use bollard::query_parameters as query;
+use driftless_clock::Clock;
+use driftless_model::{AgentId, AppName, ContainerId, Image, Instance, SpecHash, State, Timestamp, label};
+use futures_util::{StreamExt, TryStreamExt};
+
+use crate::{
+    attribution::Attribution,
+    cache::{Cache, InspectedContainer, NamedObject, NamedObjects, ObjectKind},
+    call_error::CallError,
+    connection::Connection,
+    container_list::{ContainerList, ListedContainer, SharedList},
+    deadline::DEADLINE,
+    from_engine,
+};
+
+/// A stop by a user counts as the cause of an exit that follows it within the grace period and this time.
+const STOP_MARGIN: Duration = Duration::from_mins(1);
+
+/// The objects of the engine.
+#[derive(Debug)]
+pub(crate) struct Inventory {
+    connection: Arc<Connection>,
+    cache: Arc<Cache>,
+    attribution: Arc<Attribution>,
+    list: SharedList,
+    clock: Clock,
+}
+
+impl Inventory {
+    pub(crate) fn new(
+        connection: &Arc<Connection>,
+        cache: &Arc<Cache>,
+        attribution: &Arc<Attribution>,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            connection: Arc::clone(connection),
+            cache: Arc::clone(cache),
+            attribution: Arc::clone(attribution),
+            list: SharedList::default(),
+            clock,
+        }
+    }
+
+    /// All containers of the host.
+    pub(crate) async fn containers(&self) -> Result<Arc<ContainerList>, CallError> {
+        let forget_removed = |list: &ContainerList| {
+            self.cache.retain_containers(|id| list.containers.contains_key(id));
+            self.attribution.retain_containers(|id| list.containers.contains_key(id));
+        };
+        self.list.get(&self.connection, forget_removed).await
+    }
+
+    /// All networks or volumes of the host.
+    pub(crate) async fn objects(&self, kind: ObjectKind) -> Result<NamedObjects, CallError> {
+        if let Some(objects) = self.cache.objects(kind) {
+            return Ok(objects);
+        }
+        let token = self.cache.begin_read();
+        let objects = Arc::new(match kind {
+            ObjectKind::Networks => self.read_networks().await?,
+            ObjectKind::Volumes => self.read_volumes().await?,
+        });
+        self.cache.store_objects(kind, token, &objects);
+        Ok(objects)
+    }
+
+    /// The id of a network. Names need not be unique, and may contain what a path cannot.
+    pub(crate) async fn network_id(&self, name: &str) -> Result<String, CallError> {
+        let networks = self.objects(ObjectKind::Networks).await?;
+        let id = networks.get(name).map(|network| network.id.clone());
+        id.ok_or_else(|| CallError::Status { code: 404, message: format!("there is no network {name}") })
+    }
+
+    /// One container of the agent, or one with copies of its labels. `None` if it is gone by now.
+    pub(crate) async fn instance(
+        &self,
+        id: &ContainerId,
+        listed: &Arc<ListedContainer>,
+    ) -> Result<Option<Arc<Instance>>, CallError> {
+        let cached = self.cache.container(id);
+        if let Some(cached) = cached.filter(|cached| cached.listed == *listed) {
+            return Ok(Some(cached.instance));
+        }
+        let token = self.cache.begin_container_read(id);
+        let Some(found) = self.connection.find_container(id.as_str()).await? else { return Ok(None) };
+        let (paths, defaults) = (self.connection.host_paths(), self.connection.defaults());
+        let mut instance = from_engine::instance(id, &found, &paths, &defaults);
+        instance.config = self.cache.share_config(instance.config);
+        instance.touched_by_hand = self.user_stop(&instance).await?;
+        let instance = Arc::new(instance);
+        let inspected = InspectedContainer { listed: Arc::clone(listed), instance: Arc::clone(&instance) };
+        self.cache.store_container(id, token, inspected);
+        Ok(Some(instance))
+    }
+
+    /// An image, by name or id; `None` if the engine does not have it.
+    pub(crate) async fn image(&self, reference: &str) -> Result<Option<Arc<Image>>, CallError> {
+        if let Some(image) = self.cache.image(reference) {
+            return Ok(Some(image));
+        }
+        if !is_reference(reference) {
+            return Ok(None);
+        }
+        let token = self.cache.begin_read();
+        let inspect = self.connection.docker().inspect_image(reference);
+        let found = match self.connection.call(DEADLINE, inspect).await {
+            Ok(found) => found,
+            Err(error) if matches!(error.code(), Some(400 | 404)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let image = Arc::new(Image {
+            defaults: Arc::new(from_engine::image_defaults(&found)),
+            id: found.id.unwrap_or_default(),
+            tagged: found.metadata.and_then(|metadata| Timestamp::parse(&metadata.last_tag_time?)),
+            digests: found.repo_digests.unwrap_or_default(),
+        });
+        self.cache.store_image(reference, token, &image);
+        Ok(Some(image))
+    }
+
+    async fn read_networks(&self) -> Result<BTreeMap<String, NamedObject>, CallError> {
+        let options = None::<query::ListNetworksOptions>;
+        let found = self.connection.call(DEADLINE, self.connection.docker().list_networks(options)).await?;
+        Ok(by_name(found.into_iter().map(|network| {
+            let labels: BTreeMap<_, _> = network.labels.clone().into_iter().flatten().collect();
+            let object = NamedObject {
+                created: network.created.as_deref().and_then(Timestamp::parse),
+                network: is_compose(&labels).then(|| from_engine::network(&network, &labels)),
+                ..named_object(network.id.unwrap_or_default(), &labels)
+            };
+            (network.name.unwrap_or_default(), object)
+        })))
+    }
+
+    async fn read_volumes(&self) -> Result<BTreeMap<String, NamedObject>, CallError> {
+        let options = None::<query::ListVolumesOptions>;
+        let found = self.connection.call(DEADLINE, self.connection.docker().list_volumes(options)).await?;
+        Ok(by_name(found.volumes.into_iter().flatten().map(|volume| {
+            let labels: BTreeMap<_, _> = volume.labels.clone().into_iter().collect();
+            let object = NamedObject {
+                volume: is_compose(&labels).then(|| from_engine::volume(&volume, &labels)),
+                ..named_object(volume.name.clone(), &labels)
+            };
+            (volume.name, object)
+        })))
+    }
+
+    /// When a user last stopped, killed or paused a container since it was started. The event stream reported it, or,
+    /// if it was interrupted when the container exited, the engine's memory of its last 256 events does.
+    async fn user_stop(&self, instance: &Instance) -> Result<Option<Timestamp>, CallError> {
+        let user_stop = self.attribution.user_stop(&instance.id);
+        let finished = match &instance.state {
+            State::Paused => return Ok(user_stop),
+            State::Exited { finished, .. } => *finished,
+            // `docker kill` can send any signal; a container that still runs was not ended by it.
+            State::Created
+            | State::Running { .. }
+            | State::Restarting { .. }
+            | State::Removing
+            | State::Dead => {
+                return Ok(None);
+            }
+        };
+        // Nor was a container that exited long after the signal.
+        let longest = instance.config.stop_grace_period.unwrap_or_default().saturating_add(STOP_MARGIN);
+        if let Some(at) = user_stop.filter(|at| finished.since(*at) <= longest) {
+            return Ok(Some(at));
+        }
+        let was_listening = self.cache.trusted_since().is_some_and(|since| since <= finished);
+        if was_listening || self.attribution.is_stopped_by_agent(&instance.id) {
+            return Ok(None);
+        }
+        self.remembered_stop(&instance.id, finished).await
+    }
+
+    /// The last stop among the events that the engine remembers from around the exit.
+    async fn remembered_stop(
+        &self,
+        id: &ContainerId,
+        finished: Timestamp,
+    ) -> Result<Option<Timestamp>, CallError> {
+        // The event of a signal precedes the exit, that of a stop follows it.
+        let margin = u64::try_from(STOP_MARGIN.as_millis()).unwrap_or_default();
+        let since = finished.0.saturating_sub(margin) / 1000;
+        let until = finished.after(STOP_MARGIN).min(self.clock.now()).0.div_ceil(1000);
+        let filters = [
+            ("type".to_owned(), vec!["container".to_owned()]),
+            ("container".to_owned(), vec![id.to_string()]),
+            ("event".to_owned(), ["kill", "stop", "pause"].map(str::to_owned).to_vec()),
+        ]
+        .into();
+        let options = query::EventsOptionsBuilder::new()
+            .since(&since.to_string())
+            .until(&until.to_string())
+            .filters(&filters)
+            .build();
+        let events = self.connection.docker().events(Some(options));
+        let found = self.connection.call(DEADLINE, events.take(16).try_collect::<Vec<_>>()).await?;
+        let nanos = found.iter().filter_map(|event| event.time_nano).filter_map(|it| u64::try_from(it).ok());
+        Ok(nanos.max().map(|nanos| Timestamp(nanos / 1_000_000)))
+    }
+}
+
+/// Whether a text can stand in a path of the API as a reference to an object, and cannot be taken for another path.
+pub(crate) fn is_reference(text: &str) -> bool {
+    !text.is_empty()
+        && text.bytes().all(|it| it.is_ascii_alphanumeric() || b"._-/:@+".contains(&it))
+        && !text.split('/').any(|it| it == ".." || it == ".")
+}
+
+fn is_compose(labels: &BTreeMap<String, String>) -> bool {
+    labels.contains_key(label::compose::PROJECT)
+}
+
+/// Network names need not be unique. Of several, one with the agent's labels is taken, else the one with the first id.
+fn by_name(found: impl Iterator<Item = (String, NamedObject)>) -> BTreeMap<String, NamedObject> {
+    let mut all: BTreeMap<String, NamedObject> = BTreeMap::new();
+    for (name, object) in found {
+        let rank = |object: &NamedObject| (object.agent.is_none(), object.id.clone());
+        if all.get(&name).is_none_or(|other| rank(&object) < rank(other)) {
+            all.insert(name, object);
+        }
+    }
+    all
+}
+
+fn named_object(id: String, labels: &BTreeMap<String, String>) -> NamedObject {
+    NamedObject {
+        id,
+        app: labels.get(label::APPLICATION).cloned().map(AppName),
+        agent: labels.get(label::AGENT).cloned().map(AgentId),
+        spec: labels.get(label::SPEC).cloned().map(SpecHash),
+        project: labels.get(label::compose::PROJECT).cloned(),
+        network: None,
+        volume: None,
+        created: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_cannot_name_another_path() {
+        assert!(is_reference("registry.example.com:5000/a/b@sha256:00ff"));
+        for wrong in ["", "a?b", "a#b", "../json", "a/../b", "a b", "a%2fb"] {
+            assert!(!is_reference(wrong), "{wrong}");
+        }
+    }
+}

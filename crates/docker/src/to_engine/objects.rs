@@ -1,0 +1,82 @@
+//! The bodies of create calls for networks and volumes.
+
+use bollard::models as api;
+use driftless_model::{AgentId, AppName, Network, SpecHash, Volume, label};
+
+use super::{
+    labels::{compose_labels, owner_labels},
+    values::hash_map,
+};
+
+pub(crate) fn network_body(
+    name: &str,
+    network: &Network,
+    app: &AppName,
+    agent: &AgentId,
+) -> api::NetworkCreateRequest {
+    let Network {
+        key,
+        external: _,
+        driver,
+        options,
+        internal,
+        attachable,
+        enable_ipv6,
+        disable_ipv4,
+        ipam,
+        ipam_driver,
+        ipam_options,
+        aux_addresses,
+        labels,
+    } = network;
+    let mut all = owner_labels(app, agent, &SpecHash::of(network));
+    all.extend(compose_labels(name, key, app, label::compose::NETWORK));
+    all.extend(labels.clone());
+    let reserved =
+        |subnet: &Option<String>| subnet.as_ref().and_then(|it| aux_addresses.get(it)).map(hash_map);
+    let ranges: Vec<api::IpamConfig> = ipam
+        .iter()
+        .map(|(subnet, gateway, range)| api::IpamConfig {
+            subnet: subnet.clone(),
+            gateway: gateway.clone(),
+            ip_range: range.clone(),
+            auxiliary_addresses: reserved(subnet),
+        })
+        .collect();
+    let has_address_settings = !ranges.is_empty() || ipam_driver.is_some() || !ipam_options.is_empty();
+    api::NetworkCreateRequest {
+        name: name.to_owned(),
+        driver: Some(driver.clone().unwrap_or_else(|| "bridge".to_owned())),
+        internal: Some(*internal),
+        attachable: Some(*attachable),
+        enable_ipv4: disable_ipv4.then_some(false),
+        enable_ipv6: Some(*enable_ipv6),
+        options: Some(hash_map(options)),
+        ipam: has_address_settings.then(|| api::Ipam {
+            driver: Some(ipam_driver.clone().unwrap_or_else(|| "default".to_owned())),
+            config: Some(ranges),
+            options: (!ipam_options.is_empty()).then(|| hash_map(ipam_options)),
+        }),
+        labels: Some(all),
+        ..api::NetworkCreateRequest::default()
+    }
+}
+
+pub(crate) fn volume_body(
+    name: &str,
+    volume: &Volume,
+    app: &AppName,
+    agent: &AgentId,
+) -> api::VolumeCreateRequest {
+    let Volume { key, external: _, driver, options, labels } = volume;
+    let mut all = owner_labels(app, agent, &SpecHash::of(volume));
+    all.extend(compose_labels(name, key, app, label::compose::VOLUME));
+    all.extend(labels.clone());
+    api::VolumeCreateRequest {
+        name: Some(name.to_owned()),
+        driver: Some(driver.clone().unwrap_or_else(|| "local".to_owned())),
+        driver_opts: Some(hash_map(options)),
+        labels: Some(all),
+        cluster_volume_spec: None,
+    }
+}

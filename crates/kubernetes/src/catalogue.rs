@@ -1,7 +1,7 @@
-//! What workloads refer to by name: ConfigMaps, Secrets and claims of storage.
+//! Objects that workloads refer to by name: ConfigMaps, Secrets and claims.
 //!
-//! They are read before any workload, since manifests name things before they define them. Not here: what a
-//! reference makes of them (see [`super::env`] and [`super::volumes`]).
+//! They are read before any workload, because manifests may use a name before they define it. [`super::env`] and
+//! [`super::volumes`] resolve the references.
 
 use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 
@@ -22,7 +22,7 @@ pub(super) struct Key {
     pub(super) name: String,
 }
 
-/// The namespace of what names none.
+/// The namespace of objects that name none.
 pub(super) const DEFAULT_NAMESPACE: &str = "default";
 
 impl Key {
@@ -37,7 +37,7 @@ impl Key {
     }
 }
 
-/// `metadata` of an object that others know by its name.
+/// The `metadata` of an object that others refer to.
 pub(super) struct Identity {
     pub(super) key: Key,
     pub(super) origin: Location,
@@ -58,7 +58,7 @@ pub(super) struct Data {
     pub(super) entries: BTreeMap<String, Arc<[u8]>>,
 }
 
-/// Which of the two kinds of data.
+/// ConfigMap or Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DataKind {
     ConfigMap,
@@ -74,16 +74,16 @@ impl DataKind {
     }
 }
 
-/// What a claim is on one host.
+/// The storage behind a claim.
 #[derive(Clone)]
 pub(super) enum Claim {
-    /// A volume of Docker, by the name that follows the application's.
+    /// A Docker volume, by its name after the project's.
     Named { name: String, volume: Volume },
     /// A path of the host.
     Host { path: String, create: bool },
 }
 
-/// All that the application defines for others to refer to, and what they made of it.
+/// All objects that can be referred to, and the volumes and contents that references produced.
 pub(super) struct Catalogue {
     app: String,
     config_maps: BTreeMap<Key, Data>,
@@ -92,7 +92,7 @@ pub(super) struct Catalogue {
     contents: RefCell<Contents>,
     volumes: RefCell<BTreeMap<String, Volume>>,
     mounted: Mounted,
-    /// For what becomes longer.
+    /// Limits the growth of expanded texts.
     pub(super) room: Room,
 }
 
@@ -117,17 +117,17 @@ impl Catalogue {
         }
     }
 
-    /// The name of a container that there is one of.
+    /// The container name of a workload with one instance.
     pub(super) fn name_in_docker(&self, key: &Key) -> String {
         format!("{}-{}", self.app, key.dotted())
     }
 
-    /// What a claim is here.
+    /// The storage behind a claim.
     pub(super) fn claim(&self, key: &Key) -> Option<Claim> {
         self.storage.claim(key)
     }
 
-    /// Makes a volume, or a path inside of it, part of the stack; its name in Docker.
+    /// Adds a volume, or a path inside it, to the stack. Returns its name in Docker.
     pub(super) fn mount(&self, name: &str, volume: &Volume, inside: &str, place: &Value<'_>) -> String {
         let (name, volume) = self.mounted.part(name, volume, inside, place);
         let docker = format!("{}_{name}", self.app);
@@ -135,7 +135,7 @@ impl Catalogue {
         docker
     }
 
-    /// Keeps what is mounted.
+    /// Adds a mounted content to the stack.
     pub(super) fn keep(&self, content: Content) -> ContentId {
         let id = content.id();
         self.contents.borrow_mut().insert(id.clone(), content);
@@ -174,18 +174,18 @@ impl Catalogue {
         self.storage.read_persistent(value);
     }
 
-    /// Gives each claim its storage, once all of both are read.
+    /// Binds the claims after all claims and volumes are read.
     pub(super) fn bind(&mut self, report: &Report) {
         self.storage.bind(report);
     }
 
-    /// What there is to say once everything is mounted.
+    /// Findings that are known only after all mounts are read.
     pub(super) fn check_mounts(&self, report: &Report) {
         self.mounted.check(report);
     }
 }
 
-/// Labels and annotations of data reach no container; there is nothing to say of them but that they are wrong.
+/// Labels and annotations of ConfigMaps and Secrets have no effect; they are only validated.
 pub(super) fn identify(object: &Object<'_>) -> Option<Identity> {
     let metadata = object.require("metadata").and_then(|it| it.object(fields::METADATA))?;
     if let Some(labels) = metadata.get("labels") {
@@ -260,7 +260,7 @@ fn encoded(object: &Object<'_>, field: &str) -> BTreeMap<String, Arc<[u8]>> {
             Ok(bytes) => {
                 found.insert(key.to_owned(), Arc::from(bytes));
             }
-            // The text itself may be the secret, written in clear by mistake.
+            // The invalid text may be the secret in clear, so it is not quoted.
             Err(_) => {
                 value.error_help("is not base64", "encode it, or write it under `stringData`");
             }

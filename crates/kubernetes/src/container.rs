@@ -1,7 +1,7 @@
-//! One container of a pod, and what a pod says of itself.
+//! One container of a pod, and the pod's own fields.
 //!
 //! `command` replaces the image's entry point and `args` its command, as in Kubernetes. Only `hostPort` publishes
-//! a port. Not here: resources, security and probes, which have files of their own.
+//! a port. Resources, security and probes have files of their own.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ use driftless_model::{
     PullPolicy, RestartPolicy,
 };
 
-/// What a pod template says.
+/// A pod template as it was read.
 pub(super) struct Pod {
     pub(super) container: Container,
     pub(super) parts: Vec<Part>,
@@ -36,7 +36,7 @@ pub(super) struct Pod {
     pub(super) subdomain: Option<Subdomain>,
 }
 
-/// By what name a headless Service knows a pod.
+/// The DNS name of a pod under a headless Service.
 pub(super) struct Subdomain {
     pub(super) hostname: String,
     pub(super) service: String,
@@ -45,7 +45,7 @@ pub(super) struct Subdomain {
 }
 
 impl Pod {
-    /// The containers that the manifest names.
+    /// The names of the containers in the manifest.
     pub(super) fn programs(&mut self) -> Vec<&mut Container> {
         if self.parts.is_empty() {
             return vec![&mut self.container];
@@ -54,18 +54,18 @@ impl Pod {
     }
 }
 
-/// A pod as its owner writes it.
+/// A pod template as its owner contains it.
 pub(super) struct Template<'a> {
     pub(super) spec: Object<'a>,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) annotations: BTreeMap<String, String>,
 }
 
-/// Whose pod it is, and what that means for it.
+/// The owner of a pod, and what depends on it.
 pub(super) struct Owner<'a> {
     pub(super) kind: &'static str,
     pub(super) key: &'a Key,
-    /// The pod's own name, where it has one that stays.
+    /// The pod's stable name, if it has one.
     pub(super) pod_name: Option<&'a str>,
     pub(super) restarts: Restarts,
     /// The volumes of a StatefulSet's claims, by the name of the template.
@@ -76,29 +76,29 @@ pub(super) struct Owner<'a> {
 /// Which restart policies an owner allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Restarts {
-    /// It runs for ever.
+    /// Only `Always`.
     Always,
-    /// A Pod by itself: it may, or may not.
+    /// A Pod without a controller: any policy.
     Any,
-    /// Work that ends, tried again so often.
+    /// A Job with this many retries: `OnFailure` or `Never`.
     Ending { retries: u32 },
 }
 
-/// A port of the host that the pod takes, with the place where the manifest says so.
+/// A host port that the pod takes, with its place in the manifest.
 pub(super) struct HostPort {
     pub(super) location: Location,
     pub(super) path: String,
     pub(super) host: u16,
     pub(super) protocol: Protocol,
-    /// `None`: on every address of the host.
+    /// `None`: every address of the host.
     pub(super) host_ip: Option<IpAddr>,
 }
 
 /// Named ports, for probes.
 pub(super) type NamedPorts = BTreeMap<String, u16>;
 
-/// Annotations become labels under this prefix, so that a change of one replaces the instances, as it does in
-/// Kubernetes, and none is taken for a label.
+/// Prefix under which annotations become container labels, so that a changed annotation replaces the instances, as in
+/// Kubernetes.
 pub(super) const ANNOTATION: &str = "annotation.";
 
 impl<'a> Template<'a> {
@@ -116,10 +116,10 @@ impl<'a> Template<'a> {
     }
 }
 
-/// What is the pod's and not that of one container.
+/// The fields of the pod as a whole.
 pub(super) fn read_pod(spec: &Object<'_>, container: &mut Container) {
-    // Never none at all, as the kubelet has it; and Docker 20.10 takes the files below a container that has none when it
-    // is restarted: it runs, but nothing can be executed in it any more.
+    // At least one second, as in the kubelet. Docker 20.10 unmounts the files of a container with a grace period of 0 when
+    // it is restarted: the container runs, but nothing can be executed in it.
     let grace = spec.integer("terminationGracePeriodSeconds", 0..=0x7FFF_FFFF).unwrap_or(30).max(1);
     container.stop_grace_period = Some(Duration::from_secs(u64::try_from(grace).unwrap_or(30)));
     container.hostname = spec.get("hostname").and_then(|it| names::label(&it)).map(str::to_owned);
@@ -164,7 +164,7 @@ pub(super) fn read_pod(spec: &Object<'_>, container: &mut Container) {
     container.ipc_mode = spec.boolean("hostIPC").unwrap_or(false).then(host).flatten();
 }
 
-/// The name that a pod wants to have in a headless Service.
+/// The `hostname` and `subdomain` of a pod.
 pub(super) fn subdomain(spec: &Object<'_>) -> Option<Subdomain> {
     let value = spec.get("subdomain")?;
     let service = names::label(&value)?;
@@ -176,14 +176,14 @@ pub(super) fn subdomain(spec: &Object<'_>) -> Option<Subdomain> {
     Some(Subdomain { hostname, service, location: value.place().location(), path: value.path })
 }
 
-/// `ndots:2`, or `edns0` alone, as the resolver takes it.
+/// A resolver option: `ndots:2`, or `edns0` without a value.
 fn dns_option(item: Value<'_>) -> Option<String> {
     let option = item.object(fields::DNS_OPTION)?;
     let name = option.require("name")?.text()?;
     Some(option.string("value").map_or_else(|| name.to_owned(), |value| format!("{name}:{value}")))
 }
 
-/// What happens when the container ends.
+/// The restart policy of the container.
 pub(super) fn restarts(spec: &Object<'_>, owner: &Owner<'_>) -> (RestartPolicy, Completion) {
     let words = [("Always", "Always"), ("OnFailure", "OnFailure"), ("Never", "Never")];
     let given = spec.get("restartPolicy");
@@ -204,7 +204,7 @@ pub(super) fn restarts(spec: &Object<'_>, owner: &Owner<'_>) -> (RestartPolicy, 
             }
             (RestartPolicy::No, Completion::OnSuccess)
         }
-        // The engine takes 0 for "without limit".
+        // The engine reads 0 as no limit.
         (Restarts::Ending { retries: 0 }, _, _) => (RestartPolicy::No, Completion::OnSuccess),
         (Restarts::Ending { retries }, _, _) => {
             (RestartPolicy::OnFailure { max_retries: Some(retries) }, Completion::OnSuccess)
@@ -214,7 +214,7 @@ pub(super) fn restarts(spec: &Object<'_>, owner: &Owner<'_>) -> (RestartPolicy, 
     }
 }
 
-/// One container, and which of the pod's volumes it mounts that must be held for it, by target.
+/// One container, and the volumes that the pause container holds for it, by mount path.
 pub(super) struct ReadContainer {
     pub(super) pod: Pod,
     pub(super) shared: BTreeMap<String, String>,
@@ -275,7 +275,7 @@ fn read_image(object: &Object<'_>, container: &mut Container) -> PullPolicy {
         let (name, digest) = text.split_once('@').map_or((text, None), |(name, digest)| (name, Some(digest)));
         let repository =
             name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(name, |(it, _)| it);
-        // What stands before the first slash may be a host, which may have capitals.
+        // The part before the first slash may be a host, which may have capitals.
         let path = repository.split_once('/').map_or(repository, |(_, path)| path);
         if text.contains(char::is_whitespace)
             || repository.is_empty()

@@ -1,4 +1,4 @@
-//! The other owners of pods: DaemonSet, and a Pod by itself. On one host a DaemonSet is one instance.
+//! DaemonSets, which are one instance on one host, and Pods without a controller.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,10 +13,10 @@ use super::{
 };
 use driftless_model::{Location, Strategy, Update, Workload};
 
-/// One instance is gone before the next one starts: what holds a name or a volume is there once.
+/// The old instance is removed before the new one starts, so a name or a volume is used once.
 pub(super) const ONE_BY_ONE: Strategy = Strategy::RollingUpdate { max_surge: 0, max_unavailable: 1 };
 
-/// An object's `metadata` and `spec`, and who it is.
+/// An object's `metadata`, `spec` and key.
 pub(super) struct Head<'a> {
     pub(super) metadata: Object<'a>,
     pub(super) spec: Object<'a>,
@@ -33,7 +33,7 @@ pub(super) fn head(value: Value<'_>, table: fields::Fields) -> Option<Head<'_>> 
     Some(Head { metadata, spec: spec?, key, origin })
 }
 
-/// One instance on each host, and there is one host.
+/// A DaemonSet: one instance per host, and there is one host.
 pub(super) fn daemon_set(value: Value<'_>, catalogue: &Catalogue) -> Option<Found> {
     let Head { metadata, spec, key, origin } = head(value, fields::DAEMON_SET)?;
     let min_ready = spec.integer("minReadySeconds", 0..=MOST).map_or(0, seconds);
@@ -63,7 +63,7 @@ pub(super) fn daemon_set(value: Value<'_>, catalogue: &Catalogue) -> Option<Foun
     Some(found)
 }
 
-/// A pod without an owner: one instance, replaced when it changes.
+/// A Pod without a controller: one instance, replaced when it changes.
 pub(super) fn pod(value: Value<'_>, catalogue: &Catalogue) -> Option<Found> {
     let Head { metadata, spec, key, origin } = head(value, fields::POD)?;
     let text = |field: &str| metadata.get(field);

@@ -1,4 +1,4 @@
-//! A CronJob in, the template of its runs out.
+//! Reads a CronJob into the template of its Jobs.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{
 };
 use driftless_model::{Concurrency, Cron, Schedule, Workload};
 
-/// The name of a run is longer by its minute, and is the label of its pods.
+/// The longest name of a CronJob: a Job's name has the minute appended and must fit a label.
 const LONGEST_NAME: usize = 52;
 
 /// Reads a CronJob.
@@ -71,7 +71,7 @@ pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Option<Found> {
     }
     let pod = Template::read(&of_job)?;
     let found = job::parts("CronJob", (&key, &origin), &of_job, &pod, catalogue).into_iter().next()?;
-    // It is the runs that run.
+    // The CronJob itself has no instances; its Jobs have.
     let workload = Workload { replicas: 0, cron: Some(cron), ..found.workload };
     Some(Found { workload, ..found })
 }

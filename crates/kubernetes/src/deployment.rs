@@ -1,7 +1,7 @@
-//! A Deployment or ReplicaSet in, a workload out.
+//! Reads a Deployment, ReplicaSet or `ReplicationController` into a workload.
 //!
 //! Rules and defaults are those of `apps/v1` in the API reference, with percentages resolved at once, because
-//! the number of replicas is known. Not here: the pod's container (see [`super::container`]).
+//! the number of replicas is known. The pod's container is read by [`super::container`].
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,11 +16,11 @@ use super::{
 use driftless_model::{MOST_REPLICAS, Strategy, Workload};
 use driftless_yaml::{Scalar, join};
 
-/// The largest number that Kubernetes keeps in an `int32`.
+/// The largest `int32`, which Kubernetes uses for counts.
 pub(super) const MOST: i64 = 0x7FFF_FFFF;
 
-/// Reads a Deployment, or a `ReplicaSet` or `ReplicationController`, which is one without a way of replacing. `None` when its name is unknown;
-/// any other fault leaves a finding and a default.
+/// Reads a Deployment, or a ReplicaSet or `ReplicationController`, which have no update strategy. `None` if the name is
+/// invalid; any other fault is a finding and a default.
 pub(super) fn read(value: Value<'_>, kind: &'static str, catalogue: &Catalogue) -> Option<Found> {
     let is_deployment = kind == "Deployment";
     let object = value.object(fields::OBJECT)?;
@@ -44,7 +44,7 @@ pub(super) fn read(value: Value<'_>, kind: &'static str, catalogue: &Catalogue) 
     let template = Template::read(&spec);
     let labels = template.as_ref().map(|it| &it.labels);
     if kind == "ReplicationController" {
-        // A plain map, and the labels of the template when it is missing.
+        // A plain map of labels; default: the labels of the template.
         if let (Some(selector), Some(labels)) = (spec.get("selector"), labels) {
             check_labels(&selector, labels);
         }
@@ -78,7 +78,7 @@ pub(super) fn read(value: Value<'_>, kind: &'static str, catalogue: &Catalogue) 
     Some(found)
 }
 
-/// How many old revisions are to be kept, which has no effect here.
+/// Validates `revisionHistoryLimit`, which has no effect here.
 pub(super) fn history_limit(spec: &Object<'_>) -> u32 {
     let history = spec.integer("revisionHistoryLimit", 0..=MOST).map_or(10, whole);
     if let Some(given) = spec.get("revisionHistoryLimit").filter(|_| history != 10) {
@@ -103,7 +103,7 @@ fn check_deadline(spec: &Object<'_>, deadline: u64, min_ready: u64) {
     }
 }
 
-/// The labels of the owner itself are on no container, unless the template has them too.
+/// Validates the labels of the object itself; containers get only the labels of the template.
 pub(super) fn check_own_labels(metadata: &Object<'_>, template: &BTreeMap<String, String>, kind: &str) {
     let Some(labels) = metadata.get("labels") else { return };
     let own = names::labels(&labels);
@@ -135,7 +135,7 @@ pub(super) fn check_selector(spec: &Object<'_>, labels: Option<&BTreeMap<String,
     }
 }
 
-/// Each label that is selected must be one of the template's.
+/// Each selected label must be a label of the template.
 fn check_labels(wanted: &Value<'_>, labels: &BTreeMap<String, String>) {
     for (key, value) in names::labels(wanted) {
         if labels.get(&key) == Some(&value) {
@@ -171,7 +171,7 @@ fn strategy(spec: &Object<'_>, replicas: u32) -> Strategy {
 }
 
 /// `maxSurge` is rounded up and `maxUnavailable` down; both 0 by rounding gives one that may be unavailable, as
-/// in the Deployment controller, or nothing could ever move.
+/// in the Deployment controller; otherwise no rollout could proceed.
 fn rolling_update(value: Option<Value<'_>>, replicas: u32) -> Strategy {
     let object = value.and_then(|it| it.object(fields::ROLLING_UPDATE));
     let amount = |key| object.as_ref().and_then(|it| it.get(key)).and_then(|it| Amount::read(&it));
@@ -196,7 +196,7 @@ fn rolling_update(value: Option<Value<'_>>, replicas: u32) -> Strategy {
     }
 }
 
-/// A number of instances, or a share of the replicas.
+/// A number of instances, or a percentage of the replicas.
 #[derive(Clone, Copy)]
 pub(super) enum Amount {
     Number(u32),

@@ -1,4 +1,4 @@
-//! A `downwardAPI` volume: what a pod is told about itself, in files. They are written before the pod runs.
+//! A `downwardAPI` volume: metadata of the pod as files, written before the pod starts.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,7 +10,7 @@ use super::{
 };
 use driftless_model::{Access, ContentTree, downward};
 
-/// The files that the items name.
+/// The files of the items.
 pub(super) fn read(object: &Object<'_>, default: Access, about: &About<'_>) -> Option<ContentTree> {
     let mut tree = ContentTree::new();
     for item in object.items("items") {

@@ -1,4 +1,4 @@
-//! The variables of a container: written out, taken from ConfigMaps and Secrets, or told about itself.
+//! Environment variables: literal, from ConfigMaps and Secrets, or from fields of the pod.
 //!
 //! `envFrom` comes first and `env` wins; of two with one name the last counts; each may refer to those above it
 //! with `$(NAME)`, as the kubelet does it.
@@ -15,34 +15,34 @@ use super::{
 use driftless_model::Downward;
 use driftless_yaml::Node;
 
-/// What a container can be told about itself and its pod.
+/// The fields of a pod that its containers can refer to.
 pub(super) struct About<'a> {
     pub(super) catalogue: &'a Catalogue,
     pub(super) namespace: &'a str,
-    /// The pod's own name, where it has one that stays.
+    /// The pod's stable name, if it has one.
     pub(super) pod_name: Option<&'a str>,
     pub(super) service_account: &'a str,
     pub(super) labels: &'a BTreeMap<String, String>,
     pub(super) annotations: &'a BTreeMap<String, String>,
     /// The `spec` of the pod.
     pub(super) pod: &'a Node,
-    /// It has the addresses of the host.
+    /// Whether it uses the host's network.
     pub(super) is_on_host: bool,
 }
 
 impl About<'_> {
-    /// A container of the pod by its name.
+    /// The containers of the pod by name.
     fn container(&self, name: &str) -> Option<&Node> {
         let lists = ["initContainers", "containers"].into_iter().filter_map(|it| self.pod.get(it));
         lists.flat_map(Node::items).find(|it| it.get("name").and_then(Node::as_scalar) == Some(name))
     }
 }
 
-/// What a container's variables are.
+/// The variables of a container.
 #[derive(Default)]
 pub(super) struct Variables {
     pub(super) values: BTreeMap<String, String>,
-    /// Those whose values come from a Secret, or from a variable that does.
+    /// Variables whose values come from a Secret, directly or through another variable.
     pub(super) secret: BTreeSet<String>,
 }
 
@@ -56,7 +56,7 @@ impl Variables {
         }
     }
 
-    /// With what the variables above say, and whether any of them is secret.
+    /// Expands a value with the variables above it; also returns whether any of them is secret.
     fn expand(&self, value: &Value<'_>, text: &str, about: &About<'_>) -> (String, bool) {
         let is_secret = self.secret.iter().any(|it| text.contains(&format!("$({it})")));
         (about.catalogue.room.expand(value, text, &self.values), is_secret)
@@ -114,7 +114,7 @@ fn read_all(source: &Object<'_>, about: &About<'_>, variables: &mut Variables) {
                 Ok(text) if names::is_variable(&name) => {
                     variables.set(&name, text.to_owned(), kind == DataKind::Secret);
                 }
-                // The kubelet skips them as well, and says so in an event.
+                // The kubelet skips them as well, with an event.
                 Ok(_) => {
                     reference.value.warning(format!("`{name}` is no name of a variable; it is left out"));
                 }
@@ -127,8 +127,7 @@ fn read_all(source: &Object<'_>, about: &About<'_>, variables: &mut Variables) {
     }
 }
 
-/// One value from elsewhere, and whether it is secret. `None` when there is none, which is an error unless it is
-/// optional.
+/// A referenced value, and whether it is secret. `None` if there is none, which is an error unless it is optional.
 fn value_from(value: Value<'_>, container: &Object<'_>, about: &About<'_>) -> Option<(String, bool)> {
     let from = value.object(fields::VALUE_FROM)?;
     from.only_one(|_| true);
@@ -183,7 +182,7 @@ pub(super) fn is_optional(reference: &Object<'_>) -> bool {
     reference.boolean("optional").unwrap_or(false)
 }
 
-/// A reference to what the application does not define.
+/// Reports a reference to an object that the application does not define.
 pub(super) fn missing(reference: &Object<'_>, kind: DataKind, key: &Key) {
     if is_optional(reference) {
         return;
@@ -198,7 +197,7 @@ pub(super) fn missing(reference: &Object<'_>, kind: DataKind, key: &Key) {
     }
 }
 
-/// The fields that a container can be told once its pod is there.
+/// The `fieldRef` paths that are known only after the pod is created.
 const OF_RUNNING: &[(&str, Downward)] = &[
     ("metadata.name", Downward::PodName),
     ("spec.nodeName", Downward::NodeName),
@@ -208,8 +207,8 @@ const OF_RUNNING: &[(&str, Downward)] = &[
     ("status.hostIPs", Downward::HostIp),
 ];
 
-/// Whether a variable of one of these containers is to be an address. Then the pod is one of several containers: there
-/// must be one with an address before there is one that is told it.
+/// Whether a variable of these containers needs the pod's address. Then the pod gets a pause container, because the
+/// address must exist before the container that refers to it.
 pub(super) fn wants_address<'a>(mut containers: impl Iterator<Item = &'a Node>) -> bool {
     let is_address = |it: &Node| {
         let path = it.get("valueFrom").and_then(|it| it.get("fieldRef")?.get("fieldPath")?.as_scalar());
@@ -218,7 +217,7 @@ pub(super) fn wants_address<'a>(mut containers: impl Iterator<Item = &'a Node>) 
     containers.any(|it| it.get("env").map(Node::items).unwrap_or_default().iter().any(is_address))
 }
 
-/// What `fieldRef` says of the pod; where that is not known before it runs, a mark for it.
+/// The value of a `fieldRef`; a mark if it is known only after the pod is created.
 pub(super) fn field(path: &Value<'_>, about: &About<'_>) -> Option<String> {
     let text = path.text()?;
     if let Some(key) = subscript(text, "metadata.labels") {
@@ -251,9 +250,8 @@ fn subscript<'t>(text: &'t str, of: &str) -> Option<&'t str> {
     text.strip_prefix(of)?.strip_prefix("['")?.strip_suffix("']")
 }
 
-/// What `resourceFieldRef` says: a limit or request of the container, divided and rounded up.
-///
-/// Of the container that it names, or else of its `own`.
+/// The value of a `resourceFieldRef`: a limit or request of the named container (default: `own`), divided by the divisor
+/// and rounded up.
 pub(super) fn resource(reference: &Object<'_>, own: Option<&Node>, about: &About<'_>) -> Option<String> {
     let container = match (reference.get("containerName"), own) {
         (None, Some(own)) => own,

@@ -1,16 +1,16 @@
 //! `$(NAME)` in commands, arguments and variables, exactly as the kubelet expands it.
 //!
-//! Names that nobody defines stay as they are, and `$$` is a dollar sign, so that `$$(NAME)` is not expanded.
+//! Undefined names stay as they are, and `$$` is a dollar sign, so that `$$(NAME)` is not expanded.
 
 use std::{cell::Cell, collections::BTreeMap};
 
 use super::reader::Value;
 
-/// All texts of an application may become so much longer. Without a limit, forty lines of which each names the one above
-/// it twice become terabytes.
+/// How much all texts of an application may grow by expansion, in bytes. Without a limit, forty lines of which each uses
+/// the previous one twice become terabytes.
 const MOST: usize = 32 << 20;
 
-/// How much longer the texts of an application may still become.
+/// The growth that is left.
 pub(super) struct Room(Cell<usize>);
 
 impl Default for Room {
@@ -25,7 +25,7 @@ impl Room {
         Some(())
     }
 
-    /// Expands the text of a value. One that there is no room for is told, and stays as it is.
+    /// Expands the text of a value. A text that exceeds the limit is reported and stays as it is.
     pub(super) fn expand(&self, value: &Value<'_>, text: &str, known: &BTreeMap<String, String>) -> String {
         expand(text, known, self).unwrap_or_else(|| {
             value.error_help(
@@ -40,7 +40,7 @@ impl Room {
     }
 }
 
-/// Expands a text with the variables known so far; `None` where there is no room for it.
+/// Expands a text with the variables known so far; `None` if it exceeds the limit.
 fn expand(text: &str, known: &BTreeMap<String, String>, room: &Room) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -55,7 +55,7 @@ fn expand(text: &str, known: &BTreeMap<String, String>, room: &Room) -> Option<S
             continue;
         }
         let reference = after.strip_prefix('(').filter(|_| is_closed).map(|it| it.split_once(')'));
-        // Looked for once, and not again behind each of a million that are open.
+        // Searched once, not again for each of a million unclosed references.
         is_closed = is_closed && reference != Some(None);
         if let Some((name, behind)) = reference.flatten() {
             match known.get(name) {

@@ -1,6 +1,6 @@
-//! What the manifests define beside workloads, for those who ask what there is: names, ports and keys, no values.
+//! The objects of an application other than workloads, for `driftless get`: names, ports and keys, no values.
 //!
-//! It checks nothing: all of it has been read for its faults by those who use it.
+//! It reports no findings; the readers of each kind do.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::{
 use driftless_model::{Facts, Inventory, Kind, ObjectRef, Resource, ServicePort};
 use driftless_yaml::Node;
 
-/// All objects of an application by what they are called.
+/// All objects of an application, by name.
 pub(super) fn take(
     app: &str,
     workloads: &[Found],

@@ -1,7 +1,7 @@
-//! A Job in, a workload for each of its completions out.
+//! Reads a Job into one workload per completion.
 //!
-//! When a part is begun, tried again or done with is for the planner; the engine restarts nothing of it by itself, because
-//! all parts share one count of failures.
+//! The planner decides when a completion starts and is retried. The engine restarts none, because all completions share
+//! one count of failures.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::{
 };
 use driftless_model::{Job, Location, RestartPolicy, Strategy, Workload, WorkloadName};
 
-/// More on one host are a mistake, and each is read anew.
+/// The most completions of one Job; more on one host are taken for a mistake.
 const MOST_PARTS: u32 = 500;
 
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -30,7 +30,7 @@ pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Vec<Found> {
     parts("Job", (&key, &origin), &spec, &template, catalogue)
 }
 
-/// What a Job's `spec` and its template make.
+/// A Job as it was read.
 pub(super) fn parts(
     kind: &'static str,
     (key, origin): (&Key, &Location),
@@ -61,7 +61,7 @@ pub(super) fn parts(
         of: WorkloadName(key.dotted()),
         cron: None,
         ordinal: 0,
-        // One of one is what everybody means who says neither.
+        // Without both fields, one completion with a parallelism of one.
         completions: if parallelism <= 1 { Some(completions.unwrap_or(1)) } else { completions },
         parallelism,
         indexed,
@@ -81,7 +81,7 @@ fn duration(spec: &Object<'_>, field: &str) -> Option<Duration> {
     spec.integer(field, 0..=MOST).map(|it| Duration::from_secs(seconds(it)))
 }
 
-/// What the parts of a Job have in common.
+/// The fields that all completions share.
 struct Maker<'a> {
     kind: &'static str,
     key: &'a Key,
@@ -89,7 +89,7 @@ struct Maker<'a> {
     template: &'a Template<'a>,
     catalogue: &'a Catalogue,
     job: &'a Job,
-    /// It is called as the Job is.
+    /// Named after the Job.
     is_one: bool,
 }
 
@@ -131,7 +131,7 @@ impl Maker<'_> {
         found.object = (*key).clone();
         found.pod_name = job.indexed.then_some(name);
         found.workload = Workload {
-            // Of none, there is nothing to do.
+            // A Job with 0 completions is done.
             replicas: u32::from(!job.suspended && count > 0),
             strategy: Strategy::Recreate,
             job: Some(Job { ordinal, ..(*job).clone() }),

@@ -1,19 +1,19 @@
-//! What becomes of each kind of object.
+//! Which kinds of objects are read, ignored or refused.
 //!
-//! A kind whose absence would make the application wrong is an error; one that means nothing on a single host is
-//! a warning. An unknown kind is an error, since nobody knows what it would have done.
+//! A kind without which the application would be wrong is an error. A kind without a meaning on a single host is a
+//! warning. An unknown kind is an error.
 
 use super::reader::{Value, closest};
 
-/// What becomes of an object.
+/// How a kind is handled.
 #[derive(Clone, Debug)]
 pub(super) enum Verdict {
     /// Read.
     Owned(Owned),
     List,
-    /// Left out with a warning.
+    /// Ignored with a warning.
     NoEffect(String),
-    /// An error at the field named.
+    /// Refused with an error at the named field.
     Refused {
         field: &'static str,
         message: String,
@@ -39,7 +39,7 @@ pub(super) enum Owned {
     StatefulSet,
 }
 
-/// Each with its version and its name.
+/// The version and name of each kind that is read.
 const OWNED: &[(&str, &str, Owned)] = &[
     ("v1", "ConfigMap", Owned::ConfigMap),
     ("batch/v1", "CronJob", Owned::CronJob),
@@ -56,7 +56,7 @@ const OWNED: &[(&str, &str, Owned)] = &[
     ("apps/v1", "StatefulSet", Owned::StatefulSet),
 ];
 
-/// Kinds that mean nothing on one host, with the reason.
+/// Kinds without a meaning on one host, with the reason.
 const NO_OPS: &[(&str, &str)] = &[
     ("APIService", NO_SERVER),
     ("CSIDriver", "every claim is a Docker volume"),
@@ -92,14 +92,14 @@ const NO_METRICS: &str = "Driftless does not collect metrics";
 const NO_SERVER: &str = "there is no API server";
 const NO_API: &str = "containers have no Kubernetes API to talk to";
 
-/// Kinds that we know and cannot do yet.
+/// Known kinds that are not supported yet.
 const NOT_YET: &[&str] =
     &["Endpoints", "EndpointSlice", "Gateway", "HTTPRoute", "Ingress", "IngressClass", "PodTemplate"];
 
-/// The group of kustomizations. (Flux has another kind of this name.)
+/// The API group of kustomizations. Flux has another kind with the same name.
 const KUSTOMIZE: &str = "kustomize.config.k8s.io/";
 
-/// Every kind that is known: its name, what becomes of it in a word, and why.
+/// Every known kind: its name, how it is handled, and why.
 pub(super) fn all() -> Vec<(&'static str, &'static str, &'static str)> {
     let owned = OWNED.iter().map(|(_, kind, _)| (*kind, "used", ""));
     let no_ops = NO_OPS.iter().map(|(kind, why)| (*kind, "no effect", *why));
@@ -108,7 +108,7 @@ pub(super) fn all() -> Vec<(&'static str, &'static str, &'static str)> {
     owned.chain(no_ops).chain(not_yet).collect()
 }
 
-/// The version and kind, or findings that say which is missing.
+/// The version and kind, or findings about the missing one.
 pub(super) fn identify<'a>(value: &Value<'a>) -> Option<(&'a str, &'a str)> {
     let read = |field: &str, example: &str| {
         let Some(node) = value.node.get(field).filter(|it| !it.is_null()) else {
@@ -124,7 +124,7 @@ pub(super) fn identify<'a>(value: &Value<'a>) -> Option<(&'a str, &'a str)> {
     version.zip(kind)
 }
 
-/// What becomes of an object of this version and kind.
+/// How an object of this version and kind is handled.
 pub(super) fn judge(version: &str, kind: &str) -> Verdict {
     if let Some((right, name, owned)) =
         OWNED.iter().find(|(_, name, _)| kind.strip_suffix("List").unwrap_or(kind) == *name)

@@ -1,12 +1,12 @@
-//! Kubernetes manifests in, the stack out.
+//! Reads Kubernetes workload manifests and kustomizations into a stack.
 //!
 //! All files of an application together make one stack: every Deployment, StatefulSet, DaemonSet, ReplicaSet,
 //! `ReplicationController`, Job and Pod in them is a workload, alone or inside a `List`; ConfigMaps, Secrets, claims
-//! and Services are what they refer to, wherever they stand. A workload is named after its object, and after its
-//! namespace too if that is not `default`: `web` in the namespace `shop` is `web.shop`, as its Service would be called in
+//! and Services are the objects that they refer to, in any file and order. A workload is named after its object, and after
+//! its namespace too if that is not `default`: `web` in the namespace `shop` is `web.shop`, the DNS name of its Service in
 //! a cluster.
 //!
-//! Where running without something would be wrong, it is an error.
+//! A field without which the application would run wrongly is an error.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -62,27 +62,27 @@ use kinds::{Owned, Verdict};
 use reader::{Report, Value};
 use service::Nets;
 
-/// A workload that could be read.
+/// A workload as it was read.
 struct Found {
-    /// Of its pods.
+    /// Labels of its pods.
     key: Key,
-    /// The name of what the manifest defines, where its pods have others.
+    /// The name of the object, if its pods have other names.
     object: Key,
     name: WorkloadName,
     kind: &'static str,
-    /// Of the pod template.
+    /// Named ports of the pod template.
     labels: BTreeMap<String, String>,
     named: NamedPorts,
     workload: Workload,
     published: Vec<HostPort>,
-    /// The pod's own name, where it has one that stays, and the Service that knows it by that.
+    /// The pod's stable name, if it has one, and the Service that resolves it.
     pod_name: Option<String>,
     service: Option<String>,
     subdomain: Option<Subdomain>,
 }
 
 impl Found {
-    /// One replica that is updated like a Deployment, unless the caller says otherwise.
+    /// A workload with one replica and the update strategy of a Deployment.
     fn new(
         key: Key,
         origin: Location,
@@ -120,7 +120,7 @@ impl Found {
         Self { key, object, name, kind, labels, named, workload, published, pod_name, service, subdomain }
     }
 
-    /// Joins a network, under more names. One that uses the host's network has none of its own.
+    /// Joins a network under further names. A pod on the host's network joins none.
     fn attach(&mut self, network: &str, names: Vec<String>) {
         let NetworkMode::Networks(networks) = &mut self.workload.container.network_mode else { return };
         let attachment: &mut Attachment = networks.entry(network.to_owned()).or_default();
@@ -130,7 +130,7 @@ impl Found {
     }
 }
 
-/// Every kind and field, as tables for people.
+/// Every kind and field as Markdown tables for `docs/kubernetes.md`.
 pub fn fields_page() -> String {
     table::page()
 }
@@ -171,7 +171,7 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     drop((services, objects));
 
     if workloads.is_empty() && !report.has_errors() {
-        // The root of the repository has no name of its own.
+        // The root of the repository has no folder name.
         let folder = if spec.path.is_empty() { "." } else { &spec.path };
         let finding = Finding::error(Location::file(folder), "", "the manifests hold no workload");
         report.say(finding.help("add a Deployment, or remove the application"));
@@ -202,7 +202,7 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     Rendered { stack: Some(stack), findings, contents }
 }
 
-/// The documents of an application, as Kubernetes would get them.
+/// The documents of an application as kubectl would apply them.
 #[derive(Clone, Debug, Default)]
 pub struct Documents {
     /// `None` if any finding is an error.
@@ -210,8 +210,8 @@ pub struct Documents {
     pub findings: Vec<Finding>,
 }
 
-/// The documents of an application: its manifests, or what its kustomization makes of them, without a look at what of
-/// that can be done. `mask` hides values that may be secret.
+/// The documents of an application: its manifests, or the output of its kustomization, without checking what is
+/// supported. `mask` hides values that may be secret.
 pub fn documents(files: &dyn Files, spec: &AppSpec, mask: Option<&Mask>) -> Documents {
     let report = Report::default();
     let Manifests { sources, parsed } = manifests(files, spec, &report);
@@ -229,7 +229,7 @@ pub fn documents(files: &dyn Files, spec: &AppSpec, mask: Option<&Mask>) -> Docu
     Documents { documents: Some(documents), findings }
 }
 
-/// Findings in the order of their places, each with the line that it points at.
+/// Findings sorted by place, each with its source line.
 fn presented(report: Report, sources: &BTreeMap<String, Arc<[u8]>>) -> Vec<Finding> {
     let excerpted = report.into_findings().into_iter().map(|it| match sources.get(&it.location.file) {
         Some(source) if it.excerpt.is_none() => with_excerpt(it, source),
@@ -237,27 +237,27 @@ fn presented(report: Report, sources: &BTreeMap<String, Arc<[u8]>>) -> Vec<Findi
     });
     let mut findings: Vec<_> = excerpted.collect();
     findings.sort_by(|a, b| a.location.cmp(&b.location));
-    // What a kustomization says for all objects, or a template for all its pods, is one thing, however many there are.
+    // A field of a kustomization or pod template is reported once, however many objects it applies to.
     let mut said = BTreeSet::new();
     findings.retain(|it| said.insert((it.location.clone(), it.path.clone(), it.message.clone())));
     findings
 }
 
-/// What an application is made of.
+/// The input of an application.
 struct Manifests {
-    /// By path, to quote from.
+    /// File texts by path, for quoting lines.
     sources: BTreeMap<String, Arc<[u8]>>,
-    /// The documents, by the file that holds them or had them made.
+    /// The documents, by the file that contains or generated them.
     parsed: Vec<(String, Vec<Node>)>,
 }
 
-/// Reads the manifests, or has them made where there is a kustomization.
+/// Reads the manifests, or builds the kustomization.
 fn manifests(files: &dyn Files, spec: &AppSpec, report: &Report) -> Manifests {
     if let [path] = spec.files.as_slice()
         && kustomize::is_kustomization(path)
     {
         let kustomize::Built { documents, sources } = kustomize::build(files, path, report);
-        // Half of it would only have more to be said about.
+        // Partial output would only cause follow-up findings.
         let is_whole = !report.has_errors() && !documents.is_empty();
         return Manifests {
             sources,
@@ -283,18 +283,18 @@ fn manifests(files: &dyn Files, spec: &AppSpec, report: &Report) -> Manifests {
     found
 }
 
-/// All objects of kinds that count, those in lists too. What is to be said of the others is said.
+/// All objects of kinds that are read, also those in Lists. Other kinds are reported.
 fn objects<'a>(parsed: &'a [(String, Vec<Node>)], report: &'a Report) -> Vec<(Owned, Value<'a>)> {
     let mut found = Vec::new();
     for (file, documents) in parsed {
         let is_object = |it: &Node| it.get("apiVersion").is_some() || it.get("kind").is_some();
         if !documents.iter().any(is_object) {
-            // Such as the settings of another tool that lie beside the manifests.
+            // For example settings of another tool in the same folder.
             let message = "left out: the file holds no Kubernetes object";
             report.say(Finding::warning(Location::file(file), "", message));
             continue;
         }
-        // An empty document is what a `---` at the end leaves.
+        // A `---` at the end leaves an empty document.
         for document in documents.iter().filter(|it| !it.is_null()) {
             refuse_tags(document, "", report);
             collect(&Value::new(document, "", report), &mut found);
@@ -332,7 +332,7 @@ fn collect<'a>(value: &Value<'a>, found: &mut Vec<(Owned, Value<'a>)>) {
     }
 }
 
-/// Reads what runs. Of two with one name, the second is an error: their instances would be the same.
+/// Reads the workloads. The second object of a name is an error, because their instances would have the same names.
 fn workloads(objects: &[(Owned, Value<'_>)], catalogue: &Catalogue, report: &Report) -> Vec<Found> {
     let mut found: BTreeMap<WorkloadName, Found> = BTreeMap::new();
     for (kind, value) in objects {
@@ -368,7 +368,7 @@ fn workloads(objects: &[(Owned, Value<'_>)], catalogue: &Catalogue, report: &Rep
     found.into_values().collect()
 }
 
-/// Tags other than YAML's own mean nothing to Kubernetes; the value behind one may be anything but what it says.
+/// Reports tags other than YAML's own: Kubernetes does not read them.
 fn refuse_tags(node: &Node, path: &str, report: &Report) {
     if let Some(tag) = node.tag.as_deref().filter(|it| !it.starts_with("!!")) {
         report.say(
@@ -383,7 +383,7 @@ fn refuse_tags(node: &Node, path: &str, report: &Report) {
     }
 }
 
-/// A port of the host has room for one container.
+/// Reports host ports that two containers take.
 fn check_host_ports(workloads: &[Found], report: &Report) {
     let mut taken: BTreeMap<(u16, Protocol), Vec<(&HostPort, &WorkloadName)>> = BTreeMap::new();
     for Found { name, workload, published, .. } in workloads {
@@ -408,7 +408,7 @@ fn check_host_ports(workloads: &[Found], report: &Report) {
     }
 }
 
-/// A port on every address leaves none over.
+/// Whether two host ports conflict; a port on every address conflicts with each address.
 fn overlap(a: Option<IpAddr>, b: Option<IpAddr>) -> bool {
     let is_every = |it: Option<IpAddr>| it.is_none_or(|it| it.is_unspecified());
     is_every(a) || is_every(b) || a == b

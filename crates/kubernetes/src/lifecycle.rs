@@ -1,11 +1,11 @@
-//! What a container's `lifecycle` names: a command, a request or a pause, after each start and before each stop.
+//! Lifecycle hooks: a command, an HTTP request or a sleep, after each start and before each stop.
 
 use std::time::Duration;
 
 use super::{container::NamedPorts, fields, probe, reader::Object};
 use driftless_model::{Container, Hook};
 
-/// A pause is no longer than this, in seconds.
+/// The longest `sleep`, in seconds.
 const LONGEST_SLEEP: i64 = 0x7FFF_FFFF;
 
 pub(super) fn read(container: &Object<'_>, ports: &NamedPorts, into: &mut Container) {
@@ -36,7 +36,7 @@ fn handler(object: &Object<'_>, ports: &NamedPorts) -> Option<Hook> {
             Some(Hook { sleep, ..Hook::default() })
         }
         (None, None, None) => {
-            // What is refused was already said.
+            // Refused fields are already reported.
             if object.get("tcpSocket").is_none() {
                 object.value.error_help("nothing is to be done", "give it `exec`, `httpGet` or `sleep`");
             }

@@ -1,6 +1,6 @@
 //! The rules for names and labels, as Kubernetes checks them.
 //!
-//! Each check says in words what the rule is, since "does not match the pattern" helps nobody.
+//! Each check states its rule in words.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(super) fn subdomain<'a>(value: &Value<'a>) -> Option<&'a str> {
     check(value, is_subdomain, SUBDOMAIN_RULE)
 }
 
-/// An RFC 1035 label: the name of a Service, which is answered by name servers.
+/// An RFC 1035 label: the name of a Service, which is a DNS name.
 pub(super) fn service<'a>(value: &Value<'a>) -> Option<&'a str> {
     check(value, |it| is_label(it) && it.starts_with(|first: char| first.is_ascii_lowercase()), SERVICE_RULE)
 }
@@ -73,7 +73,7 @@ pub(super) fn labels(value: &Value<'_>) -> BTreeMap<String, String> {
     found
 }
 
-/// Annotations: keys as of labels, any text.
+/// Annotations: keys follow the rules of labels, values are any text.
 pub(super) fn annotations(value: &Value<'_>) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for (key, value) in value.pairs() {

@@ -1,9 +1,9 @@
-//! The ports of the host for each `NodePort` of which the manifest says no number.
+//! Chooses host ports for NodePort Services without a number.
 //!
-//! An API server takes one by chance and writes it down. Here nothing is written down: the port follows from the names of
-//! the application and the Service and from the Service's own port, so that it is the same after each restart, on each
-//! host, and whatever else stands in the manifests, unless two of one application would get the same. Not here: whether
-//! another application has it, which is said where applications are held against each other.
+//! An API server picks a random port and stores it. Here the port is computed from the names of the application and the
+//! Service and from the Service's port, so it is the same after each restart and on each host. It changes only to avoid
+//! a second port of the same application. Conflicts with other applications are reported where applications are
+//! compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,20 +14,20 @@ use super::{
 };
 use driftless_model::digest_hex;
 
-/// Where an API server looks for one first: below are those that people choose themselves.
+/// The first port of the range from which an API server assigns; lower ones are for manifests that name a port.
 const FIRST: u16 = 30_086;
 const LAST: u16 = 32_767;
 
-/// Gives a port to all that must have one.
+/// Assigns a port to each Service port that needs one.
 pub(super) fn assign(app: &str, services: &mut [Service<'_>], workloads: &[Found]) {
     let given = services.iter().flat_map(|it| &it.ports).flat_map(|it| &it.published).map(|(_, port)| *port);
     let of_pods = workloads.iter().flat_map(|it| &it.published).map(|it| it.host);
     let mut taken: BTreeSet<u16> = given.chain(of_pods).collect();
     let mut services: Vec<_> = services.iter_mut().collect();
-    // In the order of their names, so that it does not matter in which file they stand.
+    // In the order of names, so that the order of files does not matter.
     services.sort_by(|a, b| a.key.cmp(&b.key));
     for Service { key, ports, .. } in services {
-        // One port of several protocols, such as that of a name server, is one number outside as well.
+        // A port with several protocols, such as DNS, gets one number for all of them.
         let mut own: BTreeMap<u16, u16> =
             ports.iter().filter_map(|it| Some((it.port, it.node.number()?))).collect();
         for port in ports.iter_mut().filter(|it| it.node == NodePort::Any) {
@@ -43,7 +43,7 @@ pub(super) fn assign(app: &str, services: &mut [Service<'_>], workloads: &[Found
     }
 }
 
-/// The first that is free, from where its name puts it.
+/// The first free port from the position that the name gives.
 fn free(app: &str, Key { namespace, name }: &Key, port: u16, taken: &BTreeSet<u16>) -> Option<u16> {
     let digest = digest_hex(format!("{app}/{namespace}/{name}/{port}").as_bytes());
     let number = u32::from_str_radix(digest.get(..8)?, 16).ok()?;

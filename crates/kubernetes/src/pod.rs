@@ -1,7 +1,7 @@
-//! A pod template: one container by itself, or several that share what is the pod's.
+//! A pod template: one container, or several that share the pod's namespaces and volumes.
 //!
-//! With several, the pod has one container more, which only holds what they share: network, names, shared memory, empty
-//! volumes. With one there is nothing to hold, and it has all of that itself.
+//! A pod with several containers gets a pause container that holds what they share: network, names, shared memory and
+//! `emptyDir` volumes. A single container holds these itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,19 +18,19 @@ use driftless_model::{
     RestartPolicy, Role, WorkloadName,
 };
 
-/// Reads the pod of the workload of this key. `None` when there is no container to read.
+/// Reads the pod of a workload. `None` if it has no readable container.
 pub(super) fn read(template: &Template<'_>, owner: &Owner<'_>, key: &Key) -> Option<Pod> {
     let Template { spec, labels, annotations } = template;
     let annotated = annotations.iter().map(|(key, text)| (format!("{ANNOTATION}{key}"), text.clone()));
     let labels_of_container = labels.clone().into_iter().chain(annotated).collect();
     let (restart, completion) = container::restarts(spec, owner);
     let mut own = Container { labels: labels_of_container, restart, ..Container::default() };
-    // The networks are those of its Services, which are read later.
+    // Its networks come from its Services, which are read later.
     if spec.boolean("hostNetwork").unwrap_or(false) {
         own.network_mode = NetworkMode::Host;
     }
     container::read_pod(spec, &mut own);
-    // On the host's network a pod has the host's name, whatever it is called.
+    // On the host's network a pod has the host's name.
     if own.network_mode == NetworkMode::Host {
         if own.hostname.take().is_some()
             && let Some(value) = spec.get("hostname")
@@ -92,9 +92,9 @@ fn check_restart(object: &Object<'_>, owner: &Owner<'_>) {
     }
 }
 
-/// What all containers of a pod are read with.
+/// Inputs for reading each container of a pod.
 struct Frame<'a> {
-    /// Whom its containers share with.
+    /// The pod whose namespaces its containers share.
     pod: Peer,
     spec: &'a Object<'a>,
     owner: &'a Owner<'a>,
@@ -128,7 +128,7 @@ impl Frame<'_> {
         self.own.ports.sort();
         self.own.expose.sort_unstable();
         self.own.expose.dedup();
-        // One port published by two containers is said where the ports of the host are checked.
+        // A port that two containers publish is reported where host ports are checked.
         self.own.ports.dedup();
         shared.sort();
         shared.dedup();
@@ -161,7 +161,7 @@ impl Frame<'_> {
             labels: self.own.labels.clone(),
             restart,
             network_mode: match self.own.network_mode {
-                // Ports of the host are checked by this; it shares the pod's, which is the host's.
+                // Kept for the check of host ports; the container shares the pod's network, which is the host's.
                 NetworkMode::Host => NetworkMode::Host,
                 _ => NetworkMode::default(),
             },
@@ -219,11 +219,11 @@ struct Parts {
     named: NamedPorts,
     published: Vec<HostPort>,
     secret_env: BTreeSet<String>,
-    /// The volumes that the pod's first container holds for them.
+    /// The volumes that the pause container holds for them.
     shared: Vec<String>,
 }
 
-/// An initial container is tried again until it succeeds, unless nothing of its pod is.
+/// The restart policy of an init container: until it succeeds, unless the pod's policy is `Never`.
 fn retried(restart: RestartPolicy) -> RestartPolicy {
     match restart {
         RestartPolicy::No | RestartPolicy::OnFailure { .. } => restart,
@@ -233,7 +233,7 @@ fn retried(restart: RestartPolicy) -> RestartPolicy {
     }
 }
 
-/// Whether an initial container ends, or goes on beside the others.
+/// Whether an init container ends, or keeps running as a sidecar.
 fn role(object: &Object<'_>) -> Role {
     let words = [("Always", true), ("OnFailure", false), ("Never", false)];
     match object.get("restartPolicy").map(|it| (it.one_of(&words), it)) {

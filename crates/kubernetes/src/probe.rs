@@ -1,6 +1,6 @@
-//! Probes: what the agent asks of a running container, and how often.
+//! Probes: how the agent checks a running container, and how often.
 //!
-//! Defaults are those of Kubernetes: no delay, every 10 s, 1 s to answer, one success, three failures.
+//! The defaults of Kubernetes: no delay, period 10 s, timeout 1 s, one success, three failures.
 
 use std::time::Duration;
 
@@ -90,7 +90,7 @@ fn read_action(object: &Object<'_>, ports: &NamedPorts) -> Option<ProbeAction> {
     }
 }
 
-/// A request, of a probe or of a hook.
+/// An HTTP request of a probe or hook.
 pub(super) fn http_get(object: &Object<'_>, ports: &NamedPorts) -> Option<HttpHook> {
     let path = object.string("path").unwrap_or_default();
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };

@@ -1,8 +1,8 @@
-//! A proxy before the pods of a Service, where name resolution alone would not be right. It is a workload like any
-//! other: one container of the helper's image, which answers to the Service's names and holds its ports of the host.
+//! The proxy of a Service for which name resolution is not enough. It is a workload with one container of the helper
+//! image, which has the Service's names and host ports.
 //!
-//! It finds the pods by a name that each of them carries, and so has nothing to do with how many there are or which.
-//! Not here: how it forwards.
+//! It finds the pods by a network alias that each of them has, so it does not depend on their number. `src/proxy` of the
+//! program forwards the traffic.
 
 use std::collections::BTreeSet;
 
@@ -17,10 +17,10 @@ use driftless_model::{
     RestartPolicy, WorkloadName,
 };
 
-/// By which a container finds the host that it runs on.
+/// The name under which a container reaches its host.
 const HOST: &str = "_host";
 
-/// Whether the names of the Service cannot just be those of its pods.
+/// Whether the Service needs a proxy.
 pub(super) fn is_needed(service: &Service<'_>, selected: &[&mut Found]) -> bool {
     if service.is_headless() {
         return false;
@@ -33,7 +33,7 @@ pub(super) fn is_needed(service: &Service<'_>, selected: &[&mut Found]) -> bool 
         || (has_several && (is_published || service.affinity.is_some()))
 }
 
-/// The proxy, and for its pods the name by which it finds them.
+/// The proxy, and the alias by which it finds the pods.
 pub(super) fn before(
     service: &Service<'_>,
     selected: &mut [&mut Found],
@@ -73,8 +73,7 @@ pub(super) fn before(
     Some(found)
 }
 
-/// The proxy for what has a name of its own outside. Ports without a number there are the Service's own, as for clients
-/// that were answered with that name.
+/// The proxy of an `ExternalName` Service. A port without a target port is forwarded to the same port.
 pub(super) fn to(service: &Service<'_>, name: &str, nets: &Nets) -> Option<Found> {
     let mut ports = Vec::new();
     for port in &service.ports {
@@ -110,7 +109,7 @@ fn workload(service: &Service<'_>, forwards: &Forwards) -> Found {
             .collect(),
         read_only: true,
         cap_drop: vec!["ALL".to_owned()],
-        // Some engines let nobody else listen on ports below 1024.
+        // Some engines allow only root to listen on ports below 1024.
         cap_add: vec!["NET_BIND_SERVICE".to_owned()],
         security_opt: vec!["no-new-privileges".to_owned()],
         ..Container::default()
@@ -129,7 +128,7 @@ fn workload(service: &Service<'_>, forwards: &Forwards) -> Found {
     };
     let labels = std::collections::BTreeMap::new();
     let mut found = Found::new(service.key.clone(), service.origin.clone(), "Service", labels, pod);
-    // Names of Kubernetes have no underscore, so that nothing else is called so.
+    // Names in Kubernetes have no underscore, so this name is unique.
     found.name = WorkloadName(format!("{}_proxy", service.key.dotted()));
     found
 }

@@ -1,7 +1,7 @@
 //! `imagePullSecrets`: the logins with which a pod's images are pulled.
 //!
-//! The Secrets are those of the application. One that is not there is no fault, since the agent may have the login
-//! itself; the kubelet goes on as well.
+//! The Secrets are those of the application. A missing one is not an error, because the agent may have the login itself;
+//! the kubelet continues as well.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -13,7 +13,7 @@ use super::{
 };
 use driftless_model::{Content, ContentId};
 
-/// What a login is kept under, in the form of today and the older one.
+/// The keys of a login Secret, in the current and the legacy form.
 const KEYS: [&str; 2] = [".dockerconfigjson", ".dockercfg"];
 
 /// Reads `imagePullSecrets` of a pod.
@@ -36,7 +36,7 @@ pub(super) fn secrets(spec: &Object<'_>, about: &About<'_>) -> BTreeSet<ContentI
             );
             continue;
         };
-        // What is in it is never repeated.
+        // Its content is never quoted.
         if !serde_json::from_slice::<serde_json::Value>(bytes).is_ok_and(|it| it.is_object()) {
             let name = key.dotted();
             reference.value.error(format!("the Secret `{name}` is not a file as `docker login` writes it"));

@@ -1,11 +1,10 @@
 //! Kubernetes' quantities: `500m`, `64Mi`, `1.5`, `1e3`.
 //!
-//! Exact in billionths, as far as 128 bits go; what is smaller than a billionth is rounded up, as Kubernetes
-//! does. Not here: what an amount of something means to the engine.
+//! Exact in billionths within 128 bits; smaller fractions are rounded up, as in Kubernetes.
 
 const NANO: i128 = 1_000_000_000;
 
-/// An amount that is not negative.
+/// A non-negative amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Quantity {
     nanos: i128,
@@ -14,7 +13,7 @@ pub(super) struct Quantity {
 impl Quantity {
     pub(super) const ONE: Self = Self { nanos: NANO };
 
-    /// How often the other fits in, rounded up.
+    /// The quotient, rounded up.
     pub(super) fn divided_by(self, other: Self) -> Option<u64> {
         let whole = self.nanos.checked_div(other.nanos)?;
         u64::try_from(whole + i128::from(self.nanos % other.nanos != 0)).ok()
@@ -33,7 +32,7 @@ impl Quantity {
         let mantissa: i128 = format!("0{whole}{fraction}").parse().ok()?;
         let places = i32::try_from(fraction.len()).ok()?;
         let (binary, exponent) = scale(suffix)?;
-        // Multiply before dividing, so that nothing is lost but what is below a billionth.
+        // Multiply before dividing, so that only fractions below a billionth are lost.
         let total = mantissa.checked_mul(binary)?.checked_mul(NANO)?;
         let power = exponent.checked_sub(places)?;
         let nanos = if power >= 0 {
@@ -71,7 +70,7 @@ impl Quantity {
     }
 }
 
-/// What a suffix multiplies by: a power of 1024, and a power of ten.
+/// The factor of a suffix: a power of 1024 and a power of ten.
 fn scale(suffix: &str) -> Option<(i128, i32)> {
     let decimal = |power: i32| Some((1, power));
     let binary = |power: u32| Some((1024_i128.pow(power), 0));

@@ -1,6 +1,6 @@
 //! How Kubernetes reads scalars, for the typed reader of `driftless_yaml`.
 //!
-//! Not here: which fields there are (see [`super::fields`]).
+//! The fields themselves are in [`super::fields`].
 
 use driftless_yaml::{Dialect, Kind, Node, Scalar};
 pub(super) use driftless_yaml::{Report, closest};
@@ -41,7 +41,7 @@ impl Dialect for Kubernetes {
         }
     }
 
-    /// Empty, false and zero are the defaults of fields without effect.
+    /// Whether the value is the default of a field without effect: empty, false or zero.
     fn is_absent(value: &Node) -> bool {
         match &value.kind {
             Kind::Sequence(items) => items.is_empty(),

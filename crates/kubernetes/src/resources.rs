@@ -1,8 +1,7 @@
 //! Requests and limits.
 //!
 //! A limit of CPU is a quota and a request of CPU a weight; a limit of memory is hard and a request of memory the
-//! engine's soft limit. Other resources cannot be given to a container here, and are errors where a container
-//! would lack them.
+//! engine's soft limit. Other resources are not supported and are errors.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +11,16 @@ use super::{
 };
 use driftless_model::{DeviceRequest, Finding, Resources};
 
-/// The engine refuses less memory.
+/// The least memory limit that the engine accepts, in bytes.
 const LEAST_MEMORY: u64 = 6 * 1024 * 1024;
 
-/// The engine refuses less CPU: a hundredth.
+/// The least CPU limit that the engine accepts: 0.01.
 const LEAST_CPU: u64 = 10_000_000;
 
-/// What NVIDIA's device plugin calls a GPU; the engine has a driver of the same makers.
+/// The resource name of GPUs in NVIDIA's device plugin.
 const GPU: &str = "nvidia.com/gpu";
 
-/// What a container is given.
+/// The resources of a container.
 pub(super) struct Given {
     pub(super) resources: Resources,
     pub(super) devices: Vec<DeviceRequest>,
@@ -42,7 +41,7 @@ pub(super) fn read(object: &Object<'_>) -> Given {
     }
     let cpu_limit = positive(&limits, "cpu");
     let devices = gpus(&limits, &requests);
-    // Kubernetes takes a missing request from the limit.
+    // A missing request defaults to the limit, as in Kubernetes.
     let cpu_request = positive(&requests, "cpu").or_else(|| cpu_limit.clone());
     let resources = Resources {
         nano_cpus: cpu_limit.and_then(|(amount, value)| nano_cpus(amount, &value)),
@@ -55,7 +54,7 @@ pub(super) fn read(object: &Object<'_>) -> Given {
     Given { resources, devices }
 }
 
-/// Whole GPUs, which the engine hands out as the device plugin does; a request of them is also their limit.
+/// Whole GPUs; the request must equal the limit, as with the device plugin.
 fn gpus(limits: &Amounts<'_>, requests: &Amounts<'_>) -> Vec<DeviceRequest> {
     if let Some((wanted, value)) = requests.get(GPU)
         && limits.get(GPU).is_none_or(|(limit, _)| limit != wanted)
@@ -79,7 +78,7 @@ fn positive<'a>(from: &Amounts<'a>, name: &str) -> Option<(Quantity, Value<'a>)>
     from.get(name).filter(|(amount, _)| !amount.is_zero()).cloned()
 }
 
-/// All amounts under `limits` or `requests`, those that cannot be had judged at once.
+/// All amounts under `limits` or `requests`; unsupported resources are reported.
 fn amounts<'a>(object: &Object<'a>, key: &str) -> Amounts<'a> {
     let mut found = BTreeMap::new();
     let Some(map) = object.get(key) else { return found };
@@ -93,7 +92,7 @@ fn amounts<'a>(object: &Object<'a>, key: &str) -> Amounts<'a> {
             "ephemeral-storage" => {
                 value.warning("has no effect: the engine does not limit what a container writes");
             }
-            // Others have a domain before them.
+            // Extended resources have a domain as prefix.
             _ if !name.contains('/') && !name.starts_with("hugepages-") => {
                 let message = format!("`{name}` is not a resource that Kubernetes knows");
                 match closest(name, ["cpu", "memory", "ephemeral-storage"]) {
@@ -109,7 +108,7 @@ fn amounts<'a>(object: &Object<'a>, key: &str) -> Amounts<'a> {
     found
 }
 
-/// An amount of something, or a finding.
+/// A quantity, or a finding.
 pub(super) fn quantity(value: &Value<'_>) -> Option<Quantity> {
     // A number without quotes is allowed here, in contrast to other strings.
     let parsed = match value.node.as_i64() {
@@ -176,7 +175,7 @@ fn reservation(amount: Quantity, value: &Value<'_>) -> Option<u64> {
     bytes
 }
 
-/// One CPU is 1024 shares, within the kernel's bounds; as the kubelet counts.
+/// CPU shares: 1024 per CPU, within the kernel's bounds, as the kubelet computes them.
 fn shares(millis: u64) -> u64 {
     (millis.saturating_mul(1024) / 1000).clamp(2, 262_144)
 }

@@ -1,4 +1,4 @@
-//! The security context: of the pod, and over it that of the container.
+//! Security contexts: the container's, with the pod's as default.
 
 use super::{
     fields,
@@ -12,7 +12,7 @@ const MOST: i64 = 0x7FFF_FFFF;
 pub(super) fn read(pod: &Object<'_>, container: &Object<'_>, into: &mut Container) {
     let pod = pod.object("securityContext", fields::POD_SECURITY);
     let own = container.object("securityContext", fields::SECURITY);
-    // What the container says wins over what the pod says.
+    // The container's value wins over the pod's.
     let get = |key: &str| own.as_ref().and_then(|it| it.get(key)).or_else(|| pod.as_ref()?.get(key));
     let number = |key: &str| {
         let value = get(key)?;
@@ -54,7 +54,7 @@ pub(super) fn read(pod: &Object<'_>, container: &Object<'_>, into: &mut Containe
     into.security_opt.sort();
 }
 
-/// What user an image has is not known before it is pulled, so it is looked at then.
+/// The user of an image is known only after the pull, so `runAsNonRoot` is checked then.
 fn must_be_checked(value: &Value<'_>, user: Option<i64>) -> bool {
     let is_wanted = value.boolean() == Some(true);
     if is_wanted && user == Some(0) {
@@ -63,10 +63,10 @@ fn must_be_checked(value: &Value<'_>, user: Option<i64>) -> bool {
     is_wanted && user.is_none()
 }
 
-/// A profile of seccomp or `AppArmor` that the engine can give.
+/// A seccomp or `AppArmor` profile that the engine supports.
 #[derive(Clone, Copy)]
 enum Profile {
-    /// The engine's own.
+    /// The engine's default profile.
     Runtime,
     Unconfined,
 }
@@ -91,7 +91,7 @@ fn read_pod(pod: &Object<'_>, into: &mut Container) {
     {
         value.error("`Strict` is not supported: the engine always adds the groups of the image's user");
     }
-    // Volumes are given it where they are mounted.
+    // The group of volumes is set where they are mounted.
     if let Some(group) = pod.integer("fsGroup", 0..=MOST) {
         into.group_add.push(group.to_string());
     }
@@ -134,7 +134,7 @@ fn read_own(own: &Object<'_>, into: &mut Container) {
     into.cap_drop = read_capabilities(&capabilities, "drop");
 }
 
-/// Without the prefix `CAP_`, which Kubernetes does not write either, and without repetitions.
+/// Capabilities without duplicates, and without the prefix `CAP_`, as Kubernetes writes them.
 fn read_capabilities(object: &Object<'_>, key: &str) -> Vec<String> {
     let mut found = Vec::new();
     for item in object.items(key) {

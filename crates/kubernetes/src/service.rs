@@ -1,9 +1,8 @@
-//! Services: the names under which the containers of an application find each other, and the ports of the host
-//! under which others find them.
+//! Services: names by which the containers of an application reach each other, and host ports for access from outside.
 //!
-//! A Service answers through the engine's own name resolution, with the addresses of all instances it selects. Where
-//! that cannot be right (another port than the container's, one host port for several instances, a client that is to
-//! stay with one of them), a proxy answers in their place: see [`super::proxy`].
+//! The engine's name resolution answers with the addresses of all selected instances. A proxy is used where that is not
+//! enough: another port than the container's, one host port for several instances, or session affinity. See
+//! [`super::proxy`].
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,10 +20,10 @@ use super::{
 use driftless_model::{Finding, Location, Port, PortRange, Protocol};
 use driftless_yaml::Scalar;
 
-/// How a Service is reached from outside of the application.
+/// How a Service is reached from outside the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
-    /// Not at all.
+    /// Only inside the application.
     Inside,
     /// On `nodePort` of the host.
     NodePort,
@@ -38,7 +37,7 @@ pub(super) struct Service<'a> {
     answer: Answer<'a>,
     is_headless: bool,
     pub(super) ports: Vec<ServicePort<'a>>,
-    /// For how long a client stays with the instance that it was sent to.
+    /// The duration of session affinity.
     pub(super) affinity: Option<Duration>,
 }
 
@@ -47,16 +46,16 @@ pub(super) struct ServicePort<'a> {
     pub(super) port: u16,
     target: Target<'a>,
     pub(super) protocol: Protocol,
-    /// The port of every address of the host that a NodePort has, and a LoadBalancer may have.
+    /// The `nodePort`, which a NodePort has and a LoadBalancer may have.
     pub(super) node: NodePort,
-    /// The ports of the host that lead to it, each with the address of the host if it is not on all.
+    /// Its host ports, each with an address of the host unless it is on all.
     pub(super) published: Vec<(Option<IpAddr>, u16)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NodePort {
     None,
-    /// It must have one, and the manifest does not say which.
+    /// It needs a `nodePort` and the manifest names none.
     Any,
     Number(u16),
 }
@@ -76,11 +75,11 @@ enum Target<'a> {
     Name(&'a str),
 }
 
-/// What answers to the Service's names.
+/// The target of the Service's names.
 enum Answer<'a> {
     /// The pods that have these labels.
     Pods(BTreeMap<String, String>, Value<'a>),
-    /// What has this name outside of the application.
+    /// An external DNS name.
     Outside(&'a str),
 }
 
@@ -120,14 +119,14 @@ pub(super) fn read<'a>(value: Value<'a>) -> Option<Service<'a>> {
     let affinity = affinity(&spec);
     let read = |it: Value<'a>| {
         let port = read_port(it, reach, &external)?;
-        // That a headless one must not be published has been said.
+        // A published headless Service is already reported.
         Some(if is_headless { ServicePort { published: Vec::new(), ..port } } else { port })
     };
     let ports = spec.items("ports").into_iter().filter_map(read).collect();
     Some(Service { key, origin, answer, is_headless, ports, affinity })
 }
 
-/// Who answers to a Service of pods.
+/// The target of a Service that selects pods.
 fn pods<'a>(spec: &Object<'a>) -> Option<Answer<'a>> {
     if let Some(name) = spec.get("externalName").filter(|it| it.node.as_scalar() != Some("")) {
         name.error_help("must not be set unless `type` is `ExternalName`", "remove it, or set that");
@@ -141,8 +140,7 @@ fn pods<'a>(spec: &Object<'a>) -> Option<Answer<'a>> {
     Some(Answer::Pods(names::labels(&selector), selector))
 }
 
-/// Who answers to an `ExternalName`. The engine knows no aliases of names, so that it takes a proxy, which must know what
-/// to listen on.
+/// The target of an `ExternalName`. The engine has no CNAMEs, so a proxy is used, which needs ports to listen on.
 fn outside<'a>(spec: &Object<'a>) -> Option<Answer<'a>> {
     let name = spec.require("externalName")?;
     let text = names::subdomain(&name)?;
@@ -161,7 +159,7 @@ fn outside<'a>(spec: &Object<'a>) -> Option<Answer<'a>> {
     Some(Answer::Outside(text))
 }
 
-/// Addresses of the host at which the Service's own ports are reached from outside.
+/// Addresses of the host on which the Service's ports are published.
 fn external_addresses(spec: &Object<'_>) -> Vec<IpAddr> {
     let address = |value: Value<'_>| {
         let text = value.text()?;
@@ -174,7 +172,7 @@ fn external_addresses(spec: &Object<'_>) -> Vec<IpAddr> {
     spec.items("externalIPs").into_iter().filter_map(address).collect()
 }
 
-/// How long a client stays with one instance; three hours, unless it is said.
+/// The timeout of session affinity; default three hours.
 fn affinity(spec: &Object<'_>) -> Option<Duration> {
     const DEFAULT: i64 = 10_800;
     let words = [("None", false), ("ClientIP", true)];
@@ -188,7 +186,7 @@ fn affinity(spec: &Object<'_>) -> Option<Duration> {
     is_sticky.then(|| Duration::from_secs(seconds.unsigned_abs()))
 }
 
-/// What the ports of one Service must not have in common.
+/// Reports duplicate names and numbers among a Service's ports.
 fn check_ports(spec: &Object<'_>, is_headless: bool) {
     let ports = spec.get("ports").map(|it| it.node.items()).unwrap_or_default();
     if ports.is_empty() && !is_headless {
@@ -248,17 +246,16 @@ fn read_port<'a>(item: Value<'a>, reach: Reach, external: &[IpAddr]) -> Option<S
     };
     let own = (reach == Reach::LoadBalancer).then_some(port);
     let everywhere = own.into_iter().chain(node.number()).map(|it| (None, it));
-    // One on all addresses is on that one as well.
+    // A port on all addresses includes this one.
     let external = external.iter().filter(|_| own.is_none()).map(|it| (Some(*it), port));
     let published = everywhere.chain(external).collect();
     Some(ServicePort { value: item, port, target, protocol, node, published })
 }
 
-/// As the API server has it, unless it is told otherwise.
+/// The default range of the API server.
 const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 
-/// Gives each Service's names and ports to the workloads it selects, or to a proxy before them. These proxies are
-/// workloads as well.
+/// Gives each Service's names and ports to the workloads it selects, or to a proxy, which is a workload as well.
 pub(super) fn connect(
     services: &[Service<'_>],
     workloads: &mut [Found],
@@ -295,7 +292,7 @@ pub(super) fn connect(
             });
             continue;
         }
-        // Those of a set know each other by their own names, whoever answers to that of the Service.
+        // Pods of a StatefulSet have their own names, also if a proxy has the Service's.
         for found in &mut selected {
             nets.name_pod(found, service);
             if service.is_headless {
@@ -325,7 +322,7 @@ pub(super) fn connect(
     proxies
 }
 
-/// A pod has its name in a headless Service that selects it, and else in none.
+/// A pod has its DNS name only in a headless Service that selects it.
 fn check_subdomain(found: &Found, services: &[Service<'_>], report: &Report) {
     let Some(wanted) = &found.subdomain else { return };
     let knows_it = |it: &Service<'_>| {
@@ -342,7 +339,7 @@ fn is_selected(selector: &BTreeMap<String, String>, found: &Found) -> bool {
     selector.iter().all(|(key, value)| found.labels.get(key) == Some(value))
 }
 
-/// What is wrong with a selector, if some workload matches it in part.
+/// Explains a selector that matches a workload only partly.
 fn nearest(service: &Key, selector: &BTreeMap<String, String>, workloads: &[Found]) -> Option<String> {
     workloads.iter().filter(|it| it.key.namespace == service.namespace).find_map(|it| {
         let (key, value) =
@@ -353,13 +350,13 @@ fn nearest(service: &Key, selector: &BTreeMap<String, String>, workloads: &[Foun
 }
 
 impl Service<'_> {
-    /// A Service whose name is answered with the addresses of its pods, whatever its ports.
+    /// Whether the Service's name resolves to the addresses of its pods.
     pub(super) fn is_headless(&self) -> bool {
         self.is_headless
     }
 }
 
-/// The port of a workload that a port of a Service leads to.
+/// The container port behind a Service's port.
 pub(super) fn target(port: &ServicePort<'_>, found: &Found, report: &Report) -> Option<u16> {
     let number = port.target_in(found);
     if number.is_none()
@@ -374,7 +371,7 @@ pub(super) fn target(port: &ServicePort<'_>, found: &Found, report: &Report) -> 
 }
 
 impl ServicePort<'_> {
-    /// Where it leads if nobody's ports have names.
+    /// The target port as a number, if it is not a name.
     pub(super) fn target_number(&self) -> u16 {
         match self.target {
             Target::Number(number) => number,
@@ -382,7 +379,7 @@ impl ServicePort<'_> {
         }
     }
 
-    /// Gives it the port of the host that the manifest left open.
+    /// Sets the `nodePort` that was chosen for it.
     pub(super) fn assign(&mut self, number: u16) {
         self.node = NodePort::Number(number);
         self.published.insert(0, (None, number));
@@ -396,7 +393,7 @@ impl ServicePort<'_> {
     }
 }
 
-/// Lets a port of the host lead to a port of a container.
+/// Publishes a container port on a host port.
 pub(super) fn publish(
     port: &ServicePort<'_>,
     target: u16,
@@ -420,8 +417,8 @@ pub(super) fn publish(
     }
 }
 
-/// The networks of an application: one for all, on which everybody has a name with the namespace; and where there
-/// are several namespaces, one for each, on which names need none.
+/// The networks of an application: one for all, with names that include the namespace; and with several namespaces, one
+/// for each, with short names.
 pub(super) struct Nets {
     all: String,
     by_namespace: BTreeMap<String, String>,
@@ -437,13 +434,13 @@ impl Nets {
         }
     }
 
-    /// The networks' names in Docker, with their keys.
+    /// Network names in Docker, by key.
     pub(super) fn all(&self) -> impl Iterator<Item = (String, String)> {
         let own = self.by_namespace.iter().map(|(key, name)| (name.clone(), format!("namespace-{key}")));
         std::iter::once((self.all.clone(), "default".to_owned())).chain(own)
     }
 
-    /// Where names without a namespace are known.
+    /// The network of short names.
     fn near(&self, namespace: &str) -> &str {
         self.by_namespace.get(namespace).unwrap_or(&self.all)
     }
@@ -466,7 +463,7 @@ impl Nets {
         found.attach(self.near(namespace), vec![name.clone()]);
     }
 
-    /// Gives the one pod of a set its own name, if this is the Service that knows it by that.
+    /// Gives a StatefulSet's pod its own name, if this is its governing Service.
     fn name_pod(&self, found: &mut Found, service: &Service<'_>) {
         let Key { name, namespace } = &service.key;
         let Some(pod) = found.pod_name.clone().filter(|_| found.service.as_ref() == Some(name)) else {
@@ -477,7 +474,7 @@ impl Nets {
         found.attach(self.near(namespace), vec![format!("{pod}.{name}")]);
     }
 
-    /// Gives a pod the host name that it wants to have in this Service, if it is that one.
+    /// Gives a pod its `hostname` in this Service, if it is the pod's `subdomain`.
     fn name_host(&self, found: &mut Found, Key { name, namespace }: &Key) {
         let Some(host) = found.subdomain.as_ref().filter(|it| it.service == *name) else { return };
         let host = host.hostname.clone();
@@ -486,8 +483,8 @@ impl Nets {
         found.attach(self.near(namespace), vec![format!("{host}.{name}")]);
     }
 
-    /// Gives a workload a name that only the proxy of this Service asks for: another Service may lead to other pods of
-    /// the same object. No manifest can name anything so.
+    /// Gives a workload the alias that only this Service's proxy resolves; another Service may select other pods of the same
+    /// object. No manifest can use this alias.
     pub(super) fn name_endpoints(&self, found: &mut Found, service: &Key) -> String {
         let name = format!("_{}._{}", service.dotted(), found.object.dotted());
         found.attach(&self.all, vec![name.clone()]);
@@ -495,7 +492,7 @@ impl Nets {
     }
 }
 
-/// Two Services of one name in one namespace.
+/// Reports two Services of one name in one namespace.
 pub(super) fn check_names(services: &[Service<'_>], report: &Report) {
     let mut known: BTreeMap<&Key, &Location> = BTreeMap::new();
     for service in services {

@@ -1,5 +1,4 @@
-//! Empty volumes that are mounted more than once. Where several containers of a pod do so, none of them can have such a
-//! volume for itself, and the pod's first container holds it for all.
+//! `emptyDir` volumes that more than one container of a pod mounts. The pause container holds them for all.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +9,7 @@ use super::{
 use driftless_model::{Container, Mount, MountOptions, MountSource};
 use driftless_yaml::Node;
 
-/// What more than one container of the pod mounts.
+/// The volumes that more than one container of the pod mounts.
 pub(super) fn names<'a>(pod: &Object<'a>) -> BTreeSet<&'a str> {
     let mut seen = BTreeSet::new();
     let mut shared = BTreeSet::new();
@@ -28,12 +27,12 @@ pub(super) fn names<'a>(pod: &Object<'a>) -> BTreeSet<&'a str> {
     shared
 }
 
-/// Where the pod's first container has a volume that it holds for the others.
+/// The mount path at which the pause container holds a volume for the others.
 pub(super) fn place_in_pod(name: &str) -> String {
     format!("/volumes/{name}")
 }
 
-/// Mounts a volume into the pod's first container.
+/// Mounts a volume into the pause container.
 pub(super) fn provide(volumes: &PodVolumes<'_>, name: &str, own: &mut Container) {
     let target = place_in_pod(name);
     let options = volumes.empty(name);
@@ -43,9 +42,9 @@ pub(super) fn provide(volumes: &PodVolumes<'_>, name: &str, own: &mut Container)
     own.mounts.push(Mount { target, source: MountSource::Empty, read_only: false });
 }
 
-/// How an empty volume is kept in memory. A volume, and not a memory file system of the container: when such a
-/// container is started again, runtimes before runc 1.1.6 give that the mode of the folder below it, where none but root
-/// may write; and it would forbid to execute what lies there.
+/// An `emptyDir` in memory is a Docker volume on tmpfs, not a tmpfs mount of the container: when the container is
+/// started again, runc before 1.1.6 resets the mode of a tmpfs mount, so that only root can write; it is also mounted
+/// `noexec`.
 pub(super) fn in_memory(size: Option<u64>, group: Option<u32>) -> MountOptions {
     let mode = if group.is_some() { "mode=3777" } else { "mode=1777" };
     let group = group.map(|it| format!("gid={it}"));
@@ -54,7 +53,7 @@ pub(super) fn in_memory(size: Option<u64>, group: Option<u32>) -> MountOptions {
     MountOptions { tmpfs: all.collect(), ..MountOptions::default() }
 }
 
-/// Mounts what the first container holds into another; all of it, since a path inside of it would be another's.
+/// Mounts a volume of the pause container into another container, as a whole.
 pub(super) fn mount(item: &Object<'_>, target: String, inside: &str, container: &mut Container) {
     if !inside.is_empty() {
         let path = item.get("subPath").or_else(|| item.get("subPathExpr"));
@@ -67,8 +66,8 @@ pub(super) fn mount(item: &Object<'_>, target: String, inside: &str, container: 
     container.mounts.push(Mount { target, source: MountSource::Anonymous, read_only });
 }
 
-/// Each mount of an `emptyDir`, or of a path inside it, is a volume of its own. So none may have files that another
-/// would have to see.
+/// Each mount of an `emptyDir` or of a path inside it is a volume of its own. Mounts that would have to share files are
+/// refused.
 pub(super) fn apart(item: &Object<'_>, name: &str, inside: &str, seen: &mut Vec<(String, String, u32)>) {
     let overlaps = |other: &str| {
         let is_below = |a: &str, b: &str| b.is_empty() || a == b || a.starts_with(&format!("{b}/"));

@@ -1,5 +1,4 @@
-//! Documents for people's eyes: the values of Secrets are hidden, and those of others whose names tell that they are
-//! secret.
+//! Documents for display: values of Secrets are masked, and values whose names look secret.
 
 use serde_json::Value;
 
@@ -24,7 +23,7 @@ pub(super) fn hide(document: &mut Value, mask: &Mask) {
     }
 }
 
-/// Variables by their names, and passwords in URLs.
+/// Masks variables by their names, and passwords in URLs.
 fn hide_below(value: &mut Value, mask: &Mask) {
     match value {
         Value::String(text) => *text = mask.text(text),

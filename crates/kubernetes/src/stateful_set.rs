@@ -1,6 +1,6 @@
-//! A StatefulSet in, a workload for each of its pods out: each has a name, volumes and DNS names that stay.
+//! Reads a StatefulSet into one workload per pod, each with a stable name, volumes and DNS names.
 //!
-//! In which order they come and go is for the planner; here only stands who is which.
+//! The planner decides the order in which pods are created and removed.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -17,14 +17,14 @@ use super::{
 };
 use driftless_model::{Member, Update, Workload, WorkloadName};
 
-/// More on one host are a mistake, and each is read anew.
+/// The most replicas of one StatefulSet; more on one host are taken for a mistake.
 const MOST_PODS: u32 = 500;
 
-/// Labels that the controller adds in a cluster, so that a Service can select one pod.
+/// The label that the StatefulSet controller adds, so that a Service can select one pod.
 const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
 const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
 
-/// What the pods have in common.
+/// The fields that all pods share.
 struct Set<'a> {
     key: Key,
     spec: Object<'a>,
@@ -60,7 +60,7 @@ pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Vec<Found> {
     check_own_labels(&metadata, &template.labels, "StatefulSet");
     let set = Set { key, spec, template, catalogue, max_unavailable, partition, on_delete, ordered };
     let service = service::service_name(&set.spec).map(str::to_owned);
-    // One that nobody wants stands for a set of none.
+    // A set without replicas is represented by one workload with 0 replicas.
     let ordinals = start..start.saturating_add(replicas.max(1));
     let pods = ordinals.filter_map(|ordinal| {
         let mut found = set.pod(ordinal, &origin)?;
@@ -114,7 +114,7 @@ impl Set<'_> {
     }
 }
 
-/// Whether it waits for deletion, below which ordinal nothing is replaced, and how many may be at a time.
+/// The update strategy: `OnDelete`, the partition, and `maxUnavailable`.
 fn update_strategy(spec: &Object<'_>, replicas: u32) -> (bool, u32, u32) {
     let Some(object) = spec.object("updateStrategy", fields::UPDATE_STRATEGY) else { return (false, 0, 1) };
     let on_delete = on_delete(&object);
@@ -138,7 +138,7 @@ pub(super) fn on_delete(object: &Object<'_>) -> bool {
     object.get("type").and_then(|it| it.one_of(&words)).unwrap_or(false)
 }
 
-/// Volumes are never removed unasked, whatever a manifest says.
+/// The retention policy has no effect: volumes are never removed unasked.
 fn check_retention(spec: &Object<'_>) {
     let Some(policy) = spec.object("persistentVolumeClaimRetentionPolicy", fields::RETENTION) else { return };
     for field in ["whenDeleted", "whenScaled"] {
@@ -150,7 +150,7 @@ fn check_retention(spec: &Object<'_>) {
     }
 }
 
-/// The volumes that it claims for one pod, by the name of the template.
+/// The volumes of one pod, by the name of the claim template.
 fn claim_templates<'a>(spec: &Object<'a>, key: &Key, pod_name: &str) -> BTreeMap<&'a str, String> {
     let mut claims = BTreeMap::new();
     for item in spec.items("volumeClaimTemplates") {

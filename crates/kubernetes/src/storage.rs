@@ -1,8 +1,8 @@
-//! Claims of storage, the storage that they get, and what of it is mounted.
+//! PersistentVolumeClaims, the PersistentVolumes bound to them, and their mounts.
 //!
-//! A claim is a volume of Docker, unless a PersistentVolume of the application is bound to it: by name, by the
-//! volume's own word, or as Kubernetes finds one, by class, modes and size. A path inside a claim is a volume of its
-//! own, because not every engine can mount a part of one; where that would show, it is refused.
+//! A claim is a Docker volume, unless a PersistentVolume of the application is bound to it: by name, by the volume's
+//! `claimRef`, or by class, access modes, size and selector as in Kubernetes. A `subPath` of a claim is a Docker volume of
+//! its own, because not every engine can mount a part of one; where the difference would be visible, it is refused.
 
 use std::{
     cell::RefCell,
@@ -21,10 +21,10 @@ use super::{
 };
 use driftless_model::{Finding, Location, Volume, digest_hex};
 
-/// What both sides say of storage, to find each other.
+/// The fields by which claims and volumes are matched.
 struct Terms {
     origin: Location,
-    /// Empty without one.
+    /// Empty if there is none.
     class: String,
     class_place: Option<Location>,
     modes: BTreeSet<&'static str>,
@@ -35,20 +35,20 @@ struct Wanted {
     terms: Terms,
     /// Which labels the storage must have, with its place.
     selector: Option<(LabelSelector, Location)>,
-    /// The PersistentVolume that it names, and then the one that it got.
+    /// The PersistentVolume that it names, later the one bound to it.
     bound: Option<String>,
 }
 
-/// Storage that exists before it is claimed.
+/// A PersistentVolume.
 struct Persistent {
     terms: Terms,
     labels: BTreeMap<String, String>,
-    /// The claim that it is kept for.
+    /// The claim in its `claimRef`.
     kept_for: Option<Key>,
     claim: Claim,
 }
 
-/// All claims, and all storage that can be claimed.
+/// All claims and PersistentVolumes.
 #[derive(Default)]
 pub(super) struct Storage {
     claims: BTreeMap<Key, Wanted>,
@@ -56,7 +56,7 @@ pub(super) struct Storage {
 }
 
 impl Storage {
-    /// A volume of Docker, whatever size and class it asks for, or what it is bound to.
+    /// A Docker volume, or the PersistentVolume bound to the claim.
     pub(super) fn claim(&self, key: &Key) -> Option<Claim> {
         let wanted = self.claims.get(key)?;
         let name = key.dotted();
@@ -86,7 +86,7 @@ impl Storage {
         self.claims.insert(key, Wanted { terms: Terms::read(&spec, origin, size), selector, bound });
     }
 
-    /// Reads storage that a claim can get: a path of the host, or an NFS share.
+    /// Reads a PersistentVolume: a path of the host, or an NFS share.
     pub(super) fn read_persistent(&mut self, value: Value<'_>) {
         let Some(object) = value.object(fields::OBJECT) else { return };
         let Some(Identity { key, origin }) = identify(&object) else { return };
@@ -117,7 +117,7 @@ impl Storage {
         }
     }
 
-    /// Gives claims their storage: what is named first, and of what suits the smallest.
+    /// Binds claims: named volumes first, then the smallest volume that matches.
     pub(super) fn bind(&mut self, report: &Report) {
         for (key, wanted) in &mut self.claims {
             if let Some(bound) = wanted.bound.take_if(|it| !self.persistent.contains_key(it)) {
@@ -131,7 +131,7 @@ impl Storage {
         }
         let mut taken: BTreeSet<String> = self.claims.values().filter_map(|it| it.bound.clone()).collect();
         let mut open: Vec<_> = self.claims.iter_mut().filter(|(_, it)| it.bound.is_none()).collect();
-        // Those that select first: another can take any other.
+        // Claims with a selector first; the others can take any volume.
         open.sort_by_key(|(_, wanted)| wanted.selector.is_none());
         for (key, wanted) in open {
             let is_selected = |it: &Persistent| {
@@ -189,7 +189,7 @@ impl Terms {
         Self { origin, class, class_place, modes: known.collect(), size }
     }
 
-    /// Whether storage has what a claim asks for.
+    /// Whether a volume satisfies a claim.
     fn meet(&self, wanted: &Self) -> bool {
         let is_large_enough = wanted.size.is_none() || self.size.is_none() || self.size >= wanted.size;
         self.class == wanted.class && self.modes.is_superset(&wanted.modes) && is_large_enough
@@ -198,7 +198,7 @@ impl Terms {
 
 const MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
 
-/// What a claim says beyond its name: read for its form, since a Docker volume has neither size nor class.
+/// The fields of a claim. Size and class are checked only in form, because a Docker volume has neither.
 fn check_claim(spec: &Object<'_>) {
     for mode in spec.items("accessModes") {
         mode.one_of(&MODES.map(|it| (it, ())));
@@ -215,7 +215,7 @@ fn check_claim(spec: &Object<'_>) {
     }
 }
 
-/// A claim that a StatefulSet makes for its instance is always a volume of Docker.
+/// A claim from `volumeClaimTemplates` is always a Docker volume.
 pub(super) fn check_template(spec: &Object<'_>) {
     check_claim(spec);
     if let Some(class) = spec.get("storageClassName").filter(|it| it.node.as_scalar() != Some("")) {
@@ -226,7 +226,7 @@ pub(super) fn check_template(spec: &Object<'_>) {
     }
 }
 
-/// Sizes are of no use here, but those that no API server would take are told.
+/// Sizes have no effect here, but invalid ones are reported.
 fn check_sizes(map: Option<Value<'_>>) {
     for (_, size) in map.map(|it| it.pairs()).unwrap_or_default() {
         quantity(&size);
@@ -243,19 +243,19 @@ fn storage_in(node: &driftless_yaml::Node) -> Option<Quantity> {
     node.get("storage")?.as_scalar().and_then(Quantity::parse)
 }
 
-/// What is mounted of each volume: all of it, or paths inside.
+/// The mounts of each volume: the whole, or paths inside.
 #[derive(Default)]
 pub(super) struct Mounted(RefCell<BTreeMap<String, Uses>>);
 
 #[derive(Default)]
 struct Uses {
     whole: Option<Location>,
-    /// By path, with the place that names it.
+    /// By path, with the place in the manifest.
     parts: BTreeMap<String, (Location, String)>,
 }
 
 impl Mounted {
-    /// The volume that a mount gets, by the name that follows the application's.
+    /// The Docker volume of a mount, by its name after the project's.
     fn note(&self, name: &str, inside: &str, place: &Value<'_>) {
         let mut all = self.0.borrow_mut();
         let uses = all.entry(name.to_owned()).or_default();
@@ -278,7 +278,7 @@ impl Mounted {
         if inside.is_empty() {
             return (name.to_owned(), volume.clone());
         }
-        // No name in Kubernetes has an underscore, so this is nobody else's.
+        // Names in Kubernetes have no underscore, so this name is unique.
         let is_plain = inside.bytes().all(|it| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'.'));
         let part = if is_plain {
             inside.to_owned()
@@ -293,7 +293,7 @@ impl Mounted {
         (name, volume)
     }
 
-    /// Where two mounts would not see the same files, though they do in Kubernetes.
+    /// Reports mounts that would not share files although they do in Kubernetes.
     pub(super) fn check(&self, report: &Report) {
         for (name, Uses { whole, parts }) in &*self.0.borrow() {
             for (path, (location, field)) in parts {

@@ -1,5 +1,5 @@
-//! All kinds and fields as tables for people, with what `podman kube play` makes of each beside it, as its own page
-//! tells (`docs/kubernetes_support.md` of podman).
+//! Markdown tables of all kinds and fields, compared with `podman kube play` as podman documents it
+//! (`docs/kubernetes_support.md` of podman).
 
 use std::fmt::Write as _;
 
@@ -8,14 +8,14 @@ use super::{
     kinds,
 };
 
-/// The fields of an object, and those of them that podman reads; `None`: its page does not speak of that object.
+/// The fields of an object, and those that podman reads; `None`: podman does not document the object.
 type Place = (&'static str, Fields, Option<&'static str>);
 
 /// The kinds that podman reads. It skips all others without an error.
 const PODMAN_KINDS: &[&str] =
     &["ConfigMap", "DaemonSet", "Deployment", "Job", "PersistentVolumeClaim", "Pod", "Secret"];
 
-/// `pod` is what a template has as its `spec`, and `container` one of its containers.
+/// `pod` is the `spec` of a template, and `container` one of its containers.
 const PLACES: &[Place] = &[
     ("metadata", fields::METADATA, None),
     ("Deployment", fields::DEPLOYMENT, Some("replicas selector template")),
@@ -64,7 +64,7 @@ const PLACES: &[Place] = &[
     ("Service.ports", fields::SERVICE_PORT, Some("")),
 ];
 
-/// What each object has.
+/// The fields of each object.
 const ALWAYS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 const POD: &str = "containers initContainers volumes restartPolicy terminationGracePeriodSeconds hostname hostAliases \
                    dnsConfig hostNetwork hostPID hostIPC shareProcessNamespace securityContext";

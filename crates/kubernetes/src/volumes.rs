@@ -1,9 +1,9 @@
 //! The volumes of a pod, and where its container mounts them.
 //!
-//! What ConfigMaps, Secrets and the pod's own metadata hold becomes files, mounted read-only by content: another
-//! content is another container. Kubernetes would change such files under the running process instead; that they
-//! change with the commit, and are rolled back with it, is deliberate. A claim is a named volume of Docker, and
-//! never removed; an `emptyDir` lives and dies with its container.
+//! ConfigMaps, Secrets and pod metadata become files that are mounted read-only by content: changed content replaces the
+//! container. Kubernetes changes such files under the running process; here they change, and are rolled back, with the
+//! commit, on purpose. A claim is a named Docker volume and is never removed; an `emptyDir` is removed with its
+//! container.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,33 +27,33 @@ use driftless_yaml::Place;
 
 /// A volume of the pod.
 enum Source {
-    /// Files made from what the manifests say; whether any of them is secret.
+    /// Files from the manifests, and whether any of them is secret.
     Files { tree: ContentTree, is_secret: bool },
-    /// A volume of Docker, by the name that follows the application's.
+    /// A Docker volume, by its name after the project's.
     Named { name: String, volume: Volume },
     /// The files of an image.
     Image(String),
-    /// A path of the host; made when missing, or not.
+    /// A path of the host, and whether it is created if missing.
     Host { path: String, create: bool },
     /// A device of the host.
     Device(String),
-    /// In memory, at most so many bytes.
+    /// In memory, with its size limit in bytes.
     Memory(Option<u64>),
-    /// Empty at first, and gone with the container.
+    /// An `emptyDir` on disk.
     Empty,
 }
 
-/// The volumes of a pod, by name. One that could not be read has been told, and is `None`.
+/// The volumes of a pod, by name. `None`: it could not be read, which is reported.
 pub(super) struct PodVolumes<'a> {
     sources: BTreeMap<&'a str, Option<Source>>,
-    /// Those that more than one container mounts.
+    /// Volumes that more than one container mounts.
     shared: BTreeSet<&'a str>,
-    /// The group that those are given which are the pod's to give away.
+    /// The group (`fsGroup`) of the volumes that the pod owns.
     pub(super) group: Option<u32>,
 }
 
 impl PodVolumes<'_> {
-    /// How one that is empty at first is kept: in memory or not, and for which group.
+    /// The medium and group of an `emptyDir`.
     pub(super) fn empty(&self, name: &str) -> MountOptions {
         match self.sources.get(name) {
             Some(Some(Source::Memory(size))) => shared::in_memory(*size, self.group),
@@ -78,7 +78,7 @@ pub(super) fn read<'a>(
         let Some(volume) = item.object(fields::VOLUME) else { continue };
         let Some(name) = volume.require("name") else { continue };
         let Some(text) = super::names::label(&name) else { continue };
-        // A template of the same name wins, as the StatefulSet controller has it.
+        // A claim template of the same name wins, as in the StatefulSet controller.
         if templates.contains_key(text) {
             continue;
         }
@@ -112,7 +112,7 @@ fn group(pod: &Object<'_>) -> Option<u32> {
             "has no effect: a volume's own folder is given the group, and what lies deeper keeps its own",
         );
     }
-    // Whether it is a group is said where all groups are read.
+    // Its validity is reported where all groups are read.
     security.get("fsGroup")?.as_i64().and_then(|it| u32::try_from(it).ok())
 }
 
@@ -152,7 +152,7 @@ fn source(volume: &Object<'_>, owner: &str, name: &str, about: &About<'_>) -> Op
     if let Some(object) = volume.object("image", fields::IMAGE_VOLUME) {
         return object.require("reference")?.text().map(|it| Source::Image(it.to_owned()));
     }
-    // As Kubernetes has it; otherwise its one field was refused when it was classified.
+    // The default of Kubernetes; other values were refused by the table of fields.
     (!has_source).then_some(Source::Empty)
 }
 
@@ -220,7 +220,7 @@ fn projected(object: &Object<'_>, about: &About<'_>) -> Option<Source> {
     Some(Source::Files { tree: all, is_secret })
 }
 
-/// Adds the files of one source. Two that are meant to lie at one path are a mistake.
+/// Adds the files of one source. Two files at one path are an error.
 fn merge(all: &mut ContentTree, files: ContentTree, from: &Object<'_>) {
     for (path, file) in files {
         if all.contains_key(&path) {
@@ -272,7 +272,7 @@ fn host_folder(object: &Object<'_>) -> Option<String> {
     Some(path.to_owned())
 }
 
-/// What a PersistentVolume is here.
+/// The storage of a PersistentVolume.
 pub(super) fn persistent(spec: &Object<'_>, name: &str) -> Option<Claim> {
     let folder = |source| match source {
         Source::Host { path, create } => Some(Claim::Host { path, create }),
@@ -355,13 +355,13 @@ pub(super) fn nfs(object: &Object<'_>, key: &str) -> Option<Volume> {
     Some(Volume { key: key.to_owned(), driver: Some("local".to_owned()), options, ..Volume::default() })
 }
 
-/// Who may read the files, if that is said. The group of the pod's volumes is added once all are read.
+/// The mode of the files, if given. The pod's group is added after all volumes are read.
 pub(super) fn access(object: &Object<'_>, field: &str) -> Option<Access> {
     let mode = object.get(field)?.integer(0..=0o777)?;
     Some(Access::asked(u32::try_from(mode).ok()?, None))
 }
 
-/// A path inside a volume: relative, and not out of it.
+/// A path inside a volume: relative, without leaving it.
 pub(super) fn inner_path(value: &Value<'_>) -> Option<String> {
     let text = value.text()?;
     if text.starts_with('/') || text.split('/').any(|it| matches!(it, ".." | "." | "")) {
@@ -371,7 +371,7 @@ pub(super) fn inner_path(value: &Value<'_>) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// Reads `volumeMounts` of the container into it. Returns those that its pod holds for it: the volume, by target.
+/// Reads `volumeMounts` into the container. Returns the volumes that the pause container holds for it, by mount path.
 pub(super) fn mount(
     object: &Object<'_>,
     volumes: &PodVolumes<'_>,
@@ -413,7 +413,7 @@ pub(super) fn mount(
                     place(&item, source, path, &inside, into);
                 }
             }
-            // What is wrong with the volume has been said there.
+            // The volume's error is reported there.
             Some(None) => {}
             None => {
                 let message = format!("the pod has no volume `{name_text}`");
@@ -428,13 +428,13 @@ pub(super) fn mount(
     held
 }
 
-/// Without doubled and trailing slashes, and beginning with one, as the kubelet takes a relative one.
+/// An absolute path without doubled and trailing slashes; the kubelet reads a relative one from the root.
 fn absolute(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').filter(|it| !matches!(*it, "" | ".")).collect();
     format!("/{}", parts.join("/"))
 }
 
-/// The path inside the volume; empty for the volume itself. `None` when it is wrong.
+/// The path inside the volume; empty for the volume itself. `None`: it is invalid.
 fn sub_path(item: &Object<'_>, variables: &BTreeMap<String, String>, room: &Room) -> Option<String> {
     let (plain, expression) = (item.get("subPath"), item.get("subPathExpr"));
     let value = match (plain, expression) {
@@ -449,7 +449,7 @@ fn sub_path(item: &Object<'_>, variables: &BTreeMap<String, String>, room: &Room
     let said = value.string()?;
     let text = room.expand(&value, said, variables);
     if text.contains("$(") {
-        // As it was written: what it becomes may be secret.
+        // Quoted before expansion, because the expanded text may be secret.
         value.error(format!("`{said}` names a variable that the container does not have"));
         return None;
     }
@@ -469,7 +469,7 @@ fn inner(value: &Value<'_>, text: &str) -> Option<String> {
     Some(absolute(text).trim_start_matches('/').to_owned())
 }
 
-/// What a mount becomes part of.
+/// The targets of a mount.
 struct Into<'a> {
     catalogue: &'a Catalogue,
     group: Option<u32>,
@@ -506,7 +506,7 @@ fn place(item: &Object<'_>, source: &Source, target: String, inside: &str, into:
             let at = item.get("subPath").or_else(|| item.get("subPathExpr")).or_else(|| item.get("name"));
             let place = at.unwrap_or_else(|| item.value.clone());
             let name = catalogue.mount(name, volume, inside, &place);
-            // A share of another host has owners of its own.
+            // A share of another host has its own owners.
             if volume.options.is_empty() && !read_only {
                 give(group, &target, container);
             }
@@ -532,7 +532,7 @@ fn place(item: &Object<'_>, source: &Source, target: String, inside: &str, into:
     container.mounts.push(Mount { target, source, read_only });
 }
 
-/// Gives the volume at a place to a group, if there is one.
+/// Sets the group of the volume at a mount path, if there is one.
 fn give(group: Option<u32>, target: &str, container: &mut Container) {
     let options = group.map(|it| MountOptions { group: Some(it), ..MountOptions::default() });
     container.host.mount_options.extend(options.map(|it| (target.to_owned(), it)));

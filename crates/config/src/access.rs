@@ -156,18 +156,18 @@ pub(super) fn auth(raw: RawAuth) -> (Auth, Vec<String>) {
     if ssh_passphrase.is_some() && ssh_key_file.is_none() {
         wrong.push("a passphrase has no effect without `sshKeyFile`".to_owned());
     }
-    let github_app = github_app.and_then(|it| {
-        let Some(private_key) = it.private_key_file else {
+    let github_app = github_app.and_then(|app| {
+        let Some(private_key) = app.private_key_file else {
             wrong.push("`githubApp` needs its `privateKeyFile`".to_owned());
             return None;
         };
-        let is_plain =
-            |it: &str| !it.is_empty() && it.chars().all(|it| it.is_ascii_alphanumeric() || it == '.');
-        if !is_plain(&it.app_id) || !it.installation_id.bytes().all(|it| it.is_ascii_digit()) {
+        let is_letter = |letter: char| letter.is_ascii_alphanumeric() || letter == '.';
+        let is_plain = |id: &str| !id.is_empty() && id.chars().all(is_letter);
+        if !is_plain(&app.app_id) || !app.installation_id.bytes().all(|byte| byte.is_ascii_digit()) {
             wrong.push("`appId` and `installationId` are the numbers that GitHub shows".to_owned());
         }
-        let api = it.api_url.unwrap_or_else(|| "https://api.github.com".to_owned());
-        Some(GithubApp { app: it.app_id, installation: it.installation_id, private_key, api })
+        let api = app.api_url.unwrap_or_else(|| "https://api.github.com".to_owned());
+        Some(GithubApp { app: app.app_id, installation: app.installation_id, private_key, api })
     });
     let auth = Auth {
         username,

@@ -4,8 +4,8 @@
 //! A pre-release such as `1.3.0-rc.1` matches only where the range itself names a pre-release: `>=1.3.0-0`
 //! means "with release candidates". Build metadata never counts.
 //!
-//! The crate `nodejs-semver` does not agree: npm has neither `!=` nor commas, and its pre-releases match only a range
-//! that names a pre-release of the same `major.minor.patch`.
+//! The crate `nodejs-semver` (4.2) does not agree: it ignores `!=`, accepts the empty range and `>*`, and does not match
+//! `1.4.0-rc.1` with `>=1.3.0-0`.
 
 use std::fmt;
 

@@ -99,8 +99,8 @@ fn max_prune_percent_is_inherited_and_checked() {
     assert_eq!((of_applications, b.policy.max_prune_percent), (vec![20, 100], 0));
     assert_eq!(of("repositories: [{url: /srv/a}]").unwrap().repositories[0].policy.max_prune_percent, 50);
     for wrong in ["101", "-1", "half", "50%"] {
-        let told = of(&format!("repositories: [{{url: /srv/a, maxPrunePercent: {wrong}}}]")).unwrap_err();
-        assert!(format!("{told:?}").contains("from 0 to 100"), "{wrong}: {told:?}");
+        let message = of(&format!("repositories: [{{url: /srv/a, maxPrunePercent: {wrong}}}]")).unwrap_err();
+        assert!(format!("{message:?}").contains("from 0 to 100"), "{wrong}: {message:?}");
     }
 }
 
@@ -156,11 +156,10 @@ fn invalid_values_are_reported_at_their_location() {
         ("repositories: [", "1:15", "not valid YAML"),
     ] {
         let found = mistakes(text);
-        let told = found[0].to_string();
-        eprintln!("{told}");
+        let shown = found[0].to_string();
         assert!(
-            told.starts_with(&format!("driftless.yaml:{place}: ")) && told.contains(message),
-            "{text}\n{told}"
+            shown.starts_with(&format!("driftless.yaml:{place}: ")) && shown.contains(message),
+            "{text}\n{shown}"
         );
     }
 }
@@ -185,13 +184,13 @@ fn messages_repeat_no_secret() {
         "repositories: hunter2",
         "hunter2",
     ] {
-        let told = mistakes(text).iter().map(ToString::to_string).collect::<String>();
-        assert!(!told.contains("hunter2"), "{told}");
+        let message = mistakes(text).iter().map(ToString::to_string).collect::<String>();
+        assert!(!message.contains("hunter2"), "{message}");
     }
-    let told = mistake("repositories:\n- url: /srv/a\n  auth: {password: hunter2}");
+    let message = mistake("repositories:\n- url: /srv/a\n  auth: {password: hunter2}");
     assert!(
-        told.contains("did you mean `passwordEnv`") || told.contains("did you mean `passwordFile`"),
-        "{told}"
+        message.contains("did you mean `passwordEnv`") || message.contains("did you mean `passwordFile`"),
+        "{message}"
     );
 }
 
@@ -206,7 +205,7 @@ fn all_inconsistent_values_are_reported_at_once() {
          - {url: https://example.com/d, auth: {sshKeyFile: /key, tokenEnv: T, passwordEnv: P}}\n\
          - {url: /srv/e, applications: [{path: x/shop}, {path: shop}, {path: '.'}]}\n",
     );
-    let told: Vec<String> = found.iter().map(|it| format!("{}: {}", it.path, it.message)).collect();
+    let message: Vec<String> = found.iter().map(|it| format!("{}: {}", it.path, it.message)).collect();
     for expected in [
         "listen: `0.0.0.0:8484` can be reached from other machines",
         "repositories[0]: `branch`, `tag`, `semver` and `commit` exclude",
@@ -219,9 +218,9 @@ fn all_inconsistent_values_are_reported_at_once() {
         "repositories[5].applications[1].name: repositories[5].applications[0] is named `shop` already",
         "repositories[5].applications[2]: the folder has no name",
     ] {
-        assert!(told.iter().any(|it| it.starts_with(expected)), "{expected}\n{told:#?}");
+        assert!(message.iter().any(|it| it.starts_with(expected)), "{expected}\n{message:#?}");
     }
-    assert_eq!(told.len(), 10, "{told:#?}");
+    assert_eq!(message.len(), 10, "{message:#?}");
 }
 
 #[test]
@@ -362,8 +361,8 @@ fn impossible_verify_and_auth_are_rejected() {
         ("auth: { sshPassphraseFile: /p }", "without `sshKeyFile`"),
         ("auth: { hostKeys: [\"MD5:00\"] }", "SHA256:"),
     ] {
-        let told = with(more);
-        assert!(told.contains(wanted) && !told.contains("hunter2"), "{more}: {told}");
+        let message = with(more);
+        assert!(message.contains(wanted) && !message.contains("hunter2"), "{more}: {message}");
     }
     let host = mistake(&format!("credentials: [{{ host: \"https://h\" }}]\n{ONE}"));
     assert!(host.contains("credentials[0].host"), "{host}");
@@ -407,7 +406,7 @@ fn registry_login_needs_host_user_and_password_source() {
         ),
         ("{ host: h, username: a, password: hunter2 }", "unknown key `password`"),
     ] {
-        let told = mistake(&with(text));
-        assert!(told.contains(wanted) && !told.contains("hunter2"), "{text}: {told}");
+        let message = mistake(&with(text));
+        assert!(message.contains(wanted) && !message.contains("hunter2"), "{text}: {message}");
     }
 }

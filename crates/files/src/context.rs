@@ -79,8 +79,8 @@ impl Context {
         let ignore = ignore_of(files, folder, path)?;
         let mut walk = Walk { files, ignore: &ignore, folder, entries: BTreeMap::new(), size: 0 };
         walk.folder("", &ignore.top(), DEEPEST)?;
-        let inside = path.and_then(|it| {
-            if folder.is_empty() { Some(it) } else { it.strip_prefix(folder)?.strip_prefix('/') }
+        let inside = path.and_then(|path| {
+            if folder.is_empty() { Some(path) } else { path.strip_prefix(folder)?.strip_prefix('/') }
         });
         let is_file = |it: &&str| matches!(walk.entries.get(*it), Some(ContextEntry::File { .. }));
         let dockerfile_inside = inside.filter(is_file).map(str::to_owned);

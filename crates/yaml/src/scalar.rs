@@ -34,8 +34,8 @@ pub(super) fn resolve<'a>(text: &'a str, plain: bool, tag: Option<&str>) -> Scal
 
 fn guess(text: &str) -> Scalar<'_> {
     // Most scalars are words, and each is resolved more than once. The first letter rules the other types out.
-    if text.starts_with(|it: char| {
-        !matches!(it, '0'..='9' | '+' | '-' | '.' | '~' | 'n' | 'N' | 't' | 'T' | 'f' | 'F')
+    if text.starts_with(|letter: char| {
+        !matches!(letter, '0'..='9' | '+' | '-' | '.' | '~' | 'n' | 'N' | 't' | 'T' | 'f' | 'F')
     }) {
         return Scalar::Text(text);
     }

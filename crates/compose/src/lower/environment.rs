@@ -81,9 +81,9 @@ fn read_env_file(
     };
     match read_assignments(files, &resolved, *format, &lookup)? {
         Some(found) => {
-            let set = |it: Assignment| {
-                let value = it.value.or_else(|| variables.get(&it.name).map(str::to_owned));
-                value.map(|value| (it.name, Some(value)))
+            let set = |Assignment { name, value }| {
+                let value = value.or_else(|| variables.get(&name).map(str::to_owned));
+                value.map(|value| (name, Some(value)))
             };
             Ok(found.into_iter().filter_map(set).collect())
         }

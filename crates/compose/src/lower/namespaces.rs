@@ -74,10 +74,11 @@ impl Lowering<'_> {
     }
 
     fn service_called(&self, container: &str) -> Option<WorkloadName> {
-        let has_name = |it: &&Service| {
-            self.is_active(it) && it.container_name.as_ref().is_some_and(|it| it.value == container)
+        let has_name = |service: &Service| {
+            self.is_active(service)
+                && service.container_name.as_ref().is_some_and(|name| name.value == container)
         };
-        let (key, _) = self.project.services.iter().find(|(_, it)| has_name(it))?;
+        let (key, _) = self.project.services.iter().find(|(_, service)| has_name(service))?;
         Some(WorkloadName(key.clone()))
     }
 

@@ -328,12 +328,12 @@ pub(crate) fn pairs(node: &Node) -> Vec<(String, Option<String>)> {
 fn multiple(node: &Node) -> Option<Value> {
     let entries = node.entries().iter();
     let printed: Map<String, Value> = entries
-        .map(|it| {
-            let values = match &it.value.kind {
+        .map(|entry| {
+            let values = match &entry.value.kind {
                 Kind::Sequence(items) => items.iter().filter_map(text).collect(),
-                Kind::Scalar { .. } | Kind::Mapping(_) => text(&it.value).into_iter().collect::<Value>(),
+                Kind::Scalar { .. } | Kind::Mapping(_) => text(&entry.value).into_iter().collect::<Value>(),
             };
-            (it.key.clone(), values)
+            (entry.key.clone(), values)
         })
         .collect();
     (!printed.is_empty()).then_some(Value::Object(printed))
@@ -376,8 +376,7 @@ fn ssh(node: &Node) -> Option<Value> {
     (!printed.is_empty()).then(|| printed.into())
 }
 
-/// A duration as Go prints it: `1h30m0s`, `1.5s`, `100ms`. (jiff's friendly format has no form without units for zero
-/// hours, and does not print `1h0m0s`.)
+/// A duration as Go prints it: `1h30m0s`, `1.5s`, `100ms`. jiff's friendly format omits zeros: `1h30m`.
 fn duration(value: Duration) -> String {
     let nanoseconds = value.as_nanos();
     let fraction = |value: u128, unit: u128| {

@@ -117,8 +117,8 @@ pub(crate) fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// `1h30m`, `1.5s`, `100ms`, `2d`, `0`. A unit is required; a minus sign is not allowed. (jiff's friendly format does not
-/// fit: it knows no `µ` with fractions of every unit, and accepts words such as `1 hour` that the reference refuses.)
+/// `1h30m`, `1.5s`, `100ms`, `2d`, `0`. A unit is required; a minus sign is not allowed. jiff's friendly format does not
+/// agree: it accepts spaces and words such as `1 hour ago`, and refuses `0` and `1.5h30m`.
 pub(crate) fn duration(text: &str) -> Option<Duration> {
     let text = text.trim();
     if text == "0" {

@@ -198,10 +198,11 @@ mod tests {
         match ports(text) {
             Err(error) => error,
             Ok(ports) => {
-                let one = |it: &Port| {
-                    let ip = it.host_ip.map(|it| format!("{it} ")).unwrap_or_default();
-                    let host = it.host.map(|it| format!("{}-{}", it.first, it.last)).unwrap_or_default();
-                    format!("{ip}{host}>{}/{}", it.container, it.protocol.as_str())
+                let one = |port: &Port| {
+                    let ip = port.host_ip.map(|ip| format!("{ip} ")).unwrap_or_default();
+                    let host = port.host.map(|host| format!("{}-{}", host.first, host.last));
+                    let host = host.unwrap_or_default();
+                    format!("{ip}{host}>{}/{}", port.container, port.protocol.as_str())
                 };
                 ports.iter().map(one).collect::<Vec<_>>().join(" ")
             }

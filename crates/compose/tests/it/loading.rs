@@ -84,7 +84,7 @@ fn including_file_wins_over_included_ones() {
 #[test]
 fn wrong_includes_are_reported_at_their_location() {
     let file = |list: &str| format!("services: {{web: {{image: a}}}}\ninclude:\n  - {list}\n");
-    let told = |list: &str| errors(&[("app/compose.yaml", &file(list))], at("app")).join("\n");
+    let messages = |list: &str| errors(&[("app/compose.yaml", &file(list))], at("app")).join("\n");
     let cases = [
         (
             "missing.yaml",
@@ -100,7 +100,7 @@ fn wrong_includes_are_reported_at_their_location() {
         ("[]", "app/compose.yaml:3:5: error: include[0]: must be a map, but it is a list"),
     ];
     for (list, wanted) in cases {
-        assert!(told(list).contains(wanted), "{list}: {}", told(list));
+        assert!(messages(list).contains(wanted), "{list}: {}", messages(list));
     }
 }
 
@@ -115,8 +115,8 @@ fn exponential_includes_are_refused() {
         ("d.yaml", format!("services: {{web: {{image: a, environment: {{{many}}}}}}}")),
     ];
     let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
-    let told = errors(&files, at(""));
-    assert!(told.iter().any(|it| it.contains("too many keys and values together")), "{told:?}");
+    let messages = errors(&files, at(""));
+    assert!(messages.iter().any(|it| it.contains("too many keys and values together")), "{messages:?}");
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn extended_service_keeps_its_paths() {
 
 #[test]
 fn wrong_extends_are_reported_at_their_location() {
-    let told = |text: &str| {
+    let messages = |text: &str| {
         errors(&[("compose.yaml", text), ("b.yaml", "services: {x: {image: a}}")], at("")).join("\n")
     };
     let cases = [
@@ -166,7 +166,7 @@ fn wrong_extends_are_reported_at_their_location() {
         ),
     ];
     for (text, wanted) in cases {
-        assert!(told(text).contains(wanted), "{text}: {}", told(text));
+        assert!(messages(text).contains(wanted), "{text}: {}", messages(text));
     }
     let mut chain = "services:\n  s0: {image: a}\n".to_owned();
     for index in 1..200 {
@@ -176,7 +176,7 @@ fn wrong_extends_are_reported_at_their_location() {
             if index == 199 { 0 } else { 998 - index }
         ));
     }
-    assert!(told(&chain).contains("levels"));
+    assert!(messages(&chain).contains("levels"));
 }
 
 #[test]
@@ -247,13 +247,13 @@ fn findings_name_the_file_that_has_the_mistake() {
         ),
         ("app/other.yaml", "services:\n  db:\n    imgae: a\n"),
     ];
-    let told = errors(&files, at("app")).join("\n");
+    let messages = errors(&files, at("app")).join("\n");
     for wanted in [
         "app/compose.yaml:5:5: error: services.web.enviroment: unknown key `enviroment` (did you mean `environment`?)",
         "app/compose.yaml:6:43: error: services.web.deploy.resources.limits.memory: must be a string, but it is a number",
         "app/other.yaml:3:5: error: services.db.imgae: unknown key `imgae` (did you mean `image`?)",
     ] {
-        assert!(told.contains(wanted), "{wanted}\n{told}");
+        assert!(messages.contains(wanted), "{wanted}\n{messages}");
     }
 }
 

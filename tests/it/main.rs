@@ -67,8 +67,6 @@ mod pods;
 mod jobs;
 // `preview` and `drift` as programs: Git repositories, exit codes, forges.
 mod preview;
-// Probes: their thresholds, and real sockets.
-mod probe;
 // What forwards for a Service, over real sockets.
 mod proxy;
 // One report in all its forms.
@@ -82,8 +80,6 @@ mod simulation;
 // One application on an in-memory Docker, for `scenarios` and `convergence`.
 mod stage;
 mod stateful_sets;
-// What is remembered across restarts, and the files beside it.
-mod store;
 // Sync, health and conditions.
 mod verdict;
 // The API, the event stream and the page.

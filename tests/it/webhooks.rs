@@ -52,7 +52,7 @@ use driftless_forge::webhook;
 use driftless_model::{
     Delivery, DeliveryOutcome, DeliveryResult, HookProvider, HookStatus, Missed, Timestamp,
 };
-use driftless_store::{StateDir, Store};
+use driftless_store::{DeliveryState, StateDir, Store};
 use driftless_web::{Access, Receiver, Token, router_with_hooks, serve};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
@@ -454,9 +454,9 @@ async fn deliveries_of_every_forge_need_a_valid_signature() {
         assert_eq!(kept.provider.to_string(), provider);
 
         // The same again is known, and rings all the same.
-        let place = stand.store.open_deliveries("infra").unwrap().unwrap();
+        let place = stand.store.newest_open_delivery("infra").unwrap().unwrap();
         let outcome = DeliveryOutcome { at: NOW, message: "fetched".into() };
-        stand.store.settle_deliveries("infra", place, &outcome, true).unwrap();
+        stand.store.set_delivery_outcome("infra", place, &outcome, DeliveryState::Closed).unwrap();
         let (status, _, answer) = stand.deliver(&good, &body).await;
         assert_eq!((status, &answer["result"]), (200, &json!("duplicate")), "{provider}: {answer}");
         assert_eq!(stand.deliveries(), 1, "{provider}: a duplicate rings as well");
@@ -918,9 +918,11 @@ async fn a_test_signs_for_each_forge_and_says_what_became_of_it() {
         let store = stand.store.clone();
         let fetching = tokio::spawn(async move {
             loop {
-                if let Some(place) = store.open_deliveries("infra").unwrap() {
+                if let Some(place) = store.newest_open_delivery("infra").unwrap() {
                     let outcome = DeliveryOutcome { at: NOW, message: "nothing new, still at abc".into() };
-                    return store.settle_deliveries("infra", place, &outcome, true).unwrap();
+                    return store
+                        .set_delivery_outcome("infra", place, &outcome, DeliveryState::Closed)
+                        .unwrap();
                 }
                 tokio::task::yield_now().await;
             }

@@ -19,7 +19,7 @@ use driftless_git::{Lookup, read_secret};
 use driftless_model::{AppName, CommitInfo, Finding, HealthStatus, Outcome, PinStatus, Revision};
 use driftless_plan::fetch_delay;
 use driftless_store as store;
-use driftless_store::{StatusNote, Store};
+use driftless_store::{Store, StoredStatus};
 
 use crate::error::chain;
 
@@ -160,13 +160,13 @@ impl StatusReporter {
     fn store_statuses(&mut self) {
         let statuses = self.statuses.borrow_and_update().clone();
         for (app, status) in statuses.into_iter().filter(|(_, it)| it.repository == self.repository) {
-            let note = StatusNote {
+            let stored = StoredStatus {
                 commit: status.commit,
                 context: format!("{}/{app}", self.settings.context),
                 state: state_name(status.state).to_owned(),
                 description: status.description,
             };
-            if let Err(error) = self.store.note_status(&self.repository, &note) {
+            if let Err(error) = self.store.set_status(&self.repository, &stored) {
                 tracing::warn!(
                     repository = self.repository,
                     error = chain(&error),
@@ -178,8 +178,8 @@ impl StatusReporter {
 
     /// Posts the stored statuses.
     async fn post(&self) -> Result<(), PostError> {
-        let notes = self.store.unsent_statuses(&self.repository)?;
-        if notes.is_empty() {
+        let unposted = self.store.unposted_statuses(&self.repository)?;
+        if unposted.is_empty() {
             return Ok(());
         }
         let CommitStatus { provider, token, api, project, context: _ } = &self.settings;
@@ -191,14 +191,14 @@ impl StatusReporter {
         };
         let forge = Forge::new(kind, api, project, &token)?;
         let mut refused = None;
-        for note in notes {
+        for stored in unposted {
             let status = Status {
-                state: state_of(&note.state),
-                context: note.context.clone(),
-                description: note.description.clone(),
+                state: state_of(&stored.state),
+                context: stored.context.clone(),
+                description: stored.description.clone(),
                 url: None,
             };
-            match forge.set_status(&note.commit, &status).await {
+            match forge.set_status(&stored.commit, &status).await {
                 Ok(()) => {}
                 // A commit that the forge does not have must not hold back the others.
                 Err(error @ forge::Error::Refused { .. }) => {
@@ -207,11 +207,11 @@ impl StatusReporter {
                 }
                 Err(error) => return Err(error.into()),
             }
-            self.store.sent_status(&self.repository, &note)?;
+            self.store.mark_posted(&self.repository, &stored)?;
             tracing::debug!(
                 repository = self.repository,
-                context = note.context,
-                state = note.state,
+                context = stored.context,
+                state = stored.state,
                 "commit status posted"
             );
         }

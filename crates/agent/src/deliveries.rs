@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use driftless_forge::webhook;
 use driftless_model::{CommitInfo, Delivery, DeliveryOutcome, DeliveryResult, Missed, Timestamp};
-use driftless_store::{Error, Store};
+use driftless_store::{DeliveryState, Error, Store};
 
 use crate::error::chain;
 
@@ -75,7 +75,7 @@ impl DeliveryTracker {
         if !self.is_configured {
             return;
         }
-        self.answered = self.in_store(Store::open_deliveries).flatten();
+        self.answered = self.in_store(Store::newest_open_delivery).flatten();
         if self.answered.is_none() {
             return;
         }
@@ -108,7 +108,7 @@ impl DeliveryTracker {
         let short = commit.short();
         if let Some(pause) = self.next_fetch(commit, newness) {
             let message = format!("the pushed commit is not visible yet (still at {short}); fetching again");
-            self.set_outcome(&DeliveryOutcome { at: now, message }, Answered::Later);
+            self.set_outcome(&DeliveryOutcome { at: now, message }, DeliveryState::Open);
             return Some(pause);
         }
         self.awaited = None;
@@ -117,7 +117,7 @@ impl DeliveryTracker {
             Newness::Known => format!("nothing new, still at {short}"),
         };
         if self.answered.is_some() {
-            self.set_outcome(&DeliveryOutcome { at: now, message }, Answered::Now);
+            self.set_outcome(&DeliveryOutcome { at: now, message }, DeliveryState::Closed);
         } else if newness == Newness::New && self.had_delivery() {
             self.unannounced = Some(Missed { commit: commit.id.clone(), at: now });
         }
@@ -140,7 +140,7 @@ impl DeliveryTracker {
     pub(crate) fn fetch_failed(&mut self, error: &str, now: Timestamp) {
         if self.answered.is_some() {
             let message = format!("could not fetch yet: {error}");
-            self.set_outcome(&DeliveryOutcome { at: now, message }, Answered::Later);
+            self.set_outcome(&DeliveryOutcome { at: now, message }, DeliveryState::Open);
         }
     }
 
@@ -166,10 +166,9 @@ impl DeliveryTracker {
         true
     }
 
-    fn set_outcome(&self, outcome: &DeliveryOutcome, answered: Answered) {
+    fn set_outcome(&self, outcome: &DeliveryOutcome, state: DeliveryState) {
         let Some(newest) = self.answered else { return };
-        let is_closed = answered == Answered::Now;
-        self.in_store(|store, repository| store.settle_deliveries(repository, newest, outcome, is_closed));
+        self.in_store(|store, repository| store.set_delivery_outcome(repository, newest, outcome, state));
     }
 
     /// Without any delivery so far, the webhook is not set up at the forge yet.
@@ -189,14 +188,6 @@ impl DeliveryTracker {
         }
         result.ok()
     }
-}
-
-/// Whether a fetch has answered its deliveries.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Answered {
-    Now,
-    /// A later fetch will.
-    Later,
 }
 
 #[cfg(test)]

@@ -249,7 +249,7 @@ impl<D: Docker, S: Source> Reconciler<D, S> {
         plan::note_settled(record, planned, observed);
         record.failures.clear();
         let instances = observed.instances.values().map(|instance| instance.instance.clone()).collect();
-        if let Err(error) = self.context.contents().keep_in_place(self.context.name(), &instances) {
+        if let Err(error) = self.context.contents().retain_in_place(self.context.name(), &instances) {
             tracing::warn!(app = %self.context.name(), error = chain(&error), "could not remove the files of former containers");
         }
         self.revisions.reach(&self.context, &self.desired, target, observed);

@@ -222,7 +222,7 @@ impl StatusInputs<'_> {
             }
             status.message = join(&status.message, &format!("the last good commit is kept: {error}"));
         }
-        if let Some(error) = self.context.store().trouble() {
+        if let Some(error) = self.context.store().last_write_error() {
             let note = format!(
                 "{error}; the application is kept as Git says, but a restart of the agent forgets what could not be stored"
             );

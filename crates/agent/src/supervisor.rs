@@ -362,6 +362,6 @@ async fn remove_unused_contents<D: Docker>(services: &Arc<Services>, docker: &D)
         in_use.extend(contents_in_use(&observed));
     }
     let contents = services.contents.clone();
-    let removed = tokio::task::spawn_blocking(move || contents.collect(&in_use, CONTENT_AGE)).await;
+    let removed = tokio::task::spawn_blocking(move || contents.remove_unused(&in_use, CONTENT_AGE)).await;
     removed.map_err(|error| error.to_string())?.map_err(|error| chain(&error))
 }

@@ -1,5 +1,5 @@
-//! Which agent this is. The id is in the labels of everything we made, so losing it would turn our own
-//! containers into strangers: it is kept twice, in the database and in a plain file.
+//! The agent's id. It is in the labels of everything that the agent creates, so that an agent without its id would not
+//! know its own containers. It is stored twice: in the database and in the file `agent-id`.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -14,8 +14,12 @@ use super::{Durability, Error, Store};
 use driftless_model::AgentId;
 
 impl Store {
-    /// 128 random bits in hexadecimal, made once per state directory. Where one of the two copies is lost, the
-    /// other brings it back.
+    /// The agent's id: 128 random bits in hexadecimal, generated once for each state directory. If one of the two copies is
+    /// lost, it is restored from the other.
+    ///
+    /// # Errors
+    ///
+    /// If the database or the file cannot be read or written.
     pub fn agent_id(&self) -> Result<AgentId, Error> {
         let stored: Option<String> = self.read("the agent's id", |connection| {
             Ok(connection
@@ -34,7 +38,7 @@ impl Store {
                 source,
             })?,
         };
-        // The file first: were the process to die in between, the next one takes the id from it.
+        // The file first: if the process ends in between, the next one takes the id from it.
         if let Some(file) = &self.agent_id_file
             && mirrored.as_deref() != Some(&id)
         {
@@ -56,12 +60,12 @@ impl Store {
 
 const URANDOM: &str = "/dev/urandom";
 
-/// A file that holds no id counts as none.
+/// The id in a file. A file without a valid id counts as missing.
 fn read_id(file: &Path) -> Result<Option<String>, Error> {
     match fs::read(file) {
         Ok(bytes) => {
             let text = String::from_utf8_lossy(&bytes).trim().to_owned();
-            let is_id = text.len() == 32 && text.bytes().all(|it| it.is_ascii_hexdigit());
+            let is_id = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
             Ok(is_id.then_some(text))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

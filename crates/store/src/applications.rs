@@ -1,16 +1,15 @@
-//! What is remembered per application and per repository, one value each: records, pins, suspensions, known
-//! applications, last commits. Nothing here interprets them.
+//! The values of each application: its record, its pin, its suspension and its repository.
 
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::Serialize;
 
 use super::{
-    Durability, Error, KnownApplication, Source, Store, Suspension, from_json, readable, to_json, to_sql,
+    BoxError, Durability, Error, KnownApplication, Store, Suspension, from_json, readable, to_json, to_sql,
 };
 use driftless_model::{AppName, Pin, Record};
 
 impl Store {
-    /// The planner's memory of an application; an empty one when there is none, or none that can be read.
+    /// The record of an application. It is empty if there is none or if it is unreadable.
     pub fn record(&self, app: &AppName) -> Result<Record, Error> {
         self.read("a record", |connection| {
             let text = one(connection, "SELECT record FROM records WHERE app = ?1", app.as_str())?;
@@ -18,7 +17,7 @@ impl Store {
         })
     }
 
-    /// Writes only what differs, so that a round in which nothing happened costs no write.
+    /// Writes a record if it differs from the stored one, so that a round without changes costs no write.
     pub fn save_record(&self, app: &AppName, record: &Record) -> Result<(), Error> {
         let text = encode("a record", record)?;
         let stored = self.read("a record", |connection| {
@@ -36,6 +35,7 @@ impl Store {
         )
     }
 
+    /// The pin of an application, if it is pinned.
     pub fn pin(&self, app: &AppName) -> Result<Option<Pin>, Error> {
         self.read("a pin", |connection| {
             let text = one(connection, "SELECT pin FROM pins WHERE app = ?1", app.as_str())?;
@@ -43,7 +43,7 @@ impl Store {
         })
     }
 
-    /// Replaces any pin before.
+    /// Pins an application. An existing pin is replaced.
     pub fn set_pin(&self, app: &AppName, pin: &Pin) -> Result<(), Error> {
         let text = encode("a pin", pin)?;
         self.put_twice(
@@ -55,11 +55,12 @@ impl Store {
         )
     }
 
+    /// Ends the pin of an application.
     pub fn clear_pin(&self, app: &AppName) -> Result<(), Error> {
         self.delete("a pin", "DELETE FROM pins WHERE app = ?1", app)
     }
 
-    /// Whether the user froze it with [`Store::set_suspended`]. The configuration may do so too.
+    /// Whether a user has suspended an application with [`Store::set_suspended`]. The configuration can suspend it, too.
     pub fn suspended(&self, app: &AppName) -> Result<bool, Error> {
         self.read("a suspension", |connection| {
             let mut statement = connection.prepare_cached("SELECT 1 FROM suspensions WHERE app = ?1")?;
@@ -67,6 +68,7 @@ impl Store {
         })
     }
 
+    /// Suspends an application, or ends its suspension.
     pub fn set_suspended(&self, app: &AppName, suspension: Suspension) -> Result<(), Error> {
         match suspension {
             Suspension::Active => self.delete("a suspension", "DELETE FROM suspensions WHERE app = ?1", app),
@@ -82,7 +84,7 @@ impl Store {
         }
     }
 
-    /// Keeps that an application is managed and where it comes from, so that its disappearance can be told.
+    /// Stores the repository of an application, so that the agent notices when the application leaves Git.
     pub fn remember_application(
         &self,
         app: &AppName,
@@ -109,8 +111,8 @@ impl Store {
         })
     }
 
-    /// Forgets that it is managed, and its record, pin and suspension. Its revisions and events stay, and so
-    /// does the count of its revisions: should it come back, no number is used twice.
+    /// Removes an application with its record, pin and suspension. Its revisions and events stay, and so does the count of
+    /// its revisions: if it comes back, no number is used twice.
     pub fn forget_application(&self, app: &AppName) -> Result<(), Error> {
         self.write_twice("an application", Durability::Power, |transaction| {
             for table in ["applications", "records", "pins", "suspensions"] {
@@ -120,9 +122,9 @@ impl Store {
         })
     }
 
-    /// All that were remembered and not forgotten, by name.
+    /// The applications that were stored and not removed, by name.
     pub fn known_applications(&self) -> Result<Vec<KnownApplication>, Error> {
-        self.read("the known applications", |connection| {
+        self.read("the applications", |connection| {
             let mut statement =
                 connection.prepare_cached("SELECT app, repository, spec FROM applications ORDER BY app")?;
             let mut rows = statement.query([])?;
@@ -180,6 +182,6 @@ fn encode<T: Serialize>(what: &'static str, value: &T) -> Result<String, Error> 
     to_json(value).map_err(|source| Error::Write { what, source })
 }
 
-pub(crate) fn one(connection: &Connection, query: &str, key: &str) -> Result<Option<String>, Source> {
+pub(crate) fn one(connection: &Connection, query: &str, key: &str) -> Result<Option<String>, BoxError> {
     Ok(connection.prepare_cached(query)?.query_row(params![key], |row| row.get(0)).optional()?)
 }

@@ -1,6 +1,6 @@
-//! The backup of the database: a second file with what users ask for and rely on, which are pins, suspensions,
-//! revisions and the agent's id. It is written with each change of these tables and restored when the database
-//! is lost, older or damaged.
+//! The backup of the database: a second file with the tables that users rely on, which are pins, suspensions, revisions
+//! and the agent's id. It is written with each change of these tables, and restored if the database is lost, older or
+//! damaged.
 //!
 //! Both files count the changes of these tables (`generation` in the table `meta`), so the newer one is known.
 
@@ -11,7 +11,7 @@ use std::{
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use crate::{Source, database};
+use crate::{BoxError, database};
 use driftless_clock::Clock;
 
 /// The tables of the backup. Those that a pin or suspension needs come first.
@@ -60,7 +60,7 @@ impl Backup {
     pub(crate) fn follow<T>(
         &mut self,
         database: &Connection,
-        change: impl Fn(&Transaction<'_>) -> Result<T, Source>,
+        change: impl Fn(&Transaction<'_>) -> Result<T, BoxError>,
     ) {
         let written = if self.is_current { self.apply(change) } else { self.rebuild(database) };
         self.is_current = written.is_ok();
@@ -69,7 +69,7 @@ impl Backup {
         }
     }
 
-    fn apply<T>(&self, change: impl Fn(&Transaction<'_>) -> Result<T, Source>) -> Result<(), Source> {
+    fn apply<T>(&self, change: impl Fn(&Transaction<'_>) -> Result<T, BoxError>) -> Result<(), BoxError> {
         let mut connection = database::open_backup(&self.path)?;
         let transaction = connection.transaction()?;
         change(&transaction)?;
@@ -79,7 +79,7 @@ impl Backup {
     }
 
     /// Writes the whole backup: into a new file first, which then takes the place of the old one.
-    pub(crate) fn rebuild(&mut self, database: &Connection) -> Result<(), Source> {
+    pub(crate) fn rebuild(&mut self, database: &Connection) -> Result<(), BoxError> {
         let new = self.path.with_extension("new");
         remove(&new)?;
         drop(database::create_backup(&new)?);
@@ -90,7 +90,7 @@ impl Backup {
     }
 
     /// Replaces the tables of the database by those of the backup.
-    pub(crate) fn restore(&self, database: &Connection) -> Result<(), Source> {
+    pub(crate) fn restore(&self, database: &Connection) -> Result<(), BoxError> {
         copy_tables(database, &self.path, "backup", "main")
     }
 }
@@ -103,7 +103,7 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 /// Replaces all rows of the backup's tables in one of two databases by those of the other, in one transaction.
-fn copy_tables(database: &Connection, file: &Path, from: &str, to: &str) -> Result<(), Source> {
+fn copy_tables(database: &Connection, file: &Path, from: &str, to: &str) -> Result<(), BoxError> {
     database.execute("ATTACH DATABASE ?1 AS backup", params![file.to_string_lossy()])?;
     let copied = (|| {
         let transaction = database.unchecked_transaction()?;
@@ -133,7 +133,7 @@ pub(crate) fn generation(connection: &Connection) -> Result<Option<i64>, rusqlit
 }
 
 /// Counts one change of the backup's tables.
-pub(crate) fn count_change(transaction: &Transaction<'_>) -> Result<(), Source> {
+pub(crate) fn count_change(transaction: &Transaction<'_>) -> Result<(), BoxError> {
     transaction.execute(
         "INSERT INTO meta (key, value) VALUES ('generation', '1')
          ON CONFLICT DO UPDATE SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT)",

@@ -1,30 +1,32 @@
-//! What forges are to be told about commits, and what they have been told: an outbox that survives the process,
-//! so that nothing is told twice and nothing is forgotten. It sends nothing.
+//! Commit statuses that are posted or to be posted. They survive the process, so that none is posted twice and none is
+//! lost. The store posts nothing.
 
 use rusqlite::params;
 
 use super::{Durability, Error, Store};
 
-/// How many commits are remembered for one context.
-const KEPT: i64 = 10;
+/// How many commits are kept for each context.
+const MAX_COMMITS: i64 = 10;
 
-/// One status of one commit.
+/// The status of one commit in one context.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StatusNote {
+pub struct StoredStatus {
+    /// The commit's id.
     pub commit: String,
-    /// `driftless/shop`
+    /// Such as `driftless/shop`.
     pub context: String,
-    /// `pending`, `success`, `failure`, `error`
+    /// `pending`, `success`, `failure` or `error`.
     pub state: String,
+    /// Why, in words.
     pub description: String,
 }
 
 impl Store {
-    /// What a commit's status is to be. The pending ones of other commits in its context are ended: nobody will
-    /// end them later. False when all of this was known.
-    pub fn note_status(&self, repository: &str, note: &StatusNote) -> Result<bool, Error> {
-        let StatusNote { commit, context, state, description } = note;
-        self.write("a commit's status", Durability::Process, |transaction| {
+    /// Stores the status of a commit. Pending statuses of other commits in its context are ended, since no later status will
+    /// end them. False: the status was stored already.
+    pub fn set_status(&self, repository: &str, status: &StoredStatus) -> Result<bool, Error> {
+        let StoredStatus { commit, context, state, description } = status;
+        self.write("a commit status", Durability::Process, |transaction| {
             let known: i64 = transaction
                 .prepare_cached(
                     "SELECT COUNT(*) FROM statuses WHERE repository = ?1 AND context = ?2 AND commit_id = ?3 \
@@ -35,7 +37,7 @@ impl Store {
                 return Ok(false);
             }
             let superseded = format!("superseded by {}", commit.get(..12).unwrap_or(commit));
-            // Whoever was never told that it is pending need not be told that it is not.
+            // A pending status that was never posted needs no end.
             transaction
                 .prepare_cached(
                     "DELETE FROM statuses WHERE repository = ?1 AND context = ?2 AND commit_id <> ?3 AND \
@@ -60,21 +62,21 @@ impl Store {
                     "DELETE FROM statuses WHERE repository = ?1 AND context = ?2 AND sequence <= (SELECT sequence \
                      FROM statuses WHERE repository = ?1 AND context = ?2 ORDER BY sequence DESC LIMIT 1 OFFSET ?3)",
                 )?
-                .execute(params![repository, context, KEPT])?;
+                .execute(params![repository, context, MAX_COMMITS])?;
             Ok(true)
         })
     }
 
-    /// What the forge has not been told yet, oldest first.
-    pub fn unsent_statuses(&self, repository: &str) -> Result<Vec<StatusNote>, Error> {
-        self.read("unsent statuses", |connection| {
-            let notes = connection
+    /// The statuses that are not posted yet, oldest first.
+    pub fn unposted_statuses(&self, repository: &str) -> Result<Vec<StoredStatus>, Error> {
+        self.read("the commit statuses", |connection| {
+            let statuses = connection
                 .prepare_cached(
                     "SELECT commit_id, context, state, description FROM statuses WHERE repository = ?1 AND \
                      sent = 0 ORDER BY sequence",
                 )?
                 .query_map(params![repository], |row| {
-                    Ok(StatusNote {
+                    Ok(StoredStatus {
                         commit: row.get(0)?,
                         context: row.get(1)?,
                         state: row.get(2)?,
@@ -82,14 +84,14 @@ impl Store {
                     })
                 })?
                 .collect::<Result<_, _>>()?;
-            Ok(notes)
+            Ok(statuses)
         })
     }
 
-    /// The forge has been told, unless there is more to tell meanwhile.
-    pub fn sent_status(&self, repository: &str, note: &StatusNote) -> Result<(), Error> {
-        let StatusNote { commit, context, state, description } = note;
-        self.write("that a status was sent", Durability::Process, |transaction| {
+    /// Marks a status as posted, unless it has changed in the meantime.
+    pub fn mark_posted(&self, repository: &str, status: &StoredStatus) -> Result<(), Error> {
+        let StoredStatus { commit, context, state, description } = status;
+        self.write("a commit status", Durability::Process, |transaction| {
             transaction
                 .prepare_cached(
                     "UPDATE statuses SET told = 1, sent = (state = ?4 AND description = ?5) WHERE repository = ?1 \
@@ -106,8 +108,8 @@ mod tests {
     use super::*;
     use driftless_clock::Clock;
 
-    fn note(commit: &str, state: &str) -> StatusNote {
-        StatusNote {
+    fn status(commit: &str, state: &str) -> StoredStatus {
+        StoredStatus {
             commit: commit.repeat(40),
             context: "driftless/shop".to_owned(),
             state: state.to_owned(),
@@ -116,42 +118,45 @@ mod tests {
     }
 
     #[test]
-    fn each_status_is_sent_once() {
+    fn each_status_is_posted_once() {
         let store = Store::in_memory(Clock::System).unwrap();
-        assert!(store.note_status("infra", &note("a", "pending")).unwrap());
-        assert!(!store.note_status("infra", &note("a", "pending")).unwrap());
-        assert_eq!(store.unsent_statuses("infra").unwrap(), [note("a", "pending")]);
-        // While it is being sent, there is more to say.
-        assert!(store.note_status("infra", &note("a", "success")).unwrap());
-        store.sent_status("infra", &note("a", "pending")).unwrap();
-        assert_eq!(store.unsent_statuses("infra").unwrap(), [note("a", "success")]);
-        store.sent_status("infra", &note("a", "success")).unwrap();
-        assert_eq!(store.unsent_statuses("infra").unwrap(), []);
-        assert!(!store.note_status("infra", &note("a", "success")).unwrap(), "nor after a restart");
+        assert!(store.set_status("infra", &status("a", "pending")).unwrap());
+        assert!(!store.set_status("infra", &status("a", "pending")).unwrap());
+        assert_eq!(store.unposted_statuses("infra").unwrap(), [status("a", "pending")]);
+        // The status changes while the old one is being posted.
+        assert!(store.set_status("infra", &status("a", "success")).unwrap());
+        store.mark_posted("infra", &status("a", "pending")).unwrap();
+        assert_eq!(store.unposted_statuses("infra").unwrap(), [status("a", "success")]);
+        store.mark_posted("infra", &status("a", "success")).unwrap();
+        assert_eq!(store.unposted_statuses("infra").unwrap(), []);
+        assert!(!store.set_status("infra", &status("a", "success")).unwrap(), "nor after a restart");
     }
 
     #[test]
-    fn what_is_pending_is_ended_when_another_commit_comes() {
+    fn pending_status_ends_with_the_next_commit() {
         let store = Store::in_memory(Clock::System).unwrap();
-        store.note_status("infra", &note("a", "pending")).unwrap();
-        store.sent_status("infra", &note("a", "pending")).unwrap();
-        store.note_status("infra", &note("b", "pending")).unwrap();
-        let unsent = store.unsent_statuses("infra").unwrap();
-        assert_eq!(unsent.iter().map(|it| it.state.as_str()).collect::<Vec<_>>(), ["error", "pending"]);
-        assert_eq!(unsent[0].description, "superseded by bbbbbbbbbbbb");
-        // b was never told.
-        store.note_status("infra", &note("c", "success")).unwrap();
-        let unsent = store.unsent_statuses("infra").unwrap();
-        assert_eq!(unsent.iter().map(|it| &it.commit[..1]).collect::<Vec<_>>(), ["a", "c"]);
+        store.set_status("infra", &status("a", "pending")).unwrap();
+        store.mark_posted("infra", &status("a", "pending")).unwrap();
+        store.set_status("infra", &status("b", "pending")).unwrap();
+        let unposted = store.unposted_statuses("infra").unwrap();
+        assert_eq!(
+            unposted.iter().map(|status| status.state.as_str()).collect::<Vec<_>>(),
+            ["error", "pending"]
+        );
+        assert_eq!(unposted[0].description, "superseded by bbbbbbbbbbbb");
+        // The status of b was never posted.
+        store.set_status("infra", &status("c", "success")).unwrap();
+        let unposted = store.unposted_statuses("infra").unwrap();
+        assert_eq!(unposted.iter().map(|status| &status.commit[..1]).collect::<Vec<_>>(), ["a", "c"]);
     }
 
     #[test]
-    fn only_so_many_are_remembered() {
+    fn old_statuses_are_removed() {
         let store = Store::in_memory(Clock::System).unwrap();
         for number in 0..50 {
-            let it = StatusNote { commit: number.to_string(), ..note("a", "success") };
-            store.note_status("infra", &it).unwrap();
+            let status = StoredStatus { commit: number.to_string(), ..status("a", "success") };
+            store.set_status("infra", &status).unwrap();
         }
-        assert_eq!(store.unsent_statuses("infra").unwrap().len(), 10);
+        assert_eq!(store.unposted_statuses("infra").unwrap().len(), 10);
     }
 }

@@ -3,13 +3,14 @@
 use super::{Durability, Error, Store, applications::one};
 
 impl Store {
-    /// The last good commit of a repository, by its name in the configuration.
+    /// The newest accepted commit of a repository, by the repository's name in the configuration.
     pub fn last_commit(&self, repository: &str) -> Result<Option<String>, Error> {
         self.read("the last commit", |connection| {
             one(connection, "SELECT commit_id FROM commits WHERE repository = ?1", repository)
         })
     }
 
+    /// Stores the newest accepted commit of a repository.
     pub fn set_last_commit(&self, repository: &str, commit: &str) -> Result<(), Error> {
         if self.last_commit(repository)?.as_deref() == Some(commit) {
             return Ok(());
@@ -23,13 +24,14 @@ impl Store {
         )
     }
 
-    /// What was written down when a commit's signature was found good: the commit, and by which policy.
+    /// The newest verified commit, as given to [`Store::set_verified`].
     pub fn verified(&self, repository: &str) -> Result<Option<String>, Error> {
         self.read("the verified commit", |connection| {
             one(connection, "SELECT commit_id FROM commits WHERE repository = ?1", &verified_key(repository))
         })
     }
 
+    /// Stores which commit was verified, and with which policy.
     pub fn set_verified(&self, repository: &str, what: &str) -> Result<(), Error> {
         if self.verified(repository)?.as_deref() == Some(what) {
             return Ok(());
@@ -44,7 +46,7 @@ impl Store {
     }
 }
 
-/// Beside the last commit of the same table. No repository's name has a blank.
+/// The key in the table of the last commits. The name of a repository contains no space.
 fn verified_key(repository: &str) -> String {
     format!("{repository} verified")
 }

@@ -1,6 +1,5 @@
-//! Files that containers mount, materialised by content: what is at a path never changes, so it cannot change
-//! under a running container, and it is still there for a rollback. What an application may write to is in
-//! `app_files`. It never looks into what it is given, and never prints it.
+//! Mounted files, stored under the hash of their content. A file at a path never changes, so no running container sees
+//! another content, and a rollback finds the old one. Folders that containers write to are in [`super::app_files`].
 
 use std::{
     collections::BTreeSet,
@@ -21,11 +20,11 @@ use driftless_model::{
     Access, Content, ContentId, ContentTree, Contents, InPlace, MountSource, Stack, Workload,
 };
 
-/// Names of what is being written begin with this; the next start clears it away.
+/// The prefix of files that are being written. The next start removes them.
 const UNFINISHED: &str = ".new-";
 
-/// Where materialised files and the applications' own folders are. Cheap to clone; its methods wait for the
-/// disk, so call them where that is allowed.
+/// The directories of mounted files and of the applications' own folders. It is cheap to clone. Its methods block on the
+/// disk.
 #[derive(Clone, Debug)]
 pub struct ContentDir {
     contents: PathBuf,
@@ -35,23 +34,23 @@ pub struct ContentDir {
     shared: Arc<Shared>,
 }
 
-/// What clones have in common, for applications are prepared side by side.
+/// The state that clones share. Several applications are prepared at the same time.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Taken with the first secret: two agents must not clear away each other's secrets.
+    /// Locked with the first secret, so that two agents do not remove each other's secrets.
     secrets_lock: Mutex<Option<File>>,
-    /// Written to by [`ContentDir::collect`], so that nothing is collected that is being asked for.
-    collecting: RwLock<()>,
-    /// Tells apart what is being written at the same time.
+    /// Locked by [`ContentDir::remove_unused`], so that no content is removed while it is being asked for.
+    cleanup: RwLock<()>,
+    /// Makes the names of files that are written at the same time unique.
     writes: AtomicU64,
 }
 
-/// Who may know a content.
+/// Whether a content is a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visibility {
     /// On the disk, in the state directory.
     Public,
-    /// In memory alone, in the runtime directory.
+    /// In memory only, in the runtime directory.
     Secret,
 }
 
@@ -62,7 +61,11 @@ impl Visibility {
 }
 
 impl ContentDir {
-    /// `runtime_dir` is touched only once there is a secret; then it must be on a memory file system.
+    /// Opens the directories. `runtime_dir` is used with the first secret, and must then be on a memory file system.
+    ///
+    /// # Errors
+    ///
+    /// If a directory cannot be created.
     pub fn open(state: &StateDir, runtime_dir: &Path, clock: Clock) -> Result<Self, Error> {
         let dir = Self {
             contents: state.contents(),
@@ -77,12 +80,12 @@ impl ContentDir {
         Ok(dir)
     }
 
-    /// Where a content is, or will be once it is materialised: the source of a bind mount.
+    /// The path of a content, written or not: the source of a bind mount.
     pub fn path(&self, id: &ContentId, visibility: Visibility) -> PathBuf {
         self.folder(visibility).join(&id.0)
     }
 
-    /// The folder in which [`ContentDir::path`] lies.
+    /// The folder of [`ContentDir::path`].
     pub fn folder(&self, visibility: Visibility) -> &Path {
         match visibility {
             Visibility::Public => &self.contents,
@@ -90,9 +93,13 @@ impl ContentDir {
         }
     }
 
-    /// All that the mounts of a stack need, before anything of it is started: public and secret contents,
-    /// tracked files in the application's folder, and the folders it mounts. What is on the disk already need
-    /// not be in `contents`, so that a rollback works without Git.
+    /// Writes everything that a stack mounts: public and secret contents, the files of the application's own folder, and the
+    /// folders that it mounts. A content that is on the disk need not be in `contents`, so that a rollback works without
+    /// Git.
+    ///
+    /// # Errors
+    ///
+    /// If a content is missing, or a file cannot be written.
     pub fn prepare(&self, stack: &Stack, contents: &Contents) -> Result<(), Error> {
         for id in stack.app_files.values() {
             self.provide(id, contents, Visibility::Public)?;
@@ -100,7 +107,8 @@ impl ContentDir {
         self.sync_app_files(&stack.app, &stack.app_files, contents)?;
         for workload in stack.workloads.values() {
             match self.prepare_one(stack, workload, contents) {
-                // What a CronJob began with an older commit may want what is nowhere any more: then it alone cannot run.
+                // A run that a CronJob began with an older commit may mount a content that is gone. Only this run cannot
+                // start.
                 Err(Error::NoSuchContent { .. }) if is_run(workload) => {}
                 prepared => prepared?,
             }
@@ -112,12 +120,12 @@ impl ContentDir {
         for id in &workload.pull_secrets {
             self.provide(id, contents, Visibility::Secret)?;
         }
-        for mount in workload.containers().flat_map(|it| &it.mounts) {
+        for mount in workload.containers().flat_map(|container| &container.mounts) {
             match &mount.source {
                 MountSource::Content(id) => self.provide(id, contents, Visibility::Public)?,
                 MountSource::Secret(id) => self.provide(id, contents, Visibility::Secret)?,
                 MountSource::AppFolder(path) => self.ensure_app_folder(&stack.app, path)?,
-                // Each instance has its own, which is written when it is its turn.
+                // Each instance has a copy of its own, which a later step writes.
                 MountSource::InPlace { .. }
                 | MountSource::Volume { .. }
                 | MountSource::Anonymous
@@ -133,44 +141,52 @@ impl ContentDir {
         Ok(())
     }
 
-    /// Writes what is not there yet. A crash leaves no half one.
-    pub fn materialise(&self, contents: &Contents, visibility: Visibility) -> Result<(), Error> {
+    /// Writes the contents that are not on the disk yet. A crash leaves no half-written one.
+    ///
+    /// # Errors
+    ///
+    /// If a content cannot be written.
+    pub fn write(&self, contents: &Contents, visibility: Visibility) -> Result<(), Error> {
         contents.keys().try_for_each(|id| self.provide(id, contents, visibility))
     }
 
-    /// Removes what is in none of `in_use` and was not asked for within `age`. Returns how many.
-    pub fn collect(&self, in_use: &BTreeSet<ContentId>, age: Duration) -> Result<usize, Error> {
-        let _alone = self.shared.collecting.write().unwrap_or_else(PoisonError::into_inner);
-        let mut removed = self.collect_in(&self.contents, in_use, age)?;
+    /// Removes the contents that are not in `in_use` and were not asked for within `age`. Returns how many.
+    ///
+    /// # Errors
+    ///
+    /// If a content cannot be removed.
+    pub fn remove_unused(&self, in_use: &BTreeSet<ContentId>, age: Duration) -> Result<usize, Error> {
+        let _exclusive = self.shared.cleanup.write().unwrap_or_else(PoisonError::into_inner);
+        let mut removed = self.remove_unused_in(&self.contents, in_use, age)?;
         if self.secrets.exists() {
             self.open_secrets()?;
-            removed += self.collect_in(&self.secrets, in_use, age)?;
+            removed += self.remove_unused_in(&self.secrets, in_use, age)?;
         }
         Ok(removed)
     }
 
-    /// What a public content is, from memory or else from the disk.
+    /// Loads a public content, from memory or from the disk.
     pub(super) fn load(&self, id: &ContentId, contents: &Contents) -> Result<Content, Error> {
         if let Some(content) = contents.get(id) {
             return Ok(content.clone());
         }
         let path = self.path(id, Visibility::Public);
-        read_content(&path).map_err(fail("read the materialised file", &path))
+        read_content(&path).map_err(fail("read the mounted file", &path))
     }
 
     fn provide(&self, id: &ContentId, contents: &Contents, visibility: Visibility) -> Result<(), Error> {
-        // It becomes a file's name, so it must be a digest and nothing else.
-        if id.0.len() != 64 || !id.0.bytes().all(|it| it.is_ascii_hexdigit()) {
+        // The id is used as a file name, so it must be a digest.
+        if id.0.len() != 64 || !id.0.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(Error::NoSuchContent { id: id.clone() });
         }
         if visibility == Visibility::Secret {
             self.open_secrets()?;
         }
-        let _together = self.shared.collecting.read().unwrap_or_else(PoisonError::into_inner);
+        let _shared = self.shared.cleanup.read().unwrap_or_else(PoisonError::into_inner);
         let path = self.path(id, visibility);
         if fs::symlink_metadata(&path).is_ok() {
-            // So that `collect` knows that it was asked for. Failing that, it is only collected too early if
-            // nobody writes down within `age` that it is in use.
+            // The time says to `remove_unused` that the content was asked for. A failure is harmless if a revision is
+            // stored within `age`.
             return touch(&path, self.now()).or(Ok(()));
         }
         let content = contents.get(id).ok_or_else(|| Error::NoSuchContent { id: id.clone() })?;
@@ -182,14 +198,14 @@ impl ContentDir {
             .and_then(|()| fs::rename(&temporary, &path))
             .and_then(|()| File::open(folder)?.sync_all());
         written.or_else(|source| {
-            // What is left of it is in the way of nobody, and the next start clears it away.
+            // The next start removes the rest.
             let _ = remove(&temporary);
-            // A folder does not take another one's place: somebody else has written the same meanwhile.
+            // A folder cannot replace a folder: another task has written the same content in the meantime.
             if path.exists() { Ok(()) } else { Err(fail("write the mounted file", &path)(source)) }
         })
     }
 
-    /// Makes the folder of secrets when it is on a memory file system, and an error when it is not.
+    /// Creates the folder of secrets. It is an error if it is not on a memory file system.
     pub(super) fn open_secrets(&self) -> Result<(), Error> {
         let mut lock = self.shared.secrets_lock.lock().unwrap_or_else(PoisonError::into_inner);
         if lock.is_some() && self.secrets.is_dir() {
@@ -215,14 +231,22 @@ impl ContentDir {
         Ok(())
     }
 
-    fn collect_in(&self, folder: &Path, in_use: &BTreeSet<ContentId>, age: Duration) -> Result<usize, Error> {
+    fn remove_unused_in(
+        &self,
+        folder: &Path,
+        in_use: &BTreeSet<ContentId>,
+        age: Duration,
+    ) -> Result<usize, Error> {
         let oldest = self.now().checked_sub(age).unwrap_or(UNIX_EPOCH);
         let mut removed = 0;
         for entry in fs::read_dir(folder).map_err(fail("list", folder))? {
             let entry = entry.map_err(fail("list", folder))?;
             let Ok(name) = entry.file_name().into_string() else { continue };
             let path = entry.path();
-            let modified = entry.metadata().and_then(|it| it.modified()).map_err(fail("look at", &path))?;
+            let modified = entry
+                .metadata()
+                .and_then(|metadata| metadata.modified())
+                .map_err(fail("read the time of", &path))?;
             if name.starts_with('.') || in_use.contains(&ContentId(name)) || modified > oldest {
                 continue;
             }
@@ -238,17 +262,17 @@ impl ContentDir {
 }
 
 fn is_run(workload: &Workload) -> bool {
-    workload.job.as_ref().is_some_and(|it| it.cron.is_some())
+    workload.job.as_ref().is_some_and(|job| job.cron.is_some())
 }
 
-/// Files are readable to all unless something else was asked for, since a container may run as any user; the folder
-/// around them is closed.
+/// Writes a content. Files are readable to all users unless the manifest says otherwise, since a container may run as any
+/// user. The folder around them is closed to other users of the host.
 fn write_content(path: &Path, content: &Content) -> io::Result<()> {
     match content {
         Content::File { bytes, executable } => write_file(path, bytes, Access::of(*executable)),
         Content::Owned { bytes, mode, uid, gid } => {
             write_file(path, bytes, Access::Read)?;
-            // The mode comes last: a change of the owner takes its upper bits away.
+            // The mode comes last: a change of the owner clears its upper bits.
             chown(path, Some(*uid), Some(*gid))?;
             fs::set_permissions(path, Permissions::from_mode(*mode))
         }
@@ -266,12 +290,12 @@ fn write_content(path: &Path, content: &Content) -> io::Result<()> {
                 }
                 write_file(&file, bytes, *access)?;
             }
-            folders.iter().try_for_each(|it| File::open(it)?.sync_all())
+            folders.iter().try_for_each(|folder| File::open(folder)?.sync_all())
         }
     }
 }
 
-/// The inverse of [`write_content`].
+/// Reads a content that [`write_content`] has written.
 fn read_content(path: &Path) -> io::Result<Content> {
     let found = fs::symlink_metadata(path)?;
     if !found.is_dir() {
@@ -286,10 +310,10 @@ fn read_content(path: &Path) -> io::Result<Content> {
             Content::File { bytes, executable } => {
                 drop(tree.insert(name, (bytes, Access::of(executable))));
             }
-            // It is never read as one: who may read a file is of no concern to who copies it.
+            // `read_content` returns no owned files. A copy has the access rights of its place.
             Content::Owned { bytes, .. } => drop(tree.insert(name, (bytes, Access::Read))),
             Content::Folder(inner) => {
-                tree.extend(inner.into_iter().map(|it| (format!("{name}/{}", it.0), it.1)));
+                tree.extend(inner.into_iter().map(|(path, file)| (format!("{name}/{path}"), file)));
             }
         }
     }
@@ -302,7 +326,7 @@ fn write_file(path: &Path, bytes: &[u8], access: Access) -> io::Result<()> {
     if let Access::Asked { group: Some(group), .. } = access {
         fchown(&file, None, Some(group))?;
     }
-    // Not at creation, where the process's umask would narrow it.
+    // Not at creation: the umask of the process would restrict it.
     file.set_permissions(Permissions::from_mode(access.mode()))?;
     file.sync_all()
 }
@@ -311,7 +335,7 @@ fn touch(path: &Path, now: SystemTime) -> io::Result<()> {
     File::open(path)?.set_modified(now)
 }
 
-/// A file or a whole folder; nothing there is a success.
+/// Removes a file or a whole folder. A missing one is no error.
 pub(super) fn remove(path: &Path) -> io::Result<()> {
     let result = match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path),
@@ -328,7 +352,7 @@ fn clear_unfinished(folder: &Path) -> Result<(), Error> {
     for entry in fs::read_dir(folder).map_err(fail("list", folder))? {
         let path = entry.map_err(fail("list", folder))?.path();
         let unfinished =
-            path.file_name().is_some_and(|it| it.as_encoded_bytes().starts_with(UNFINISHED.as_bytes()));
+            path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(UNFINISHED.as_bytes()));
         if unfinished {
             remove(&path).map_err(fail("remove", &path))?;
         }
@@ -336,7 +360,7 @@ fn clear_unfinished(folder: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// A folder that only we may enter. The mounts in containers do not pass through it.
+/// Creates a folder that only the agent's user can enter. The engine mounts the files in it all the same.
 pub(super) fn create_closed(path: &Path) -> Result<(), Error> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(fail("create", path))?;
     fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(fail("close to others", path))
@@ -347,16 +371,16 @@ pub(super) fn fail(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -
     move |source| Error::Directory { doing, path, source }
 }
 
-/// The type of the file system that a path is on, or will be once it is made.
+/// The type of the file system of a path, which need not exist yet.
 fn file_system_of(path: &Path) -> Result<String, Error> {
-    let existing = path.ancestors().find(|it| it.exists()).unwrap_or(Path::new("/"));
+    let existing = path.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(Path::new("/"));
     let existing = existing.canonicalize().map_err(fail("find", existing))?;
     let mounts = Path::new("/proc/self/mounts");
     let text = fs::read_to_string(mounts).map_err(fail("read", mounts))?;
     Ok(mounted_at(&text, &existing))
 }
 
-/// Of the mounts above a path the deepest holds it; of two at the same place the later one.
+/// The type of the deepest mount above a path. Of two mounts at one place, the later one counts.
 fn mounted_at(mounts: &str, path: &Path) -> String {
     let mut best = (0, "unknown");
     for line in mounts.lines() {
@@ -376,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_deepest_and_latest_mount_tells_the_file_system() {
+    fn file_system_is_that_of_the_deepest_and_latest_mount() {
         let mounts = "/dev/sda / ext4 rw 0 0\ntmpfs /run tmpfs rw 0 0\n\
                       /dev/sdb /run/my\\040disk xfs rw 0 0\ntmpfs /mnt tmpfs rw 0 0\next /mnt ext4 rw 0 0\n";
         assert_eq!(mounted_at(mounts, Path::new("/run/driftless/secrets")), "tmpfs");

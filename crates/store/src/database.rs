@@ -1,5 +1,4 @@
-//! The `SQLite` file: opened, brought to the newest schema, and moved aside when it is damaged. It knows
-//! nothing of what the rows mean.
+//! The `SQLite` file: opened, migrated to the newest schema, and moved aside if it is damaged.
 
 use std::{
     fs::{self, OpenOptions, Permissions},
@@ -11,15 +10,15 @@ use std::{
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
-use super::{Durability, Error, Source};
+use super::{BoxError, Durability, Error};
 use driftless_clock::Clock;
 
-/// Each entry brings the schema one version further. Entries are only ever added.
+/// Each entry migrates the schema to the next version. Entries are only added.
 const MIGRATIONS: &[&str] = &[
     "
     CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
-    -- The last number given out, which outlives the revision that had it.
+    -- The last used number, which outlives its revision.
     CREATE TABLE numbers (app TEXT PRIMARY KEY, last INTEGER NOT NULL) WITHOUT ROWID;
     CREATE TABLE revisions (
         app TEXT NOT NULL, number INTEGER NOT NULL, outcome TEXT NOT NULL, stack TEXT NOT NULL,
@@ -64,7 +63,7 @@ const MIGRATIONS: &[&str] = &[
     CREATE TABLE missed (repository TEXT PRIMARY KEY, missed TEXT NOT NULL) WITHOUT ROWID;
 ",
     "
-    -- `told`: the forge has heard of this commit in this context before.
+    -- `told`: a status of this commit in this context was posted before.
     CREATE TABLE statuses (
         sequence INTEGER PRIMARY KEY AUTOINCREMENT, repository TEXT NOT NULL, context TEXT NOT NULL,
         commit_id TEXT NOT NULL, state TEXT NOT NULL, description TEXT NOT NULL, sent INTEGER NOT NULL,
@@ -79,10 +78,10 @@ const MIGRATIONS: &[&str] = &[
 ",
 ];
 
-/// Another process that holds the file, such as a backup, is waited for this long.
+/// How long to wait for another process that has locked the file, such as a backup.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// Of its pages, in KiB and negative, as `SQLite` has it. What is read twice is in the kernel's cache as well.
+/// The page cache in KiB, as a negative number, as `SQLite` requires. The kernel caches the file as well.
 const CACHE: i32 = -256;
 
 /// Why a database cannot be used.
@@ -98,7 +97,7 @@ pub(super) struct Damage {
     pub(super) why: String,
 }
 
-/// Opens a file. A damaged one is moved aside, and an empty one takes its place.
+/// Opens a database. A damaged one is moved aside, and an empty one takes its place.
 pub(super) fn open(path: &Path, clock: Clock) -> Result<(Connection, Option<Damage>), Error> {
     match open_file(path) {
         Ok(connection) => Ok((connection, None)),
@@ -119,7 +118,7 @@ pub(super) fn open(path: &Path, clock: Clock) -> Result<(Connection, Option<Dama
 }
 
 /// Creates a backup, which has the same schema.
-pub(super) fn create_backup(path: &Path) -> Result<Connection, Source> {
+pub(super) fn create_backup(path: &Path) -> Result<Connection, BoxError> {
     let options = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     drop(options);
     let mut connection = connect_backup(path)?;
@@ -128,7 +127,7 @@ pub(super) fn create_backup(path: &Path) -> Result<Connection, Source> {
 }
 
 /// Opens a backup that is there. It has no log of its own: each change is in the one file when it is done.
-pub(super) fn open_backup(path: &Path) -> Result<Connection, Source> {
+pub(super) fn open_backup(path: &Path) -> Result<Connection, BoxError> {
     let mut connection = connect_backup(path)?;
     let check: String = connection.pragma_query_value(None, "quick_check", |row| row.get(0))?;
     if check != "ok" {
@@ -153,12 +152,12 @@ pub(super) fn in_memory() -> Result<Connection, Error> {
     Ok(connection)
 }
 
-/// One transaction that takes the write lock at once, so that it fails before it has done anything.
+/// Writes in one transaction that locks the database at its start, so that it fails before it has changed anything.
 pub(super) fn write<T>(
     connection: &mut Connection,
     durability: Durability,
-    change: impl FnOnce(&Transaction<'_>) -> Result<T, Source>,
-) -> Result<T, Source> {
+    change: impl FnOnce(&Transaction<'_>) -> Result<T, BoxError>,
+) -> Result<T, BoxError> {
     let synchronous = match durability {
         Durability::Process => "NORMAL",
         Durability::Power => "FULL",
@@ -191,8 +190,8 @@ fn open_file(path: &Path) -> Result<Connection, Broken> {
     Ok(connection)
 }
 
-/// Makes an empty file with the right mode before `SQLite` would make one with the process's umask. `SQLite` gives
-/// its `-wal` and `-shm` files the mode of the database.
+/// Creates an empty file with mode 0600 before `SQLite` creates one with the umask of the process. `SQLite` gives its
+/// `-wal` and `-shm` files the mode of the database.
 fn prepare(path: &Path) -> Result<(), Broken> {
     let fail = |source| {
         Broken::Other(Error::Directory { doing: "open the database", path: path.to_owned(), source })
@@ -212,7 +211,7 @@ fn prepare(path: &Path) -> Result<(), Broken> {
 
 fn sort(error: rusqlite::Error) -> Broken {
     match error.sqlite_error_code() {
-        // `Unknown` is a table that a migration makes and that is there already, or the like: not our schema.
+        // `Unknown` is, for example, a table that a migration creates and that exists: another schema.
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::Unknown) => {
             Broken::Damaged(error.to_string())
         }
@@ -227,7 +226,7 @@ fn schema_version() -> i64 {
 fn migrate(connection: &mut Connection) -> Result<(), rusqlite::Error> {
     let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     if found == schema_version() {
-        // No write at a mere start, for the disk may be full.
+        // No write without a migration: the disk may be full.
         return Ok(());
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -239,7 +238,7 @@ fn migrate(connection: &mut Connection) -> Result<(), rusqlite::Error> {
     transaction.commit()
 }
 
-/// The log of a damaged database goes with it: `SQLite` would replay it into the new one.
+/// Renames a damaged database together with its log, which `SQLite` would replay into the new one.
 pub(super) fn move_aside(path: &Path, clock: Clock) -> io::Result<PathBuf> {
     let time = clock.now().0;
     let with = |base: &Path, suffix: &str| {

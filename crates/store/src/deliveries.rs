@@ -1,17 +1,26 @@
-//! The inbox of webhooks: a delivery is on the disk before the forge is told that it was taken, and stays open
-//! until the fetch that it rang for is over. It judges none.
+//! The deliveries of webhooks. A delivery is on the disk before the forge gets its answer, and stays open until the fetch
+//! that it asks for has ended.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{Durability, Error, Source, Store, from_sql, readable, to_json, to_sql};
+use super::{BoxError, Durability, Error, Store, from_sql, readable, to_json, to_sql};
 use driftless_model::{Delivery, DeliveryOutcome, Missed};
 
-/// How many deliveries are kept for each repository, so that one that comes again is recognised.
-const KEPT: i64 = 500;
+/// How many deliveries are kept for each repository, to recognise one that is sent twice.
+const MAX_DELIVERIES: i64 = 500;
+
+/// Whether a fetch has answered a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeliveryState {
+    /// A later fetch will.
+    Open,
+    /// The fetch has ended.
+    Closed,
+}
 
 impl Store {
-    /// Keeps a delivery, as open. True when one with its id had been kept before; it is open again, as someone
-    /// may have sent it anew for a reason.
+    /// Stores a delivery as open. True: a delivery with this id is stored already; it is open again, since a user may have
+    /// sent it again on purpose.
     pub fn accept_delivery(&self, repository: &str, delivery: &Delivery) -> Result<bool, Error> {
         self.write("a delivery", Durability::Power, |transaction| {
             let seen = transaction
@@ -22,20 +31,20 @@ impl Store {
                     "INSERT INTO deliveries (repository, id, open, delivery) VALUES (?1, ?2, 1, ?3)",
                 )?
                 .execute(params![repository, delivery.id, to_json(delivery)?])?;
-            // Open ones too: one ring is as good as many.
+            // Open ones, too: one fetch answers all of them.
             transaction
                 .prepare_cached(
                     "DELETE FROM deliveries WHERE repository = ?1 AND sequence <= (SELECT sequence FROM \
                      deliveries WHERE repository = ?1 ORDER BY sequence DESC LIMIT 1 OFFSET ?2)",
                 )?
-                .execute(params![repository, KEPT])?;
+                .execute(params![repository, MAX_DELIVERIES])?;
             Ok(seen > 0)
         })
     }
 
-    /// The place of the newest delivery that is open, if one is.
-    pub fn open_deliveries(&self, repository: &str) -> Result<Option<u64>, Error> {
-        self.read("open deliveries", |connection| {
+    /// The number of the newest open delivery.
+    pub fn newest_open_delivery(&self, repository: &str) -> Result<Option<u64>, Error> {
+        self.read("the webhook deliveries", |connection| {
             let newest: Option<i64> = connection
                 .prepare_cached("SELECT MAX(sequence) FROM deliveries WHERE repository = ?1 AND open = 1")?
                 .query_row(params![repository], |row| row.get(0))?;
@@ -43,9 +52,9 @@ impl Store {
         })
     }
 
-    /// How many are open.
+    /// How many deliveries are open.
     pub fn count_open_deliveries(&self, repository: &str) -> Result<u64, Error> {
-        self.read("open deliveries", |connection| {
+        self.read("the webhook deliveries", |connection| {
             let count: i64 = connection
                 .prepare_cached("SELECT COUNT(*) FROM deliveries WHERE repository = ?1 AND open = 1")?
                 .query_row(params![repository], |row| row.get(0))?;
@@ -53,15 +62,15 @@ impl Store {
         })
     }
 
-    /// What became of all deliveries up to a place. With `over` they are not open any more.
-    pub fn settle_deliveries(
+    /// Stores the outcome of all open deliveries up to a number.
+    pub fn set_delivery_outcome(
         &self,
         repository: &str,
         up_to: u64,
         outcome: &DeliveryOutcome,
-        over: bool,
+        state: DeliveryState,
     ) -> Result<(), Error> {
-        self.write("what became of deliveries", Durability::Process, |transaction| {
+        self.write("the outcome of a webhook delivery", Durability::Process, |transaction| {
             let open: Vec<(i64, String)> = transaction
                 .prepare_cached(
                     "SELECT sequence, delivery FROM deliveries WHERE repository = ?1 AND open = 1 AND \
@@ -76,15 +85,15 @@ impl Store {
                 };
                 transaction
                     .prepare_cached("UPDATE deliveries SET open = ?2, delivery = ?3 WHERE sequence = ?1")?
-                    .execute(params![sequence, !over, text])?;
+                    .execute(params![sequence, state == DeliveryState::Open, text])?;
             }
             Ok(())
         })
     }
 
-    /// The newest delivery that was taken.
+    /// The newest delivery.
     pub fn last_delivery(&self, repository: &str) -> Result<Option<Delivery>, Error> {
-        self.read("the last delivery", |connection| {
+        self.read("the webhook deliveries", |connection| {
             let text = select(
                 connection,
                 "SELECT delivery FROM deliveries WHERE repository = ?1 ORDER BY sequence DESC LIMIT 1",
@@ -94,16 +103,17 @@ impl Store {
         })
     }
 
-    /// The commit that no webhook announced, if the last one was such.
+    /// The last commit that no delivery has announced, until the next delivery.
     pub fn missed(&self, repository: &str) -> Result<Option<Missed>, Error> {
-        self.read("what webhooks missed", |connection| {
+        self.read("the missed webhook deliveries", |connection| {
             let text = select(connection, "SELECT missed FROM missed WHERE repository = ?1", repository)?;
-            Ok(text.and_then(|it| readable("what a webhook missed", &it)))
+            Ok(text.and_then(|it| readable("the missed webhook deliveries", &it)))
         })
     }
 
+    /// Stores the last commit that no delivery has announced.
     pub fn set_missed(&self, repository: &str, missed: Option<&Missed>) -> Result<(), Error> {
-        self.write("what a webhook missed", Durability::Process, |transaction| {
+        self.write("the missed webhook deliveries", Durability::Process, |transaction| {
             match missed {
                 None => transaction
                     .prepare_cached("DELETE FROM missed WHERE repository = ?1")?
@@ -117,7 +127,7 @@ impl Store {
     }
 }
 
-fn select(connection: &Connection, query: &str, repository: &str) -> Result<Option<String>, Source> {
+fn select(connection: &Connection, query: &str, repository: &str) -> Result<Option<String>, BoxError> {
     Ok(connection.prepare_cached(query)?.query_row(params![repository], |row| row.get(0)).optional()?)
 }
 
@@ -150,43 +160,43 @@ mod tests {
     fn delivery_stays_open_until_its_own_fetch_ends() {
         let store = Store::in_memory(Clock::System).unwrap();
         assert!(!store.accept_delivery("infra", &delivery("a")).unwrap());
-        let place = store.open_deliveries("infra").unwrap().unwrap();
+        let newest = store.newest_open_delivery("infra").unwrap().unwrap();
         assert!(!store.accept_delivery("infra", &delivery("b")).unwrap());
-        store.settle_deliveries("infra", place, &outcome("no route"), false).unwrap();
+        store.set_delivery_outcome("infra", newest, &outcome("no route"), DeliveryState::Open).unwrap();
         assert_eq!(store.count_open_deliveries("infra").unwrap(), 2, "a fetch that failed closes none");
-        store.settle_deliveries("infra", place, &outcome("fetched"), true).unwrap();
+        store.set_delivery_outcome("infra", newest, &outcome("fetched"), DeliveryState::Closed).unwrap();
         assert_eq!(store.count_open_deliveries("infra").unwrap(), 1);
         assert_eq!(store.last_delivery("infra").unwrap().unwrap().outcome, None);
-        let place = store.open_deliveries("infra").unwrap().unwrap();
-        store.settle_deliveries("infra", place, &outcome("fetched"), true).unwrap();
-        assert_eq!(store.open_deliveries("infra").unwrap(), None);
+        let newest = store.newest_open_delivery("infra").unwrap().unwrap();
+        store.set_delivery_outcome("infra", newest, &outcome("fetched"), DeliveryState::Closed).unwrap();
+        assert_eq!(store.newest_open_delivery("infra").unwrap(), None);
         assert_eq!(store.last_delivery("infra").unwrap().unwrap().outcome, Some(outcome("fetched")));
-        assert_eq!(store.open_deliveries("other").unwrap(), None);
+        assert_eq!(store.newest_open_delivery("other").unwrap(), None);
     }
 
     #[test]
-    fn one_that_comes_again_is_recognised_and_open_again() {
+    fn repeated_delivery_is_recognised_and_open_again() {
         let store = Store::in_memory(Clock::System).unwrap();
         store.accept_delivery("infra", &delivery("a")).unwrap();
-        let place = store.open_deliveries("infra").unwrap().unwrap();
+        let newest = store.newest_open_delivery("infra").unwrap().unwrap();
         assert!(store.accept_delivery("infra", &delivery("a")).unwrap());
         assert!(!store.accept_delivery("other", &delivery("a")).unwrap());
-        store.settle_deliveries("infra", place, &outcome("fetched"), true).unwrap();
+        store.set_delivery_outcome("infra", newest, &outcome("fetched"), DeliveryState::Closed).unwrap();
         assert_eq!(store.count_open_deliveries("infra").unwrap(), 1, "it came after that fetch had begun");
     }
 
     #[test]
-    fn no_more_are_kept_than_needed() {
+    fn old_deliveries_are_removed() {
         let store = Store::in_memory(Clock::System).unwrap();
-        for number in 0..KEPT + 20 {
+        for number in 0..MAX_DELIVERIES + 20 {
             store.accept_delivery("infra", &delivery(&number.to_string())).unwrap();
         }
-        assert_eq!(store.count_open_deliveries("infra").unwrap(), from_sql(KEPT));
-        assert_eq!(store.last_delivery("infra").unwrap().unwrap().id, (KEPT + 19).to_string());
+        assert_eq!(store.count_open_deliveries("infra").unwrap(), from_sql(MAX_DELIVERIES));
+        assert_eq!(store.last_delivery("infra").unwrap().unwrap().id, (MAX_DELIVERIES + 19).to_string());
     }
 
     #[test]
-    fn what_was_missed_is_kept_until_it_is_taken_back() {
+    fn missed_commit_is_stored_until_it_is_removed() {
         let store = Store::in_memory(Clock::System).unwrap();
         let missed = Missed { commit: "a".repeat(40), at: Timestamp(7) };
         store.set_missed("infra", Some(&missed)).unwrap();

@@ -1,4 +1,4 @@
-//! The event log: numbered in the order of their arrival, the newest kept. It publishes nothing.
+//! The event log: events with ascending numbers, of which the newest are kept.
 
 use rusqlite::params;
 
@@ -6,10 +6,10 @@ use super::{Durability, Error, Store, from_sql, readable, to_json, to_sql};
 use driftless_model::{AppName, Event};
 
 /// How many events are kept, over all applications.
-const KEPT: i64 = 10_000;
+const MAX_EVENTS: i64 = 10_000;
 
 impl Store {
-    /// Numbers and keeps an event. Its own `sequence` is ignored; the returned one's counts up for ever.
+    /// Stores an event and returns it with its number. Its own `sequence` is ignored.
     pub fn append_event(&self, event: Event) -> Result<Event, Error> {
         self.write("an event", Durability::Process, |transaction| {
             transaction
@@ -18,17 +18,17 @@ impl Store {
             let sequence = transaction.last_insert_rowid();
             transaction
                 .prepare_cached("DELETE FROM events WHERE sequence <= ?1")?
-                .execute(params![sequence.saturating_sub(KEPT)])?;
+                .execute(params![sequence.saturating_sub(MAX_EVENTS)])?;
             Ok(Event { sequence: from_sql(sequence), ..event })
         })
     }
 
-    /// Events after a number, oldest first: what a reader that has seen `after` has missed.
+    /// The events after number `after`, oldest first.
     pub fn events(&self, after: u64, limit: usize, app: Option<&AppName>) -> Result<Vec<Event>, Error> {
         self.select_events("sequence > ?1", "ASC", to_sql(after), limit, app)
     }
 
-    /// The newest events, oldest of them first, so that the next call to [`Store::events`] continues them.
+    /// The newest events, oldest first, so that [`Store::events`] continues after the last one.
     pub fn newest_events(&self, limit: usize, app: Option<&AppName>) -> Result<Vec<Event>, Error> {
         let mut events = self.select_events("sequence <= ?1", "DESC", i64::MAX, limit, app)?;
         events.reverse();

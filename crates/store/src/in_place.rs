@@ -1,8 +1,8 @@
-//! Files that are rewritten in place for one instance: its container goes on, and reads the new content.
+//! Mounted files that are rewritten while their container runs. Each instance has copies of its own.
 //!
-//! A mounted file is its inode, so a file is written over and never replaced; a mounted folder is looked into by name,
-//! so each file in it takes the place of the one before at once. Whoever was cut off half way writes the whole again:
-//! nothing counts as delivered before it is on the disk. It tells no container; that is for others, afterwards.
+//! The engine mounts the inode of a file, so a mounted file is overwritten and never replaced. The files of a mounted
+//! folder are found by name, so each one is replaced at once. After an interruption all files are written again: none
+//! counts as delivered before it is on the disk. The signal to the container is a later step.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,11 @@ use super::{
 use driftless_model::{AppName, InPlace, InstanceId, in_place_of, in_place_path};
 
 impl ContentDir {
-    /// Brings an instance's own copies to what they are to hold, by target. The contents must have been prepared.
+    /// Writes the copies of one instance, by mount target. [`ContentDir::prepare`] must have written the contents.
+    ///
+    /// # Errors
+    ///
+    /// If a content is missing or a copy cannot be written.
     pub fn write_in_place(
         &self,
         app: &AppName,
@@ -45,9 +49,14 @@ impl ContentDir {
         Ok(())
     }
 
-    /// Removes the copies of an application's instances that are no more.
-    pub fn keep_in_place(&self, app: &AppName, instances: &BTreeSet<InstanceId>) -> Result<(), Error> {
-        let names: BTreeSet<OsString> = instances.iter().map(|it| it.to_string().into()).collect();
+    /// Removes the copies of an application's former instances. `instances` are those that exist.
+    ///
+    /// # Errors
+    ///
+    /// If a copy cannot be removed.
+    pub fn retain_in_place(&self, app: &AppName, instances: &BTreeSet<InstanceId>) -> Result<(), Error> {
+        let names: BTreeSet<OsString> =
+            instances.iter().map(|instance| instance.to_string().into()).collect();
         for visibility in [Visibility::Public, Visibility::Secret] {
             let folder = self.folder(visibility).join(in_place_of(app));
             let Ok(entries) = fs::read_dir(&folder) else { continue };
@@ -65,7 +74,7 @@ impl ContentDir {
     }
 }
 
-/// Makes one file hold what another does. The inode stays, so whoever has it mounted sees the change.
+/// Overwrites a file with the content of another one. The inode stays, so that containers see the change.
 fn overwrite(source: &Path, path: &Path) -> io::Result<()> {
     let (bytes, wanted) = (fs::read(source)?, fs::symlink_metadata(source)?);
     let Ok(found) = fs::symlink_metadata(path) else { return replace(source, path) };
@@ -73,17 +82,17 @@ fn overwrite(source: &Path, path: &Path) -> io::Result<()> {
     if is_same {
         return Ok(());
     }
-    // Who is not root cannot open what nobody may write to, not even as its owner.
+    // Without root, not even the owner can open a read-only file for writing.
     fs::set_permissions(path, Permissions::from_mode(wanted.mode() & 0o7777 | 0o200))?;
     let file = OpenOptions::new().write(true).open(path)?;
-    // First what is new and then the end, so that nobody ever reads an empty file.
+    // The bytes first and the length after them, so that a reader never finds an empty file.
     file.write_all_at(&bytes, 0)?;
     file.set_len(bytes.len() as u64)?;
-    dress(&file, &wanted)?;
+    copy_access(&file, &wanted)?;
     file.sync_all()
 }
 
-/// Puts a copy of one file in the place of another, at once.
+/// Replaces a file by a copy of another one, at once.
 fn replace(source: &Path, path: &Path) -> io::Result<()> {
     let name = path.file_name().map(OsString::from).unwrap_or_default();
     let mut hidden = OsString::from(".new-");
@@ -93,33 +102,33 @@ fn replace(source: &Path, path: &Path) -> io::Result<()> {
     let wanted = fs::symlink_metadata(source)?;
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
     file.write_all_at(&fs::read(source)?, 0)?;
-    dress(&file, &wanted)?;
+    copy_access(&file, &wanted)?;
     file.sync_all()?;
-    if fs::symlink_metadata(path).is_ok_and(|it| it.is_dir()) {
+    if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
         fs::remove_dir_all(path)?;
     }
     fs::rename(&temporary, path)?;
-    path.parent().map_or(Ok(()), |it| File::open(it)?.sync_all())
+    path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
 }
 
-/// Gives a copy the owner and mode of what it is a copy of.
-fn dress(file: &File, wanted: &Metadata) -> io::Result<()> {
+/// Gives a copy the owner and mode of the original.
+fn copy_access(file: &File, wanted: &Metadata) -> io::Result<()> {
     let found = file.metadata()?;
     if (found.uid(), found.gid()) != (wanted.uid(), wanted.gid()) {
         fchown(file, Some(wanted.uid()), Some(wanted.gid()))?;
     }
-    // The mode comes last: a change of the owner takes its upper bits away.
+    // The mode comes last: a change of the owner clears its upper bits.
     file.set_permissions(Permissions::from_mode(wanted.mode() & 0o7777))
 }
 
 fn is_like(found: &Metadata, wanted: &Metadata) -> bool {
-    let of = |it: &Metadata| (it.is_file(), it.len(), it.mode() & 0o7777, it.uid(), it.gid());
-    of(found) == of(wanted)
+    let key = |file: &Metadata| (file.is_file(), file.len(), file.mode() & 0o7777, file.uid(), file.gid());
+    key(found) == key(wanted)
 }
 
-/// Makes one folder hold what another does, file by file. The folder itself stays.
+/// Makes a folder equal to another one, file by file. The folder itself stays.
 fn copy_folder(source: &Path, path: &Path) -> io::Result<()> {
-    if fs::symlink_metadata(path).is_ok_and(|it| !it.is_dir()) {
+    if fs::symlink_metadata(path).is_ok_and(|found| !found.is_dir()) {
         remove(path)?;
     }
     fs::DirBuilder::new().recursive(true).mode(0o755).create(path)?;
@@ -133,7 +142,8 @@ fn copy_folder(source: &Path, path: &Path) -> io::Result<()> {
             copy_folder(&from, &to)?;
         } else {
             let found = fs::symlink_metadata(&to);
-            let is_same = found.is_ok_and(|it| is_like(&it, &wanted)) && fs::read(&from)? == fs::read(&to)?;
+            let is_same =
+                found.is_ok_and(|found| is_like(&found, &wanted)) && fs::read(&from)? == fs::read(&to)?;
             if !is_same {
                 replace(&from, &to)?;
             }
@@ -154,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_written_over_and_a_folder_changes_file_by_file() {
+    fn mounted_file_keeps_its_inode_and_folder_is_replaced_by_file() {
         let dir = tempfile::tempdir().unwrap();
         let (one, two, copy) = (dir.path().join("1"), dir.path().join("2"), dir.path().join("copy"));
         fs::write(&one, "a long first text").unwrap();
@@ -178,16 +188,12 @@ mod tests {
             (fs::metadata(&to).unwrap().ino(), fs::metadata(to.join("deep/kept")).unwrap().ino());
         fs::remove_file(from.join("gone")).unwrap();
         fs::write(from.join("deep/new"), "new").unwrap();
-        // What was left behind half written is cleared away.
+        // A half-written file of an interrupted run is removed.
         fs::write(to.join("deep/.new-new"), "n").unwrap();
         copy_folder(&from, &to).unwrap();
         assert_eq!(fs::read_to_string(to.join("deep/new")).unwrap(), "new");
         assert!(!to.join("gone").exists() && !to.join("deep/.new-new").exists());
         assert_eq!(fs::metadata(&to).unwrap().ino(), folder);
-        assert_eq!(
-            fs::metadata(to.join("deep/kept")).unwrap().ino(),
-            kept,
-            "what is the same is not touched"
-        );
+        assert_eq!(fs::metadata(to.join("deep/kept")).unwrap().ino(), kept, "an equal file is not written");
     }
 }

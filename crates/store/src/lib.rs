@@ -1,14 +1,30 @@
-//! What cannot be observed, kept across restarts: revisions, records, plans, pins and events in one `SQLite`
-//! file, and the files that containers mount beside it. The only module that knows rusqlite.
+//! The state of an agent on the disk: one `SQLite` database with revisions, records, pins and events, and the files that
+//! containers mount.
 //!
-//! [`Store`] is cheap to clone and synchronous: each call is one short transaction. What people rely on once
-//! it was reported (revisions, pins, suspensions) survives a power failure; the rest survives the death of the
-//! process, which saves a wait for the disk in every round.
+//! [`Store`] is cheap to clone and synchronous: each call is one short transaction. What users rely on (revisions,
+//! pins, suspensions) survives a power failure. The rest survives the end of the process, which saves a wait for the
+//! disk in every round.
 //!
-//! It decides nothing and forgets nothing on its own but what is over its limits. If it is lost, the agent
-//! still arrives from Git and Docker. No secret file is stored here, only its digest; but the values of
-//! environment variables are part of a stored stack, so the folder is closed to others (mode 0700) and so is
-//! the database (0600).
+//! The store decides nothing, and removes nothing that is within its limits. Without the database, the agent still makes
+//! the host equal to Git. The database contains no secret file, only its digest; but the values of environment variables
+//! are part of a stored stack, so the directory (mode 0700) and the database (0600) are closed to other users.
+//!
+//! ```
+//! use driftless_clock::Clock;
+//! use driftless_model::{AppName, Record, StackHash};
+//! use driftless_store::{Store, Suspension};
+//!
+//! # fn main() -> Result<(), driftless_store::Error> {
+//! let store = Store::in_memory(Clock::System)?;
+//! let app = AppName::from("shop");
+//! let record = Record { settled: Some(StackHash("0123".to_owned())), ..Record::default() };
+//! store.save_record(&app, &record)?;
+//! store.set_suspended(&app, Suspension::Suspended)?;
+//! assert_eq!(store.record(&app)?, record);
+//! assert!(store.suspended(&app)?);
+//! # Ok(())
+//! # }
+//! ```
 
 use std::{
     fmt,
@@ -41,73 +57,84 @@ mod state_dir;
 use backup::Backup;
 use database::Damage;
 
-pub use commit_statuses::StatusNote;
+pub use commit_statuses::StoredStatus;
 pub use contents::{ContentDir, Visibility};
+pub use deliveries::DeliveryState;
 pub use state_dir::StateDir;
 
-/// The agent's memory. Clones share one connection.
+/// The agent's database. Clones share one connection.
 #[derive(Clone)]
 pub struct Store {
     connection: Arc<Mutex<Connection>>,
     clock: Clock,
-    /// `None` in memory.
+    /// `None` for a database in memory.
     agent_id_file: Option<PathBuf>,
-    /// `None` in memory.
+    /// `None` for a database in memory.
     backup: Option<Arc<Mutex<Backup>>>,
-    trouble: Arc<Mutex<Option<String>>>,
+    last_write_error: Arc<Mutex<Option<String>>>,
 }
 
-/// A store, and whether something of it was lost.
+/// An opened database.
 #[derive(Debug)]
 pub struct Opened {
+    /// The database.
     pub store: Store,
-    /// One sentence for the log: what was wrong with the database and what was restored. See [`Store::loss`] for
-    /// what could not be restored.
+    /// If the database was damaged: one sentence about the damage and what was restored. [`Store::loss`] says what could not
+    /// be restored.
     pub recovered: Option<String>,
 }
 
-/// A revision as the caller knows it; the store adds number, time and the stack's hash.
+/// A revision that begins. The store adds its number, its time and the hash of its stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewRevision {
+    /// The application.
     pub app: AppName,
+    /// The commit that is applied.
     pub commit: CommitInfo,
-    /// The branch, tag or commit that is followed.
+    /// The followed branch, tag or commit.
     pub reference: String,
+    /// Why the revision begins.
     pub cause: Cause,
-    /// What changes against the revision before. Masked by the caller.
+    /// The changes against the revision before, with secrets masked.
     pub changes: Vec<String>,
+    /// The number of the revision that a rollback goes back to.
     pub rollback_of: Option<u64>,
 }
 
-/// Whether the user froze an application.
+/// Whether a user has suspended an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suspension {
-    /// Observe and report, never write.
+    /// The agent observes and reports, and changes nothing.
     Suspended,
+    /// The agent follows Git.
     Active,
 }
 
-/// An application that was managed once, so that its disappearance can be told.
+/// An application that was deployed before, so that the agent notices when it leaves Git.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownApplication {
+    /// The application's name.
     pub app: AppName,
     /// The repository's name in the configuration.
     pub repository: String,
-    /// As it was given to [`Store::remember_application`].
+    /// As given to [`Store::remember_application`].
     pub spec: serde_json::Value,
 }
 
-/// Each variant says what we were doing. Reading goes on where writing has failed.
+/// Why the state directory cannot be used. Reads go on after a failed write.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// Another process has locked the state directory.
     #[error(
-        "another agent (process {pid}) uses the state directory {directory}: stop it, or give this one a state directory of its own"
+        "another agent (process {pid}) uses the state directory {directory}: stop it, or set another `stateDir`"
     )]
     InUse { directory: PathBuf, pid: String },
+    /// The directory has other files in it, and other users may enter it.
     #[error(
-        "the state directory {directory} is open to others and holds what is not ours: give the agent a directory of its own"
+        "the state directory {directory} contains other files and is open to other users: set `stateDir` to a directory of its own"
     )]
     NotOurs { directory: PathBuf },
+    /// An operation on a file or directory failed.
     #[error("could not {doing} {path}")]
     Directory {
         doing: &'static str,
@@ -115,56 +142,63 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    /// The disk is full, read-only or gone. Nothing was changed.
+    /// The disk is full, read-only or missing. Nothing was changed.
     #[error("could not write {what} to the database")]
     Write {
         what: &'static str,
         #[source]
-        source: Source,
+        source: BoxError,
     },
+    /// A table cannot be read.
     #[error("could not read {what} from the database")]
     Read {
         what: &'static str,
         #[source]
-        source: Source,
+        source: BoxError,
     },
-    /// A later release wrote the database.
+    /// A newer release has written the database.
     #[error(
-        "the database {path} has schema {found}, and this release knows {known}: install the newer release again, or move the file away to begin anew"
+        "the database {path} has schema {found}, and this release knows {known}: install the newer release again, or move the file away"
     )]
     Newer { path: PathBuf, found: i64, known: i64 },
+    /// The application has no revision of this number.
     #[error("there is no revision {number} of `{app}`")]
     NoSuchRevision { app: AppName, number: u64 },
-    /// A mounted file that was not rendered just now and is not on the disk either.
-    #[error("the content {} of a mount is not at hand: it has to be rendered from Git again", id.0.get(..12).unwrap_or(&id.0))]
+    /// A mounted file is neither in the rendered contents nor on the disk.
+    #[error("the mounted file {} is missing in the state directory; it will be rendered from Git again", id.0.get(..12).unwrap_or(&id.0))]
     NoSuchContent { id: ContentId },
-    /// Secrets are never written to a disk.
+    /// The runtime directory is on a disk, and secrets are never written to a disk.
     #[error(
-        "secrets are kept in memory only, and {path} is on a file system of type {kind}: set `runtimeDir` to a folder on a tmpfs, such as /run/driftless or /dev/shm/driftless"
+        "secrets are kept in memory only, and {path} is on a file system of type {kind}: set `runtimeDir` to a directory on a tmpfs, such as /run/driftless or /dev/shm/driftless"
     )]
     NotInMemory { path: PathBuf, kind: String },
-    #[error("another agent keeps its secrets in {directory}: give this one a `runtimeDir` of its own")]
+    /// Another process has locked the runtime directory.
+    #[error("another agent keeps its secrets in {directory}: set another `runtimeDir`")]
     RuntimeInUse { directory: PathBuf },
-    /// A path from the repository, or a link that a container planted, leads out of the application's folder.
-    #[error("{path} is not touched: {why}")]
+    /// A path from the repository, or a link made by a container, leads out of the application's folder.
+    #[error("{path} is not changed: {why}")]
     Unsafe { path: PathBuf, why: String },
 }
 
-/// What the database or the encoding said.
-type Source = Box<dyn std::error::Error + Send + Sync>;
+/// An error of the database or of an encoding.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// How much of a failure a write outlives.
+/// The failures that a write survives.
 #[derive(Clone, Copy, Debug)]
 enum Durability {
-    /// The death of the process, not a power failure.
+    /// The end of the process, but not a power failure.
     Process,
-    /// A power failure too: it is on the disk before the call returns.
+    /// A power failure: it is on the disk before the call returns.
     Power,
 }
 
 impl Store {
-    /// Opens the database in a state directory that is locked, and makes it when there is none. One that is
-    /// damaged is moved aside, and a new one begun.
+    /// Opens the database in a locked state directory, or creates one. A damaged database is moved aside and replaced by
+    /// a new one.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be opened, or a newer release has written it.
     pub fn open(state: &StateDir, clock: Clock) -> Result<Opened, Error> {
         let (connection, damage) = database::open(&state.database(), clock)?;
         let mut backup = Backup::at(state.backup());
@@ -174,7 +208,7 @@ impl Store {
             clock,
             agent_id_file: Some(state.path().join("agent-id")),
             backup: Some(Arc::new(Mutex::new(backup))),
-            trouble: Arc::default(),
+            last_write_error: Arc::default(),
         };
         if let Some(loss) = loss {
             store.note_loss(&loss)?;
@@ -182,50 +216,54 @@ impl Store {
         Ok(Opened { store, recovered })
     }
 
-    /// A store that is gone with its last clone, for previews and tests.
+    /// A database in memory that ends with its last clone, for tests.
+    ///
+    /// # Errors
+    ///
+    /// If `SQLite` fails.
     pub fn in_memory(clock: Clock) -> Result<Self, Error> {
         let connection = database::in_memory()?;
         let connection = Arc::new(Mutex::new(connection));
-        Ok(Self { connection, clock, agent_id_file: None, backup: None, trouble: Arc::default() })
+        Ok(Self { connection, clock, agent_id_file: None, backup: None, last_write_error: Arc::default() })
     }
 
-    /// Why the last write failed; `None` when it did not. A full disk is a thing to show, not to stop for.
-    pub fn trouble(&self) -> Option<String> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Why the last write failed, if it failed. The agent goes on without the database, and its status says so.
+    pub fn last_write_error(&self) -> Option<String> {
+        self.last_write_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Reads under the lock.
     fn read<T>(
         &self,
         what: &'static str,
-        query: impl FnOnce(&Connection) -> Result<T, Source>,
+        query: impl FnOnce(&Connection) -> Result<T, BoxError>,
     ) -> Result<T, Error> {
         query(&self.connection()).map_err(|source| Error::Read { what, source })
     }
 
-    /// Writes in one transaction: all of it or nothing.
+    /// Writes in one transaction.
     fn write<T>(
         &self,
         what: &'static str,
         durability: Durability,
-        change: impl FnOnce(&Transaction<'_>) -> Result<T, Source>,
+        change: impl FnOnce(&Transaction<'_>) -> Result<T, BoxError>,
     ) -> Result<T, Error> {
         let mut connection = self.connection();
         let written = database::write(&mut connection, durability, change);
-        let trouble =
+        let error =
             written.as_ref().err().map(|source| format!("could not write {what} to the database: {source}"));
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+        *self.last_write_error.lock().unwrap_or_else(PoisonError::into_inner) = error;
         written.map_err(|source| Error::Write { what, source })
     }
 
-    /// Writes to a table that the backup holds too.
+    /// Writes to a table that is also in the backup.
     fn write_twice<T>(
         &self,
         what: &'static str,
         durability: Durability,
-        change: impl Fn(&Transaction<'_>) -> Result<T, Source>,
+        change: impl Fn(&Transaction<'_>) -> Result<T, BoxError>,
     ) -> Result<T, Error> {
-        // Held until both files have the change, so that they get all changes in one order.
+        // Locked until both files have the change, so that they get all changes in one order.
         let mut backup =
             self.backup.as_ref().map(|backup| backup.lock().unwrap_or_else(PoisonError::into_inner));
         let result = self.write(what, durability, |transaction| {
@@ -239,10 +277,9 @@ impl Store {
         Ok(result)
     }
 
-    /// What was lost when the database was lost or damaged, until somebody has confirmed it with
-    /// [`Store::clear_loss`].
+    /// A sentence about the loss of the database, until a user has confirmed the loss with [`Store::clear_loss`].
     pub fn loss(&self) -> Result<Option<String>, Error> {
-        self.read("whether anything was lost", |connection| {
+        self.read("the loss of state", |connection| {
             let query = "SELECT value FROM meta WHERE key = 'loss'";
             Ok(connection.prepare_cached(query)?.query_row([], |row| row.get(0)).optional()?)
         })
@@ -250,22 +287,22 @@ impl Store {
 
     /// Stores that pins or suspensions may be lost. The first loss counts until it is confirmed.
     pub fn note_loss(&self, what: &str) -> Result<(), Error> {
-        self.write_twice("that something was lost", Durability::Power, |transaction| {
+        self.write_twice("the loss of state", Durability::Power, |transaction| {
             transaction
                 .execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('loss', ?1)", params![what])?;
             Ok(())
         })
     }
 
-    /// Somebody knows what was lost and has set it again.
+    /// Removes the loss: a user has confirmed it.
     pub fn clear_loss(&self) -> Result<(), Error> {
-        self.write_twice("that a loss is known", Durability::Power, |transaction| {
+        self.write_twice("the loss of state", Durability::Power, |transaction| {
             transaction.execute("DELETE FROM meta WHERE key = 'loss'", [])?;
             Ok(())
         })
     }
 
-    /// A panic under the lock rolls its transaction back, so what the next one finds is whole.
+    /// A panic under the lock has rolled its transaction back.
     fn connection(&self) -> MutexGuard<'_, Connection> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -331,25 +368,25 @@ impl fmt::Debug for Store {
     }
 }
 
-fn to_json<T: Serialize>(value: &T) -> Result<String, Source> {
+fn to_json<T: Serialize>(value: &T) -> Result<String, BoxError> {
     Ok(serde_json::to_string(value)?)
 }
 
-fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, Source> {
+fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, BoxError> {
     Ok(serde_json::from_str(text)?)
 }
 
-/// For rows that can be done without: another release may have written what this one cannot read, and one such
-/// row must not take the others with it.
+/// For rows that are dispensable: another release may have written a row that this one cannot read, and the other rows
+/// must stay readable.
 fn readable<T: DeserializeOwned>(what: &'static str, text: &str) -> Option<T> {
     serde_json::from_str(text)
         .inspect_err(
-            |error| tracing::warn!(what, %error, "a row of the database cannot be read and is left out"),
+            |error| tracing::warn!(what, %error, "a row of the database is unreadable and is ignored"),
         )
         .ok()
 }
 
-/// Numbers of ours count up from 1 and fit; `SQLite`'s are signed.
+/// The integers of `SQLite` are signed. The store's own numbers count from 1 and fit.
 fn to_sql(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -370,11 +407,11 @@ mod tests {
     }
 
     #[test]
-    fn on_a_full_disk_writing_fails_and_reading_goes_on() {
+    fn full_disk_fails_writes_and_not_reads() {
         let store = Store::in_memory(Clock::System).unwrap();
         let app = AppName::from("shop");
         store.append_event(event("before".to_owned())).unwrap();
-        // From here on SQLite answers as it does when the disk is full.
+        // From here on SQLite behaves as on a full disk.
         let pages: i64 = store.connection().pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
         store.connection().pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).unwrap();
 
@@ -384,21 +421,22 @@ mod tests {
             Record { settled: Some(driftless_model::StackHash("x".repeat(100_000))), ..Record::default() };
         assert!(matches!(store.save_record(&app, &record), Err(Error::Write { .. })));
 
-        let trouble = store.trouble().unwrap();
-        assert!(trouble.contains("a record") && trouble.contains("full"), "{trouble}");
+        let error = store.last_write_error().unwrap();
+        assert!(error.contains("a record") && error.contains("full"), "{error}");
 
         let events = store.events(0, 10, None).unwrap();
-        assert_eq!(events.iter().map(|it| it.message.as_str()).collect::<Vec<_>>(), ["before"]);
+        let messages: Vec<_> = events.iter().map(|event| event.message.as_str()).collect();
+        assert_eq!(messages, ["before"]);
         assert_eq!(store.record(&app).unwrap(), Record::default());
 
-        // Somebody made room.
+        // With room again, writes succeed.
         store.connection().pragma_update_and_check(None, "max_page_count", pages + 1000, |_| Ok(())).unwrap();
         store.save_record(&app, &record).unwrap();
-        assert_eq!(store.trouble(), None);
+        assert_eq!(store.last_write_error(), None);
     }
 
     #[test]
-    fn on_a_read_only_disk_writing_fails_and_reading_goes_on() {
+    fn read_only_disk_fails_writes_and_not_reads() {
         let store = Store::in_memory(Clock::System).unwrap();
         let app = AppName::from("shop");
         store.connection().pragma_update(None, "query_only", true).unwrap();

@@ -1,20 +1,21 @@
-//! Revisions with their rendered stacks: what was applied, and what can be gone back to while Git is down.
-//! It does not decide what to go back to.
+//! Revisions with their rendered stacks, so that a rollback is possible without Git.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use super::{Durability, Error, NewRevision, Source, Store, from_json, from_sql, readable, to_json, to_sql};
+use super::{
+    BoxError, Durability, Error, NewRevision, Store, from_json, from_sql, readable, to_json, to_sql,
+};
 use driftless_model::{
     AppName, ContentId, MountSource, Outcome, Pin, Revision, Stack, StackHash, Timestamp, Workload,
 };
 
-/// How many revisions are kept per application that succeeded, and as many that did not.
-const KEPT: usize = 10;
+/// How many revisions with success are kept for each application, and how many without.
+const MAX_REVISIONS: usize = 10;
 
 impl Store {
-    /// Begins the next revision, which is `InProgress`. An older one that still is becomes `Superseded`.
+    /// Begins the next revision. An older one that is still in progress becomes `Superseded`.
     pub fn begin_revision(&self, new: &NewRevision, stack: &Stack) -> Result<Revision, Error> {
         let now = self.clock.now();
         let hash = StackHash::of(stack);
@@ -44,9 +45,9 @@ impl Store {
         })
     }
 
-    /// Writes how it ended, and evicts the oldest: 10 that succeeded and 10 that did not are kept, and always
-    /// the pinned, the last that succeeded and the newest. One that failed may still succeed, when what it lacked
-    /// comes; one that was superseded stays so. Without `images` those of before stay.
+    /// Stores the outcome of a revision, and removes old ones: the last 10 with success and the last 10 without are kept,
+    /// and always the pinned one, the last success and the newest. A failed revision may still succeed later; a superseded
+    /// one stays superseded. Empty `images` leave the stored ones as they are.
     pub fn finish_revision(
         &self,
         app: &AppName,
@@ -61,22 +62,23 @@ impl Store {
                 finish(&mut revision, outcome, images, now);
                 put(transaction, &revision)?;
             }
-            evict(transaction, app)?;
+            remove_old(transaction, app)?;
             Ok(true)
         })?;
         if found { Ok(()) } else { Err(Error::NoSuchRevision { app: app.clone(), number }) }
     }
 
-    /// Newest first.
+    /// The revisions of an application, newest first.
     pub fn revisions(&self, app: &AppName) -> Result<Vec<Revision>, Error> {
         self.read("the revisions", |connection| select(connection, app, ""))
     }
 
+    /// A revision by its number.
     pub fn revision(&self, app: &AppName, number: u64) -> Result<Option<Revision>, Error> {
         self.read("a revision", |connection| select_one(connection, app, number))
     }
 
-    /// The stack of a revision, as it was rendered then.
+    /// The stack of a revision as it was rendered.
     pub fn stack(&self, app: &AppName, number: u64) -> Result<Option<Stack>, Error> {
         self.read("a stack", |connection| {
             let text: Option<String> = connection
@@ -90,18 +92,20 @@ impl Store {
         })
     }
 
+    /// The newest revision that has succeeded.
     pub fn last_succeeded(&self, app: &AppName) -> Result<Option<Revision>, Error> {
         self.read("a revision", |connection| {
             Ok(select(connection, app, "AND outcome = 'succeeded'")?.into_iter().next())
         })
     }
 
-    /// The newest, whatever came of it.
+    /// The newest revision, with any outcome.
     pub fn current(&self, app: &AppName) -> Result<Option<Revision>, Error> {
         Ok(self.revisions(app)?.into_iter().next())
     }
 
-    /// Everything that a stored stack mounts. What runs may mount more: see [`driftless_model::Instance::contents`].
+    /// The contents that stored stacks mount. Running containers may mount more: see
+    /// [`driftless_model::Instance::contents`].
     pub fn contents_in_use(&self) -> Result<BTreeSet<ContentId>, Error> {
         self.read("the contents in use", |connection| {
             let mut statement = connection.prepare_cached("SELECT DISTINCT content FROM stack_contents")?;
@@ -119,7 +123,7 @@ fn finish(revision: &mut Revision, outcome: &Outcome, images: &BTreeMap<String, 
     }
 }
 
-fn next_number(transaction: &Transaction<'_>, app: &AppName) -> Result<u64, Source> {
+fn next_number(transaction: &Transaction<'_>, app: &AppName) -> Result<u64, BoxError> {
     let number: i64 = transaction
         .prepare_cached(
             "INSERT INTO numbers (app, last) VALUES (?1, 1)
@@ -129,7 +133,7 @@ fn next_number(transaction: &Transaction<'_>, app: &AppName) -> Result<u64, Sour
     Ok(from_sql(number))
 }
 
-fn put(transaction: &Transaction<'_>, revision: &Revision) -> Result<(), Source> {
+fn put(transaction: &Transaction<'_>, revision: &Revision) -> Result<(), BoxError> {
     let outcome = match revision.outcome {
         Outcome::InProgress => "inProgress",
         Outcome::Succeeded => "succeeded",
@@ -152,64 +156,67 @@ fn put(transaction: &Transaction<'_>, revision: &Revision) -> Result<(), Source>
 }
 
 /// Revisions with the same stack share it.
-fn put_stack(transaction: &Transaction<'_>, hash: &StackHash, stack: &Stack) -> Result<(), Source> {
+fn put_stack(transaction: &Transaction<'_>, hash: &StackHash, stack: &Stack) -> Result<(), BoxError> {
     transaction
         .prepare_cached("INSERT OR IGNORE INTO stacks (hash, stack) VALUES (?1, ?2)")?
         .execute(params![hash.0, to_json(stack)?])?;
-    let mounted =
-        stack.workloads.values().flat_map(Workload::containers).flat_map(|it| &it.mounts).filter_map(|it| {
-            match &it.source {
-                MountSource::Content(id) | MountSource::Secret(id) => Some(id),
-                MountSource::Bind { .. }
-                | MountSource::Volume { .. }
-                | MountSource::Anonymous
-                | MountSource::Image(_)
-                | MountSource::Empty
-                | MountSource::Tmpfs { .. }
-                | MountSource::InPlace { .. }
-                | MountSource::AppFolder(_) => None,
-            }
+    let mounted = stack
+        .workloads
+        .values()
+        .flat_map(Workload::containers)
+        .flat_map(|container| &container.mounts)
+        .filter_map(|mount| match &mount.source {
+            MountSource::Content(id) | MountSource::Secret(id) => Some(id),
+            MountSource::Bind { .. }
+            | MountSource::Volume { .. }
+            | MountSource::Anonymous
+            | MountSource::Image(_)
+            | MountSource::Empty
+            | MountSource::Tmpfs { .. }
+            | MountSource::InPlace { .. }
+            | MountSource::AppFolder(_) => None,
         });
     let mut insert =
         transaction.prepare_cached("INSERT OR IGNORE INTO stack_contents (hash, content) VALUES (?1, ?2)")?;
-    let logins = stack.workloads.values().flat_map(|it| &it.pull_secrets);
-    let in_place = stack.workloads.values().flat_map(|it| it.in_place.values()).map(|it| &it.content);
+    let logins = stack.workloads.values().flat_map(|workload| &workload.pull_secrets);
+    let in_place =
+        stack.workloads.values().flat_map(|workload| workload.in_place.values()).map(|file| &file.content);
     for id in mounted.chain(in_place).chain(stack.app_files.values()).chain(logins) {
         insert.execute(params![hash.0, id.0])?;
     }
     Ok(())
 }
 
-fn evict(transaction: &Transaction<'_>, app: &AppName) -> Result<(), Source> {
+fn remove_old(transaction: &Transaction<'_>, app: &AppName) -> Result<(), BoxError> {
     let pin: Option<String> = transaction
         .query_row("SELECT pin FROM pins WHERE app = ?1", params![app.as_str()], |row| row.get(0))
         .optional()?;
     let pin: Option<Pin> = pin.as_deref().map(from_json).transpose()?;
-    let (mut good, mut bad) = (0, 0);
-    let mut evicted = false;
+    let (mut succeeded, mut others) = (0, 0);
+    let mut has_removed = false;
     for (position, revision) in select(transaction, app, "")?.iter().enumerate() {
-        // Newest first, so the last that succeeded is the first of them and within the limit.
+        // The newest comes first, so the last success is always within the limit.
         let seen = match revision.outcome {
-            Outcome::Succeeded => &mut good,
-            Outcome::InProgress | Outcome::Failed { .. } | Outcome::Superseded => &mut bad,
+            Outcome::Succeeded => &mut succeeded,
+            Outcome::InProgress | Outcome::Failed { .. } | Outcome::Superseded => &mut others,
         };
         *seen += 1;
-        let pinned = pin.as_ref().is_some_and(|it| it.revision == revision.number);
-        if *seen > KEPT && position > 0 && !pinned {
+        let pinned = pin.as_ref().is_some_and(|pin| pin.revision == revision.number);
+        if *seen > MAX_REVISIONS && position > 0 && !pinned {
             transaction
                 .prepare_cached("DELETE FROM revisions WHERE app = ?1 AND number = ?2")?
                 .execute(params![app.as_str(), to_sql(revision.number)])?;
-            evicted = true;
+            has_removed = true;
         }
     }
-    if evicted {
+    if has_removed {
         transaction.execute("DELETE FROM stacks WHERE hash NOT IN (SELECT stack FROM revisions)", [])?;
         transaction.execute("DELETE FROM stack_contents WHERE hash NOT IN (SELECT hash FROM stacks)", [])?;
     }
     Ok(())
 }
 
-fn select(connection: &Connection, app: &AppName, condition: &str) -> Result<Vec<Revision>, Source> {
+fn select(connection: &Connection, app: &AppName, condition: &str) -> Result<Vec<Revision>, BoxError> {
     let mut statement = connection.prepare_cached(&format!(
         "SELECT revision FROM revisions WHERE app = ?1 {condition} ORDER BY number DESC"
     ))?;
@@ -222,7 +229,7 @@ fn select(connection: &Connection, app: &AppName, condition: &str) -> Result<Vec
     Ok(revisions)
 }
 
-fn select_one(connection: &Connection, app: &AppName, number: u64) -> Result<Option<Revision>, Source> {
+fn select_one(connection: &Connection, app: &AppName, number: u64) -> Result<Option<Revision>, BoxError> {
     let text: Option<String> = connection
         .prepare_cached("SELECT revision FROM revisions WHERE app = ?1 AND number = ?2")?
         .query_row(params![app.as_str(), to_sql(number)], |row| row.get(0))

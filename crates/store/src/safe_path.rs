@@ -1,8 +1,8 @@
-//! Paths inside a folder that containers write to, and the walk to them that no planted link leads astray.
+//! Paths inside a folder that containers write to. No symbolic link made by a container leads out of the folder.
 //!
-//! A container may swap a folder for a symbolic link at any moment, even between a check and a use. So every
-//! step of a walk holds on to the folder it has opened (by its descriptor, through `/proc/self/fd`), asks the
-//! kernel where that folder really is, and goes on only if it is where it should be.
+//! A container can replace a folder by a link at any time, even between a check and a use. So each step of a walk keeps
+//! the folder open (by its descriptor, through `/proc/self/fd`), asks the kernel for its real path, and goes on only if
+//! that is the expected one.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -11,12 +11,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A path is refused for this.
+/// Why a path is not used.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refusal {
+pub(super) enum PathError {
     #[error("the path leads out of its folder")]
     Outside,
-    #[error("a symbolic link or a moved folder stands in the way at {0}")]
+    #[error("there is a symbolic link or a moved folder at {0}")]
     Astray(PathBuf),
     #[error("could not {doing} it")]
     Io {
@@ -26,19 +26,18 @@ pub(super) enum Refusal {
     },
 }
 
-/// The parts of a relative path with `/`: no `..`, nothing absolute, nothing empty but the whole. `.` is the
-/// folder itself.
-pub(super) fn parts(path: &str) -> Result<Vec<&str>, Refusal> {
+/// The parts of a relative path with `/`. `..`, absolute paths and empty parts are errors. `.` is the folder itself.
+pub(super) fn parts(path: &str) -> Result<Vec<&str>, PathError> {
     if path == "." || path.is_empty() {
         return Ok(Vec::new());
     }
     let path = path.strip_prefix("./").unwrap_or(path);
     let parts: Vec<&str> = path.trim_end_matches('/').split('/').collect();
-    let is_plain = |it: &&str| !it.is_empty() && *it != "." && *it != ".." && !it.contains('\0');
-    if parts.iter().all(is_plain) { Ok(parts) } else { Err(Refusal::Outside) }
+    let is_plain = |part: &&str| !part.is_empty() && *part != "." && *part != ".." && !part.contains('\0');
+    if parts.iter().all(is_plain) { Ok(parts) } else { Err(PathError::Outside) }
 }
 
-/// An open folder. Paths made from it reach into this very folder, wherever its name leads by then.
+/// An open folder. Paths made from it stay in this folder, even if its name is replaced by a link.
 #[derive(Debug)]
 pub(super) struct Folder {
     handle: File,
@@ -46,46 +45,46 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// The folder to walk from, which containers cannot swap.
-    pub(super) fn open(path: &Path) -> Result<Self, Refusal> {
-        let io = |source| Refusal::Io { doing: "open the folder of", source };
+    /// Opens the folder of a walk's start, which containers cannot replace.
+    pub(super) fn open(path: &Path) -> Result<Self, PathError> {
+        let io = |source| PathError::Io { doing: "open the folder of", source };
         let real = path.canonicalize().map_err(io)?;
         Ok(Self { handle: File::open(&real).map_err(io)?, real })
     }
 
-    /// A file or folder directly in it, to be used without following a link at its end.
+    /// The path of an entry. Use it without following a link at its end.
     pub(super) fn entry(&self, name: &str) -> PathBuf {
         self.by_descriptor().join(name)
     }
 
-    /// The folder `name` in it, if there is one.
-    pub(super) fn child(&self, name: &str) -> Result<Option<Self>, Refusal> {
-        // The `.` makes it fail on anything but a folder; a named pipe would block us.
+    /// Opens the folder `name`, if there is one.
+    pub(super) fn child(&self, name: &str) -> Result<Option<Self>, PathError> {
+        // With the `.`, everything but a folder is an error. A named pipe would block.
         let handle = match File::open(self.entry(name).join(".")) {
             Ok(handle) => handle,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // A link that leads nowhere is still in the way.
+                // A dangling link.
                 let dangling = fs::symlink_metadata(self.entry(name)).is_ok();
-                return if dangling { Err(Refusal::Astray(self.real.join(name))) } else { Ok(None) };
+                return if dangling { Err(PathError::Astray(self.real.join(name))) } else { Ok(None) };
             }
-            Err(source) => return Err(Refusal::Io { doing: "open a folder on the way to", source }),
+            Err(source) => return Err(PathError::Io { doing: "open a folder on the way to", source }),
         };
         let child = Self { handle, real: self.real.join(name) };
         let found = fs::read_link(child.by_descriptor())
-            .map_err(|source| Refusal::Io { doing: "ask where the folder is of", source })?;
-        if found == child.real { Ok(Some(child)) } else { Err(Refusal::Astray(child.real)) }
+            .map_err(|source| PathError::Io { doing: "find the folder of", source })?;
+        if found == child.real { Ok(Some(child)) } else { Err(PathError::Astray(child.real)) }
     }
 
-    /// The folder at the end of the parts, made where it is missing.
-    pub(super) fn descend(self, parts: &[&str]) -> Result<Self, Refusal> {
+    /// Opens the folder at the end of a path. Missing folders are created.
+    pub(super) fn descend(self, parts: &[&str]) -> Result<Self, PathError> {
         parts.iter().try_fold(self, |folder, name| match folder.child(name)? {
             Some(child) => Ok(child),
             None => folder.make(name),
         })
     }
 
-    /// The folder at the end of the parts, if it is there.
-    pub(super) fn find(self, parts: &[&str]) -> Result<Option<Self>, Refusal> {
+    /// Opens the folder at the end of a path, if there is one.
+    pub(super) fn find(self, parts: &[&str]) -> Result<Option<Self>, PathError> {
         let mut folder = self;
         for name in parts {
             match folder.child(name)? {
@@ -100,12 +99,12 @@ impl Folder {
         self.handle.sync_all()
     }
 
-    fn make(&self, name: &str) -> Result<Self, Refusal> {
+    fn make(&self, name: &str) -> Result<Self, PathError> {
         match DirBuilder::new().mode(0o755).create(self.entry(name)) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                Err(Refusal::Io { doing: "create a folder on the way to", source: error })
+                Err(PathError::Io { doing: "create a folder on the way to", source: error })
             }
-            Ok(()) | Err(_) => self.child(name)?.ok_or_else(|| Refusal::Astray(self.real.join(name))),
+            Ok(()) | Err(_) => self.child(name)?.ok_or_else(|| PathError::Astray(self.real.join(name))),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The state directory: made closed to others, locked, and where in it things are. It reads none of them.
+//! The state directory: its creation, its lock, and the paths in it.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
@@ -9,25 +9,29 @@ use std::{
 
 use super::Error;
 
-/// A state directory that is ours until this is dropped.
+/// A state directory that is locked until this is dropped.
 #[derive(Debug)]
 pub struct StateDir {
     path: PathBuf,
-    /// The kernel lets go of the lock when the process ends, however it ends.
+    /// The kernel releases the lock when the process ends.
     lock: File,
 }
 
 impl Drop for StateDir {
-    /// A program that is being started at this moment still has a copy of the file until it runs; closing ours
-    /// alone would leave the lock to that copy.
+    /// A program that is being started has a copy of the descriptor until it runs. Without the explicit unlock, that copy
+    /// would keep the lock.
     fn drop(&mut self) {
         let _ = self.lock.unlock();
     }
 }
 
 impl StateDir {
-    /// Makes the directory (mode 0700) if need be and locks it. A second agent gets [`Error::InUse`]; a directory
-    /// that holds other things and is open to others is refused.
+    /// Creates the directory (mode 0700) if it is missing, and locks it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InUse`] for a second agent, [`Error::NotOurs`] for a directory with other files that is open to other
+    /// users.
     pub fn lock(path: &Path) -> Result<Self, Error> {
         let fail = |doing, path: &Path| {
             let path = path.to_owned();
@@ -76,7 +80,7 @@ impl StateDir {
         self.path.join("mirrors")
     }
 
-    /// Materialised files by content. See [`super::ContentDir`].
+    /// The mounted files. See [`super::ContentDir`].
     pub fn contents(&self) -> PathBuf {
         self.path.join("contents")
     }
@@ -96,15 +100,15 @@ impl StateDir {
     }
 }
 
-/// A directory that others may enter is closed to them if it is empty or was ours before. Anything else, such
-/// as `/tmp` given by mistake, is left as it is: false.
+/// Closes an empty directory, or one that an agent has used before, to other users. False: it is another directory, such
+/// as `/tmp` by mistake, and stays as it is.
 fn close_to_others(path: &Path) -> io::Result<bool> {
     let for_others = fs::metadata(path)?.permissions().mode() & 0o077;
     if for_others == 0 {
         return Ok(true);
     }
-    let mut names = fs::read_dir(path)?.map(|it| it.map(|it| it.file_name()));
-    let is_empty = names.all(|it| it.is_ok_and(|it| it == "lost+found"));
+    let mut names = fs::read_dir(path)?.map(|entry| entry.map(|entry| entry.file_name()));
+    let is_empty = names.all(|name| name.is_ok_and(|name| name == "lost+found"));
     if !is_empty && !path.join("agent-id").is_file() {
         return Ok(false);
     }

@@ -1,5 +1,7 @@
 //! Probes: the kubelet's thresholds and delays under paused time, and HTTP and TCP on real sockets.
 
+#![allow(clippy::unwrap_used, clippy::pedantic)]
+
 use std::{
     collections::BTreeMap,
     future::Future,
@@ -147,7 +149,7 @@ async fn pass(seconds: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_probe_waits_for_the_initial_delay_and_no_longer() {
+async fn first_probe_waits_for_the_initial_delay() {
     let bench = Bench::new();
     bench.want(EPOCH, readiness(Probe { initial_delay: Duration::from_secs(5), ..exec("ready") }));
     assert!(matches!(bench.readiness(EPOCH), Some(Readiness::Starting { .. })));
@@ -162,7 +164,7 @@ async fn the_first_probe_waits_for_the_initial_delay_and_no_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restarted_agent_does_not_wait_for_the_initial_delay_again() {
+async fn restarted_agent_does_not_repeat_the_initial_delay() {
     let bench = Bench::new();
     let long_ago = Timestamp(EPOCH.0 - 3_600_000);
     bench.want(long_ago, readiness(Probe { initial_delay: Duration::from_secs(600), ..exec("ready") }));
@@ -171,7 +173,7 @@ async fn a_restarted_agent_does_not_wait_for_the_initial_delay_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn readiness_falls_and_rises_by_its_thresholds() {
+async fn readiness_changes_at_its_thresholds() {
     let bench = Bench::new();
     bench.want(EPOCH, readiness(Probe { success_threshold: 2, ..exec("ready") }));
     pass(0).await;
@@ -193,7 +195,7 @@ async fn readiness_falls_and_rises_by_its_thresholds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_single_success_between_failures_begins_the_count_anew() {
+async fn one_success_between_failures_resets_the_count() {
     let bench = Bench::new();
     bench.want(EPOCH, Probes { liveness: Some(exec("alive")), ..Probes::default() });
     bench.code("alive", 1);
@@ -208,7 +210,7 @@ async fn a_single_success_between_failures_begins_the_count_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_container_is_probed_no_more_until_it_was_restarted() {
+async fn dead_container_is_not_probed_until_its_restart() {
     let bench = Bench::new();
     let probes =
         Probes { liveness: Some(exec("alive")), readiness: Some(exec("ready")), ..Probes::default() };
@@ -230,7 +232,7 @@ async fn a_dead_container_is_probed_no_more_until_it_was_restarted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_startup_probe_holds_off_the_others() {
+async fn other_probes_wait_for_the_startup_probe() {
     let bench = Bench::new();
     let startup = Some(Probe { failure_threshold: 5, ..exec("started") });
     bench.code("started", 1);
@@ -249,7 +251,7 @@ async fn the_startup_probe_holds_off_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_startup_probe_that_fails_for_good_is_the_end() {
+async fn failed_startup_probe_makes_the_container_dead() {
     let bench = Bench::new();
     bench.code("started", 1);
     bench.want(
@@ -263,7 +265,7 @@ async fn a_startup_probe_that_fails_for_good_is_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_probe_that_hangs_fails_after_its_timeout() {
+async fn hanging_probe_fails_after_its_timeout() {
     let bench = Bench::new();
     bench.want(EPOCH, readiness(Probe { failure_threshold: 1, ..exec("hang") }));
     pass(1).await;
@@ -272,7 +274,7 @@ async fn a_probe_that_hangs_fails_after_its_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_wanted_is_not_probed() {
+async fn container_that_is_not_named_is_not_probed() {
     let bench = Bench::new();
     bench.want(EPOCH, Probes::default());
     assert_eq!(bench.readiness(EPOCH), None, "it has no probes");
@@ -375,7 +377,7 @@ fn is_ready(readiness: &Readiness) -> bool {
 }
 
 #[tokio::test]
-async fn a_status_below_400_is_a_success() {
+async fn http_status_below_400_is_a_success() {
     for path in ["/ok", "ok", "/ok?a=b%20c", "/away", "/huge"] {
         let (readiness, _) = found(get(path)).await;
         assert!(is_ready(&readiness), "{path}: {readiness:?}");
@@ -383,7 +385,7 @@ async fn a_status_below_400_is_a_success() {
 }
 
 #[tokio::test]
-async fn an_error_a_redirect_to_one_and_a_cut_answer_are_failures() {
+async fn http_errors_and_truncated_answers_are_failures() {
     for (path, reason) in
         [("/", "status 503"), ("/moved", "status 503"), ("/round", "too many redirects"), ("/cut", "")]
     {
@@ -394,7 +396,7 @@ async fn an_error_a_redirect_to_one_and_a_cut_answer_are_failures() {
 }
 
 #[tokio::test]
-async fn a_request_names_its_sender_and_carries_the_manifests_headers() {
+async fn http_request_has_the_headers_of_the_manifest() {
     let headers =
         vec![("Host".to_owned(), "shop.example.com".to_owned()), ("X-Probe".to_owned(), "1".to_owned())];
     let action = ProbeAction::HttpGet { path: "/ok".to_owned(), port: 0, https: false, host: None, headers };
@@ -427,7 +429,7 @@ fn readiness_of(action: ProbeAction) -> Probes {
 }
 
 #[tokio::test]
-async fn a_port_that_accepts_is_a_success_and_a_closed_one_is_not() {
+async fn tcp_probe_succeeds_on_an_open_port() {
     assert!(is_ready(&found(ProbeAction::TcpSocket { port: 0, host: None }).await.0));
 
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
@@ -483,7 +485,7 @@ async fn health(listener: TcpListener) {
 }
 
 #[tokio::test]
-async fn a_service_that_says_serving_is_a_success() {
+async fn grpc_probe_succeeds_if_the_service_is_serving() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let server = tokio::spawn(health(listener));

@@ -1,0 +1,376 @@
+//! Mounted files, and the applications' own folders.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    os::unix::fs::{MetadataExt, symlink},
+    path::Path,
+    time::Duration,
+};
+
+use driftless_model::{
+    Access, Content, ContentId, Contents, InPlace, InstanceId, Job, MountSource, OnChange, in_place_of,
+    in_place_path,
+};
+use driftless_store::{ContentDir, Error, StateDir, Visibility};
+
+use super::*;
+
+/// A state directory with contents, and a runtime directory on a memory file system.
+struct Files {
+    directory: tempfile::TempDir,
+    _runtime: tempfile::TempDir,
+    state: StateDir,
+    dir: ContentDir,
+}
+
+impl Files {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let runtime = tempfile::tempdir_in("/dev/shm").unwrap();
+        let state = StateDir::lock(&directory.path().join("state")).unwrap();
+        let dir = ContentDir::open(&state, runtime.path(), clock()).unwrap();
+        Self { directory, _runtime: runtime, state, dir }
+    }
+
+    fn folder(&self) -> std::path::PathBuf {
+        self.dir.app_folder(&shop())
+    }
+
+    /// Syncs tracked files, given as path and text.
+    fn sync(&self, files: &[(&str, &str)]) -> Result<(), Error> {
+        let (ids, contents) = tracked(files);
+        self.dir.sync_app_files(&shop(), &ids, &contents)
+    }
+
+    fn text(&self, path: &str) -> String {
+        fs::read_to_string(self.folder().join(path)).unwrap()
+    }
+}
+
+fn tracked(files: &[(&str, &str)]) -> (BTreeMap<String, ContentId>, Contents) {
+    let contents = files.iter().map(|it| Content::file(it.1.as_bytes()));
+    let ids = files.iter().zip(contents.clone()).map(|(file, it)| (file.0.to_owned(), it.id())).collect();
+    (ids, contents.map(|it| (it.id(), it)).collect())
+}
+
+fn folder_content(files: &[(&str, &str, bool)]) -> Content {
+    Content::Folder(
+        files.iter().map(|it| (it.0.to_owned(), (it.1.as_bytes().into(), Access::of(it.2)))).collect(),
+    )
+}
+
+fn one(content: Content) -> (ContentId, Contents) {
+    let id = content.id();
+    (id.clone(), [(id, content)].into())
+}
+
+#[test]
+fn contents_are_readable_for_any_user() {
+    let files = Files::new();
+    let (file, contents) = one(Content::file(*b"hello"));
+    files.dir.write(&contents, Visibility::Public).unwrap();
+    let path = files.dir.path(&file, Visibility::Public);
+    assert_eq!((fs::read(&path).unwrap().as_slice(), mode(&path)), (&b"hello"[..], 0o444));
+
+    let (script, contents) = one(Content::File { bytes: (*b"#!").into(), executable: true });
+    files.dir.write(&contents, Visibility::Public).unwrap();
+    assert_eq!(mode(&files.dir.path(&script, Visibility::Public)), 0o555);
+
+    let (folder, contents) = one(folder_content(&[("a/b/c", "deep", false), ("run", "#!", true)]));
+    files.dir.write(&contents, Visibility::Public).unwrap();
+    let path = files.dir.path(&folder, Visibility::Public);
+    assert_eq!(fs::read_to_string(path.join("a/b/c")).unwrap(), "deep");
+    assert_eq!((mode(&path), mode(&path.join("a/b")), mode(&path.join("run"))), (0o755, 0o755, 0o555));
+
+    let group = fs::metadata(&path).unwrap().gid();
+    let asked = Access::asked(0o600, Some(group));
+    let tree = [("key".to_owned(), (b"secret".as_slice().into(), asked))];
+    let (closed, contents) = one(Content::Folder(tree.into()));
+    assert_ne!(closed, one(folder_content(&[("key", "secret", false)])).0, "who may read it is part of it");
+    files.dir.write(&contents, Visibility::Public).unwrap();
+    let found = fs::metadata(files.dir.path(&closed, Visibility::Public).join("key")).unwrap();
+    assert_eq!((found.mode() & 0o777, found.gid()), (0o440, group), "the group may read it");
+
+    // Once more: what is there is not written again.
+    let (_, contents) = one(folder_content(&[("a/b/c", "deep", false), ("run", "#!", true)]));
+    let before = fs::metadata(&path).unwrap().ino();
+    files.dir.write(&contents, Visibility::Public).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().ino(), before);
+}
+
+#[test]
+fn half_written_content_is_written_again() {
+    let files = Files::new();
+    let folder = files.dir.folder(Visibility::Public).to_owned();
+    let (id, contents) = one(folder_content(&[("a", "whole", false)]));
+    let half = folder.join(format!(".new-0-{}", id.0));
+    fs::create_dir(&half).unwrap();
+    fs::write(half.join("a"), "ha").unwrap();
+    // The next start clears it away.
+    let dir = ContentDir::open(&files.state, Path::new("/run/driftless"), clock()).unwrap();
+    dir.write(&contents, Visibility::Public).unwrap();
+    let path = dir.path(&id, Visibility::Public);
+    assert_eq!(fs::read_to_string(path.join("a")).unwrap(), "whole");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+}
+
+#[test]
+fn rewritten_files_are_copies_of_one_instance() {
+    let files = Files::new();
+    let (one, mut contents) = one(Content::file(*b"one, and long"));
+    let other = Content::File { bytes: (*b"two").into(), executable: true };
+    let two = other.id();
+    contents.insert(two.clone(), other);
+    files.dir.write(&contents, Visibility::Public).unwrap();
+    files.dir.write(&contents, Visibility::Secret).unwrap();
+    let instance = |slot| InstanceId { workload: "web".into(), slot };
+    let hold = |content: &ContentId, secret| {
+        let on_change = OnChange::None;
+        BTreeMap::from([("/etc/a".to_owned(), InPlace { content: content.clone(), secret, on_change })])
+    };
+    let place = |slot, visibility| {
+        files.dir.folder(visibility).join(in_place_path(&shop(), &instance(slot), "/etc/a", false))
+    };
+    for (visibility, secret) in [(Visibility::Public, false), (Visibility::Secret, true)] {
+        let (first, second) = (place(1, visibility), place(2, visibility));
+        files.dir.write_in_place(&shop(), &instance(1), &hold(&one, secret)).unwrap();
+        files.dir.write_in_place(&shop(), &instance(2), &hold(&one, secret)).unwrap();
+        let inode = fs::metadata(&first).unwrap().ino();
+        files.dir.write_in_place(&shop(), &instance(1), &hold(&two, secret)).unwrap();
+        assert_eq!(fs::read(&first).unwrap(), *b"two");
+        assert_eq!((fs::metadata(&first).unwrap().ino(), mode(&first)), (inode, 0o555));
+        assert_eq!(fs::read(&second).unwrap(), *b"one, and long");
+        assert_eq!(mode(first.parent().unwrap()), 0o700);
+    }
+    // Contents are collected, copies are not: what they hold is nobody else's to need.
+    assert_eq!(files.dir.remove_unused(&BTreeSet::new(), Duration::ZERO).unwrap(), 4);
+    files.dir.retain_in_place(&shop(), &BTreeSet::from([instance(2)])).unwrap();
+    assert!(!place(1, Visibility::Public).exists() && !place(1, Visibility::Secret).exists());
+    assert!(place(2, Visibility::Public).exists() && place(2, Visibility::Secret).exists());
+    let missing = files.dir.write_in_place(&shop(), &instance(2), &hold(&one, false)).unwrap_err();
+    assert!(matches!(missing, Error::NoSuchContent { .. }));
+    files.dir.retain_in_place(&shop(), &BTreeSet::new()).unwrap();
+    assert!(!files.dir.folder(Visibility::Public).join(in_place_of(&shop())).exists());
+}
+
+#[test]
+fn same_content_is_written_by_several_threads() {
+    let files = Files::new();
+    for round in 0..20 {
+        let text = format!("{round}");
+        let (folder, mut contents) = one(folder_content(&[("a/b", &text, false), ("c", &text, false)]));
+        contents.extend(one(Content::file(text.into_bytes())).1);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| files.dir.write(&contents, Visibility::Public).unwrap());
+            }
+        });
+        assert!(files.dir.path(&folder, Visibility::Public).join("a/b").exists());
+    }
+    assert_eq!(fs::read_dir(files.dir.folder(Visibility::Public)).unwrap().count(), 40);
+}
+
+#[test]
+fn secrets_are_refused_on_a_disk() {
+    let files = Files::new();
+    let (id, contents) = one(Content::file(*b"hunter2"));
+    files.dir.write(&contents, Visibility::Secret).unwrap();
+    let path = files.dir.path(&id, Visibility::Secret);
+    assert!(path.starts_with("/dev/shm"));
+    assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o444, 0o700));
+
+    let state = StateDir::lock(&files.directory.path().join("other")).unwrap();
+    let on_disk = ContentDir::open(&state, Path::new("/sys/driftless"), clock()).unwrap();
+    let refused = on_disk.write(&contents, Visibility::Secret).unwrap_err();
+    assert!(matches!(&refused, Error::NotInMemory { kind, .. } if kind == "sysfs"), "{refused}");
+    assert!(!refused.to_string().contains("hunter2"));
+    assert_eq!(fs::read_dir(on_disk.folder(Visibility::Public)).unwrap().count(), 0);
+
+    // Another agent would clear away what it does not know.
+    let shared = ContentDir::open(&state, path.parent().unwrap().parent().unwrap(), clock()).unwrap();
+    assert!(matches!(shared.write(&contents, Visibility::Secret), Err(Error::RuntimeInUse { .. })));
+}
+
+#[test]
+fn content_id_that_is_no_digest_is_refused() {
+    let files = Files::new();
+    let contents = Contents::from([(ContentId("../../evil".to_owned()), Content::file(*b"x"))]);
+    let refused = files.dir.write(&contents, Visibility::Public).unwrap_err();
+    assert!(matches!(refused, Error::NoSuchContent { .. }));
+    let (id, contents) = one(folder_content(&[("../../evil", "x", false)]));
+    files.dir.write(&contents, Visibility::Public).unwrap_err();
+    assert!(!files.dir.path(&id, Visibility::Public).exists());
+    assert!(!files.directory.path().join("evil").exists());
+}
+
+#[test]
+fn old_unused_contents_are_removed() {
+    let files = Files::new();
+    let (used, contents) = one(Content::file(*b"used"));
+    files.dir.write(&contents, Visibility::Public).unwrap();
+    let (unused, contents) = one(folder_content(&[("a/b", "unused", false)]));
+    files.dir.write(&contents, Visibility::Public).unwrap();
+    let (secret, contents) = one(Content::file(*b"secret"));
+    files.dir.write(&contents, Visibility::Secret).unwrap();
+    let in_use = BTreeSet::from([used.clone()]);
+    assert_eq!(files.dir.remove_unused(&in_use, Duration::from_secs(3600)).unwrap(), 0, "they are young");
+    assert_eq!(files.dir.remove_unused(&in_use, Duration::ZERO).unwrap(), 2);
+    assert!(files.dir.path(&used, Visibility::Public).exists());
+    assert!(!files.dir.path(&unused, Visibility::Public).exists());
+    assert!(!files.dir.path(&secret, Visibility::Secret).exists());
+}
+
+#[test]
+fn stack_is_prepared_from_memory_and_later_from_disk() {
+    let files = Files::new();
+    let [(public, a), (secret, b), (page, c)] =
+        [one(Content::file(*b"public")), one(Content::file(*b"secret")), one(Content::file(*b"page"))];
+    let mut wanted = stack(
+        "web:1",
+        vec![
+            MountSource::Content(public.clone()),
+            MountSource::Secret(secret.clone()),
+            MountSource::AppFolder("data/cache".to_owned()),
+            MountSource::AppFolder("www/index.html".to_owned()),
+            MountSource::AppFolder(".".to_owned()),
+        ],
+    );
+    wanted.app_files.insert("www/index.html".to_owned(), page);
+    let missing = files.dir.prepare(&wanted, &Contents::new()).unwrap_err();
+    assert!(matches!(missing, Error::NoSuchContent { .. }), "{missing}");
+    let all: Contents = a.into_iter().chain(b).chain(c).collect();
+    files.dir.prepare(&wanted, &all).unwrap();
+    assert_eq!(files.text("www/index.html"), "page");
+    assert!(files.folder().join("data/cache").is_dir());
+    assert!(!files.dir.path(&secret, Visibility::Public).exists());
+    assert!(!files.dir.path(&public, Visibility::Secret).exists());
+
+    fs::remove_file(files.folder().join("www/index.html")).unwrap();
+    files.dir.prepare(&wanted, &Contents::new()).unwrap();
+    assert_eq!(files.text("www/index.html"), "page");
+}
+
+#[test]
+fn missing_secret_of_an_old_cron_run_blocks_nothing() {
+    let files = Files::new();
+    let [(now, contents), (before, _)] = [one(Content::file(*b"new")), one(Content::file(*b"old"))];
+    let mut wanted = stack("web:1", vec![MountSource::Secret(now.clone())]);
+    let mut run = stack("report:1", vec![MountSource::Secret(before)]).workloads.pop_first().unwrap().1;
+    run.job = Some(Job {
+        of: "report-1".into(),
+        cron: Some("report".into()),
+        ordinal: 0,
+        completions: Some(1),
+        parallelism: 1,
+        indexed: false,
+        backoff_limit: 0,
+        active_deadline: None,
+        ttl: None,
+        suspended: false,
+        fresh: true,
+    });
+    wanted.workloads.insert("report-1".into(), run.clone());
+    files.dir.prepare(&wanted, &contents).unwrap();
+    assert!(files.dir.path(&now, Visibility::Secret).exists());
+    // What Git asks for has to be there.
+    run.job = None;
+    wanted.workloads.insert("report-1".into(), run);
+    assert!(files.dir.prepare(&wanted, &contents).is_err());
+}
+
+#[test]
+fn tracked_files_follow_git_and_others_stay() {
+    let files = Files::new();
+    files.sync(&[("a.conf", "1"), ("www/index.html", "1"), ("gone", "1"), ("taken", "1")]).unwrap();
+    fs::write(files.folder().join("www/upload"), "precious").unwrap();
+    fs::write(files.folder().join("a.conf"), "changed by its container").unwrap();
+    fs::write(files.folder().join("taken"), "changed by its container").unwrap();
+
+    files.sync(&[("a.conf", "1"), ("www/index.html", "2")]).unwrap();
+    assert_eq!(files.text("a.conf"), "changed by its container");
+    assert_eq!(files.text("www/index.html"), "2");
+    assert_eq!(files.text("www/upload"), "precious");
+    assert_eq!(files.text("taken"), "changed by its container");
+    assert!(!files.folder().join("gone").exists());
+
+    files.sync(&[("a.conf", "3")]).unwrap();
+    assert_eq!(files.text("a.conf"), "3");
+    files.sync(&[]).unwrap();
+    assert_eq!(files.text("www/upload"), "precious");
+    let left: Vec<_> = fs::read_dir(files.folder()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert!(!left.contains(&"a.conf".into()), "{left:?}");
+}
+
+#[test]
+fn folder_of_tracked_files_is_copied_file_by_file() {
+    let files = Files::new();
+    let (id, contents) = one(folder_content(&[("x/y", "1", true), ("z", "2", false)]));
+    files.dir.sync_app_files(&shop(), &[("site".to_owned(), id)].into(), &contents).unwrap();
+    assert_eq!((files.text("site/x/y"), files.text("site/z")), ("1".to_owned(), "2".to_owned()));
+    assert_eq!(
+        (mode(&files.folder().join("site/x/y")), mode(&files.folder().join("site/z"))),
+        (0o755, 0o644)
+    );
+}
+
+#[test]
+fn paths_out_of_the_folder_are_refused() {
+    let files = Files::new();
+    for path in ["../evil", "/etc/evil", "a/../../evil", "a//b", "", ".", "a/./b"] {
+        let refused = files.sync(&[(path, "x")]).unwrap_err();
+        assert!(matches!(refused, Error::Unsafe { .. }), "{path}: {refused}");
+    }
+    for path in ["../evil", "/etc", "a/.."] {
+        let refused = files.dir.ensure_app_folder(&shop(), path).unwrap_err();
+        assert!(matches!(refused, Error::Unsafe { .. }), "{path}: {refused}");
+    }
+}
+
+#[test]
+fn links_made_by_a_container_are_not_followed() {
+    let files = Files::new();
+    let outside = files.directory.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("passwd"), "root").unwrap();
+    files.sync(&[("www/passwd", "ours")]).unwrap();
+
+    // In the place of a folder on the way: nothing is written or removed through it.
+    fs::remove_dir_all(files.folder().join("www")).unwrap();
+    for place in [outside.as_path(), Path::new("../../../outside"), Path::new("/nowhere")] {
+        symlink(place, files.folder().join("www")).unwrap();
+        let refused = files.sync(&[("www/passwd", "evil")]).unwrap_err();
+        assert!(matches!(refused, Error::Unsafe { .. }), "{refused}");
+        let refused = files.dir.ensure_app_folder(&shop(), "www/new").unwrap_err();
+        assert!(matches!(refused, Error::Unsafe { .. }), "{refused}");
+        let refused = files.dir.ensure_app_folder(&shop(), "www").unwrap_err();
+        assert!(matches!(refused, Error::Unsafe { .. }), "{refused}");
+        fs::remove_file(files.folder().join("www")).unwrap();
+    }
+    fs::write(outside.join("passwd"), "ours").unwrap();
+    symlink(&outside, files.folder().join("www")).unwrap();
+    files.sync(&[]).unwrap();
+    assert_eq!(fs::read_to_string(outside.join("passwd")).unwrap(), "ours");
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+
+    // In the place of the file itself: the link is replaced, what it points at is not.
+    fs::remove_file(files.folder().join("www")).unwrap();
+    symlink(outside.join("passwd"), files.folder().join("page")).unwrap();
+    files.sync(&[("page", "new")]).unwrap();
+    assert_eq!(fs::read_to_string(outside.join("passwd")).unwrap(), "ours");
+    assert!(files.folder().join("page").symlink_metadata().unwrap().is_file());
+}
+
+#[test]
+fn named_pipe_in_place_of_a_file_does_not_block() {
+    let files = Files::new();
+    files.sync(&[("page", "1"), ("www/page", "1")]).unwrap();
+    for path in ["page", "www"] {
+        let path = files.folder().join(path);
+        let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    }
+    files.sync(&[]).unwrap();
+    let refused = files.sync(&[("www/page", "2")]).unwrap_err();
+    assert!(refused.to_string().contains("www/page"), "{refused}");
+}

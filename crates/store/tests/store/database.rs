@@ -1,0 +1,376 @@
+//! The database: restarts, damage, backup, migration.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+};
+
+use driftless_model::{AppName, Attempt, ContainerId, Event, EventKind, Outcome, Record, Revision};
+use driftless_store::{ContentDir, Error, StateDir, Store, Suspension};
+
+use super::*;
+
+#[test]
+fn stored_values_survive_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("deep/state");
+    let record = Record {
+        ledger: [ContainerId("a".repeat(64))].into(),
+        pulls: [("web:2".to_owned(), Attempt { count: 3, next: NOW, error: "not found".to_owned() })].into(),
+        ..Record::default()
+    };
+    let images = BTreeMap::from([("web:1".to_owned(), "web@sha256:1".to_owned())]);
+    let spec = serde_json::json!({"path": "sites/shop"});
+    let (id, begun) = {
+        let state = StateDir::lock(&path).unwrap();
+        let opened = Store::open(&state, clock()).unwrap();
+        assert_eq!(opened.recovered, None);
+        let store = opened.store;
+        assert_eq!(store.record(&shop()).unwrap(), Record::default());
+        store.save_record(&shop(), &record).unwrap();
+        store.set_pin(&shop(), &pin(1)).unwrap();
+        store.set_suspended(&shop(), Suspension::Suspended).unwrap();
+        store.remember_application(&shop(), &spec, "infra").unwrap();
+        store.set_last_commit("infra", "abc").unwrap();
+        let begun = store.begin_revision(&new_revision(), &stack("web:1", vec![])).unwrap();
+        store.finish_revision(&shop(), begun.number, &Outcome::Succeeded, &images).unwrap();
+        (store.agent_id().unwrap(), begun)
+    };
+
+    let state = StateDir::lock(&path).unwrap();
+    let store = Store::open(&state, clock()).unwrap().store;
+    assert_eq!(store.agent_id().unwrap(), id);
+    assert_eq!(store.record(&shop()).unwrap(), record);
+    assert_eq!(store.pin(&shop()).unwrap(), Some(pin(1)));
+    assert!(store.suspended(&shop()).unwrap());
+    assert_eq!(store.last_commit("infra").unwrap().as_deref(), Some("abc"));
+    assert_eq!(store.stack(&shop(), 1).unwrap(), Some(stack("web:1", vec![])));
+    let known = store.known_applications().unwrap();
+    assert_eq!((known.len(), &known[0].spec, known[0].repository.as_str()), (1, &spec, "infra"));
+    let finished = store.current(&shop()).unwrap().unwrap();
+    let expected = Revision { outcome: Outcome::Succeeded, images, finished: finished.finished, ..begun };
+    assert_eq!(finished, expected);
+    assert!(finished.finished.is_some());
+
+    store.clear_pin(&shop()).unwrap();
+    store.set_suspended(&shop(), Suspension::Active).unwrap();
+    store.forget_application(&shop()).unwrap();
+    assert_eq!(store.pin(&shop()).unwrap(), None);
+    assert!(!store.suspended(&shop()).unwrap());
+    assert!(store.known_applications().unwrap().is_empty());
+}
+
+#[test]
+fn second_agent_is_refused_until_the_first_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = StateDir::lock(directory.path()).unwrap();
+    let refused = StateDir::lock(directory.path()).unwrap_err();
+    let told = refused.to_string();
+    assert!(matches!(refused, Error::InUse { .. }));
+    assert!(told.contains(&std::process::id().to_string()), "{told}");
+    assert!(told.contains(directory.path().to_str().unwrap()), "{told}");
+    drop(first);
+    StateDir::lock(directory.path()).unwrap();
+}
+
+#[test]
+fn open_directory_with_other_files_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    open(directory.path());
+    fs::write(directory.path().join("letter"), "mine").unwrap();
+    let refused = StateDir::lock(directory.path()).unwrap_err();
+    assert!(matches!(refused, Error::NotOurs { .. }), "{refused}");
+    assert_eq!(mode(directory.path()), 0o755);
+
+    // An empty one, such as a volume's, is; and our own, opened by somebody, is closed again.
+    fs::remove_file(directory.path().join("letter")).unwrap();
+    for _ in 0..2 {
+        let state = StateDir::lock(directory.path()).unwrap();
+        Store::open(&state, clock()).unwrap().store.agent_id().unwrap();
+        assert_eq!(mode(directory.path()), 0o700);
+        open(directory.path());
+    }
+}
+
+#[test]
+fn state_directory_is_closed_to_other_users() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state");
+    let state = StateDir::lock(&path).unwrap();
+    let store = Store::open(&state, clock()).unwrap().store;
+    store.agent_id().unwrap();
+    ContentDir::open(&state, Path::new("/run/driftless"), clock()).unwrap();
+    assert_eq!(mode(&path), 0o700);
+    let mut seen = BTreeSet::new();
+    for entry in fs::read_dir(&path).unwrap() {
+        let entry = entry.unwrap();
+        let expected = if entry.metadata().unwrap().is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(mode(&entry.path()), expected, "{:?}", entry.path());
+        seen.insert(entry.file_name().into_string().unwrap());
+    }
+    for name in ["agent-id", "contents", "driftless.db", "driftless.db-wal", "lock"] {
+        assert!(seen.contains(name), "{name} in {seen:?}");
+    }
+}
+
+#[test]
+fn copied_files_of_a_running_agent_are_complete() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(&directory.path().join("killed")).unwrap();
+    let store = Store::open(&state, clock()).unwrap().store;
+    let id = store.agent_id().unwrap();
+    let number = store.begin_revision(&new_revision(), &stack("web:1", vec![])).unwrap().number;
+    store.set_pin(&shop(), &pin(number)).unwrap();
+
+    // As after `kill -9`: the files as they are, with a log that nobody has put into the database.
+    let after = StateDir::lock(&directory.path().join("after")).unwrap();
+    for name in ["driftless.db", "driftless.db-wal"] {
+        fs::copy(state.path().join(name), after.path().join(name)).unwrap();
+    }
+    let opened = Store::open(&after, clock()).unwrap();
+    assert_eq!(opened.recovered, None);
+    assert_eq!(opened.store.agent_id().unwrap(), id);
+    assert_eq!(opened.store.pin(&shop()).unwrap(), Some(pin(number)));
+    let found = opened.store.current(&shop()).unwrap().unwrap();
+    assert_eq!((found.number, found.outcome), (number, Outcome::InProgress));
+    assert_eq!(
+        opened.store.begin_revision(&new_revision(), &stack("web:1", vec![])).unwrap().number,
+        number + 1
+    );
+}
+
+#[test]
+fn unreadable_row_loses_no_other_row_and_no_pin() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(directory.path()).unwrap();
+    let store = Store::open(&state, clock()).unwrap().store;
+    for image in ["web:1", "web:2"] {
+        run(&store, image, Outcome::Succeeded);
+    }
+    store.set_pin(&shop(), &pin(1)).unwrap();
+    let ledger = [ContainerId("a".repeat(64))].into();
+    store.save_record(&shop(), &Record { ledger, ..Record::default() }).unwrap();
+    let other = rusqlite::Connection::open(state.database()).unwrap();
+    other
+        .execute_batch(
+            "UPDATE revisions SET revision = '{}' WHERE number = 2; UPDATE records SET record = '[';
+             UPDATE pins SET pin = '{}';",
+        )
+        .unwrap();
+    assert_eq!(numbers(&store.revisions(&shop()).unwrap()), [1]);
+    assert_eq!(store.record(&shop()).unwrap(), Record::default());
+    assert!(matches!(store.pin(&shop()), Err(Error::Read { what: "a pin", .. })));
+}
+
+#[test]
+fn damaged_database_is_moved_aside_and_the_agent_id_kept() {
+    type Damage = fn(&Path);
+    let damages: [(&str, Damage); 4] = [
+        ("no database", |path| fs::write(path, "hello, this is certainly no database ".repeat(40)).unwrap()),
+        ("overwritten in the midst", |path| {
+            let mut bytes = fs::read(path).unwrap();
+            let (from, to) = (bytes.len() / 4, bytes.len() * 3 / 4);
+            bytes[from..to].fill(0xa5);
+            fs::write(path, bytes).unwrap();
+        }),
+        ("cut off", |path| {
+            let bytes = fs::read(path).unwrap();
+            fs::write(path, &bytes[..bytes.len() / 3]).unwrap();
+        }),
+        ("a folder", |path| {
+            fs::remove_file(path).unwrap();
+            fs::create_dir(path).unwrap();
+        }),
+    ];
+    for (name, damage) in damages {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDir::lock(directory.path()).unwrap();
+        let store = Store::open(&state, clock()).unwrap().store;
+        let id = store.agent_id().unwrap();
+        for number in 0..20 {
+            run(&store, &format!("web:{number}"), Outcome::Succeeded);
+        }
+        store.set_pin(&shop(), &pin(20)).unwrap();
+        drop(store);
+        damage(&state.database());
+
+        let opened = Store::open(&state, clock()).unwrap();
+        let told = opened.recovered.unwrap_or_else(|| panic!("{name}: it is not told"));
+        assert!(told.contains("driftless.db.corrupt-"), "{name}: {told}");
+        let kept = fs::read_dir(directory.path())
+            .unwrap()
+            .any(|it| it.unwrap().file_name().to_string_lossy().starts_with("driftless.db.corrupt-"));
+        assert!(kept, "{name}");
+        assert_eq!(opened.store.agent_id().unwrap(), id, "{name}");
+        assert_eq!(opened.store.pin(&shop()).unwrap(), Some(pin(20)), "{name}");
+        assert_eq!(opened.store.loss().unwrap(), None, "{name}");
+        assert_eq!(run(&opened.store, "web:1", Outcome::Succeeded), 21, "{name}");
+        drop(opened.store);
+        assert_eq!(Store::open(&state, clock()).unwrap().recovered, None, "{name}");
+    }
+}
+
+#[test]
+fn empty_database_file_is_valid_and_id_file_is_restored() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(directory.path()).unwrap();
+    fs::write(state.database(), "").unwrap();
+    let opened = Store::open(&state, clock()).unwrap();
+    assert_eq!(opened.recovered, None);
+    let id = opened.store.agent_id().unwrap();
+    assert_eq!(id.0.len(), 32);
+    let file = directory.path().join("agent-id");
+    for damage in ["", "not an id\n"] {
+        fs::write(&file, damage).unwrap();
+        assert_eq!(opened.store.agent_id().unwrap(), id);
+        assert_eq!(fs::read_to_string(&file).unwrap().trim(), id.0);
+    }
+    assert_ne!(memory().agent_id().unwrap(), id, "each has its own");
+}
+
+#[test]
+fn database_of_a_newer_release_is_not_changed() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(directory.path()).unwrap();
+    drop(Store::open(&state, clock()).unwrap());
+    let connection = rusqlite::Connection::open(state.database()).unwrap();
+    connection.pragma_update(None, "user_version", 99).unwrap();
+    drop(connection);
+    let before = fs::read(state.database()).unwrap();
+    let refused = Store::open(&state, clock()).unwrap_err();
+    assert!(matches!(refused, Error::Newer { found: 99, .. }), "{refused}");
+    assert_eq!(fs::read(state.database()).unwrap(), before);
+}
+
+#[test]
+fn plans_stored_by_older_releases_are_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(dir.path()).unwrap();
+    Store::open(&state, clock()).unwrap().store.set_pin(&shop(), &pin(3)).unwrap();
+    let connection = rusqlite::Connection::open(state.database()).unwrap();
+    connection
+        .execute_batch(
+            "CREATE TABLE plans (id INTEGER PRIMARY KEY); CREATE TABLE steps (plan INTEGER); \
+             PRAGMA user_version = 3;",
+        )
+        .unwrap();
+    drop(connection);
+
+    let opened = Store::open(&state, clock()).unwrap();
+    assert_eq!(opened.recovered, None);
+    assert_eq!(opened.store.pin(&shop()).unwrap(), Some(pin(3)));
+    let connection = rusqlite::Connection::open(state.database()).unwrap();
+    let tables: i64 = connection
+        .query_row("SELECT COUNT(*) FROM sqlite_schema WHERE name IN ('plans', 'steps')", [], |row| {
+            row.get(0)
+        })
+        .unwrap();
+    assert_eq!(tables, 0);
+}
+
+/// A store with a pin and a suspension, closed as by `kill -9`: what is written stays in the log.
+fn killed_with_pin(directory: &Path) -> StateDir {
+    let state = StateDir::lock(directory).unwrap();
+    let store = Store::open(&state, clock()).unwrap().store;
+    store.agent_id().unwrap();
+    run(&store, "web:1", Outcome::Succeeded);
+    run(&store, "web:2", Outcome::Succeeded);
+    store.set_pin(&shop(), &pin(1)).unwrap();
+    store.set_suspended(&AppName::from("frozen"), Suspension::Suspended).unwrap();
+    std::mem::forget(store);
+    state
+}
+
+fn assert_kept(state: &StateDir, name: &str) {
+    let opened = Store::open(state, clock()).unwrap();
+    assert!(opened.recovered.is_some(), "{name}: it is not told");
+    assert_eq!(opened.store.loss().unwrap(), None, "{name}");
+    assert_eq!(opened.store.pin(&shop()).unwrap(), Some(pin(1)), "{name}");
+    assert!(opened.store.suspended(&AppName::from("frozen")).unwrap(), "{name}");
+    assert_eq!(numbers(&opened.store.revisions(&shop()).unwrap()), [2, 1], "{name}");
+    assert!(opened.store.stack(&shop(), 1).unwrap().is_some(), "{name}");
+}
+
+#[test]
+fn pins_outlive_a_lost_database_or_log() {
+    let with = |path: &Path, suffix: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        std::path::PathBuf::from(name)
+    };
+    type Lose<'a> = &'a dyn Fn(&Path);
+    let losses: [(&str, Lose<'_>); 3] = [
+        ("deleted", &|path| {
+            for suffix in ["", "-wal", "-shm"] {
+                drop(fs::remove_file(with(path, suffix)));
+            }
+        }),
+        ("empty", &|path| {
+            fs::write(path, "").unwrap();
+            drop(fs::remove_file(with(path, "-wal")));
+        }),
+        ("without its log", &|path| fs::remove_file(with(path, "-wal")).unwrap()),
+    ];
+    for (name, lose) in losses {
+        let directory = tempfile::tempdir().unwrap();
+        let copy = tempfile::tempdir().unwrap();
+        let state = killed_with_pin(directory.path());
+        // Files as they are after the death of the process, which still holds the old ones here.
+        let after = StateDir::lock(copy.path()).unwrap();
+        for file in ["driftless.db", "driftless.db-wal", "driftless-backup.db", "agent-id"] {
+            fs::copy(state.path().join(file), after.path().join(file)).unwrap();
+        }
+        lose(&after.database());
+        assert_kept(&after, name);
+    }
+}
+
+#[test]
+fn rows_of_a_damaged_database_are_read_without_a_backup() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(directory.path()).unwrap();
+    let store = Store::open(&state, clock()).unwrap().store;
+    store.agent_id().unwrap();
+    for number in 0..40 {
+        run(&store, &format!("web:{number}"), Outcome::Succeeded);
+        let (object, reason, message) = ("web.1".to_owned(), "Pulled".to_owned(), "x".repeat(3000));
+        let (at, app, kind) = (NOW, shop(), EventKind::Normal);
+        store.append_event(Event { sequence: 0, at, app, kind, reason, object, message }).unwrap();
+    }
+    store.set_pin(&shop(), &pin(40)).unwrap();
+    drop(store);
+    let pages = fs::metadata(state.database()).unwrap().len() / 4096;
+    let mut lost = 0;
+    for page in 1..pages {
+        let copy = tempfile::tempdir().unwrap();
+        let after = StateDir::lock(copy.path()).unwrap();
+        let mut bytes = fs::read(state.database()).unwrap();
+        let from = usize::try_from(page).unwrap() * 4096;
+        bytes[from..from + 4096].fill(0xa5);
+        fs::write(after.database(), bytes).unwrap();
+        let opened = Store::open(&after, clock()).unwrap();
+        let has_pin = opened.store.pin(&shop()).unwrap() == Some(pin(40));
+        let is_whole = has_pin && opened.store.stack(&shop(), 40).unwrap().is_some();
+        assert!(is_whole || opened.store.loss().unwrap().is_some(), "page {page}: a pin is lost in silence");
+        lost += u64::from(!is_whole);
+    }
+    assert!(lost * 2 < pages, "{lost} of {pages} damaged pages lose the pin");
+}
+
+#[test]
+fn loss_is_kept_until_it_is_confirmed() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(directory.path()).unwrap();
+    let store = Store::open(&state, clock()).unwrap().store;
+    store.agent_id().unwrap();
+    store.note_loss("the first").unwrap();
+    store.note_loss("the second").unwrap();
+    drop(store);
+    let store = Store::open(&state, clock()).unwrap().store;
+    assert_eq!(store.loss().unwrap().as_deref(), Some("the first"));
+    store.clear_loss().unwrap();
+    assert_eq!(store.loss().unwrap(), None);
+}

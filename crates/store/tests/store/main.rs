@@ -1,0 +1,127 @@
+//! The store as the agent uses it: the database, and the files beside it.
+
+#![allow(clippy::unwrap_used, clippy::pedantic)]
+
+mod contents;
+mod database;
+mod revisions;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    time::Duration,
+};
+
+use driftless_clock::Clock;
+use driftless_model::{
+    AppName, Cause, CommitInfo, Container, Format, Location, Mount, MountSource, Outcome, Pin, PullPolicy,
+    Revision, Stack, Strategy, Timestamp, Until, Workload, WorkloadName,
+};
+use driftless_store::{NewRevision, Store};
+
+pub(crate) const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+pub(crate) fn clock() -> Clock {
+    Clock::starting_at(NOW)
+}
+
+pub(crate) fn shop() -> AppName {
+    AppName::from("shop")
+}
+
+pub(crate) fn memory() -> Store {
+    Store::in_memory(clock()).unwrap()
+}
+
+/// A stack that runs an image and mounts what it is given.
+pub(crate) fn stack(image: &str, mounts: Vec<MountSource>) -> Stack {
+    let mounts = mounts
+        .into_iter()
+        .enumerate()
+        .map(|(index, source)| Mount { target: format!("/mnt/{index}"), source, read_only: true })
+        .collect();
+    let workload = Workload {
+        origin: Location::file("compose.yaml"),
+        replicas: 1,
+        container: Container { image: image.to_owned(), mounts, ..Container::default() },
+        parts: Vec::new(),
+        container_name: None,
+        strategy: Strategy::Recreate,
+        min_ready: Duration::ZERO,
+        progress_deadline: Duration::from_secs(600),
+        revision_history_limit: 10,
+        paused: false,
+        after: vec![],
+        probes: driftless_model::Probes::default(),
+        pull: PullPolicy::IfNotPresent,
+        pull_secrets: BTreeSet::new(),
+        in_place: BTreeMap::new(),
+        build: None,
+        secret_env: BTreeSet::new(),
+        completion: driftless_model::Completion::Never,
+        member: None,
+        update: Default::default(),
+        job: None,
+        cron: None,
+    };
+    Stack {
+        app: shop(),
+        format: Format::Compose,
+        project: "shop".to_owned(),
+        workloads: [(WorkloadName::from("web"), workload)].into(),
+        networks: BTreeMap::new(),
+        volumes: BTreeMap::new(),
+        app_files: BTreeMap::new(),
+        manifests: vec!["compose.yaml".to_owned()],
+        inventory: Default::default(),
+        given: None,
+    }
+}
+
+pub(crate) fn new_revision() -> NewRevision {
+    NewRevision {
+        app: shop(),
+        commit: CommitInfo {
+            id: "c".repeat(40),
+            subject: "Ship it".to_owned(),
+            time: NOW,
+            ..CommitInfo::default()
+        },
+        reference: "main".to_owned(),
+        cause: Cause::Commit,
+        changes: vec!["web: image".to_owned()],
+        rollback_of: None,
+    }
+}
+
+/// Begins and finishes a revision.
+pub(crate) fn run(store: &Store, image: &str, outcome: Outcome) -> u64 {
+    let number = store.begin_revision(&new_revision(), &stack(image, vec![])).unwrap().number;
+    store.finish_revision(&shop(), number, &outcome, &BTreeMap::new()).unwrap();
+    number
+}
+
+pub(crate) fn failed() -> Outcome {
+    Outcome::Failed { reason: "it does not start".to_owned() }
+}
+
+pub(crate) fn numbers(revisions: &[Revision]) -> Vec<u64> {
+    revisions.iter().map(|it| it.number).collect()
+}
+
+pub(crate) fn pin(revision: u64) -> Pin {
+    Pin {
+        revision,
+        commit: "c".repeat(40),
+        reason: "it broke".to_owned(),
+        at: NOW,
+        until: Until::NextCommit,
+        skip: Some("d".repeat(40)),
+    }
+}
+
+pub(crate) fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+}

@@ -1,0 +1,145 @@
+//! Revisions with their stacks, and the event log.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use driftless_model::{AppName, Content, Event, EventKind, MountSource, Outcome, StackHash};
+use driftless_store::{Error, NewRevision};
+
+use super::*;
+
+#[test]
+fn newer_revision_supersedes_the_one_in_progress() {
+    let store = memory();
+    let first = store.begin_revision(&new_revision(), &stack("web:1", vec![])).unwrap();
+    assert_eq!((first.number, &first.outcome), (1, &Outcome::InProgress));
+    assert_eq!(first.stack, StackHash::of(&stack("web:1", vec![])));
+    let second = store.begin_revision(&new_revision(), &stack("web:2", vec![])).unwrap();
+    let first = store.revision(&shop(), 1).unwrap().unwrap();
+    assert_eq!(first.outcome, Outcome::Superseded);
+    assert!(first.finished.is_some());
+    assert_eq!(numbers(&store.revisions(&shop()).unwrap()), [2, 1]);
+    assert_eq!(store.current(&shop()).unwrap(), Some(second));
+    assert_eq!(store.last_succeeded(&shop()).unwrap(), None);
+
+    store.finish_revision(&shop(), 2, &Outcome::Succeeded, &BTreeMap::new()).unwrap();
+    run(&store, "web:3", failed());
+    assert_eq!(store.last_succeeded(&shop()).unwrap().map(|it| it.number), Some(2));
+    assert_eq!(store.current(&shop()).unwrap().map(|it| it.outcome), Some(failed()));
+
+    let other = NewRevision { app: AppName::from("other"), ..new_revision() };
+    assert_eq!(
+        store.begin_revision(&other, &stack("x", vec![])).unwrap().number,
+        1,
+        "each counts for itself"
+    );
+    // One that failed may still succeed; one that was superseded stays so.
+    store.finish_revision(&shop(), 3, &Outcome::Succeeded, &BTreeMap::new()).unwrap();
+    store.finish_revision(&shop(), 1, &Outcome::Succeeded, &BTreeMap::new()).unwrap();
+    let outcomes: Vec<_> = store.revisions(&shop()).unwrap().into_iter().map(|it| it.outcome).collect();
+    assert_eq!(outcomes, [Outcome::Succeeded, Outcome::Succeeded, Outcome::Superseded]);
+    let missing = store.finish_revision(&shop(), 99, &Outcome::Succeeded, &BTreeMap::new()).unwrap_err();
+    assert!(matches!(missing, Error::NoSuchRevision { number: 99, .. }));
+}
+
+#[test]
+fn ten_successes_ten_others_and_the_pinned_one_are_kept() {
+    let store = memory();
+    let pinned = run(&store, "web:pinned", Outcome::Succeeded);
+    store.set_pin(&shop(), &pin(pinned)).unwrap();
+    let good = run(&store, "web:good", Outcome::Succeeded);
+    for number in 0..30 {
+        run(&store, &format!("web:bad-{number}"), failed());
+    }
+    assert_eq!(
+        numbers(&store.revisions(&shop()).unwrap()),
+        [32, 31, 30, 29, 28, 27, 26, 25, 24, 23, good, pinned]
+    );
+    for number in 0..12 {
+        run(&store, &format!("web:{number}"), Outcome::Succeeded);
+    }
+    let kept = numbers(&store.revisions(&shop()).unwrap());
+    assert_eq!(kept.len(), 21, "{kept:?}");
+    assert_eq!(kept.last(), Some(&pinned));
+    assert!(store.stack(&shop(), pinned).unwrap().is_some());
+    assert!(store.stack(&shop(), good).unwrap().is_none());
+    // A number is never used twice, even when the revision that had it is gone.
+    assert_eq!(run(&store, "web:last", Outcome::Succeeded), 45);
+}
+
+#[test]
+fn last_success_is_kept_across_many_failures() {
+    let store = memory();
+    let id = Content::file(*b"configuration").id();
+    let mounted = stack("web:1", vec![MountSource::Content(id.clone())]);
+    let first = store.begin_revision(&new_revision(), &mounted).unwrap().number;
+    store.finish_revision(&shop(), first, &Outcome::Succeeded, &BTreeMap::new()).unwrap();
+    for _ in 0..25 {
+        let number = store.begin_revision(&new_revision(), &mounted).unwrap().number;
+        store.finish_revision(&shop(), number, &failed(), &BTreeMap::new()).unwrap();
+    }
+    assert_eq!(store.last_succeeded(&shop()).unwrap().map(|it| it.number), Some(first));
+    assert_eq!(store.stack(&shop(), first).unwrap(), Some(mounted));
+    assert_eq!(store.contents_in_use().unwrap(), BTreeSet::from([id]));
+}
+
+#[test]
+fn contents_of_stored_stacks_are_in_use() {
+    let store = memory();
+    let [public, secret, tracked] = [*b"public", *b"secret", *b"trackd"].map(|it| Content::file(it).id());
+    let mut full =
+        stack("web:1", vec![MountSource::Content(public.clone()), MountSource::Secret(secret.clone())]);
+    full.app_files.insert("a".to_owned(), tracked.clone());
+    let number = store.begin_revision(&new_revision(), &full).unwrap().number;
+    store.finish_revision(&shop(), number, &failed(), &BTreeMap::new()).unwrap();
+    assert_eq!(store.contents_in_use().unwrap(), BTreeSet::from([public, secret, tracked]));
+    for _ in 0..11 {
+        run(&store, "web:2", failed());
+    }
+    assert_eq!(store.contents_in_use().unwrap(), BTreeSet::new());
+}
+
+#[test]
+fn events_are_read_from_a_number_on() {
+    let store = memory();
+    let event = |app: &str, message: &str| Event {
+        sequence: 77,
+        at: NOW,
+        app: AppName::from(app),
+        kind: EventKind::Normal,
+        reason: "Pulled".to_owned(),
+        object: "web.1".to_owned(),
+        message: message.to_owned(),
+    };
+    for message in ["a", "b", "c"] {
+        store.append_event(event("shop", message)).unwrap();
+        store.append_event(event("other", message)).unwrap();
+    }
+    let told = |events: Vec<Event>| -> Vec<(u64, String)> {
+        events.into_iter().map(|it| (it.sequence, it.message)).collect()
+    };
+    let of = |pairs: &[(u64, &str)]| pairs.iter().map(|it| (it.0, it.1.to_owned())).collect::<Vec<_>>();
+    assert_eq!(told(store.events(3, 2, None).unwrap()), of(&[(4, "b"), (5, "c")]));
+    assert_eq!(told(store.events(1, 10, Some(&shop())).unwrap()), of(&[(3, "b"), (5, "c")]));
+    assert_eq!(told(store.newest_events(2, Some(&shop())).unwrap()), of(&[(3, "b"), (5, "c")]));
+    assert_eq!(told(store.events(6, 10, None).unwrap()), []);
+    assert_eq!(store.events(u64::MAX, usize::MAX, None).unwrap(), []);
+}
+
+#[test]
+fn newest_ten_thousand_events_are_kept() {
+    let store = memory();
+    for number in 0..10_050 {
+        let event = Event {
+            sequence: 0,
+            at: NOW,
+            app: shop(),
+            kind: EventKind::Warning,
+            reason: "BackOff".to_owned(),
+            object: String::new(),
+            message: number.to_string(),
+        };
+        store.append_event(event).unwrap();
+    }
+    let events = store.events(0, usize::MAX, None).unwrap();
+    assert_eq!((events.len(), events[0].sequence, events[9999].sequence), (10_000, 51, 10_050));
+}

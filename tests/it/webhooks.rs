@@ -10,7 +10,7 @@
 //! | headers of several forges at once | `auto_provider_uses_the_most_specific_header` |
 //! | replay, and signatures of another time | `deliveries_of_every_forge_need_a_valid_signature`, `what_was_signed_long_ago_or_in_the_future_is_refused` |
 //! | another branch, a tag of the branch's name, a deleted branch, another repository's URL | `deliveries_of_every_forge_need_a_valid_signature` |
-//! | no secret, a short one, a lost one | `a_secret_that_is_changed_or_lost_counts_at_the_next_look`, `mistakes_in_the_configuration_are_told` |
+//! | no secret, a short one, a lost one | `a_secret_that_is_changed_or_lost_counts_at_the_next_look`, `webhook_mistakes_are_reported` |
 //! | another method or path | `nothing_is_there_but_the_one_method_at_the_one_path` |
 //! | no payload, a deep or long one, a form, a packed one | `what_is_no_payload_is_refused_and_said_to_be_none` |
 //! | truncated body | `a_payload_that_ends_too_early_counts_for_nothing` |
@@ -943,57 +943,6 @@ async fn a_test_signs_for_each_forge_and_says_what_became_of_it() {
     let (code, text) = driftless(&stand, &["webhook", "test", "nothing"]).await;
     assert_eq!(code, Some(2));
     assert!(text.contains("has no webhook"), "{text}");
-}
-
-#[test]
-fn mistakes_in_the_configuration_are_told() {
-    let mistake = |hook: &str| {
-        let text = format!("repositories:\n- url: {URL}\n  webhook: {hook}\n");
-        let found = Settings::parse("driftless.yaml", &text).expect_err(hook);
-        found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
-    };
-    assert!(mistake("{}").contains("needs a secret"));
-    assert!(mistake("{secretFile: /a, secretEnv: B}").contains("exclude each other"));
-    assert!(mistake("{secretFile: a}").contains("absolute"));
-    assert!(mistake("{secretFile: /a, provider: githup}").contains("use one of auto, github"));
-    assert!(mistake("{secretFile: /a, id: short}").contains("16 to 128"));
-    assert!(mistake("{secret: hunter2-hunter2}").contains("unknown field"));
-    assert!(!mistake("{secret: hunter2-hunter2}").contains("hunter2"));
-    let two = format!(
-        "repositories:\n- {{url: {URL}, name: a, webhook: {{secretEnv: A, id: the-same-id-for-both}}}}\n- {{url: {URL}, name: b, webhook: {{secretEnv: A, id: the-same-id-for-both}}}}\n"
-    );
-    let found = Settings::parse("driftless.yaml", &two).unwrap_err();
-    assert!(found[0].to_string().contains("same id"), "{found:?}");
-    let one = |webhooks: &str| {
-        Settings::parse("a", &format!("webhooks: {webhooks}\nrepositories:\n- url: {URL}\n"))
-    };
-    let good = one("{listen: 0.0.0.0:8485, url: 'https://hooks.example.com/a/'}").unwrap();
-    assert_eq!(good.webhooks.url.as_deref(), Some("https://hooks.example.com/a"));
-    for url in ["hooks.example.com", "https://", "https://me:pw@h", "https://h/$(id)", "ftp://h"] {
-        assert!(one(&format!("{{url: '{url}'}}")).is_err(), "{url}");
-    }
-}
-
-#[test]
-fn a_status_needs_a_token_and_a_forge_that_can_be_told() {
-    let parse = |url: &str, status: &str| {
-        let text = format!("repositories:\n- url: {url}\n  status: {status}\n");
-        Settings::parse("driftless.yaml", &text)
-    };
-    let good =
-        parse(URL, "{provider: forgejo, tokenEnv: TOKEN}").unwrap().repositories.remove(0).status.unwrap();
-    assert_eq!((good.api.as_str(), good.project.as_str()), ("https://git.example.com/api/v1", "acme/infra"));
-    for (url, status, said) in [
-        (URL, "{provider: gitea}", "needs a token"),
-        (URL, "{provider: gitea, tokenEnv: A, tokenFile: /b}", "exclude each other"),
-        (URL, "{provider: bitbucket, tokenEnv: A}", "bitbucket"),
-        ("/srv/infra.git", "{provider: gitea, tokenEnv: A}", "does not name its forge"),
-        (URL, "{provider: gitea, tokenEnv: A, url: 'https://me:pw@h'}", "is written as"),
-        (URL, "{provider: gitea, tokenEnv: A, context: ''}", "short name"),
-    ] {
-        let found = parse(url, status).unwrap_err();
-        assert!(found[0].to_string().contains(said), "{status}: {found:?}");
-    }
 }
 
 fn some_headers() -> impl Strategy<Value = HeaderMap> {

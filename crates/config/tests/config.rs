@@ -17,6 +17,9 @@ fn mistake(text: &str) -> String {
     found[0].to_string()
 }
 
+/// The repository of the tests about webhooks and commit statuses.
+const URL: &str = "https://git.example.com/acme/infra.git";
+
 const ONE: &str = "repositories:\n  - url: https://git.example.com/me/infra.git\n";
 
 #[test]
@@ -408,5 +411,56 @@ fn registry_login_needs_host_user_and_password_source() {
     ] {
         let message = mistake(&with(text));
         assert!(message.contains(wanted) && !message.contains("hunter2"), "{text}: {message}");
+    }
+}
+
+#[test]
+fn webhook_mistakes_are_reported() {
+    let mistake = |hook: &str| {
+        let text = format!("repositories:\n- url: {URL}\n  webhook: {hook}\n");
+        let found = Settings::parse("driftless.yaml", &text).expect_err(hook);
+        found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
+    assert!(mistake("{}").contains("needs a secret"));
+    assert!(mistake("{secretFile: /a, secretEnv: B}").contains("exclude each other"));
+    assert!(mistake("{secretFile: a}").contains("absolute"));
+    assert!(mistake("{secretFile: /a, provider: githup}").contains("must be one of `auto`, `github`"));
+    assert!(mistake("{secretFile: /a, id: short}").contains("16 to 128"));
+    assert!(mistake("{secret: hunter2-hunter2}").contains("unknown key"));
+    assert!(!mistake("{secret: hunter2-hunter2}").contains("hunter2"));
+    let two = format!(
+        "repositories:\n- {{url: {URL}, name: a, webhook: {{secretEnv: A, id: the-same-id-for-both}}}}\n- {{url: {URL}, name: b, webhook: {{secretEnv: A, id: the-same-id-for-both}}}}\n"
+    );
+    let found = Settings::parse("driftless.yaml", &two).unwrap_err();
+    assert!(found[0].to_string().contains("same id"), "{found:?}");
+    let one = |webhooks: &str| {
+        Settings::parse("a", &format!("webhooks: {webhooks}\nrepositories:\n- url: {URL}\n"))
+    };
+    let good = one("{listen: 0.0.0.0:8485, url: 'https://hooks.example.com/a/'}").unwrap();
+    assert_eq!(good.webhooks.url.as_deref(), Some("https://hooks.example.com/a"));
+    for url in ["hooks.example.com", "https://", "https://me:pw@h", "https://h/$(id)", "ftp://h"] {
+        assert!(one(&format!("{{url: '{url}'}}")).is_err(), "{url}");
+    }
+}
+
+#[test]
+fn commit_statuses_need_a_token_and_a_forge() {
+    let parse = |url: &str, status: &str| {
+        let text = format!("repositories:\n- url: {url}\n  status: {status}\n");
+        Settings::parse("driftless.yaml", &text)
+    };
+    let good =
+        parse(URL, "{provider: forgejo, tokenEnv: TOKEN}").unwrap().repositories.remove(0).status.unwrap();
+    assert_eq!((good.api.as_str(), good.project.as_str()), ("https://git.example.com/api/v1", "acme/infra"));
+    for (url, status, wanted) in [
+        (URL, "{provider: gitea}", "needs a token"),
+        (URL, "{provider: gitea, tokenEnv: A, tokenFile: /b}", "exclude each other"),
+        (URL, "{provider: bitbucket, tokenEnv: A}", "must be one of `github`"),
+        ("/srv/infra.git", "{provider: gitea, tokenEnv: A}", "does not name its forge"),
+        (URL, "{provider: gitea, tokenEnv: A, url: 'https://me:pw@h'}", "is written as"),
+        (URL, "{provider: gitea, tokenEnv: A, context: ''}", "short name"),
+    ] {
+        let found = parse(url, status).unwrap_err();
+        assert!(found[0].to_string().contains(wanted), "{status}: {found:?}");
     }
 }

@@ -207,11 +207,7 @@ async fn an_agent_does_not_replace_the_container_it_runs_in() {
     agent
         .until("it says that it does not do that to itself", |it| {
             it.status.sync == SyncStatus::OutOfSync
-                && it
-                    .status
-                    .waits
-                    .iter()
-                    .any(|it| it.reason == "Own" && it.message.contains("this agent runs in"))
+                && it.status.waits.iter().any(|it| it.reason == "Own" && it.message.contains("own container"))
         })
         .await;
     site.until("the other one is replaced", |docker| {

@@ -69,7 +69,7 @@ fn nothing_is_done_before_somebody_says_so() {
     assert!(waiting.steps.is_empty() && !waiting.is_settled());
     let said: Vec<String> = waiting.waits.iter().map(ToString::to_string).collect();
     assert!(
-        said[0].starts_with("db was started by docker compose (shop-db-1), run `driftless adopt shop`"),
+        said[0].starts_with("db was started by docker compose (shop-db-1): run `driftless adopt shop`"),
         "{said:?}"
     );
     stage.policy.adopt = Adopt::Never;
@@ -176,7 +176,8 @@ fn networks_and_volumes_are_compared_by_what_git_says_of_them() {
         plan(target, &other, &Record::default(), NOON).waits.iter().map(ToString::to_string).collect()
     });
     assert!(
-        waits[0].starts_with("network shop_lan was made by docker compose and is not as in Git (internal)")
+        waits[0]
+            .starts_with("network shop_lan was created by docker compose and differs from Git (internal)")
     );
     // Taken over, a network is ours by its id alone: of another of that name nothing is known.
     let mut record = Record::default();
@@ -205,7 +206,7 @@ fn the_container_that_the_agent_runs_in_is_not_replaced_by_it() {
     let plan = planned(&stage);
     assert!(!plan.steps.is_empty() && !touches(&plan, &db), "{plan}");
     assert!(
-        plan.waits.iter().any(|it| it.to_string().contains("shop-db-1 is what this agent runs in")),
+        plan.waits.iter().any(|it| it.to_string().contains("shop-db-1 is the agent's own container")),
         "{plan}"
     );
     // Nor is it removed when Git drops it.

@@ -37,6 +37,8 @@ mod git_modules;
 mod git_origin;
 // Signatures by real programs against policies.
 mod git_signed;
+// Hashes that an upgrade must not change.
+mod hashes;
 // What hands know from kubectl: objects and the commands about them.
 mod kubectl;
 // Kubernetes manifests, field by field.

@@ -6,7 +6,7 @@ use driftless_model::{
     AgentId, Completion, Endpoint, Mask, NetworkMode, Observed, Policy, Record, Stack, StackHash, State,
 };
 use driftless_plan as plan;
-use driftless_plan::{Target, forecast};
+use driftless_plan::{Target, dry_run};
 
 use crate::stage::{NOON, Stage, stack, workload};
 
@@ -15,7 +15,7 @@ fn foretold(stack: &Stack, observed: &Observed, record: &Record) -> String {
     let (agent, policy) = (AgentId("ours".to_owned()), Policy::default());
     let target =
         Target { stack, fallback: None, agent: &agent, policy: &policy, images: &images, mask: &mask };
-    let rounds = forecast(&target, observed, record, NOON.after(Duration::from_secs(60)));
+    let rounds = dry_run(&target, observed, record, NOON.after(Duration::from_secs(60)));
     rounds.iter().map(ToString::to_string).collect::<Vec<_>>().join("--\n")
 }
 
@@ -90,7 +90,7 @@ fn removing_most_workloads_waits_for_confirmation() {
         foretold(wanted, &stage.world.observed, &stage.record).matches(": remove ").count()
     };
     let cut = of(&["a"]);
-    insta::assert_snapshot!(foretold(&cut, &stage.world.observed, &stage.record), @"wait: Git drops 5 of 6 workloads at once (b, c, d, e, f), more than the 50 % that go unasked: run `driftless sync shop --prune` to remove them, or bring them back in Git");
+    insta::assert_snapshot!(foretold(&cut, &stage.world.observed, &stage.record), @"wait: this commit removes 5 of 6 workloads (b, c, d, e, f), more than maxPrunePercent (50 %): confirm with `driftless sync shop --prune`, or restore them in Git");
     // The same stack, confirmed; another is not.
     stage.record.prune = Some(StackHash::of(&cut));
     assert_eq!(removed(&stage, &cut), 5);
@@ -122,7 +122,7 @@ fn removing_most_workloads_waits_for_confirmation() {
     for (limit, steps) in [(82, true), (84, false)] {
         stage.policy.max_prune_percent = limit;
         let plan = stage.round();
-        let held = plan.waits.iter().any(|it| plan::reason(it) == plan::PRUNE_HELD);
+        let held = plan.waits.iter().any(|it| it.is(plan::WaitReason::PruneHeld));
         assert_eq!((held, plan.steps.is_empty()), (steps, steps), "{limit}: {plan}");
     }
 }

@@ -6,7 +6,7 @@ use driftless_model::{
     Completion, Container, Downward, DownwardValues, Endpoint, HELPER_IMAGE, NetworkMode, Part, Peer, Probes,
     PullPolicy, Readiness, RestartPolicy, Role, State, Strategy, Workload,
 };
-use driftless_plan::{Plan, Wait, whole};
+use driftless_plan::{Plan, WaitReason, whole};
 
 use crate::stage::{Stage, stack, workload};
 
@@ -174,9 +174,10 @@ fn failing_init_container_backs_off_and_blocks_the_others() {
     let mut held = false;
     for _ in 0..40 {
         let plan = stage.round();
-        held |= plan.waits.iter().any(
-            |it| matches!(it, Wait::CrashLoopBackOff { instance, .. } if instance.to_string() == "web/first.1"),
-        );
+        held |= plan
+            .waits
+            .iter()
+            .any(|it| it.is(WaitReason::CrashLoopBackOff) && it.object.to_string() == "web/first.1");
         stage.tick(Duration::from_secs(2));
     }
     assert!(held);
@@ -227,7 +228,7 @@ fn work_that_fails_for_good_ends_its_pod_and_says_so() {
         stage.tick(Duration::from_secs(30));
     }
     assert!(last.steps.is_empty(), "{last}");
-    assert!(last.waits.iter().any(|it| matches!(it, Wait::Failed { .. })), "{last}");
+    assert!(last.waits.iter().any(|it| it.is(WaitReason::Failed)), "{last}");
     assert!(stage.world.observed.containers().all(|it| !it.is_running()));
 }
 

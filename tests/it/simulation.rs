@@ -1159,7 +1159,7 @@ async fn what_most_of_an_application_is_dropped_by_waits_for_a_word() {
     it.begin();
     it.until("it waits", held).await;
     it.push(&services(2)).await;
-    it.until("the commit is another", |it| it.status.message.contains("drops 4 of 6")).await;
+    it.until("the commit is another", |it| it.status.message.contains("removes 4 of 6")).await;
     assert_eq!(it.images().len(), 6);
     it.ask(RequestKind::Prune).await;
     it.synced_with_tip().await;

@@ -139,7 +139,7 @@ fn pods_start_one_after_the_other_and_go_the_other_way_round() {
         stage.tick(Duration::from_secs(5));
     }
     let waits = stage.round().to_string();
-    assert!(waits.contains("db-1 on db-0: it is not available"), "{waits}");
+    assert!(waits.contains("db-1 waits for db-0: it is not available"), "{waits}");
     assert_eq!(images(&stage), ["db-0 db:1"]);
 }
 

@@ -7,7 +7,7 @@ use driftless_model::{
     Heal, Health, HealthStatus, Instance, InstanceId, LiveSettings, Location, Network, Observed, Progress,
     PullPolicy, Readiness, Record, Stack, State, Strategy, SyncStatus, Timestamp, Workload,
 };
-use driftless_plan::{Action, Assessment, Cause, ContainerRef, Plan, Step, Wait, assess};
+use driftless_plan::{Action, Assessment, Cause, ContainerRef, Plan, Step, Wait, WaitObject, assess};
 
 /// 2026-01-01T04:12:00Z
 const NOW: Timestamp = Timestamp(1_767_240_720_000);
@@ -220,15 +220,10 @@ fn missing_image_is_degraded_and_names_the_next_try() {
     let mut case = Case::new(1);
     case.has(1, "web:1.0.0", running());
     let until = NOW.after(Duration::from_secs(30));
-    case.plan.waits.push(Wait::ImagePullBackOff {
-        workload: "web".into(),
-        image: "web:1.0.1".to_owned(),
-        attempt: 3,
-        until,
-        error: "web:1.0.1 not found".to_owned(),
-    });
+    let wait = Wait::image_pull_back_off(&"web".into(), "web:1.0.1", "web:1.0.1 not found", 3, until);
+    case.plan.waits.push(wait);
     let it = case.assess();
-    let sentence = "web: ImagePullBackOff: web:1.0.1 not found, attempt 3, next try 04:12:30 UTC; version 1.0.0 keeps running";
+    let sentence = "web: ImagePullBackOff: cannot pull its image: web:1.0.1 not found, attempt 3, next try 04:12:30 UTC; version 1.0.0 keeps running";
     assert_eq!(it.message, sentence);
     assert_eq!((it.sync, it.health), (SyncStatus::OutOfSync, HealthStatus::Degraded));
     assert_eq!((it.waits[0].attempt, it.waits[0].until), (Some(3), Some(until)));
@@ -325,17 +320,15 @@ fn fewer_than_the_minimum_are_not_available() {
 #[test]
 fn waiting_is_progress_and_says_for_what() {
     let mut case = Case::new(1);
-    let on_db =
-        Wait::Dependency { workload: "web".into(), on: "db".into(), reason: "not healthy yet".to_owned() };
-    case.plan.waits.push(on_db);
+    case.plan.waits.push(Wait::dependency(&"web".into(), &"db".into(), "not healthy yet"));
     assert_eq!(case.health(), is(HealthStatus::Progressing, "Dependency"));
-    assert_eq!(case.assess().message, "Dependency: web on db: not healthy yet");
+    assert_eq!(case.assess().message, "Dependency: web waits for db: not healthy yet");
 }
 
 #[test]
 fn what_is_gone_and_not_being_started_is_missing() {
     let mut case = Case::new(1);
-    case.plan.waits.push(Wait::SelfHealOff { differences: 1 });
+    case.plan.waits.push(Wait::self_heal_off(1));
     assert_eq!(case.health(), is(HealthStatus::Missing, "Missing"));
     case.start("shop-web-1");
     case.new_one(1, State::Created);
@@ -346,7 +339,7 @@ fn what_is_gone_and_not_being_started_is_missing() {
 fn half_of_it_gone_and_left_so_is_degraded() {
     let mut case = Case::new(2);
     case.new_one(1, running());
-    case.plan.waits.push(Wait::SelfHealOff { differences: 1 });
+    case.plan.waits.push(Wait::self_heal_off(1));
     assert_eq!(case.health(), is(HealthStatus::Degraded, "MinimumReplicasUnavailable"));
 }
 
@@ -356,16 +349,13 @@ fn an_unhealthy_instance_and_a_blocked_name_degrade() {
     case.new_one(1, State::Running { since: Timestamp(1), health: Health::Unhealthy });
     assert_eq!(case.health(), is(HealthStatus::Degraded, "Unhealthy"));
     let mut case = Case::new(1);
-    case.plan.waits.push(Wait::Blocked {
-        object: "web.1".to_owned(),
-        by: "nginx".to_owned(),
-        what: "host port 80/tcp".to_owned(),
-    });
+    let object = WaitObject::Container { name: "shop-web-1".to_owned(), workload: Some("web".into()) };
+    case.plan.waits.push(Wait::blocked(object, "host port 80/tcp", "nginx"));
     assert_eq!(case.health(), is(HealthStatus::Degraded, "Blocked"));
     assert_eq!(case.condition("ReplicaFailure"), Some((ConditionStatus::True, "FailedCreate".into())));
     assert_eq!(
         case.assess().message,
-        "Blocked: web.1 needs host port 80/tcp, which nginx holds and is not ours"
+        "web: Blocked: shop-web-1 needs host port 80/tcp, which nginx holds and this agent does not own"
     );
 }
 
@@ -373,7 +363,7 @@ fn an_unhealthy_instance_and_a_blocked_name_degrade() {
 fn paused_and_suspended_are_suspended() {
     let mut case = Case::new(1);
     case.new_one(1, running());
-    case.plan.waits.push(Wait::Suspended);
+    case.plan.waits.push(Wait::suspended());
     let it = case.assess();
     assert_eq!((it.sync, it.health), (SyncStatus::Synced, HealthStatus::Suspended));
     assert!(it.message.starts_with("suspended"), "{}", it.message);
@@ -392,7 +382,7 @@ fn the_whole_is_as_healthy_as_its_worst_part() {
     case.stack.workloads.insert("api".into(), workload(1));
     let it = case.assess();
     assert_eq!(it.health, HealthStatus::Missing);
-    assert_eq!(it.message, "api: Missing: nothing of it runs");
+    assert_eq!(it.message, "api: Missing: no instance runs");
 }
 
 #[test]
@@ -471,12 +461,7 @@ fn plans_read_as_sentences_without_variable_values() {
     };
     let plan = Plan {
         steps: vec![step(Cause::SpecChanged), step(drift("env.DSN")), step(drift("state"))],
-        waits: vec![Wait::Readiness {
-            workload: "web".into(),
-            available: 1,
-            wanted: 3,
-            reason: "readiness probe:\nHTTP 503".to_owned(),
-        }],
+        waits: vec![Wait::readiness(&"web".into(), 1, 3, "readiness probe:\nHTTP 503")],
         ..Plan::default()
     };
     assert_eq!(

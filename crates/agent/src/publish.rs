@@ -8,7 +8,7 @@ use driftless_model::{
     Application, ApplicationStatus, Drift, EventKind, HealthStatus, Observed, Operation, OperationPhase,
     SyncStatus, Timestamp, WaitStatus,
 };
-use driftless_plan::{Assessment, PRUNE_HELD, Plan, assess, canonical_yaml, resources};
+use driftless_plan::{Assessment, Plan, WaitReason, assess, canonical_yaml, resources};
 
 use crate::{
     Applications,
@@ -282,11 +282,11 @@ impl Publisher {
 
 /// Writes an event when a removal begins to wait for a confirmation.
 fn report_held_prune(context: &AppContext, before: &[WaitStatus], now: &[WaitStatus]) {
-    let held = now.iter().find(|wait| wait.reason == PRUNE_HELD);
+    let held = now.iter().find(|wait| wait.reason == WaitReason::PruneHeld.as_str());
     let is_known = |held: &&WaitStatus| before.iter().any(|known| known.message == held.message);
     let Some(held) = held.filter(|held| !is_known(held)) else { return };
     tracing::warn!(app = %context.name(), reason = held.message, "the removal of workloads waits for a confirmation");
-    context.event(EventKind::Warning, PRUNE_HELD, context.name().as_str(), &held.message);
+    context.event(EventKind::Warning, WaitReason::PruneHeld.as_str(), context.name().as_str(), &held.message);
 }
 
 /// Shares the published value as long as the new one is equal, so that memory holds it once.

@@ -8,7 +8,7 @@ use driftless_model::{
     AgentId, Cause, CommitInfo, EventKind, Image, Mask, Observed, Outcome, Pin, PinStatus, Policy, Record,
     Revision, Stack, StackHash, Timestamp, Until,
 };
-use driftless_plan::{Plan, Target, Wait, is_in_force, without_runs};
+use driftless_plan::{Plan, Target, WaitReason, is_in_force, without_runs};
 use driftless_store as store;
 use driftless_store::NewRevision;
 
@@ -326,7 +326,7 @@ impl Revisions {
     /// Ends the revision with a failure if a rollout has exceeded its progress deadline. The rollout goes on all the
     /// same.
     pub(crate) fn check_deadline(&mut self, context: &AppContext, plan: &Plan) {
-        let exceeded = plan.waits.iter().find(|wait| matches!(wait, Wait::ProgressDeadlineExceeded { .. }));
+        let exceeded = plan.waits.iter().find(|wait| wait.is(WaitReason::ProgressDeadlineExceeded));
         if let Some(wait) = exceeded
             && self.current.as_ref().is_some_and(|current| current.outcome == Outcome::InProgress)
         {

@@ -6,7 +6,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Timestamp, Workload, WorkloadName, is_default};
+use super::{Timestamp, Workload, WorkloadName};
+use crate::defaults::is_default;
 
 /// When it is due, and what then. The workload that has it is the template of its runs, and never runs itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Lone, downward::Templates, is_default};
+use super::{Lone, downward::Templates};
+use crate::defaults::is_default;
 
 /// Settings that few containers have, and none can change while it lives.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

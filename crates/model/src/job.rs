@@ -10,7 +10,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{ContainerId, SpecHash, Timestamp, WorkloadName, is_default};
+use super::{ContainerId, SpecHash, Timestamp, WorkloadName};
+use crate::defaults::is_default;
 
 /// Which part of which Job a workload is, and what holds for the Job as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -17,6 +17,7 @@ mod build;
 mod check;
 mod content;
 mod cron;
+mod defaults;
 pub mod downward;
 mod event;
 mod finding;
@@ -98,8 +99,3 @@ pub use status::{
 };
 pub use time::Timestamp;
 pub use wildcard::{matches_star, matches_star_and_question};
-
-/// So that a field that has its default is left out of the JSON, and a new one changes no old hash.
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}

@@ -5,7 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{WorkloadName, is_default};
+use super::WorkloadName;
+use crate::defaults::is_default;
 
 /// Which of several it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,8 @@ use std::{fmt, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{AppName, ContentId, InstanceId, digest_hex, is_default};
+use super::{AppName, ContentId, InstanceId, digest_hex};
+use crate::defaults::is_default;
 
 /// One mount, by its path inside the container.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use crate::defaults::is_default;
 
-use super::is_default;
+use serde::{Deserialize, Serialize};
 
 /// A network of the application's own, or one that must exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Location, WorkloadName, is_default};
+use super::{Location, WorkloadName};
+use crate::defaults::is_default;
 
 /// A kind of object, in the order in which `all` lists them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Completion, Container, ContainerId, DownwardValues, InstanceId, Probes, PullPolicy, SpecHash, Workload,
-    WorkloadName, is_default,
+    WorkloadName,
 };
+use crate::defaults::is_default;
 
 /// One more container of each instance of a workload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

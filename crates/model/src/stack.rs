@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::{
     AppName, Build, ContentId, Cron, HostSettings, InPlace, Inventory, Job, Location, Member, Mount,
     MountSource, Namespace, Network, Part, Peer, Seldom, SpecHash, StackHash, Update, Volume, VolumesFrom,
-    WorkloadName, is_default,
+    WorkloadName,
 };
+use crate::defaults::is_default;
 
 /// One application's desired state, free of its front-end format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AppName, CommitInfo, Finding, Format, Member, ObjectRef, Outcome, Policy, Protocol, Resource, Role,
-    Strategy, Timestamp, Until, WorkloadName, is_default,
+    Strategy, Timestamp, Until, WorkloadName,
 };
+use crate::defaults::is_default;
 
 /// One application, whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

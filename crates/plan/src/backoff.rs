@@ -38,7 +38,7 @@ pub fn heal_delay(count: u32) -> Duration {
 }
 
 /// Before work that failed for the `count`th time in a row is tried again: 10, 20, 40 … 320, 600, 600 s.
-pub(super) fn job_delay(count: u32) -> Duration {
+pub(crate) fn job_delay(count: u32) -> Duration {
     doubling(Duration::from_secs(10), count, Duration::from_mins(10))
 }
 

@@ -10,7 +10,7 @@ use driftless_model::{
     ObservedNetwork, ObservedVolume, Port, Readiness, SpecHash, State, Timestamp,
 };
 
-use super::{Action, ContainerRef, Creation};
+use crate::action::{Action, ContainerRef, Creation};
 
 /// A Docker host that holds one application.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

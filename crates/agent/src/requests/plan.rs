@@ -7,7 +7,7 @@ use driftless_docker::{Docker, Engine, EngineOptions, ObserveScope, RegistryLogi
 use driftless_git::Source;
 use driftless_model::{AgentId, Mask, Observed, Policy, Record, Stack};
 use driftless_plan as plan;
-use driftless_plan::{Target, forecast, stack_diff};
+use driftless_plan::{Target, stack_diff};
 
 use super::{DryRun, RequestError, RequestHandler, adopt::adopt_in_dry_run};
 use crate::{Error, random_key, revisions::fallback};
@@ -63,7 +63,7 @@ fn dry_run(target: &Target<'_>, observed: &Observed, record: &Record, clock: Clo
     // The waits of this moment, before anything is adopted.
     let first = plan::plan(target, &observed, &record, clock.now());
     let adoption = adopt_in_dry_run(target, &mut observed, &mut record);
-    let plans = forecast(target, &observed, &record, clock.now());
+    let plans = plan::dry_run(target, &observed, &record, clock.now());
     let mut waits: Vec<String> = first.waits.iter().map(ToString::to_string).collect();
     // The waits that are left at the end.
     waits.extend(plans.last().into_iter().flat_map(|plan| &plan.waits).map(ToString::to_string));

@@ -3,7 +3,7 @@
 use driftless_docker::Docker;
 use driftless_git::Source;
 use driftless_model::EventKind;
-use driftless_plan::PRUNE_HELD;
+use driftless_plan::WaitReason;
 use driftless_store::Suspension;
 
 use super::{Answer, RequestError, RequestHandler};
@@ -43,7 +43,8 @@ impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
     pub(super) fn confirm_prune(&mut self) -> Result<Answer, RequestError> {
         let target = self.active_target()?;
         let name = self.context.name();
-        let held = self.publisher.status().waits.iter().find(|wait| wait.reason == PRUNE_HELD);
+        let held =
+            self.publisher.status().waits.iter().find(|wait| wait.reason == WaitReason::PruneHeld.as_str());
         let Some(message) = held.map(|wait| wait.message.clone()) else {
             return Err(RequestError::Refused(format!(
                 "{name} has no removal that waits for a confirmation; `driftless plan {name}` shows what a sync does"

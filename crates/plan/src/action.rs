@@ -1,0 +1,258 @@
+//! The actions of a plan: one call to the engine each, or one write of mounted files.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use driftless_model::{
+    AgentId, AppName, Attachment, Build, Container, ContainerId, ContentId, Format, InPlace, Instance,
+    InstanceId, LiveSettings, Network, PartOf, Peer, Resources, SpecHash, Volume,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::text::{bytes, cpus, duration, restart};
+
+/// One call to the Docker API.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Action {
+    PullImage {
+        image: String,
+        /// Another than the engine's own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        platform: Option<String>,
+        /// Logins of the application, by content.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        secrets: Vec<ContentId>,
+    },
+    /// From the files of the commit, which whoever performs it has at hand.
+    BuildImage {
+        image: String,
+        build: Box<Build>,
+    },
+    /// From this agent's own executable: see [`driftless_model::HELPER_IMAGE`].
+    ImportImage {
+        image: String,
+    },
+    CreateNetwork {
+        name: String,
+        network: Network,
+    },
+    RemoveNetwork {
+        name: String,
+        id: String,
+    },
+    CreateVolume {
+        name: String,
+        volume: Volume,
+    },
+    CreateInstance(Box<Creation>),
+    /// Brings the files that are rewritten in place for one container to what they are to hold, by target. The
+    /// engine has no part in it.
+    WriteFiles {
+        container: ContainerRef,
+        instance: InstanceId,
+        files: BTreeMap<String, InPlace>,
+    },
+    StartInstance {
+        container: ContainerRef,
+    },
+    /// Its `post_start` commands, after a start.
+    RunHooks {
+        container: ContainerRef,
+        instance: InstanceId,
+    },
+    /// To the container's first process.
+    SignalInstance {
+        container: ContainerRef,
+        signal: String,
+    },
+    /// With the container's own signal; SIGKILL after `grace`, or after what it was created with.
+    StopInstance {
+        container: ContainerRef,
+        grace: Option<Duration>,
+    },
+    /// Of a container that does not run. Its volumes stay.
+    RemoveInstance {
+        container: ContainerRef,
+    },
+    UnpauseInstance {
+        container: ContainerRef,
+    },
+    RenameInstance {
+        container: ContainerRef,
+        to: String,
+    },
+    UpdateInstance {
+        container: ContainerRef,
+        settings: LiveSettings,
+    },
+    Connect {
+        container: ContainerRef,
+        network: String,
+        attachment: Attachment,
+    },
+    Disconnect {
+        container: ContainerRef,
+        network: String,
+    },
+}
+
+/// A container, by its id where one is known, or by the name it was just created with.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ContainerRef {
+    /// The id, and the name for people.
+    Id(ContainerId, String),
+    Name(String),
+}
+
+/// All that is needed to create one instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Creation {
+    pub app: AppName,
+    pub agent: AgentId,
+    pub format: Format,
+    pub project: String,
+    pub instance: InstanceId,
+    pub name: String,
+    pub container: Container,
+    /// The image to create from, where it differs from the manifest's reference: the digest that a rollback
+    /// goes back to.
+    pub image: Option<String>,
+    pub spec: SpecHash,
+    /// Volumes without a name to take over from the predecessor, by target.
+    pub inherit: BTreeMap<String, String>,
+    /// The very containers that it shares something with.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub peers: BTreeMap<Peer, ContainerId>,
+    /// Of which pod it is a part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<PartOf>,
+    /// For Compose's labels: paths of the manifests, and `service:condition:restart` per dependency.
+    pub manifests: Vec<String>,
+    pub depends_on: Vec<String>,
+}
+
+impl From<&Instance> for ContainerRef {
+    fn from(instance: &Instance) -> Self {
+        Self::Id(instance.id.clone(), instance.name.clone())
+    }
+}
+
+impl ContainerRef {
+    /// The container's name, for people and for keys.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Id(_, name) | Self::Name(name) => name,
+        }
+    }
+
+    /// What Docker's API takes.
+    pub fn reference(&self) -> &str {
+        match self {
+            Self::Id(id, _) => id.as_str(),
+            Self::Name(name) => name,
+        }
+    }
+}
+
+impl Action {
+    /// The name of the object it acts on.
+    pub fn object(&self) -> &str {
+        match self {
+            Self::PullImage { image, .. } | Self::BuildImage { image, .. } | Self::ImportImage { image } => {
+                image
+            }
+            Self::CreateNetwork { name, .. }
+            | Self::RemoveNetwork { name, .. }
+            | Self::CreateVolume { name, .. } => name,
+            Self::CreateInstance(creation) => &creation.name,
+            Self::WriteFiles { container, .. }
+            | Self::RunHooks { container, .. }
+            | Self::SignalInstance { container, .. }
+            | Self::StartInstance { container }
+            | Self::StopInstance { container, .. }
+            | Self::RemoveInstance { container }
+            | Self::UnpauseInstance { container }
+            | Self::RenameInstance { container, .. }
+            | Self::UpdateInstance { container, .. }
+            | Self::Connect { container, .. }
+            | Self::Disconnect { container, .. } => container.name(),
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PullImage { image, platform: None, secrets: _ } => write!(f, "pull {image}"),
+            Self::PullImage { image, platform: Some(platform), secrets: _ } => {
+                write!(f, "pull {image} for {platform}")
+            }
+            Self::BuildImage { image, build } => write!(f, "build {image} from {}", build.place()),
+            Self::ImportImage { image } => write!(f, "import {image} from this agent's executable"),
+            Self::CreateNetwork { name, network: _ } => write!(f, "create network {name}"),
+            Self::RemoveNetwork { name, id: _ } => write!(f, "remove network {name}"),
+            Self::CreateVolume { name, volume: _ } => write!(f, "create volume {name}"),
+            Self::CreateInstance(creation) => creation.fmt(f),
+            Self::WriteFiles { container, instance: _, files } => {
+                let targets: Vec<&str> = files.keys().map(String::as_str).collect();
+                write!(f, "write {} of {container}", targets.join(", "))
+            }
+            Self::StartInstance { container } => write!(f, "start {container}"),
+            Self::RunHooks { container, instance: _ } => {
+                write!(f, "run the post_start commands of {container}")
+            }
+            Self::SignalInstance { container, signal } => write!(f, "send {signal} to {container}"),
+            Self::StopInstance { container, grace: None } => write!(f, "stop {container}"),
+            Self::StopInstance { container, grace: Some(grace) } => {
+                write!(f, "stop {container} within {}", duration(*grace))
+            }
+            Self::RemoveInstance { container } => write!(f, "remove {container}"),
+            Self::UnpauseInstance { container } => write!(f, "unpause {container}"),
+            Self::RenameInstance { container, to } => write!(f, "rename {container} to {to}"),
+            Self::UpdateInstance { container, settings } => {
+                write!(f, "update {container} to {}", live_settings(settings))
+            }
+            Self::Connect { container, network, attachment: _ } => {
+                write!(f, "connect {container} to {network}")
+            }
+            Self::Disconnect { container, network } => write!(f, "disconnect {container} from {network}"),
+        }
+    }
+}
+
+impl fmt::Display for Creation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let image = self.image.as_ref().unwrap_or(&self.container.image);
+        write!(f, "create {} from {image} at {}", self.name, self.spec)
+    }
+}
+
+impl fmt::Display for ContainerRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(_, name) | Self::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+fn live_settings(LiveSettings { resources, restart: policy }: &LiveSettings) -> String {
+    let Resources { nano_cpus, memory, memory_reservation, memory_swap, cpu_shares, pids, cpuset, .. } =
+        &resources.normal();
+    let limit = |name: &str, value: Option<String>| value.map(|it| format!("{name} {it}"));
+    let all = [
+        limit("cpus", nano_cpus.map(cpus)),
+        limit("memory", memory.map(bytes)),
+        limit("memory reservation", memory_reservation.map(bytes)),
+        limit(
+            "memory and swap",
+            memory_swap.map(|it| u64::try_from(it).map_or("unlimited".to_owned(), bytes)),
+        ),
+        limit("cpu shares", cpu_shares.map(|it| it.to_string())),
+        limit("pids", pids.map(|it| it.to_string())),
+        limit("cpuset", cpuset.clone()),
+        limit("restart", Some(restart(*policy))),
+    ];
+    all.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,27 @@
+//! When the next run of a CronJob is due.
+
+use crate::{
+    draft::Draft,
+    facts::cron::{all, parsed},
+    record::cron::schedule,
+};
+
+/// Looks again when the next run is due.
+pub(crate) fn look_ahead(draft: &mut Draft<'_>) {
+    if draft.facts.target.policy.suspended || all(draft.facts.target.stack).next().is_none() {
+        return;
+    }
+    let now = draft.facts.now;
+    // A run that was just seen to have ended may let another begin.
+    let mut then = draft.facts.record.clone();
+    schedule(&mut then, draft.facts.target.stack, now);
+    if then.crons != draft.facts.record.crons {
+        draft.look_again(now);
+    }
+    let next = all(draft.facts.target.stack)
+        .filter(|(_, _, cron)| !cron.suspended)
+        .filter_map(|(_, _, cron)| parsed(cron)?.next(now));
+    if let Some(next) = next.min() {
+        draft.look_again(next);
+    }
+}

@@ -1,0 +1,20 @@
+//! The instances of one workload, grouped by what happens to them next.
+
+use driftless_model::Instance;
+
+use crate::cause::Cause;
+
+/// The instances of one workload, by what happens to them next.
+#[derive(Default)]
+pub(crate) struct Instances<'a> {
+    /// As desired. They need not be ready.
+    pub(crate) current: Vec<&'a Instance>,
+    /// To be replaced, as the limits allow. Until then they serve.
+    pub(crate) outdated: Vec<(&'a Instance, Cause)>,
+    /// To be replaced, and of no use any more.
+    pub(crate) lost: Vec<(&'a Instance, Cause)>,
+    /// Not as desired, and left alone for now.
+    pub(crate) left: Vec<&'a Instance>,
+    /// Steps that remove what the engine could not remove.
+    pub(crate) cleared: Vec<usize>,
+}

@@ -1,0 +1,203 @@
+//! Jobs: which parts are begun, tried again or finished.
+//!
+//! Other workloads are kept running; a Job is brought to its end. What has ended well is in the record and is not done
+//! again, even if its container is gone, until the template changes.
+
+use std::collections::BTreeMap;
+
+use driftless_model::{Instance, InstanceId, Job, JobEnd, JobOutcome, JobRecord, Record, Replacement, State};
+
+use crate::{
+    backoff,
+    cause::Cause,
+    decide::{
+        images, pod_parts,
+        preconditions::{self, Preconditions},
+        repair, replace,
+    },
+    draft::Draft,
+    facts::{
+        jobs::{JobPart, all, is_begun, is_fed, record_of},
+        standing::deleted_network,
+    },
+    wait::Wait,
+};
+
+/// Plans all Jobs.
+pub(crate) fn run_all(draft: &mut Draft<'_>) {
+    for parts in all(draft.facts.target.stack).into_values() {
+        run(draft, &parts);
+    }
+}
+
+fn run(draft: &mut Draft<'_>, parts: &[JobPart<'_>]) {
+    let record: &Record = draft.facts.record;
+    let Some(first) = parts.first() else { return };
+    // A preview knows nothing yet of what it looks ahead to.
+    let unknown = JobRecord::default();
+    let known = record_of(record, parts).unwrap_or(&unknown);
+    let Some(cleared) = clear(draft, parts) else { return };
+    let job = first.job;
+    let current: Vec<(JobPart<'_>, Option<&Instance>)> =
+        parts.iter().map(|it| (*it, current(draft, *it))).collect();
+    if let Some(end) = &known.ended {
+        wind_up(draft, job, end, &current);
+        return;
+    }
+    if job.suspended {
+        let begun = current.iter().filter_map(|it| it.1).filter(|it| is_begun(it));
+        begun.for_each(|it| give_up(draft, it, "it is suspended"));
+        return;
+    }
+    if let (Some(since), Some(deadline)) = (known.started, job.active_deadline) {
+        draft.look_again(since.after(deadline));
+    }
+    let is_open = |part: &JobPart<'_>| !known.done.contains(&part.job.ordinal) && !is_fed(job, known);
+    let begun = current.iter().filter(|(part, it)| it.is_some() && is_open(part)).count();
+    let mut room = (job.parallelism as usize).saturating_sub(begun);
+    let mut surplus = begun.saturating_sub(job.parallelism as usize);
+    // The last that were begun have the most left to do.
+    for (_, instance) in current.iter().rev().filter(|(part, _)| is_open(part)) {
+        if let Some(instance) = instance.filter(|_| surplus > 0) {
+            surplus -= 1;
+            give_up(draft, instance, "fewer are to run side by side");
+        }
+    }
+    for (part, instance) in current.iter().filter(|(part, _)| is_open(part)) {
+        match instance {
+            Some(instance) if draft.removed.contains_key(&instance.id) => {}
+            Some(instance) => tend(draft, *part, instance, known, &cleared),
+            None if room == 0 => {}
+            None => {
+                room -= 1;
+                begin(draft, *part, known, cleared.clone());
+            }
+        }
+    }
+}
+
+/// Removes what is of another template, what somebody asked to be removed, and what is dead. `None` while images are
+/// missing: until all that the commit needs is at hand, what runs is left alone.
+fn clear(draft: &mut Draft<'_>, parts: &[JobPart<'_>]) -> Option<Vec<usize>> {
+    let pulls: Vec<usize> = draft.pulls.values().copied().collect();
+    let mut cleared = Vec::new();
+    for part in parts {
+        let spec = draft.facts.spec(part.subject);
+        for it in draft.facts.instances.members_of(part.subject.name) {
+            let is_other = it.spec != spec;
+            if is_other && !draft.missing_images.is_empty() {
+                draft.wait(Wait::images(part.subject.name, &draft.missing_image_names()));
+                return None;
+            }
+            let cause = match draft.facts.record.replaced.get(&it.id) {
+                _ if is_other => Cause::SpecChanged,
+                Some(Replacement::Delete | Replacement::Restart) => Cause::Deleted,
+                None if it.state == State::Dead => Cause::Exited,
+                None => continue,
+            };
+            if it.state != State::Removing {
+                cleared.push(draft.remove(it, &cause, &pulls));
+            }
+        }
+    }
+    Some(cleared)
+}
+
+fn current<'a>(draft: &Draft<'a>, part: JobPart<'_>) -> Option<&'a Instance> {
+    let mut members = draft.facts.instances.members_of(part.subject.name).iter().copied();
+    members.find(|it| !draft.removed.contains_key(&it.id))
+}
+
+/// What still runs of a Job that has ended is ended; what has ended is kept for as long as its manifest says.
+fn wind_up(draft: &mut Draft<'_>, job: &Job, end: &JobEnd, current: &[(JobPart<'_>, Option<&Instance>)]) {
+    let JobEnd { at, outcome } = end;
+    let gone = job.ttl.map(|it| at.after(it));
+    for instance in current.iter().filter_map(|it| it.1) {
+        if gone.is_some_and(|it| draft.facts.now >= it) || is_begun(instance) {
+            give_up(draft, instance, &outcome.to_string());
+        } else if let Some(gone) = gone {
+            draft.look_again(gone);
+        }
+    }
+    // Of a CronJob's run, the CronJob tells it; nobody waits for it.
+    if *outcome != JobOutcome::Complete && job.cron.is_none() {
+        draft.wait(Wait::job_failed(&job.of, &outcome.to_string()));
+    }
+}
+
+fn give_up(draft: &mut Draft<'_>, instance: &Instance, reason: &str) {
+    if instance.state != State::Removing {
+        draft.remove(instance, &Cause::Finished { reason: reason.to_owned() }, &[]);
+    }
+}
+
+/// Looks after a part that was begun.
+fn tend(draft: &mut Draft<'_>, part: JobPart<'_>, instance: &Instance, known: &JobRecord, cleared: &[usize]) {
+    let JobPart { subject, job } = part;
+    draft.starts_left = usize::MAX;
+    let failed = known.counted.get(&instance.id).copied();
+    let has_failed = matches!(instance.state, State::Exited { finished, .. } if Some(finished) == failed);
+    if !has_failed {
+        if let Some(cause) = repair::beyond_repair(draft, subject, instance) {
+            replace_container(draft, part, instance, &cause, cleared);
+            return;
+        }
+        repair::tend(draft, subject, instance);
+        pod_parts::tend(draft, subject, instance);
+        return;
+    }
+    if is_pausing(draft, known, job, &instance.instance) {
+        return;
+    }
+    let cause = Cause::CrashLoop { attempt: known.streak };
+    // Of a pod of several there is no second run: those that have ended well are not to do it again.
+    let has_lost_network = deleted_network(draft.facts.observed, instance).is_some();
+    if job.fresh || !subject.workload.parts.is_empty() || has_lost_network {
+        replace_container(draft, part, instance, &cause, cleared);
+    } else {
+        draft.start(instance, cause, cleared.to_vec());
+    }
+}
+
+/// Creates another container in the place of one that is not started again.
+fn replace_container(
+    draft: &mut Draft<'_>,
+    part: JobPart<'_>,
+    instance: &Instance,
+    cause: &Cause,
+    cleared: &[usize],
+) {
+    let mut after = cleared.to_vec();
+    after.push(draft.remove(instance, cause, &[]));
+    create(draft, part, cause, after);
+}
+
+fn begin(draft: &mut Draft<'_>, part: JobPart<'_>, known: &JobRecord, cleared: Vec<usize>) {
+    let instance = InstanceId { workload: part.subject.name.clone(), slot: 1 };
+    if known.streak == 0 || !is_pausing(draft, known, part.job, &instance) {
+        create(draft, part, &Cause::Missing, cleared);
+    }
+}
+
+fn create(draft: &mut Draft<'_>, part: JobPart<'_>, cause: &Cause, cleared: Vec<usize>) {
+    let subject = part.subject;
+    let Preconditions::Met(mut after) = preconditions::check(draft, subject) else { return };
+    after.extend(images::refresh(draft, subject.workload));
+    after.extend(cleared);
+    replace::create(draft, subject, 1, Some(cause), after, BTreeMap::new());
+}
+
+/// Whether the next try has to wait, which is then said.
+fn is_pausing(draft: &mut Draft<'_>, known: &JobRecord, job: &Job, instance: &InstanceId) -> bool {
+    let Some(last) = known.last_failure.filter(|it| *it <= draft.facts.now) else { return false };
+    let until = last.after(backoff::job_delay(known.streak));
+    if draft.facts.now >= until {
+        return false;
+    }
+    // For a CronJob's run nobody waits.
+    if job.cron.is_none() {
+        draft.wait(Wait::crash_loop_back_off(instance, known.last_code, "", known.streak, until));
+    }
+    draft.look_again(until);
+    true
+}

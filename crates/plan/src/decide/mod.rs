@@ -1,0 +1,47 @@
+//! Decisions: which steps are safe now, and what the others wait for.
+
+use driftless_model::{Observed, Record, Timestamp};
+
+use crate::{
+    draft::Draft,
+    facts::{Facts, pods},
+    steps::Plan,
+    target::Target,
+};
+
+mod adopt;
+mod cron;
+mod files;
+mod fs_drift;
+mod group;
+mod images;
+mod jobs;
+mod namespaces;
+mod orphans;
+mod pod_parts;
+mod preconditions;
+mod prune;
+mod repair;
+mod replace;
+mod resources;
+mod rollout;
+mod stateful_order;
+
+/// Plans the next round: the steps that are safe now, given the target, the observed state, the record and the time.
+/// The same inputs give the same plan.
+pub fn plan(target: &Target<'_>, observed: &Observed, record: &Record, now: Timestamp) -> Plan {
+    let observed = &*pods::whole_of(target, observed);
+    let facts = Facts::new(target, observed, record, now);
+    let mut draft = Draft::new(&facts);
+    if adopt::hold_unadopted(&mut draft) {
+        return draft.finish();
+    }
+    images::pull_missing(&mut draft);
+    resources::provide(&mut draft);
+    orphans::remove_orphans(&mut draft);
+    jobs::run_all(&mut draft);
+    rollout::roll_all(&mut draft);
+    resources::remove_unused_networks(&mut draft);
+    cron::look_ahead(&mut draft);
+    draft.finish()
+}

@@ -1,0 +1,82 @@
+//! Removing impostors, and instances whose workload the stack does not have.
+
+use crate::{
+    cause::Cause,
+    decide::{prune, stateful_order},
+    draft::{Draft, heal::Difference},
+    facts::{cron::was_run, namespaces},
+    wait::Wait,
+};
+
+/// Removes impostors at once, and orphans once all images of the stack are here.
+pub(crate) fn remove_orphans(draft: &mut Draft<'_>) {
+    for (impostor, difference) in &draft.facts.instances.impostors {
+        let difference =
+            Difference::container(&impostor.name, &difference.field, &difference.want, &difference.found)
+                .of(&impostor.instance.workload)
+                .since(impostor.created);
+        if let Some(cause) = draft.heal(difference) {
+            draft.remove(impostor, &cause, &[]);
+        }
+    }
+    remove_orphaned_parts(draft);
+    if !draft.missing_images.is_empty() {
+        return;
+    }
+    let is_held = prune::is_held(draft);
+    let pulls: Vec<usize> = draft.pulls.values().copied().collect();
+    for orphan in &draft.facts.instances.orphans {
+        if is_held && !was_run(draft.facts.target.stack, &orphan.instance.workload) {
+            continue;
+        }
+        // What Git wants goes on in its network or among its processes; it goes when they have gone.
+        if namespaces::is_needed(draft.facts, orphan) {
+            continue;
+        }
+        if let Some(wait) = stateful_order::stays(draft, orphan) {
+            draft.wait(wait);
+            continue;
+        }
+        if draft.facts.observed.own.as_ref() == Some(&orphan.id) {
+            draft.wait(Wait::own(&orphan.name, None, "Git does not have it any more"));
+            continue;
+        }
+        let cause = if was_run(draft.facts.target.stack, &orphan.instance.workload) {
+            Some(Cause::Finished { reason: "no longer kept".to_owned() })
+        } else if draft.facts.is_settled() {
+            draft.heal(
+                Difference::container(&orphan.name, "state", "no such container", "present")
+                    .since(orphan.created),
+            )
+        } else {
+            Some(Cause::NotInGit)
+        };
+        if let Some(cause) = cause {
+            draft.remove(orphan, &cause, &pulls);
+        }
+    }
+}
+/// Removes parts whose pod is gone: what they shared went with it.
+fn remove_orphaned_parts(draft: &mut Draft<'_>) {
+    let observed = draft.facts.observed;
+    for part in observed.parts.values().filter(|it| it.agent == *draft.facts.target.agent) {
+        let Some(of) = part.part.as_ref().filter(|it| !observed.instances.contains_key(&it.pod)) else {
+            continue;
+        };
+        let whole = part.instance.workload.whole();
+        let is_wanted = draft.facts.target.stack.workloads.contains_key(&whole);
+        let cause = if draft.facts.is_settled() {
+            draft.heal(
+                Difference::container(&part.name, "pod", "in its pod", format!("{} is gone", of.pod.short()))
+                    .of(&whole),
+            )
+        } else if is_wanted {
+            Some(Cause::DependencyReplaced { on: whole.to_string() })
+        } else {
+            Some(Cause::NotInGit)
+        };
+        if let Some(cause) = cause {
+            draft.remove(part, &cause, &[]);
+        }
+    }
+}

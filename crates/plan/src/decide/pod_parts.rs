@@ -1,0 +1,252 @@
+//! The next steps for the parts of a pod.
+
+use std::collections::BTreeMap;
+
+use driftless_model::{
+    Completion, DownwardValues, Instance, Part, PartOf, Peer, RestartPolicy, Role, State, Workload,
+};
+
+use crate::{
+    action::{Action, ContainerRef, Creation},
+    cause::Cause,
+    decide::{fs_drift, images, repair},
+    draft::{Draft, heal::Difference},
+    facts::{
+        Facts, classify,
+        pods::{has_started, name_of, parts_of, was_told_otherwise},
+        standing,
+        subject::Subject,
+    },
+    fields::diff::FieldDifference,
+    wait::Wait,
+};
+
+/// Looks after the parts of one instance that stays for now.
+pub(crate) fn tend(draft: &mut Draft<'_>, subject: Subject<'_>, pod: &Instance) {
+    let workload = subject.workload;
+    let is_leaving = draft.stopped.contains_key(&pod.id) || draft.removed.contains_key(&pod.id);
+    if workload.parts.is_empty() || !pod.is_running() || is_leaving || draft.facts.spec(subject) != pod.spec {
+        return;
+    }
+    let parts = sort(draft, subject, pod);
+    if is_over(draft, workload, &parts) {
+        draft.stop(pod, &Cause::Over, vec![]);
+        return;
+    }
+    // The pod has its place; that of its parts is in it.
+    let room = std::mem::replace(&mut draft.starts_left, usize::MAX);
+    let is_app = |it: &&Part| it.role == Role::App;
+    let has_begun = workload.parts.iter().filter(is_app).any(|it| parts.contains_key(it.name.as_str()));
+    let mut is_its_turn = true;
+    for part in &workload.parts {
+        let found = parts.get(part.name.as_str()).copied();
+        match (part.role, found) {
+            (Role::Init, _) if has_begun => {}
+            (Role::Init, Some(found)) if is_done(draft.facts, workload, part, found) => {}
+            (role, Some(found)) => {
+                look_after(draft, subject, pod, part, found);
+                is_its_turn &= match role {
+                    Role::Init => false,
+                    Role::Sidecar => has_begun || has_started(part, found),
+                    Role::App => true,
+                };
+            }
+            (role, None) if is_its_turn => {
+                make(draft, subject, pod, part, Occasion::of(has_begun));
+                is_its_turn = role == Role::App || has_begun;
+            }
+            (_, None) => {}
+        }
+    }
+    draft.starts_left = room;
+}
+
+/// The parts by name, one for each. What else claims to be a part of this pod is removed.
+fn sort<'a>(draft: &mut Draft<'a>, subject: Subject<'_>, pod: &Instance) -> BTreeMap<&'a str, &'a Instance> {
+    let Subject { name, workload } = subject;
+    let observed = draft.facts.observed;
+    let mut claimants = parts_of(observed, &pod.id);
+    claimants.retain(|it| it.agent == *draft.facts.target.agent && !draft.removed.contains_key(&it.id));
+    claimants.sort_by_key(|it| (!draft.facts.record.ledger.contains(&it.id), it.created, &it.id));
+    let mut parts: BTreeMap<&str, &Instance> = BTreeMap::new();
+    for claimant in claimants {
+        let Some(own) = name_of(claimant) else { continue };
+        if claimant.state == State::Dead {
+            draft.remove(claimant, &Cause::Exited, &[]);
+            continue;
+        }
+        let is_known = draft.facts.record.ledger.contains(&claimant.id);
+        let (want, found) = match workload.part(own) {
+            None => ("no such container in the pod".to_owned(), "present".to_owned()),
+            Some(_) if parts.contains_key(own) => {
+                (format!("one container `{own}`"), "a second one".to_owned())
+            }
+            Some(part) if !is_known => {
+                let one = workload.of_part(part);
+                let different = classify::difference(draft.facts.target, observed, &one, claimant);
+                let Some(FieldDifference { field, want, found }) = different else {
+                    parts.insert(own, claimant);
+                    continue;
+                };
+                (format!("{field}: {want}"), found)
+            }
+            Some(_) => {
+                parts.insert(own, claimant);
+                continue;
+            }
+        };
+        let difference =
+            Difference::container(&claimant.name, "pod", want, found).of(name).since(claimant.created);
+        if let Some(cause) = draft.heal(difference) {
+            draft.remove(claimant, &cause, &[]);
+        }
+    }
+    parts
+}
+
+/// Whether a pod has done its work, or failed for good.
+fn is_over(draft: &Draft<'_>, workload: &Workload, parts: &BTreeMap<&str, &Instance>) -> bool {
+    if workload.completion == Completion::Never {
+        return false;
+    }
+    let found = |part: &Part| parts.get(part.name.as_str()).copied();
+    let has_failed = |part: &Part| {
+        found(part).is_some_and(|it| {
+            standing::failure(draft.facts.record, draft.facts.observed, &workload.of_part(part), it).is_some()
+        })
+    };
+    let is_done = |part: &Part| found(part).is_some_and(|it| is_done(draft.facts, workload, part, it));
+    let of_role = |role: Role| workload.parts.iter().filter(move |it| it.role == role);
+    if of_role(Role::Init).any(has_failed) {
+        return true;
+    }
+    let is_tried_again = !matches!(workload.container.restart, RestartPolicy::No);
+    let mut apps = of_role(Role::App);
+    if is_tried_again {
+        of_role(Role::App).any(has_failed) || apps.all(is_done)
+    } else {
+        apps.all(|it| is_done(it) || has_failed(it))
+    }
+}
+
+/// Whether it ended well, by itself, and that is what it is for.
+fn is_done(facts: &Facts<'_>, workload: &Workload, part: &Part, found: &Instance) -> bool {
+    facts.is_completed(&workload.of_part(part), found)
+}
+
+/// Sees that a part runs, under its name and within its limits.
+fn look_after(draft: &mut Draft<'_>, subject: Subject<'_>, pod: &Instance, part: &Part, found: &Instance) {
+    let Subject { name, workload } = subject;
+    let one = workload.of_part(part);
+    let of_part = Subject { name, workload: &one };
+    let mut spoilt = repair::beyond_repair(draft, of_part, found);
+    if was_told_otherwise(pod, found) {
+        spoilt = spoilt.or_else(|| Some(Cause::DependencyRestarted { on: pod.name.clone() }));
+    }
+    if part.role != Role::Init {
+        spoilt = spoilt.or_else(|| fs_drift::revert(draft, name, found));
+    }
+    if let Some(cause) = spoilt.filter(|_| draft.facts.observed.images.contains_key(&draft.facts.image(&one)))
+    {
+        let removed = draft.remove(found, &cause, &[]);
+        make(draft, subject, pod, part, Occasion::Instead { cause, removed });
+        return;
+    }
+    fs_drift::remark(draft, found);
+    let wanted = part_name(draft, subject, found.instance.slot, part);
+    repair::rename(draft, name, wanted, found);
+    repair::limit(draft, of_part, found);
+    repair::revive(draft, of_part, found, vec![]);
+}
+
+/// Why a part is made.
+enum Occasion {
+    /// Its pod is still being made.
+    Beginning,
+    /// It was there.
+    Lost,
+    /// Another is removed for it.
+    Instead { cause: Cause, removed: usize },
+}
+
+impl Occasion {
+    fn of(has_begun: bool) -> Self {
+        if has_begun { Self::Lost } else { Self::Beginning }
+    }
+}
+
+/// The name of a part's container in Docker.
+fn part_name(draft: &Draft<'_>, subject: Subject<'_>, slot: u32, part: &Part) -> String {
+    let name = subject.name;
+    format!("{}-{}", draft.facts.container_name(draft.facts.stack_of(subject), name, slot), part.name)
+}
+
+/// Creates and starts a part.
+fn make(draft: &mut Draft<'_>, subject: Subject<'_>, pod: &Instance, part: &Part, occasion: Occasion) {
+    let Subject { name, workload } = subject;
+    let slot = pod.instance.slot;
+    let object = part_name(draft, subject, slot, part);
+    if draft.is_being_removed(&object) {
+        return;
+    }
+    let one = workload.of_part(part);
+    images::obtain(draft, Subject { name, workload: &one });
+    let image = draft.facts.image(&one);
+    let mut after: Vec<usize> = draft.pulls.get(&image).copied().into_iter().collect();
+    if after.is_empty() && !draft.facts.observed.images.contains_key(&image) {
+        return;
+    }
+    let Some(steps) = draft.claim_name(name, &object) else { return };
+    after.extend(steps);
+    let mut inherit = BTreeMap::new();
+    for (target, place) in &part.volumes {
+        let Some(volume) = pod.empty_volumes.get(place) else {
+            draft.wait(Wait::dependency(name, name, &format!("its volume at {place} is missing")));
+            return;
+        };
+        inherit.insert(target.clone(), volume.clone());
+    }
+    let cause = match occasion {
+        Occasion::Instead { cause, removed } => {
+            after.push(removed);
+            Some(cause)
+        }
+        Occasion::Lost if draft.facts.is_settled() => {
+            draft.heal(Difference::container(&object, "state", "running", "missing").of(name))
+        }
+        // A pod that is still being made is no drift.
+        Occasion::Beginning | Occasion::Lost => Some(Cause::Missing),
+    };
+    let Some(cause) = cause else { return };
+    let stack = draft.facts.stack_of(subject);
+    let mut instance = pod.instance.clone();
+    instance.workload = name.part(&part.name);
+    let creation = Creation {
+        app: stack.app.clone(),
+        agent: draft.facts.target.agent.clone(),
+        format: stack.format,
+        project: stack.project.clone(),
+        instance: instance.clone(),
+        name: object.clone(),
+        container: part.container.clone(),
+        image: (image != part.container.image).then_some(image),
+        spec: pod.spec.clone(),
+        inherit,
+        peers: BTreeMap::from([(Peer::Workload(name.clone()), pod.id.clone())]),
+        part: Some(PartOf {
+            pod: pod.id.clone(),
+            name: part.name.clone(),
+            role: part.role,
+            told: DownwardValues::new(),
+        }),
+        manifests: stack.manifests.clone(),
+        depends_on: Vec::new(),
+    };
+    let container = ContainerRef::Name(object);
+    let created = draft.push(Action::CreateInstance(Box::new(creation)), cause.clone(), after);
+    let start = Action::StartInstance { container: container.clone() };
+    let started = draft.push(start, cause.clone(), vec![created]);
+    if !part.container.host.post_start.is_empty() {
+        draft.push(Action::RunHooks { container, instance }, cause, vec![started]);
+    }
+}

@@ -1,0 +1,201 @@
+//! Preconditions of new instances: images, dependencies, networks, ports and names.
+//!
+//! This module finds what is in the way, and the steps that clear it. [`crate::decide::rollout`] decides how many instances
+//! are created.
+
+use std::time::Duration;
+
+use driftless_model::{Condition, Container, Dependency, Instance, MountSource, Peer, Workload};
+
+use crate::{
+    decide::{images, namespaces, stateful_order},
+    draft::Draft,
+    facts::{
+        ownership::{is_usable_network, is_usable_volume},
+        standing::{crash_of, has_run_hooks, is_up},
+        subject::Subject,
+    },
+    wait::{Wait, WaitObject},
+};
+
+/// Why new instances cannot be created in this draft, if they cannot.
+pub(crate) enum Preconditions {
+    /// They can, after these steps.
+    Met(Vec<usize>),
+    /// They cannot, and what runs stays as it is.
+    Unmet,
+    /// What is in the way are old instances that are leaving: make room, and create in the next draft.
+    /// Their removal waits for these steps.
+    MakeRoom(Vec<usize>),
+}
+
+/// Whether new instances of a workload may be created now.
+pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Preconditions {
+    let Subject { name, workload } = subject;
+    if let Some(wait) = stateful_order::reason_to_wait(draft, subject) {
+        draft.wait(wait);
+        return Preconditions::Unmet;
+    }
+    // Of those that it shares something with, one is enough; that is looked at below.
+    let is_shared = |it: &&Dependency| {
+        let peer = Peer::Workload(it.workload.clone());
+        it.condition == Condition::Started && workload.container.peers().any(|it| *it == peer)
+    };
+    for dependency in workload.after.iter().filter(|it| !is_shared(it)) {
+        if let Some(reason) = unmet(draft, dependency) {
+            draft.wait(Wait::dependency(name, &dependency.workload, &reason));
+            return Preconditions::Unmet;
+        }
+    }
+    let newest = workload.containers().filter_map(Container::needs).max_by_key(|it| it.api);
+    if let (Some(speaks), Some(need)) = (draft.facts.observed.engine_api, newest)
+        && speaks < need.api
+    {
+        let object = WaitObject::Workload(name.clone());
+        draft.wait(Wait::engine_too_old(object, &need.field, need.api, speaks));
+        return Preconditions::Unmet;
+    }
+    // What is replaced for another reason than its spec may run an image that has left the host since.
+    images::obtain_all(draft, subject);
+    let parts = workload.parts.iter().map(|it| draft.facts.image(&workload.of_part(it)));
+    let images: Vec<String> = parts.chain([draft.facts.image(workload)]).collect();
+    let is_known = |it: &String| draft.facts.observed.images.contains_key(it) || draft.pulls.contains_key(it);
+    let is_to_be_had = images.iter().all(is_known) && workload.mounted_images().all(is_known);
+    let is_refused = draft.missing_images.contains(name) && draft.facts.is_desired(subject);
+    if !is_to_be_had || is_refused {
+        // The pull is backing off; that is said where pulls are planned.
+        return Preconditions::Unmet;
+    }
+    let Some(peers) = namespaces::choose(draft, name, &workload.container) else {
+        return Preconditions::Unmet;
+    };
+    draft.peers.insert(name.clone(), peers);
+    let Some(provided) = needs(draft, workload) else { return Preconditions::Unmet };
+    // All images of the commit, not only its own: nothing is stopped for a version that is not complete.
+    let mut after: Vec<usize> = draft.pull_steps().into_iter().chain(provided).collect();
+    match contest(draft, subject) {
+        Contest::Free(steps) => {
+            after.extend(steps);
+            Preconditions::Met(after)
+        }
+        Contest::Leaving => Preconditions::MakeRoom(after),
+        Contest::Taken { by, what } => {
+            draft.wait(Wait::blocked(WaitObject::Workload(name.clone()), &what, &by));
+            Preconditions::Unmet
+        }
+    }
+}
+
+/// Why a dependency is not met yet, if it is not.
+pub(crate) fn unmet(draft: &Draft<'_>, dependency: &Dependency) -> Option<String> {
+    let Dependency { workload: on, condition, required, restart: _ } = dependency;
+    let workload = draft.facts.target.stack.workloads.get(on)?;
+    let spec = draft.facts.spec(Subject { name: on, workload });
+    let current: Vec<&Instance> =
+        draft.facts.instances.members_of(on).iter().copied().filter(|it| it.spec == spec).collect();
+    let completed = |it: &Instance| draft.facts.is_completed(workload, it);
+    let crash = current.iter().find_map(|it| crash_of(draft.facts.record, it));
+    if !required && (crash.is_some() || draft.missing_images.contains(on)) {
+        return None;
+    }
+    // Its commands after the start are part of it.
+    let is_hooked = |it: &Instance| has_run_hooks(draft.facts.record, &it.instance);
+    let good = |it: &&&Instance| match condition {
+        Condition::Started => (it.is_running() && is_hooked(it)) || completed(it),
+        Condition::Healthy => it.is_available(Duration::ZERO, draft.facts.now) && is_hooked(it),
+        Condition::CompletedSuccessfully => completed(it),
+    };
+    if current.iter().filter(good).count() >= workload.replicas as usize {
+        return None;
+    }
+    let state = match condition {
+        Condition::Started => "started",
+        Condition::Healthy => "healthy",
+        Condition::CompletedSuccessfully => "completed",
+    };
+    Some(match crash {
+        Some(crash) => format!("it is not {state}: it ended with code {}", crash.code),
+        None => format!("it is not {state} yet"),
+    })
+}
+
+/// The steps that provide its networks and volumes; `None` while one of them cannot be had.
+fn needs(draft: &Draft<'_>, workload: &Workload) -> Option<Vec<usize>> {
+    let mut after = Vec::new();
+    for network in workload.container.networks().keys() {
+        match draft.provided.get(network) {
+            Some(step) => after.push(*step),
+            None if is_usable_network(draft.facts, network) => {}
+            None => return None,
+        }
+    }
+    for mount in workload.containers().flat_map(|it| &it.mounts) {
+        let name = match &mount.source {
+            MountSource::Volume { name, no_copy: _ } => name,
+            MountSource::Anonymous
+            | MountSource::Image(_)
+            | MountSource::Empty
+            | MountSource::Bind { .. }
+            | MountSource::Tmpfs { .. }
+            | MountSource::Content(_)
+            | MountSource::Secret(_)
+            | MountSource::InPlace { .. }
+            | MountSource::AppFolder(_) => continue,
+        };
+        match draft.provided.get(name) {
+            Some(step) => after.push(*step),
+            None if is_usable_volume(draft.facts, name) => {}
+            None => return None,
+        }
+    }
+    Some(after)
+}
+
+enum Contest {
+    /// Nobody else holds what we need, once these steps are done.
+    Free(Vec<usize>),
+    /// One of ours still holds it, and is to leave.
+    Leaving,
+    Taken {
+        by: String,
+        what: String,
+    },
+}
+
+/// Looks for others who hold the fixed name or host ports of a workload. Its own instances are not others: they make way
+/// for each other by the limits of its rollout.
+fn contest(draft: &Draft<'_>, subject: Subject<'_>) -> Contest {
+    let Subject { name, workload } = subject;
+    if let Some(fixed) = &workload.container_name
+        && draft.facts.observed.claims.names.contains_key(fixed)
+    {
+        return Contest::Taken { by: fixed.clone(), what: format!("the name `{fixed}`") };
+    }
+    let mut steps = Vec::new();
+    for port in &workload.container.ports {
+        let Some(host) = port.host.filter(|it| it.first == it.last) else { continue };
+        let what = || format!("host port {}/{}", host.first, port.protocol.as_str());
+        if let Some(by) = draft.facts.observed.claims.holder(port) {
+            return Contest::Taken { by: by.to_owned(), what: what() };
+        }
+        let own = draft.facts.instances.members_of(name);
+        let holds = |it: &&Instance| {
+            is_up(it)
+                && it.config.ports.iter().any(|held| {
+                    let is_same = held.host == port.host && held.protocol == port.protocol;
+                    is_same && port.overlaps(held.host_ip)
+                })
+                && !own.iter().any(|own| own.id == it.id)
+        };
+        for other in draft.facts.observed.instances.values().filter(holds) {
+            match draft.removed.get(&other.id) {
+                Some(step) => steps.push(*step),
+                None if other.agent != *draft.facts.target.agent => {
+                    return Contest::Taken { by: other.name.clone(), what: what() };
+                }
+                None => return Contest::Leaving,
+            }
+        }
+    }
+    Contest::Free(steps)
+}

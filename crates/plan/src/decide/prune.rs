@@ -1,0 +1,64 @@
+//! Whether a commit removes so much of an application that somebody has to confirm it.
+//!
+//! A folder that was moved by mistake, or a file that was cut short, still renders. So if most of an application would
+//! go at once, it goes after `driftless sync APP --prune`. The removal of a whole application is limited by `prune` of
+//! the policy instead.
+
+use std::collections::BTreeSet;
+
+use driftless_model::{Instance, State, WorkloadName};
+
+use crate::{
+    draft::Draft,
+    facts::{
+        Facts,
+        cron::was_run,
+        objects::whole,
+        standing::{Ending, ending},
+    },
+    wait::Wait,
+};
+
+/// So few are removed without asking, however large a part they are.
+const FEW: usize = 3;
+
+/// Whether what the stack does not have has to stay until somebody confirms that it goes.
+pub(crate) fn is_held(draft: &mut Draft<'_>) -> bool {
+    let stack = draft.facts.target.stack;
+    let is_lost = |it: &&&Instance| {
+        let name = &it.instance.workload;
+        is_loss(draft.facts, it) && !was_run(stack, name) && !is_scaled_down(draft.facts, name)
+    };
+    let leaving: BTreeSet<&WorkloadName> =
+        draft.facts.instances.orphans.iter().filter(is_lost).map(|it| &it.instance.workload).collect();
+    // A new name for everything is as much that comes as goes.
+    let all = leaving.len() + stack.workloads.len();
+    let limit = draft.facts.target.policy.max_prune_percent;
+    if leaving.len() <= FEW || leaving.len() * 100 <= all * usize::from(limit) || stack.workloads.is_empty() {
+        return false;
+    }
+    // What turned up after the sync is no part of the application: that is drift.
+    if draft.facts.is_settled() || draft.facts.record.prune.as_ref() == Some(draft.facts.revision()) {
+        return false;
+    }
+    let workloads: Vec<&WorkloadName> = leaving.into_iter().collect();
+    draft.wait(Wait::prune_held(&stack.app, &workloads, all, limit));
+    true
+}
+
+/// Whether its removal may be a loss. Work that is done is none.
+fn is_loss(facts: &Facts<'_>, instance: &Instance) -> bool {
+    match instance.state {
+        State::Running { .. } | State::Paused | State::Restarting { .. } => true,
+        State::Exited { .. } => ending(facts.record, facts.observed, instance) != Some(Ending::Succeeded),
+        State::Created | State::Removing | State::Dead => false,
+    }
+}
+
+/// Whether Git still has the StatefulSet or Job that it was a part of, with fewer replicas.
+fn is_scaled_down(facts: &Facts<'_>, name: &WorkloadName) -> bool {
+    let before = facts.target.fallback.and_then(|it| it.workloads.get(name)).and_then(whole);
+    let is_of =
+        |of: &WorkloadName| facts.target.stack.workloads.values().any(|it| whole(it).as_ref() == Some(of));
+    before.is_some_and(|of| is_of(&of))
+}

@@ -1,0 +1,449 @@
+//! Repairing one instance: it exited, or somebody stopped, renamed, disconnected or limited it.
+//!
+//! The least disruptive step comes first. An instance is replaced only if nothing less helps.
+
+use std::collections::BTreeSet;
+
+use driftless_model::{
+    Completion, Crash, Endpoint, Instance, LiveSettings, Readiness, Resources, State, Timestamp, Workload,
+    WorkloadName,
+};
+
+use crate::{
+    action::{Action, ContainerRef},
+    backoff,
+    cause::Cause,
+    decide::{files, namespaces},
+    draft::{Draft, heal::Difference},
+    facts::{
+        Facts,
+        namespaces::is_orphaned,
+        standing::{crash_of, deleted_network, failure, has_run_hooks},
+        subject::Subject,
+    },
+    text,
+    wait::{Wait, WaitObject},
+};
+
+/// Looks after one instance of the wanted spec that need not be replaced.
+pub(crate) fn tend(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) {
+    let name = subject.name;
+    let stack = draft.facts.stack_of(subject);
+    let named = draft.facts.container_name(stack, name, instance.instance.slot);
+    rename(draft, name, named, instance);
+    let mut connected = reconnect(draft, subject, instance);
+    connected.extend(draft.reconnected.get(&instance.id).into_iter().flatten());
+    limit(draft, subject, instance);
+    revive(draft, subject, instance, connected);
+}
+
+/// Sees that an instance runs, unless it has done its work.
+pub(crate) fn revive(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance, after: Vec<usize>) {
+    let Subject { name, workload } = subject;
+    let container = ContainerRef::from(instance);
+    match &instance.state {
+        State::Running { .. } => restart(draft, instance, after),
+        State::Removing | State::Dead => {}
+        State::Created | State::Exited { .. }
+            if draft.starts_left == 0 || deleted_network(draft.facts.observed, instance).is_some() => {}
+        State::Created => {
+            if !may_run(draft, name, instance) {
+                return;
+            }
+            draft.starts_left -= 1;
+            draft.start(instance, Cause::NotStarted, after);
+        }
+        // It would run cut off: whom it shares with is being stopped in this draft. It has its turn in the next.
+        State::Paused if instance.hosts.iter().any(|it| draft.stopped.contains_key(it)) => {}
+        State::Paused => {
+            let difference = not_running(instance, name, "paused");
+            if let Some(cause) = draft.heal(difference) {
+                draft.push(Action::UnpauseInstance { container }, cause, after);
+            }
+        }
+        State::Restarting { .. } => match files::ended_with_others(draft, workload, instance, false) {
+            Some(cause) => {
+                let stopped = draft.stop(instance, &cause, after);
+                namespaces::start_again(draft, instance, stopped);
+            }
+            None => hold(draft, instance),
+        },
+        State::Exited { code, .. } => {
+            let is_completed = draft.facts.is_completed(workload, instance);
+            let changed = files::ended_with_others(draft, workload, instance, is_completed);
+            if is_completed && changed.is_none() {
+                return;
+            }
+            if !may_run(draft, name, instance) {
+                return;
+            }
+            draft.starts_left -= 1;
+            if let Some(cause) = changed {
+                draft.start(instance, cause, after);
+            } else if instance.touched_by_hand.is_some() {
+                let difference = not_running(instance, name, format!("exited ({code})"));
+                if let Some(cause) = draft.heal(difference) {
+                    draft.start(instance, cause, after);
+                }
+            } else {
+                start_after_crash(draft, workload, instance, after);
+            }
+        }
+    }
+}
+
+/// What no repair can bring back: a network that was deleted and made anew while the container did not run, or a
+/// limit that the engine cannot take away from a live container.
+pub(crate) fn beyond_repair(
+    draft: &mut Draft<'_>,
+    subject: Subject<'_>,
+    instance: &Instance,
+) -> Option<Cause> {
+    let Subject { name, workload } = subject;
+    if !instance.is_running()
+        && instance.state != State::Paused
+        && let Some(network) = deleted_network(draft.facts.observed, instance)
+    {
+        return draft.heal(
+            Difference::container(
+                &instance.name,
+                format!("networks.{network}"),
+                "the present network",
+                "a network that was deleted",
+            )
+            .of(name),
+        );
+    }
+    if is_stuck(&instance.state) {
+        let found = "exited, and the engine cannot start it again";
+        return draft.heal(not_running(instance, name, found));
+    }
+    let (field, found) = irrevocable(&workload.container.resources, &instance.live.resources)?;
+    let field = format!("resources.{field}");
+    draft.heal(Difference::container(&instance.name, field, "no limit", found).of(name))
+}
+
+/// An engine that went down in the middle of a start may leave a process or its folder behind that it does not know any
+/// more, and refuses ever after to start this container, in these words; another container in its place starts.
+const STUCK: [(&str, &str); 2] = [("task ", "already exists"), ("failed to start shim", "file exists")];
+
+fn is_stuck(state: &State) -> bool {
+    match state {
+        State::Exited { error, .. } => {
+            STUCK.iter().any(|(what, why)| error.contains(what) && error.contains(why))
+        }
+        State::Running { .. }
+        | State::Created
+        | State::Paused
+        | State::Restarting { .. }
+        | State::Removing
+        | State::Dead => false,
+    }
+}
+
+/// A limit that stands and is not wanted. The engine reads 0 as "leave it", so it cannot be taken away.
+fn irrevocable(want: &Resources, found: &Resources) -> Option<(&'static str, String)> {
+    let want = &want.normal();
+    let Resources { nano_cpus, memory, memory_reservation, cpu_shares, cpuset, .. } = want;
+    let gained = |want: Option<u64>, found: Option<u64>| want.is_none().then_some(found).flatten();
+    gained(*nano_cpus, found.nano_cpus)
+        .map(|it| ("nanoCpus", it))
+        .or_else(|| gained(*memory, found.memory).map(|it| ("memory", it)))
+        .or_else(|| gained(*memory_reservation, found.memory_reservation).map(|it| ("memoryReservation", it)))
+        .or_else(|| gained(*cpu_shares, found.cpu_shares).map(|it| ("cpuShares", it)))
+        .map(|(field, it)| (field, limit_text(&format!("resources.{field}"), Some(it.into()))))
+        .or_else(|| Some(("cpuset", found.cpuset.clone().filter(|_| cpuset.is_none())?)))
+}
+
+/// Gives it the name that it is to have.
+pub(crate) fn rename(draft: &mut Draft<'_>, name: &WorkloadName, wanted: String, instance: &Instance) {
+    if instance.name == wanted {
+        return;
+    }
+    let difference = Difference::container(&wanted, "name", wanted.clone(), instance.name.clone()).of(name);
+    let Some(cause) = draft.heal(difference) else { return };
+    let container = ContainerRef::from(instance);
+    let renamed = match draft.free_name(&wanted) {
+        Ok(after) => draft.push(Action::RenameInstance { container, to: wanted }, cause, after),
+        // Another of ours bears it, and may want this one's: this one steps aside, as `docker compose` does it.
+        Err(_) if draft.is_misnamed(&wanted) && !instance.name.starts_with(instance.id.short()) => {
+            let to = format!("{}_{wanted}", instance.id.short());
+            draft.push(Action::RenameInstance { container, to }, cause, vec![])
+        }
+        Err(by) => {
+            let object = WaitObject::Container { name: instance.name.clone(), workload: Some(name.clone()) };
+            draft.wait(Wait::blocked(object, &format!("the name `{wanted}`"), &by));
+            return;
+        }
+    };
+    draft.renamed.insert(instance.id.clone(), renamed);
+}
+
+/// Puts it on the networks it belongs to, and off those it does not. Returns the steps a start has to wait for.
+fn reconnect(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) -> Vec<usize> {
+    let Subject { name, workload } = subject;
+    let wanted = workload.container.networks();
+    let mut connected = Vec::new();
+    let names: BTreeSet<&String> = wanted.keys().chain(instance.networks.keys()).collect();
+    for network in names {
+        let want = wanted.get(network);
+        let found = instance.networks.get(network);
+        let present = draft.facts.observed.networks.get(network).map(|it| &it.id);
+        let is_stale = |it: &Endpoint| !it.network_id.is_empty() && Some(&it.network_id) != present;
+        let (text_want, text_found) = match (want, found) {
+            (Some(_), Some(found)) if is_stale(found) => {
+                ("the present network".to_owned(), "a network that was deleted".to_owned())
+            }
+            (Some(want), Some(found))
+                if same_aliases(draft, name, &want.aliases, &found.aliases, instance) =>
+            {
+                continue;
+            }
+            (Some(want), Some(found)) => (want.aliases.join(", "), found.aliases.join(", ")),
+            (Some(_), None) => ("connected".to_owned(), "disconnected".to_owned()),
+            (None, Some(_)) => ("disconnected".to_owned(), "connected".to_owned()),
+            (None, None) => continue,
+        };
+        // A network that is being replaced in this draft has its own steps for those attached.
+        if draft.reconnected.contains_key(&instance.id) && draft.provided.contains_key(network) {
+            continue;
+        }
+        // It cannot be had for now; that is said where networks are planned.
+        if want.is_some() && present.is_none() && !draft.provided.contains_key(network) {
+            continue;
+        }
+        // Without networks of its own, the engine's mode says where it is: `host`, `none` or the default bridge.
+        if want.is_none() && wanted.is_empty() {
+            continue;
+        }
+        let difference =
+            Difference::container(&instance.name, format!("networks.{network}"), text_want, text_found)
+                .of(name);
+        let Some(cause) = draft.heal(difference) else { continue };
+        let mut after: Vec<usize> = draft.provided.get(network).copied().into_iter().collect();
+        if found.is_some() {
+            let action =
+                Action::Disconnect { container: ContainerRef::from(instance), network: network.clone() };
+            after.push(draft.push(action, cause.clone(), vec![]));
+        }
+        if let Some(attachment) = want {
+            let container = ContainerRef::from(instance);
+            let action =
+                Action::Connect { container, network: network.clone(), attachment: attachment.clone() };
+            connected.push(draft.push(action, cause, after));
+        }
+    }
+    connected
+}
+
+/// The engine adds aliases of its own: the short id, the host name, and on newer engines the container's name. Whether
+/// anybody asked for them as well, it does not tell.
+fn same_aliases(
+    draft: &Draft<'_>,
+    name: &WorkloadName,
+    want: &[String],
+    found: &[String],
+    instance: &Instance,
+) -> bool {
+    let name = draft.facts.container_name(draft.facts.target.stack, name, instance.instance.slot);
+    let own = |it: &&String| {
+        it.as_str() != instance.name
+            && it.as_str() != instance.id.short()
+            && Some(*it) != instance.config.hostname.as_ref()
+            && **it != name
+    };
+    let want: BTreeSet<&String> = want.iter().filter(own).collect();
+    let found: BTreeSet<&String> = found.iter().filter(own).collect();
+    want == found
+}
+
+/// Sets its limits, and its restart policy.
+pub(crate) fn limit(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) {
+    let Subject { name, workload } = subject;
+    let want =
+        LiveSettings { resources: workload.container.resources.clone(), restart: workload.container.restart };
+    let mut causes = Vec::new();
+    for (field, want, found) in limits_that_differ(&want, &instance.live) {
+        causes.extend(draft.heal(Difference::container(&instance.name, field, want, found).of(name)));
+    }
+    // One call sets all of them; it is logged under the first.
+    if let Some(cause) = causes.into_iter().next() {
+        let action = Action::UpdateInstance { container: ContainerRef::from(instance), settings: want };
+        draft.push(action, cause, vec![]);
+    }
+}
+
+fn limits_that_differ(want: &LiveSettings, found: &LiveSettings) -> Vec<(&'static str, String, String)> {
+    let LiveSettings { resources, restart } = want;
+    let Resources {
+        nano_cpus,
+        memory,
+        memory_reservation,
+        memory_swap,
+        cpu_shares,
+        pids,
+        // A quota is told as a number of CPUs.
+        cpu_quota: _,
+        cpu_period,
+        cpuset,
+    } = &resources.normal();
+    let wide = |it: Option<u64>| it.map(i128::from);
+    let mut all = Vec::new();
+    let mut compare = |field, want: Option<i128>, found: Option<i128>| {
+        if want != found {
+            all.push((field, limit_text(field, want), limit_text(field, found)));
+        }
+        want != found
+    };
+    let now = &found.resources;
+    compare("resources.nanoCpus", wide(*nano_cpus), wide(now.nano_cpus));
+    let has_other_memory = compare("resources.memory", wide(*memory), wide(now.memory));
+    compare("resources.memoryReservation", wide(*memory_reservation), wide(now.memory_reservation));
+    // Without a word about swap, the engine allows as much again as there is memory.
+    let swap = memory_swap.map(i128::from).or_else(|| wide(*memory).map(|it| it.saturating_mul(2)));
+    // Whoever changes the one changes the other with it: that is one difference, and one call sets both right.
+    if memory.is_some() && now.memory_swap.is_some() && !has_other_memory {
+        compare("resources.memorySwap", swap, now.memory_swap.map(i128::from));
+    }
+    compare("resources.cpuShares", wide(*cpu_shares), wide(now.cpu_shares));
+    let unlimited = |it: Option<i64>| it.filter(|it| *it > 0).map(i128::from);
+    compare("resources.pids", unlimited(*pids), unlimited(now.pids));
+    compare("resources.cpuPeriod", wide(*cpu_period), wide(now.cpu_period));
+    if *cpuset != now.cpuset {
+        let text = |it: &Option<String>| it.clone().unwrap_or_else(|| "none".to_owned());
+        all.push(("resources.cpuset", text(cpuset), text(&now.cpuset)));
+    }
+    if *restart != found.restart {
+        all.push(("restart", text::restart(*restart), text::restart(found.restart)));
+    }
+    all
+}
+
+/// `64 MiB`, `1.5`: in the units in which a manifest is written.
+fn limit_text(field: &str, limit: Option<i128>) -> String {
+    let Some(limit) = limit else { return "none".to_owned() };
+    match (field, u64::try_from(limit)) {
+        ("resources.nanoCpus", Ok(limit)) => text::cpus(limit),
+        (field, Ok(limit)) if field.starts_with("resources.memory") => text::bytes(limit),
+        (_, Ok(_) | Err(_)) => limit.to_string(),
+    }
+}
+
+/// An instance that should run and is in another state.
+fn not_running(instance: &Instance, name: &WorkloadName, found: impl Into<String>) -> Difference {
+    let difference = Difference::container(&instance.name, "state", "running", found);
+    difference.of(name).since(instance.touched_by_hand)
+}
+
+/// Starts what ended by itself: at once the first time, then after growing pauses.
+fn start_after_crash(draft: &mut Draft<'_>, workload: &Workload, instance: &Instance, after: Vec<usize>) {
+    if let Some(code) = failure(draft.facts.record, draft.facts.observed, workload, instance) {
+        draft.wait(Wait::failed(&instance.instance, code));
+        return;
+    }
+    let Some(crash) = crash_of(draft.facts.record, instance) else {
+        let has_ended_well = matches!(instance.state, State::Exited { code: 0, .. });
+        let cause = match workload.completion {
+            _ if draft.facts.record.stopped.contains(&instance.id) => Cause::NotStarted,
+            Completion::OnSuccess if has_ended_well => Cause::EndedWithEngine,
+            Completion::OnSuccess | Completion::Never => Cause::Exited,
+        };
+        draft.start(instance, cause, after);
+        return;
+    };
+    let until = next_try(draft.facts, crash);
+    if draft.facts.now >= until {
+        let cause = if crash.count > 1 { Cause::CrashLoop { attempt: crash.count } } else { Cause::Exited };
+        draft.start(instance, cause, after);
+    } else {
+        pause(draft, instance, until);
+    }
+}
+
+/// When a pause after a crash is over. A crash that lies ahead of us says that the clock was set back: nobody
+/// waits for that.
+fn next_try(facts: &Facts<'_>, crash: &Crash) -> Timestamp {
+    if crash.finished > facts.now {
+        facts.now
+    } else {
+        crash.finished.after(backoff::crash_delay(crash.count))
+    }
+}
+
+/// The engine restarts it by itself, at its own pace. From the second end on, the pace is ours: it is held.
+fn hold(draft: &mut Draft<'_>, instance: &Instance) {
+    let Some(crash) = crash_of(draft.facts.record, instance) else { return };
+    let until = next_try(draft.facts, crash);
+    if crash.count > 1 && draft.facts.now < until {
+        let attempt = crash.count;
+        draft.stop(instance, &Cause::CrashLoop { attempt }, vec![]);
+        pause(draft, instance, until);
+    }
+}
+
+/// Whether those it shares a namespace with are there to share it; the engine would not start it otherwise.
+fn may_run(draft: &mut Draft<'_>, name: &WorkloadName, instance: &Instance) -> bool {
+    let Some(on) = namespaces::cannot_run(draft, instance) else { return true };
+    draft.wait(Wait::dependency(name, &on, "it does not run"));
+    false
+}
+
+/// Starts anew what hangs, what was left behind in a namespace that is no more, and what had to stop in this draft
+/// for another's sake.
+fn restart(draft: &mut Draft<'_>, instance: &Instance, after: Vec<usize>) {
+    if is_orphaned(draft.facts, instance) {
+        // It cannot be started any more, so what is left of it goes on until it is replaced.
+    } else if let Some(stopped) = draft.stopped.get(&instance.id).copied() {
+        namespaces::start_again(draft, instance, stopped);
+    } else if let Some(cause) = namespaces::left_behind(draft, instance) {
+        let stopped = draft.stop(instance, &cause, after);
+        namespaces::start_again(draft, instance, stopped);
+    } else {
+        if !has_run_hooks(draft.facts.record, &instance.instance) {
+            draft.run_hooks(instance, Cause::Interrupted, vec![]);
+        }
+        restart_if_dead(draft, instance, after);
+    }
+}
+
+fn restart_if_dead(draft: &mut Draft<'_>, instance: &Instance, after: Vec<usize>) {
+    let Readiness::Dead { reason } = &instance.readiness else { return };
+    let cause = Cause::Unhealthy { reason: reason.clone() };
+    let stopped = draft.stop(instance, &cause, after);
+    let crash = crash_of(draft.facts.record, instance);
+    let until = crash.map_or(draft.facts.now, |it| next_try(draft.facts, it));
+    if draft.facts.now >= until {
+        namespaces::start_again(draft, instance, stopped);
+    } else {
+        pause(draft, instance, until);
+    }
+}
+
+fn pause(draft: &mut Draft<'_>, instance: &Instance, until: Timestamp) {
+    let Some(crash) = crash_of(draft.facts.record, instance) else { return };
+    draft.wait(Wait::crash_loop_back_off(&instance.instance, crash.code, &crash.error, crash.count, until));
+    draft.look_again(until);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_engine_cannot_start_again_is_told_by_its_words() {
+        let exited = |error: &str| State::Exited {
+            code: 137,
+            finished: Timestamp(0),
+            out_of_memory: false,
+            error: error.to_owned(),
+        };
+        assert!(is_stuck(&exited("task 489c586ddd7d: already exists: unknown")));
+        assert!(is_stuck(&exited(
+            "failed to start shim: mkdir /run/docker/7bd0930ac2be: file exists: unknown"
+        )));
+        assert!(!is_stuck(&exited(
+            "failed to create shim: exec: \"web\": executable file not found in $PATH"
+        )));
+        assert!(!is_stuck(&exited("")));
+    }
+}

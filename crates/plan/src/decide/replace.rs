@@ -1,0 +1,192 @@
+//! Replacing outdated instances within the limits of a rollout: how many are created and removed, and in which order.
+
+use std::collections::BTreeMap;
+
+use driftless_model::{Instance, InstanceId, Workload, WorkloadName};
+
+use crate::{
+    cause::Cause,
+    decide::{group::Instances, images},
+    draft::{Draft, heal::Difference, slots::Slots},
+    facts::{limits::Limits, namespaces::is_needed, standing::is_spent, subject::Subject},
+};
+
+/// Creates what is missing and removes what is outdated, as far as the limits allow. Everything waits for the
+/// steps of the gate. Returns the outdated that stay for now.
+pub(crate) fn replace<'a>(
+    draft: &mut Draft<'_>,
+    subject: Subject<'_>,
+    limits: Limits,
+    instances: &Instances<'a>,
+    missing: usize,
+    mut before: Vec<usize>,
+) -> Vec<&'a Instance> {
+    let Subject { name, workload } = subject;
+    let exchange = Exchange::of(draft, workload, limits, instances, missing);
+    if exchange.room + exchange.in_turn > 0 {
+        before.extend(images::refresh(draft, workload));
+    }
+    let mut cleared = instances.cleared.clone();
+    let mut freed: Vec<(&Instance, &Cause)> = Vec::new();
+    for (instance, cause) in instances.lost.iter().chain(exchange.spent.iter().copied()) {
+        cleared.push(draft.remove(instance, cause, &before));
+        freed.push((instance, cause));
+    }
+    let mut replaced = Vec::new();
+    for (instance, cause) in &exchange.victims {
+        replaced.push((*instance, cause, draft.remove(instance, cause, &before)));
+    }
+    // Where all of the old go first, or there are too many as it is, nobody's place is free before these are gone.
+    let ahead = if limits.recreate { replaced.len() } else { exchange.excess };
+    cleared.extend(replaced.iter().take(ahead).map(|(_, _, step)| *step));
+    let mut after = before;
+    after.extend(&cleared);
+    if exchange.room + exchange.in_turn == 0 {
+        return exchange.staying;
+    }
+    let mut slots = Slots::new(draft, name, &instances.current);
+    for (instance, _) in freed.iter().take(exchange.room) {
+        slots.prefer(instance.instance.slot);
+    }
+    let mut causes = instances.outdated.iter().map(|(_, cause)| cause);
+    for _ in 0..exchange.room {
+        let slot = slots.next();
+        let successor_of = freed.iter().find(|(it, _)| it.instance.slot == slot);
+        let inherit = successor_of.map(|(it, _)| it.anonymous_volumes.clone()).unwrap_or_default();
+        let cause = successor_of.map(|(_, cause)| *cause).or_else(|| causes.next());
+        create(draft, subject, slot, cause, after.clone(), inherit);
+    }
+    let mut turns = replaced.iter().skip(if limits.recreate { 0 } else { exchange.excess });
+    for _ in 0..exchange.in_turn {
+        let (mut after, mut inherit) = (after.clone(), BTreeMap::new());
+        let (slot, cause) = match turns.next() {
+            Some((instance, cause, step)) => {
+                after.push(*step);
+                inherit.clone_from(&instance.anonymous_volumes);
+                (slots.take(instance.instance.slot), Some(*cause))
+            }
+            None => (slots.next(), None),
+        };
+        create(draft, subject, slot, cause, after, inherit);
+    }
+    exchange.staying
+}
+
+/// How many are made and who goes, in numbers.
+struct Exchange<'a, 'b> {
+    /// Outdated, and of no use to anybody: removing them costs nothing.
+    spent: Vec<&'b (&'a Instance, Cause)>,
+    /// Outdated, to be removed in this draft.
+    victims: Vec<&'b (&'a Instance, Cause)>,
+    /// Outdated, and staying for now.
+    staying: Vec<&'a Instance>,
+    /// There is room for so many new ones.
+    room: usize,
+    /// So many more can be made, each once one of the victims is gone.
+    in_turn: usize,
+    /// So many are there beyond what the limits allow.
+    excess: usize,
+}
+
+impl<'a, 'b> Exchange<'a, 'b> {
+    fn of(
+        draft: &Draft<'_>,
+        workload: &Workload,
+        limits: Limits,
+        instances: &'b Instances<'a>,
+        missing: usize,
+    ) -> Self {
+        let wanted = workload.replicas as usize;
+        let is_available = |it: &Instance| it.is_available(workload.min_ready, draft.facts.now);
+        let (spent, mut live): (Vec<_>, Vec<_>) =
+            instances.outdated.iter().partition(|(it, _)| is_spent(draft.facts, it));
+        let available_current = instances.current.iter().filter(|it| is_available(it)).count();
+        let available_live = live.iter().filter(|(it, _)| is_available(it)).count();
+        let total = instances.current.len() + live.len() + instances.left.len();
+        let ceiling = wanted + limits.surge;
+        let is_blocked = limits.recreate && !live.is_empty();
+        let room = if is_blocked { 0 } else { ceiling.saturating_sub(total).min(missing) };
+        // Never fewer available than the floor. Worked example: 10 wanted, 3 surge, 2 unavailable, 5 new of which
+        // none is available, 8 old: 13 - 8 - 5 = 0, so a new version that never becomes available removes nothing
+        // more, not even what is unwell among the old.
+        let floor = wanted.saturating_sub(limits.unavailable);
+        let mut down = total.saturating_sub(floor + (instances.current.len() - available_current));
+        let mut spare = (available_current + available_live).saturating_sub(floor);
+        if limits.recreate {
+            (down, spare) = (live.len(), live.len());
+        }
+        live.sort_by_key(|(it, _)| {
+            (is_available(it), it.is_running(), is_needed(draft.facts, it), it.instance.slot)
+        });
+        let (mut victims, mut staying) = (Vec::new(), Vec::new());
+        for one in live {
+            let serves = is_available(one.0);
+            if down == 0 || (serves && spare == 0) {
+                staying.push(one.0);
+                continue;
+            }
+            down -= 1;
+            spare -= usize::from(serves);
+            victims.push(one);
+        }
+        let afterwards = ceiling.saturating_sub(total - victims.len()).min(missing);
+        let in_turn = if limits.recreate { missing } else { afterwards }.saturating_sub(room);
+        let excess = total.saturating_sub(ceiling).min(victims.len());
+        Self { spent, victims, staying, room, in_turn, excess }
+    }
+}
+
+/// What an instance left behind that was removed before its successor could be made, because we were ended then.
+fn left_volumes(draft: &mut Draft<'_>, name: &WorkloadName, slot: u32) -> BTreeMap<String, String> {
+    let of = |slot: u32| InstanceId { workload: name.clone(), slot }.to_string();
+    let is_left =
+        |key: &String| draft.facts.record.bequests.contains_key(key) && !draft.inherited.contains(key);
+    // Its own slot's first, or else any that nobody took: the successor may have got another number.
+    let is_of_workload = |key: &&String| key.rsplit_once('.').is_some_and(|(it, _)| it == name.as_str());
+    let own = Some(of(slot)).filter(is_left);
+    let any = || draft.facts.record.bequests.keys().filter(is_of_workload).find(|it| is_left(it)).cloned();
+    let Some(key) = own.or_else(any) else { return BTreeMap::new() };
+    let volumes = draft.facts.record.bequests.get(&key).cloned().unwrap_or_default();
+    let is_held = |volume: &String| {
+        draft
+            .facts
+            .observed
+            .instances
+            .values()
+            .any(|it| it.anonymous_volumes.values().any(|held| held == volume))
+    };
+    if volumes.values().any(is_held) {
+        return BTreeMap::new();
+    }
+    draft.inherited.insert(key);
+    volumes
+}
+
+/// Creates one instance. Without a cause nothing makes way for it; if the stack was reached before, its absence
+/// then is drift.
+pub(crate) fn create(
+    draft: &mut Draft<'_>,
+    subject: Subject<'_>,
+    slot: u32,
+    cause: Option<&Cause>,
+    mut after: Vec<usize>,
+    inherit: BTreeMap<String, String>,
+) {
+    let name = subject.name;
+    let object = draft.facts.container_name(draft.facts.stack_of(subject), name, slot);
+    if draft.is_being_removed(&object) {
+        return;
+    }
+    let Some(steps) = draft.claim_name(name, &object) else { return };
+    after.extend(steps);
+    after.extend(draft.slot_freed(name, slot));
+    let cause = match cause {
+        Some(cause) => Some(cause.clone()),
+        None if !draft.facts.is_settled() => Some(Cause::Missing),
+        None => draft.heal(Difference::container(&object, "state", "running", "missing").of(name)),
+    };
+    let inherit = if inherit.is_empty() { left_volumes(draft, name, slot) } else { inherit };
+    if let Some(cause) = cause {
+        draft.create(subject, slot, &cause, after, inherit);
+    }
+}

@@ -1,0 +1,171 @@
+//! Networks and volumes: created before a workload needs them, and networks removed when none does.
+//!
+//! A volume is created when it is missing, and never changed or removed.
+
+use driftless_model::{
+    Attachment, Instance, Mask, Network, ObservedNetwork, ObservedVolume, SpecHash, Stack, Volume,
+};
+
+use crate::{
+    action::Action,
+    cause::Cause,
+    draft::{Draft, heal::Difference},
+    facts::ownership::{is_own, other_owner},
+    fields::{diff::FieldDifference, resources::volume_differences},
+    wait::{Wait, WaitObject},
+};
+
+/// Plans the networks and volumes that the stack needs.
+pub(crate) fn provide(draft: &mut Draft<'_>) {
+    let facts = draft.facts;
+    for (name, volume) in &facts.target.stack.volumes {
+        match facts.observed.volumes.get(name) {
+            None if volume.external => draft.wait(Wait::external_missing("volume", name)),
+            None => {
+                let action = Action::CreateVolume { name: name.clone(), volume: volume.clone() };
+                let step = draft.push(action, Cause::Missing, vec![]);
+                draft.provided.insert(name.clone(), step);
+            }
+            Some(found) => match other_owner(facts, found) {
+                Some(owner) if volume.external => draft.wait(Wait::shared_volume(name, owner)),
+                Some(owner) => draft.wait(Wait::of_another_application("volume", name, owner)),
+                None if volume.external || !is_own(facts, found) => {}
+                None if found.spec.as_ref() == Some(&SpecHash::of(volume)) => {}
+                None => volume_changed(draft, name, volume, found),
+            },
+        }
+    }
+    for (name, network) in &facts.target.stack.networks {
+        match facts.observed.networks.get(name) {
+            None if network.external => draft.wait(Wait::external_missing("network", name)),
+            None => create_network(draft, name, network),
+            Some(found) => match other_owner(facts, found) {
+                // Applications share external networks all the time.
+                Some(_) if network.external => {}
+                Some(owner) => draft.wait(Wait::of_another_application("network", name, owner)),
+                None if network.external || !is_own(facts, found) => {}
+                None if found.spec.as_ref() == Some(&SpecHash::of(network)) => {}
+                None => replace_network(draft, name, network, found),
+            },
+        }
+    }
+}
+
+/// Plans the removal of our networks that the stack does not name and nothing is attached to.
+pub(crate) fn remove_unused_networks(draft: &mut Draft<'_>) {
+    for (name, network) in &draft.facts.observed.networks {
+        let is_ours = is_own(draft.facts, network);
+        // What is fallen back to may still need it.
+        let is_needed = |it: &Stack| it.networks.contains_key(name);
+        let is_held = !draft.missing_images.is_empty() && draft.facts.target.fallback.is_some_and(is_needed);
+        if !is_ours || is_needed(draft.facts.target.stack) || is_held || !network.foreign.is_empty() {
+            continue;
+        }
+        let attached = draft.facts.observed.instances.values().filter(|it| it.networks.contains_key(name));
+        let leaving: Option<Vec<usize>> = attached.map(|it| draft.removed.get(&it.id).copied()).collect();
+        if let Some(after) = leaving {
+            let action = Action::RemoveNetwork { name: name.clone(), id: network.id.clone() };
+            draft.push(action, Cause::NotInGit, after);
+        }
+    }
+}
+
+/// A volume is never changed, so what differs is named: whoever reads it has to move the data.
+fn volume_changed(draft: &mut Draft<'_>, name: &str, wanted: &Volume, found: &ObservedVolume) {
+    let mask = draft.facts.target.mask;
+    let differences = found.compose.as_ref().map(|it| volume_differences(wanted, it));
+    if differences.as_ref().is_some_and(Vec::is_empty) {
+        // Its key in the manifest is another, and nothing else.
+        return;
+    }
+    let one = |FieldDifference { field, want, found }: FieldDifference| {
+        // `o: username=me,password=…` is how a share of another host is mounted.
+        let is_telling = |it: &str| it.split([',', '=']).any(Mask::is_telling);
+        if Mask::is_telling(&field) || is_telling(&want) || is_telling(&found) {
+            format!("{field} differs")
+        } else {
+            format!("{field} is {}, not {}", mask.text(&found), mask.text(&want))
+        }
+    };
+    let differences: Vec<String> = differences.into_iter().flatten().map(one).collect();
+    draft.wait(Wait::volume_changed(name, &differences));
+}
+
+/// Says so where the engine is too old for a network.
+fn is_too_new(draft: &mut Draft<'_>, name: &str, network: &Network) -> bool {
+    let (Some(speaks), Some(need)) = (draft.facts.observed.engine_api, network.needs()) else { return false };
+    if speaks >= need.api {
+        return false;
+    }
+    let object = WaitObject::Other { kind: "network", name: name.to_owned() };
+    draft.wait(Wait::engine_too_old(object, &need.field, need.api, speaks));
+    true
+}
+
+fn create_network(draft: &mut Draft<'_>, name: &str, network: &Network) {
+    if is_too_new(draft, name, network) {
+        return;
+    }
+    let cause = if draft.facts.is_settled() {
+        draft.heal(Difference::missing_network(name))
+    } else {
+        Some(Cause::Missing)
+    };
+    if let Some(cause) = cause {
+        let action = Action::CreateNetwork { name: name.to_owned(), network: network.clone() };
+        let step = draft.push(action, cause, vec![]);
+        draft.provided.insert(name.to_owned(), step);
+    }
+}
+
+/// A network cannot be changed: everybody leaves, it is made anew, and those who stay come back. Containers are
+/// kept; their addresses change.
+fn replace_network(draft: &mut Draft<'_>, name: &str, network: &Network, found: &ObservedNetwork) {
+    if is_too_new(draft, name, network) {
+        return;
+    }
+    if !draft.missing_images.is_empty() {
+        // Until all images are at hand, nothing that runs is cut off. That is said where pulls are planned.
+        return;
+    }
+    let attached: Vec<_> =
+        draft.facts.observed.instances.values().filter(|it| it.networks.contains_key(name)).collect();
+    let stranger = attached.iter().find(|it| it.agent != *draft.facts.target.agent).map(|it| &it.name);
+    if let Some(own) = attached.iter().find(|it| draft.facts.observed.own.as_ref() == Some(&it.id)) {
+        let what = format!("network {name} has changed in Git and must be replaced");
+        draft.wait(Wait::own(&own.name, None, &what));
+        return;
+    }
+    if let Some(foreign) = found.foreign.first().or(stranger) {
+        draft.wait(Wait::network_in_use(name, foreign));
+        return;
+    }
+    let pulls: Vec<usize> = draft.pulls.values().copied().collect();
+    let mut left = Vec::new();
+    for instance in attached.iter().copied() {
+        let action = Action::Disconnect { container: instance.into(), network: name.to_owned() };
+        left.push(draft.push(action, Cause::SpecChanged, pulls.clone()));
+    }
+    let removal = Action::RemoveNetwork { name: name.to_owned(), id: found.id.clone() };
+    left.extend(pulls);
+    let removed = draft.push(removal, Cause::SpecChanged, left);
+    let creation = Action::CreateNetwork { name: name.to_owned(), network: network.clone() };
+    let created = draft.push(creation, Cause::SpecChanged, vec![removed]);
+    draft.provided.insert(name.to_owned(), created);
+    for instance in attached {
+        let Some(attachment) = attachment(draft, instance, name) else { continue };
+        let container = instance.into();
+        let action = Action::Connect { container, network: name.to_owned(), attachment };
+        let connected = draft.push(action, Cause::SpecChanged, vec![created]);
+        draft.reconnected.entry(instance.id.clone()).or_default().push(connected);
+    }
+}
+
+/// How an instance is to be on a network: as its workload is wanted, or else as it was made.
+fn attachment(draft: &Draft<'_>, instance: &Instance, network: &str) -> Option<Attachment> {
+    let wanted = draft.facts.target.stack.workloads.get(&instance.instance.workload);
+    wanted
+        .and_then(|it| it.container.networks().get(network))
+        .or_else(|| instance.config.networks().get(network))
+        .cloned()
+}

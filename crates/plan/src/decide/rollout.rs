@@ -1,0 +1,353 @@
+//! Rollouts: how instances of a new spec replace the old ones, one safe round at a time.
+//!
+//! Each round scales the new instances up and the old ones down, as far as the limits allow. A rollout has no state of
+//! its own: this is the arithmetic of Kubernetes' deployment controller, computed from the observed state each time.
+
+use std::time::Duration;
+
+use driftless_model::{Instance, Peer, Readiness, State, Timestamp, Update, Workload, WorkloadName};
+
+use crate::{
+    cause::Cause,
+    decide::{
+        files, fs_drift,
+        group::Instances,
+        namespaces, pod_parts,
+        preconditions::{self, Preconditions},
+        repair, replace, stateful_order,
+    },
+    draft::{Draft, heal::Difference},
+    facts::{
+        limits::limits,
+        namespaces::{in_order, is_needed},
+        standing::{Outdated, Standing, is_spent, is_up},
+        subject::Subject,
+    },
+    wait::{Wait, WaitReason},
+};
+
+/// Plans all workloads: first goes what only pretends to be ours or is not wanted any more, since it may hold
+/// names and ports.
+pub(crate) fn roll_all(draft: &mut Draft<'_>) {
+    for subject in in_order(draft.facts.target.stack) {
+        let Subject { name, workload: wanted } = subject;
+        if wanted.job.is_some() || wanted.cron.is_some() || is_held_back(draft, subject) {
+            continue;
+        }
+        let before = draft.facts.target.fallback.and_then(|it| it.workloads.get(name));
+        let before = before.filter(|it| !it.is_like(wanted));
+        let members = draft.facts.instances.members_of(name);
+        let spec = draft.facts.spec(subject);
+        let is_change = members.iter().any(|it| it.spec != spec);
+        // Until everything that the commit needs is at hand, what runs is kept as it was.
+        let is_affected = is_change || members.is_empty() || draft.missing_images.contains(name);
+        let is_held = !draft.missing_images.is_empty() && is_affected;
+        let is_unbegun = !members.iter().any(|it| it.spec == spec);
+        match before {
+            Some(before) if is_held => {
+                roll(draft, Subject { name, workload: before }, members);
+                wait_for_images(draft, name);
+            }
+            None if is_held && is_change => {
+                allow_starts(draft, subject, members);
+                keep(draft, members);
+                wait_for_images(draft, name);
+            }
+            Some(before) if draft.facts.is_paused(subject) && is_change && is_unbegun => {
+                let scaled = Workload { replicas: wanted.replicas, ..before.clone() };
+                roll(draft, Subject { name, workload: &scaled }, members);
+                draft.wait(Wait::paused(name));
+            }
+            Some(_) | None => match stateful_order::former(draft, subject) {
+                Some((former, wait)) => {
+                    roll(draft, Subject { name, workload: &former }, members);
+                    draft.wait(wait);
+                }
+                None => roll(draft, subject, members),
+            },
+        }
+    }
+}
+
+/// Whether a workload is not to be touched at all: Docker Compose runs it, or it is what this agent runs in.
+fn is_held_back(draft: &mut Draft<'_>, subject: Subject<'_>) -> bool {
+    let Subject { name, workload: wanted } = subject;
+    let members = draft.facts.instances.members_of(name);
+    if draft.not_adopted.contains(name) {
+        allow_starts(draft, subject, members);
+        keep(draft, members);
+        return true;
+    }
+    let Some(own) = members.iter().find(|it| draft.facts.observed.own.as_ref() == Some(&it.id)) else {
+        return false;
+    };
+    let what = if own.spec != draft.facts.spec(subject) {
+        "Git asks for another container in its place"
+    } else if members.len() != wanted.replicas as usize {
+        "Git asks for another number of them"
+    } else {
+        return true;
+    };
+    draft.wait(Wait::own(&own.name, Some(name), what));
+    true
+}
+
+/// Says that a workload whose own image is there waits for those of others.
+fn wait_for_images(draft: &mut Draft<'_>, name: &WorkloadName) {
+    if !draft.missing_images.contains(name) {
+        draft.wait(Wait::images(name, &draft.missing_image_names()));
+    }
+}
+
+/// How long the engine may take to remove a container.
+const REMOVAL: Duration = Duration::from_secs(1);
+
+/// One round for one workload.
+fn roll(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Instance]) {
+    let Subject { name, workload } = subject;
+    let wanted = workload.replicas as usize;
+    allow_starts(draft, subject, members);
+    let instances = group_instances(draft, subject, members);
+    if draft.facts.is_paused(subject) && !instances.outdated.is_empty() {
+        draft.wait(Wait::paused(name));
+        let outdated: Vec<&Instance> = instances.outdated.iter().map(|(it, _)| *it).collect();
+        keep(draft, &outdated);
+        let all = || instances.current.iter().chain(&outdated);
+        if all().count() < wanted {
+            let available = all().filter(|it| it.is_available(workload.min_ready, draft.facts.now)).count();
+            let available = u32::try_from(available).unwrap_or(u32::MAX);
+            let why = "missing instances are created when the workload is not paused any more";
+            draft.wait(Wait::readiness(name, available, workload.replicas, why));
+        }
+        return;
+    }
+    let missing = wanted.saturating_sub(instances.current.len());
+    let preconditions =
+        if missing > 0 { preconditions::check(draft, subject) } else { Preconditions::Met(vec![]) };
+    let live = instances.outdated.iter().map(|(it, _)| *it).filter(|it| !is_spent(draft.facts, it));
+    let limits = limits(workload, live);
+    let kept = match preconditions {
+        Preconditions::Unmet => instances.outdated.iter().map(|(it, _)| *it).collect(),
+        Preconditions::MakeRoom(after) => replace::replace(draft, subject, limits, &instances, 0, after),
+        Preconditions::Met(after) => replace::replace(draft, subject, limits, &instances, missing, after),
+    };
+    keep(draft, &kept);
+    let outdated: Vec<&Instance> = instances.outdated.iter().map(|(it, _)| *it).collect();
+    remark(draft, subject, &instances.current, &outdated);
+}
+
+/// Sets how many that do not run may be started before there are more than the limits allow: what has ended and
+/// what took its place must not run side by side where there is room for one.
+fn allow_starts(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Instance]) {
+    let workload = subject.workload;
+    let spec = draft.facts.spec(subject);
+    let leaving = members.iter().copied().filter(|it| it.spec != spec && !is_spent(draft.facts, it));
+    let limits = limits(workload, leaving);
+    let has_old = members.iter().filter(|it| is_up(it)).any(|it| it.spec != spec);
+    let ceiling = if limits.recreate && has_old { 0 } else { workload.replicas as usize + limits.surge };
+    draft.starts_left = ceiling.saturating_sub(members.iter().filter(|it| is_up(it)).count());
+}
+
+/// Sorts the members of a workload, and looks after those that are as wanted.
+fn group_instances<'a>(
+    draft: &mut Draft<'_>,
+    subject: Subject<'_>,
+    members: &[&'a Instance],
+) -> Instances<'a> {
+    let workload = subject.workload;
+    let facts = draft.facts;
+    let spec = facts.spec(subject);
+    let mut instances = Instances::default();
+    for member in members {
+        match Standing::of(facts.record, facts.observed, workload, &spec, member, facts.now) {
+            // The engine reports the removal. In case that event is lost, look again.
+            Standing::Leaving => draft.look_again(facts.now.after(REMOVAL)),
+            Standing::Dead => instances.cleared.push(draft.remove(member, &Cause::Exited, &[])),
+            Standing::Outdated(Outdated::DeletionRequested) => instances.lost.push((member, Cause::Deleted)),
+            Standing::Outdated(Outdated::RestartRequested) => {
+                instances.outdated.push((member, Cause::Restarted));
+            }
+            Standing::Outdated(Outdated::Spec) => match outdated(draft, subject, member) {
+                Some(cause) => instances.outdated.push((member, cause)),
+                None => instances.left.push(member),
+            },
+            Standing::Completed | Standing::Failed { .. } | Standing::CrashLooping | Standing::Current => {
+                // An instance that must be replaced is not current, so it does not count as surplus.
+                match replacement_cause(draft, subject, member) {
+                    Some(cause) if member.is_running() || !cause.is_final => {
+                        instances.outdated.push((member, cause.cause));
+                    }
+                    Some(cause) => instances.lost.push((member, cause.cause)),
+                    None => {
+                        fs_drift::remark(draft, member);
+                        instances.current.push(member);
+                    }
+                }
+            }
+        }
+    }
+    scale_down(draft, subject, &mut instances.current);
+    for instance in &instances.current {
+        repair::tend(draft, subject, instance);
+        pod_parts::tend(draft, subject, instance);
+    }
+    files::deliver(draft, workload, &instances);
+    instances
+}
+
+/// Why an instance of the desired spec must be replaced.
+struct ReplacementCause {
+    cause: Cause,
+    /// A stopped instance with this cause can never serve again.
+    is_final: bool,
+}
+
+/// Why an instance of the desired spec must be replaced, if it must.
+fn replacement_cause(
+    draft: &mut Draft<'_>,
+    subject: Subject<'_>,
+    instance: &Instance,
+) -> Option<ReplacementCause> {
+    let Subject { name, workload } = subject;
+    let with = |is_final| move |cause| ReplacementCause { cause, is_final };
+    namespaces::replaced(draft, workload, instance)
+        .map(with(true))
+        .or_else(|| dependency_replaced(draft, workload, instance).map(with(false)))
+        .or_else(|| repair::beyond_repair(draft, subject, instance).map(with(true)))
+        .or_else(|| fs_drift::revert(draft, name, instance).map(with(false)))
+}
+
+/// Why an instance of another spec must be replaced. `None` leaves it for now.
+fn outdated(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) -> Option<Cause> {
+    let Subject { name, workload } = subject;
+    // What its manifest leaves as it was is no drift.
+    let is_left = workload.update != Update::Rolling;
+    if !draft.facts.is_settled() || is_left || draft.facts.is_paused(subject) {
+        return Some(Cause::SpecChanged);
+    }
+    // All was well before: it is not a rollout that brought it here.
+    draft.heal(
+        Difference::container(
+            &instance.name,
+            "spec",
+            draft.facts.spec(subject).to_string(),
+            instance.spec.to_string(),
+        )
+        .of(name)
+        .since(instance.created),
+    )
+}
+
+/// Whether it asks to follow a dependency that was replaced after it was started.
+fn dependency_replaced(draft: &Draft<'_>, workload: &Workload, instance: &Instance) -> Option<Cause> {
+    let started = instance.started.filter(|_| instance.is_running())?;
+    // Who shares something with it follows by a rule of its own.
+    let is_shared =
+        |on: &WorkloadName| workload.container.peers().any(|it| *it == Peer::Workload(on.clone()));
+    let followed = workload.after.iter().filter(|it| it.restart && !is_shared(&it.workload));
+    followed.filter(|it| preconditions::unmet(draft, it).is_none()).find_map(|it| {
+        // One more beside those that stand replaces nobody.
+        let oldest: Option<Timestamp> =
+            draft.facts.instances.members_of(&it.workload).iter().map(|it| it.created).min();
+        let on = || it.workload.to_string();
+        oldest.is_some_and(|it| it > started).then(|| Cause::DependencyReplaced { on: on() })
+    })
+}
+
+/// Removes what is too much: the least useful first, then the highest slots. Nobody is
+/// made to move who shares something with one that can stay.
+fn scale_down(draft: &mut Draft<'_>, subject: Subject<'_>, current: &mut Vec<&Instance>) {
+    let Subject { name, workload } = subject;
+    let wanted = workload.replicas as usize;
+    current.sort_by_key(|it| {
+        let is_available = it.is_available(workload.min_ready, draft.facts.now);
+        (!is_available, !it.is_running(), !is_needed(draft.facts, it), it.instance.slot)
+    });
+    let surplus = current.split_off(wanted.min(current.len()));
+    for instance in surplus.into_iter().rev() {
+        if let Some(wait) = stateful_order::stays(draft, instance) {
+            draft.wait(wait);
+            continue;
+        }
+        let cause = if draft.facts.is_settled() {
+            draft.heal(
+                Difference::container(&instance.name, "replicas", format!("{wanted}"), "one too many")
+                    .of(name)
+                    .since(instance.created),
+            )
+        } else {
+            Some(Cause::ScaledDown)
+        };
+        if let Some(cause) = cause {
+            draft.remove(instance, &cause, &[]);
+        }
+    }
+    current.sort_by_key(|it| it.instance.slot);
+}
+
+/// Leaves what is outdated as it is, and only sees that it does run: it serves until its successors do.
+fn keep(draft: &mut Draft<'_>, members: &[&Instance]) {
+    for member in members {
+        if member.state != State::Created
+            && let Some(workload) = draft.facts.target.definition(member)
+        {
+            let subject = Subject { name: &member.instance.workload, workload };
+            repair::revive(draft, subject, member, vec![]);
+            pod_parts::tend(draft, subject, member);
+        }
+    }
+}
+
+/// Says what a rollout is waiting for.
+fn remark(draft: &mut Draft<'_>, subject: Subject<'_>, current: &[&Instance], outdated: &[&Instance]) {
+    let Subject { name, workload } = subject;
+    let now = draft.facts.now;
+    let done =
+        |it: &&&Instance| it.is_available(workload.min_ready, now) || draft.facts.is_completed(workload, it);
+    let good = u32::try_from(current.iter().filter(done).count()).unwrap_or(u32::MAX);
+    if good >= workload.replicas && outdated.is_empty() {
+        return;
+    }
+    let is_held = |it: &Wait| it.is(WaitReason::Held) && it.concerns(name);
+    let kept = outdated.iter().filter(|it| it.is_available(workload.min_ready, now)).count();
+    if draft.plan.waits.iter().any(is_held) && good as usize + kept >= workload.replicas as usize {
+        return;
+    }
+    let settling = current.iter().filter_map(|it| match (&it.state, &it.readiness) {
+        (State::Running { .. }, Readiness::Ready { since }) => Some(since.after(workload.min_ready)),
+        _ => None,
+    });
+    if let Some(until) = settling.filter(|it| *it > now).min() {
+        draft.wait(Wait::min_ready(name, until));
+        draft.look_again(until);
+    }
+    let reason = current.iter().find_map(|it| match (&it.state, &it.readiness) {
+        (State::Running { .. }, Readiness::Starting { reason } | Readiness::NotReady { reason }) => {
+            Some(reason.clone())
+        }
+        (State::Running { .. }, Readiness::Ready { .. } | Readiness::Dead { .. })
+        | (
+            State::Created
+            | State::Paused
+            | State::Restarting { .. }
+            | State::Exited { .. }
+            | State::Removing
+            | State::Dead,
+            _,
+        ) => None,
+    });
+    let is_waiting = good < workload.replicas || !outdated.is_empty();
+    if is_waiting {
+        draft.wait(Wait::readiness(name, good, workload.replicas, &reason.unwrap_or_default()));
+    }
+    if let Some(progress) =
+        draft.facts.record.progress.get(name).filter(|it| it.spec == draft.facts.spec(subject))
+    {
+        let deadline = progress.at.after(workload.progress_deadline);
+        if now >= deadline {
+            draft.wait(Wait::progress_deadline_exceeded(name, progress.at));
+        } else {
+            draft.look_again(deadline);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The order among the pods of a StatefulSet: created one after the other, removed in reverse, and replaced from the
+//! highest ordinal down.
+//!
+//! There is no state: whose turn it is follows from which pods are available.
+
+use std::time::Duration;
+
+use driftless_model::{Instance, Member, Replacement, Update, Workload, WorkloadName};
+
+use crate::{
+    draft::Draft,
+    facts::{
+        standing::is_spent,
+        stateful::{Sibling, member_of, siblings},
+        subject::Subject,
+    },
+    wait::Wait,
+};
+
+/// Why nothing of a workload is made or replaced now, if it is not its turn.
+pub(crate) fn reason_to_wait(draft: &Draft<'_>, subject: Subject<'_>) -> Option<Wait> {
+    let Subject { name, workload } = subject;
+    let serving = outdated(draft, subject);
+    match (workload.update, serving) {
+        (Update::Rolling, _) | (_, None) => {}
+        (Update::OnDelete, Some(_)) => return Some(Wait::held(name, "until somebody deletes it")),
+        (Update::Never, Some(_)) => return Some(Wait::held(name, PARTITION)),
+    }
+    let member = workload.member.as_ref()?;
+    let on = match serving {
+        Some(serving) => replacement_waits(draft, member, workload, serving)?,
+        None => creation_waits(draft, member)?,
+    };
+    Some(Wait::dependency(name, &on, "it is not available"))
+}
+
+const PARTITION: &str = "its ordinal is below the partition";
+
+/// What a workload was before, where its manifest says that it stays so.
+pub(crate) fn former(draft: &Draft<'_>, subject: Subject<'_>) -> Option<(Box<Workload>, Wait)> {
+    let Subject { name, workload: wanted } = subject;
+    if wanted.update != Update::Never {
+        return None;
+    }
+    let before = || draft.facts.target.fallback.and_then(|it| it.workloads.get(name));
+    let former = draft.facts.record.held.get(name).or_else(before).filter(|it| !it.is_like(wanted))?;
+    let (replicas, member) = (wanted.replicas, wanted.member.clone());
+    let former = Workload { replicas, member, update: Update::Rolling, ..former.clone() };
+    Some((Box::new(former), Wait::held(name, PARTITION)))
+}
+
+/// Why one that is not wanted any more is not removed yet.
+pub(crate) fn stays(draft: &Draft<'_>, instance: &Instance) -> Option<Wait> {
+    let member = member_of(draft.facts, instance).filter(|it| it.ordered)?;
+    let of_it = |it: &Workload| it.member.as_ref().is_some_and(|it| it.of == member.of);
+    if !draft.facts.target.stack.workloads.values().any(of_it) {
+        // The whole of it goes, and that in no order. Scaled down to none, it goes one by one.
+        return None;
+    }
+    let siblings = siblings(draft.facts, member);
+    let is_wanted =
+        |it: &Instance| siblings.iter().any(|sibling| *sibling.subject.name == it.instance.workload);
+    let is_later = |it: &&Instance| {
+        let other = member_of(draft.facts, it);
+        let is_above = other.is_some_and(|it| it.of == member.of && it.ordinal > member.ordinal);
+        it.agent == *draft.facts.target.agent && is_above && !is_wanted(it)
+    };
+    let later = draft.facts.observed.instances.values().filter(|it| it.id != instance.id).find(is_later);
+    let (on, reason) = match later {
+        Some(later) => (later.instance.workload.clone(), "it is still there"),
+        // One that serves nobody keeps nobody waiting.
+        None if !instance.is_available(Duration::ZERO, draft.facts.now) => return None,
+        None => (creation_waits(draft, member)?, "it is not available"),
+    };
+    Some(Wait::dependency(&instance.instance.workload, &on, reason))
+}
+
+/// Who is to be available first. One that does not serve is replaced at once: whoever waited for it to become ready would
+/// wait for the very version that Git has just taken back.
+fn replacement_waits(
+    draft: &Draft<'_>,
+    member: &Member,
+    workload: &Workload,
+    serving: &Instance,
+) -> Option<WorkloadName> {
+    if !serving.is_available(workload.min_ready, draft.facts.now) {
+        return None;
+    }
+    let is_first = |sibling: &Sibling<'_>| {
+        let is_next = || {
+            let rolls = sibling.subject.workload.update == Update::Rolling;
+            rolls && sibling.member.ordinal > member.ordinal && outdated(draft, sibling.subject).is_some()
+        };
+        !is_available(draft, sibling.subject) || is_next()
+    };
+    let others = siblings(draft.facts, member).into_iter().filter(|it| it.member.ordinal != member.ordinal);
+    let mut waiting = others.filter(is_first).map(|it| it.subject.name.clone());
+    let most = member.max_unavailable.max(1) as usize;
+    waiting.nth(most - 1)
+}
+
+/// The first before it that is not available.
+fn creation_waits(draft: &Draft<'_>, member: &Member) -> Option<WorkloadName> {
+    if !member.ordered {
+        return None;
+    }
+    let before = siblings(draft.facts, member).into_iter().filter(|it| it.member.ordinal < member.ordinal);
+    let unavailable = before.filter(|it| !is_available(draft, it.subject));
+    unavailable.min_by_key(|it| it.member.ordinal).map(|it| it.subject.name.clone())
+}
+
+fn is_available(draft: &Draft<'_>, subject: Subject<'_>) -> bool {
+    let Subject { name, workload } = subject;
+    draft.facts.instances.members_of(name).iter().any(|it| {
+        it.is_available(workload.min_ready, draft.facts.now)
+            && draft.facts.record.replaced.get(&it.id) != Some(&Replacement::Delete)
+            && !draft.removed.contains_key(&it.id)
+    })
+}
+
+/// The instance of another spec that still is of use.
+fn outdated<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Option<&'a Instance> {
+    let name = subject.name;
+    let spec = draft.facts.spec(subject);
+    draft.facts.instances.members_of(name).iter().copied().find(|it| {
+        !draft.facts.record.is_current(it, &spec)
+            && draft.facts.record.replaced.get(&it.id) != Some(&Replacement::Delete)
+            && !draft.removed.contains_key(&it.id)
+            && !is_spent(draft.facts, it)
+    })
+}

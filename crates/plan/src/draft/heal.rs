@@ -1,0 +1,122 @@
+//! Drift: each difference is reported, and undone if self-heal is on and has not tried too often.
+
+use driftless_model::{Drift, DriftAction, Timestamp, WorkloadName};
+
+use crate::{
+    backoff::heal_delay,
+    cause::Cause,
+    draft::Draft,
+    facts::heals::{TRIES, heal_key},
+    wait::{Wait, WaitObject},
+};
+
+/// One difference that somebody made, before the decision whether to undo it now.
+pub(crate) struct Difference {
+    kind: &'static str,
+    /// The name in Docker.
+    object: String,
+    workload: Option<WorkloadName>,
+    field: String,
+    want: String,
+    found: String,
+    at: Option<Timestamp>,
+}
+
+impl Difference {
+    /// Of a container, by its name in Docker.
+    pub(crate) fn container(
+        object: &str,
+        field: impl Into<String>,
+        want: impl Into<String>,
+        found: impl Into<String>,
+    ) -> Self {
+        Self {
+            kind: "container",
+            object: object.to_owned(),
+            workload: None,
+            field: field.into(),
+            want: want.into(),
+            found: found.into(),
+            at: None,
+        }
+    }
+
+    /// Of a network that does not exist.
+    pub(crate) fn missing_network(object: &str) -> Self {
+        Self { kind: "network", ..Self::container(object, "exists", "present", "missing") }
+    }
+
+    /// The workload that the object belongs to.
+    pub(crate) fn of(self, workload: &WorkloadName) -> Self {
+        Self { workload: Some(workload.clone()), ..self }
+    }
+
+    /// When the difference was made, if that is known.
+    pub(crate) fn since(self, at: impl Into<Option<Timestamp>>) -> Self {
+        Self { at: at.into(), ..self }
+    }
+
+    fn wait_object(&self) -> WaitObject {
+        match self.kind {
+            "container" => {
+                WaitObject::Container { name: self.object.clone(), workload: self.workload.clone() }
+            }
+            kind => WaitObject::Other { kind, name: self.object.clone() },
+        }
+    }
+
+    fn drift(self, action: DriftAction) -> Drift {
+        let Self { kind, object, workload, field, want, found, at } = self;
+        Drift { kind: kind.to_owned(), object, workload, field, want, found, at, action }
+    }
+}
+
+impl Draft<'_> {
+    /// Reports a difference, and decides whether to undo it now. Returns the cause of the steps that undo it.
+    pub(crate) fn heal(&mut self, difference: Difference) -> Option<Cause> {
+        let action = self.heal_action(&difference);
+        let drift = difference.drift(action);
+        let Drift { field, found, want, .. } = drift.clone();
+        self.plan.drifts.push(drift);
+        match action {
+            DriftAction::Heal => Some(Cause::Drift { field, found, want }),
+            DriftAction::BackOff | DriftAction::Ineffective => None,
+            DriftAction::Report => {
+                self.reported += 1;
+                None
+            }
+        }
+    }
+
+    /// Reports a difference and leaves it, whatever the policy says about self-heal.
+    pub(crate) fn report(&mut self, difference: Difference) {
+        self.plan.drifts.push(difference.drift(DriftAction::Report));
+    }
+
+    /// The pauses between heals of the same field grow. A heal without effect is not repeated for ever.
+    fn heal_action(&mut self, difference: &Difference) -> DriftAction {
+        let facts = self.facts;
+        if !facts.target.policy.self_heal || facts.target.policy.suspended {
+            return DriftAction::Report;
+        }
+        let Difference { object, workload, field, found, want, .. } = difference;
+        let Some(heal) = facts.record.heals.get(&heal_key(object, workload.as_ref(), field)) else {
+            return DriftAction::Heal;
+        };
+        if heal.revision != *facts.revision() {
+            return DriftAction::Heal;
+        }
+        let is_tried_enough = !heal.had_effect && heal.ineffective + 1 >= TRIES;
+        if is_tried_enough && heal.difference == format!("{found} -> {want}") {
+            self.wait(Wait::heal_ineffective(difference.wait_object(), field, &heal.difference));
+            return DriftAction::Ineffective;
+        }
+        let until = heal.ended.after(heal_delay(heal.count));
+        if facts.now >= until {
+            return DriftAction::Heal;
+        }
+        self.wait(Wait::heal_back_off(difference.wait_object(), field, heal.count, until));
+        self.look_again(until);
+        DriftAction::BackOff
+    }
+}

@@ -1,0 +1,205 @@
+//! Creating, starting, stopping and removing instances, with the parts of their pods and in the right order.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use driftless_model::{Condition, ContainerId, Dependency, Instance, InstanceId, Role, State, Workload};
+
+use crate::{
+    action::{Action, ContainerRef, Creation},
+    cause::Cause,
+    draft::Draft,
+    facts::{namespaces::guests, standing::is_up, subject::Subject},
+};
+
+impl Draft<'_> {
+    /// Stops an instance if it runs, then removes it. Returns the step that removes it.
+    pub(crate) fn remove(&mut self, instance: &Instance, cause: &Cause, after: &[usize]) -> usize {
+        let mut after = after.to_vec();
+        after.extend(self.remove_parts(instance, cause, &after));
+        after.extend(self.reconnected.get(&instance.id).into_iter().flatten());
+        if is_up(instance) {
+            after = vec![self.unpause_and_stop(instance, cause, after)];
+        }
+        let removal = Action::RemoveInstance { container: instance.into() };
+        let step = self.push(removal, cause.clone(), after);
+        self.removed.insert(instance.id.clone(), step);
+        step
+    }
+
+    /// A paused process cannot handle the stop signal: the engine would wait for the whole grace period.
+    fn unpause_and_stop(&mut self, instance: &Instance, cause: &Cause, mut after: Vec<usize>) -> usize {
+        if instance.state == State::Paused && !self.stopped.contains_key(&instance.id) {
+            let container = instance.into();
+            after.push(self.push(Action::UnpauseInstance { container }, cause.clone(), after.clone()));
+        }
+        self.stop(instance, cause, after)
+    }
+
+    /// Stops an instance, once, after all instances that share its namespaces: they would lose them or be killed.
+    pub(crate) fn stop(&mut self, instance: &Instance, cause: &Cause, mut after: Vec<usize>) -> usize {
+        if let Some(step) = self.stopped.get(&instance.id) {
+            return *step;
+        }
+        let facts = self.facts;
+        let running: Vec<&Instance> = guests(facts, instance).filter(|it| it.is_running()).collect();
+        for guest in running.into_iter().filter(|it| it.id != instance.id) {
+            let on = instance.instance.workload.to_string();
+            let stopped = self.stop(guest, &Cause::DependencyRestarted { on }, after.clone());
+            after.push(stopped);
+        }
+        after.extend(self.stop_parts(instance, cause, &after));
+        // The desired grace period, not that of the container: a commit may shorten a stop that takes too long.
+        let desired = facts.target.stack.workloads.get(&instance.instance.workload.whole());
+        let desired = match &instance.part {
+            Some(of) => desired.and_then(|it| it.part(&of.name)).map(|it| &it.container),
+            None => desired.map(|it| &it.container),
+        };
+        let grace = desired.map_or(instance.config.stop_grace_period, |it| it.stop_grace_period);
+        let step =
+            self.push(Action::StopInstance { container: instance.into(), grace }, cause.clone(), after);
+        self.stopped.insert(instance.id.clone(), step);
+        step
+    }
+
+    /// Stops the parts of a pod that run: first all others, then the sidecars, the newest first. Returns the steps.
+    fn stop_parts(&mut self, pod: &Instance, cause: &Cause, after: &[usize]) -> Vec<usize> {
+        let mut parts = self.own_parts(pod);
+        parts.retain(|it| is_up(it));
+        parts.sort_by_key(|it| std::cmp::Reverse((it.created, it.id.clone())));
+        let is_sidecar = |it: &&Instance| it.part.as_ref().is_some_and(|of| of.role == Role::Sidecar);
+        let (sidecars, others): (Vec<_>, Vec<_>) = parts.into_iter().partition(is_sidecar);
+        let mut steps = Vec::new();
+        for part in others {
+            steps.push(self.unpause_and_stop(part, cause, after.to_vec()));
+        }
+        for part in sidecars {
+            let mut after = after.to_vec();
+            after.extend(&steps);
+            steps.push(self.unpause_and_stop(part, cause, after));
+        }
+        steps
+    }
+
+    /// Removes all parts of a pod, in the order in which they stop. Returns the steps.
+    fn remove_parts(&mut self, pod: &Instance, cause: &Cause, after: &[usize]) -> Vec<usize> {
+        let parts = self.own_parts(pod);
+        if parts.is_empty() {
+            return Vec::new();
+        }
+        self.stop_parts(pod, cause, after);
+        let before: BTreeSet<ContainerId> = self.removed.keys().cloned().collect();
+        let left = parts.into_iter().filter(|it| !before.contains(&it.id));
+        left.map(|it| self.remove(it, cause, after)).collect()
+    }
+}
+
+impl<'a> Draft<'a> {
+    fn own_parts(&self, pod: &Instance) -> Vec<&'a Instance> {
+        let facts = self.facts;
+        let is_own = |it: &&Instance| {
+            it.agent == *facts.target.agent && it.part.as_ref().is_some_and(|of| of.pod == pod.id)
+        };
+        facts.observed.parts.values().filter(is_own).collect()
+    }
+
+    /// Creates and starts an instance. Returns the step that starts it.
+    pub(crate) fn create(
+        &mut self,
+        subject: Subject<'_>,
+        slot: u32,
+        cause: &Cause,
+        after: Vec<usize>,
+        mut inherit: BTreeMap<String, String>,
+    ) -> usize {
+        let facts = self.facts;
+        let Subject { name, workload } = subject;
+        let stack = facts.stack_of(subject);
+        let container_name = facts.container_name(stack, name, slot);
+        let peers = self.peers.get(name).cloned().unwrap_or_default();
+        for peer in peers.values().filter_map(|it| facts.observed.instances.get(it)) {
+            // A volume that it mounts from a peer is not its own.
+            inherit.retain(|_, volume| !peer.anonymous_volumes.values().any(|it| it == volume));
+        }
+        let creation = Creation {
+            app: stack.app.clone(),
+            agent: facts.target.agent.clone(),
+            format: stack.format,
+            project: stack.project.clone(),
+            instance: InstanceId { workload: name.clone(), slot },
+            name: container_name.clone(),
+            container: workload.container.clone(),
+            image: facts.target.pinned_image(workload).cloned(),
+            spec: facts.spec(subject),
+            inherit,
+            peers,
+            part: None,
+            manifests: stack.manifests.clone(),
+            depends_on: depends_on(workload),
+        };
+        let container = ContainerRef::Name(container_name);
+        let instance = creation.instance.clone();
+        // The engine refuses to mount a file that does not exist.
+        let after = match self.write_files(workload, &instance, container.clone(), cause, after.clone()) {
+            Some(written) => vec![written],
+            None => after,
+        };
+        let created = self.push(Action::CreateInstance(Box::new(creation)), cause.clone(), after);
+        let start = Action::StartInstance { container: container.clone() };
+        let started = self.push(start, cause.clone(), vec![created]);
+        if !workload.container.host.post_start.is_empty() {
+            self.push(Action::RunHooks { container, instance }, cause.clone(), vec![started]);
+        }
+        started
+    }
+
+    /// Starts an instance that exists. Returns the step.
+    pub(crate) fn start(&mut self, instance: &Instance, cause: Cause, mut after: Vec<usize>) -> usize {
+        let container = ContainerRef::from(instance);
+        let definition = self.facts.target.definition(instance).filter(|it| it.spec() == instance.spec);
+        if let Some(workload) = definition {
+            let id = &instance.instance;
+            after.extend(self.write_files(workload, id, container.clone(), &cause, after.clone()));
+        }
+        let started = self.push(Action::StartInstance { container }, cause.clone(), after);
+        self.run_hooks(instance, cause, vec![started]);
+        started
+    }
+
+    /// Runs the `post_start` commands of an instance that exists.
+    pub(crate) fn run_hooks(&mut self, instance: &Instance, cause: Cause, after: Vec<usize>) {
+        if !instance.config.host.post_start.is_empty() {
+            let (container, instance) = (instance.into(), instance.instance.clone());
+            self.push(Action::RunHooks { container, instance }, cause, after);
+        }
+    }
+
+    /// Writes all files of an instance that are rewritten in place: before each start, because somebody may have removed
+    /// them. Returns the step, if there are such files.
+    pub(crate) fn write_files(
+        &mut self,
+        workload: &Workload,
+        instance: &InstanceId,
+        container: ContainerRef,
+        cause: &Cause,
+        after: Vec<usize>,
+    ) -> Option<usize> {
+        if workload.in_place.is_empty() {
+            return None;
+        }
+        let (instance, files) = (instance.clone(), workload.in_place.clone());
+        Some(self.push(Action::WriteFiles { container, instance, files }, cause.clone(), after))
+    }
+}
+
+/// As Compose writes its label: `db:service_healthy:false`.
+fn depends_on(workload: &Workload) -> Vec<String> {
+    let one = |dependency: &Dependency| {
+        let condition = match dependency.condition {
+            Condition::Started => "service_started",
+            Condition::Healthy => "service_healthy",
+            Condition::CompletedSuccessfully => "service_completed_successfully",
+        };
+        format!("{}:{condition}:{}", dependency.workload, dependency.restart)
+    };
+    workload.after.iter().map(one).collect()
+}

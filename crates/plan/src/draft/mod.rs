@@ -1,0 +1,122 @@
+//! The plan that is being written: its steps and waits so far.
+//!
+//! This module knows how steps are written down. Which steps are due is decided in [`crate::decide`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use driftless_model::{ContainerId, Peer, Timestamp, WorkloadName};
+
+use crate::{
+    action::Action,
+    cause::Cause,
+    facts::Facts,
+    steps::{Plan, Step},
+    wait::Wait,
+};
+
+pub(crate) mod heal;
+pub(crate) mod instances;
+pub(crate) mod names;
+pub(crate) mod slots;
+
+/// The plan of one round while it is written.
+pub(crate) struct Draft<'a> {
+    pub(crate) facts: &'a Facts<'a>,
+    pub(crate) plan: Plan,
+    /// Steps that pull or build an image, by image.
+    pub(crate) pulls: BTreeMap<String, usize>,
+    /// Steps that create a network or volume, by name.
+    pub(crate) provided: BTreeMap<String, usize>,
+    /// Workloads whose image cannot be pulled or built now. While there is one, nothing is stopped for the commit.
+    pub(crate) missing_images: BTreeSet<WorkloadName>,
+    /// Workloads whose containers Docker Compose started and nobody adopted.
+    pub(crate) not_adopted: BTreeSet<WorkloadName>,
+    /// How many more containers of the workload that is being planned may be started.
+    pub(crate) starts_left: usize,
+    /// Steps that remove an instance.
+    pub(crate) removed: BTreeMap<ContainerId, usize>,
+    /// Steps that rename an instance.
+    pub(crate) renamed: BTreeMap<ContainerId, usize>,
+    /// Steps that connect an instance to a network that is replaced.
+    pub(crate) reconnected: BTreeMap<ContainerId, Vec<usize>>,
+    /// Steps that stop an instance.
+    pub(crate) stopped: BTreeMap<ContainerId, usize>,
+    /// Steps that start an instance again after it was stopped.
+    pub(crate) started: BTreeMap<ContainerId, usize>,
+    /// The containers that new instances of a workload share namespaces or volumes with.
+    pub(crate) peers: BTreeMap<WorkloadName, BTreeMap<Peer, ContainerId>>,
+    /// Instances whose anonymous volumes were given to a successor, by the key in the record.
+    pub(crate) inherited: BTreeSet<String>,
+    /// How many differences are reported and left.
+    pub(crate) reported: usize,
+}
+
+impl<'a> Draft<'a> {
+    pub(crate) fn new(facts: &'a Facts<'a>) -> Self {
+        Self {
+            facts,
+            plan: Plan::default(),
+            pulls: BTreeMap::new(),
+            provided: BTreeMap::new(),
+            missing_images: BTreeSet::new(),
+            not_adopted: BTreeSet::new(),
+            starts_left: 0,
+            removed: BTreeMap::new(),
+            renamed: BTreeMap::new(),
+            reconnected: BTreeMap::new(),
+            stopped: BTreeMap::new(),
+            started: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            inherited: BTreeSet::new(),
+            reported: 0,
+        }
+    }
+
+    /// Appends a step. Returns its index.
+    pub(crate) fn push(&mut self, action: Action, cause: Cause, mut after: Vec<usize>) -> usize {
+        after.sort_unstable();
+        after.dedup();
+        self.plan.steps.push(Step { action, cause, after });
+        self.plan.steps.len() - 1
+    }
+
+    /// Adds a wait, once.
+    pub(crate) fn wait(&mut self, wait: Wait) {
+        if !self.plan.waits.contains(&wait) {
+            self.plan.waits.push(wait);
+        }
+    }
+
+    /// Plans again at this time at the latest.
+    pub(crate) fn look_again(&mut self, at: Timestamp) {
+        self.plan.look_again = Some(self.plan.look_again.map_or(at, |before| before.min(at)));
+    }
+
+    /// Whether this plan stops or removes a container.
+    pub(crate) fn ends(&self, id: &ContainerId) -> bool {
+        self.removed.contains_key(id) || self.stopped.contains_key(id)
+    }
+
+    /// The names of the workloads whose images are missing, for messages.
+    pub(crate) fn missing_image_names(&self) -> Vec<String> {
+        self.missing_images.iter().map(ToString::to_string).collect()
+    }
+
+    /// The steps that pull or build images.
+    pub(crate) fn pull_steps(&self) -> Vec<usize> {
+        self.pulls.values().copied().collect()
+    }
+
+    /// The finished plan.
+    pub(crate) fn finish(mut self) -> Plan {
+        let is_suspended = self.facts.target.policy.suspended;
+        if self.reported > 0 && !is_suspended {
+            self.wait(Wait::self_heal_off(self.reported));
+        }
+        if is_suspended {
+            self.plan.steps.clear();
+            self.wait(Wait::suspended());
+        }
+        self.plan
+    }
+}

@@ -1,0 +1,6 @@
+//! Explains differences to people: as unified diffs, and object by object.
+
+pub(crate) mod live;
+pub(crate) mod objects;
+pub(crate) mod preview;
+pub(crate) mod unified;

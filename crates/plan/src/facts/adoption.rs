@@ -1,0 +1,149 @@
+//! Containers, networks and volumes of Docker Compose that the stack has a place for: how they differ from Git, and
+//! whether they may be adopted.
+//!
+//! Labels of a live container cannot be changed, so ownership by adoption is in the [`driftless_model::Record`] alone.
+//! An object that equals Git is entered with the spec hash of Git and left as it is. Any other is entered with the hash
+//! of its own configuration and is then outdated. A container that no service in Git stands for is never adopted.
+
+use std::fmt;
+
+use driftless_model::{
+    Candidate, Container, ContainerId, Format, InstanceId, MountSource, Observed, SpecHash, Workload,
+};
+
+use crate::{
+    fields::{
+        diff::{self, FieldDifference},
+        resources::{network_differences, volume_differences},
+    },
+    names::container_name,
+    target::Target,
+};
+
+/// One thing that Docker Compose made and the stack has a place for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Its name in Docker.
+    pub name: String,
+    pub what: Claimed,
+    /// Where it is not as Git says, masked.
+    pub differences: Vec<FieldDifference>,
+    /// Why it must not be taken over as it is.
+    pub obstacle: Option<String>,
+    /// What is remembered of it.
+    pub(crate) spec: SpecHash,
+    /// It need not be made anew.
+    stays: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Claimed {
+    Container { id: ContainerId, instance: InstanceId },
+    Network { id: String },
+    Volume,
+}
+
+/// All that could be taken over, in the order of kinds and names. What was taken over already is not among it.
+pub fn survey(target: &Target<'_>, observed: &Observed) -> Vec<Claim> {
+    if target.stack.format != Format::Compose {
+        return Vec::new();
+    }
+    let mut claims: Vec<Claim> =
+        observed.candidates.values().filter_map(|it| container_claim(target, it)).collect();
+    for (name, wanted) in target.stack.networks.iter().filter(|(_, it)| !it.external) {
+        let Some(found) = observed.networks.get(name).filter(|it| it.agent.is_none()) else { continue };
+        if let Some(made) = &found.compose {
+            let differences = network_differences(wanted, made);
+            let stays = differences.is_empty();
+            let spec = SpecHash::of(if stays { wanted } else { made });
+            let what = Claimed::Network { id: found.id.clone() };
+            let name = name.clone();
+            claims.push(Claim { name, what, differences, obstacle: None, spec, stays });
+        }
+    }
+    for (name, wanted) in target.stack.volumes.iter().filter(|(_, it)| !it.external) {
+        let Some(found) = observed.volumes.get(name).filter(|it| it.agent.is_none()) else { continue };
+        if let Some(made) = &found.compose {
+            let differences = volume_differences(wanted, made);
+            let spec = SpecHash::of(if differences.is_empty() { wanted } else { made });
+            let (what, name) = (Claimed::Volume, name.clone());
+            claims.push(Claim { name, what, differences, obstacle: None, spec, stays: true });
+        }
+    }
+    claims
+}
+
+fn container_claim(target: &Target<'_>, candidate: &Candidate) -> Option<Claim> {
+    let Candidate { instance, defaults } = candidate;
+    let InstanceId { workload: name, slot } = &instance.instance;
+    let workload = target.stack.workloads.get(name)?;
+    let mut differences = diff::differences(&workload.container, defaults, &instance.config, target.mask);
+    // A rollback makes containers from the digest in place of the manifest's reference.
+    let pinned = target.images.get(&workload.container.image);
+    differences.retain(|it| it.field != "image" || pinned != Some(&instance.config.image));
+    let stays = differences.iter().all(is_live);
+    let want = container_name(target.stack, name, *slot);
+    if instance.name != want {
+        let found = instance.name.clone();
+        differences.push(FieldDifference { field: "name".into(), want, found });
+    }
+    Some(Claim {
+        name: instance.name.clone(),
+        what: Claimed::Container { id: instance.id.clone(), instance: instance.instance.clone() },
+        differences,
+        obstacle: data_elsewhere(workload, &instance.config),
+        spec: if stays { workload.spec() } else { instance.config.spec() },
+        stays,
+    })
+}
+
+/// What is set right on a container while it runs.
+fn is_live(difference: &FieldDifference) -> bool {
+    let field = &difference.field;
+    let is_network =
+        field.starts_with("networks.") && [".attached", ".aliases"].iter().any(|it| field.ends_with(it));
+    is_network || field.starts_with("resources.") || field == "restart"
+}
+
+/// A relative path that the container writes to is a folder of the application's own here, and is empty. To replace
+/// a container whose data lie elsewhere would look like the loss of all of them.
+fn data_elsewhere(workload: &Workload, found: &Container) -> Option<String> {
+    let clean = |it: &str| it.trim_end_matches('/').to_owned();
+    workload.container.mounts.iter().find_map(|wanted| {
+        let MountSource::AppFolder(folder) = &wanted.source else { return None };
+        let there = found.mounts.iter().find(|it| clean(&it.target) == clean(&wanted.target))?;
+        let MountSource::Bind { path, .. } = &there.source else { return None };
+        Some(format!(
+            "what it keeps at {} lies in {path} on the host, while `./{folder}` in Git is a folder of the agent's own; name {path} in Git instead",
+            wanted.target
+        ))
+    })
+}
+
+/// One line of what becomes of it, and one for each field that differs.
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, fate) = match (&self.what, self.differences.is_empty(), self.stays) {
+            (Claimed::Container { .. }, true, _) => ("container", "as in Git, keeps running"),
+            (Claimed::Container { .. }, false, true) => ("container", "keeps running, set right in place"),
+            (Claimed::Container { .. }, false, false) => ("container", "replaced"),
+            (Claimed::Network { .. }, true, _) => ("network", "as in Git, kept"),
+            (Claimed::Network { .. }, false, _) => ("network", "made anew"),
+            (Claimed::Volume, true, _) => ("volume", "as in Git, kept"),
+            (Claimed::Volume, false, _) => ("volume", "kept as it is, although it is not as in Git"),
+        };
+        write!(f, "{kind} {}: {fate}", self.name)?;
+        for FieldDifference { field, want, found } in &self.differences {
+            // A value of the environment may be a secret whatever its variable is called.
+            if field.starts_with("env.") || field.starts_with("labels.") {
+                write!(f, "\n  {field} differs")?;
+            } else {
+                write!(f, "\n  {field} is {found}, not {want}")?;
+            }
+        }
+        match &self.obstacle {
+            Some(obstacle) => write!(f, "\n  cannot be taken over: {obstacle}"),
+            None => Ok(()),
+        }
+    }
+}

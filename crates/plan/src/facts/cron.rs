@@ -1,0 +1,93 @@
+//! CronJobs: the stack with their runs, and how runs are named.
+//!
+//! A run is written into the record when it begins. From then on it is in the stack like any other Job, however often
+//! the agent restarts. Its name contains the minute that it is for, so no minute has two runs.
+
+use std::borrow::Cow;
+
+use driftless_model::{
+    Cron, Job, JobOutcome, Kind, ObjectRef, Record, Schedule, Stack, StackHash, Workload, WorkloadName,
+};
+
+/// The stack with the runs that were begun. Its hash is that of what Git says.
+pub fn with_runs<'a>(stack: &'a Stack, record: &Record) -> Cow<'a, Stack> {
+    let mut runs = record.crons.iter().filter(|(name, _)| stack.workloads.contains_key(*name)).peekable();
+    if runs.peek().is_none() {
+        return Cow::Borrowed(stack);
+    }
+    let mut whole = Stack { given: Some(StackHash::of(stack)), ..without_runs(stack) };
+    for (cron, known) in runs {
+        let namespace = stack.inventory.workloads.get(cron).map(|it| it.namespace.clone());
+        for (name, run) in &known.runs {
+            // Git may since have given the name to something of its own.
+            if stack.workloads.get(name).is_some_and(|it| !is_run(it)) {
+                continue;
+            }
+            let dotted = namespace.as_ref().map(|it| format!(".{it}")).unwrap_or_default();
+            let plain = name.as_str().strip_suffix(&dotted).unwrap_or(name.as_str()).to_owned();
+            let namespace = namespace.clone().unwrap_or_default();
+            let object = ObjectRef { kind: Kind::Job, namespace, name: plain };
+            whole.inventory.workloads.insert(name.clone(), object);
+            whole.workloads.insert(name.clone(), run.clone());
+        }
+    }
+    Cow::Owned(whole)
+}
+
+/// The stack as Git says it.
+pub fn without_runs(stack: &Stack) -> Stack {
+    let mut plain = Stack { given: None, ..stack.clone() };
+    plain.workloads.retain(|_, it| !is_run(it));
+    let workloads = &plain.workloads;
+    plain.inventory.workloads.retain(|name, _| workloads.contains_key(name));
+    plain
+}
+
+fn is_run(workload: &Workload) -> bool {
+    workload.job.as_ref().is_some_and(|it| it.cron.is_some())
+}
+
+/// A run of this template, at this moment.
+pub fn run_of(template: &Workload, cron: &WorkloadName, run: &WorkloadName, name: &str) -> Option<Workload> {
+    let job = Job { of: run.clone(), cron: Some(cron.clone()), ..template.job.clone()? };
+    let replicas = u32::from(!job.suspended);
+    let mut workload = Workload { replicas, job: Some(job), cron: None, ..template.clone() };
+    for label in ["batch.kubernetes.io/job-name", "job-name"] {
+        workload.container.labels.insert(label.to_owned(), name.to_owned());
+    }
+    Some(workload)
+}
+
+/// The workload of the Job of this name beside a CronJob: `report-29384756` is `report-29384756.shop` beside `report.shop`.
+pub fn run_name(cron: &WorkloadName, object: Option<&ObjectRef>, job: &str) -> WorkloadName {
+    let plain = object.map_or(cron.as_str(), |it| &it.name);
+    let namespace = cron.as_str().strip_prefix(plain).unwrap_or_default();
+    WorkloadName(format!("{job}{namespace}"))
+}
+
+/// Whether this is the name of a run that was begun once.
+pub(crate) fn was_run(stack: &Stack, name: &WorkloadName) -> bool {
+    all(stack).any(|(cron, ..)| {
+        let plain = stack.inventory.workloads.get(cron).map_or(cron.as_str(), |it| &it.name);
+        name.as_str().strip_prefix(plain).is_some_and(|it| it.starts_with('-'))
+    })
+}
+
+/// Why the last run that has ended is no success, if it is none.
+pub(crate) fn failure<'a>(record: &'a Record, name: &WorkloadName) -> Option<(&'a WorkloadName, JobOutcome)> {
+    let known = record.crons.get(name)?;
+    let ended = known.runs.keys().filter_map(|it| Some((it, record.jobs.get(it)?.ended.as_ref()?)));
+    let (run, end) = ended.max_by_key(|(_, it)| it.at)?;
+    // The one that succeeded since may not have been kept.
+    let is_made_up_for = known.last_success.is_some_and(|it| it > end.at);
+    (end.outcome != JobOutcome::Complete && !is_made_up_for).then_some((run, end.outcome))
+}
+
+pub(crate) fn all(stack: &Stack) -> impl Iterator<Item = (&WorkloadName, &Workload, &Cron)> {
+    stack.workloads.iter().filter_map(|(name, it)| Some((name, it, it.cron.as_ref()?)))
+}
+
+/// It was parsed when it was read; what an older program wrote and this one cannot read is never due.
+pub(crate) fn parsed(cron: &Cron) -> Option<Schedule> {
+    Schedule::parse(&cron.schedule, cron.zone.as_deref()).ok()
+}

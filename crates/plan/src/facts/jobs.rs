@@ -1,0 +1,83 @@
+//! The parts of Jobs, and which of them are done.
+
+use std::collections::BTreeMap;
+
+use driftless_model::{
+    Instance, Job, JobRecord, Observed, Record, SpecHash, Stack, State, Workload, WorkloadName,
+};
+
+use crate::facts::{standing, subject::Subject};
+
+/// One part of a Job.
+#[derive(Clone, Copy)]
+pub(crate) struct JobPart<'a> {
+    pub(crate) subject: Subject<'a>,
+    pub(crate) job: &'a Job,
+}
+
+/// All Jobs of a stack, each with its parts in their order.
+pub(crate) fn all(stack: &Stack) -> BTreeMap<&WorkloadName, Vec<JobPart<'_>>> {
+    let mut all: BTreeMap<&WorkloadName, Vec<JobPart<'_>>> = BTreeMap::new();
+    for (name, workload) in &stack.workloads {
+        let subject = Subject { name, workload };
+        if let Some(job) = workload.job.as_ref().filter(|_| workload.cron.is_none()) {
+            all.entry(&job.of).or_default().push(JobPart { subject, job });
+        }
+    }
+    for parts in all.values_mut() {
+        parts.sort_by_key(|it| it.job.ordinal);
+    }
+    all
+}
+
+/// The parts of one Job in their order.
+pub(crate) fn parts_of<'a>(stack: &'a Stack, of: &WorkloadName) -> Vec<JobPart<'a>> {
+    let part = |(name, workload): (&'a WorkloadName, &'a Workload)| {
+        let subject = Subject { name, workload };
+        let job = workload.job.as_ref().filter(|it| workload.cron.is_none() && it.of == *of)?;
+        Some(JobPart { subject, job })
+    };
+    let mut parts: Vec<JobPart<'a>> = stack.workloads.iter().filter_map(part).collect();
+    parts.sort_by_key(|it| it.job.ordinal);
+    parts
+}
+
+/// What a Job is made of. A change of anything else, such as its parallelism, goes on with the same Job.
+pub(crate) fn spec_of(parts: &[JobPart<'_>]) -> SpecHash {
+    let first = parts.first().map(|it| (it.subject.workload.spec(), it.job.completions, it.job.indexed));
+    SpecHash::of(&first)
+}
+
+/// What is remembered of a Job, if it is the same.
+pub(crate) fn record_of<'a>(record: &'a Record, parts: &[JobPart<'_>]) -> Option<&'a JobRecord> {
+    let of = &parts.first()?.job.of;
+    record.jobs.get(of).filter(|it| it.spec == spec_of(parts))
+}
+
+/// Whether a part of a Job has nothing left to be done for which a container would be needed.
+pub(crate) fn is_over(record: &Record, stack: &Stack, workload: &Workload) -> bool {
+    let Some(job) = &workload.job else { return false };
+    if job.suspended {
+        return true;
+    }
+    let known = record_of(record, &parts_of(stack, &job.of));
+    known.is_some_and(|it| it.ended.is_some() || it.done.contains(&job.ordinal) || is_fed(job, it))
+}
+
+/// Whether there ought to be a container of a part: it is among the first that are begun, and none of the Job is there.
+pub(crate) fn is_awaited(record: &Record, stack: &Stack, observed: &Observed, workload: &Workload) -> bool {
+    let Some(job) = workload.job.as_ref().filter(|it| it.ordinal < it.parallelism) else { return false };
+    let is_part = |it: &Workload| it.job.as_ref().is_some_and(|it| it.of == job.of);
+    let has_any =
+        observed.instances.values().any(|it| stack.workloads.get(&it.instance.workload).is_some_and(is_part));
+    !has_any && !is_over(record, stack, workload)
+}
+
+/// Of a queue of work, one that succeeds says that there is no more of it.
+pub(crate) fn is_fed(job: &Job, known: &JobRecord) -> bool {
+    job.completions.is_none() && !known.done.is_empty()
+}
+
+pub(crate) fn is_begun(instance: &Instance) -> bool {
+    standing::is_up(instance) || instance.state == State::Created
+}

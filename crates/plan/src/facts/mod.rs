@@ -1,0 +1,115 @@
+//! The inputs of one round, classified once: the target, the observed state, the record and the time.
+//!
+//! Functions here answer questions. They do not know the plan that is being written.
+
+use std::{cell::OnceCell, collections::BTreeMap};
+
+use driftless_model::{
+    Instance, Observed, Record, SpecHash, Stack, StackHash, Timestamp, Workload, WorkloadName,
+};
+
+use crate::{
+    facts::{classify::Classified, subject::Subject},
+    names::container_name_at,
+    target::Target,
+};
+
+pub(crate) mod adoption;
+pub(crate) mod classify;
+pub(crate) mod cron;
+pub(crate) mod fs_changes;
+pub(crate) mod heals;
+pub(crate) mod in_force;
+pub(crate) mod jobs;
+pub(crate) mod limits;
+pub(crate) mod namespaces;
+pub(crate) mod objects;
+pub(crate) mod ownership;
+pub(crate) mod pods;
+pub(crate) mod standing;
+pub(crate) mod stateful;
+pub(crate) mod subject;
+
+/// The inputs of one round.
+pub(crate) struct Facts<'a> {
+    pub(crate) target: &'a Target<'a>,
+    pub(crate) observed: &'a Observed,
+    pub(crate) record: &'a Record,
+    pub(crate) now: Timestamp,
+    pub(crate) instances: Classified<'a>,
+    /// The hash of the desired stack, once it is needed.
+    revision: OnceCell<StackHash>,
+    /// The spec hashes of the desired workloads.
+    specs: BTreeMap<&'a WorkloadName, SpecHash>,
+}
+
+impl<'a> Facts<'a> {
+    pub(crate) fn new(
+        target: &'a Target<'a>,
+        observed: &'a Observed,
+        record: &'a Record,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            target,
+            observed,
+            record,
+            now,
+            instances: Classified::new(target, observed, record),
+            revision: OnceCell::new(),
+            specs: target.stack.workloads.iter().map(|(name, it)| (name, it.spec())).collect(),
+        }
+    }
+
+    /// Whether the desired stack was reached before. Everything that is missing now is drift then.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.record.settled.as_ref().is_some_and(|it| it == self.revision())
+    }
+
+    /// The hash of the desired stack. Hashing a whole stack takes longer than planning one that needs no step, and a
+    /// plan without steps does not need the hash.
+    pub(crate) fn revision(&self) -> &StackHash {
+        self.revision.get_or_init(|| StackHash::of(self.target.stack))
+    }
+
+    /// Whether the manifest or a user paused the rollouts of a workload.
+    pub(crate) fn is_paused(&self, Subject { name, workload }: Subject<'_>) -> bool {
+        workload.paused || self.record.paused.contains(name)
+    }
+
+    /// The stack that this definition of a workload comes from: the desired one, or the fallback.
+    pub(crate) fn stack_of(&self, subject: Subject<'_>) -> &'a Stack {
+        match self.target.fallback {
+            Some(fallback) if !self.is_desired(subject) => fallback,
+            Some(_) | None => self.target.stack,
+        }
+    }
+
+    /// The spec hash of a workload. Hashing takes longer than all other work for a workload without changes, so those
+    /// of the desired workloads are made once.
+    pub(crate) fn spec(&self, subject: Subject<'_>) -> SpecHash {
+        let known = self.specs.get(subject.name).filter(|_| self.is_desired(subject));
+        known.cloned().unwrap_or_else(|| subject.workload.spec())
+    }
+
+    /// The name of an instance's container in Docker.
+    pub(crate) fn container_name(&self, stack: &Stack, name: &WorkloadName, slot: u32) -> String {
+        container_name_at(stack, name, slot, |workload| self.spec(Subject { name, workload }))
+    }
+
+    /// Whether this definition of a workload is the desired one, and not the one of the fallback.
+    pub(crate) fn is_desired(&self, Subject { name, workload }: Subject<'_>) -> bool {
+        let desired = self.target.stack.workloads.get(name);
+        desired.is_some_and(|it| std::ptr::eq(it, workload) || it.is_like(workload))
+    }
+
+    /// The image to create a workload's instances from.
+    pub(crate) fn image(&self, workload: &Workload) -> String {
+        self.target.image(workload)
+    }
+
+    /// Whether an instance has done its work: see [`standing::is_completed`].
+    pub(crate) fn is_completed(&self, workload: &Workload, instance: &Instance) -> bool {
+        standing::is_completed(self.record, self.observed, workload, instance)
+    }
+}

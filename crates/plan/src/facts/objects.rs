@@ -1,0 +1,48 @@
+//! The Kubernetes objects that a stack stands for, and their names.
+
+use driftless_model::{Format, Kind, ObjectRef, Record, ResourceStatus, Stack, Workload, WorkloadName};
+
+use crate::facts::subject::Subject;
+
+/// What a workload is called. A service of Compose is a Deployment in the namespace of its application.
+pub(crate) fn object(stack: &Stack, name: &WorkloadName) -> ObjectRef {
+    let named = stack.inventory.workloads.get(name).cloned();
+    named.unwrap_or_else(|| {
+        let namespace = match stack.format {
+            Format::Compose => stack.app.to_string(),
+            Format::Kubernetes => "default".to_owned(),
+        };
+        ObjectRef { kind: Kind::Deployment, namespace, name: name.to_string() }
+    })
+}
+
+/// The object that it makes up with others.
+pub(crate) fn whole(workload: &Workload) -> Option<WorkloadName> {
+    let member = workload.member.as_ref().map(|it| &it.of);
+    member.or(workload.job.as_ref().map(|it| &it.of)).cloned()
+}
+
+/// The name of an instance's pod, where it has one that stays.
+pub(crate) fn pod(stack: &Stack, subject: Subject<'_>) -> Option<String> {
+    let Subject { name, workload } = subject;
+    let ordinal = workload.member.as_ref().map(|it| it.ordinal).or_else(|| {
+        let job = workload.job.as_ref().filter(|it| it.of != *name)?;
+        Some(job.ordinal)
+    })?;
+    Some(format!("{}-{ordinal}", object(stack, name).name))
+}
+
+/// All objects that Git asks for.
+pub(crate) fn objects(stack: &Stack) -> impl Iterator<Item = ObjectRef> {
+    let workloads = stack.workloads.keys().map(|it| object(stack, it));
+    workloads.chain(stack.inventory.resources.iter().map(|it| it.object.clone()))
+}
+
+/// What an application has beside workloads.
+pub fn resources(stack: &Stack, record: &Record) -> Vec<ResourceStatus> {
+    let status = |it: &driftless_model::Resource| ResourceStatus {
+        created: record.since.get(&it.object.to_string()).copied(),
+        resource: it.clone(),
+    };
+    stack.inventory.resources.iter().map(status).collect()
+}

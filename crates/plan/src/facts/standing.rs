@@ -1,0 +1,214 @@
+//! How an instance stands: the one definition of completed, failed, outdated and so on.
+
+use std::time::Duration;
+
+use driftless_model::{
+    Completion, Crash, Endpoint, Instance, InstanceId, Observed, Record, Replacement, RestartPolicy,
+    SpecHash, State, Timestamp, Workload,
+};
+
+use crate::facts::{Facts, namespaces};
+
+/// How long an instance that has crashed before must run until it counts as well.
+pub(crate) const STABLE_AFTER: Duration = Duration::from_secs(10);
+
+/// How one instance stands to its workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// The engine is removing it.
+    Leaving,
+    /// The engine failed to remove it. It has to be removed again.
+    Dead,
+    /// It must make way for another one.
+    Outdated(Outdated),
+    /// It ended well, and that is its purpose.
+    Completed,
+    /// It failed, and its restart policy forbids another start.
+    Failed { code: i64 },
+    /// It ended twice or more, and has not run for long enough since.
+    CrashLooping,
+    /// It is as the workload defines it.
+    Current,
+}
+
+/// Why an instance must make way for another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outdated {
+    /// Its spec hash is not that of the workload.
+    Spec,
+    /// A user asked for a restart of the workload.
+    RestartRequested,
+    /// A user deleted it.
+    DeletionRequested,
+}
+
+impl Standing {
+    /// Of an instance that belongs to this workload, whose spec hash is `spec`.
+    pub(crate) fn of(
+        record: &Record,
+        observed: &Observed,
+        workload: &Workload,
+        spec: &SpecHash,
+        instance: &Instance,
+        now: Timestamp,
+    ) -> Self {
+        let requested = record.replaced.get(&instance.id);
+        match instance.state {
+            State::Removing => return Self::Leaving,
+            State::Dead => return Self::Dead,
+            State::Created
+            | State::Running { .. }
+            | State::Paused
+            | State::Restarting { .. }
+            | State::Exited { .. } => {}
+        }
+        if requested == Some(&Replacement::Delete) {
+            return Self::Outdated(Outdated::DeletionRequested);
+        }
+        if instance.spec != *spec {
+            return Self::Outdated(Outdated::Spec);
+        }
+        if requested == Some(&Replacement::Restart) {
+            return Self::Outdated(Outdated::RestartRequested);
+        }
+        if is_completed(record, observed, workload, instance) {
+            return Self::Completed;
+        }
+        if is_crash_looping(record, instance, now) {
+            return Self::CrashLooping;
+        }
+        failure(record, observed, workload, instance).map_or(Self::Current, |code| Self::Failed { code })
+    }
+}
+
+/// How the last run of an instance ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// By itself, with code 0.
+    Succeeded,
+    /// By itself, with another code.
+    Failed { code: i64, finished: Timestamp },
+    /// A user, the agent or a shutdown of the engine stopped it, or the engine could not start it.
+    Interrupted,
+}
+
+/// How the last run of an instance ended, if it has ended.
+pub(crate) fn ending(record: &Record, observed: &Observed, instance: &Instance) -> Option<Ending> {
+    let State::Exited { code, finished, ref error, .. } = instance.state else { return None };
+    if record.stopped.contains(&instance.id) {
+        return Some(Ending::Interrupted);
+    }
+    // A run that the agent saw end well counts for ever. Later, a service that ended well in a shutdown of the engine
+    // looks the same.
+    if code == 0 && record.completed.contains(&instance.id) {
+        return Some(Ending::Succeeded);
+    }
+    let was_shut_down = observed.engine_started.is_some_and(|it| finished < it);
+    if instance.touched_by_hand.is_some() || was_shut_down {
+        return Some(Ending::Interrupted);
+    }
+    Some(match code {
+        0 => Ending::Succeeded,
+        _ if !error.is_empty() => Ending::Interrupted,
+        code => Ending::Failed { code, finished },
+    })
+}
+
+/// Whether an instance has done its work: it ended well by itself, and that is its purpose.
+pub(crate) fn is_completed(
+    record: &Record,
+    observed: &Observed,
+    workload: &Workload,
+    instance: &Instance,
+) -> bool {
+    workload.completion == Completion::OnSuccess
+        && ending(record, observed, instance) == Some(Ending::Succeeded)
+}
+
+/// The code with which an instance failed, if its restart policy forbids another start.
+pub(crate) fn failure(
+    record: &Record,
+    observed: &Observed,
+    workload: &Workload,
+    instance: &Instance,
+) -> Option<i64> {
+    let State::Exited { code, finished, ref error, .. } = instance.state else { return None };
+    let crash = crash_of(record, instance);
+    // A counted crash stays a failure after a restart of the engine.
+    let is_counted = crash.is_some_and(|it| it.finished >= finished);
+    let has_failed = matches!(ending(record, observed, instance), Some(Ending::Failed { .. }));
+    // A container that the engine could not start has not run, so it has not failed either. It is tried again after
+    // growing pauses.
+    let is_interrupted = instance.touched_by_hand.is_some() || code == 0 || !error.is_empty();
+    if is_interrupted || !(is_counted || has_failed) {
+        return None;
+    }
+    let crashes = crash.map_or(1, |it| it.count);
+    let is_final = match workload.container.restart {
+        RestartPolicy::No => workload.completion == Completion::OnSuccess,
+        RestartPolicy::OnFailure { max_retries: Some(max) } => crashes > max || instance.restarts >= max,
+        RestartPolicy::OnFailure { max_retries: None }
+        | RestartPolicy::Always
+        | RestartPolicy::UnlessStopped => false,
+    };
+    is_final.then_some(code)
+}
+
+/// The crashes that were counted for an instance of this spec.
+pub(crate) fn crash_of<'a>(record: &'a Record, instance: &Instance) -> Option<&'a Crash> {
+    record.crashes.get(&instance.instance).filter(|it| it.spec == instance.spec)
+}
+
+/// Whether an instance ended twice or more, and does not run or has not run for long enough since.
+pub(crate) fn is_crash_looping(record: &Record, instance: &Instance, now: Timestamp) -> bool {
+    let is_down = match &instance.state {
+        State::Running { since, health: _ } => now.since(*since) < STABLE_AFTER,
+        // Somebody else paused it.
+        State::Paused => false,
+        State::Created | State::Restarting { .. } | State::Exited { .. } | State::Removing | State::Dead => {
+            true
+        }
+    };
+    is_down && crash_of(record, instance).is_some_and(|it| it.count >= 2)
+}
+
+/// Whether an outdated instance will never serve again.
+pub(crate) fn is_spent(facts: &Facts<'_>, instance: &Instance) -> bool {
+    let is_exited = matches!(instance.state, State::Exited { .. });
+    let is_over = |workload: &Workload| {
+        facts.is_completed(workload, instance)
+            || failure(facts.record, facts.observed, workload, instance).is_some()
+    };
+    instance.state == State::Created
+        || (is_exited && deleted_network(facts.observed, instance).is_some())
+        || (!instance.is_running() && namespaces::is_orphaned(facts, instance))
+        || facts.target.definition(instance).is_some_and(is_over)
+}
+
+/// Whether its processes exist, so that it holds its ports.
+pub(crate) fn is_up(instance: &Instance) -> bool {
+    match instance.state {
+        State::Running { .. } | State::Paused | State::Restarting { .. } => true,
+        State::Created | State::Exited { .. } | State::Removing | State::Dead => false,
+    }
+}
+
+/// Networks that every engine has. They cannot be deleted, and the default bridge has another id after each start of
+/// the engine, which harms nothing on it.
+const OF_THE_ENGINE: [&str; 3] = ["bridge", "host", "none"];
+
+/// A network that was deleted, and maybe created again, since the instance joined it. A container that does not run
+/// cannot be started on it again.
+pub(crate) fn deleted_network<'a>(observed: &Observed, instance: &'a Instance) -> Option<&'a str> {
+    let is_gone = |(network, endpoint): &(&'a String, &Endpoint)| {
+        let present = observed.networks.get(*network).map(|it| &it.id);
+        let is_of_engine = OF_THE_ENGINE.contains(&network.as_str());
+        !is_of_engine && !endpoint.network_id.is_empty() && present != Some(&endpoint.network_id)
+    };
+    instance.networks.iter().find(is_gone).map(|(network, _)| network.as_str())
+}
+
+/// Whether the `post_start` commands of an instance have run, or there are none.
+pub(crate) fn has_run_hooks(record: &Record, instance: &InstanceId) -> bool {
+    !record.unhooked.contains(&instance.to_string())
+}

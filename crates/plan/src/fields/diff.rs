@@ -1,0 +1,192 @@
+//! The differences between two configurations, field by field.
+//!
+//! Spec hashes decide what is outdated. This comparison explains why, and it finds containers that only carry the
+//! agent's labels. Both sides are effective configurations in a normal form, so a container shows no difference right
+//! after it was created. Values are compared as they are, and printed masked.
+
+use std::collections::BTreeSet;
+
+use driftless_model::{Container, Format, Instance, Mask, Namespace, NetworkMode, Observed, Peer, Workload};
+
+use crate::fields::{
+    container::{fields, normal_image},
+    host,
+    value::{Fields, Value},
+};
+
+/// One field that is not as it should be. Both sides are masked; `unset` is the engine's default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldDifference {
+    /// `image`, `env.PORT`, `mounts./data`, `ports.80/tcp`, `networks.shop_default.aliases`, `resources.memory`.
+    pub field: String,
+    pub want: String,
+    pub found: String,
+}
+
+/// Where `found`, as the engine tells it, is not what `desired` makes on an image with these `defaults`.
+pub fn differences(
+    desired: &Container,
+    defaults: &Container,
+    found: &Container,
+    mask: &Mask,
+) -> Vec<FieldDifference> {
+    let want = desired.over(defaults);
+    let found = fields(&without_engine_defaults(found, &want));
+    between(&fields(&want), &found, mask)
+}
+
+/// The differences between any two sides.
+pub(crate) fn between(want: &Fields, found: &Fields, mask: &Mask) -> Vec<FieldDifference> {
+    let mask = knowing(mask, [want, found]);
+    let paths: BTreeSet<&Vec<String>> = want.keys().chain(found.keys()).collect();
+    let show = |side: &Fields, path: &Vec<String>| match side.get(path) {
+        Some(value) => value.shown(path, &mask),
+        None => "unset".to_owned(),
+    };
+    paths
+        .into_iter()
+        .filter(|path| want.get(*path) != found.get(*path))
+        .map(|path| FieldDifference {
+            field: path.join("."),
+            want: show(want, path),
+            found: show(found, path),
+        })
+        .collect()
+}
+
+/// An effective configuration as YAML with sorted keys, masked. What is at its default is left out.
+pub fn canonical_yaml(container: &Container, mask: &Mask) -> String {
+    let fields = fields(container);
+    yaml(&fields, &knowing(mask, [&fields]))
+}
+
+/// The configuration of a container that Git does not name any more, as [`canonical_yaml`]. The agent no longer knows
+/// which of its variables come from a Secret, so where there are Secrets it hides all of them.
+pub(crate) fn extra_yaml(container: &Container, format: Format, mask: &Mask) -> String {
+    match format {
+        Format::Compose => canonical_yaml(container, mask),
+        Format::Kubernetes => canonical_yaml(container, &mask.with_names(container.env.keys())),
+    }
+}
+
+/// Both sides as canonical YAML, masked, and what is hidden on one side hidden on the other too.
+pub(crate) fn both_as_yaml(want: &Fields, found: &Fields, mask: &Mask) -> (String, String) {
+    let mask = knowing(mask, [want, found]);
+    (yaml(want, &mask), yaml(found, &mask))
+}
+
+/// Takes away what the engine, its daemon's configuration or its kernel filled in where nobody asked.
+pub(crate) fn without_engine_defaults(found: &Container, want: &Container) -> Container {
+    let mut found = found.clone();
+    let is_host = want.network_mode == NetworkMode::Host;
+    if want.hostname.is_none() && (is_host || found.hostname.as_deref().is_some_and(is_short_id)) {
+        found.hostname = None;
+    }
+    let is_shared = is_host || matches!(want.network_mode, NetworkMode::Of(_));
+    if want.domainname.is_none() && is_shared {
+        found.domainname = None;
+    }
+    // The daemon's configuration says which log driver and which limits a container has that asks for none.
+    if want.logging.is_none() {
+        found.logging = None;
+    }
+    found.ulimits.retain(|name, _| want.ulimits.contains_key(name));
+    // A kernel that cannot limit swap makes the engine write -1, whatever was asked.
+    if want.resources.memory_swap.is_none_or(|it| it == 0) && found.resources.memory_swap == Some(-1) {
+        found.resources.memory_swap = None;
+    }
+    host::forgive(&mut found.host, &want.host);
+    // The engine gives every end of a network an address, and tells of none that it was asked for.
+    if let (NetworkMode::Networks(found), NetworkMode::Networks(want)) =
+        (&mut found.network_mode, &want.network_mode)
+    {
+        for (network, attachment) in found {
+            let asked = want.get(network).and_then(|it| it.mac_address.clone());
+            attachment.mac_address = attachment.mac_address.take().or(asked);
+        }
+    }
+    let host_mode = |mode: &Option<Namespace>| mode.as_ref().is_some_and(Namespace::is_host);
+    same_peers(&mut found, want);
+    if want.privileged || host_mode(&want.pid_mode) || host_mode(&want.ipc_mode) {
+        let disabled = |it: &String| matches!(it.as_str(), "label=disable" | "label:disable");
+        found.security_opt.retain(|it| !disabled(it) || want.security_opt.iter().any(disabled));
+    }
+    found
+}
+
+/// The engine tells of the very container that something is shared with, and Git of whose it is. Whether it is still
+/// the right one is a question of its own: [`crate::decide::namespaces`]. Only another workload is another configuration.
+fn same_peers(found: &mut Container, want: &Container) {
+    let is_same = |one: &Peer, other: &Peer| match (one, other) {
+        (Peer::Workload(one), Peer::Workload(other)) => one == other,
+        (Peer::Container(_), _) | (_, Peer::Container(_)) => true,
+    };
+    if let (NetworkMode::Of(is), NetworkMode::Of(wanted)) = (&found.network_mode, &want.network_mode)
+        && is_same(is, wanted)
+    {
+        found.network_mode.clone_from(&want.network_mode);
+    }
+    for (is, wanted) in [(&mut found.pid_mode, &want.pid_mode), (&mut found.ipc_mode, &want.ipc_mode)] {
+        if let (Some(Namespace::Of(one)), Some(Namespace::Of(other))) = (&is, wanted)
+            && is_same(one, other)
+        {
+            is.clone_from(wanted);
+        }
+    }
+    for (is, wanted) in found.volumes_from.iter_mut().zip(&want.volumes_from) {
+        if is_same(&is.peer, &wanted.peer) {
+            is.peer.clone_from(&wanted.peer);
+        }
+    }
+}
+
+/// What the engine calls a container that was given no host name.
+fn is_short_id(name: &str) -> bool {
+    name.len() == 12 && name.bytes().all(|it| it.is_ascii_digit() || (b'a'..=b'f').contains(&it))
+}
+
+/// A mask that hides the values of secret variables of these containers in a command or a URL too.
+fn knowing<'a>(mask: &Mask, sides: impl IntoIterator<Item = &'a Fields>) -> Mask {
+    let secret = |(path, value): (&Vec<String>, &Value)| match value {
+        Value::Text(text) => (text.len() >= Mask::SHORTEST
+            && path.last().is_some_and(|name| mask.is_secret(name)))
+        .then(|| text.clone()),
+        Value::Flag | Value::List(_) | Value::Words(_) => None,
+    };
+    mask.clone().with_values(sides.into_iter().flatten().filter_map(secret))
+}
+
+fn yaml(fields: &Fields, mask: &Mask) -> String {
+    let mut root = serde_yaml::Mapping::new();
+    for (path, value) in fields {
+        if let Some((name, folders)) = path.split_last() {
+            put(&mut root, folders, name, value.yaml(path, mask));
+        }
+    }
+    serde_yaml::to_string(&root).expect("text, lists and maps of text are YAML")
+}
+
+fn put(map: &mut serde_yaml::Mapping, folders: &[String], name: &str, value: serde_yaml::Value) {
+    let text = |it: &str| serde_yaml::Value::String(it.to_owned());
+    let Some((first, rest)) = folders.split_first() else {
+        map.insert(text(name), value);
+        return;
+    };
+    let entry = map.entry(text(first)).or_insert_with(|| serde_yaml::Mapping::new().into());
+    if let serde_yaml::Value::Mapping(inner) = entry {
+        put(inner, rest, name, value);
+    }
+}
+
+/// Those of the image it runs, if it is made from the image that Git names, or else those of Git's.
+pub(crate) fn image_defaults<'a>(
+    workload: &Workload,
+    instance: &Instance,
+    observed: &'a Observed,
+) -> &'a Container {
+    static NOTHING: std::sync::LazyLock<Container> = std::sync::LazyLock::new(Container::default);
+    let wanted = &workload.container.image;
+    let is_of_it = normal_image(&instance.config.image) == normal_image(wanted);
+    let running = observed.images.values().find(|it| is_of_it && it.id == instance.image_id);
+    running.or_else(|| observed.images.get(wanted)).map_or(&NOTHING, |it| &it.defaults)
+}

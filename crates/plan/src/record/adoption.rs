@@ -1,0 +1,68 @@
+//! Adopting containers, networks and volumes of Docker Compose.
+
+use driftless_model::{AdoptedContainer, AdoptedNetwork, AgentId, Candidate, Observed, Record};
+
+use crate::{
+    facts::adoption::{Claim, Claimed, survey},
+    target::Target,
+};
+
+/// Takes everything over, or nothing and says what is in the way.
+pub fn adopt(
+    record: &mut Record,
+    target: &Target<'_>,
+    observed: &Observed,
+) -> Result<Vec<Claim>, Vec<String>> {
+    let claims = survey(target, observed);
+    let obstacles: Vec<String> = claims
+        .iter()
+        .filter_map(|it| it.obstacle.as_ref().map(|obstacle| format!("{}: {obstacle}", it.name)))
+        .collect();
+    if !obstacles.is_empty() {
+        return Err(obstacles);
+    }
+    for Claim { name, what, spec, .. } in &claims {
+        match what {
+            Claimed::Container { id, instance } => {
+                let taken = AdoptedContainer { instance: instance.clone(), spec: spec.clone() };
+                record.adopted.containers.insert(id.clone(), taken);
+                record.ledger.insert(id.clone());
+            }
+            Claimed::Network { id } => {
+                let taken = AdoptedNetwork { id: id.clone(), spec: spec.clone() };
+                record.adopted.networks.insert(name.clone(), taken);
+            }
+            Claimed::Volume => drop(record.adopted.volumes.insert(name.clone(), spec.clone())),
+        }
+    }
+    Ok(claims)
+}
+
+/// Puts what was taken over where what we made ourselves is, as if it carried our labels.
+pub fn embrace(observed: &mut Observed, record: &Record, agent: &AgentId) {
+    for (id, taken) in &record.adopted.containers {
+        let Some(Candidate { mut instance, defaults: _ }) = observed.candidates.remove(id) else { continue };
+        instance.agent = agent.clone();
+        instance.instance = taken.instance.clone();
+        instance.spec = taken.spec.clone();
+        observed.claims.names.retain(|_, holder| holder != id);
+        observed.claims.ports.retain(|it| it.by != instance.name);
+        for network in observed.networks.values_mut() {
+            network.foreign.retain(|it| *it != instance.name);
+        }
+        observed.instances.insert(id.clone(), instance);
+    }
+    for (name, taken) in &record.adopted.networks {
+        let found = observed.networks.get_mut(name).filter(|it| it.agent.is_none() && it.id == taken.id);
+        if let Some(network) = found {
+            network.agent = Some(agent.clone());
+            network.spec = Some(taken.spec.clone());
+        }
+    }
+    for (name, spec) in &record.adopted.volumes {
+        if let Some(volume) = observed.volumes.get_mut(name).filter(|it| it.agent.is_none()) {
+            volume.agent = Some(agent.clone());
+            volume.spec = Some(spec.clone());
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Beginning the runs of CronJobs, and forgetting old ones.
+
+use std::collections::BTreeMap;
+
+use driftless_model::{
+    Concurrency, Cron, CronRecord, EventKind, JobOutcome, ObjectRef, Record, Stack, Timestamp, Workload,
+    WorkloadName,
+};
+
+use crate::facts::cron::{all, parsed, run_name, run_of};
+
+/// So many times missed are a sign that something is wrong.
+const TOO_MANY: usize = 100;
+
+/// Something to be told of a CronJob.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    pub kind: EventKind,
+    pub reason: &'static str,
+    pub object: String,
+    pub message: String,
+}
+
+/// Begins what is due, and forgets what has been kept for long enough.
+pub fn schedule(record: &mut Record, stack: &Stack, now: Timestamp) -> Vec<Told> {
+    let mut told = Vec::new();
+    let mut crons = std::mem::take(&mut record.crons);
+    for (name, template, cron) in all(stack) {
+        let fresh = || CronRecord { since: now, ..CronRecord::default() };
+        let mut known = crons.remove(name).unwrap_or_else(fresh);
+        // A clock that was set back has begun nothing in the future.
+        known.since = known.since.min(now);
+        known.last = known.last.map(|it| it.min(now));
+        tidy(&mut known, cron, record);
+        let object = stack.inventory.workloads.get(name);
+        renew(&mut known, (name, template), object, record);
+        begin(&mut known, (name, template, cron), object, record, now, &mut told);
+        record.crons.insert(name.clone(), known);
+    }
+    told
+}
+
+/// Forgets the oldest runs that have ended, beyond those that are kept.
+fn tidy(known: &mut CronRecord, cron: &Cron, record: &Record) {
+    let mut ended: BTreeMap<bool, Vec<(Timestamp, WorkloadName)>> = BTreeMap::new();
+    for name in known.runs.keys() {
+        let Some(end) = record.jobs.get(name).and_then(|it| it.ended.as_ref()) else { continue };
+        let is_good = end.outcome == JobOutcome::Complete;
+        if is_good {
+            known.last_success = known.last_success.max(Some(end.at));
+        }
+        ended.entry(is_good).or_default().push((end.at, name.clone()));
+    }
+    for (is_good, mut runs) in ended {
+        let keep = if is_good { cron.keep_successful } else { cron.keep_failed } as usize;
+        runs.sort();
+        let surplus = runs.len().saturating_sub(keep);
+        for (_, name) in runs.into_iter().take(surplus) {
+            known.runs.remove(&name);
+        }
+    }
+}
+
+/// A run whose image cannot be had, so that there never was a container of it, is made of what Git says now: that may
+/// be the cure, and nobody can delete it.
+fn renew(
+    known: &mut CronRecord,
+    (cron, template): (&WorkloadName, &Workload),
+    object: Option<&ObjectRef>,
+    record: &Record,
+) {
+    for (name, run) in &mut known.runs {
+        let has_begun = record.jobs.get(name).is_none_or(|it| it.begun || it.ended.is_some());
+        if has_begun || !run.containers().any(|it| record.pulls.contains_key(&it.image)) {
+            continue;
+        }
+        let dotted = object.map(|it| format!(".{}", it.namespace)).unwrap_or_default();
+        let plain = name.as_str().strip_suffix(&dotted).unwrap_or(name.as_str());
+        if let Some(renewed) = run_of(template, cron, name, plain) {
+            *run = renewed;
+        }
+    }
+}
+
+fn begin(
+    known: &mut CronRecord,
+    (name, template, cron): (&WorkloadName, &Workload, &Cron),
+    object: Option<&ObjectRef>,
+    record: &Record,
+    now: Timestamp,
+    told: &mut Vec<Told>,
+) {
+    let Some(schedule) = parsed(cron).filter(|_| !cron.suspended) else { return };
+    // What is too late to be begun was not missed either.
+    let earliest = cron.starting_deadline.map(|it| {
+        let millis = u64::try_from(it.as_millis()).unwrap_or(u64::MAX);
+        Timestamp(now.0.saturating_sub(millis.saturating_add(1)))
+    });
+    let since = known.last.unwrap_or(known.since).max(earliest.unwrap_or_default());
+    let Some((due, count)) = schedule.missed(since, now, TOO_MANY + 1) else { return };
+    let mut tell = |known: &mut CronRecord, kind, reason, message: String| {
+        if known.told.replace(due) != Some(due) {
+            told.push(Told { kind, reason, object: name.to_string(), message });
+        }
+    };
+    if count > TOO_MANY {
+        let message = format!(
+            "more than {TOO_MANY} times were missed since {since}: set or shorten startingDeadlineSeconds, or check the clock"
+        );
+        tell(known, EventKind::Warning, "TooManyMissedTimes", message);
+    }
+    let is_active = |it: &WorkloadName| record.jobs.get(it).is_none_or(|it| it.ended.is_none());
+    let active: Vec<WorkloadName> = known.runs.keys().filter(|it| is_active(it)).cloned().collect();
+    match (cron.concurrency, active.first()) {
+        (Concurrency::Forbid, Some(active)) => {
+            let message = format!("not begun, because {active} has not ended");
+            tell(known, EventKind::Normal, "JobAlreadyActive", message);
+            return;
+        }
+        (Concurrency::Replace, Some(_)) => active.iter().for_each(|it| drop(known.runs.remove(it))),
+        (Concurrency::Allow | Concurrency::Forbid | Concurrency::Replace, _) => {}
+    }
+    let plain = object.map_or(name.as_str(), |it| &it.name);
+    let job = format!("{plain}-{}", due.0 / 60_000);
+    let run = run_name(name, object, &job);
+    known.last = Some(due);
+    // A clock that was set back comes to the same minute again.
+    let workload = run_of(template, name, &run, &job).filter(|_| !known.runs.contains_key(&run));
+    if let Some(workload) = workload {
+        let message = format!("begun for {due}");
+        told.push(Told {
+            kind: EventKind::Normal,
+            reason: "SuccessfulCreate",
+            object: run.to_string(),
+            message,
+        });
+        known.runs.insert(run, workload);
+    }
+}

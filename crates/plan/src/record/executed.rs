@@ -1,0 +1,147 @@
+//! After performing a plan: created containers, failed pulls, and counted heals.
+
+use std::time::Duration;
+
+use driftless_model::{Attempt, Drift, DriftAction, Heal, Record, StackHash, Timestamp};
+
+use crate::{
+    action::{Action, ContainerRef},
+    backoff::{heal_delay, pull_delay},
+    cause::Cause,
+    facts::{fs_changes, heals::heal_key},
+    record::{files, outcome::StepOutcome},
+    steps::{Plan, Step},
+    target::Target,
+};
+
+/// Heals within this span of time count as a fight.
+pub(crate) const FIGHT: Duration = Duration::from_mins(10);
+
+/// After acting: what was created is ours, what was healed is counted, what could not be pulled backs off.
+pub fn note_executed(
+    record: &mut Record,
+    target: &Target<'_>,
+    plan: &Plan,
+    outcomes: &[StepOutcome],
+    now: Timestamp,
+) {
+    for (step, outcome) in plan.steps.iter().zip(outcomes) {
+        if let StepOutcome::Created(id) = outcome {
+            record.ledger.insert(id.clone());
+        }
+        let (Action::PullImage { image, .. }
+        | Action::BuildImage { image, .. }
+        | Action::ImportImage { image }) = &step.action
+        else {
+            continue;
+        };
+        if let StepOutcome::Failed { error, retry_after } = outcome {
+            let count = record.pulls.get(image).map_or(0, |it| it.count).saturating_add(1);
+            let delay = pull_delay(image, count).max(retry_after.unwrap_or_default());
+            let attempt = Attempt { count, next: now.after(delay), error: error.clone() };
+            record.pulls.insert(image.clone(), attempt);
+        }
+        if outcome.is_done() {
+            record.pulls.remove(image);
+        }
+    }
+    files::note(record, plan, outcomes);
+    let done: Vec<&Step> =
+        plan.steps.iter().zip(outcomes).filter(|(_, it)| it.is_done()).map(|(step, _)| step).collect();
+    for step in &done {
+        if let Action::RunHooks { instance, .. } = &step.action {
+            record.unhooked.remove(&instance.to_string());
+        }
+        // It runs again, so the next end is its own, even if nobody sees it run in between.
+        if let Action::StartInstance { container: ContainerRef::Id(id, _) } = &step.action {
+            record.stopped.remove(id);
+        }
+        if let Action::StopInstance { container, .. } = &step.action {
+            // The end that we brought about is part of the crash that we have counted.
+            for crash in
+                record.crashes.values_mut().filter(|it| it.container.as_str() == container.reference())
+            {
+                crash.finished = crash.finished.max(now);
+            }
+        }
+    }
+    let revision = StackHash::of(target.stack);
+    for drift in plan.drifts.iter().filter(|it| it.action == DriftAction::Heal) {
+        if done.iter().any(|it| undoes(it, drift)) {
+            let mut undoing = plan.steps.iter().zip(outcomes).filter(|(step, _)| undoes(step, drift));
+            let is_whole = undoing.all(|(_, outcome)| outcome.is_done());
+            count_heal(record, drift, is_whole, &revision, now);
+        }
+    }
+}
+
+/// Whether a step is part of setting this difference right. However many such steps there are, it is one heal.
+fn undoes(step: &Step, drift: &Drift) -> bool {
+    let object = match &step.action {
+        // One call sets all limits, and its cause is the first of them.
+        Action::UpdateInstance { container, .. } => {
+            let is_live = drift.field.starts_with("resources.") || drift.field == "restart";
+            return is_live && container.name() == drift.object;
+        }
+        Action::RenameInstance { .. } => &drift.object,
+        Action::PullImage { .. }
+        | Action::BuildImage { .. }
+        | Action::ImportImage { .. }
+        | Action::CreateNetwork { .. }
+        | Action::RemoveNetwork { .. }
+        | Action::CreateVolume { .. }
+        | Action::CreateInstance(_)
+        | Action::WriteFiles { .. }
+        | Action::RunHooks { .. }
+        | Action::SignalInstance { .. }
+        | Action::StartInstance { .. }
+        | Action::StopInstance { .. }
+        | Action::RemoveInstance { .. }
+        | Action::UnpauseInstance { .. }
+        | Action::Connect { .. }
+        | Action::Disconnect { .. } => step.action.object(),
+    };
+    let Cause::Drift { field, found, want } = &step.cause else { return false };
+    object == drift.object && (field, found, want) == (&drift.field, &drift.found, &drift.want)
+}
+
+/// Of what was done in part, because the draft was cut short or a step failed, nobody knows yet whether it helps.
+fn count_heal(record: &mut Record, drift: &Drift, is_whole: bool, revision: &StackHash, now: Timestamp) {
+    let Drift { object, workload, field, want, found, .. } = drift;
+    let key = heal_key(object, workload.as_ref(), field);
+    let difference = format!("{found} -> {want}");
+    let before = record.heals.remove(&key).filter(|it| it.revision == *revision);
+    let heal = match before {
+        None => Heal {
+            count: 1,
+            ended: now,
+            recent: vec![now],
+            ineffective: 0,
+            had_effect: !is_whole,
+            difference,
+            revision: revision.clone(),
+        },
+        Some(before) => {
+            let mut recent = before.recent;
+            recent.retain(|it| now.since(*it) < FIGHT);
+            recent.push(now);
+            // A while of quiet since the last heal: the sequence of pauses begins anew. Who writes into a container
+            // may do so every few minutes, and each time a whole container is the price.
+            let quiet = match field.as_str() {
+                fs_changes::FIELD => FIGHT,
+                _ => heal_delay(before.count).saturating_mul(2),
+            };
+            let is_quiet = now.since(before.ended) > quiet;
+            Heal {
+                count: if is_quiet { 1 } else { before.count.saturating_add(1) },
+                ended: now,
+                recent,
+                ineffective: if before.had_effect { 0 } else { before.ineffective.saturating_add(1) },
+                had_effect: !is_whole,
+                difference,
+                revision: revision.clone(),
+            }
+        }
+    };
+    record.heals.insert(key, heal);
+}

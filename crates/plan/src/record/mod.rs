@@ -1,0 +1,11 @@
+//! Updates of the record: what the agent must remember from one round to the next.
+
+pub(crate) mod adoption;
+pub(crate) mod cron;
+pub(crate) mod executed;
+pub(crate) mod files;
+pub(crate) mod fs_changes;
+pub(crate) mod jobs;
+pub(crate) mod observed;
+pub(crate) mod outcome;
+pub(crate) mod planned;

@@ -1,0 +1,245 @@
+//! After observing and before planning: which containers are the agent's own, crashes, completed work, and progress.
+//!
+//! Everything is counted from the observed state and never from events, which may be missed.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use driftless_model::{
+    Completion, Condition, ContainerId, Crash, Dependency, Format, Instance, InstanceId, Observed, Progress,
+    Readiness, Record, Stack, StackHash, State, Timestamp, Update, Workload, WorkloadName,
+};
+
+use crate::{
+    backoff::{CRASH_RESET, crash_delay},
+    facts::{classify, heals::TRIES, objects, pods, standing, subject::Subject},
+    record::{executed::FIGHT, fs_changes, jobs},
+    target::Target,
+};
+
+/// Longer than any pause of ours. A registry may ask for more; it is then asked again a little early.
+const LONGEST_PAUSE: Duration = Duration::from_mins(15);
+
+/// Before planning: takes into the ledger what proves genuine, counts crashes, notes who is done, and measures
+/// progress.
+pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observed, now: Timestamp) {
+    let observed = &*pods::whole_of(target, observed);
+    forget_the_future(record, now);
+    let present: BTreeSet<&ContainerId> = observed.containers().map(|it| &it.id).collect();
+    record.ledger.retain(|it| present.contains(it));
+    record.completed.retain(|it| present.contains(it));
+    record.replaced.retain(|it, _| present.contains(it));
+    record.stopped.retain(|it| observed.container(it).is_some_and(|it| !it.is_running()));
+    // Whoever holds the volumes now hands them on himself.
+    let held: BTreeSet<&String> =
+        observed.instances.values().flat_map(|it| it.anonymous_volumes.values()).collect();
+    record.bequests.retain(|_, volumes| !volumes.values().all(|it| held.contains(it)));
+    record.delivered.retain(|it, _| present.contains(it));
+    let slots: BTreeSet<String> = observed.containers().map(|it| it.instance.to_string()).collect();
+    record.unhooked.retain(|it| slots.contains(it));
+    record.adopted.containers.retain(|it, _| present.contains(it));
+    record
+        .adopted
+        .networks
+        .retain(|name, it| observed.networks.get(name).is_some_and(|found| found.id == it.id));
+    record.adopted.volumes.retain(|name, _| observed.volumes.contains_key(name));
+    // On the way to another stack, what stands of it is no drift, not even when we turn back half way.
+    let revision = StackHash::of(target.stack);
+    record.settled = record.settled.take().filter(|it| *it == revision);
+    for instance in observed.instances.values().filter(|it| it.agent == *target.agent) {
+        let Some(workload) = target.definition(instance) else { continue };
+        let is_known = record.ledger.contains(&instance.id);
+        if !is_known && classify::impostor(target, observed, instance).is_none() {
+            record.ledger.insert(instance.id.clone());
+        }
+        if !record.ledger.contains(&instance.id) {
+            continue;
+        }
+        if standing::is_completed(record, observed, workload, instance)
+            || counts_as_success(record, target.stack, workload, instance)
+        {
+            record.completed.insert(instance.id.clone());
+            record.crashes.remove(&instance.instance);
+        } else {
+            count_crash(record, observed, instance, now);
+        }
+    }
+    note_parts(record, target, observed, now);
+    fs_changes::learn(record, target, observed);
+    jobs::note(record, target, observed, now);
+    let wanted: BTreeSet<&WorkloadName> = target.stack.workloads.keys().collect();
+    record.crashes.retain(|it, _| wanted.contains(&it.workload.whole()));
+    record.progress.retain(|it, _| wanted.contains(it));
+    record.paused.retain(|it| wanted.contains(it));
+    record.heals.retain(|_, heal| now.since(heal.ended) < FIGHT || heal.ineffective + 1 >= TRIES);
+    note_objects(record, target.stack, now);
+    for (name, workload) in &target.stack.workloads {
+        let subject = Subject { name, workload };
+        measure(record, observed, subject, now);
+    }
+}
+
+/// Whether an exit with code 0 counts as success although the engine went down after it. A service that ends well with
+/// the engine looks the same, so this holds only for work whose end the manifest asks for: containers that Kubernetes does
+/// not restart, and Compose services whose completion another one waits for. A second run could do a migration twice.
+fn counts_as_success(record: &Record, stack: &Stack, workload: &Workload, instance: &Instance) -> bool {
+    let has_ended_well = matches!(instance.state, State::Exited { code: 0, .. })
+        && workload.completion == Completion::OnSuccess
+        && instance.touched_by_hand.is_none()
+        && !record.stopped.contains(&instance.id);
+    let waits_for_it = |dependency: &Dependency| {
+        dependency.workload == instance.instance.workload
+            && dependency.condition == Condition::CompletedSuccessfully
+    };
+    let is_awaited = || stack.workloads.values().any(|other| other.after.iter().any(waits_for_it));
+    has_ended_well && (stack.format == Format::Kubernetes || is_awaited())
+}
+
+/// The same for the parts of pods.
+fn note_parts(record: &mut Record, target: &Target<'_>, observed: &Observed, now: Timestamp) {
+    for part in observed.parts.values().filter(|it| it.agent == *target.agent) {
+        if !record.ledger.contains(&part.id) && pods::genuine(target, observed, part) {
+            record.ledger.insert(part.id.clone());
+        }
+        let Some(workload) = pods::definition(target, observed, part) else { continue };
+        if !record.ledger.contains(&part.id) {
+            continue;
+        }
+        let pod = part.part.as_ref().and_then(|it| observed.instances.get(&it.pod));
+        if standing::is_completed(record, observed, &workload, part)
+            || counts_as_success(record, target.stack, &workload, part)
+        {
+            record.completed.insert(part.id.clone());
+            record.crashes.remove(&part.instance);
+        } else if pod.is_some_and(Instance::is_running) {
+            // Who ends with its pod does not end by itself.
+            count_crash(record, observed, part, now);
+        }
+    }
+}
+
+/// Once the wanted stack is reached: from now on, what differs is drift.
+pub fn note_settled(record: &mut Record, target: &Target<'_>, observed: &Observed) {
+    record.settled = Some(StackHash::of(target.stack));
+    record.sync = None;
+    record.prune = None;
+    record.pulls.clear();
+    record.slots.clear();
+    note_held(record, target, observed);
+    for instance in observed.instances.values().filter(|it| record.ledger.contains(&it.id)) {
+        let InstanceId { workload, slot } = &instance.instance;
+        record.slots.entry(workload.clone()).or_default().insert(*slot);
+    }
+}
+
+/// What stays as it was is made anew of what it was made of.
+fn note_held(record: &mut Record, target: &Target<'_>, observed: &Observed) {
+    let mut held = std::mem::take(&mut record.held);
+    let kept = target.stack.workloads.iter().filter(|(_, it)| it.update == Update::Never);
+    for (name, wanted) in kept {
+        let spec = wanted.spec();
+        let is_old = |it: &&Instance| it.instance.workload == *name && it.spec != spec;
+        let Some(old) = observed.instances.values().find(is_old) else { continue };
+        let before = target.fallback.and_then(|it| it.workloads.get(name)).cloned();
+        let known = [held.remove(name), before].into_iter().flatten();
+        let of_it = known.into_iter().find(|it| it.spec() == old.spec);
+        record.held.extend(of_it.map(|it| (name.clone(), it)));
+    }
+}
+
+/// Every end counts once, known by when it was; ends that somebody or the engine's shutdown brought about do not.
+fn count_crash(record: &mut Record, observed: &Observed, instance: &Instance, now: Timestamp) {
+    let before = record.crashes.get(&instance.instance).filter(|it| it.spec == instance.spec);
+    let (finished, code, out_of_memory, error) = match &instance.state {
+        State::Running { since, .. } => match &instance.readiness {
+            // It ends here and now, once: the run that began after the last end is over.
+            Readiness::Dead { .. } if before.is_some_and(|it| it.finished > *since) => return,
+            Readiness::Dead { reason } => (now, -1, false, reason.clone()),
+            Readiness::Ready { .. } | Readiness::Starting { .. } | Readiness::NotReady { .. } => {
+                if now.since(*since) >= CRASH_RESET {
+                    record.crashes.remove(&instance.instance);
+                }
+                return;
+            }
+        },
+        State::Restarting { code, finished } => (*finished, *code, false, String::new()),
+        State::Exited { code, finished, out_of_memory, error } => {
+            (*finished, *code, *out_of_memory, error.clone())
+        }
+        State::Created | State::Paused | State::Removing | State::Dead => return,
+    };
+    let is_ours_to_count =
+        instance.touched_by_hand.is_none() && observed.engine_started.is_none_or(|it| finished >= it);
+    let is_new = before.is_none_or(|it| finished > it.finished && !is_held(it, finished));
+    if !is_ours_to_count || !is_new || record.stopped.contains(&instance.id) {
+        return;
+    }
+    // The engine restarts at once by itself the first time, as we would.
+    let count = before
+        .map_or(0, |it| it.count)
+        .saturating_add(1)
+        .saturating_add(u32::from(before.is_none() && instance.restarts > 1));
+    let crash = Crash {
+        spec: instance.spec.clone(),
+        count,
+        finished,
+        container: instance.id.clone(),
+        code,
+        out_of_memory,
+        error,
+    };
+    record.crashes.insert(instance.instance.clone(), crash);
+}
+
+/// The wall clock may have been set back. What lies further ahead than any pause of ours is not waited for, and
+/// nothing happened in the future.
+fn forget_the_future(record: &mut Record, now: Timestamp) {
+    let horizon = now.after(LONGEST_PAUSE);
+    for attempt in record.pulls.values_mut().chain(record.failures.values_mut()).chain(&mut record.sync) {
+        if attempt.next > horizon {
+            attempt.next = now;
+        }
+    }
+    for heal in record.heals.values_mut() {
+        heal.ended = heal.ended.min(now);
+        heal.recent.retain(|it| *it <= now);
+    }
+    for progress in record.progress.values_mut() {
+        progress.at = progress.at.min(now);
+    }
+}
+
+/// While a container is held back, the engine's own restarts do not count as further tries of ours.
+fn is_held(crash: &Crash, finished: Timestamp) -> bool {
+    finished < crash.finished.after(crash_delay(crash.count))
+}
+
+fn measure(record: &mut Record, observed: &Observed, subject: Subject<'_>, now: Timestamp) {
+    let Subject { name, workload } = subject;
+    let spec = workload.spec();
+    let mine = || observed.instances.values().filter(|it| it.instance.workload == *name);
+    let count =
+        |all: &dyn Fn(&&Instance) -> bool| u32::try_from(mine().filter(all).count()).unwrap_or(u32::MAX);
+    let updated = count(&|it| record.is_current(it, &spec));
+    let old = count(&|it| !record.is_current(it, &spec));
+    let available = count(&|it| record.is_current(it, &spec) && it.is_available(workload.min_ready, now));
+    let before = record.progress.get(name).filter(|it| it.spec == spec);
+    let is_further = before.is_none_or(|it| updated > it.updated || old < it.old || available > it.available);
+    // What was complete makes no progress: the clock starts when it is not complete any more.
+    let was_complete = before.is_some_and(|it| it.old == 0 && it.available >= workload.replicas);
+    let is_complete = old == 0 && available >= workload.replicas;
+    // A build has a deadline of its own.
+    let is_unbuilt = workload.build.is_some() && !observed.images.contains_key(&workload.container.image);
+    let is_paused = workload.paused || record.paused.contains(name);
+    let is_standing = !is_further && !is_paused && !is_unbuilt && (!was_complete || is_complete);
+    let at = before.filter(|_| is_standing).map_or(now, |it| it.at);
+    record.progress.insert(name.clone(), Progress { spec, updated, old, available, at });
+}
+
+/// Kubernetes tells the age of everything, and Docker that of containers alone.
+fn note_objects(record: &mut Record, stack: &Stack, now: Timestamp) {
+    let objects: BTreeSet<String> = objects::objects(stack).map(|it| it.to_string()).collect();
+    record.since.retain(|it, _| objects.contains(it));
+    for object in objects {
+        record.since.entry(object).or_insert(now);
+    }
+}

@@ -1,0 +1,26 @@
+//! How a step went.
+
+use std::time::Duration;
+
+use driftless_model::ContainerId;
+
+/// How a step went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StepOutcome {
+    Done,
+    /// The engine created this container.
+    Created(ContainerId),
+    /// With the error for people, and how long the registry asked to wait.
+    Failed {
+        error: String,
+        retry_after: Option<Duration>,
+    },
+    /// Not performed, because a step before it failed or the round was interrupted.
+    Skipped,
+}
+
+impl StepOutcome {
+    pub(crate) fn is_done(&self) -> bool {
+        matches!(self, Self::Done | Self::Created(_))
+    }
+}

@@ -1,0 +1,59 @@
+//! After planning and before performing: what can no longer be seen once a step is done.
+
+use std::collections::BTreeSet;
+
+use driftless_model::{Drift, Record};
+
+use crate::{
+    action::{Action, ContainerRef},
+    cause::Cause,
+    facts::heals::heal_key,
+    steps::Plan,
+};
+
+/// After planning and before acting: a difference that is not there any more was healed with effect; and what can
+/// be seen nowhere once a step is done is written down.
+pub fn note_planned(record: &mut Record, plan: &Plan) {
+    let key = |it: &Drift| heal_key(&it.object, it.workload.as_ref(), &it.field);
+    let standing: BTreeSet<String> = plan.drifts.iter().map(key).collect();
+    for (key, heal) in &mut record.heals {
+        heal.had_effect |= !standing.contains(key);
+    }
+    for (index, step) in plan.steps.iter().enumerate() {
+        match &step.action {
+            Action::StopInstance { container: ContainerRef::Id(id, _), .. } => {
+                let is_end = plan.steps.iter().skip(index).any(|it| {
+                    matches!(&it.action, Action::RemoveInstance { container } if container.reference() == id.as_str())
+                });
+                // Whose work is done has ended as it should.
+                if !is_end && step.cause != Cause::Over {
+                    record.stopped.insert(id.clone());
+                }
+            }
+            // What is shared in a pod stays with the pod.
+            Action::CreateInstance(creation) if !creation.inherit.is_empty() && creation.part.is_none() => {
+                record.bequests.insert(creation.instance.to_string(), creation.inherit.clone());
+            }
+            Action::RunHooks { instance, .. } => {
+                record.unhooked.insert(instance.to_string());
+            }
+            Action::CreateInstance(_)
+            | Action::StopInstance { .. }
+            | Action::PullImage { .. }
+            | Action::BuildImage { .. }
+            | Action::ImportImage { .. }
+            | Action::CreateNetwork { .. }
+            | Action::RemoveNetwork { .. }
+            | Action::CreateVolume { .. }
+            | Action::WriteFiles { .. }
+            | Action::SignalInstance { .. }
+            | Action::StartInstance { .. }
+            | Action::RemoveInstance { .. }
+            | Action::UnpauseInstance { .. }
+            | Action::RenameInstance { .. }
+            | Action::UpdateInstance { .. }
+            | Action::Connect { .. }
+            | Action::Disconnect { .. } => {}
+        }
+    }
+}

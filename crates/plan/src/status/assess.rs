@@ -1,0 +1,129 @@
+//! The status of a whole application.
+
+use std::collections::BTreeMap;
+
+use driftless_model::{
+    Drift, HealthStatus, Instance, Observed, Record, Stack, StatusCondition, SyncStatus, Timestamp,
+    WaitStatus, WorkloadName, WorkloadStatus,
+};
+
+use crate::{
+    facts::{pods, subject::Subject},
+    status::{conditions, counts::Counts, inputs::Inputs, instances::workload_status},
+    steps::Plan,
+    wait::{Wait, WaitSeverity},
+};
+
+/// The part of an application's status that follows from one round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assessment {
+    pub sync: SyncStatus,
+    pub health: HealthStatus,
+    /// The most important sentence. Empty if the application is `Synced` and `Healthy`.
+    pub message: String,
+    pub workloads: BTreeMap<WorkloadName, WorkloadStatus>,
+    /// `DriftFight` and `HealIneffective`.
+    pub conditions: Vec<StatusCondition>,
+    pub waits: Vec<WaitStatus>,
+    pub drift: Vec<Drift>,
+}
+
+/// The status of an application, given the plan that was made in the same round. `before` and `before_workloads` are of
+/// the status before this one.
+pub fn assess(
+    stack: &Stack,
+    observed: &Observed,
+    record: &Record,
+    plan: &Plan,
+    now: Timestamp,
+    before: &[StatusCondition],
+    before_workloads: &BTreeMap<WorkloadName, WorkloadStatus>,
+) -> Assessment {
+    let observed = &*pods::whole(stack, observed);
+    let inputs = Inputs { stack, observed, record, plan, now };
+    let mut is_complete = true;
+    // Collected, because a map that is filled one by one takes twice the memory, and this one is kept.
+    let statuses = stack.workloads.iter().map(|(name, workload)| {
+        let subject = Subject { name, workload };
+        let counts = Counts::new(subject, observed, record, now);
+        is_complete &= match &workload.job {
+            Some(_) => counts.old.is_empty(),
+            None => counts.is_rolled_out(workload),
+        };
+        let before = before_workloads.get(name).map_or(&[][..], |it| &it.conditions);
+        (name.clone(), workload_status(inputs, subject, &counts, before))
+    });
+    let workloads: BTreeMap<_, _> = statuses.collect();
+    let is_synced = is_complete
+        && plan.steps.is_empty()
+        && plan.drifts.is_empty()
+        && has_all_and_no_more(stack, observed);
+    let sync = if is_synced { SyncStatus::Synced } else { SyncStatus::OutOfSync };
+    let worst = workloads.values().map(|it| it.health).max().unwrap_or(HealthStatus::Healthy);
+    let at_least = |least, condition| if condition { least } else { HealthStatus::Healthy };
+    let health = worst
+        .max(at_least(
+            HealthStatus::Degraded,
+            plan.waits.iter().any(|it| it.severity() == WaitSeverity::Failure),
+        ))
+        .max(at_least(HealthStatus::Suspended, plan.is_suspended()));
+    Assessment {
+        sync,
+        health,
+        message: message(sync, health, &workloads, plan),
+        workloads,
+        conditions: conditions::of_application(record, plan, now, before),
+        waits: plan.waits.iter().map(Wait::status).collect(),
+        drift: plan.drifts.clone(),
+    }
+}
+
+/// Whether every network and volume of the stack exists, and no instance of another workload.
+fn has_all_and_no_more(stack: &Stack, observed: &Observed) -> bool {
+    let has_networks = stack.networks.keys().all(|it| observed.networks.contains_key(it));
+    let has_volumes = stack.volumes.keys().all(|it| observed.volumes.contains_key(it));
+    let is_wanted = |it: &Instance| stack.workloads.contains_key(&it.instance.workload);
+    has_networks && has_volumes && observed.instances.values().all(is_wanted)
+}
+
+/// The one sentence that says most: the worst workload and why, or else the first difference from Git.
+fn message(
+    sync: SyncStatus,
+    health: HealthStatus,
+    workloads: &BTreeMap<WorkloadName, WorkloadStatus>,
+    plan: &Plan,
+) -> String {
+    let worst = workloads.iter().rev().max_by_key(|(_, it)| it.health);
+    let worst = worst.filter(|(_, it)| it.health == health && health > HealthStatus::Suspended);
+    // Drift says more than its consequences, unless something fails.
+    if let Some(drift) = plan.drifts.first().filter(|_| health < HealthStatus::Degraded) {
+        let Drift { object, field, want, found, .. } = drift;
+        let others = match plan.drifts.len() {
+            0 | 1 => String::new(),
+            all => format!(", and {} more", all - 1),
+        };
+        let suspended = if plan.is_suspended() { "suspended; " } else { "" };
+        return format!("{suspended}{object}: {field} is {found}, not {want}{others}");
+    }
+    if let Some((name, it)) = worst {
+        // A wait's own sentence begins with its workload.
+        let names_it =
+            it.message.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with([' ', '.']));
+        let whose = if names_it { String::new() } else { format!("{name}: ") };
+        return format!("{whose}{}: {}", it.reason, it.message);
+    }
+    if let Some(wait) = plan.waits.iter().find(|it| it.severity() >= WaitSeverity::Decision) {
+        return format!("{}: {wait}", wait.reason.as_str());
+    }
+    if health == HealthStatus::Suspended {
+        let paused = workloads.values().find(|it| it.reason == "Paused").map(|it| it.message.clone());
+        return paused.filter(|_| !plan.is_suspended()).unwrap_or_else(|| Wait::suspended().to_string());
+    }
+    if sync == SyncStatus::Synced {
+        return String::new();
+    }
+    if let Some(step) = plan.steps.first() {
+        return format!("about to {step}");
+    }
+    plan.waits.first().map_or_else(|| "the live state is not yet equal to Git".to_owned(), Wait::to_string)
+}

@@ -1,0 +1,139 @@
+//! Conditions as Kubernetes has them: type, status, reason, message and the time of the last transition.
+//!
+//! They repeat the result of [`super::health`] in Kubernetes' words. The time of the transition changes only when the
+//! status does.
+
+use std::time::Duration;
+
+use driftless_model::{ConditionStatus, Record, StatusCondition, Strategy, Timestamp, Workload};
+
+use crate::{
+    status::counts::Counts,
+    steps::Plan,
+    wait::{Wait, WaitReason},
+};
+
+/// Three heals of one field within this time are a fight.
+const FIGHT_WINDOW: Duration = Duration::from_mins(10);
+
+const FIGHT_HEALS: usize = 3;
+
+/// `Available`, `Progressing`, and `ReplicaFailure` where instances cannot be made. `reason` and `message` are
+/// those of the workload's health.
+pub(crate) fn of_workload(
+    workload: &Workload,
+    counts: &Counts<'_>,
+    reason: &str,
+    message: &str,
+    now: Timestamp,
+    before: &[StatusCondition],
+) -> Vec<StatusCondition> {
+    let mut all = vec![available(workload, counts), progressing(workload, counts, reason, message)];
+    // What it waits for in Kubernetes' terms: the replicas cannot be created.
+    let failure = match reason {
+        "ImagePullBackOff" => Some("ImagePullBackOff"),
+        "BuildFailed" => Some("BuildFailed"),
+        "Blocked" => Some("FailedCreate"),
+        _ => None,
+    };
+    if let Some(failure) = failure {
+        all.push(condition("ReplicaFailure", ConditionStatus::True, failure, message));
+    }
+    with_transitions(all, now, before)
+}
+
+/// `DriftFight` and `HealIneffective`, where they are so or were before.
+pub(crate) fn of_application(
+    record: &Record,
+    plan: &Plan,
+    now: Timestamp,
+    before: &[StatusCondition],
+) -> Vec<StatusCondition> {
+    let is_recent = |at: &&Timestamp| now.since(**at) < FIGHT_WINDOW;
+    let fights: Vec<String> = record
+        .heals
+        .iter()
+        .map(|(field, heal)| (field, heal, heal.recent.iter().filter(is_recent).count()))
+        .filter(|(_, _, count)| *count >= FIGHT_HEALS)
+        .map(|(field, heal, count)| {
+            // A value of the environment may be a secret.
+            let what = if field.contains(" env.") { "changed" } else { &heal.difference };
+            format!("{field} was set right {count} times in 10 minutes ({what})")
+        })
+        .collect();
+    let ineffective: Vec<String> =
+        plan.waits.iter().filter(|it| it.is(WaitReason::HealIneffective)).map(Wait::to_string).collect();
+    let all = [
+        standing("DriftFight", "SomebodyElseChangesIt", &fights, before),
+        standing("HealIneffective", "DifferenceStays", &ineffective, before),
+    ];
+    with_transitions(all.into_iter().flatten().collect(), now, before)
+}
+
+/// Kubernetes' `MaxUnavailable` is 0 where nothing rolls, so that all replicas are the minimum.
+fn available(workload: &Workload, counts: &Counts<'_>) -> StatusCondition {
+    let spare = match workload.strategy {
+        Strategy::RollingUpdate { max_surge: _, max_unavailable } => max_unavailable,
+        Strategy::Recreate => 0,
+    };
+    let minimum = workload.replicas.saturating_sub(spare);
+    let there = counts.available.saturating_add(counts.completed);
+    let message = format!("{there} available, at least {minimum} needed");
+    if there >= minimum {
+        condition("Available", ConditionStatus::True, "MinimumReplicasAvailable", &message)
+    } else {
+        condition("Available", ConditionStatus::False, "MinimumReplicasUnavailable", &message)
+    }
+}
+
+fn progressing(workload: &Workload, counts: &Counts<'_>, reason: &str, message: &str) -> StatusCondition {
+    let updated = format!("{} of {} updated", counts.updated(), workload.replicas);
+    let of = |status, reason, message: &str| condition("Progressing", status, reason, message);
+    if counts.paused {
+        of(ConditionStatus::Unknown, "DeploymentPaused", "paused")
+    } else if reason == "ProgressDeadlineExceeded" {
+        of(ConditionStatus::False, "ProgressDeadlineExceeded", message)
+    } else if counts.is_rolled_out(workload) && counts.good() >= workload.replicas {
+        of(ConditionStatus::True, "NewReplicaSetAvailable", &updated)
+    } else if counts.updated.is_empty() {
+        of(ConditionStatus::True, "NewReplicaSetCreated", &updated)
+    } else {
+        of(ConditionStatus::True, "ReplicaSetUpdated", &updated)
+    }
+}
+
+/// True with its reasons, False where it was there before, or else not there at all.
+fn standing(
+    kind: &str,
+    reason: &str,
+    messages: &[String],
+    before: &[StatusCondition],
+) -> Option<StatusCondition> {
+    if !messages.is_empty() {
+        return Some(condition(kind, ConditionStatus::True, reason, &messages.join("; ")));
+    }
+    let was_there = before.iter().any(|it| it.kind == kind);
+    was_there.then(|| condition(kind, ConditionStatus::False, "Quiet", ""))
+}
+
+fn condition(kind: &str, status: ConditionStatus, reason: &str, message: &str) -> StatusCondition {
+    StatusCondition {
+        kind: kind.to_owned(),
+        status,
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        last_transition_time: Timestamp::default(),
+    }
+}
+
+fn with_transitions(
+    mut all: Vec<StatusCondition>,
+    now: Timestamp,
+    before: &[StatusCondition],
+) -> Vec<StatusCondition> {
+    for it in &mut all {
+        let same = before.iter().find(|old| old.kind == it.kind && old.status == it.status);
+        it.last_transition_time = same.map_or(now, |old| old.last_transition_time);
+    }
+    all
+}

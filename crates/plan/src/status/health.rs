@@ -1,0 +1,190 @@
+//! The health of one workload: which of several reasons says most.
+
+use driftless_model::{Health, HealthStatus, Instance, Readiness, State, Timestamp, Workload, WorkloadName};
+
+use crate::{
+    action::Action,
+    facts::{
+        standing::{Standing, crash_of},
+        subject::Subject,
+    },
+    status::{
+        counts::Counts,
+        inputs::Inputs,
+        work::{self, WorkloadHealth},
+    },
+    steps::Step,
+    text,
+    wait::{Wait, WaitReason, WaitSeverity, image_error},
+};
+
+/// The health of one workload.
+pub(crate) fn health(inputs: Inputs<'_>, subject: Subject<'_>, counts: &Counts<'_>) -> WorkloadHealth {
+    let Subject { name, workload } = subject;
+    if let Some(health) = work::health(inputs, workload, counts) {
+        return health;
+    }
+    if let Some(failure) = failure(inputs, subject, counts) {
+        return failure;
+    }
+    if counts.paused {
+        return WorkloadHealth::new(HealthStatus::Suspended, "Paused", format!("{name} is paused"));
+    }
+    let wanted = workload.replicas;
+    if counts.is_rolled_out(workload) && counts.good() >= wanted {
+        let is_done = counts.completed > 0 && counts.completed >= wanted;
+        return WorkloadHealth::new(HealthStatus::Healthy, if is_done { "Completed" } else { "" }, "");
+    }
+    if is_being_built(inputs, workload) {
+        let message = format!("building {}", workload.container.image);
+        return WorkloadHealth::new(HealthStatus::Progressing, "Building", message);
+    }
+    let waits = waits(inputs, name);
+    let with = |health, wait: &Wait| WorkloadHealth::new(health, wait.reason.as_str(), wait.to_string());
+    // Only a person can end this wait.
+    if let Some(wait) = waits.iter().find(|it| it.is(WaitReason::NotAdopted)) {
+        return with(HealthStatus::Suspended, wait);
+    }
+    // The manifest asks for it.
+    let held = waits.iter().find(|it| it.is(WaitReason::Held));
+    if let Some(wait) = held.filter(|_| counts.available >= wanted) {
+        return with(HealthStatus::Healthy, wait);
+    }
+    if let Some(wait) = waits.first() {
+        return with(HealthStatus::Progressing, wait);
+    }
+    let counted = format!("{} of {wanted} available", counts.good());
+    if is_changing(inputs, name, counts) {
+        let reason = if counts.old.is_empty() { "Starting" } else { "RollingUpdate" };
+        return WorkloadHealth::new(HealthStatus::Progressing, reason, counted);
+    }
+    if counts.all.iter().any(|it| it.is_running()) {
+        return WorkloadHealth::new(HealthStatus::Degraded, "MinimumReplicasUnavailable", counted);
+    }
+    WorkloadHealth::new(HealthStatus::Missing, "Missing", "no instance runs")
+}
+
+/// The reason why a workload is `Degraded`: the one that says most.
+fn failure(inputs: Inputs<'_>, subject: Subject<'_>, counts: &Counts<'_>) -> Option<WorkloadHealth> {
+    let Inputs { observed, record, plan, now, .. } = inputs;
+    let Subject { name, workload } = subject;
+    let degraded = |reason: &str, message: String| {
+        let message = message + &counts.old_version_keeps_running(workload);
+        Some(WorkloadHealth::new(HealthStatus::Degraded, reason, message))
+    };
+    let waits = waits(inputs, name);
+    let failures = waits.iter().filter(|it| it.severity() == WaitSeverity::Failure);
+    if let Some(wait) = failures.min_by_key(|it| it.reason) {
+        return degraded(wait.reason.as_str(), wait.without_workload());
+    }
+    // A dependency that failed for good will never be ready.
+    let has_failed =
+        |on: &WorkloadName| plan.waits.iter().any(|it| it.is(WaitReason::Failed) && it.concerns(on));
+    if let Some(wait) = waits.iter().find(|it| it.on.as_ref().is_some_and(has_failed)) {
+        return degraded("DependencyFailed", wait.to_string());
+    }
+    let image = &workload.container.image;
+    if let Some(pull) = record.pulls.get(image).filter(|_| !observed.images.contains_key(image)) {
+        let (reason, verb) = match workload.build {
+            Some(_) => ("BuildFailed", "build"),
+            None => ("ImagePullBackOff", "pull"),
+        };
+        let error = format!("cannot {verb} {}", image_error(image, &pull.error));
+        return degraded(reason, retry(&error, pull.count, pull.next));
+    }
+    for (instance, standing) in &counts.updated {
+        let id = &instance.instance;
+        if let (Standing::CrashLooping, Some(crash)) = (standing, crash_of(record, instance)) {
+            let error = if crash.out_of_memory { "out of memory" } else { &crash.error };
+            let message = crashed(&id.to_string(), crash.code, error);
+            return degraded("CrashLoopBackOff", format!("{message}, attempt {}", crash.count));
+        }
+        if let Standing::Failed { code } = standing {
+            return degraded("Failed", format!("{id} failed with code {code}"));
+        }
+        if let Some(reason) = unhealthy(instance) {
+            return degraded("Unhealthy", format!("{id} is unhealthy: {reason}"));
+        }
+    }
+    // A workload that the manifest holds at its older version makes no progress.
+    let is_held = waits.iter().any(|it| it.is(WaitReason::Held));
+    let is_whole = if is_held {
+        counts.available >= workload.replicas
+    } else {
+        counts.is_rolled_out(workload) && counts.good() >= workload.replicas
+    };
+    let progress = record.progress.get(name).filter(|it| it.spec == counts.spec)?;
+    if is_whole || counts.paused || now.since(progress.at) <= workload.progress_deadline {
+        return None;
+    }
+    degraded("ProgressDeadlineExceeded", format!("no progress since {}", text::time_of_day(progress.at)))
+}
+
+fn waits<'a>(inputs: Inputs<'a>, name: &WorkloadName) -> Vec<&'a Wait> {
+    inputs.plan.waits.iter().filter(|it| it.concerns(name)).collect()
+}
+
+fn is_being_built(inputs: Inputs<'_>, workload: &Workload) -> bool {
+    let image = &workload.container.image;
+    let builds =
+        |step: &Step| matches!(&step.action, Action::BuildImage { image: built, .. } if built == image);
+    inputs.plan.steps.iter().any(builds)
+}
+
+/// Whether an instance is starting, or the plan is about to change one.
+fn is_changing(inputs: Inputs<'_>, name: &WorkloadName, counts: &Counts<'_>) -> bool {
+    let is_starting = counts.updated.iter().any(|(it, _)| it.is_running() && !counts.is_available(it));
+    is_starting
+        || inputs.plan.steps.iter().any(|step| match &step.action {
+            Action::CreateInstance(creation) => creation.instance.is_of(name),
+            Action::WriteFiles { container, .. }
+            | Action::RunHooks { container, .. }
+            | Action::SignalInstance { container, .. }
+            | Action::StartInstance { container }
+            | Action::StopInstance { container, .. }
+            | Action::RemoveInstance { container }
+            | Action::UnpauseInstance { container }
+            | Action::RenameInstance { container, .. }
+            | Action::UpdateInstance { container, .. }
+            | Action::Connect { container, .. }
+            | Action::Disconnect { container, .. } => counts.all.iter().any(|it| it.name == container.name()),
+            // Everything else waits for these.
+            Action::PullImage { .. }
+            | Action::BuildImage { .. }
+            | Action::ImportImage { .. }
+            | Action::CreateNetwork { .. }
+            | Action::CreateVolume { .. } => true,
+            Action::RemoveNetwork { .. } => false,
+        })
+}
+
+fn retry(what: &str, attempt: u32, next: Timestamp) -> String {
+    format!("{what}, attempt {attempt}, next try {}", text::time_of_day(next))
+}
+
+fn crashed(instance: &str, code: i64, error: &str) -> String {
+    let error = text::one_line(error);
+    if error.is_empty() {
+        format!("{instance} exited with code {code}")
+    } else {
+        format!("{instance} exited with code {code}: {error}")
+    }
+}
+
+/// Why a running instance is unhealthy.
+fn unhealthy(instance: &Instance) -> Option<String> {
+    match (&instance.state, &instance.readiness) {
+        (State::Running { .. }, Readiness::Dead { reason }) => Some(reason.clone()),
+        (State::Running { health: Health::Unhealthy, .. }, _) => Some("its health check fails".to_owned()),
+        (
+            State::Running { health: Health::Healthy | Health::Starting, .. }
+            | State::Created
+            | State::Paused
+            | State::Restarting { .. }
+            | State::Exited { .. }
+            | State::Removing
+            | State::Dead,
+            _,
+        ) => None,
+    }
+}

@@ -1,0 +1,170 @@
+//! The status of workloads and their instances, and of the containers of their pods.
+
+use driftless_model::{
+    Health, HealthStatus, Instance, InstanceStatus, Part, PartOf, PartSpec, PartStatus, Port, Readiness,
+    State, StatusCondition, Workload, WorkloadStatus,
+};
+
+use crate::{
+    facts::{
+        objects,
+        standing::{crash_of, is_completed, is_crash_looping},
+        subject::Subject,
+    },
+    status::{
+        conditions,
+        counts::{Counts, is_ready},
+        health::health,
+        inputs::Inputs,
+        kube,
+        work::WorkloadHealth,
+    },
+    text,
+};
+
+/// The status of one workload. `before` are its conditions in the status before this one.
+pub(crate) fn workload_status(
+    inputs: Inputs<'_>,
+    subject: Subject<'_>,
+    counts: &Counts<'_>,
+    before: &[StatusCondition],
+) -> WorkloadStatus {
+    let Inputs { stack, observed, record, plan, now } = inputs;
+    let workload = subject.workload;
+    let WorkloadHealth { mut health, reason, message } = health(inputs, subject, counts);
+    // A suspended application makes no progress.
+    if plan.is_suspended() && health == HealthStatus::Progressing {
+        health = HealthStatus::Suspended;
+    }
+    let pod = objects::pod(stack, subject);
+    let instance =
+        |it: &&Instance| InstanceStatus { pod: pod.clone(), ..instance_status(inputs, it, workload, counts) };
+    WorkloadStatus {
+        health,
+        conditions: conditions::of_workload(workload, counts, &reason, &message, now, before),
+        reason,
+        message,
+        image: kube::images(workload),
+        replicas: workload.replicas,
+        spec: kube::spec(stack, subject, record),
+        updated_replicas: counts.updated(),
+        old_replicas: counts.old(),
+        ready_replicas: counts.ready(),
+        available_replicas: counts.available,
+        instances: counts.all.iter().map(instance).collect(),
+        awaited: kube::awaited(stack, subject, counts, plan),
+        job: kube::job(stack, workload, observed, record),
+        cron: kube::cron(subject, record),
+        origin: workload.origin.to_string(),
+    }
+}
+
+/// The status of one instance, and of the containers of its pod.
+fn instance_status(
+    inputs: Inputs<'_>,
+    instance: &Instance,
+    workload: &Workload,
+    counts: &Counts<'_>,
+) -> InstanceStatus {
+    let Inputs { observed, record, now, .. } = inputs;
+    let is_completed = instance.spec == counts.spec && is_completed(record, observed, workload, instance);
+    let (state, since) = match &instance.state {
+        State::Created => ("Created".to_owned(), Some(instance.created)),
+        State::Running { since, health: _ } => ("Running".to_owned(), Some(*since)),
+        State::Paused => ("Paused".to_owned(), None),
+        State::Restarting { finished, .. } => ("Restarting".to_owned(), Some(*finished)),
+        State::Exited { finished, .. } if is_completed => ("Completed".to_owned(), Some(*finished)),
+        State::Exited { finished, .. } if is_crash_looping(record, instance, now) => {
+            ("CrashLoopBackOff".to_owned(), Some(*finished))
+        }
+        State::Exited { code, finished, .. } => (format!("Exited ({code})"), Some(*finished)),
+        State::Removing => ("Removing".to_owned(), None),
+        State::Dead => ("Dead".to_owned(), None),
+    };
+    let containers = parts(inputs, instance, workload, counts);
+    let restarts = containers.iter().filter_map(|it| it.instance.as_ref()).map(|it| it.restarts).sum();
+    let state = match &instance.state {
+        State::Running { .. } => kube::pod_state(&containers).unwrap_or(state),
+        _ => state,
+    };
+    let image =
+        if containers.is_empty() { instance.config.image.clone() } else { kube::images_of(&containers) };
+    let crashes = crash_of(record, instance).map_or(0, |it| it.count);
+    InstanceStatus {
+        name: instance.name.clone(),
+        pod: None,
+        container: instance.id.short().to_owned(),
+        slot: instance.instance.slot,
+        state,
+        ready: is_ready(instance),
+        available: counts.is_available(instance),
+        updated: counts.is_updated(instance),
+        restarts: instance.restarts.max(crashes).max(restarts),
+        since,
+        message: message(instance),
+        spec: instance.spec.short().to_owned(),
+        ports: instance.config.ports.iter().map(port).collect(),
+        image,
+        created: Some(instance.created),
+        started: instance.started,
+        exit: kube::exit(instance),
+        ip: instance.networks.values().find_map(|it| it.ip.clone()),
+        containers,
+    }
+}
+
+/// The containers of a pod, including those that do not exist yet.
+fn parts(inputs: Inputs<'_>, pod: &Instance, workload: &Workload, counts: &Counts<'_>) -> Vec<PartStatus> {
+    let found = inputs.observed.parts_of(&pod.id);
+    let status = |it: &Instance, of: &Workload| Some(Box::new(instance_status(inputs, it, of, counts)));
+    if pod.spec == counts.spec {
+        let named =
+            |name: &str| found.iter().find(|it| it.part.as_ref().is_some_and(|of| of.name == name)).copied();
+        let one = |part: &Part| PartStatus {
+            spec: kube::part_spec(part),
+            instance: named(&part.name).and_then(|found| status(found, &workload.of_part(part))),
+        };
+        return workload.parts.iter().map(one).collect();
+    }
+    let one = |found: &&Instance| {
+        let PartOf { pod: _, name, role, told: _ } = found.part.clone()?;
+        let spec = PartSpec { name, role, image: found.config.image.clone() };
+        Some(PartStatus { spec, instance: status(found, workload) })
+    };
+    found.iter().filter_map(one).collect()
+}
+
+/// What people should know about an instance besides its state.
+fn message(instance: &Instance) -> String {
+    match (&instance.state, &instance.readiness) {
+        (State::Exited { out_of_memory: true, .. }, _) => "out of memory".to_owned(),
+        (State::Exited { error, .. }, _) => text::one_line(error),
+        (State::Restarting { code, .. }, _) => format!("exited with code {code}"),
+        (State::Running { health: Health::Unhealthy, .. }, _) => "its health check fails".to_owned(),
+        (State::Running { health: Health::Starting, .. }, _) => {
+            "its health check has not succeeded yet".to_owned()
+        }
+        (
+            State::Running { health: Health::Healthy, .. },
+            Readiness::Starting { reason } | Readiness::NotReady { reason } | Readiness::Dead { reason },
+        ) => text::one_line(reason),
+        (State::Running { health: Health::Healthy, .. }, Readiness::Ready { .. })
+        | (State::Created | State::Paused | State::Removing | State::Dead, _) => String::new(),
+    }
+}
+
+/// `127.0.0.1:8080->80/tcp`, as `docker ps` prints it.
+fn port(Port { container, protocol, host_ip, host }: &Port) -> String {
+    let inside = format!("{container}/{}", protocol.as_str());
+    let Some(range) = host else { return inside };
+    let outside = if range.first == range.last {
+        range.first.to_string()
+    } else {
+        format!("{}-{}", range.first, range.last)
+    };
+    match host_ip {
+        Some(ip) if ip.is_ipv6() => format!("[{ip}]:{outside}->{inside}"),
+        Some(ip) => format!("{ip}:{outside}->{inside}"),
+        None => format!("{outside}->{inside}"),
+    }
+}

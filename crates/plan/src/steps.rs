@@ -1,0 +1,69 @@
+//! Plans and their steps, and the form in which people read them.
+
+use std::fmt;
+
+use driftless_model::{Drift, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    action::Action,
+    cause::Cause,
+    wait::{Wait, WaitReason, WaitSeverity},
+};
+
+/// The steps that are safe now, and the waits that keep the rest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// In topological order: a step comes after all steps that it depends on.
+    pub steps: Vec<Step>,
+    pub waits: Vec<Wait>,
+    /// Differences that somebody made after the sync. What a sync still has to do is not among them.
+    pub drifts: Vec<Drift>,
+    /// The earliest instant at which a wait may end by itself.
+    pub look_again: Option<Timestamp>,
+}
+
+/// One action and its cause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    pub action: Action,
+    pub cause: Cause,
+    /// Indices of earlier steps that must succeed first.
+    pub after: Vec<usize>,
+}
+
+impl Plan {
+    /// Whether the application is suspended, so that nothing is done.
+    pub fn is_suspended(&self) -> bool {
+        self.waits.iter().any(|wait| wait.is(WaitReason::Suspended))
+    }
+
+    /// Nothing to do and nothing to wait for: the live state equals the target.
+    pub fn is_settled(&self) -> bool {
+        self.steps.is_empty() && self.waits.iter().all(|it| it.severity() == WaitSeverity::Note)
+    }
+}
+
+/// Steps with their numbers, then waits, each on a line of its own.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, step) in self.steps.iter().enumerate() {
+            write!(f, "{index}: {step}")?;
+            if !step.after.is_empty() {
+                write!(f, " after {:?}", step.after)?;
+            }
+            writeln!(f)?;
+        }
+        for wait in &self.waits {
+            writeln!(f, "wait: {wait}")?;
+        }
+        Ok(())
+    }
+}
+
+/// `create shop-web-2 from web:1.2 at 3f9a1b2c (spec changed)`
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.action, self.cause)
+    }
+}

@@ -1,0 +1,45 @@
+//! What a plan aims at: the desired stack of one application, and the settings that limit the agent.
+
+use std::collections::BTreeMap;
+
+use driftless_model::{AgentId, Instance, Mask, Policy, Stack, Workload};
+
+/// The desired state of one application, and what the agent may do to reach it.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    pub stack: &'a Stack,
+    /// The stack that was reached last. Its workloads are kept while an image of the desired stack is missing.
+    pub fallback: Option<&'a Stack>,
+    pub agent: &'a AgentId,
+    pub policy: &'a Policy,
+    /// Image digests to create from, by the manifest's reference: those of the revision of a rollback.
+    pub images: &'a BTreeMap<String, String>,
+    pub mask: &'a Mask,
+}
+
+impl<'a> Target<'a> {
+    /// The definition that an instance was created from: the desired one or the one before it. If neither has its
+    /// spec hash, the desired one is the best guess.
+    pub(crate) fn definition(&self, instance: &Instance) -> Option<&'a Workload> {
+        let name = &instance.instance.workload;
+        let desired = self.stack.workloads.get(name);
+        let before = self.fallback.and_then(|it| it.workloads.get(name));
+        // Equal definitions need no hash to tell them apart.
+        if before.is_none_or(|before| desired.is_some_and(|it| it.is_like(before))) {
+            return desired;
+        }
+        let is_of = |it: &&Workload| it.spec() == instance.spec;
+        desired.filter(is_of).or_else(|| before.filter(is_of)).or(desired)
+    }
+
+    /// The image to create a workload's instances from.
+    pub(crate) fn image(&self, workload: &Workload) -> String {
+        self.pinned_image(workload).unwrap_or(&workload.container.image).clone()
+    }
+
+    /// The digest that a rollback goes back to. An image that is built here is named by its content, and no registry
+    /// has it.
+    pub(crate) fn pinned_image(&self, workload: &Workload) -> Option<&'a String> {
+        self.images.get(&workload.container.image).filter(|_| workload.build.is_none())
+    }
+}

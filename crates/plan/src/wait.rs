@@ -1,0 +1,492 @@
+//! Waits: why something is not done in this round, and when it is tried again.
+//!
+//! A new reason takes one row in [`WaitReason`], which says how serious it is, and one constructor of [`Wait`], which
+//! holds its sentence.
+
+use std::fmt;
+
+use driftless_model::{Adopt, AppName, InstanceId, Timestamp, WaitStatus, WorkloadName};
+
+use crate::text::{one_line, time_of_day};
+
+/// Something that is not done in this round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    pub object: WaitObject,
+    pub reason: WaitReason,
+    /// The workload that must come first. Only with [`WaitReason::Dependency`].
+    pub on: Option<WorkloadName>,
+    /// How often it has failed so far, if a pause after failures is the reason.
+    pub attempt: Option<u32>,
+    /// When it may end by itself. `None` if something else has to happen first.
+    pub until: Option<Timestamp>,
+    /// The sentence that follows the name of the object.
+    sentence: String,
+}
+
+/// The object that a wait is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WaitObject {
+    Application,
+    Workload(WorkloadName),
+    Instance(InstanceId),
+    /// A container by its name in Docker, and the workload that it belongs to.
+    Container {
+        name: String,
+        workload: Option<WorkloadName>,
+    },
+    /// A network, a volume or a container that no workload owns.
+    Other {
+        kind: &'static str,
+        name: String,
+    },
+}
+
+/// How serious a wait is, the least serious first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WaitSeverity {
+    /// Information: the live state still counts as equal to the target.
+    Note,
+    /// The sync goes on by itself, or after another event.
+    Progress,
+    /// A person has to decide.
+    Decision,
+    /// The application is degraded until somebody changes something.
+    Failure,
+}
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $reason:ident: $severity:ident, $pending:expr;)*) => {
+        /// Why something waits. The order tells which failure says most when a workload has several.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum WaitReason {
+            $($(#[$doc])* $reason,)*
+        }
+
+        impl WaitReason {
+            /// One word that scripts can rely on, such as `ImagePullBackOff`.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$reason => stringify!($reason),)*
+                }
+            }
+
+            pub fn severity(self) -> WaitSeverity {
+                match self {
+                    $(Self::$reason => WaitSeverity::$severity,)*
+                }
+            }
+
+            /// The word that Kubernetes shows for an instance without a container. `None` if the wait does not
+            /// explain why there is none.
+            fn pending(self) -> Option<&'static str> {
+                match self {
+                    $(Self::$reason => $pending,)*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// The last pull of the image failed.
+    ImagePullBackOff: Failure, Some("ImagePullBackOff");
+    /// The last build of the image failed.
+    BuildFailed: Failure, Some("BuildFailed");
+    /// The container keeps exiting.
+    CrashLoopBackOff: Failure, None;
+    /// The container failed, and its restart policy forbids another start.
+    Failed: Failure, None;
+    /// Something that the agent does not own is in the way.
+    Blocked: Failure, Some("Pending");
+    /// The Job failed and is not tried again.
+    JobFailed: Failure, None;
+    /// Self-heal has no effect on a field.
+    HealIneffective: Failure, None;
+    /// An external network, volume or container does not exist.
+    ExternalMissing: Failure, None;
+    /// A network or volume was created for another application.
+    OfAnotherApplication: Failure, None;
+    /// The engine does not know a field of the manifest.
+    EngineTooOld: Failure, None;
+    /// The rollout has made no progress for too long.
+    ProgressDeadlineExceeded: Failure, None;
+    /// Docker Compose started the containers, and nobody has adopted them yet.
+    NotAdopted: Decision, None;
+    /// The commit removes a large part of the application.
+    PruneHeld: Decision, None;
+    /// The change is about the agent's own container.
+    Own: Decision, None;
+    /// A dependency is not ready.
+    Dependency: Progress, Some("Pending");
+    /// Images of other workloads are missing.
+    Images: Progress, Some("Pending");
+    /// Started, and not ready yet.
+    Readiness: Progress, None;
+    /// Ready, and not for long enough.
+    MinReady: Progress, None;
+    /// Self-heal has corrected the same field too often.
+    HealBackOff: Progress, None;
+    /// The application is suspended.
+    Suspended: Progress, None;
+    /// Drift is reported and left, because self-heal is off.
+    SelfHealOff: Progress, None;
+    /// The specification of a volume changed. Volumes are never replaced.
+    VolumeChanged: Note, None;
+    /// The workload is paused.
+    Paused: Note, None;
+    /// The manifest says that the instance stays at its older version.
+    Held: Note, None;
+    /// Docker Compose created a network or volume that differs from Git.
+    NotAsInGit: Note, None;
+    /// An external volume was created for another application, which shares it.
+    SharedVolume: Note, None;
+    /// A container writes files that no volume keeps.
+    WritesInside: Note, None;
+}
+
+impl Wait {
+    fn new(object: WaitObject, reason: WaitReason, sentence: impl Into<String>) -> Self {
+        Self { object, reason, on: None, attempt: None, until: None, sentence: sentence.into() }
+    }
+
+    fn workload(name: &WorkloadName, reason: WaitReason, sentence: impl Into<String>) -> Self {
+        Self::new(WaitObject::Workload(name.clone()), reason, sentence)
+    }
+
+    fn application(reason: WaitReason, sentence: impl Into<String>) -> Self {
+        Self::new(WaitObject::Application, reason, sentence)
+    }
+
+    fn retry(self, attempt: u32, until: Timestamp) -> Self {
+        Self { attempt: Some(attempt), until: Some(until), ..self }
+    }
+
+    /// `why` says what the dependency lacks, and may be empty.
+    pub fn dependency(workload: &WorkloadName, on: &WorkloadName, why: &str) -> Self {
+        let wait = Self::workload(workload, WaitReason::Dependency, format!("waits for {on}{}", colon(why)));
+        Self { on: Some(on.clone()), ..wait }
+    }
+
+    pub fn readiness(workload: &WorkloadName, available: u32, wanted: u32, why: &str) -> Self {
+        let sentence = format!("has {available} of {wanted} available{}", colon(why));
+        Self::workload(workload, WaitReason::Readiness, sentence)
+    }
+
+    pub fn min_ready(workload: &WorkloadName, until: Timestamp) -> Self {
+        let sentence = format!("is ready and counts as available from {}", time_of_day(until));
+        Self { until: Some(until), ..Self::workload(workload, WaitReason::MinReady, sentence) }
+    }
+
+    pub fn image_pull_back_off(
+        workload: &WorkloadName,
+        image: &str,
+        error: &str,
+        attempt: u32,
+        until: Timestamp,
+    ) -> Self {
+        let sentence = format!("cannot pull {}", image_error(image, error));
+        Self::workload(workload, WaitReason::ImagePullBackOff, sentence).retry(attempt, until)
+    }
+
+    pub fn build_failed(
+        workload: &WorkloadName,
+        image: &str,
+        error: &str,
+        attempt: u32,
+        until: Timestamp,
+    ) -> Self {
+        let sentence = format!("cannot build {}", image_error(image, error));
+        Self::workload(workload, WaitReason::BuildFailed, sentence).retry(attempt, until)
+    }
+
+    /// `missing` are the workloads whose images are not on the host.
+    pub fn images(workload: &WorkloadName, missing: &[String]) -> Self {
+        let sentence = format!("waits for the images of {}", missing.join(", "));
+        Self::workload(workload, WaitReason::Images, sentence)
+    }
+
+    pub fn crash_loop_back_off(
+        instance: &InstanceId,
+        code: i64,
+        error: &str,
+        attempt: u32,
+        until: Timestamp,
+    ) -> Self {
+        let object = WaitObject::Instance(instance.clone());
+        let sentence = format!("exited with code {code}{}", colon(error));
+        Self::new(object, WaitReason::CrashLoopBackOff, sentence).retry(attempt, until)
+    }
+
+    pub fn failed(instance: &InstanceId, code: i64) -> Self {
+        let sentence = format!("failed with code {code} and is not started again");
+        Self::new(WaitObject::Instance(instance.clone()), WaitReason::Failed, sentence)
+    }
+
+    pub fn heal_back_off(object: WaitObject, field: &str, attempt: u32, until: Timestamp) -> Self {
+        let sentence = format!("keeps being changed ({field})");
+        Self::new(object, WaitReason::HealBackOff, sentence).retry(attempt, until)
+    }
+
+    pub fn heal_ineffective(object: WaitObject, field: &str, difference: &str) -> Self {
+        // A value of the environment may be a secret.
+        let shown = if field.starts_with("env.") { "" } else { difference };
+        let sentence = format!("stays different after {field} was corrected{}", colon(shown));
+        Self::new(object, WaitReason::HealIneffective, sentence)
+    }
+
+    /// `by` holds `what`, and the agent does not own it.
+    pub fn blocked(object: WaitObject, what: &str, by: &str) -> Self {
+        let sentence = format!("needs {what}, which {by} holds and this agent does not own");
+        Self::new(object, WaitReason::Blocked, sentence)
+    }
+
+    /// The network must be replaced, and `container`, which the agent does not own, is connected to it.
+    pub fn network_in_use(network: &str, container: &str) -> Self {
+        let object = WaitObject::Other { kind: "network", name: network.to_owned() };
+        let sentence = format!(
+            "has changed in Git and must be replaced, but {container}, which this agent does not own, is connected to it: disconnect it"
+        );
+        Self::new(object, WaitReason::Blocked, sentence)
+    }
+
+    pub fn never_pulled(workload: &WorkloadName, image: &str) -> Self {
+        let sentence =
+            format!("needs {image} on this host: its pull policy is `Never`; pull or load the image by hand");
+        Self::workload(workload, WaitReason::Blocked, sentence)
+    }
+
+    pub fn external_missing(kind: &'static str, name: &str) -> Self {
+        let object = WaitObject::Other { kind, name: name.to_owned() };
+        Self::new(object, WaitReason::ExternalMissing, "is external and does not exist: create it")
+    }
+
+    /// No container is created that uses it.
+    pub fn of_another_application(kind: &'static str, name: &str, owner: &AppName) -> Self {
+        let sentence = format!(
+            "belongs to application `{owner}`: give the {kind} or the project another `name`, or declare the {kind} `external: true` to share it"
+        );
+        Self::new(
+            WaitObject::Other { kind, name: name.to_owned() },
+            WaitReason::OfAnotherApplication,
+            sentence,
+        )
+    }
+
+    pub fn shared_volume(name: &str, owner: &AppName) -> Self {
+        let object = WaitObject::Other { kind: "volume", name: name.to_owned() };
+        let sentence = format!("is external and belongs to application `{owner}`, which shares it");
+        Self::new(object, WaitReason::SharedVolume, sentence)
+    }
+
+    /// `needs` and `speaks` are versions of the engine's API, major and minor.
+    pub fn engine_too_old(object: WaitObject, field: &str, needs: (u16, u16), speaks: (u16, u16)) -> Self {
+        let sentence = format!(
+            "uses `{field}`, which needs version {}.{} of the engine's API; this engine has {}.{}",
+            needs.0, needs.1, speaks.0, speaks.1
+        );
+        Self::new(object, WaitReason::EngineTooOld, sentence)
+    }
+
+    /// `differences` are masked, one text for each field.
+    pub fn volume_changed(name: &str, differences: &[String]) -> Self {
+        let object = WaitObject::Other { kind: "volume", name: name.to_owned() };
+        let what = colon(&differences.join(", "));
+        let sentence = format!("differs from Git, and volumes are never replaced{what}");
+        Self::new(object, WaitReason::VolumeChanged, sentence)
+    }
+
+    pub fn progress_deadline_exceeded(workload: &WorkloadName, since: Timestamp) -> Self {
+        let sentence = format!("has made no progress since {}", time_of_day(since));
+        Self::workload(workload, WaitReason::ProgressDeadlineExceeded, sentence)
+    }
+
+    pub fn paused(workload: &WorkloadName) -> Self {
+        Self::workload(workload, WaitReason::Paused, "is paused")
+    }
+
+    pub fn job_failed(job: &WorkloadName, outcome: &str) -> Self {
+        Self::workload(job, WaitReason::JobFailed, format!("failed{}", colon(outcome)))
+    }
+
+    pub fn held(workload: &WorkloadName, why: &str) -> Self {
+        Self::workload(workload, WaitReason::Held, format!("stays as it was{}", colon(why)))
+    }
+
+    pub fn not_adopted(
+        workload: &WorkloadName,
+        containers: &[String],
+        obstacle: Option<&str>,
+        Adoption { app, project, policy }: Adoption<'_>,
+    ) -> Self {
+        let containers = containers.join(", ");
+        let advice = match (policy, obstacle) {
+            (Adopt::Never, _) => format!(
+                "`adopt` is `never`; stop it with `docker compose -p {project} down`, or change the setting"
+            ),
+            (Adopt::Auto | Adopt::Ask, Some(obstacle)) => format!("it cannot be adopted: {obstacle}"),
+            (Adopt::Auto | Adopt::Ask, None) => format!(
+                "run `driftless adopt {app}` to adopt it; `driftless plan {app}` shows what would change"
+            ),
+        };
+        let sentence = format!("was started by docker compose ({containers}): {advice}");
+        Self::workload(workload, WaitReason::NotAdopted, sentence)
+    }
+
+    pub fn not_as_in_git(kind: &'static str, name: &str, fields: &[&str]) -> Self {
+        let object = WaitObject::Other { kind, name: name.to_owned() };
+        let sentence = format!(
+            "was created by docker compose and differs from Git ({}); it is used as it is",
+            fields.join(", ")
+        );
+        Self::new(object, WaitReason::NotAsInGit, sentence)
+    }
+
+    /// `files` are the first files, `more` counts the others. `is_cut`: there are more than the agent follows.
+    pub fn writes_inside(container: &str, files: &[String], more: usize, is_cut: bool) -> Self {
+        let files = match (files, more) {
+            ([], _) => String::new(),
+            (files, 0) => format!(" ({})", files.join(", ")),
+            (files, more) => format!(" ({} and {more} more)", files.join(", ")),
+        };
+        let cut = if is_cut { "; there are too many files to follow them all" } else { "" };
+        let sentence = format!(
+            "writes files into itself{files}, which are lost when it is replaced: mount a volume there, or list them in the label `driftless.ignore-files`{cut}"
+        );
+        // It says nothing about the health of a workload.
+        let object = WaitObject::Container { name: container.to_owned(), workload: None };
+        Self::new(object, WaitReason::WritesInside, sentence)
+    }
+
+    /// `all` counts the workloads before and after together, `limit` is `maxPrunePercent`.
+    pub fn prune_held(app: &AppName, workloads: &[&WorkloadName], all: usize, limit: u8) -> Self {
+        let names: Vec<&str> = workloads.iter().map(|name| name.as_str()).collect();
+        let sentence = format!(
+            "this commit removes {} of {all} workloads ({}), more than maxPrunePercent ({limit} %): confirm with `driftless sync {app} --prune`, or restore them in Git",
+            names.len(),
+            names.join(", ")
+        );
+        Self::application(WaitReason::PruneHeld, sentence)
+    }
+
+    /// The agent would have to change the container that it runs in.
+    pub fn own(container: &str, workload: Option<&WorkloadName>, what: &str) -> Self {
+        let object = WaitObject::Container { name: container.to_owned(), workload: workload.cloned() };
+        let sentence = format!("is the agent's own container and is not changed by it: {what}");
+        Self::new(object, WaitReason::Own, sentence)
+    }
+
+    pub fn suspended() -> Self {
+        Self::application(WaitReason::Suspended, "suspended: differences are reported and left")
+    }
+
+    pub fn self_heal_off(differences: usize) -> Self {
+        let sentence = match differences {
+            1 => "self-heal is off: 1 difference is left".to_owned(),
+            _ => format!("self-heal is off: {differences} differences are left"),
+        };
+        Self::application(WaitReason::SelfHealOff, sentence)
+    }
+
+    pub fn is(&self, reason: WaitReason) -> bool {
+        self.reason == reason
+    }
+
+    pub fn severity(&self) -> WaitSeverity {
+        self.reason.severity()
+    }
+
+    /// Whether it is about this workload, one of its instances or one of their containers.
+    pub fn concerns(&self, name: &WorkloadName) -> bool {
+        match &self.object {
+            WaitObject::Workload(workload) | WaitObject::Container { workload: Some(workload), .. } => {
+                workload == name
+            }
+            WaitObject::Instance(instance) => instance.is_of(name),
+            WaitObject::Application
+            | WaitObject::Container { workload: None, .. }
+            | WaitObject::Other { .. } => false,
+        }
+    }
+
+    /// The sentence for a place where the name of the workload stands already.
+    pub fn without_workload(&self) -> String {
+        match &self.object {
+            WaitObject::Workload(_) => format!("{}{}", self.sentence, self.next_try()),
+            WaitObject::Application
+            | WaitObject::Instance(_)
+            | WaitObject::Container { .. }
+            | WaitObject::Other { .. } => self.to_string(),
+        }
+    }
+
+    /// The word that Kubernetes shows for an instance without a container, if this is the reason.
+    pub(crate) fn pending(&self) -> Option<&'static str> {
+        match self.reason {
+            WaitReason::ImagePullBackOff if self.attempt.is_some_and(|it| it <= 1) => Some("ErrImagePull"),
+            reason => reason.pending(),
+        }
+    }
+
+    /// The form in which the status shows it.
+    pub fn status(&self) -> WaitStatus {
+        WaitStatus {
+            reason: self.reason.as_str().to_owned(),
+            object: self.object.to_string(),
+            message: self.to_string(),
+            attempt: self.attempt,
+            until: self.until,
+        }
+    }
+
+    fn next_try(&self) -> String {
+        match (self.attempt, self.until) {
+            (Some(attempt), Some(until)) => format!(", attempt {attempt}, next try {}", time_of_day(until)),
+            (Some(_) | None, _) => String::new(),
+        }
+    }
+}
+
+/// The application that a container of Docker Compose would be adopted into.
+#[derive(Clone, Copy, Debug)]
+pub struct Adoption<'a> {
+    pub app: &'a AppName,
+    /// The Compose project.
+    pub project: &'a str,
+    pub policy: Adopt,
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.object != WaitObject::Application {
+            write!(f, "{} ", self.object)?;
+        }
+        write!(f, "{}{}", self.sentence, self.next_try())
+    }
+}
+
+impl fmt::Display for WaitObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Application => f.write_str("application"),
+            Self::Workload(name) => name.fmt(f),
+            Self::Instance(instance) => instance.fmt(f),
+            Self::Container { name, .. } => f.write_str(name),
+            Self::Other { kind, name } => write!(f, "{kind} {name}"),
+        }
+    }
+}
+
+fn colon(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(": {}", one_line(text)) }
+}
+
+/// The error, after the image if the error does not name it.
+pub(crate) fn image_error(image: &str, error: &str) -> String {
+    let error = one_line(error);
+    match (error.is_empty(), error.contains(image)) {
+        (true, _) => image.to_owned(),
+        (false, true) => format!("its image: {error}"),
+        (false, false) => format!("{image}: {error}"),
+    }
+}

@@ -35,8 +35,9 @@ test: ## Everything: format, lints, unit, integration and end-to-end tests on th
 	$(MAKE) --no-print-directory unit
 	$(MAKE) --no-print-directory e2e
 
+# Every test program of every crate but `e2e`.
 unit: ## Tests that need no Docker Engine
-	PROPTEST_RNG_SEED=$(PROPTEST_RNG_SEED) cargo test --locked --workspace --lib --bins --test it
+	PROPTEST_RNG_SEED=$(PROPTEST_RNG_SEED) cargo test --locked --workspace --lib --bins --test '[!e]*'
 	cargo test --locked --workspace --doc
 
 e2e: ## End-to-end tests on the real engine

@@ -25,7 +25,7 @@ units() {
         /"version":/ { version = $4 }
         /"target":/ { part = /\(run\)/ ? "build script with C code" : /build-script/ ? "build script, compiled" : /bin/ ? "program" : "library" }
         /"duration":/ { split($3, value, /[:, ]+/); printf "| %.1f s | %s %s | %s |\n", value[2], name, version, part }
-    ' "$1" | sort -rn -t ' ' -k 2 | head -n 25
+    ' "$1" | sort -rn -t ' ' -k 2 | awk 'NR <= 25'
 }
 # row NAME GOAL COMMAND...: runs the command and notes its wall time and its processor time in seconds.
 row() {
@@ -56,8 +56,8 @@ if wanted release; then
     rows+=("| its program | | $(size target/release/driftless) | |")
 fi
 # Any file will do that is no root of a crate.
-compose=$(find crates/compose/src -name ports.rs)
-page=$(find crates/web/src -name card.rs)
+compose=$(find crates/compose/src/read -name ports.rs)
+page=$(find crates/web/src/page -name application.rs)
 if wanted check; then
     cargo check --locked --workspace >/dev/null 2>&1
     edit "$compose"

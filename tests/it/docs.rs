@@ -254,14 +254,17 @@ fn slug(heading: &str) -> String {
 }
 
 #[test]
-fn paths_in_the_architecture_exist() {
-    let text = fs::read_to_string("docs/architecture.md").unwrap();
-    let quoted = text.split('`').skip(1).step_by(2);
-    let named: BTreeSet<_> =
-        quoted.filter(|it| ["src/", "crates/", "tests/"].iter().any(|root| it.starts_with(root))).collect();
-    assert!(named.len() > 15, "{named:?}");
-    for path in named {
-        assert!(Path::new(path).exists(), "{path}");
+fn paths_in_the_guides_for_developers_exist() {
+    for page in ["docs/architecture.md", "CONTRIBUTING.md"] {
+        let text = fs::read_to_string(page).unwrap();
+        let quoted = text.split('`').skip(1).step_by(2);
+        let named: BTreeSet<_> = quoted
+            .filter(|word| ["src/", "crates/", "tests/"].iter().any(|root| word.starts_with(root)))
+            .collect();
+        assert!(named.len() > 15, "{page}: {named:?}");
+        for path in named {
+            assert!(Path::new(path).exists(), "{page}: {path}");
+        }
     }
 }
 

@@ -10,47 +10,11 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use super::{
     expand::Room,
     fields, names,
+    object::{Identity, Key, identify, report_duplicate},
     reader::{Object, Report, Value},
-    storage::{Mounted, Storage},
+    storage::{Claim, Mounted, Storage},
 };
-use driftless_model::{Content, ContentId, Contents, Finding, Location, Volume};
-
-/// Name and namespace of an object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key {
-    pub(super) namespace: String,
-    pub(super) name: String,
-}
-
-/// The namespace of objects that name none.
-pub(super) const DEFAULT_NAMESPACE: &str = "default";
-
-impl Key {
-    pub(super) fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.to_owned(), name: name.to_owned() }
-    }
-
-    /// `web`, or `web.shop` outside of the namespace `default`.
-    pub(super) fn dotted(&self) -> String {
-        let Self { namespace, name } = self;
-        if namespace == DEFAULT_NAMESPACE { name.clone() } else { format!("{name}.{namespace}") }
-    }
-}
-
-/// The `metadata` of an object that others refer to.
-pub(super) struct Identity {
-    pub(super) key: Key,
-    pub(super) origin: Location,
-}
-
-/// Reads the name and the namespace.
-pub(super) fn identity(metadata: &Object<'_>) -> Option<Identity> {
-    let name = metadata.require("name")?;
-    let origin = name.place().location();
-    let name = names::subdomain(&name)?;
-    let namespace = metadata.get("namespace").and_then(|it| names::label(&it)).unwrap_or(DEFAULT_NAMESPACE);
-    Some(Identity { key: Key::new(namespace, name), origin })
-}
+use driftless_model::{Content, ContentId, Contents, Location, Volume};
 
 /// The entries of a ConfigMap or Secret.
 pub(super) struct Data {
@@ -72,15 +36,6 @@ impl DataKind {
             Self::Secret => "Secret",
         }
     }
-}
-
-/// The storage behind a claim.
-#[derive(Clone)]
-pub(super) enum Claim {
-    /// A Docker volume, by its name after the project's.
-    Named { name: String, volume: Volume },
-    /// A path of the host.
-    Host { path: String, create: bool },
 }
 
 /// All objects that can be referred to, and the volumes and contents that references produced.
@@ -160,7 +115,7 @@ impl Catalogue {
             DataKind::Secret => &mut self.secrets,
         };
         if let Some(first) = known.get(&key) {
-            twice(&object, kind.as_str(), &key, &origin, &first.origin);
+            report_duplicate(&object, kind.as_str(), &key, &origin, &first.origin);
             return;
         }
         known.insert(key, Data { origin, entries });
@@ -183,21 +138,6 @@ impl Catalogue {
     pub(super) fn check_mounts(&self, report: &Report) {
         self.mounted.check(report);
     }
-}
-
-/// Labels and annotations of ConfigMaps and Secrets have no effect; they are only validated.
-pub(super) fn identify(object: &Object<'_>) -> Option<Identity> {
-    let metadata = object.require("metadata").and_then(|it| it.object(fields::METADATA))?;
-    if let Some(labels) = metadata.get("labels") {
-        names::labels(&labels);
-    }
-    identity(&metadata)
-}
-
-pub(super) fn twice(object: &Object<'_>, kind: &str, key: &Key, origin: &Location, first: &Location) {
-    let message = format!("the {kind} `{}` is already defined at {first}", key.dotted());
-    let finding = Finding::error(origin.clone(), "metadata.name", message);
-    object.value.report().say(finding.help("rename one of the two, or remove it"));
 }
 
 fn config_map(object: &Object<'_>) -> BTreeMap<String, Arc<[u8]>> {

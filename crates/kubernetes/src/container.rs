@@ -5,21 +5,20 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
     time::Duration,
 };
 
 use super::{
-    catalogue::{Catalogue, Key},
+    catalogue::Catalogue,
     env::{self, About},
-    fields, lifecycle, names, probe,
+    fields, lifecycle, names,
+    object::Key,
+    ports::{self, HostPort, NamedPorts, address},
+    probe,
     reader::{Object, Value},
     resources, volumes,
 };
-use driftless_model::{
-    Completion, Container, ContentId, Location, NetworkMode, Part, Port, PortRange, Probes, Protocol,
-    PullPolicy, RestartPolicy,
-};
+use driftless_model::{Completion, Container, ContentId, Location, Part, Probes, PullPolicy, RestartPolicy};
 
 /// A pod template as it was read.
 pub(super) struct Pod {
@@ -83,19 +82,6 @@ pub(super) enum Restarts {
     /// A Job with this many retries: `OnFailure` or `Never`.
     Ending { retries: u32 },
 }
-
-/// A host port that the pod takes, with its place in the manifest.
-pub(super) struct HostPort {
-    pub(super) location: Location,
-    pub(super) path: String,
-    pub(super) host: u16,
-    pub(super) protocol: Protocol,
-    /// `None`: every address of the host.
-    pub(super) host_ip: Option<IpAddr>,
-}
-
-/// Named ports, for probes.
-pub(super) type NamedPorts = BTreeMap<String, u16>;
 
 /// Prefix under which annotations become container labels, so that a changed annotation replaces the instances, as in
 /// Kubernetes.
@@ -245,7 +231,7 @@ pub(super) fn read_container(
     container.working_dir = object.get("workingDir").and_then(|it| it.text()).map(str::to_owned);
     container.stdin_open = object.boolean("stdin").unwrap_or(false);
     container.tty = object.boolean("tty").unwrap_or(false);
-    let (named, published) = read_ports(object, &mut container);
+    let (named, published) = ports::read(object, &mut container);
     lifecycle::read(object, &named, &mut container);
     if let Some(resources) = object.object("resources", fields::RESOURCES) {
         let given = resources::read(&resources);
@@ -304,83 +290,4 @@ fn default_pull(image: &str) -> PullPolicy {
     let last = image.rsplit('/').next().unwrap_or(image);
     let tag = last.split_once(':').map_or("latest", |(_, tag)| tag);
     if tag == "latest" && !image.contains('@') { PullPolicy::Always } else { PullPolicy::IfNotPresent }
-}
-
-fn read_ports(object: &Object<'_>, container: &mut Container) -> (NamedPorts, Vec<HostPort>) {
-    let mut named = NamedPorts::new();
-    let mut published = Vec::new();
-    let protocols = [("TCP", Protocol::Tcp), ("UDP", Protocol::Udp), ("SCTP", Protocol::Sctp)];
-    for item in object.items("ports") {
-        let Some(port) = item.object(fields::PORT) else { continue };
-        let number = port.require("containerPort").and_then(|it| port_number(&it));
-        let protocol = port.get("protocol").and_then(|it| it.one_of(&protocols)).unwrap_or_default();
-        let host = port.get("hostPort").filter(|it| it.node.as_i64() != Some(0));
-        let host = host.and_then(|it| Some((port_number(&it)?, it)));
-        let host_ip =
-            port.get("hostIP").filter(|it| it.node.as_scalar() != Some("")).and_then(|it| address(&it));
-        let Some(number) = number else { continue };
-        if let Some(value) = port.get("name")
-            && let Some(name) = names::port(&value)
-            && named.insert(name.to_owned(), number).is_some()
-        {
-            value.error(format!("another port is already named `{name}`"));
-        }
-        let is_on_host = container.network_mode == NetworkMode::Host;
-        if let Some((host, value)) = &host
-            && is_on_host
-            && *host != number
-        {
-            let help = format!("set it to {number}, or remove it");
-            value.error_help("must be the same as `containerPort` with `hostNetwork`", help);
-        }
-        match host.filter(|_| !is_on_host) {
-            Some((host, value)) => {
-                published.push(HostPort {
-                    location: value.place().location(),
-                    path: value.path,
-                    host,
-                    protocol,
-                    host_ip,
-                });
-                container.ports.push(Port {
-                    container: number,
-                    protocol,
-                    host_ip,
-                    host: Some(PortRange::one(host)),
-                });
-            }
-            None => container.expose.push((number, protocol)),
-        }
-    }
-    container.ports.sort();
-    container.expose.sort_unstable();
-    container.expose.dedup();
-    (named, published)
-}
-
-pub(super) fn port_number(value: &Value<'_>) -> Option<u16> {
-    value.integer(1..=65535).and_then(|it| u16::try_from(it).ok())
-}
-
-fn address(value: &Value<'_>) -> Option<IpAddr> {
-    let text = value.text()?;
-    let parsed = text.parse().ok();
-    if parsed.is_none() {
-        value.error(format!("`{text}` is not an IP address"));
-    }
-    parsed
-}
-
-pub(super) fn stop_signal(value: &Value<'_>) -> Option<String> {
-    let text = value.text()?;
-    let is_signal = text.strip_prefix("SIG").is_some_and(|it| {
-        !it.is_empty()
-            && it.bytes().all(|byte| {
-                byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'+' || byte == b'-'
-            })
-    });
-    if !is_signal {
-        value.error_help(format!("`{text}` is not a signal"), "use a name such as `SIGTERM`");
-    }
-    Some(text.to_owned())
 }

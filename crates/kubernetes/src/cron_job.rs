@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::{
-    Found,
     catalogue::Catalogue,
     container::Template,
-    controllers::{Head, head},
-    deployment::{MOST, seconds, whole},
+    controller_fields::{MOST, seconds, whole},
     fields, job, names,
+    object::{Head, head},
     reader::Value,
+    workload::ReadWorkload,
 };
 use driftless_model::{Concurrency, Cron, Schedule, Workload};
 
@@ -17,7 +17,7 @@ use driftless_model::{Concurrency, Cron, Schedule, Workload};
 const LONGEST_NAME: usize = 52;
 
 /// Reads a CronJob.
-pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Option<Found> {
+pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Option<ReadWorkload> {
     let Head { metadata, spec, key, origin } = head(value, fields::CRON_JOB)?;
     if let Some(name) = metadata.get("name").filter(|_| key.name.len() > LONGEST_NAME) {
         name.error(format!("the name of a CronJob has at most {LONGEST_NAME} characters"));
@@ -73,5 +73,5 @@ pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Option<Found> {
     let found = job::parts("CronJob", (&key, &origin), &of_job, &pod, catalogue).into_iter().next()?;
     // The CronJob itself has no instances; its Jobs have.
     let workload = Workload { replicas: 0, cron: Some(cron), ..found.workload };
-    Some(Found { workload, ..found })
+    Some(ReadWorkload { workload, ..found })
 }

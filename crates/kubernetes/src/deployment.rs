@@ -6,31 +6,25 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    Found,
-    catalogue::{Catalogue, Identity, identity},
+    catalogue::Catalogue,
     container::{Owner, Restarts, Template},
-    fields, names, pod,
+    controller_fields::{
+        Amount, MOST, check_labels, check_own_labels, check_selector, history_limit, seconds, whole,
+    },
+    fields,
+    object::{Head, head},
+    pod,
     reader::{Object, Value},
-    selector::Expression,
+    workload::ReadWorkload,
 };
 use driftless_model::{MOST_REPLICAS, Strategy, Workload};
-use driftless_yaml::{Scalar, join};
-
-/// The largest `int32`, which Kubernetes uses for counts.
-pub(super) const MOST: i64 = 0x7FFF_FFFF;
 
 /// Reads a Deployment, or a ReplicaSet or `ReplicationController`, which have no update strategy. `None` if the name is
 /// invalid; any other fault is a finding and a default.
-pub(super) fn read(value: Value<'_>, kind: &'static str, catalogue: &Catalogue) -> Option<Found> {
+pub(super) fn read(value: Value<'_>, kind: &'static str, catalogue: &Catalogue) -> Option<ReadWorkload> {
     let is_deployment = kind == "Deployment";
-    let object = value.object(fields::OBJECT)?;
-    let metadata = object.require("metadata").and_then(|it| it.object(fields::METADATA));
     let table = if is_deployment { fields::DEPLOYMENT } else { fields::REPLICA_SET };
-    let spec = object.require("spec").and_then(|it| it.object(table));
-    let metadata = metadata?;
-    let Identity { key, origin } = identity(&metadata)?;
-    let spec = spec?;
-
+    let Head { metadata, spec, key, origin } = head(value, table)?;
     let replicas = spec.integer("replicas", 0..=MOST).map_or(1, whole);
     if let Some(value) = spec.get("replicas").filter(|_| replicas > MOST_REPLICAS) {
         value.error(format!("more than {MOST_REPLICAS} pods of a {kind} are not supported on one host"));
@@ -65,7 +59,7 @@ pub(super) fn read(value: Value<'_>, kind: &'static str, catalogue: &Catalogue) 
     if !is_deployment {
         spec.value.warning("instances of an older template are replaced, as in a Deployment");
     }
-    let mut found = Found::new(key, origin, kind, template.labels, read);
+    let mut found = ReadWorkload::new(key, origin, kind, template.labels, read);
     found.workload = Workload {
         replicas,
         strategy,
@@ -76,17 +70,6 @@ pub(super) fn read(value: Value<'_>, kind: &'static str, catalogue: &Catalogue) 
         ..found.workload
     };
     Some(found)
-}
-
-/// Validates `revisionHistoryLimit`, which has no effect here.
-pub(super) fn history_limit(spec: &Object<'_>) -> u32 {
-    let history = spec.integer("revisionHistoryLimit", 0..=MOST).map_or(10, whole);
-    if let Some(given) = spec.get("revisionHistoryLimit").filter(|_| history != 10) {
-        given.warning(
-            "has no effect: revisions are kept for the application as a whole, ten that succeeded and ten that failed",
-        );
-    }
-    history
 }
 
 fn check_deadline(spec: &Object<'_>, deadline: u64, min_ready: u64) {
@@ -103,70 +86,25 @@ fn check_deadline(spec: &Object<'_>, deadline: u64, min_ready: u64) {
     }
 }
 
-/// Validates the labels of the object itself; containers get only the labels of the template.
-pub(super) fn check_own_labels(metadata: &Object<'_>, template: &BTreeMap<String, String>, kind: &str) {
-    let Some(labels) = metadata.get("labels") else { return };
-    let own = names::labels(&labels);
-    if own.iter().any(|(key, value)| template.get(key) != Some(value)) {
-        labels.warning(format!(
-            "labels of the {kind} have no effect: containers carry those of the pod template"
-        ));
-    }
-}
-
-/// The selector must match the labels of the template, or the Deployment would not find its own pods.
-pub(super) fn check_selector(spec: &Object<'_>, labels: Option<&BTreeMap<String, String>>) {
-    let unlabelled = BTreeMap::new();
-    let labels = labels.unwrap_or(&unlabelled);
-    let Some(selector) = spec.require("selector").and_then(|it| it.object(fields::SELECTOR)) else { return };
-    let wanted = selector.get("matchLabels");
-    let expressions = selector.items("matchExpressions");
-    if wanted.as_ref().is_none_or(|it| it.node.entries().is_empty()) && expressions.is_empty() {
-        selector.value.error_help("the selector is empty", "give it the labels of the pod template");
-        return;
-    }
-    if let Some(wanted) = wanted {
-        check_labels(&wanted, labels);
-    }
-    for expression in expressions {
-        if Expression::read(&expression).is_some_and(|read| !read.matches(labels)) {
-            expression.error("the selector does not match the labels of the pod template");
-        }
-    }
-}
-
-/// Each selected label must be a label of the template.
-fn check_labels(wanted: &Value<'_>, labels: &BTreeMap<String, String>) {
-    for (key, value) in names::labels(wanted) {
-        if labels.get(&key) == Some(&value) {
-            continue;
-        }
-        let node = wanted.node.get(&key).unwrap_or(wanted.node);
-        let help = format!("add `{key}: {value}` to spec.template.metadata.labels");
-        let message = "the selector does not match the labels of the pod template";
-        wanted.report().say(node.finding(join(&wanted.path, &key), message).help(help));
-    }
-}
-
 #[derive(Clone, Copy)]
-enum Type {
+enum StrategyType {
     RollingUpdate,
     Recreate,
 }
 
 fn strategy(spec: &Object<'_>, replicas: u32) -> Strategy {
     let object = spec.object("strategy", fields::STRATEGY);
-    let words = [("RollingUpdate", Type::RollingUpdate), ("Recreate", Type::Recreate)];
+    let words = [("RollingUpdate", StrategyType::RollingUpdate), ("Recreate", StrategyType::Recreate)];
     let kind = object.as_ref().and_then(|it| it.get("type")).and_then(|it| it.one_of(&words));
     let rolling = object.as_ref().and_then(|it| it.get("rollingUpdate"));
-    match kind.unwrap_or(Type::RollingUpdate) {
-        Type::Recreate => {
+    match kind.unwrap_or(StrategyType::RollingUpdate) {
+        StrategyType::Recreate => {
             if let Some(rolling) = rolling {
                 rolling.error_help("is not allowed when the type is `Recreate`", "remove it, or the type");
             }
             Strategy::Recreate
         }
-        Type::RollingUpdate => rolling_update(rolling, replicas),
+        StrategyType::RollingUpdate => rolling_update(rolling, replicas),
     }
 }
 
@@ -194,49 +132,4 @@ fn rolling_update(value: Option<Value<'_>>, replicas: u32) -> Strategy {
         (0, 0) => Strategy::RollingUpdate { max_surge: 0, max_unavailable: 1 },
         _ => Strategy::RollingUpdate { max_surge, max_unavailable },
     }
-}
-
-/// A number of instances, or a percentage of the replicas.
-#[derive(Clone, Copy)]
-pub(super) enum Amount {
-    Number(u32),
-    Percent(u32),
-}
-
-impl Amount {
-    pub(super) fn read(value: &Value<'_>) -> Option<Self> {
-        let Some(Scalar::Text(text)) = value.node.resolved() else {
-            return value.integer(0..=MOST).map(|it| Self::Number(whole(it)));
-        };
-        let digits = text.strip_suffix('%').filter(|it| it.bytes().all(|byte| byte.is_ascii_digit()));
-        if let Some(percent) = digits.and_then(|it| it.parse().ok()) {
-            return Some(Self::Percent(percent));
-        }
-        let help = "write a number without quotes, or a percentage such as `25%`";
-        value.error_help(format!("`{text}` is neither a number nor a percentage"), help);
-        None
-    }
-
-    fn is_zero(self) -> bool {
-        matches!(self, Self::Number(0) | Self::Percent(0))
-    }
-
-    pub(super) fn of(self, replicas: u32, divide: fn(u64, u64) -> u64) -> u32 {
-        match self {
-            Self::Number(number) => number,
-            Self::Percent(percent) => {
-                let share = divide(u64::from(replicas) * u64::from(percent), 100);
-                u32::try_from(share).unwrap_or(u32::MAX)
-            }
-        }
-    }
-}
-
-/// Numbers that were checked to be from 0 to [`MOST`].
-pub(super) fn whole(value: i64) -> u32 {
-    u32::try_from(value).unwrap_or(0)
-}
-
-pub(super) fn seconds(value: i64) -> u64 {
-    u64::try_from(value).unwrap_or(0)
 }

@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    catalogue::{Catalogue, DataKind, Key},
+    catalogue::{Catalogue, DataKind},
     fields, names,
+    object::Key,
     quantity::Quantity,
     reader::{Object, Value},
     resources::quantity,

@@ -5,11 +5,12 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Found,
-    catalogue::{Catalogue, DEFAULT_NAMESPACE, DataKind, Key},
+    catalogue::{Catalogue, DataKind},
     kinds::Owned,
+    object::{DEFAULT_NAMESPACE, Key},
     reader::Value,
     service::Service,
+    workload::ReadWorkload,
 };
 use driftless_model::{Facts, Inventory, Kind, ObjectRef, Resource, ServicePort};
 use driftless_yaml::Node;
@@ -17,12 +18,12 @@ use driftless_yaml::Node;
 /// All objects of an application, by name.
 pub(super) fn take(
     app: &str,
-    workloads: &[Found],
+    workloads: &[ReadWorkload],
     objects: &[(Owned, Value<'_>)],
     catalogue: &Catalogue,
     services: &[Service<'_>],
 ) -> Inventory {
-    let named = |it: &Found| {
+    let named = |it: &ReadWorkload| {
         let Key { namespace, name } = it.object.clone();
         let kind = Kind::parse(it.kind).unwrap_or_default();
         (it.name.clone(), ObjectRef { kind, namespace, name })

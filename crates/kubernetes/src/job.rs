@@ -6,13 +6,14 @@
 use std::time::Duration;
 
 use super::{
-    Found,
-    catalogue::{Catalogue, Key},
+    catalogue::Catalogue,
     container::{Owner, Restarts, Template},
-    controllers::{Head, head},
-    deployment::{MOST, check_own_labels, seconds, whole},
-    fields, pod,
+    controller_fields::{MOST, check_own_labels, seconds, whole},
+    fields,
+    object::{Head, Key, head},
+    pod,
     reader::{Object, Value},
+    workload::ReadWorkload,
 };
 use driftless_model::{Job, Location, RestartPolicy, Strategy, Workload, WorkloadName};
 
@@ -23,7 +24,7 @@ const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
 
 /// Reads a Job.
-pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Vec<Found> {
+pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Vec<ReadWorkload> {
     let Some(Head { metadata, spec, key, origin }) = head(value, fields::JOB) else { return Vec::new() };
     let Some(template) = Template::read(&spec) else { return Vec::new() };
     check_own_labels(&metadata, &template.labels, "Job");
@@ -37,7 +38,7 @@ pub(super) fn parts(
     spec: &Object<'_>,
     template: &Template<'_>,
     catalogue: &Catalogue,
-) -> Vec<Found> {
+) -> Vec<ReadWorkload> {
     let number = |field| spec.integer(field, 0..=MOST).map(whole);
     let completions = number("completions");
     let parallelism = number("parallelism").unwrap_or(1);
@@ -94,7 +95,7 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    fn part(&self, ordinal: u32, count: u32) -> Option<Found> {
+    fn part(&self, ordinal: u32, count: u32) -> Option<ReadWorkload> {
         let Self { kind, key, origin, template, catalogue, job, is_one } = self;
         let mut labels = template.labels.clone();
         let mut annotations = template.annotations.clone();
@@ -127,7 +128,7 @@ impl Maker<'_> {
                 }
             }
         }
-        let mut found = Found::new(part_key, (*origin).clone(), kind, template.labels, pod);
+        let mut found = ReadWorkload::new(part_key, (*origin).clone(), kind, template.labels, pod);
         found.object = (*key).clone();
         found.pod_name = job.indexed.then_some(name);
         found.workload = Workload {

@@ -4,6 +4,7 @@
 //! warning. An unknown kind is an error.
 
 use super::reader::{Value, closest};
+use driftless_yaml::join;
 
 /// How a kind is handled.
 #[derive(Clone, Debug)]
@@ -112,12 +113,11 @@ pub(super) fn all() -> Vec<(&'static str, &'static str, &'static str)> {
 pub(super) fn identify<'a>(value: &Value<'a>) -> Option<(&'a str, &'a str)> {
     let read = |field: &str, example: &str| {
         let Some(node) = value.node.get(field).filter(|it| !it.is_null()) else {
-            let finding =
-                value.node.finding(super::yaml::join(&value.path, field), format!("`{field}` is missing"));
+            let finding = value.node.finding(join(&value.path, field), format!("`{field}` is missing"));
             value.report().say(finding.help(format!("such as `{field}: {example}`")));
             return None;
         };
-        Value::new(node, super::yaml::join(&value.path, field), value.report()).text()
+        Value::new(node, join(&value.path, field), value.report()).text()
     };
     let version = read("apiVersion", "apps/v1");
     let kind = read("kind", "Deployment");

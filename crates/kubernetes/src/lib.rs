@@ -12,34 +12,36 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     sync::Arc,
-    time::Duration,
 };
 
 use driftless_files::{AppSpec, Files, Rendered};
-use driftless_model::{
-    Attachment, Finding, Format, Location, Mask, Network, NetworkMode, Protocol, Stack, Strategy, Update,
-    Workload, WorkloadName,
-};
+use driftless_model::{Finding, Format, Location, Mask, Network, Protocol, Stack, WorkloadName};
 use driftless_yaml as yaml;
 use driftless_yaml::{Kind, Limits, Node, with_excerpt};
 
 mod catalogue;
 mod container;
-mod controllers;
+mod controller_fields;
 mod cron_job;
+mod daemon_set;
 mod deployment;
-mod downward;
 mod env;
 mod expand;
 mod fields;
+mod file_volumes;
 mod inventory;
 mod job;
 mod kinds;
 pub mod kustomize;
+mod label_selector;
 mod lifecycle;
+mod masked_documents;
 mod names;
+mod networks;
 mod node_ports;
+mod object;
 mod pod;
+mod ports;
 mod probe;
 mod proxy;
 mod pull;
@@ -47,88 +49,23 @@ mod quantity;
 mod reader;
 mod resources;
 mod security;
-mod selector;
 mod service;
-mod shared;
-mod shown;
+mod service_routes;
+mod shared_volumes;
+mod single_pod;
 mod stateful_set;
 mod storage;
+mod storage_source;
 mod table;
 mod volumes;
+mod workload;
 
-use catalogue::{Catalogue, DataKind, Key};
-use container::{HostPort, NamedPorts, Pod, Subdomain};
+use catalogue::{Catalogue, DataKind};
 use kinds::{Owned, Verdict};
+use networks::AppNetworks;
+use ports::HostPort;
 use reader::{Report, Value};
-use service::Nets;
-
-/// A workload as it was read.
-struct Found {
-    /// Labels of its pods.
-    key: Key,
-    /// The name of the object, if its pods have other names.
-    object: Key,
-    name: WorkloadName,
-    kind: &'static str,
-    /// Named ports of the pod template.
-    labels: BTreeMap<String, String>,
-    named: NamedPorts,
-    workload: Workload,
-    published: Vec<HostPort>,
-    /// The pod's stable name, if it has one, and the Service that resolves it.
-    pod_name: Option<String>,
-    service: Option<String>,
-    subdomain: Option<Subdomain>,
-}
-
-impl Found {
-    /// A workload with one replica and the update strategy of a Deployment.
-    fn new(
-        key: Key,
-        origin: Location,
-        kind: &'static str,
-        labels: BTreeMap<String, String>,
-        pod: Pod,
-    ) -> Self {
-        let workload = Workload {
-            origin,
-            replicas: 1,
-            container: pod.container,
-            parts: pod.parts,
-            container_name: None,
-            strategy: Strategy::RollingUpdate { max_surge: 1, max_unavailable: 0 },
-            min_ready: Duration::ZERO,
-            progress_deadline: Duration::from_mins(10),
-            revision_history_limit: 10,
-            paused: false,
-            after: Vec::new(),
-            probes: pod.probes,
-            pull: pod.pull,
-            pull_secrets: pod.pull_secrets,
-            build: None,
-            in_place: BTreeMap::new(),
-            secret_env: pod.secret_env,
-            completion: pod.completion,
-            member: None,
-            update: Update::Rolling,
-            job: None,
-            cron: None,
-        };
-        let (named, published, subdomain) = (pod.named, pod.published, pod.subdomain);
-        let (name, object) = (WorkloadName(key.dotted()), key.clone());
-        let (pod_name, service) = (None, None);
-        Self { key, object, name, kind, labels, named, workload, published, pod_name, service, subdomain }
-    }
-
-    /// Joins a network under further names. A pod on the host's network joins none.
-    fn attach(&mut self, network: &str, names: Vec<String>) {
-        let NetworkMode::Networks(networks) = &mut self.workload.container.network_mode else { return };
-        let attachment: &mut Attachment = networks.entry(network.to_owned()).or_default();
-        attachment.aliases.extend(names);
-        attachment.aliases.sort();
-        attachment.aliases.dedup();
-    }
-}
+use workload::ReadWorkload;
 
 /// Every kind and field as Markdown tables for `docs/kubernetes.md`.
 pub fn fields_page() -> String {
@@ -163,8 +100,8 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     service::check_names(&services, &report);
     node_ports::assign(spec.name.as_str(), &mut services, &workloads);
     let namespaces: BTreeSet<&str> = workloads.iter().map(|it| it.key.namespace.as_str()).collect();
-    let nets = Nets::new(spec.name.as_str(), &namespaces);
-    let proxies = service::connect(&services, &mut workloads, &nets, &report);
+    let networks = AppNetworks::new(spec.name.as_str(), &namespaces);
+    let proxies = service_routes::connect(&services, &mut workloads, &networks, &report);
     workloads.extend(proxies);
     check_host_ports(&workloads, &report);
     let inventory = inventory::take(spec.name.as_str(), &workloads, &objects, &catalogue, &services);
@@ -187,7 +124,7 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
         format: Format::Kubernetes,
         project: spec.name.as_str().to_owned(),
         workloads: workloads.into_iter().map(|it| (it.name, it.workload)).collect(),
-        networks: nets.all().map(network).collect(),
+        networks: networks.all().map(network).collect(),
         volumes,
         app_files: BTreeMap::new(),
         manifests: spec
@@ -223,7 +160,7 @@ pub fn documents(files: &dyn Files, spec: &AppSpec, mask: Option<&Mask>) -> Docu
         parsed.iter().flat_map(|(_, it)| it).filter(|it| !it.is_null()).map(yaml::edit::json).collect();
     if let Some(mask) = mask {
         for document in &mut documents {
-            shown::hide(document, mask);
+            masked_documents::hide(document, mask);
         }
     }
     Documents { documents: Some(documents), findings }
@@ -333,18 +270,18 @@ fn collect<'a>(value: &Value<'a>, found: &mut Vec<(Owned, Value<'a>)>) {
 }
 
 /// Reads the workloads. The second object of a name is an error, because their instances would have the same names.
-fn workloads(objects: &[(Owned, Value<'_>)], catalogue: &Catalogue, report: &Report) -> Vec<Found> {
-    let mut found: BTreeMap<WorkloadName, Found> = BTreeMap::new();
+fn workloads(objects: &[(Owned, Value<'_>)], catalogue: &Catalogue, report: &Report) -> Vec<ReadWorkload> {
+    let mut found: BTreeMap<WorkloadName, ReadWorkload> = BTreeMap::new();
     for (kind, value) in objects {
         let value = value.clone();
-        let one = |it: Option<Found>| it.into_iter().collect();
-        let read: Vec<Found> = match kind {
+        let one = |it: Option<ReadWorkload>| it.into_iter().collect();
+        let read: Vec<ReadWorkload> = match kind {
             Owned::Deployment => one(deployment::read(value, "Deployment", catalogue)),
             Owned::ReplicaSet => one(deployment::read(value, "ReplicaSet", catalogue)),
             Owned::ReplicationController => one(deployment::read(value, "ReplicationController", catalogue)),
             Owned::StatefulSet => stateful_set::read(value, catalogue),
-            Owned::DaemonSet => one(controllers::daemon_set(value, catalogue)),
-            Owned::Pod => one(controllers::pod(value, catalogue)),
+            Owned::DaemonSet => one(daemon_set::read(value, catalogue)),
+            Owned::Pod => one(single_pod::read(value, catalogue)),
             Owned::Job => job::read(value, catalogue),
             Owned::CronJob => one(cron_job::read(value, catalogue)),
             Owned::ConfigMap
@@ -355,7 +292,7 @@ fn workloads(objects: &[(Owned, Value<'_>)], catalogue: &Catalogue, report: &Rep
         };
         for read in read {
             if let Some(first) = found.get(&read.name) {
-                let Found { object, kind, .. } = first;
+                let ReadWorkload { object, kind, .. } = first;
                 let (name, place) = (object.dotted(), &first.workload.origin);
                 let message = format!("the {kind} `{name}` is already defined at {place}");
                 let finding = Finding::error(read.workload.origin.clone(), "metadata.name", message);
@@ -384,9 +321,9 @@ fn refuse_tags(node: &Node, path: &str, report: &Report) {
 }
 
 /// Reports host ports that two containers take.
-fn check_host_ports(workloads: &[Found], report: &Report) {
+fn check_host_ports(workloads: &[ReadWorkload], report: &Report) {
     let mut taken: BTreeMap<(u16, Protocol), Vec<(&HostPort, &WorkloadName)>> = BTreeMap::new();
-    for Found { name, workload, published, .. } in workloads {
+    for ReadWorkload { name, workload, published, .. } in workloads {
         for port in published {
             let error = |message| Finding::error(port.location.clone(), &*port.path, message);
             let host = port.host;

@@ -2,15 +2,21 @@
 
 use std::time::Duration;
 
-use super::{container::NamedPorts, fields, probe, reader::Object};
+use super::{
+    fields,
+    ports::NamedPorts,
+    probe,
+    reader::{Object, Value},
+};
 use driftless_model::{Container, Hook};
 
 /// The longest `sleep`, in seconds.
 const LONGEST_SLEEP: i64 = 0x7FFF_FFFF;
 
+/// Reads `lifecycle` into the container.
 pub(super) fn read(container: &Object<'_>, ports: &NamedPorts, into: &mut Container) {
     let Some(lifecycle) = container.object("lifecycle", fields::LIFECYCLE) else { return };
-    into.stop_signal = lifecycle.get("stopSignal").and_then(|it| super::container::stop_signal(&it));
+    into.stop_signal = lifecycle.get("stopSignal").and_then(|it| stop_signal(&it));
     let hook = |key| lifecycle.object(key, fields::LIFECYCLE_HANDLER).and_then(|it| handler(&it, ports));
     into.host.post_start = hook("postStart").into_iter().collect();
     into.host.pre_stop = hook("preStop").into_iter().collect();
@@ -47,4 +53,19 @@ fn handler(object: &Object<'_>, ports: &NamedPorts) -> Option<Hook> {
             None
         }
     }
+}
+
+/// The name of a signal, with `SIG`.
+fn stop_signal(value: &Value<'_>) -> Option<String> {
+    let text = value.text()?;
+    let is_signal = text.strip_prefix("SIG").is_some_and(|it| {
+        !it.is_empty()
+            && it.bytes().all(|byte| {
+                byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'+' || byte == b'-'
+            })
+    });
+    if !is_signal {
+        value.error_help(format!("`{text}` is not a signal"), "use a name such as `SIGTERM`");
+    }
+    Some(text.to_owned())
 }

@@ -8,9 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Found,
-    catalogue::Key,
+    object::Key,
     service::{NodePort, Service},
+    workload::ReadWorkload,
 };
 use driftless_model::digest_hex;
 
@@ -19,7 +19,7 @@ const FIRST: u16 = 30_086;
 const LAST: u16 = 32_767;
 
 /// Assigns a port to each Service port that needs one.
-pub(super) fn assign(app: &str, services: &mut [Service<'_>], workloads: &[Found]) {
+pub(super) fn assign(app: &str, services: &mut [Service<'_>], workloads: &[ReadWorkload]) {
     let given = services.iter().flat_map(|it| &it.ports).flat_map(|it| &it.published).map(|(_, port)| *port);
     let of_pods = workloads.iter().flat_map(|it| &it.published).map(|it| it.host);
     let mut taken: BTreeSet<u16> = given.chain(of_pods).collect();

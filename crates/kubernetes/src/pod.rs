@@ -6,12 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    catalogue::Key,
-    container::{self, ANNOTATION, HostPort, NamedPorts, Owner, Pod, Restarts, Template},
+    container::{self, ANNOTATION, Owner, Pod, Restarts, Template},
     env::{self, About},
-    fields, pull,
+    fields,
+    object::Key,
+    ports::{HostPort, NamedPorts},
+    pull,
     reader::{Object, Value},
-    security, shared, volumes,
+    security, shared_volumes, volumes,
 };
 use driftless_model::{
     Completion, Container, HELPER_IMAGE, Namespace, NetworkMode, Part, Peer, Probes, PullPolicy,
@@ -133,7 +135,7 @@ impl Frame<'_> {
         shared.sort();
         shared.dedup();
         for name in shared {
-            shared::provide(self.volumes, &name, &mut self.own);
+            shared_volumes::provide(&name, self.volumes.empty(&name), &mut self.own);
         }
         self.own.mounts.sort();
         Pod {
@@ -191,7 +193,7 @@ impl Frame<'_> {
             }
             let mut volumes = BTreeMap::new();
             for (target, volume) in shared {
-                volumes.insert(target, shared::place_in_pod(&volume));
+                volumes.insert(target, shared_volumes::place_in_pod(&volume));
                 parts.shared.push(volume);
             }
             parts.all.push(Part {

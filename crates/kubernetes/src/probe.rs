@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use super::{
-    container::NamedPorts,
     fields,
+    ports::NamedPorts,
     reader::{Object, Value},
 };
 use driftless_model::{HttpHook, Probe, ProbeAction, Probes};

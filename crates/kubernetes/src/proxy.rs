@@ -7,10 +7,12 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Found,
-    container::{NamedPorts, Pod},
+    container::Pod,
+    networks::AppNetworks,
+    ports::NamedPorts,
     reader::Report,
-    service::{self, Nets, Service},
+    service::{self, Service},
+    workload::ReadWorkload,
 };
 use driftless_model::{
     Completion, Container, Forward, Forwards, HELPER_IMAGE, NetworkMode, Probes, Protocol, PullPolicy,
@@ -21,13 +23,14 @@ use driftless_model::{
 const HOST: &str = "_host";
 
 /// Whether the Service needs a proxy.
-pub(super) fn is_needed(service: &Service<'_>, selected: &[&mut Found]) -> bool {
+pub(super) fn is_needed(service: &Service<'_>, selected: &[&mut ReadWorkload]) -> bool {
     if service.is_headless() {
         return false;
     }
     let has_several = selected.len() > 1 || selected.iter().any(|it| it.workload.replicas > 1);
-    let is_elsewhere =
-        |it: &Found| service.ports.iter().any(|port| port.target_in(it).is_some_and(|to| to != port.port));
+    let is_elsewhere = |it: &ReadWorkload| {
+        service.ports.iter().any(|port| port.target_in(it).is_some_and(|to| to != port.port))
+    };
     let is_published = service.ports.iter().any(|it| !it.published.is_empty());
     selected.iter().any(|it| is_elsewhere(it) || is_on_host(it))
         || (has_several && (is_published || service.affinity.is_some()))
@@ -36,13 +39,13 @@ pub(super) fn is_needed(service: &Service<'_>, selected: &[&mut Found]) -> bool 
 /// The proxy, and the alias by which it finds the pods.
 pub(super) fn before(
     service: &Service<'_>,
-    selected: &mut [&mut Found],
-    nets: &Nets,
+    selected: &mut [&mut ReadWorkload],
+    networks: &AppNetworks,
     report: &Report,
-) -> Option<Found> {
+) -> Option<ReadWorkload> {
     let ends: Vec<String> = selected
         .iter_mut()
-        .map(|it| if is_on_host(it) { HOST.to_owned() } else { nets.name_endpoints(it, &service.key) })
+        .map(|it| if is_on_host(it) { HOST.to_owned() } else { networks.name_endpoints(it, &service.key) })
         .collect();
     let mut ports = Vec::new();
     for port in &service.ports {
@@ -53,8 +56,9 @@ pub(super) fn before(
             );
             return None;
         }
-        let target =
-            |(it, end): (&&mut Found, &String)| Some((end.clone(), service::target(port, it, report)?));
+        let target = |(it, end): (&&mut ReadWorkload, &String)| {
+            Some((end.clone(), service::target(port, it, report)?))
+        };
         let targets: BTreeSet<_> = selected.iter().zip(&ends).filter_map(target).collect();
         let targets: Vec<_> = targets.into_iter().collect();
         ports.push(Forward { port: port.port, protocol: port.protocol, targets });
@@ -64,7 +68,7 @@ pub(super) fn before(
     if ends.iter().any(|it| it == HOST) {
         found.workload.container.extra_hosts.push(format!("{HOST}:host-gateway"));
     }
-    nets.name(&mut found, &service.key);
+    networks.name(&mut found, &service.key);
     for port in &service.ports {
         for published in &port.published {
             service::publish(port, port.port, *published, &mut found);
@@ -74,7 +78,7 @@ pub(super) fn before(
 }
 
 /// The proxy of an `ExternalName` Service. A port without a target port is forwarded to the same port.
-pub(super) fn to(service: &Service<'_>, name: &str, nets: &Nets) -> Option<Found> {
+pub(super) fn to(service: &Service<'_>, name: &str, networks: &AppNetworks) -> Option<ReadWorkload> {
     let mut ports = Vec::new();
     for port in &service.ports {
         if port.protocol == Protocol::Sctp {
@@ -85,16 +89,16 @@ pub(super) fn to(service: &Service<'_>, name: &str, nets: &Nets) -> Option<Found
         ports.push(Forward { port: port.port, protocol: port.protocol, targets });
     }
     let mut found = workload(service, &Forwards { ports, affinity: None });
-    nets.name(&mut found, &service.key);
+    networks.name(&mut found, &service.key);
     Some(found)
 }
 
 /// One that uses the host's network has no names of its own.
-pub(super) fn is_on_host(found: &Found) -> bool {
+pub(super) fn is_on_host(found: &ReadWorkload) -> bool {
     found.workload.container.network_mode == NetworkMode::Host
 }
 
-fn workload(service: &Service<'_>, forwards: &Forwards) -> Found {
+fn workload(service: &Service<'_>, forwards: &Forwards) -> ReadWorkload {
     let command = std::iter::once("proxy".to_owned()).chain(forwards.command());
     let container = Container {
         image: HELPER_IMAGE.to_owned(),
@@ -127,7 +131,7 @@ fn workload(service: &Service<'_>, forwards: &Forwards) -> Found {
         subdomain: None,
     };
     let labels = std::collections::BTreeMap::new();
-    let mut found = Found::new(service.key.clone(), service.origin.clone(), "Service", labels, pod);
+    let mut found = ReadWorkload::new(service.key.clone(), service.origin.clone(), "Service", labels, pod);
     // Names in Kubernetes have no underscore, so this name is unique.
     found.name = WorkloadName(format!("{}_proxy", service.key.dotted()));
     found

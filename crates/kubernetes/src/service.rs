@@ -1,21 +1,14 @@
-//! Services: names by which the containers of an application reach each other, and host ports for access from outside.
-//!
-//! The engine's name resolution answers with the addresses of all selected instances. A proxy is used where that is not
-//! enough: another port than the container's, one host port for several instances, or session affinity. See
-//! [`super::proxy`].
+//! Reads Services: names by which the containers of an application reach each other, and host ports for access from
+//! outside. [`super::service_routes`] connects them with workloads.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-    time::Duration,
-};
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use super::{
-    Found,
-    catalogue::{Identity, Key, identity},
-    container::{HostPort, port_number},
-    fields, names, proxy,
+    fields, names,
+    object::{Identity, Key, identity},
+    ports::{HostPort, port_number},
     reader::{Object, Report, Value},
+    workload::ReadWorkload,
 };
 use driftless_model::{Finding, Location, Port, PortRange, Protocol};
 use driftless_yaml::Scalar;
@@ -31,20 +24,22 @@ enum Reach {
     LoadBalancer,
 }
 
+/// A Service as it was read.
 pub(super) struct Service<'a> {
     pub(super) key: Key,
     pub(super) origin: Location,
-    answer: Answer<'a>,
+    pub(super) answer: Answer<'a>,
     is_headless: bool,
     pub(super) ports: Vec<ServicePort<'a>>,
     /// The duration of session affinity.
     pub(super) affinity: Option<Duration>,
 }
 
+/// One of the `ports` of a Service.
 pub(super) struct ServicePort<'a> {
     pub(super) value: Value<'a>,
     pub(super) port: u16,
-    target: Target<'a>,
+    target: TargetPort<'a>,
     pub(super) protocol: Protocol,
     /// The `nodePort`, which a NodePort has and a LoadBalancer may have.
     pub(super) node: NodePort,
@@ -52,6 +47,7 @@ pub(super) struct ServicePort<'a> {
     pub(super) published: Vec<(Option<IpAddr>, u16)>,
 }
 
+/// The `nodePort` of a Service's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NodePort {
     None,
@@ -70,13 +66,13 @@ impl NodePort {
 }
 
 /// Where the traffic goes.
-enum Target<'a> {
+enum TargetPort<'a> {
     Number(u16),
     Name(&'a str),
 }
 
 /// The target of the Service's names.
-enum Answer<'a> {
+pub(super) enum Answer<'a> {
     /// The pods that have these labels.
     Pods(BTreeMap<String, String>, Value<'a>),
     /// An external DNS name.
@@ -226,12 +222,12 @@ fn read_port<'a>(item: Value<'a>, reach: Reach, external: &[IpAddr]) -> Option<S
     let protocols = [("TCP", Protocol::Tcp), ("UDP", Protocol::Udp), ("SCTP", Protocol::Sctp)];
     let protocol = object.get("protocol").and_then(|it| it.one_of(&protocols)).unwrap_or_default();
     let target = match object.get("targetPort") {
-        None => Target::Number(port),
+        None => TargetPort::Number(port),
         Some(value) => match value.node.resolved() {
-            Some(Scalar::Text(_)) => Target::Name(names::port(&value)?),
+            Some(Scalar::Text(_)) => TargetPort::Name(names::port(&value)?),
             _ => match value.integer(0..=65535)? {
-                0 => Target::Number(port),
-                number => Target::Number(u16::try_from(number).ok()?),
+                0 => TargetPort::Number(port),
+                number => TargetPort::Number(u16::try_from(number).ok()?),
             },
         },
     };
@@ -255,100 +251,6 @@ fn read_port<'a>(item: Value<'a>, reach: Reach, external: &[IpAddr]) -> Option<S
 /// The default range of the API server.
 const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 
-/// Gives each Service's names and ports to the workloads it selects, or to a proxy, which is a workload as well.
-pub(super) fn connect(
-    services: &[Service<'_>],
-    workloads: &mut [Found],
-    nets: &Nets,
-    report: &Report,
-) -> Vec<Found> {
-    let names: BTreeSet<&str> = services.iter().map(|it| it.key.name.as_str()).collect();
-    for found in workloads.iter_mut() {
-        nets.join(found, &names);
-        check_subdomain(found, services, report);
-    }
-    let mut proxies = Vec::new();
-    for service in services {
-        let (selector, place) = match &service.answer {
-            Answer::Outside(name) => {
-                proxies.extend(proxy::to(service, name, nets));
-                continue;
-            }
-            Answer::Pods(selector, place) => (selector, place),
-        };
-        let selects =
-            |it: &&mut Found| it.key.namespace == service.key.namespace && is_selected(selector, it);
-        let mut selected: Vec<&mut Found> = workloads.iter_mut().filter(selects).collect();
-        if selected.is_empty() {
-            let message = format!(
-                "`{}` selects no workload of this application, so nobody answers to its name",
-                service.key.dotted()
-            );
-            let nearest = nearest(&service.key, selector, workloads);
-            let finding = place.node.warning(&*place.path, message);
-            report.say(match nearest {
-                Some(help) => finding.help(help),
-                None => finding,
-            });
-            continue;
-        }
-        // Pods of a StatefulSet have their own names, also if a proxy has the Service's.
-        for found in &mut selected {
-            nets.name_pod(found, service);
-            if service.is_headless {
-                nets.name_host(found, &service.key);
-            }
-        }
-        if proxy::is_needed(service, &selected) {
-            proxies.extend(proxy::before(service, &mut selected, nets, report));
-            continue;
-        }
-        for found in selected {
-            if proxy::is_on_host(found) {
-                place.warning(format!(
-                    "`{}` uses the network of the host, and so is no answer to the name of a headless Service",
-                    found.name
-                ));
-            }
-            nets.name(found, &service.key);
-            for port in &service.ports {
-                let Some(target) = target(port, found, report) else { continue };
-                for (address, host) in &port.published {
-                    publish(port, target, (*address, *host), found);
-                }
-            }
-        }
-    }
-    proxies
-}
-
-/// A pod has its DNS name only in a headless Service that selects it.
-fn check_subdomain(found: &Found, services: &[Service<'_>], report: &Report) {
-    let Some(wanted) = &found.subdomain else { return };
-    let knows_it = |it: &Service<'_>| {
-        let selects = matches!(&it.answer, Answer::Pods(selector, _) if is_selected(selector, found));
-        selects && it.is_headless && it.key == Key::new(&found.key.namespace, &wanted.service)
-    };
-    if !services.iter().any(knows_it) {
-        let message = format!("has no effect: no headless Service `{}` selects the pod", wanted.service);
-        report.say(Finding::warning(wanted.location.clone(), &*wanted.path, message));
-    }
-}
-
-fn is_selected(selector: &BTreeMap<String, String>, found: &Found) -> bool {
-    selector.iter().all(|(key, value)| found.labels.get(key) == Some(value))
-}
-
-/// Explains a selector that matches a workload only partly.
-fn nearest(service: &Key, selector: &BTreeMap<String, String>, workloads: &[Found]) -> Option<String> {
-    workloads.iter().filter(|it| it.key.namespace == service.namespace).find_map(|it| {
-        let (key, value) =
-            selector.iter().find(|(key, value)| it.labels.get(*key).is_some_and(|found| found != *value))?;
-        let found = it.labels.get(key)?;
-        Some(format!("`{}` has `{key}: {found}`, the Service wants `{key}: {value}`", it.name))
-    })
-}
-
 impl Service<'_> {
     /// Whether the Service's name resolves to the addresses of its pods.
     pub(super) fn is_headless(&self) -> bool {
@@ -357,10 +259,10 @@ impl Service<'_> {
 }
 
 /// The container port behind a Service's port.
-pub(super) fn target(port: &ServicePort<'_>, found: &Found, report: &Report) -> Option<u16> {
+pub(super) fn target(port: &ServicePort<'_>, found: &ReadWorkload, report: &Report) -> Option<u16> {
     let number = port.target_in(found);
     if number.is_none()
-        && let Target::Name(name) = port.target
+        && let TargetPort::Name(name) = port.target
     {
         let message = format!("`{}` has no port named `{name}`", found.name);
         let place = port.value.node.get("targetPort").unwrap_or(port.value.node);
@@ -374,8 +276,8 @@ impl ServicePort<'_> {
     /// The target port as a number, if it is not a name.
     pub(super) fn target_number(&self) -> u16 {
         match self.target {
-            Target::Number(number) => number,
-            Target::Name(_) => self.port,
+            TargetPort::Number(number) => number,
+            TargetPort::Name(_) => self.port,
         }
     }
 
@@ -385,10 +287,11 @@ impl ServicePort<'_> {
         self.published.insert(0, (None, number));
     }
 
-    pub(super) fn target_in(&self, found: &Found) -> Option<u16> {
+    /// The port of the container that the target names. `None`: it has no port of this name.
+    pub(super) fn target_in(&self, found: &ReadWorkload) -> Option<u16> {
         match self.target {
-            Target::Number(number) => Some(number),
-            Target::Name(name) => found.named.get(name).copied(),
+            TargetPort::Number(number) => Some(number),
+            TargetPort::Name(name) => found.named.get(name).copied(),
         }
     }
 }
@@ -398,7 +301,7 @@ pub(super) fn publish(
     port: &ServicePort<'_>,
     target: u16,
     (host_ip, host): (Option<IpAddr>, u16),
-    found: &mut Found,
+    found: &mut ReadWorkload,
 ) {
     let wanted =
         Port { container: target, protocol: port.protocol, host_ip, host: Some(PortRange::one(host)) };
@@ -417,81 +320,6 @@ pub(super) fn publish(
     }
 }
 
-/// The networks of an application: one for all, with names that include the namespace; and with several namespaces, one
-/// for each, with short names.
-pub(super) struct Nets {
-    all: String,
-    by_namespace: BTreeMap<String, String>,
-}
-
-impl Nets {
-    pub(super) fn new(app: &str, namespaces: &BTreeSet<&str>) -> Self {
-        let several = namespaces.len() > 1;
-        let own = namespaces.iter().filter(|_| several);
-        Self {
-            all: format!("{app}_default"),
-            by_namespace: own.map(|it| ((*it).to_owned(), format!("{app}_namespace-{it}"))).collect(),
-        }
-    }
-
-    /// Network names in Docker, by key.
-    pub(super) fn all(&self) -> impl Iterator<Item = (String, String)> {
-        let own = self.by_namespace.iter().map(|(key, name)| (name.clone(), format!("namespace-{key}")));
-        std::iter::once((self.all.clone(), "default".to_owned())).chain(own)
-    }
-
-    /// The network of short names.
-    fn near(&self, namespace: &str) -> &str {
-        self.by_namespace.get(namespace).unwrap_or(&self.all)
-    }
-
-    /// Joins a workload to its networks, under its own name unless a Service has it.
-    fn join(&self, found: &mut Found, services: &BTreeSet<&str>) {
-        let near = self.near(&found.key.namespace).to_owned();
-        let is_free = !services.contains(found.key.name.as_str());
-        let aliases: Vec<String> = is_free.then(|| found.name.as_str().to_owned()).into_iter().collect();
-        found.attach(&self.all, aliases);
-        if near != self.all {
-            found.attach(&near, is_free.then(|| found.key.name.clone()).into_iter().collect());
-        }
-    }
-
-    /// Gives a workload the names of a Service.
-    pub(super) fn name(&self, found: &mut Found, Key { name, namespace }: &Key) {
-        let far = ["", ".svc", ".svc.cluster.local"].map(|it| format!("{name}.{namespace}{it}"));
-        found.attach(&self.all, far.into());
-        found.attach(self.near(namespace), vec![name.clone()]);
-    }
-
-    /// Gives a StatefulSet's pod its own name, if this is its governing Service.
-    fn name_pod(&self, found: &mut Found, service: &Service<'_>) {
-        let Key { name, namespace } = &service.key;
-        let Some(pod) = found.pod_name.clone().filter(|_| found.service.as_ref() == Some(name)) else {
-            return;
-        };
-        let far = ["", ".svc", ".svc.cluster.local"].map(|it| format!("{pod}.{name}.{namespace}{it}"));
-        found.attach(&self.all, far.into());
-        found.attach(self.near(namespace), vec![format!("{pod}.{name}")]);
-    }
-
-    /// Gives a pod its `hostname` in this Service, if it is the pod's `subdomain`.
-    fn name_host(&self, found: &mut Found, Key { name, namespace }: &Key) {
-        let Some(host) = found.subdomain.as_ref().filter(|it| it.service == *name) else { return };
-        let host = host.hostname.clone();
-        let far = ["", ".svc", ".svc.cluster.local"].map(|it| format!("{host}.{name}.{namespace}{it}"));
-        found.attach(&self.all, far.into());
-        found.attach(self.near(namespace), vec![format!("{host}.{name}")]);
-    }
-
-    /// Gives a workload the alias that only this Service's proxy resolves; another Service may select other pods of the same
-    /// object. No manifest can use this alias.
-    pub(super) fn name_endpoints(&self, found: &mut Found, service: &Key) -> String {
-        let name = format!("_{}._{}", service.dotted(), found.object.dotted());
-        found.attach(&self.all, vec![name.clone()]);
-        name
-    }
-}
-
 /// Reports two Services of one name in one namespace.
 pub(super) fn check_names(services: &[Service<'_>], report: &Report) {
     let mut known: BTreeMap<&Key, &Location> = BTreeMap::new();
@@ -502,9 +330,4 @@ pub(super) fn check_names(services: &[Service<'_>], report: &Report) {
             report.say(finding.help("rename one of the two, or remove it"));
         }
     }
-}
-
-/// The container's own view of a Service's target, for [`Object`]s that name one.
-pub(super) fn service_name<'a>(spec: &Object<'a>) -> Option<&'a str> {
-    spec.get("serviceName").and_then(|it| names::label(&it))
 }

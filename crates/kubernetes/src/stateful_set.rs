@@ -5,15 +5,18 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    Found,
-    catalogue::{Catalogue, Key},
+    catalogue::Catalogue,
     container::{Owner, Restarts, Template},
-    controllers::{Head, ONE_BY_ONE, head},
-    deployment::{Amount, MOST, check_own_labels, check_selector, history_limit, seconds, whole},
-    fields, names, pod,
+    controller_fields::{
+        Amount, MOST, ONE_BY_ONE, check_own_labels, check_selector, history_limit, is_on_delete, seconds,
+        whole,
+    },
+    fields, names,
+    object::{Head, Key, head},
+    pod,
     reader::{Object, Value},
-    service,
     storage::check_template,
+    workload::ReadWorkload,
 };
 use driftless_model::{Member, Update, Workload, WorkloadName};
 
@@ -37,7 +40,7 @@ struct Set<'a> {
 }
 
 /// Reads a StatefulSet.
-pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Vec<Found> {
+pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Vec<ReadWorkload> {
     let Some(Head { metadata, spec, key, origin }) = head(value, fields::STATEFUL_SET) else {
         return Vec::new();
     };
@@ -59,7 +62,7 @@ pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Vec<Found> {
     let Some(template) = template else { return Vec::new() };
     check_own_labels(&metadata, &template.labels, "StatefulSet");
     let set = Set { key, spec, template, catalogue, max_unavailable, partition, on_delete, ordered };
-    let service = service::service_name(&set.spec).map(str::to_owned);
+    let service = set.spec.get("serviceName").and_then(|it| names::label(&it)).map(str::to_owned);
     // A set without replicas is represented by one workload with 0 replicas.
     let ordinals = start..start.saturating_add(replicas.max(1));
     let pods = ordinals.filter_map(|ordinal| {
@@ -77,7 +80,7 @@ pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Vec<Found> {
 }
 
 impl Set<'_> {
-    fn pod(&self, ordinal: u32, origin: &driftless_model::Location) -> Option<Found> {
+    fn pod(&self, ordinal: u32, origin: &driftless_model::Location) -> Option<ReadWorkload> {
         let Self { key, spec, template, catalogue, max_unavailable, partition, on_delete, ordered } = self;
         let pod_name = format!("{}-{ordinal}", key.name);
         let pod_key = Key::new(&key.namespace, &pod_name);
@@ -95,7 +98,7 @@ impl Set<'_> {
             catalogue,
         };
         let read = pod::read(&template, &owner, &pod_key)?;
-        let mut found = Found::new(pod_key, origin.clone(), "StatefulSet", template.labels, read);
+        let mut found = ReadWorkload::new(pod_key, origin.clone(), "StatefulSet", template.labels, read);
         found.workload.member = Some(Member {
             of: WorkloadName(key.dotted()),
             ordinal,
@@ -117,7 +120,7 @@ impl Set<'_> {
 /// The update strategy: `OnDelete`, the partition, and `maxUnavailable`.
 fn update_strategy(spec: &Object<'_>, replicas: u32) -> (bool, u32, u32) {
     let Some(object) = spec.object("updateStrategy", fields::UPDATE_STRATEGY) else { return (false, 0, 1) };
-    let on_delete = on_delete(&object);
+    let on_delete = is_on_delete(&object);
     let Some(rolling) = object.object("rollingUpdate", fields::SET_ROLLING_UPDATE) else {
         return (on_delete, 0, 1);
     };
@@ -131,11 +134,6 @@ fn update_strategy(spec: &Object<'_>, replicas: u32) -> (bool, u32, u32) {
         value.error_help("must be more than 0, or no pod could ever be replaced", "set it to 1 or more");
     }
     (on_delete, partition, most.max(1))
-}
-
-pub(super) fn on_delete(object: &Object<'_>) -> bool {
-    let words = [("RollingUpdate", false), ("OnDelete", true)];
-    object.get("type").and_then(|it| it.one_of(&words)).unwrap_or(false)
 }
 
 /// The retention policy has no effect: volumes are never removed unasked.

@@ -10,16 +10,25 @@ use std::{
 };
 
 use super::{
-    catalogue::{Claim, DEFAULT_NAMESPACE, Identity, Key, identify, twice},
     fields::{self, Support},
+    label_selector::LabelSelector,
     names,
+    object::{DEFAULT_NAMESPACE, Identity, Key, identify, report_duplicate},
     quantity::Quantity,
     reader::{Object, Report, Value},
     resources::quantity,
-    selector::LabelSelector,
-    volumes,
+    storage_source::{HostPath, host_folder, host_path, nfs},
 };
 use driftless_model::{Finding, Location, Volume, digest_hex};
+
+/// The storage behind a claim.
+#[derive(Clone)]
+pub(super) enum Claim {
+    /// A Docker volume, by its name after the project's.
+    Named { name: String, volume: Volume },
+    /// A path of the host.
+    Host { path: String, create: bool },
+}
 
 /// The fields by which claims and volumes are matched.
 struct Terms {
@@ -73,7 +82,7 @@ impl Storage {
         let Some(spec) = object.require("spec").and_then(|it| it.object(fields::CLAIM)) else { return };
         check_claim(&spec);
         if let Some(first) = self.claims.get(&key) {
-            twice(&object, "PersistentVolumeClaim", &key, &origin, &first.terms.origin);
+            report_duplicate(&object, "PersistentVolumeClaim", &key, &origin, &first.terms.origin);
             return;
         }
         let size = spec.get("resources").and_then(|it| storage_in(it.node.get("requests")?));
@@ -103,7 +112,7 @@ impl Storage {
         }
         check_sizes(spec.get("capacity"));
         if let Some(first) = self.persistent.get(&key.name) {
-            twice(&object, "PersistentVolume", &key, &origin, &first.terms.origin);
+            report_duplicate(&object, "PersistentVolume", &key, &origin, &first.terms.origin);
             return;
         }
         let kept_for = spec.get("claimRef").and_then(|it| {
@@ -111,7 +120,7 @@ impl Storage {
             Some(Key::new(text("namespace").unwrap_or(DEFAULT_NAMESPACE), text("name")?))
         });
         let size = spec.get("capacity").and_then(|it| storage_in(it.node));
-        if let Some(claim) = volumes::persistent(&spec, &key.name) {
+        if let Some(claim) = claim_of(&spec, &key.name) {
             let terms = Terms::read(&spec, origin, size);
             self.persistent.insert(key.name, Persistent { terms, labels, kept_for, claim });
         }
@@ -176,6 +185,24 @@ impl Storage {
             report.say(Finding::warning(it.terms.origin.clone(), "metadata.name", message));
         }
     }
+}
+
+/// The storage of a PersistentVolume.
+fn claim_of(spec: &Object<'_>, name: &str) -> Option<Claim> {
+    if let Some(share) = spec.object("nfs", fields::NFS) {
+        return nfs(&share, name).map(|volume| Claim::Named { name: name.to_owned(), volume });
+    }
+    if let Some(object) = spec.object("hostPath", fields::HOST_PATH) {
+        return match host_path(&object)? {
+            HostPath::Mounted { path, create } => Some(Claim::Host { path, create }),
+            HostPath::Device(_) => {
+                object.value.error("a device cannot be claimed as a folder");
+                None
+            }
+        };
+    }
+    let local = spec.object("local", fields::LOCAL)?;
+    host_folder(&local).map(|path| Claim::Host { path, create: false })
 }
 
 impl Terms {

@@ -5,30 +5,29 @@
 //! commit, on purpose. A claim is a named Docker volume and is never removed; an `emptyDir` is removed with its
 //! container.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    catalogue::{Catalogue, Claim, DataKind, Key},
-    downward,
-    env::{self, About},
+    catalogue::{Catalogue, DataKind},
+    env::About,
     expand::Room,
     fields,
+    file_volumes::{self, Files},
+    names,
+    object::Key,
     reader::{Object, Value, closest},
     resources::quantity,
-    shared,
+    shared_volumes,
+    storage::Claim,
+    storage_source::{HostPath, host_path, nfs},
 };
-use driftless_model::{
-    Access, Container, Content, ContentTree, Mount, MountOptions, MountSource, Volume, downward as marks,
-};
+use driftless_model::{Access, Container, Mount, MountOptions, MountSource, Volume, downward};
 use driftless_yaml::Place;
 
 /// A volume of the pod.
 enum Source {
-    /// Files from the manifests, and whether any of them is secret.
-    Files { tree: ContentTree, is_secret: bool },
+    /// Files from the manifests.
+    Files(Files),
     /// A Docker volume, by its name after the project's.
     Named { name: String, volume: Volume },
     /// The files of an image.
@@ -56,7 +55,7 @@ impl PodVolumes<'_> {
     /// The medium and group of an `emptyDir`.
     pub(super) fn empty(&self, name: &str) -> MountOptions {
         match self.sources.get(name) {
-            Some(Some(Source::Memory(size))) => shared::in_memory(*size, self.group),
+            Some(Some(Source::Memory(size))) => shared_volumes::in_memory(*size, self.group),
             _ => MountOptions { group: self.group, ..MountOptions::default() },
         }
     }
@@ -77,7 +76,7 @@ pub(super) fn read<'a>(
     for item in pod.items("volumes") {
         let Some(volume) = item.object(fields::VOLUME) else { continue };
         let Some(name) = volume.require("name") else { continue };
-        let Some(text) = super::names::label(&name) else { continue };
+        let Some(text) = names::label(&name) else { continue };
         // A claim template of the same name wins, as in the StatefulSet controller.
         if templates.contains_key(text) {
             continue;
@@ -90,13 +89,13 @@ pub(super) fn read<'a>(
     }
     let group = group(pod);
     for source in sources.values_mut().flatten() {
-        if let Source::Files { tree, .. } = source {
+        if let Source::Files(Files { tree, .. }) = source {
             for (_, access) in tree.values_mut() {
                 *access = Access::asked(access.mode(), group);
             }
         }
     }
-    PodVolumes { sources, shared: shared::names(pod), group }
+    PodVolumes { sources, shared: shared_volumes::names(pod), group }
 }
 
 /// The group of the pod's volumes.
@@ -119,18 +118,16 @@ fn group(pod: &Object<'_>) -> Option<u32> {
 fn source(volume: &Object<'_>, owner: &str, name: &str, about: &About<'_>) -> Option<Source> {
     let has_source = volume.only_one(|it| it != "name");
     if let Some(object) = volume.object("configMap", fields::DATA_VOLUME) {
-        return data(&object, DataKind::ConfigMap, "name", about);
+        return file_volumes::data(&object, DataKind::ConfigMap, "name", about).map(Source::Files);
     }
     if let Some(object) = volume.object("secret", fields::SECRET_VOLUME) {
-        return data(&object, DataKind::Secret, "secretName", about);
+        return file_volumes::data(&object, DataKind::Secret, "secretName", about).map(Source::Files);
     }
     if let Some(object) = volume.object("projected", fields::PROJECTED) {
-        return projected(&object, about);
+        return file_volumes::projected(&object, about).map(Source::Files);
     }
     if let Some(object) = volume.object("downwardAPI", fields::DOWNWARD) {
-        let default = access(&object, "defaultMode").unwrap_or_default();
-        let tree = downward::read(&object, default, about)?;
-        return Some(Source::Files { tree, is_secret: false });
+        return file_volumes::pod_metadata(&object, about).map(Source::Files);
     }
     if let Some(object) = volume.get("emptyDir").and_then(|it| it.object(fields::EMPTY_DIR)) {
         return empty_dir(&object);
@@ -139,7 +136,10 @@ fn source(volume: &Object<'_>, owner: &str, name: &str, about: &About<'_>) -> Op
         return Some(Source::Empty);
     }
     if let Some(object) = volume.object("hostPath", fields::HOST_PATH) {
-        return host_path(&object);
+        return host_path(&object).map(|it| match it {
+            HostPath::Mounted { path, create } => Source::Host { path, create },
+            HostPath::Device(path) => Source::Device(path),
+        });
     }
     if let Some(object) = volume.object("persistentVolumeClaim", fields::CLAIM_VOLUME) {
         return claim(&object, about);
@@ -154,81 +154,6 @@ fn source(volume: &Object<'_>, owner: &str, name: &str, about: &About<'_>) -> Op
     }
     // The default of Kubernetes; other values were refused by the table of fields.
     (!has_source).then_some(Source::Empty)
-}
-
-/// A ConfigMap or Secret as a folder.
-fn data(object: &Object<'_>, kind: DataKind, field: &str, about: &About<'_>) -> Option<Source> {
-    let default = access(object, "defaultMode").unwrap_or_default();
-    let name = object.require(field)?;
-    let key = super::names::subdomain(&name).map(|it| Key::new(about.namespace, it))?;
-    let tree = selected(object, kind, &key, default, about.catalogue);
-    Some(Source::Files { tree, is_secret: kind == DataKind::Secret })
-}
-
-/// The entries that `items` selects, or all.
-fn selected(
-    object: &Object<'_>,
-    kind: DataKind,
-    key: &Key,
-    default: Access,
-    catalogue: &Catalogue,
-) -> ContentTree {
-    let mut tree = ContentTree::new();
-    let Some(data) = catalogue.data(kind, key) else {
-        env::missing(object, kind, key);
-        return tree;
-    };
-    if object.get("items").is_none() {
-        return data.entries.iter().map(|(name, it)| (name.clone(), (Arc::clone(it), default))).collect();
-    }
-    for item in object.items("items") {
-        let Some(item) = item.object(fields::KEY_TO_PATH) else { continue };
-        let (Some(name), Some(path)) = (item.require("key"), item.require("path")) else { continue };
-        let access = access(&item, "mode").unwrap_or(default);
-        let Some(path) = inner_path(&path) else { continue };
-        let Some(name_text) = name.text() else { continue };
-        match data.entries.get(name_text) {
-            Some(bytes) => {
-                tree.insert(path, (Arc::clone(bytes), access));
-            }
-            None if env::is_optional(object) => {}
-            None => name.error(format!("the {} `{}` has no such key", kind.as_str(), key.name)),
-        }
-    }
-    tree
-}
-
-fn projected(object: &Object<'_>, about: &About<'_>) -> Option<Source> {
-    let default = access(object, "defaultMode").unwrap_or_default();
-    let mut all = ContentTree::new();
-    let mut is_secret = false;
-    for item in object.items("sources") {
-        let Some(part) = item.object(fields::PROJECTION) else { continue };
-        if !part.only_one(|_| true) {
-            part.value.error_help("the source is empty", "give it a `configMap`, `secret` or `downwardAPI`");
-        }
-        for (field, kind) in [("configMap", DataKind::ConfigMap), ("secret", DataKind::Secret)] {
-            let Some(reference) = part.object(field, fields::DATA_PROJECTION) else { continue };
-            let Some(key) = env::data_key(&reference, about.namespace) else { continue };
-            is_secret |= kind == DataKind::Secret;
-            merge(&mut all, selected(&reference, kind, &key, default, about.catalogue), &reference);
-        }
-        if let Some(own) = part.object("downwardAPI", fields::DOWNWARD) {
-            merge(&mut all, downward::read(&own, default, about)?, &own);
-        }
-    }
-    Some(Source::Files { tree: all, is_secret })
-}
-
-/// Adds the files of one source. Two files at one path are an error.
-fn merge(all: &mut ContentTree, files: ContentTree, from: &Object<'_>) {
-    for (path, file) in files {
-        if all.contains_key(&path) {
-            let message = format!("another source has a file `{path}` already");
-            from.value.error_help(message, "select its files with `items`");
-        }
-        all.insert(path, file);
-    }
 }
 
 fn empty_dir(object: &Object<'_>) -> Option<Source> {
@@ -253,81 +178,9 @@ fn empty_dir(object: &Object<'_>) -> Option<Source> {
     Some(Source::Empty)
 }
 
-#[derive(Clone, Copy)]
-enum HostKind {
-    Create,
-    MustExist,
-    Device,
-    FileOrCreate,
-}
-
-/// An absolute path of the host.
-fn host_folder(object: &Object<'_>) -> Option<String> {
-    let value = object.require("path")?;
-    let path = value.text()?;
-    if !path.starts_with('/') || path.split('/').any(|it| it == "..") {
-        value.error("must be an absolute path of the host without `..`");
-        return None;
-    }
-    Some(path.to_owned())
-}
-
-/// The storage of a PersistentVolume.
-pub(super) fn persistent(spec: &Object<'_>, name: &str) -> Option<Claim> {
-    let folder = |source| match source {
-        Source::Host { path, create } => Some(Claim::Host { path, create }),
-        Source::Device(_)
-        | Source::Files { .. }
-        | Source::Named { .. }
-        | Source::Image(_)
-        | Source::Memory(_)
-        | Source::Empty => None,
-    };
-    if let Some(nfs_share) = spec.object("nfs", fields::NFS) {
-        return nfs(&nfs_share, name).map(|volume| Claim::Named { name: name.to_owned(), volume });
-    }
-    if let Some(object) = spec.object("hostPath", fields::HOST_PATH) {
-        let found = host_path(&object).map(folder)?;
-        if found.is_none() {
-            object.value.error("a device cannot be claimed as a folder");
-        }
-        return found;
-    }
-    let local = spec.object("local", fields::LOCAL)?;
-    host_folder(&local).map(|path| Claim::Host { path, create: false })
-}
-
-fn host_path(object: &Object<'_>) -> Option<Source> {
-    let path = host_folder(object)?;
-    let words = [
-        ("", HostKind::Create),
-        ("DirectoryOrCreate", HostKind::Create),
-        ("Directory", HostKind::MustExist),
-        ("File", HostKind::MustExist),
-        ("Socket", HostKind::MustExist),
-        ("FileOrCreate", HostKind::FileOrCreate),
-        ("CharDevice", HostKind::Device),
-        ("BlockDevice", HostKind::Device),
-    ];
-    let kind = object.get("type").map_or(Some(HostKind::Create), |it| it.one_of(&words))?;
-    match kind {
-        HostKind::Create => Some(Source::Host { path, create: true }),
-        HostKind::MustExist => Some(Source::Host { path, create: false }),
-        HostKind::Device => Some(Source::Device(path)),
-        HostKind::FileOrCreate => {
-            let value = object.get("type")?;
-            value.error_help(
-                "`FileOrCreate` is not supported: the engine can make a folder, but no file",
-                "make the file on the host and use `File`, or mount a ConfigMap",
-            );
-            None
-        }
-    }
-}
-
 fn claim(object: &Object<'_>, about: &About<'_>) -> Option<Source> {
     let name = object.require("claimName")?;
-    let key = super::names::subdomain(&name).map(|it| Key::new(about.namespace, it))?;
+    let key = names::subdomain(&name).map(|it| Key::new(about.namespace, it))?;
     match about.catalogue.claim(&key) {
         Some(Claim::Named { name, volume }) => Some(Source::Named { name, volume }),
         Some(Claim::Host { path, create }) => Some(Source::Host { path, create }),
@@ -339,36 +192,6 @@ fn claim(object: &Object<'_>, about: &About<'_>) -> Option<Source> {
             None
         }
     }
-}
-
-/// An NFS share, mounted by the engine's own driver.
-pub(super) fn nfs(object: &Object<'_>, key: &str) -> Option<Volume> {
-    let server = object.require("server")?.text()?;
-    let path = object.require("path")?.text()?;
-    let access = if object.boolean("readOnly").unwrap_or(false) { "ro" } else { "rw" };
-    let options = [
-        ("type", "nfs".to_owned()),
-        ("o", format!("addr={server},{access}")),
-        ("device", format!(":{path}")),
-    ];
-    let options = options.into_iter().map(|(name, it)| (name.to_owned(), it)).collect();
-    Some(Volume { key: key.to_owned(), driver: Some("local".to_owned()), options, ..Volume::default() })
-}
-
-/// The mode of the files, if given. The pod's group is added after all volumes are read.
-pub(super) fn access(object: &Object<'_>, field: &str) -> Option<Access> {
-    let mode = object.get(field)?.integer(0..=0o777)?;
-    Some(Access::asked(u32::try_from(mode).ok()?, None))
-}
-
-/// A path inside a volume: relative, without leaving it.
-pub(super) fn inner_path(value: &Value<'_>) -> Option<String> {
-    let text = value.text()?;
-    if text.starts_with('/') || text.split('/').any(|it| matches!(it, ".." | "." | "")) {
-        value.error("must be a relative path without `..`");
-        return None;
-    }
-    Some(text.to_owned())
 }
 
 /// Reads `volumeMounts` into the container. Returns the volumes that the pause container holds for it, by mount path.
@@ -402,12 +225,12 @@ pub(super) fn mount(
                 if let Some(inside) = sub_path(&item, variables, &catalogue.room) {
                     let is_empty = matches!(source, Source::Empty | Source::Memory(_));
                     if is_empty && volumes.shared.contains(name_text) {
-                        shared::mount(&item, path.clone(), &inside, container);
+                        shared_volumes::mount(&item, path.clone(), &inside, container);
                         held.insert(path, name_text.to_owned());
                         continue;
                     }
                     if is_empty {
-                        shared::apart(&item, name_text, &inside, &mut empty);
+                        shared_volumes::apart(&item, name_text, &inside, &mut empty);
                     }
                     let into = Into { catalogue, group: volumes.group, is_privileged, container };
                     place(&item, source, path, &inside, into);
@@ -453,8 +276,8 @@ fn sub_path(item: &Object<'_>, variables: &BTreeMap<String, String>, room: &Room
         value.error(format!("`{said}` names a variable that the container does not have"));
         return None;
     }
-    if marks::is_marked(&text) {
-        let text = marks::shown(&text);
+    if downward::is_marked(&text) {
+        let text = downward::shown(&text);
         value.error(format!("`{text}` is not known before the pod runs, and what it mounts is made before"));
         return None;
     }
@@ -483,9 +306,9 @@ fn place(item: &Object<'_>, source: &Source, target: String, inside: &str, into:
     let is_host = matches!(source, Source::Host { .. });
     let propagation = propagation(item, is_host, is_privileged);
     let source = match source {
-        Source::Files { tree, is_secret } => {
+        Source::Files(Files { tree, is_secret }) => {
             read_only = true;
-            let Some(content) = part(tree, inside) else {
+            let Some(content) = file_volumes::part(tree, inside) else {
                 let said = item.string("subPath").or_else(|| item.string("subPathExpr")).unwrap_or_default();
                 item.value.error(format!("the volume holds no `{said}`"));
                 return;
@@ -521,7 +344,7 @@ fn place(item: &Object<'_>, source: &Source, target: String, inside: &str, into:
             MountSource::Image(reference.clone())
         }
         Source::Memory(size) => {
-            container.host.mount_options.insert(target.clone(), shared::in_memory(*size, group));
+            container.host.mount_options.insert(target.clone(), shared_volumes::in_memory(*size, group));
             MountSource::Empty
         }
         Source::Empty => {
@@ -536,28 +359,6 @@ fn place(item: &Object<'_>, source: &Source, target: String, inside: &str, into:
 fn give(group: Option<u32>, target: &str, container: &mut Container) {
     let options = group.map(|it| MountOptions { group: Some(it), ..MountOptions::default() });
     container.host.mount_options.extend(options.map(|it| (target.to_owned(), it)));
-}
-
-/// The files at and below a path.
-fn part(tree: &ContentTree, inside: &str) -> Option<Content> {
-    if inside.is_empty() {
-        return Some(Content::Folder(tree.clone()));
-    }
-    if let Some((bytes, access)) = tree.get(inside) {
-        let bytes = Arc::clone(bytes);
-        return Some(match *access {
-            Access::Asked { mode, group } => {
-                Content::Owned { bytes, mode, uid: 0, gid: group.unwrap_or_default() }
-            }
-            plain => Content::File { bytes, executable: plain.is_executable() },
-        });
-    }
-    let prefix = format!("{inside}/");
-    let below: ContentTree = tree
-        .iter()
-        .filter_map(|(path, it)| Some((path.strip_prefix(&prefix)?.to_owned(), it.clone())))
-        .collect();
-    (!below.is_empty()).then_some(Content::Folder(below))
 }
 
 fn propagation(item: &Object<'_>, is_host: bool, is_privileged: bool) -> Option<String> {

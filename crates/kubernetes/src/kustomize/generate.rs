@@ -12,9 +12,9 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::{
-    load::Loader,
     resource::{Id, Resource},
-    settings::{Behavior, Generator, Options, Said},
+    settings::{Behavior, Generator, GeneratorOptions, LocatedText},
+    source_files::SourceFiles,
 };
 use driftless_model::Finding;
 use driftless_yaml::{
@@ -24,7 +24,7 @@ use driftless_yaml::{
 
 /// What is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Made {
+pub(super) enum GeneratedKind {
     ConfigMap,
     Secret,
 }
@@ -37,21 +37,21 @@ const LINE: usize = 70;
 
 /// Makes one, and puts it among the others.
 pub(super) fn generate(
-    loader: &mut Loader<'_>,
+    sources: &mut SourceFiles<'_>,
     folder: &str,
-    made: Made,
+    made: GeneratedKind,
     generator: &Generator,
     resources: &mut Vec<Resource>,
 ) {
-    let Some(entries) = entries(loader, folder, generator) else { return };
+    let Some(entries) = entries(sources, folder, generator) else { return };
     // What it would change may be what could not be read.
-    if loader.report.has_errors() {
+    if sources.report.has_errors() {
         return;
     }
     let mut resource = Resource::new(object(made, generator, entries));
     resource.is_hashed = !generator.options.without_hash;
     if let Err(finding) = absorb(resource, generator, resources) {
-        loader.report.say(finding);
+        sources.report.say(finding);
     }
 }
 
@@ -113,15 +113,19 @@ struct Datum {
     place: Place,
 }
 
-fn entries(loader: &mut Loader<'_>, folder: &str, generator: &Generator) -> Option<BTreeMap<String, Datum>> {
+fn entries(
+    sources: &mut SourceFiles<'_>,
+    folder: &str,
+    generator: &Generator,
+) -> Option<BTreeMap<String, Datum>> {
     let mut found = BTreeMap::new();
     let mut is_whole = true;
-    let mut add = |said: &Said, key: &str, datum: Datum| {
+    let mut add = |located: &LocatedText, key: &str, datum: Datum| {
         let before = found.insert(key.to_owned(), datum);
-        before.map(|_| said.error(format!("the key `{key}` is there already")))
+        before.map(|_| located.error(format!("the key `{key}` is there already")))
     };
-    for said in &generator.envs {
-        let Some((path, bytes)) = loader.file(said, folder) else {
+    for located in &generator.envs {
+        let Some((path, bytes)) = sources.file(located, folder) else {
             is_whole = false;
             continue;
         };
@@ -129,50 +133,50 @@ fn entries(loader: &mut Loader<'_>, folder: &str, generator: &Generator) -> Opti
             let place = Place { file: path.as_str().into(), line, column: 1 };
             let Some(value) = value else {
                 let location = place.location();
-                loader.report.say(Finding::error(location, &*said.path, "the line is not UTF-8 text"));
+                sources.report.say(Finding::error(location, &*located.path, "the line is not UTF-8 text"));
                 is_whole = false;
                 continue;
             };
-            if let Some(finding) = add(said, &key, Datum { bytes: value.into_bytes(), place }) {
-                loader.report.say(finding);
+            if let Some(finding) = add(located, &key, Datum { bytes: value.into_bytes(), place }) {
+                sources.report.say(finding);
                 is_whole = false;
             }
         }
     }
-    for said in &generator.literals {
+    for located in &generator.literals {
         // What stands there may be a secret, so it is not repeated.
-        let Some((key, value)) = said.text.split_once('=').filter(|(key, _)| !key.is_empty()) else {
-            loader.report.say(said.error("must be `key=value`"));
+        let Some((key, value)) = located.text.split_once('=').filter(|(key, _)| !key.is_empty()) else {
+            sources.report.say(located.error("must be `key=value`"));
             is_whole = false;
             continue;
         };
-        let datum = Datum { bytes: without_quotes(value).as_bytes().to_vec(), place: said.place.clone() };
-        if let Some(finding) = add(said, key, datum) {
-            loader.report.say(finding);
+        let datum = Datum { bytes: without_quotes(value).as_bytes().to_vec(), place: located.place.clone() };
+        if let Some(finding) = add(located, key, datum) {
+            sources.report.say(finding);
             is_whole = false;
         }
     }
-    for said in &generator.files {
-        let source = match said.text.split_once('=') {
-            None => Some((said.text.rsplit('/').next().unwrap_or_default(), said.text.as_str())),
+    for located in &generator.files {
+        let source = match located.text.split_once('=') {
+            None => Some((located.text.rsplit('/').next().unwrap_or_default(), located.text.as_str())),
             Some((key, path)) if !key.is_empty() && !path.is_empty() && !path.contains('=') => {
                 Some((key, path))
             }
             Some(_) => None,
         };
         let Some((key, path)) = source else {
-            loader.report.say(said.error("must be `path` or `key=path`"));
+            sources.report.say(located.error("must be `path` or `key=path`"));
             is_whole = false;
             continue;
         };
-        let file = Said { text: path.to_owned(), ..said.clone() };
-        let Some((path, bytes)) = loader.file(&file, folder) else {
+        let file = LocatedText { text: path.to_owned(), ..located.clone() };
+        let Some((path, bytes)) = sources.file(&file, folder) else {
             is_whole = false;
             continue;
         };
         let place = Place { file: path.as_str().into(), line: 1, column: 1 };
-        if let Some(finding) = add(said, key, Datum { bytes: bytes.to_vec(), place }) {
-            loader.report.say(finding);
+        if let Some(finding) = add(located, key, Datum { bytes: bytes.to_vec(), place }) {
+            sources.report.say(finding);
             is_whole = false;
         }
     }
@@ -203,42 +207,42 @@ fn without_quotes(text: &str) -> &str {
     inner('"').or_else(|| inner('\'')).unwrap_or(text)
 }
 
-fn object(made: Made, generator: &Generator, entries: BTreeMap<String, Datum>) -> Node {
+fn object(made: GeneratedKind, generator: &Generator, entries: BTreeMap<String, Datum>) -> Node {
     let Generator { name, namespace, kind, options, .. } = generator;
     let place = &name.place;
     let mut metadata = mapping(place, [("name", text(place, name.text.clone()))]);
     if let Some(namespace) = namespace {
         set(&mut metadata, "namespace", text(&namespace.place, namespace.text.clone()));
     }
-    let Options { labels, annotations, immutable, .. } = options;
+    let GeneratorOptions { labels, annotations, immutable, .. } = options;
     for (key, pairs) in [("labels", labels), ("annotations", annotations)] {
         if let Some((_, first)) = pairs.first() {
             let mut map = mapping(&first.place, []);
-            for (key, said) in pairs {
-                set(&mut map, key, text(&said.place, said.text.clone()));
+            for (key, located) in pairs {
+                set(&mut map, key, text(&located.place, located.text.clone()));
             }
             set(&mut metadata, key, map);
         }
     }
     let word = match made {
-        Made::ConfigMap => "ConfigMap",
-        Made::Secret => "Secret",
+        GeneratedKind::ConfigMap => "ConfigMap",
+        GeneratedKind::Secret => "Secret",
     };
     let mut node = mapping(
         place,
         [("apiVersion", text(place, "v1")), ("kind", text(place, word)), ("metadata", metadata)],
     );
-    if made == Made::Secret {
+    if made == GeneratedKind::Secret {
         let (place, word) = kind.as_ref().map_or((place, OPAQUE), |it| (&it.place, it.text.as_str()));
         set(&mut node, "type", text(place, word));
         set(&mut node, "data", mapping(&name.place, []));
     }
     for (key, Datum { bytes, place }) in entries {
         let (field, value) = match (made, String::from_utf8(bytes)) {
-            (Made::ConfigMap, Ok(value)) => ("data", value),
-            (Made::ConfigMap, Err(error)) => ("binaryData", encoded(error.as_bytes())),
-            (Made::Secret, Ok(value)) => ("data", encoded(value.as_bytes())),
-            (Made::Secret, Err(error)) => ("data", encoded(error.as_bytes())),
+            (GeneratedKind::ConfigMap, Ok(value)) => ("data", value),
+            (GeneratedKind::ConfigMap, Err(error)) => ("binaryData", encoded(error.as_bytes())),
+            (GeneratedKind::Secret, Ok(value)) => ("data", encoded(value.as_bytes())),
+            (GeneratedKind::Secret, Err(error)) => ("data", encoded(error.as_bytes())),
         };
         set_missing(&mut node, field, |_| mapping(&name.place, []));
         if let Some(data) = get_mut(&mut node, field) {

@@ -11,7 +11,7 @@
 use super::{
     super::reader::{Report, Value},
     keys,
-    settings::Said,
+    settings::LocatedText,
 };
 use driftless_model::Finding;
 use driftless_yaml::edit;
@@ -36,7 +36,7 @@ enum Action {
 /// A place in a document.
 #[derive(Debug)]
 struct Pointer {
-    said: Said,
+    located: LocatedText,
     steps: Vec<String>,
 }
 
@@ -77,13 +77,13 @@ fn operation(value: Value<'_>) -> Option<Operation> {
 }
 
 fn pointer(value: &Value<'_>) -> Option<Pointer> {
-    let said = Said::of(value)?;
-    let Some(rest) = said.text.strip_prefix('/') else {
+    let located = LocatedText::of(value)?;
+    let Some(rest) = located.text.strip_prefix('/') else {
         value.error_help("must begin with `/`", "such as `/spec/template/spec/containers/0/image`");
         return None;
     };
     let steps = rest.split('/').map(|it| it.replace("~1", "/").replace("~0", "~")).collect();
-    Some(Pointer { said, steps })
+    Some(Pointer { located, steps })
 }
 
 /// Does one operation after the other, up to the first that cannot be done. `words` say what is patched.
@@ -96,7 +96,7 @@ pub(super) fn apply(root: &mut Node, operations: &[Operation], words: &str) -> R
             && let Some(metadata) = get_mut(root, "metadata")
             && metadata.get("annotations").is_none_or(Node::is_null)
         {
-            set(metadata, "annotations", mapping(&path.said.place, []));
+            set(metadata, "annotations", mapping(&path.located.place, []));
         }
         match action {
             Action::Add(value) => path.add(root, value.clone(), words)?,
@@ -112,16 +112,16 @@ pub(super) fn apply(root: &mut Node, operations: &[Operation], words: &str) -> R
             }
             Action::Test(value) => {
                 if json(path.find(root, words)?) != json(value) {
-                    let message = format!("`{}` of {words} is something else", path.said.text);
+                    let message = format!("`{}` of {words} is something else", path.located.text);
                     return Err(path
-                        .said
+                        .located
                         .error(message)
                         .help("the patch was written for another version of it"));
                 }
             }
         }
         if edit::is_too_large(root) {
-            return Err(path.said.error(format!("makes {words} too large")));
+            return Err(path.located.error(format!("makes {words} too large")));
         }
     }
     Ok(())
@@ -129,8 +129,8 @@ pub(super) fn apply(root: &mut Node, operations: &[Operation], words: &str) -> R
 
 impl Pointer {
     fn missing(&self, words: &str) -> Finding {
-        let message = format!("`{}` does not exist in {words}", self.said.text);
-        self.said.error(message)
+        let message = format!("`{}` does not exist in {words}", self.located.text);
+        self.located.error(message)
     }
 
     fn find<'n>(&self, root: &'n Node, words: &str) -> Result<&'n Node, Finding> {
@@ -208,7 +208,7 @@ fn put(map: &mut Node, key: &str, value: Node, pointer: &Pointer) {
     let Kind::Mapping(entries) = &mut map.kind else { return };
     match entries.iter_mut().find(|it| it.key == key) {
         Some(entry) => entry.value = value,
-        None => entries.push(Entry { key: key.to_owned(), key_place: pointer.said.place.clone(), value }),
+        None => entries.push(Entry { key: key.to_owned(), key_place: pointer.located.place.clone(), value }),
     }
 }
 

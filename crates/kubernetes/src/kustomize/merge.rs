@@ -16,30 +16,31 @@ use driftless_yaml::{Entry, Kind, Node, edit::is_mapping, edit::mapping, edit::s
 const DIRECTIVE: &str = "$patch";
 
 /// What is known of the fields of a map.
-pub(super) struct Type(&'static [(&'static str, Field)]);
+pub(super) struct MergeSchema(&'static [(&'static str, MergeRule)]);
 
-enum Field {
-    Map(&'static Type),
+enum MergeRule {
+    Map(&'static MergeSchema),
     /// Items are told apart by these keys; where one may be missing, with what it is then.
-    List(&'static [(&'static str, &'static str)], Option<&'static Type>),
+    List(&'static [(&'static str, &'static str)], Option<&'static MergeSchema>),
     /// Texts, each once.
     Set,
 }
 
-use Field::{List, Map, Set};
+use MergeRule::{List, Map, Set};
 
 const BY_NAME: &[(&str, &str)] = &[("name", "")];
 
-static METADATA: Type = Type(&[("finalizers", Set), ("ownerReferences", List(&[("uid", "")], None))]);
+static METADATA: MergeSchema =
+    MergeSchema(&[("finalizers", Set), ("ownerReferences", List(&[("uid", "")], None))]);
 
-static CONTAINER: Type = Type(&[
+static CONTAINER: MergeSchema = MergeSchema(&[
     ("env", List(BY_NAME, None)),
     ("ports", List(&[("containerPort", ""), ("protocol", "TCP")], None)),
     ("volumeDevices", List(&[("devicePath", "")], None)),
     ("volumeMounts", List(&[("mountPath", "")], None)),
 ]);
 
-static POD: Type = Type(&[
+static POD: MergeSchema = MergeSchema(&[
     ("containers", List(BY_NAME, Some(&CONTAINER))),
     ("ephemeralContainers", List(BY_NAME, Some(&CONTAINER))),
     ("hostAliases", List(&[("ip", "")], None)),
@@ -49,23 +50,24 @@ static POD: Type = Type(&[
     ("volumes", List(BY_NAME, None)),
 ]);
 
-static TEMPLATE: Type = Type(&[("metadata", Map(&METADATA)), ("spec", Map(&POD))]);
-static CONTROLLER: Type = Type(&[("template", Map(&TEMPLATE))]);
-static JOB_TEMPLATE: Type = Type(&[("metadata", Map(&METADATA)), ("spec", Map(&CONTROLLER))]);
-static CRON: Type = Type(&[("jobTemplate", Map(&JOB_TEMPLATE))]);
-static SERVICE: Type = Type(&[("ports", List(&[("port", ""), ("protocol", "TCP")], None))]);
+static TEMPLATE: MergeSchema = MergeSchema(&[("metadata", Map(&METADATA)), ("spec", Map(&POD))]);
+static CONTROLLER: MergeSchema = MergeSchema(&[("template", Map(&TEMPLATE))]);
+static JOB_TEMPLATE: MergeSchema = MergeSchema(&[("metadata", Map(&METADATA)), ("spec", Map(&CONTROLLER))]);
+static CRON: MergeSchema = MergeSchema(&[("jobTemplate", Map(&JOB_TEMPLATE))]);
+static SERVICE: MergeSchema = MergeSchema(&[("ports", List(&[("port", ""), ("protocol", "TCP")], None))]);
 
-static WITH_POD: Type = Type(&[("metadata", Map(&METADATA)), ("spec", Map(&POD))]);
-static WITH_TEMPLATE: Type = Type(&[("metadata", Map(&METADATA)), ("spec", Map(&CONTROLLER))]);
-static CRON_JOB: Type = Type(&[("metadata", Map(&METADATA)), ("spec", Map(&CRON))]);
-static POD_TEMPLATE: Type = Type(&[("metadata", Map(&METADATA)), ("template", Map(&TEMPLATE))]);
-static WITH_PORTS: Type = Type(&[("metadata", Map(&METADATA)), ("spec", Map(&SERVICE))]);
-static ACCOUNT: Type = Type(&[("metadata", Map(&METADATA)), ("secrets", List(BY_NAME, None))]);
-static WEBHOOKS: Type = Type(&[("metadata", Map(&METADATA)), ("webhooks", List(BY_NAME, None))]);
-static OTHER: Type = Type(&[("metadata", Map(&METADATA))]);
+static WITH_POD: MergeSchema = MergeSchema(&[("metadata", Map(&METADATA)), ("spec", Map(&POD))]);
+static WITH_TEMPLATE: MergeSchema = MergeSchema(&[("metadata", Map(&METADATA)), ("spec", Map(&CONTROLLER))]);
+static CRON_JOB: MergeSchema = MergeSchema(&[("metadata", Map(&METADATA)), ("spec", Map(&CRON))]);
+static POD_TEMPLATE: MergeSchema = MergeSchema(&[("metadata", Map(&METADATA)), ("template", Map(&TEMPLATE))]);
+static WITH_PORTS: MergeSchema = MergeSchema(&[("metadata", Map(&METADATA)), ("spec", Map(&SERVICE))]);
+static ACCOUNT: MergeSchema = MergeSchema(&[("metadata", Map(&METADATA)), ("secrets", List(BY_NAME, None))]);
+static WEBHOOKS: MergeSchema =
+    MergeSchema(&[("metadata", Map(&METADATA)), ("webhooks", List(BY_NAME, None))]);
+static OTHER: MergeSchema = MergeSchema(&[("metadata", Map(&METADATA))]);
 
 /// What is known of a built-in kind; of any other, nothing, so that its lists are replaced.
-pub(super) fn type_of(group: &str, kind: &str) -> Option<&'static Type> {
+pub(super) fn type_of(group: &str, kind: &str) -> Option<&'static MergeSchema> {
     Some(match (group, kind) {
         ("", "Pod") => &WITH_POD,
         ("apps", "DaemonSet" | "Deployment" | "ReplicaSet" | "StatefulSet")
@@ -86,20 +88,29 @@ pub(super) fn type_of(group: &str, kind: &str) -> Option<&'static Type> {
     })
 }
 
-impl Type {
-    fn field(&self, key: &str) -> Option<&'static Field> {
+impl MergeSchema {
+    fn field(&self, key: &str) -> Option<&'static MergeRule> {
         let Self(fields) = self;
         fields.iter().find(|(name, _)| *name == key).map(|(_, field)| field)
     }
 }
 
 /// Lays a patch over an object; `None` if the patch removes it.
-pub(super) fn merge(node: Node, over: &Node, known: Option<&'static Type>) -> Result<Option<Node>, Finding> {
+pub(super) fn merge(
+    node: Node,
+    over: &Node,
+    known: Option<&'static MergeSchema>,
+) -> Result<Option<Node>, Finding> {
     let known = known.map(Map);
     lay(Some(node), over, known.as_ref(), "")
 }
 
-fn lay(node: Option<Node>, over: &Node, known: Option<&Field>, path: &str) -> Result<Option<Node>, Finding> {
+fn lay(
+    node: Option<Node>,
+    over: &Node,
+    known: Option<&MergeRule>,
+    path: &str,
+) -> Result<Option<Node>, Finding> {
     if over.is_null() {
         return Ok(None);
     }
@@ -152,7 +163,7 @@ fn lay(node: Option<Node>, over: &Node, known: Option<&Field>, path: &str) -> Re
 fn lay_map(
     mut own: Vec<Entry>,
     entries: &[Entry],
-    known: Option<&Field>,
+    known: Option<&MergeRule>,
     path: &str,
 ) -> Result<Vec<Entry>, Finding> {
     for Entry { key, key_place, value } in entries.iter().filter(|it| it.key != DIRECTIVE) {
@@ -171,7 +182,7 @@ fn lay_map(
     Ok(own)
 }
 
-fn inner<'f>(known: Option<&'f Field>, key: &str) -> Option<&'f Field> {
+fn inner<'f>(known: Option<&'f MergeRule>, key: &str) -> Option<&'f MergeRule> {
     match known? {
         Map(known) => known.field(key),
         List(..) | Set => None,
@@ -183,7 +194,7 @@ fn lay_list(
     own: Vec<Node>,
     items: &[&Node],
     keys: &[(&str, &str)],
-    known: Option<&Field>,
+    known: Option<&MergeRule>,
     path: &str,
 ) -> Result<Vec<Node>, Finding> {
     let has_all = |it: &Node| keys.iter().all(|(key, _)| it.get(key).is_some());
@@ -233,7 +244,7 @@ fn item_id<'n>(item: &'n Node, keys: &[(&str, &'n str)]) -> Option<Vec<&'n str>>
 }
 
 /// A part of a patch where there was nothing before: its nulls and orders mean nothing there.
-fn fresh(over: &Node, known: Option<&Field>, path: &str) -> Result<Option<Node>, Finding> {
+fn fresh(over: &Node, known: Option<&MergeRule>, path: &str) -> Result<Option<Node>, Finding> {
     match (&over.kind, known) {
         (Kind::Mapping(entries), _) => {
             if directive(over, path)? == Directive::Delete {
@@ -258,7 +269,7 @@ fn fresh(over: &Node, known: Option<&Field>, path: &str) -> Result<Option<Node>,
 fn fresh_list(
     over: &Node,
     items: &[&Node],
-    known: Option<&Field>,
+    known: Option<&MergeRule>,
     path: &str,
 ) -> Result<Option<Node>, Finding> {
     let mut found = Vec::new();

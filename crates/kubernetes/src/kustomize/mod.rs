@@ -17,24 +17,24 @@ use super::reader::Report;
 use driftless_files::Files;
 use driftless_yaml::Node;
 
+mod file_names;
 mod generate;
 mod json_patch;
 mod keys;
 mod load;
 mod merge;
-mod names;
 mod patches;
+mod references;
 mod replace;
 mod resource;
 mod selector;
 mod settings;
+mod source_files;
 mod transform;
 mod walk;
 
+pub use file_names::{FILES, is_kustomization};
 use load::Loader;
-
-/// What a kustomization may be called; a folder has one of them.
-pub const FILES: &[&str] = &["kustomization.yaml", "kustomization.yml", "Kustomization"];
 
 /// An annotation of what is for tools only.
 const LOCAL: &str = "config.kubernetes.io/local-config";
@@ -47,11 +47,6 @@ pub struct Built {
     pub sources: BTreeMap<String, Arc<[u8]>>,
 }
 
-/// Whether a file is a kustomization, by its name.
-pub fn is_kustomization(path: &str) -> bool {
-    FILES.contains(&path.rsplit('/').next().unwrap_or(path))
-}
-
 /// Builds what the kustomization at a path asks for.
 pub(crate) fn build(files: &dyn Files, path: &str, report: &Report) -> Built {
     let mut loader = Loader::new(files, report);
@@ -59,11 +54,11 @@ pub(crate) fn build(files: &dyn Files, path: &str, report: &Report) -> Built {
     if !report.has_errors() {
         generate::add_hashes(&mut resources);
         let mut findings = Vec::new();
-        names::fix(&mut resources, &mut findings);
+        references::fix(&mut resources, &mut findings);
         report.say_all(findings);
     }
     resources.retain(|it| it.texts("annotations").get(LOCAL).is_none_or(|it| *it == "false"));
-    Built { documents: resources.into_iter().map(|it| it.node).collect(), sources: loader.sources }
+    Built { documents: resources.into_iter().map(|it| it.node).collect(), sources: loader.sources.read }
 }
 
 /// What a kustomization takes in.
@@ -82,12 +77,12 @@ impl Taken {
     }
 }
 
-/// What the kustomization at a path takes in, whatever else is to be said about it.
+/// What the kustomization at a path takes in, whatever else is to be located about it.
 pub fn taken_in(files: &dyn Files, path: &str) -> Taken {
     let report = Report::default();
     let mut loader = Loader::new(files, &report);
     drop(loader.application(path));
-    Taken { files: loader.sources.into_keys().collect(), has_gaps: loader.has_gaps }
+    Taken { files: loader.sources.read.into_keys().collect(), has_gaps: loader.sources.has_gaps }
 }
 
 /// Every key and what becomes of it, as a table for people.

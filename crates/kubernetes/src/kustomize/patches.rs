@@ -7,11 +7,10 @@
 
 use super::{
     super::reader::closest,
-    json_patch,
-    load::Loader,
-    merge,
+    json_patch, merge,
     resource::{Id, Resource},
-    settings::{Patch, PatchContent, Said},
+    settings::{LocatedText, Patch, PatchContent},
+    source_files::SourceFiles,
 };
 use driftless_model::Finding;
 use driftless_yaml::{Kind, Node, edit::get_mut, edit::mapping, edit::remove, edit::set, edit::set_missing};
@@ -31,29 +30,34 @@ struct May {
 }
 
 /// An entry of `patchesStrategicMerge`: a file, or the patch itself.
-pub(super) fn merge(loader: &mut Loader<'_>, folder: &str, said: &Said, resources: &mut Vec<Resource>) {
-    let is_inline = said.text.contains('\n') || said.text.trim_start().starts_with('{');
+pub(super) fn merge(
+    sources: &mut SourceFiles<'_>,
+    folder: &str,
+    located: &LocatedText,
+    resources: &mut Vec<Resource>,
+) {
+    let is_inline = located.text.contains('\n') || located.text.trim_start().starts_with('{');
     let content =
-        if is_inline { PatchContent::Inline(said.clone()) } else { PatchContent::File(said.clone()) };
-    let Some(documents) = documents(loader, folder, &content) else { return };
-    let Some(patches) = loader.objects(documents) else { return };
+        if is_inline { PatchContent::Inline(located.clone()) } else { PatchContent::File(located.clone()) };
+    let Some(documents) = documents(sources, folder, &content) else { return };
+    let Some(patches) = sources.objects(documents) else { return };
     for patch in &patches {
         if let Err(finding) = merge_by_id(resources, patch, May::default()) {
-            loader.report.say(finding);
+            sources.report.say(finding);
         }
     }
 }
 
 /// An entry of `patches` or `patchesJson6902`.
 pub(super) fn apply(
-    loader: &mut Loader<'_>,
+    sources: &mut SourceFiles<'_>,
     folder: &str,
     patch: &Patch,
     patching: Patching,
     resources: &mut Vec<Resource>,
 ) {
-    let Some(documents) = documents(loader, folder, &patch.content) else { return };
-    let report = loader.report;
+    let Some(documents) = documents(sources, folder, &patch.content) else { return };
+    let report = sources.report;
     let error = |message: &str| Finding::error(patch.place.location(), &*patch.path, message);
     if documents.is_empty() {
         report.say(error("the patch is empty"));
@@ -61,12 +65,12 @@ pub(super) fn apply(
     }
     let is_json = matches!(documents.as_slice(), [one] if matches!(one.kind, Kind::Sequence(_)));
     let result = if is_json {
-        json(loader, patch, &documents, resources)
+        json(sources, patch, &documents, resources)
     } else if patching == Patching::Json {
         Err(error("must be a JSON patch, a list of operations")
             .help("a strategic merge patch belongs under `patches`"))
     } else {
-        let Some(patches) = loader.objects(documents) else { return };
+        let Some(patches) = sources.objects(documents) else { return };
         merge_all(patch, &patches, resources, &error)
     };
     let result = result.and_then(|found| match found {
@@ -82,19 +86,19 @@ pub(super) fn apply(
     }
 }
 
-fn documents(loader: &mut Loader<'_>, folder: &str, content: &PatchContent) -> Option<Vec<Node>> {
+fn documents(sources: &mut SourceFiles<'_>, folder: &str, content: &PatchContent) -> Option<Vec<Node>> {
     match content {
-        PatchContent::Inline(said) => loader.inline(said),
-        PatchContent::File(said) => {
-            let (path, bytes) = loader.file(said, folder)?;
-            loader.parse(&path, &bytes)
+        PatchContent::Inline(located) => sources.inline(located),
+        PatchContent::File(located) => {
+            let (path, bytes) = sources.file(located, folder)?;
+            sources.parse(&path, &bytes)
         }
     }
 }
 
 /// How many objects were patched.
 fn json(
-    loader: &Loader<'_>,
+    sources: &SourceFiles<'_>,
     patch: &Patch,
     documents: &[Node],
     resources: &mut [Resource],
@@ -105,7 +109,7 @@ fn json(
             error("a JSON patch needs a `target`").help("such as `target: {kind: Deployment, name: web}`")
         );
     };
-    let Some(operations) = documents.first().and_then(|it| json_patch::read(it, loader.report)) else {
+    let Some(operations) = documents.first().and_then(|it| json_patch::read(it, sources.report)) else {
         return Ok(1);
     };
     if operations.is_empty() {

@@ -5,10 +5,10 @@ use regex::Regex;
 use super::{
     super::reader::{Object, Value},
     keys,
-    load::Loader,
     resource::{Id, Resource},
     selector::Selector,
-    settings::{Said, texts},
+    settings::{LocatedText, texts},
+    source_files::SourceFiles,
     walk::split,
 };
 use driftless_yaml as yaml;
@@ -22,37 +22,37 @@ const NAME: &str = "metadata.name";
 
 /// How a value is taken from a field, or put into it.
 #[derive(Clone, Debug, Default)]
-struct Options {
+struct ReplacementOptions {
     delimiter: String,
     index: i64,
     create: bool,
 }
 
-struct Target {
+struct ReplacementTarget {
     place: Place,
     path: String,
     select: Selector,
     reject: Vec<Selector>,
-    fields: Vec<Said>,
-    options: Options,
+    fields: Vec<LocatedText>,
+    options: ReplacementOptions,
 }
 
 /// An entry of `replacements`: one replacement, or the path of a file of them.
 pub(super) fn replace(
-    loader: &mut Loader<'_>,
+    sources: &mut SourceFiles<'_>,
     folder: &str,
     node: &Node,
     path: &str,
     resources: &mut [Resource],
 ) {
-    let report = loader.report;
+    let report = sources.report;
     let Some(object) = Value::new(node, path, report).object(keys::REPLACEMENT) else { return };
-    let Some(said) = object.get("path").and_then(|it| Said::of(&it)) else {
+    let Some(located) = object.get("path").and_then(|it| LocatedText::of(&it)) else {
         one(&object, resources);
         return;
     };
-    let Some((path, bytes)) = loader.file(&said, folder) else { return };
-    let Some(documents) = loader.parse(&path, &bytes) else { return };
+    let Some((path, bytes)) = sources.file(&located, folder) else { return };
+    let Some(documents) = sources.parse(&path, &bytes) else { return };
     for document in &documents {
         let listed = match &document.kind {
             Kind::Sequence(items) => items.as_slice(),
@@ -68,7 +68,8 @@ pub(super) fn replace(
 
 /// `None` if something is wrong, which was told.
 fn one(object: &Object<'_>, resources: &mut [Resource]) -> Option<()> {
-    let given = object.get("sourceValue").and_then(|it| Said::of(&it)).map(|it| text(&it.place, it.text));
+    let given =
+        object.get("sourceValue").and_then(|it| LocatedText::of(&it)).map(|it| text(&it.place, it.text));
     let value = match (given, object.get("source")) {
         (Some(_), Some(source)) => {
             source.error("stands beside `sourceValue`; remove one of the two");
@@ -77,7 +78,8 @@ fn one(object: &Object<'_>, resources: &mut [Resource]) -> Option<()> {
         (Some(value), None) => value,
         (None, _) => source(&object.require("source")?, resources)?,
     };
-    let targets: Vec<Option<Target>> = object.require("targets")?.items().iter().map(target).collect();
+    let targets: Vec<Option<ReplacementTarget>> =
+        object.require("targets")?.items().iter().map(target).collect();
     for target in targets {
         target?.put(&value, object, resources);
     }
@@ -106,7 +108,7 @@ fn source(value: &Value<'_>, resources: &[Resource]) -> Option<Node> {
         return None;
     }
     let options = options(&object)?;
-    let path = object.get("fieldPath").and_then(|it| Said::of(&it));
+    let path = object.get("fieldPath").and_then(|it| LocatedText::of(&it));
     let path_text = path.as_ref().map_or(NAME, |it| it.text.as_str());
     let Some(found) = lookup(&first.node, &steps(path_text)).filter(|it| !it.is_null()) else {
         let message =
@@ -129,52 +131,56 @@ fn source(value: &Value<'_>, resources: &[Resource]) -> Option<Node> {
     part.map(|it| text(&found.place, it))
 }
 
-fn options(object: &Object<'_>) -> Option<Options> {
-    let Some(value) = object.get("options") else { return Some(Options::default()) };
+fn options(object: &Object<'_>) -> Option<ReplacementOptions> {
+    let Some(value) = object.get("options") else { return Some(ReplacementOptions::default()) };
     let object = value.object(keys::REPLACEMENT_OPTIONS)?;
-    Some(Options {
+    Some(ReplacementOptions {
         delimiter: object.string("delimiter").unwrap_or_default().to_owned(),
         index: object.integer("index", i64::from(i32::MIN)..=i64::from(i32::MAX)).unwrap_or_default(),
         create: object.boolean("create").unwrap_or(false),
     })
 }
 
-fn target(value: &Value<'_>) -> Option<Target> {
+fn target(value: &Value<'_>) -> Option<ReplacementTarget> {
     let object = value.clone().object(keys::REPLACEMENT_TARGET)?;
     let select = Selector::read(object.require("select")?)?;
     let reject: Option<Vec<Selector>> = object.items("reject").into_iter().map(Selector::read).collect();
     let mut fields = texts(&object, "fieldPaths");
     if fields.is_empty() {
-        fields.push(Said { text: NAME.to_owned(), place: value.place().clone(), path: value.path.clone() });
+        fields.push(LocatedText {
+            text: NAME.to_owned(),
+            place: value.place().clone(),
+            path: value.path.clone(),
+        });
     }
     let (place, path) = (value.place().clone(), value.path.clone());
-    Some(Target { place, path, select, reject: reject?, fields, options: options(&object)? })
+    Some(ReplacementTarget { place, path, select, reject: reject?, fields, options: options(&object)? })
 }
 
-impl Target {
+impl ReplacementTarget {
     fn put(&self, value: &Node, object: &Object<'_>, resources: &mut [Resource]) {
         let report = object.value.report();
         let mut count = 0;
         for resource in resources.iter_mut().filter(|it| self.is_meant(it)) {
             count += 1;
             let words = format!("{} of {}", resource.id().words(), resource.place().location());
-            for said in &self.fields {
+            for located in &self.fields {
                 let mut write = Write {
                     options: &self.options,
                     value,
-                    made: &said.place,
+                    made: &located.place,
                     count: 0,
                     room: Limits::default().text(),
                     trouble: None,
                 };
-                write.down(&mut resource.node, &steps(&said.text));
+                write.down(&mut resource.node, &steps(&located.text));
                 if let Some(trouble) = write.trouble {
-                    report.say(said.error(trouble));
+                    report.say(located.error(trouble));
                 } else if write.count == 0 {
-                    let finding = said.error(format!("`{}` does not exist in {words}", said.text));
+                    let finding = located.error(format!("`{}` does not exist in {words}", located.text));
                     report.say(finding.help("set `options: {create: true}` to have it made"));
                 } else if edit::is_too_large(&resource.node) {
-                    report.say(said.error(format!("makes {words} too large")));
+                    report.say(located.error(format!("makes {words} too large")));
                     return;
                 }
             }
@@ -244,7 +250,7 @@ fn lookup<'n>(node: &'n Node, steps: &[String]) -> Option<&'n Node> {
 
 /// One value on its way to the fields of one path.
 struct Write<'a> {
-    options: &'a Options,
+    options: &'a ReplacementOptions,
     value: &'a Node,
     /// Where what is made on the way stands.
     made: &'a Place,

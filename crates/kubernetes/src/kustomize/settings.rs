@@ -1,4 +1,4 @@
-//! What a kustomization says, key by key, each with its place. What is said there but cannot be is told here.
+//! What a kustomization says, key by key, each with its place. What is located there but cannot be is told here.
 
 use super::{
     super::reader::{Object, Report, Value},
@@ -10,7 +10,7 @@ use driftless_yaml::{Node, Place};
 
 /// A text, with where it stands.
 #[derive(Clone, Debug)]
-pub(super) struct Said {
+pub(super) struct LocatedText {
     pub(super) text: String,
     pub(super) place: Place,
     pub(super) path: String,
@@ -20,16 +20,16 @@ pub(super) struct Said {
 #[derive(Debug, Default)]
 pub(super) struct Kustomization {
     pub(super) is_component: bool,
-    pub(super) resources: Vec<Said>,
-    pub(super) components: Vec<Said>,
+    pub(super) resources: Vec<LocatedText>,
+    pub(super) components: Vec<LocatedText>,
     pub(super) config_maps: Vec<Generator>,
     pub(super) secrets: Vec<Generator>,
-    pub(super) merges: Vec<Said>,
+    pub(super) merges: Vec<LocatedText>,
     pub(super) patches: Vec<Patch>,
     pub(super) json_patches: Vec<Patch>,
-    pub(super) namespace: Option<Said>,
-    pub(super) prefix: Option<Said>,
-    pub(super) suffix: Option<Said>,
+    pub(super) namespace: Option<LocatedText>,
+    pub(super) prefix: Option<LocatedText>,
+    pub(super) suffix: Option<LocatedText>,
     pub(super) labels: Vec<Labels>,
     pub(super) annotations: Pairs,
     pub(super) replicas: Vec<Replica>,
@@ -38,7 +38,7 @@ pub(super) struct Kustomization {
 }
 
 /// Labels or annotations, sorted by key.
-pub(super) type Pairs = Vec<(String, Said)>;
+pub(super) type Pairs = Vec<(String, LocatedText)>;
 
 #[derive(Debug)]
 pub(super) struct Labels {
@@ -61,16 +61,16 @@ pub(super) struct LabelField {
 
 #[derive(Debug)]
 pub(super) struct Image {
-    pub(super) name: Said,
-    pub(super) new_name: Option<Said>,
-    pub(super) new_tag: Option<Said>,
-    pub(super) suffix: Option<Said>,
-    pub(super) digest: Option<Said>,
+    pub(super) name: LocatedText,
+    pub(super) new_name: Option<LocatedText>,
+    pub(super) new_tag: Option<LocatedText>,
+    pub(super) suffix: Option<LocatedText>,
+    pub(super) digest: Option<LocatedText>,
 }
 
 #[derive(Debug)]
 pub(super) struct Replica {
-    pub(super) name: Said,
+    pub(super) name: LocatedText,
     pub(super) count: Node,
 }
 
@@ -84,18 +84,18 @@ pub(super) enum Behavior {
 
 #[derive(Debug)]
 pub(super) struct Generator {
-    pub(super) name: Said,
-    pub(super) namespace: Option<Said>,
+    pub(super) name: LocatedText,
+    pub(super) namespace: Option<LocatedText>,
     pub(super) behavior: Behavior,
-    pub(super) literals: Vec<Said>,
-    pub(super) files: Vec<Said>,
-    pub(super) envs: Vec<Said>,
-    pub(super) kind: Option<Said>,
-    pub(super) options: Options,
+    pub(super) literals: Vec<LocatedText>,
+    pub(super) files: Vec<LocatedText>,
+    pub(super) envs: Vec<LocatedText>,
+    pub(super) kind: Option<LocatedText>,
+    pub(super) options: GeneratorOptions,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Options {
+pub(super) struct GeneratorOptions {
     pub(super) labels: Pairs,
     pub(super) annotations: Pairs,
     pub(super) without_hash: bool,
@@ -115,11 +115,11 @@ pub(super) struct Patch {
 
 #[derive(Debug)]
 pub(super) enum PatchContent {
-    Inline(Said),
-    File(Said),
+    Inline(LocatedText),
+    File(LocatedText),
 }
 
-impl Said {
+impl LocatedText {
     pub(super) fn of(value: &Value<'_>) -> Option<Self> {
         let text = value.text()?.to_owned();
         Some(Self { text, place: value.place().clone(), path: value.path.clone() })
@@ -144,9 +144,9 @@ impl Kustomization {
         found.merges = texts(&object, "patchesStrategicMerge");
         found.patches = patches(&object, "patches");
         found.json_patches = patches(&object, "patchesJson6902");
-        found.namespace = said(&object, "namespace");
-        found.prefix = said(&object, "namePrefix");
-        found.suffix = said(&object, "nameSuffix");
+        found.namespace = located(&object, "namespace");
+        found.prefix = located(&object, "namePrefix");
+        found.suffix = located(&object, "nameSuffix");
         found.labels = object.items("labels").into_iter().filter_map(labels).collect();
         let common = pairs(&object, "commonLabels");
         if !common.is_empty() {
@@ -181,20 +181,20 @@ fn is_component(object: &Object<'_>) -> Option<bool> {
     Some(is_component)
 }
 
-fn said(object: &Object<'_>, key: &str) -> Option<Said> {
+fn located(object: &Object<'_>, key: &str) -> Option<LocatedText> {
     // An empty text is the same as none.
-    Said::of(&object.get(key).filter(|it| it.node.as_scalar() != Some(""))?)
+    LocatedText::of(&object.get(key).filter(|it| it.node.as_scalar() != Some(""))?)
 }
 
-pub(super) fn texts(object: &Object<'_>, key: &str) -> Vec<Said> {
-    object.items(key).iter().filter_map(Said::of).collect()
+pub(super) fn texts(object: &Object<'_>, key: &str) -> Vec<LocatedText> {
+    object.items(key).iter().filter_map(LocatedText::of).collect()
 }
 
 fn pairs(object: &Object<'_>, key: &str) -> Pairs {
     let pairs = object.get(key).map(|it| it.pairs()).unwrap_or_default();
     let read = |(key, value): (&str, Value<'_>)| {
         let text = value.string()?.to_owned();
-        Some((key.to_owned(), Said { text, place: value.place().clone(), path: value.path.clone() }))
+        Some((key.to_owned(), LocatedText { text, place: value.place().clone(), path: value.path.clone() }))
     };
     let mut found: Pairs = pairs.into_iter().filter_map(read).collect();
     found.sort_by(|a, b| a.0.cmp(&b.0));
@@ -228,7 +228,7 @@ fn labels(value: Value<'_>) -> Option<Labels> {
 
 fn replica(value: Value<'_>) -> Option<Replica> {
     let object = value.object(keys::REPLICA)?;
-    let name = Said::of(&object.require("name")?)?;
+    let name = LocatedText::of(&object.require("name")?)?;
     let count = object.require("count")?;
     count.integer(0..=i64::from(i32::MAX))?;
     Some(Replica { name, count: count.node.clone() })
@@ -236,15 +236,15 @@ fn replica(value: Value<'_>) -> Option<Replica> {
 
 fn image(value: Value<'_>) -> Option<Image> {
     let object = value.object(keys::IMAGE)?;
-    let name = Said::of(&object.require("name")?)?;
+    let name = LocatedText::of(&object.require("name")?)?;
     let [new_name, new_tag, suffix, digest] =
-        ["newName", "newTag", "tagSuffix", "digest"].map(|it| said(&object, it));
+        ["newName", "newTag", "tagSuffix", "digest"].map(|it| located(&object, it));
     Some(Image { name, new_name, new_tag, suffix, digest })
 }
 
-fn options(value: Value<'_>) -> Option<Options> {
+fn options(value: Value<'_>) -> Option<GeneratorOptions> {
     let object = value.object(keys::OPTIONS)?;
-    Some(Options {
+    Some(GeneratorOptions {
         labels: pairs(&object, "labels"),
         annotations: pairs(&object, "annotations"),
         without_hash: object.boolean("disableNameSuffixHash").unwrap_or(false),
@@ -252,7 +252,7 @@ fn options(value: Value<'_>) -> Option<Options> {
     })
 }
 
-impl Options {
+impl GeneratorOptions {
     /// With those for all generators beneath. Of a truth value, true wins wherever it stands.
     fn over(mut self, global: &Self) -> Self {
         let fill = |own: &mut Pairs, global: &Pairs| {
@@ -270,7 +270,7 @@ impl Options {
     }
 }
 
-fn generators(object: &Object<'_>, key: &str, global: &Options) -> Vec<Generator> {
+fn generators(object: &Object<'_>, key: &str, global: &GeneratorOptions) -> Vec<Generator> {
     let fields = if key == "secretGenerator" { keys::SECRET } else { keys::CONFIG_MAP };
     let read = |it: Value<'_>| {
         let object = it.object(fields)?;
@@ -281,15 +281,15 @@ fn generators(object: &Object<'_>, key: &str, global: &Options) -> Vec<Generator
             None => Behavior::Create,
         };
         let mut envs = texts(&object, "envs");
-        envs.extend(said(&object, "env"));
+        envs.extend(located(&object, "env"));
         Some(Generator {
-            name: Said::of(&object.require("name")?)?,
-            namespace: said(&object, "namespace"),
+            name: LocatedText::of(&object.require("name")?)?,
+            namespace: located(&object, "namespace"),
             behavior,
             literals: texts(&object, "literals"),
             files: texts(&object, "files"),
             envs,
-            kind: said(&object, "type"),
+            kind: located(&object, "type"),
             options: object.get("options").and_then(options).unwrap_or_default().over(global),
         })
     };
@@ -300,7 +300,7 @@ fn patches(object: &Object<'_>, key: &str) -> Vec<Patch> {
     let read = |it: Value<'_>| {
         let (place, path) = (it.place().clone(), it.path.clone());
         let object = it.clone().object(keys::PATCH)?;
-        let content = match (said(&object, "patch"), said(&object, "path")) {
+        let content = match (located(&object, "patch"), located(&object, "path")) {
             (Some(inline), None) => PatchContent::Inline(inline),
             (None, Some(file)) => PatchContent::File(file),
             (Some(_), Some(_)) => {

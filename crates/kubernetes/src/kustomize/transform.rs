@@ -5,7 +5,7 @@ use regex::Regex;
 
 use super::{
     resource::{Gvk, Resource},
-    settings::{Image, LabelField, Labels, Pairs, Replica, Said},
+    settings::{Image, LabelField, Labels, LocatedText, Pairs, Replica},
     walk::{Missing, steps, visit},
 };
 use driftless_model::Finding;
@@ -14,7 +14,7 @@ use driftless_yaml::{
 };
 
 /// Where labels, annotations, images or replicas stand in objects of a kind. An empty word leaves that open.
-struct Field {
+struct FieldPath {
     group: &'static str,
     version: &'static str,
     kind: &'static str,
@@ -23,15 +23,15 @@ struct Field {
     create: bool,
 }
 
-const fn field(group: &'static str, kind: &'static str, path: &'static str, create: bool) -> Field {
-    Field { group, version: "", kind, path, create }
+const fn field(group: &'static str, kind: &'static str, path: &'static str, create: bool) -> FieldPath {
+    FieldPath { group, version: "", kind, path, create }
 }
 
-const fn core(kind: &'static str, path: &'static str) -> Field {
-    Field { group: "", version: "v1", kind, path, create: true }
+const fn core(kind: &'static str, path: &'static str) -> FieldPath {
+    FieldPath { group: "", version: "v1", kind, path, create: true }
 }
 
-const TEMPLATES: &[Field] = &[
+const TEMPLATES: &[FieldPath] = &[
     core("ReplicationController", "spec/template/metadata"),
     field("", "Deployment", "spec/template/metadata", true),
     field("", "ReplicaSet", "spec/template/metadata", true),
@@ -42,9 +42,9 @@ const TEMPLATES: &[Field] = &[
     field("batch", "CronJob", "spec/jobTemplate/spec/template/metadata", true),
 ];
 
-const CLAIMS: Field = field("apps", "StatefulSet", "spec/volumeClaimTemplates[]/metadata", true);
+const CLAIMS: FieldPath = field("apps", "StatefulSet", "spec/volumeClaimTemplates[]/metadata", true);
 
-const SELECTORS: &[Field] = &[
+const SELECTORS: &[FieldPath] = &[
     core("Service", "spec/selector"),
     core("ReplicationController", "spec/selector"),
     field("", "Deployment", "spec/selector/matchLabels", true),
@@ -75,20 +75,20 @@ const VOLUME_IMAGES: &[&str] =
     &["spec/volumes[]/image/reference", "spec/template/spec/volumes[]/image/reference"];
 
 /// Puts everything into a namespace that lies in one.
-pub(super) fn namespace(resources: &mut [Resource], said: &Said, findings: &mut Vec<Finding>) {
+pub(super) fn namespace(resources: &mut [Resource], located: &LocatedText, findings: &mut Vec<Finding>) {
     for resource in resources.iter_mut() {
         resource.remember_id();
         let gvk = resource.id().gvk;
         if gvk.is("", "v1", "Namespace") && gvk.group.is_empty() {
-            let place = said.place.clone();
+            let place = located.place.clone();
             if let Some(metadata) = get_mut(&mut resource.node, "metadata") {
-                set(metadata, "name", text(&place, said.text.clone()));
+                set(metadata, "name", text(&place, located.text.clone()));
             }
         }
-        let place = &said.place;
+        let place = &located.place;
         let mut put = |path: &str, missing: Missing| {
             visit(&mut resource.node, &steps(path), missing, place, &mut |it| {
-                *it = text(place, said.text.clone());
+                *it = text(place, located.text.clone());
             });
         };
         if !gvk.is_cluster_scoped() {
@@ -105,7 +105,7 @@ pub(super) fn namespace(resources: &mut [Resource], said: &Said, findings: &mut 
         {
             for subject in items_mut(subjects) {
                 if subject.get("name").and_then(Node::as_scalar) == Some("default") {
-                    set(subject, "namespace", text(place, said.text.clone()));
+                    set(subject, "namespace", text(place, located.text.clone()));
                 }
             }
         }
@@ -114,7 +114,7 @@ pub(super) fn namespace(resources: &mut [Resource], said: &Said, findings: &mut 
         let id = resource.id();
         if let Some(first) = resources.iter().take(index).find(|it| it.id() == id) {
             let message = format!("makes two of {}: those at {} and {}", id.words(), at(first), at(resource));
-            findings.push(said.error(message).help("rename one of the two"));
+            findings.push(located.error(message).help("rename one of the two"));
         }
     }
 }
@@ -130,19 +130,19 @@ fn keeps_its_name(gvk: &Gvk) -> bool {
         || gvk.is("apiregistration.k8s.io", "", "APIService")
 }
 
-pub(super) fn prefix(resources: &mut [Resource], said: &Said) {
+pub(super) fn prefix(resources: &mut [Resource], located: &LocatedText) {
     for resource in resources.iter_mut().filter(|it| !keeps_its_name(&it.first_id().gvk)) {
         resource.remember_id();
-        resource.prefixes.push(said.text.clone());
-        resource.set_name(format!("{}{}", said.text, resource.name()));
+        resource.prefixes.push(located.text.clone());
+        resource.set_name(format!("{}{}", located.text, resource.name()));
     }
 }
 
-pub(super) fn suffix(resources: &mut [Resource], said: &Said) {
+pub(super) fn suffix(resources: &mut [Resource], located: &LocatedText) {
     for resource in resources.iter_mut().filter(|it| !keeps_its_name(&it.first_id().gvk)) {
         resource.remember_id();
-        resource.suffixes.push(said.text.clone());
-        resource.set_name(format!("{}{}", resource.name(), said.text));
+        resource.suffixes.push(located.text.clone());
+        resource.set_name(format!("{}{}", resource.name(), located.text));
     }
 }
 
@@ -180,8 +180,8 @@ pub(super) fn annotations(resources: &mut [Resource], pairs: &Pairs) {
     }
 }
 
-fn put_all(resource: &mut Resource, gvk: &Gvk, fields: &[Field], below: &str, pairs: &Pairs) {
-    for Field { group, version, kind, path, create } in fields {
+fn put_all(resource: &mut Resource, gvk: &Gvk, fields: &[FieldPath], below: &str, pairs: &Pairs) {
+    for FieldPath { group, version, kind, path, create } in fields {
         if gvk.is(group, version, kind) {
             put(&mut resource.node, &steps(&format!("{path}{below}")), *create, pairs);
         }
@@ -192,11 +192,11 @@ fn put(node: &mut Node, path: &[String], create: bool, pairs: &Pairs) {
     let Some((_, first)) = pairs.first() else { return };
     let missing = if create { Missing::Map } else { Missing::Nothing };
     visit(node, path, missing, &first.place, &mut |map| {
-        for (key, said) in pairs {
-            set(map, key, text(&said.place, said.text.clone()));
+        for (key, located) in pairs {
+            set(map, key, text(&located.place, located.text.clone()));
             // The key stands there as well, now.
             if let Some(entry) = entries_mut(map).iter_mut().find(|it| it.key == *key) {
-                entry.key_place = said.place.clone();
+                entry.key_place = located.place.clone();
             }
         }
     });
@@ -278,8 +278,8 @@ fn change_image(node: &mut Node, image: &Image, pattern: &Regex) {
     if !digest.is_empty() {
         after = format!("{after}@{digest}");
     }
-    let said = [&image.new_tag, &image.digest, &image.new_name, &image.suffix];
-    let place: Option<&Place> = said.into_iter().flatten().map(|it| &it.place).next();
+    let located = [&image.new_tag, &image.digest, &image.new_name, &image.suffix];
+    let place: Option<&Place> = located.into_iter().flatten().map(|it| &it.place).next();
     if after != *before {
         *node = text(place.unwrap_or(&image.name.place), after);
     }

@@ -2,10 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{
-    reader::{Object, Value},
-    volumes::PodVolumes,
-};
+use super::reader::{Object, Value};
 use driftless_model::{Container, Mount, MountOptions, MountSource};
 use driftless_yaml::Node;
 
@@ -32,10 +29,9 @@ pub(super) fn place_in_pod(name: &str) -> String {
     format!("/volumes/{name}")
 }
 
-/// Mounts a volume into the pause container.
-pub(super) fn provide(volumes: &PodVolumes<'_>, name: &str, own: &mut Container) {
+/// Mounts a volume into the pause container. `options` are its medium and group.
+pub(super) fn provide(name: &str, options: MountOptions, own: &mut Container) {
     let target = place_in_pod(name);
-    let options = volumes.empty(name);
     if options != MountOptions::default() {
         own.host.mount_options.insert(target.clone(), options);
     }

@@ -1,0 +1,183 @@
+//! Volumes of files: ConfigMaps, Secrets, metadata of the pod (`downwardAPI`), and several of these (`projected`).
+//!
+//! The files are written before the pod starts.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    catalogue::{Catalogue, DataKind},
+    env::{self, About},
+    fields, names,
+    object::Key,
+    reader::{Object, Value},
+};
+use driftless_model::{Access, Content, ContentTree, downward};
+
+/// The files of a volume.
+pub(super) struct Files {
+    pub(super) tree: ContentTree,
+    /// Whether any of them is secret.
+    pub(super) is_secret: bool,
+}
+
+/// A ConfigMap or Secret as a folder.
+pub(super) fn data(object: &Object<'_>, kind: DataKind, field: &str, about: &About<'_>) -> Option<Files> {
+    let default = access(object, "defaultMode").unwrap_or_default();
+    let name = object.require(field)?;
+    let key = names::subdomain(&name).map(|it| Key::new(about.namespace, it))?;
+    let tree = selected(object, kind, &key, default, about.catalogue);
+    Some(Files { tree, is_secret: kind == DataKind::Secret })
+}
+
+/// The entries that `items` selects, or all.
+fn selected(
+    object: &Object<'_>,
+    kind: DataKind,
+    key: &Key,
+    default: Access,
+    catalogue: &Catalogue,
+) -> ContentTree {
+    let mut tree = ContentTree::new();
+    let Some(data) = catalogue.data(kind, key) else {
+        env::missing(object, kind, key);
+        return tree;
+    };
+    if object.get("items").is_none() {
+        return data.entries.iter().map(|(name, it)| (name.clone(), (Arc::clone(it), default))).collect();
+    }
+    for item in object.items("items") {
+        let Some(item) = item.object(fields::KEY_TO_PATH) else { continue };
+        let (Some(name), Some(path)) = (item.require("key"), item.require("path")) else { continue };
+        let access = access(&item, "mode").unwrap_or(default);
+        let Some(path) = inner_path(&path) else { continue };
+        let Some(name_text) = name.text() else { continue };
+        match data.entries.get(name_text) {
+            Some(bytes) => {
+                tree.insert(path, (Arc::clone(bytes), access));
+            }
+            None if env::is_optional(object) => {}
+            None => name.error(format!("the {} `{}` has no such key", kind.as_str(), key.name)),
+        }
+    }
+    tree
+}
+
+/// Reads a `projected` volume.
+pub(super) fn projected(object: &Object<'_>, about: &About<'_>) -> Option<Files> {
+    let default = access(object, "defaultMode").unwrap_or_default();
+    let mut all = ContentTree::new();
+    let mut is_secret = false;
+    for item in object.items("sources") {
+        let Some(part) = item.object(fields::PROJECTION) else { continue };
+        if !part.only_one(|_| true) {
+            part.value.error_help("the source is empty", "give it a `configMap`, `secret` or `downwardAPI`");
+        }
+        for (field, kind) in [("configMap", DataKind::ConfigMap), ("secret", DataKind::Secret)] {
+            let Some(reference) = part.object(field, fields::DATA_PROJECTION) else { continue };
+            let Some(key) = env::data_key(&reference, about.namespace) else { continue };
+            is_secret |= kind == DataKind::Secret;
+            merge(&mut all, selected(&reference, kind, &key, default, about.catalogue), &reference);
+        }
+        if let Some(own) = part.object("downwardAPI", fields::DOWNWARD) {
+            merge(&mut all, items_of_pod(&own, default, about)?, &own);
+        }
+    }
+    Some(Files { tree: all, is_secret })
+}
+
+/// Adds the files of one source. Two files at one path are an error.
+fn merge(all: &mut ContentTree, files: ContentTree, from: &Object<'_>) {
+    for (path, file) in files {
+        if all.contains_key(&path) {
+            let message = format!("another source has a file `{path}` already");
+            from.value.error_help(message, "select its files with `items`");
+        }
+        all.insert(path, file);
+    }
+}
+
+/// Reads a `downwardAPI` volume.
+pub(super) fn pod_metadata(object: &Object<'_>, about: &About<'_>) -> Option<Files> {
+    let default = access(object, "defaultMode").unwrap_or_default();
+    Some(Files { tree: items_of_pod(object, default, about)?, is_secret: false })
+}
+
+/// The files of a `downwardAPI`.
+fn items_of_pod(object: &Object<'_>, default: Access, about: &About<'_>) -> Option<ContentTree> {
+    let mut tree = ContentTree::new();
+    for item in object.items("items") {
+        let Some(item) = item.object(fields::DOWNWARD_ITEM) else { continue };
+        let Some(path) = item.require("path").and_then(|it| inner_path(&it)) else { continue };
+        let access = access(&item, "mode").unwrap_or(default);
+        if !item.only_one(|it| matches!(it, "fieldRef" | "resourceFieldRef")) {
+            item.value.error("says not what stands in the file: give it a `fieldRef`");
+        }
+        if let Some(reference) = item.object("resourceFieldRef", fields::RESOURCE_FIELD_REF) {
+            let text = env::resource(&reference, None, about)?;
+            tree.insert(path, (Arc::from(text.into_bytes()), access));
+            continue;
+        }
+        let Some(field) = item.object("fieldRef", fields::FIELD_REF).and_then(|it| it.require("fieldPath"))
+        else {
+            continue;
+        };
+        let text = match field.text()? {
+            "metadata.labels" => lines(about.labels),
+            "metadata.annotations" => lines(about.annotations),
+            _ => env::field(&field, about)?,
+        };
+        if downward::is_marked(&text) {
+            field.error_help(
+                "is not known before the pod runs, and files are written before",
+                "use a variable",
+            );
+            continue;
+        }
+        tree.insert(path, (Arc::from(text.into_bytes()), access));
+    }
+    Some(tree)
+}
+
+/// `key="value"` lines, as the kubelet writes labels and annotations.
+fn lines(pairs: &BTreeMap<String, String>) -> String {
+    let lines: Vec<String> = pairs.iter().map(|(key, value)| format!("{key}={value:?}")).collect();
+    lines.join("\n")
+}
+
+/// The mode of the files, if given. The pod's group is added after all volumes are read.
+fn access(object: &Object<'_>, field: &str) -> Option<Access> {
+    let mode = object.get(field)?.integer(0..=0o777)?;
+    Some(Access::asked(u32::try_from(mode).ok()?, None))
+}
+
+/// A path inside a volume: relative, without leaving it.
+fn inner_path(value: &Value<'_>) -> Option<String> {
+    let text = value.text()?;
+    if text.starts_with('/') || text.split('/').any(|it| matches!(it, ".." | "." | "")) {
+        value.error("must be a relative path without `..`");
+        return None;
+    }
+    Some(text.to_owned())
+}
+
+/// The files at and below a path.
+pub(super) fn part(tree: &ContentTree, inside: &str) -> Option<Content> {
+    if inside.is_empty() {
+        return Some(Content::Folder(tree.clone()));
+    }
+    if let Some((bytes, access)) = tree.get(inside) {
+        let bytes = Arc::clone(bytes);
+        return Some(match *access {
+            Access::Asked { mode, group } => {
+                Content::Owned { bytes, mode, uid: 0, gid: group.unwrap_or_default() }
+            }
+            plain => Content::File { bytes, executable: plain.is_executable() },
+        });
+    }
+    let prefix = format!("{inside}/");
+    let below: ContentTree = tree
+        .iter()
+        .filter_map(|(path, it)| Some((path.strip_prefix(&prefix)?.to_owned(), it.clone())))
+        .collect();
+    (!below.is_empty()).then_some(Content::Folder(below))
+}

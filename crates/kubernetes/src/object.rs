@@ -1,0 +1,84 @@
+//! The name, namespace and `metadata` of an object.
+
+use super::{
+    fields, names,
+    reader::{Object, Value},
+};
+use driftless_model::{Finding, Location};
+
+/// Name and namespace of an object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+/// The namespace of objects that name none.
+pub(super) const DEFAULT_NAMESPACE: &str = "default";
+
+impl Key {
+    pub(super) fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    /// `web`, or `web.shop` outside of the namespace `default`.
+    pub(super) fn dotted(&self) -> String {
+        let Self { namespace, name } = self;
+        if namespace == DEFAULT_NAMESPACE { name.clone() } else { format!("{name}.{namespace}") }
+    }
+}
+
+/// The `metadata` of an object that others refer to.
+pub(super) struct Identity {
+    pub(super) key: Key,
+    pub(super) origin: Location,
+}
+
+/// An object's `metadata`, `spec` and key.
+pub(super) struct Head<'a> {
+    pub(super) metadata: Object<'a>,
+    pub(super) spec: Object<'a>,
+    pub(super) key: Key,
+    pub(super) origin: Location,
+}
+
+/// Reads `metadata` and `spec` of an object. `None`: one of them cannot be read, which is reported.
+pub(super) fn head(value: Value<'_>, table: fields::Fields) -> Option<Head<'_>> {
+    let object = value.object(fields::OBJECT)?;
+    let metadata = object.require("metadata").and_then(|it| it.object(fields::METADATA));
+    let spec = object.require("spec").and_then(|it| it.object(table));
+    let metadata = metadata?;
+    let Identity { key, origin } = identity(&metadata)?;
+    Some(Head { metadata, spec: spec?, key, origin })
+}
+
+/// Reads the name and the namespace.
+pub(super) fn identity(metadata: &Object<'_>) -> Option<Identity> {
+    let name = metadata.require("name")?;
+    let origin = name.place().location();
+    let name = names::subdomain(&name)?;
+    let namespace = metadata.get("namespace").and_then(|it| names::label(&it)).unwrap_or(DEFAULT_NAMESPACE);
+    Some(Identity { key: Key::new(namespace, name), origin })
+}
+
+/// Labels and annotations of ConfigMaps and Secrets have no effect; they are only validated.
+pub(super) fn identify(object: &Object<'_>) -> Option<Identity> {
+    let metadata = object.require("metadata").and_then(|it| it.object(fields::METADATA))?;
+    if let Some(labels) = metadata.get("labels") {
+        names::labels(&labels);
+    }
+    identity(&metadata)
+}
+
+/// Reports a second object of one kind and name.
+pub(super) fn report_duplicate(
+    object: &Object<'_>,
+    kind: &str,
+    key: &Key,
+    origin: &Location,
+    first: &Location,
+) {
+    let message = format!("the {kind} `{}` is already defined at {first}", key.dotted());
+    let finding = Finding::error(origin.clone(), "metadata.name", message);
+    object.value.report().say(finding.help("rename one of the two, or remove it"));
+}

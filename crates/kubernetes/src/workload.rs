@@ -1,0 +1,78 @@
+//! One workload as its reader leaves it, before Services give it names and ports.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{
+    container::{Pod, Subdomain},
+    object::Key,
+    ports::{HostPort, NamedPorts},
+};
+use driftless_model::{Attachment, Location, NetworkMode, Strategy, Update, Workload, WorkloadName};
+
+/// A workload as it was read.
+pub(super) struct ReadWorkload {
+    pub(super) key: Key,
+    /// The object that defines the workload. It differs from `key` for the pods of a StatefulSet and of a Job.
+    pub(super) object: Key,
+    pub(super) name: WorkloadName,
+    pub(super) kind: &'static str,
+    /// The labels of the pod template, by which Services select the workload.
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) named: NamedPorts,
+    pub(super) workload: Workload,
+    /// The ports of the host that the workload takes.
+    pub(super) published: Vec<HostPort>,
+    /// The pod's stable name, if it has one, and the Service that resolves it.
+    pub(super) pod_name: Option<String>,
+    pub(super) service: Option<String>,
+    pub(super) subdomain: Option<Subdomain>,
+}
+
+impl ReadWorkload {
+    /// A workload with one replica and the update strategy of a Deployment.
+    pub(super) fn new(
+        key: Key,
+        origin: Location,
+        kind: &'static str,
+        labels: BTreeMap<String, String>,
+        pod: Pod,
+    ) -> Self {
+        let workload = Workload {
+            origin,
+            replicas: 1,
+            container: pod.container,
+            parts: pod.parts,
+            container_name: None,
+            strategy: Strategy::RollingUpdate { max_surge: 1, max_unavailable: 0 },
+            min_ready: Duration::ZERO,
+            progress_deadline: Duration::from_mins(10),
+            revision_history_limit: 10,
+            paused: false,
+            after: Vec::new(),
+            probes: pod.probes,
+            pull: pod.pull,
+            pull_secrets: pod.pull_secrets,
+            build: None,
+            in_place: BTreeMap::new(),
+            secret_env: pod.secret_env,
+            completion: pod.completion,
+            member: None,
+            update: Update::Rolling,
+            job: None,
+            cron: None,
+        };
+        let (named, published, subdomain) = (pod.named, pod.published, pod.subdomain);
+        let (name, object) = (WorkloadName(key.dotted()), key.clone());
+        let (pod_name, service) = (None, None);
+        Self { key, object, name, kind, labels, named, workload, published, pod_name, service, subdomain }
+    }
+
+    /// Joins a network under further names. A pod on the host's network joins none.
+    pub(super) fn attach(&mut self, network: &str, names: Vec<String>) {
+        let NetworkMode::Networks(networks) = &mut self.workload.container.network_mode else { return };
+        let attachment: &mut Attachment = networks.entry(network.to_owned()).or_default();
+        attachment.aliases.extend(names);
+        attachment.aliases.sort();
+        attachment.aliases.dedup();
+    }
+}

@@ -1,4 +1,4 @@
-//! ConfigMaps and Secrets made of literals, files and files of variables, and the hash that ends their names.
+//! Generates ConfigMaps and Secrets from literals, files and `.env` files, and the hash in their names.
 
 #![allow(
     clippy::result_large_err,
@@ -22,20 +22,20 @@ use driftless_yaml::{
     edit::text,
 };
 
-/// What is made.
+/// The kind of the generated object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GeneratedKind {
     ConfigMap,
     Secret,
 }
 
-/// The type of a Secret that names none.
+/// The default type of a Secret.
 const OPAQUE: &str = "Opaque";
 
-/// How many letters stand in a line of base64. They are part of what is hashed.
+/// Characters in a line of base64. The line breaks are a part of the hashed text.
 const LINE: usize = 70;
 
-/// Makes one, and puts it among the others.
+/// Generates one object, and adds or merges it.
 pub(super) fn generate(
     sources: &mut SourceFiles<'_>,
     folder: &str,
@@ -44,7 +44,7 @@ pub(super) fn generate(
     resources: &mut Vec<Resource>,
 ) {
     let Some(entries) = entries(sources, folder, generator) else { return };
-    // What it would change may be what could not be read.
+    // The object that it changes may be one that could not be read.
     if sources.report.has_errors() {
         return;
     }
@@ -55,7 +55,7 @@ pub(super) fn generate(
     }
 }
 
-/// Adds it, or changes the one that is there.
+/// Adds the object, or changes the existing one, as `behavior` says.
 fn absorb(
     mut resource: Resource,
     generator: &Generator,
@@ -95,7 +95,7 @@ fn absorb(
     }
 }
 
-/// The entries that are not there anew.
+/// Keeps old entries that the new object does not have.
 fn keep_data(node: &mut Node, old: &Node, key: &str) {
     let Some(before) = old.get(key).filter(|it| !it.entries().is_empty()) else { return };
     set_missing(node, key, |_| mapping(&before.place, []));
@@ -107,7 +107,7 @@ fn keep_data(node: &mut Node, old: &Node, key: &str) {
     }
 }
 
-/// One entry, with where it comes from.
+/// One entry, with its place.
 struct Datum {
     bytes: Vec<u8>,
     place: Place,
@@ -144,7 +144,7 @@ fn entries(
         }
     }
     for located in &generator.literals {
-        // What stands there may be a secret, so it is not repeated.
+        // The text may be a secret, so it is not quoted.
         let Some((key, value)) = located.text.split_once('=').filter(|(key, _)| !key.is_empty()) else {
             sources.report.say(located.error("must be `key=value`"));
             is_whole = false;
@@ -183,7 +183,7 @@ fn entries(
     is_whole.then_some(found)
 }
 
-/// The variables of a file, with their lines. Without a `=`, the value is empty; one that is no text is `None`.
+/// The variables of a file, with their lines. A line without `=` has an empty value; `None`: the line is not UTF-8.
 fn variables(bytes: &[u8]) -> Vec<(u32, String, Option<String>)> {
     let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
     let mut found = Vec::new();
@@ -255,7 +255,7 @@ fn object(made: GeneratedKind, generator: &Generator, entries: BTreeMap<String, 
     node
 }
 
-/// Base64 in lines, each with its end, unless there is one line only.
+/// Base64, broken into lines if it is longer than one.
 fn encoded(bytes: &[u8]) -> String {
     let whole = STANDARD.encode(bytes);
     if whole.len() < LINE {
@@ -265,7 +265,7 @@ fn encoded(bytes: &[u8]) -> String {
     letters.chunks(LINE).flat_map(|it| it.iter().copied().chain(['\n'])).collect()
 }
 
-/// Appends the hash of what is in it to the name of each generated object.
+/// Appends the hash of its content to the name of each generated object.
 pub(super) fn add_hashes(resources: &mut [Resource]) {
     for resource in resources.iter_mut().filter(|it| it.is_hashed) {
         let name = format!("{}-{}", resource.name(), hash(&resource.node));
@@ -274,14 +274,14 @@ pub(super) fn add_hashes(resources: &mut [Resource]) {
     }
 }
 
-/// The first letters of the SHA-256 of its canonical JSON, with those that could form words replaced.
+/// The first ten digits of the SHA-256 of its canonical JSON, with digits replaced that could form words.
 fn hash(node: &Node) -> String {
     let kind = Id::of(node).gvk.kind;
     let of = |key: &str| node.get(key).filter(|it| !it.is_null()).map_or_else(|| Value::from(""), json);
     let mut object = Map::new();
     object.insert("data".to_owned(), of("data"));
     object.insert("kind".to_owned(), Value::from(kind.as_str()));
-    // The name of the object is not part of it, although its key is.
+    // The hash includes the key `name`, but not the name itself.
     object.insert("name".to_owned(), Value::from(""));
     let (more, is_secret) = if kind == "Secret" { ("stringData", true) } else { ("binaryData", false) };
     if is_secret {
@@ -292,7 +292,7 @@ fn hash(node: &Node) -> String {
     }
     let sorted: BTreeMap<String, Value> = object.into_iter().collect();
     let mut text = serde_json::to_string(&sorted).unwrap_or_default();
-    // As Go writes JSON.
+    // Escapes of Go's JSON encoder.
     for (letter, escape) in [
         ('<', "\\u003c"),
         ('>', "\\u003e"),
@@ -321,7 +321,7 @@ mod tests {
     use super::*;
     use driftless_yaml::{Limits, parse};
 
-    /// Names that `kubectl kustomize` gave to the same.
+    /// The expected hashes are output of `kubectl kustomize`.
     #[test]
     fn hashes_are_those_of_kustomize() {
         let cases = [

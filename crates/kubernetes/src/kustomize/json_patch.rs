@@ -1,7 +1,7 @@
-//! JSON patches (RFC 6902) on the tree: single operations at exact places.
+//! JSON patches (RFC 6902): single operations at exact paths.
 //!
-//! As in kustomize, `replace` also makes a key that is missing, a negative index counts from the end, and the map of
-//! annotations is always there.
+//! As in kustomize, `replace` also creates a missing key, a negative index counts from the end, and the map of
+//! annotations always exists.
 
 #![allow(
     clippy::result_large_err,
@@ -33,7 +33,7 @@ enum Action {
     Copy(Pointer),
 }
 
-/// A place in a document.
+/// A JSON pointer (RFC 6901).
 #[derive(Debug)]
 struct Pointer {
     located: LocatedText,
@@ -51,7 +51,7 @@ pub(super) fn read(document: &Node, report: &Report) -> Option<Vec<Operation>> {
 fn operation(value: Value<'_>) -> Option<Operation> {
     let object = value.object(keys::OPERATION)?;
     let path = pointer(&object.require("path")?)?;
-    // Null is a value as well.
+    // Null is a value too.
     let value = || {
         let node = object.value.node;
         let value = node.get("value").cloned();
@@ -86,7 +86,7 @@ fn pointer(value: &Value<'_>) -> Option<Pointer> {
     Some(Pointer { located, steps })
 }
 
-/// Does one operation after the other, up to the first that cannot be done. `words` say what is patched.
+/// Applies the operations in order and stops at the first that fails. `words` names the patched object in messages.
 pub(super) fn apply(root: &mut Node, operations: &[Operation], words: &str) -> Result<(), Finding> {
     for Operation { action, path } in operations {
         if path.steps.first().is_some_and(|it| it == "metadata")
@@ -142,7 +142,7 @@ impl Pointer {
         found.ok_or_else(|| self.missing(words))
     }
 
-    /// What holds the last step, and that step.
+    /// The parent of the last step, and that step.
     fn parent<'n, 's>(&'s self, root: &'n mut Node, words: &str) -> Result<(&'n mut Node, &'s str), Finding> {
         let Some((last, before)) = self.steps.split_last() else { return Err(self.missing(words)) };
         let found = before.iter().try_fold(root, |node, step| match &mut node.kind {
@@ -169,7 +169,7 @@ impl Pointer {
         })
     }
 
-    /// Sets a key of a map, or does the same to a list as `into_list` has it.
+    /// Sets a key of a map, or calls `into_list` for a list.
     fn write(
         &self,
         root: &mut Node,
@@ -188,7 +188,7 @@ impl Pointer {
         }
     }
 
-    /// Removes it, and hands it out.
+    /// Removes the value and returns it.
     fn take(&self, root: &mut Node, words: &str) -> Result<Node, Finding> {
         let (parent, step) = self.parent(root, words)?;
         match &mut parent.kind {
@@ -212,7 +212,7 @@ fn put(map: &mut Node, key: &str, value: Node, pointer: &Pointer) {
     }
 }
 
-/// A place in a list of so many items. What is negative counts from the end.
+/// The index in a list with `count` items. A negative one counts from the end.
 fn index(step: &str, count: usize) -> Option<usize> {
     let is_plain = step == "0" || !step.trim_start_matches('-').starts_with('0');
     let at: i64 = step.parse().ok().filter(|_| is_plain && !step.starts_with('+'))?;

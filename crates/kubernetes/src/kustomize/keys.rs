@@ -1,4 +1,4 @@
-//! Every key of a kustomization and what becomes of it, as kustomize 5 has them.
+//! All keys of a kustomization as in kustomize 5, each used, without effect, or refused.
 
 use std::fmt::Write as _;
 
@@ -128,7 +128,7 @@ pub(super) const REPLACEMENT_OPTIONS: Fields = &[
     ("index", Used),
 ];
 
-/// The tables by where they stand.
+/// The tables, each with the path of its map.
 const TABLES: &[(&str, Fields)] = &[
     ("", KUSTOMIZATION),
     ("configMapGenerator", CONFIG_MAP),
@@ -147,7 +147,7 @@ const TABLES: &[(&str, Fields)] = &[
     ("secretGenerator", SECRET),
 ];
 
-/// All of it as a table for people.
+/// The tables as Markdown.
 pub(super) fn page() -> String {
     let mut page = String::from("| key | | |\n|---|---|---|\n");
     for (place, fields) in TABLES {

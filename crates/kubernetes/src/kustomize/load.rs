@@ -1,7 +1,7 @@
-//! Reads kustomizations, what they list and what that lists in turn, and has everything done to it in its order.
+//! Reads a kustomization and all that it lists, recursively, and applies its changes in order.
 //!
-//! Files are strangers' input: how deep they go, how many folders are visited and how much is read are bounded, since a
-//! base that is listed twice at each of twenty levels is a million bases.
+//! The files are foreign input. Depth, number of folders and amount of data are bounded, because a base that is listed
+//! twice at each of twenty levels is a million bases.
 
 use super::{
     file_names::{FILES, find, is_kustomization},
@@ -18,19 +18,19 @@ use driftless_files::{Entry, Files, paths};
 use driftless_model::{Finding, Location};
 use driftless_yaml::Limits;
 
-/// Kustomizations within kustomizations.
+/// The deepest nesting of kustomizations.
 const DEEPEST: usize = 32;
 
-/// Folders that are read in one build, each as often as it is listed.
+/// The most folders that one build reads, each counted as often as it is listed.
 const MOST_FOLDERS: usize = 1000;
 
-/// What a kustomization is read as.
+/// The role of a kustomization in the build.
 #[derive(Clone, Copy, Debug)]
 enum Role<'a> {
     Application,
-    /// Listed there under `resources` or `bases`.
+    /// Listed under `resources` or `bases` of another one.
     Base(&'a LocatedText),
-    /// Listed there under `components`.
+    /// Listed under `components` of another one.
     Component(&'a LocatedText),
 }
 
@@ -44,7 +44,7 @@ impl<'a> Loader<'a> {
         Self { sources: SourceFiles::new(files, report), folders: 0 }
     }
 
-    /// What a whole application makes, but for the names' ends.
+    /// The objects of the application, without hashes in names.
     pub(super) fn application(&mut self, path: &str) -> Vec<Resource> {
         if let [first, second, ..] = find(self.sources.files, paths::parent(path)).as_slice() {
             let finding = Finding::error(Location::file(first), "", format!("`{second}` is there as well"));
@@ -53,8 +53,9 @@ impl<'a> Loader<'a> {
         self.kustomization(path, Vec::new(), Role::Application, &mut Vec::new())
     }
 
-    /// What the kustomization at a path makes: of the objects that it is given if it is a component. `trail` are the
-    /// folders that led here.
+    /// The objects of the kustomization at a path. A component changes the `given` objects. `trail` holds the folders
+    /// that led
+    /// here.
     fn kustomization(
         &mut self,
         path: &str,
@@ -97,7 +98,7 @@ impl<'a> Loader<'a> {
             }
         }
         trail.pop();
-        // What is missing would only be missed again.
+        // After an error, missing objects would cause follow-up findings.
         if !self.sources.report.has_errors() {
             self.transform(&kustomization, &folder, &mut resources);
         }
@@ -141,7 +142,7 @@ impl<'a> Loader<'a> {
         self.sources.report.say_all(findings);
     }
 
-    /// Reads a kustomization itself.
+    /// Reads one kustomization file.
     fn settings(&mut self, path: &str, role: Role<'_>) -> Option<Kustomization> {
         let whole = |message: &str| Finding::error(Location::file(path), "", message);
         self.folders += 1;
@@ -174,7 +175,7 @@ impl<'a> Loader<'a> {
         };
         let errors = self.sources.report.errors();
         let kustomization = Kustomization::read(document, self.sources.report)?;
-        // A key that is misspelt may be the one that lists a base.
+        // A misspelt key may be the one that lists a base.
         self.sources.has_gaps |= self.sources.report.errors() > errors;
         match (role, kustomization.is_component) {
             (Role::Component(_), true) | (Role::Application | Role::Base(_), false) => Some(kustomization),
@@ -197,7 +198,7 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Takes in a file of manifests, or a folder with another kustomization.
+    /// Adds the objects of a file of manifests, or of a folder with another kustomization.
     fn resource(
         &mut self,
         located: &LocatedText,

@@ -1,8 +1,9 @@
-//! Strategic merge patches: a part of an object, laid over it. Maps are merged; a list is replaced, or, where Kubernetes
-//! gives it a merge key, merged item by item. Null removes; `$patch` says `delete`, `replace` or `merge`.
+//! Strategic merge patches: a part of an object, merged into it. Maps are merged; a list is replaced, or, if Kubernetes
+//! defines a merge key for it, merged item by item. Null removes a field; `$patch` is `delete`, `replace` or `merge`.
 //!
-//! As in kustomize, what a patch brings into a merged list comes first. Unlike there, `$patch: replace` also counts
-//! inside of such a list, and a port without a protocol is the one of TCP, as the API server has it.
+//! As in kustomize, items that a patch adds to a merged list come first. Unlike in kustomize, `$patch: replace` also
+//! works
+//! inside such a list, and a port without a protocol is a TCP port, as in the API server.
 
 #![allow(
     clippy::result_large_err,
@@ -12,17 +13,17 @@
 use driftless_model::Finding;
 use driftless_yaml::{Entry, Kind, Node, edit::is_mapping, edit::mapping, edit::sequence, join};
 
-/// The word by which a patch gives orders.
+/// The key of directives in a patch.
 const DIRECTIVE: &str = "$patch";
 
-/// What is known of the fields of a map.
+/// How the fields of a map are merged. Other fields are replaced.
 pub(super) struct MergeSchema(&'static [(&'static str, MergeRule)]);
 
 enum MergeRule {
     Map(&'static MergeSchema),
-    /// Items are told apart by these keys; where one may be missing, with what it is then.
+    /// A list of maps that these keys identify, each key with the default of a missing value.
     List(&'static [(&'static str, &'static str)], Option<&'static MergeSchema>),
-    /// Texts, each once.
+    /// A list of distinct texts.
     Set,
 }
 
@@ -66,7 +67,7 @@ static WEBHOOKS: MergeSchema =
     MergeSchema(&[("metadata", Map(&METADATA)), ("webhooks", List(BY_NAME, None))]);
 static OTHER: MergeSchema = MergeSchema(&[("metadata", Map(&METADATA))]);
 
-/// What is known of a built-in kind; of any other, nothing, so that its lists are replaced.
+/// The schema of a built-in kind. Other kinds have none, so their lists are replaced.
 pub(super) fn type_of(group: &str, kind: &str) -> Option<&'static MergeSchema> {
     Some(match (group, kind) {
         ("", "Pod") => &WITH_POD,
@@ -95,7 +96,7 @@ impl MergeSchema {
     }
 }
 
-/// Lays a patch over an object; `None` if the patch removes it.
+/// Merges a patch into an object. `None`: the patch removes it.
 pub(super) fn merge(
     node: Node,
     over: &Node,
@@ -145,7 +146,7 @@ fn lay(
             }
             Some(Map(_)) | None => Ok(Some(over.clone())),
         },
-        // What was text in quotes stays text, so that `value: 8080` over `value: "80"` is what was meant.
+        // A quoted text stays text, so that `value: 8080` over `value: "80"` gives `"8080"`.
         (Kind::Scalar { plain: false, .. }, Kind::Scalar { text, .. }) => {
             let kind = Kind::Scalar { text: text.clone(), plain: false };
             Ok(Some(Node { kind, place: over.place.clone(), tag: None }))
@@ -189,7 +190,7 @@ fn inner<'f>(known: Option<&'f MergeRule>, key: &str) -> Option<&'f MergeRule> {
     }
 }
 
-/// Merges items that have the same keys. Where several keys tell items apart, those that are there keep their places.
+/// Merges items with the same keys. If several keys identify items, existing items keep their positions.
 fn lay_list(
     own: Vec<Node>,
     items: &[&Node],
@@ -221,7 +222,7 @@ fn lay_list(
             rest.iter_mut().filter(|it| it.as_ref().and_then(|it| item_id(it, keys)).as_ref() == Some(&id));
         let slot = same.next();
         let before = slot.as_ref().and_then(|it| it.as_ref()).cloned();
-        // A list that names an item twice is left to the reader of the whole to complain about.
+        // The reader of the object reports an item that occurs twice.
         let merged = lay(before, item, known, &path)?;
         match slot {
             Some(slot) if keep_places => *slot = merged,
@@ -235,7 +236,7 @@ fn lay_list(
     Ok(first.into_iter().map(|(_, it)| it).chain(rest.into_iter().flatten()).collect())
 }
 
-/// The values of the keys; `None` without the first one.
+/// The values of the keys. `None`: the first key is missing.
 fn item_id<'n>(item: &'n Node, keys: &[(&str, &'n str)]) -> Option<Vec<&'n str>> {
     let value = |key: &str| item.get(key).filter(|it| !it.is_null()).and_then(Node::as_scalar);
     let (first, _) = keys.first()?;
@@ -243,7 +244,7 @@ fn item_id<'n>(item: &'n Node, keys: &[(&str, &'n str)]) -> Option<Vec<&'n str>>
     Some(keys.iter().map(|(key, otherwise)| value(key).unwrap_or(otherwise)).collect())
 }
 
-/// A part of a patch where there was nothing before: its nulls and orders mean nothing there.
+/// A part of a patch for a field that did not exist. Its nulls and directives are dropped.
 fn fresh(over: &Node, known: Option<&MergeRule>, path: &str) -> Result<Option<Node>, Finding> {
     match (&over.kind, known) {
         (Kind::Mapping(entries), _) => {
@@ -286,7 +287,7 @@ enum Directive {
     Delete,
 }
 
-/// The order that a map gives.
+/// The directive of a map.
 fn directive(over: &Node, path: &str) -> Result<Directive, Finding> {
     if let Some(entry) = over.entries().iter().find(|it| it.key.starts_with('$') && it.key != DIRECTIVE) {
         let message = format!("kustomize has no directive `{}`", entry.key);
@@ -304,7 +305,7 @@ fn directive(over: &Node, path: &str) -> Result<Directive, Finding> {
     }
 }
 
-/// The order that an item without anything else gives to the whole list, and the other items.
+/// The directive for the whole list, which is an item with only that key, and the other items.
 fn list_directive<'n>(items: &'n [Node], path: &str) -> Result<(Directive, Vec<&'n Node>), Finding> {
     let is_order = |it: &&Node| is_mapping(it) && it.entries().len() == 1 && it.get(DIRECTIVE).is_some();
     let order = match items.iter().find(is_order) {

@@ -1,12 +1,13 @@
-//! Kustomize: a `kustomization.yaml` in, the objects that it makes of manifests out.
+//! Kustomize: builds the objects of a `kustomization.yaml`.
 //!
-//! It works on the tree in which every value knows its place, so that whatever is wrong in the result points to the
-//! file and line that it came from: the base, the patch, or the kustomization itself. The steps and their order are
-//! those of kustomize 5: what is listed, what is generated, components; then patches, namespace, prefix, suffix, labels,
-//! annotations, JSON patches, replicas, images, replacements; and, once for all of it, hashes and references.
+//! The build edits YAML trees in which every value has its place, so that a finding about the result points to the file
+//! and line of the value: in the base, the patch or the kustomization. The steps and their order are those of kustomize
+//! 5:
+//! resources, generators, components; then patches, namespace, prefix, suffix, labels, annotations, JSON patches,
+//! replicas, images, replacements; and, once for the whole application, hashes and references.
 //!
-//! Deliberately not here: anything that fetches (remote bases, charts) or runs programs (plugins), and what the objects
-//! mean. A kustomization may read any file of its repository, where kustomize keeps it to its own folder.
+//! A build downloads nothing (no remote bases, no charts) and runs no program (no plugins). It does not interpret the
+//! objects. A kustomization may read any file of its repository; kustomize restricts it to its own folder.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,18 +37,18 @@ mod walk;
 pub use file_names::{FILES, is_kustomization};
 use load::Loader;
 
-/// An annotation of what is for tools only.
+/// The annotation of objects that only tools read.
 const LOCAL: &str = "config.kubernetes.io/local-config";
 
-/// What came of a build.
+/// The result of a build.
 pub struct Built {
-    /// Of no use if there was an error.
+    /// The objects. Incomplete if a finding is an error.
     pub documents: Vec<Node>,
-    /// Every file that was read.
+    /// The content of all files that were read, by path.
     pub sources: BTreeMap<String, Arc<[u8]>>,
 }
 
-/// Builds what the kustomization at a path asks for.
+/// Builds the kustomization at a path.
 pub(crate) fn build(files: &dyn Files, path: &str, report: &Report) -> Built {
     let mut loader = Loader::new(files, report);
     let mut resources = loader.application(path);
@@ -61,23 +62,23 @@ pub(crate) fn build(files: &dyn Files, path: &str, report: &Report) -> Built {
     Built { documents: resources.into_iter().map(|it| it.node).collect(), sources: loader.sources.read }
 }
 
-/// What a kustomization takes in.
+/// The files that a kustomization uses.
 pub struct Taken {
-    /// Every file that it reads, wherever in the repository.
+    /// All files that it reads, by path from the repository's root.
     pub files: BTreeSet<String>,
-    /// Something that it lists cannot be read.
+    /// Whether a file or folder that it lists cannot be read.
     pub has_gaps: bool,
 }
 
 impl Taken {
-    /// Whether all of it lies in a folder.
+    /// Whether all files are below a folder.
     pub fn is_below(&self, folder: &str) -> bool {
         let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         self.files.iter().all(|it| it.starts_with(&prefix))
     }
 }
 
-/// What the kustomization at a path takes in, whatever else is to be located about it.
+/// The files that the kustomization at a path uses. Findings are dropped; the build reports them.
 pub fn taken_in(files: &dyn Files, path: &str) -> Taken {
     let report = Report::default();
     let mut loader = Loader::new(files, &report);
@@ -85,7 +86,7 @@ pub fn taken_in(files: &dyn Files, path: &str) -> Taken {
     Taken { files: loader.sources.read.into_keys().collect(), has_gaps: loader.sources.has_gaps }
 }
 
-/// Every key and what becomes of it, as a table for people.
+/// All keys of a kustomization as a Markdown table for `docs/kustomize.md`.
 pub fn page() -> String {
     keys::page()
 }

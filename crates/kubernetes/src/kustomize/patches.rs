@@ -1,4 +1,4 @@
-//! Finds what a patch is for, and lays it over.
+//! Finds the objects that a patch selects, and applies the patch.
 
 #![allow(
     clippy::result_large_err,
@@ -15,14 +15,14 @@ use super::{
 use driftless_model::Finding;
 use driftless_yaml::{Kind, Node, edit::get_mut, edit::mapping, edit::remove, edit::set, edit::set_missing};
 
-/// Which patches may stand in a list.
+/// The kinds of patches that a list allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patching {
     Any,
     Json,
 }
 
-/// What a strategic merge patch may change beyond the rest.
+/// Fields that a strategic merge patch changes only if its options allow it.
 #[derive(Clone, Copy, Debug, Default)]
 struct May {
     rename: bool,
@@ -96,7 +96,7 @@ fn documents(sources: &mut SourceFiles<'_>, folder: &str, content: &PatchContent
     }
 }
 
-/// How many objects were patched.
+/// Returns the number of patched objects.
 fn json(
     sources: &SourceFiles<'_>,
     patch: &Patch,
@@ -130,7 +130,7 @@ fn json(
     Ok(count)
 }
 
-/// How many objects were patched.
+/// Returns the number of patched objects.
 fn merge_all(
     patch: &Patch,
     patches: &[Node],
@@ -163,7 +163,7 @@ fn merge_all(
     Ok(count)
 }
 
-/// For what the patch itself names.
+/// Patches the object that has the kind and name in the patch.
 fn merge_by_id(resources: &mut Vec<Resource>, patch: &Node, may: May) -> Result<(), Finding> {
     let id = Id::of(patch);
     let mut found = resources.iter().enumerate().filter(|(_, it)| it.was(&id)).map(|(index, _)| index);
@@ -185,7 +185,7 @@ fn merge_by_id(resources: &mut Vec<Resource>, patch: &Node, may: May) -> Result<
     Ok(())
 }
 
-/// Says what is there instead, if anything is near.
+/// The finding for a patch without an object, with a similar object as help.
 fn nothing(resources: &[Resource], patch: &Node, id: &Id) -> Finding {
     let finding = at_name(patch, format!("there is no {} to patch", id.words().trim_start_matches("the ")));
     let of_kind: Vec<&Resource> = resources.iter().filter(|it| it.id().gvk.kind == id.gvk.kind).collect();
@@ -215,7 +215,8 @@ fn at_name(patch: &Node, message: String) -> Finding {
     name.unwrap_or(patch).finding("metadata.name", message)
 }
 
-/// Lays a patch over an object, which keeps kind, name and namespace unless they may change; false if it is removed.
+/// Applies a patch to an object, which keeps kind, name and namespace unless they may change. Returns false if the
+/// patch removes the object.
 fn lay_over(resource: &mut Resource, patch: &Node, may: May) -> Result<bool, Finding> {
     if may.rename || may.change_kind {
         resource.remember_id();
@@ -244,7 +245,7 @@ fn lay_over(resource: &mut Resource, patch: &Node, may: May) -> Result<bool, Fin
     Ok(true)
 }
 
-/// Two that became the same by a patch.
+/// Reports two objects that have the same kind, name and namespace after a patch.
 fn check_ids(resources: &[Resource], error: &dyn Fn(&str) -> Finding) -> Result<(), Finding> {
     for (index, resource) in resources.iter().enumerate() {
         let id = resource.id();

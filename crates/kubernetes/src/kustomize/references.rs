@@ -1,7 +1,8 @@
-//! What refers to objects by name, and the names that these have got.
+//! Updates references to objects that got another name.
 //!
-//! A reference is written with a name that its object had at some time. Of several that had it, the one counts that
-//! went through the same prefixes and suffixes as the object that refers to it.
+//! A reference names its object by any name that the object had during the build. Of several objects that had this
+//! name,
+//! the reference means the one that got the same prefixes and suffixes as the referring object.
 
 use super::{
     resource::{Gvk, Resource},
@@ -14,13 +15,13 @@ use driftless_yaml::{Kind, Node, edit::set, edit::text};
 struct Referred {
     group: &'static str,
     kind: &'static str,
-    /// From the specification of a pod, wherever there is one.
+    /// Paths from the specification of a pod.
     in_pods: &'static [&'static str],
-    /// From the root of objects of a kind.
+    /// Kinds of referring objects, with the path from the root of the object.
     elsewhere: &'static [(&'static str, &'static str)],
 }
 
-/// Where the specification of a pod stands.
+/// The path of the pod specification, by kind.
 const PODS: &[(&str, &str)] = &[
     ("Pod", "spec"),
     ("PodTemplate", "template/spec"),
@@ -154,9 +155,9 @@ const REFERRED: &[Referred] = &[
     },
 ];
 
-/// Gives every reference the present name of what it means.
+/// Sets every reference to the current name of its object.
 pub(super) fn fix(resources: &mut [Resource], findings: &mut Vec<Finding>) {
-    // Names change no more, so that all can be read while one is written.
+    // Names do not change here, so one copy of all names serves every object.
     let known: Vec<Known> = resources.iter().map(Known::of).collect();
     for (resource, own) in resources.iter_mut().zip(&known) {
         for referred in REFERRED {
@@ -191,21 +192,21 @@ fn role_of(node: &Node) -> Option<(String, String)> {
     Some((role.get("apiGroup")?.as_scalar()?.to_owned(), role.get("kind")?.as_scalar()?.to_owned()))
 }
 
-/// What others must know of an object to refer to it.
+/// The names of an object that references to it may use.
 struct Known {
     name: String,
     gvk: Gvk,
     first_kind: String,
     first_namespace: Option<String>,
-    /// `None` for what lies in none.
+    /// `None` for a kind without namespaces.
     namespace: Option<String>,
-    /// Whether `namespace` is written.
+    /// Whether the manifest sets `namespace`.
     has_namespace: bool,
-    /// Names and kinds that it had before.
+    /// Earlier names and kinds.
     before: Vec<(String, Gvk)>,
     prefixes: Vec<String>,
     suffixes: Vec<String>,
-    /// Namespaces whose accounts a binding names.
+    /// The namespaces of the service accounts that a binding names.
     subjects: Vec<String>,
 }
 
@@ -246,7 +247,7 @@ impl Known {
         }
     }
 
-    /// Whether both went through the same, as far as the shorter way goes.
+    /// Whether both got the same prefixes and suffixes, as far as the shorter list goes.
     fn has_way_of(&self, other: &Self, may_be_empty: bool) -> bool {
         let same = |one: &[String], other: &[String]| {
             let is_end = one.iter().rev().zip(other.iter().rev()).all(|(a, b)| a == b);
@@ -277,7 +278,7 @@ impl Reference<'_> {
         }
     }
 
-    /// A map names the namespace as well.
+    /// A reference that is a map with name and namespace.
     fn put_in_map(&self, node: &mut Node, findings: &mut Vec<Finding>) {
         let Some(name) = node.get("name").and_then(Node::as_scalar).map(str::to_owned) else { return };
         let namespace = node.get("namespace").and_then(Node::as_scalar);

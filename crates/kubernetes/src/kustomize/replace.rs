@@ -1,4 +1,4 @@
-//! Replacements: a value of one object, written into fields of others.
+//! Replacements: copies a value of one object into fields of others.
 
 use regex::Regex;
 
@@ -17,10 +17,10 @@ use driftless_yaml::{
     Kind, Limits, Node, Place, Scalar, edit::entry, edit::mapping, edit::sequence, edit::text,
 };
 
-/// The field that is meant where none is named.
+/// The default field.
 const NAME: &str = "metadata.name";
 
-/// How a value is taken from a field, or put into it.
+/// Options for reading a value from a field, or writing it into one.
 #[derive(Clone, Debug, Default)]
 struct ReplacementOptions {
     delimiter: String,
@@ -66,7 +66,7 @@ pub(super) fn replace(
     }
 }
 
-/// `None` if something is wrong, which was told.
+/// `None`: the entry is invalid, which is reported.
 fn one(object: &Object<'_>, resources: &mut [Resource]) -> Option<()> {
     let given =
         object.get("sourceValue").and_then(|it| LocatedText::of(&it)).map(|it| text(&it.place, it.text));
@@ -86,7 +86,7 @@ fn one(object: &Object<'_>, resources: &mut [Resource]) -> Option<()> {
     Some(())
 }
 
-/// The value that is copied.
+/// The value to copy. `None`: it does not exist, which is reported.
 fn source(value: &Value<'_>, resources: &[Resource]) -> Option<Node> {
     let object = value.clone().object(keys::SOURCE)?;
     let word = |key: &str| object.string(key).unwrap_or_default();
@@ -208,7 +208,8 @@ impl ReplacementTarget {
     }
 }
 
-/// The steps of `spec.containers.[name=a.b].image`: what is in brackets stays together, and keeps them with a `=`.
+/// The steps of `spec.containers.[name=a.b].image`. A step in brackets may contain dots; the brackets stay if it
+/// contains `=`.
 fn steps(path: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut open: Option<String> = None;
@@ -248,14 +249,14 @@ fn lookup<'n>(node: &'n Node, steps: &[String]) -> Option<&'n Node> {
     })
 }
 
-/// One value on its way to the fields of one path.
+/// Writes one value to all fields of one path.
 struct Write<'a> {
     options: &'a ReplacementOptions,
     value: &'a Node,
-    /// Where what is made on the way stands.
+    /// The place of created fields.
     made: &'a Place,
     count: usize,
-    /// For so much more text.
+    /// How many more bytes of text may be written.
     room: usize,
     trouble: Option<String>,
 }
@@ -321,7 +322,7 @@ impl Write<'_> {
         }
     }
 
-    /// What is made for a field whose next step is this.
+    /// An empty value for a field whose next step is this.
     fn empty(&self, step: Option<&String>) -> Node {
         match step {
             None => text(self.made, ""),
@@ -368,7 +369,7 @@ impl Write<'_> {
                 },
             }
         }
-        // A number stays one, and text stays text: the field knows what it must be.
+        // A number stays a number, and text stays text.
         let is_text = matches!(node.resolved(), Some(Scalar::Text(_)));
         let kind = Kind::Scalar { text: parts.join(&self.options.delimiter), plain: *plain && !is_text };
         *node = Node { kind, place: self.value.place.clone(), tag: None };

@@ -1,6 +1,6 @@
-//! An object on its way through a build: what it is now, and what it was called before.
+//! An object during a build: its current content, and its earlier names.
 //!
-//! References are written with the names that objects had when they were read, so every name is remembered.
+//! References use the names that objects had when they were read, so every earlier name is kept.
 
 use std::collections::BTreeMap;
 
@@ -18,25 +18,25 @@ pub(super) struct Gvk {
 pub(super) struct Id {
     pub(super) gvk: Gvk,
     pub(super) name: String,
-    /// `None` for what lies in no namespace.
+    /// `None` for a kind without namespaces.
     pub(super) namespace: Option<String>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Resource {
     pub(super) node: Node,
-    /// What it was before, the oldest first: kind, name and namespace.
+    /// Earlier kinds, names and namespaces, the oldest first.
     before: Vec<(String, String, Option<String>)>,
     pub(super) prefixes: Vec<String>,
     pub(super) suffixes: Vec<String>,
-    /// Whether its name ends with the hash of what is in it.
+    /// Whether the hash of its content is appended to its name.
     pub(super) is_hashed: bool,
 }
 
-/// The namespace of what names none.
+/// The default namespace.
 const DEFAULT: &str = "default";
 
-/// Kinds that lie in no namespace, with their group.
+/// Kinds without namespaces, with their group.
 const CLUSTER_SCOPED: &[(&str, &str)] = &[
     ("", "ComponentStatus"),
     ("", "Namespace"),
@@ -76,7 +76,7 @@ impl Gvk {
         CLUSTER_SCOPED.contains(&(self.group.as_str(), self.kind.as_str()))
     }
 
-    /// Whether it is of a kind. An empty word leaves that open.
+    /// Whether group, version and kind match. An empty text matches any.
     pub(super) fn is(&self, group: &str, version: &str, kind: &str) -> bool {
         let is = |wanted: &str, own: &str| wanted.is_empty() || wanted == own;
         is(group, &self.group) && is(version, &self.version) && is(kind, &self.kind)
@@ -84,7 +84,7 @@ impl Gvk {
 }
 
 impl Id {
-    /// What an object says of itself.
+    /// Reads kind, name and namespace of an object.
     pub(super) fn of(node: &Node) -> Self {
         let gvk = Gvk::of(node);
         let word =
@@ -122,7 +122,7 @@ impl Resource {
         self.earlier_ids().into_iter().next().unwrap_or_else(|| self.id())
     }
 
-    /// Without the present one, the oldest first.
+    /// All ids but the current one, the oldest first.
     pub(super) fn earlier_ids(&self) -> Vec<Id> {
         let gvk = Gvk::of(&self.node);
         let id = |(kind, name, namespace): &(String, String, Option<String>)| Id {
@@ -133,7 +133,7 @@ impl Resource {
         self.before.iter().map(id).collect()
     }
 
-    /// Whether it is, or ever was, called so.
+    /// Whether the object has or had this id.
     pub(super) fn was(&self, id: &Id) -> bool {
         self.id() == *id || self.earlier_ids().contains(id)
     }
@@ -143,7 +143,7 @@ impl Resource {
         self.before.push((gvk.kind, name, namespace));
     }
 
-    /// Where its name stands, or else the whole of it.
+    /// The place of its name, or of the whole object if it has none.
     pub(super) fn place(&self) -> &Place {
         let name = self.node.get("metadata").and_then(|it| it.get("name"));
         &name.unwrap_or(&self.node).place
@@ -153,7 +153,7 @@ impl Resource {
         self.node.get("metadata").and_then(|it| it.get("name")?.as_scalar()).unwrap_or_default()
     }
 
-    /// Its name stays where it was written: nobody wrote the new one.
+    /// Sets the name, which keeps the place of the old name.
     pub(super) fn set_name(&mut self, name: String) {
         let place = self.place().clone();
         if let Some(metadata) = get_mut(&mut self.node, "metadata") {
@@ -181,7 +181,7 @@ impl Resource {
         }
     }
 
-    /// Takes over what it was called, and the labels and annotations that it does not have itself.
+    /// Takes the names of the old object, and the labels and annotations that the new one does not have.
     pub(super) fn take_over(&mut self, old: &Self) {
         for kind in ["labels", "annotations"] {
             let own: Vec<String> = self.texts(kind).into_keys().map(str::to_owned).collect();

@@ -1,5 +1,5 @@
-//! Which objects a patch or a replacement is for: by kind and name, each a regular expression for the whole of it, and
-//! by labels and annotations in Kubernetes' own notation.
+//! Selects the objects of a patch or a replacement: by kind and name, as regular expressions for the whole text, and by
+//! labels and annotations in the notation of Kubernetes.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) struct Selector {
     annotations: Vec<Requirement>,
 }
 
-/// What a label must be.
+/// A condition on one label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Requirement {
     Exists(String),
@@ -47,12 +47,12 @@ impl Selector {
         })
     }
 
-    /// Whether it says anything about kind, name or namespace.
+    /// Whether it restricts kind, name or namespace.
     pub(super) fn has_id(&self) -> bool {
         [&self.group, &self.version, &self.kind, &self.name, &self.namespace].iter().any(|it| it.is_some())
     }
 
-    /// Whether an object is meant, by the name and namespace that it first had, or those it has now.
+    /// Whether it selects an object, by its first or its current name and namespace.
     pub(super) fn selects(&self, resource: &Resource) -> bool {
         let (first, now) = (resource.first_id(), resource.id());
         let named = is_match(self.name.as_ref(), &first.name) || is_match(self.name.as_ref(), &now.name);
@@ -61,7 +61,7 @@ impl Selector {
         named && placed && self.has_kind(&now.gvk) && self.selects_metadata(resource)
     }
 
-    /// Whether one id is meant.
+    /// Whether it selects one id.
     pub(super) fn selects_id(&self, id: &Id) -> bool {
         self.has_kind(&id.gvk)
             && is_match(self.name.as_ref(), &id.name)
@@ -88,7 +88,7 @@ fn is_match(pattern: Option<&Regex>, text: &str) -> bool {
     pattern.is_none_or(|it| it.is_match(text))
 }
 
-/// The outer `None` is an error, which was told.
+/// The outer `None` is an error, which is reported.
 #[expect(clippy::option_option, reason = "an absent pattern is no error")]
 fn pattern(object: &Object<'_>, key: &str) -> Option<Option<Regex>> {
     let Some(value) = object.get(key) else { return Some(None) };

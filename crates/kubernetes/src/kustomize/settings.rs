@@ -1,4 +1,4 @@
-//! What a kustomization says, key by key, each with its place. What is located there but cannot be is told here.
+//! Reads the keys of a kustomization, each with its place, and reports invalid ones.
 
 use super::{
     super::reader::{Object, Report, Value},
@@ -8,7 +8,7 @@ use super::{
 use driftless_model::Finding;
 use driftless_yaml::{Node, Place};
 
-/// A text, with where it stands.
+/// A text with its place.
 #[derive(Clone, Debug)]
 pub(super) struct LocatedText {
     pub(super) text: String,
@@ -16,7 +16,7 @@ pub(super) struct LocatedText {
     pub(super) path: String,
 }
 
-/// A file with the name of a kustomization.
+/// A kustomization file.
 #[derive(Debug, Default)]
 pub(super) struct Kustomization {
     pub(super) is_component: bool,
@@ -49,7 +49,7 @@ pub(super) struct Labels {
     pub(super) fields: Vec<LabelField>,
 }
 
-/// A field of the user's choice that holds labels.
+/// A field that the user chose for labels.
 #[derive(Debug)]
 pub(super) struct LabelField {
     pub(super) group: String,
@@ -104,7 +104,7 @@ pub(super) struct GeneratorOptions {
 
 #[derive(Debug)]
 pub(super) struct Patch {
-    /// Of the entry in its list.
+    /// The place of the entry in its list.
     pub(super) place: Place,
     pub(super) path: String,
     pub(super) content: PatchContent,
@@ -131,7 +131,7 @@ impl LocatedText {
 }
 
 impl Kustomization {
-    /// Reads a document; `None` if it is none at all.
+    /// Reads a document. `None`: it is not a kustomization, which is reported.
     pub(super) fn read(document: &Node, report: &Report) -> Option<Self> {
         let object = Value::new(document, "", report).object(keys::KUSTOMIZATION)?;
         let mut found = Self { is_component: is_component(&object)?, ..Self::default() };
@@ -167,7 +167,7 @@ impl Kustomization {
     }
 }
 
-/// Whether it is a component, by its kind; `None` if it is neither that nor a kustomization.
+/// Whether its kind is `Component`. `None`: it is neither a component nor a kustomization.
 fn is_component(object: &Object<'_>) -> Option<bool> {
     let is_component = match object.get("kind") {
         Some(kind) => kind.one_of(&[("Kustomization", false), ("Component", true)])?,
@@ -182,7 +182,7 @@ fn is_component(object: &Object<'_>) -> Option<bool> {
 }
 
 fn located(object: &Object<'_>, key: &str) -> Option<LocatedText> {
-    // An empty text is the same as none.
+    // An empty text counts as absent.
     LocatedText::of(&object.get(key).filter(|it| it.node.as_scalar() != Some(""))?)
 }
 
@@ -253,7 +253,7 @@ fn options(value: Value<'_>) -> Option<GeneratorOptions> {
 }
 
 impl GeneratorOptions {
-    /// With those for all generators beneath. Of a truth value, true wins wherever it stands.
+    /// Adds the options for all generators. A boolean is true if either of the two is.
     fn over(mut self, global: &Self) -> Self {
         let fill = |own: &mut Pairs, global: &Pairs| {
             for (key, value) in global {

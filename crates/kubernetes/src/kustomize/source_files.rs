@@ -29,11 +29,11 @@ impl<'a> SourceFiles<'a> {
         Self { files, report, read: BTreeMap::new(), has_gaps: false, nodes: 0 }
     }
 
-    /// A path as it is named in a folder, from the repository's root.
+    /// Resolves a path that a kustomization in `folder` names. The result is relative to the repository's root.
     pub(super) fn locate(&mut self, located: &LocatedText, folder: &str) -> Option<String> {
         let text = located.text.as_str();
         if is_remote(text) {
-            // Its text is not repeated: a URL may hold a password.
+            // The text is not quoted, because a URL may contain a password.
             let finding = located.error("is elsewhere, and nothing is fetched for a build");
             self.report.say(
                 finding.help("copy it into this repository, or add it as a submodule, and name its path"),
@@ -50,7 +50,7 @@ impl<'a> SourceFiles<'a> {
         found
     }
 
-    /// A file that is named in a folder, and its path from the repository's root.
+    /// Reads a file that a kustomization in `folder` names. Returns its path from the repository's root too.
     pub(super) fn file(&mut self, located: &LocatedText, folder: &str) -> Option<(String, Arc<[u8]>)> {
         let path = self.locate(located, folder)?;
         match self.files.read(&path, Limits::default().bytes as u64) {
@@ -82,7 +82,7 @@ impl<'a> SourceFiles<'a> {
         None
     }
 
-    /// Documents that are written inside of a kustomization. In a literal block everything has its own place.
+    /// Parses documents inside a kustomization. In a literal block every value has its own place.
     pub(super) fn inline(&mut self, located: &LocatedText) -> Option<Vec<Node>> {
         let shift = self.read.get(&*located.place.file).and_then(|it| Shift::of(located, it));
         let place =
@@ -105,7 +105,7 @@ impl<'a> SourceFiles<'a> {
         }
     }
 
-    /// The objects of documents, those in lists too. Each must say what it is.
+    /// The objects of documents, including those in Lists. Each needs a kind and a name.
     pub(super) fn objects(&self, documents: Vec<Node>) -> Option<Vec<Node>> {
         let mut found = Vec::new();
         let mut is_whole = true;
@@ -153,7 +153,7 @@ impl<'a> SourceFiles<'a> {
     }
 }
 
-/// URLs, and what Git takes for a place elsewhere.
+/// Whether the text is a URL or another remote address of Git.
 fn is_remote(text: &str) -> bool {
     let first = text.split('/').next().unwrap_or_default();
     first.contains([':', '@'])
@@ -162,7 +162,7 @@ fn is_remote(text: &str) -> bool {
         || matches!(first, "github.com" | "gitlab.com" | "bitbucket.org")
 }
 
-/// How places inside of a literal block are those of its file.
+/// Converts places inside a literal block to places of its file.
 #[derive(Clone, Copy)]
 struct Shift {
     line: u32,
@@ -170,7 +170,7 @@ struct Shift {
 }
 
 impl Shift {
-    /// `None` where lines of the text are not lines of the file.
+    /// `None`: the lines of the text are not the lines of the file.
     fn of(located: &LocatedText, source: &[u8]) -> Option<Self> {
         let lines: Vec<&str> = std::str::from_utf8(source).ok()?.lines().collect();
         // The text begins below its `|`.

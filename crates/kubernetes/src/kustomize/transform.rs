@@ -1,5 +1,5 @@
-//! The simple changes, each to all objects: namespace, prefix and suffix, labels and annotations, replicas, images.
-//! Whatever is set stands where the kustomization says it.
+//! Changes to all objects: namespace, prefix and suffix, labels and annotations, replicas, images.
+//! A changed value gets the place of the kustomization's key, so that findings point there.
 
 use regex::Regex;
 
@@ -13,13 +13,13 @@ use driftless_yaml::{
     Kind, Node, Place, edit::entries_mut, edit::get_mut, edit::items_mut, edit::set, edit::text,
 };
 
-/// Where labels, annotations, images or replicas stand in objects of a kind. An empty word leaves that open.
+/// The path of labels, annotations or replicas in objects of a kind. An empty group, version or kind matches any.
 struct FieldPath {
     group: &'static str,
     version: &'static str,
     kind: &'static str,
     path: &'static str,
-    /// Whether it is made where it is missing.
+    /// Whether a missing field is created.
     create: bool,
 }
 
@@ -59,7 +59,7 @@ const SELECTORS: &[FieldPath] = &[
     field("networking.k8s.io", "NetworkPolicy", "spec/egress/to/podSelector/matchLabels", false),
 ];
 
-/// Selectors inside of pod templates.
+/// Selectors in pod templates.
 const POD_SELECTORS: &[&str] = &[
     "spec/template/spec/affinity/podAffinity/preferredDuringSchedulingIgnoredDuringExecution/podAffinityTerm/labelSelector/matchLabels",
     "spec/template/spec/affinity/podAffinity/requiredDuringSchedulingIgnoredDuringExecution/labelSelector/matchLabels",
@@ -70,11 +70,11 @@ const POD_SELECTORS: &[&str] = &[
 
 const SCALED: &[&str] = &["Deployment", "ReplicationController", "ReplicaSet", "StatefulSet"];
 
-/// Where images stand beside those of `containers` and `initContainers`, wherever these are.
+/// Paths of images other than those of `containers` and `initContainers`.
 const VOLUME_IMAGES: &[&str] =
     &["spec/volumes[]/image/reference", "spec/template/spec/volumes[]/image/reference"];
 
-/// Puts everything into a namespace that lies in one.
+/// Sets the namespace of all objects whose kind has namespaces.
 pub(super) fn namespace(resources: &mut [Resource], located: &LocatedText, findings: &mut Vec<Finding>) {
     for resource in resources.iter_mut() {
         resource.remember_id();
@@ -123,7 +123,7 @@ fn at(resource: &Resource) -> String {
     resource.place().location().to_string()
 }
 
-/// Kinds whose names others rely on.
+/// Whether prefixes and suffixes leave the name unchanged.
 fn keeps_its_name(gvk: &Gvk) -> bool {
     gvk.is("", "", "CustomResourceDefinition")
         || gvk.is("", "", "Namespace")
@@ -194,7 +194,7 @@ fn put(node: &mut Node, path: &[String], create: bool, pairs: &Pairs) {
     visit(node, path, missing, &first.place, &mut |map| {
         for (key, located) in pairs {
             set(map, key, text(&located.place, located.text.clone()));
-            // The key stands there as well, now.
+            // The key gets the new place too.
             if let Some(entry) = entries_mut(map).iter_mut().find(|it| it.key == *key) {
                 entry.key_place = located.place.clone();
             }
@@ -221,7 +221,7 @@ pub(super) fn replicas(resources: &mut [Resource], replica: &Replica, findings: 
     }
 }
 
-/// An image by its name, which is a regular expression.
+/// Changes images by name, which is a regular expression.
 pub(super) fn image(resources: &mut [Resource], image: &Image, findings: &mut Vec<Finding>) {
     let digest = "(@[a-zA-Z0-9]+([.+_-][a-zA-Z0-9]+)*:[a-zA-Z0-9_.{}-]*)?";
     let Ok(pattern) = Regex::new(&format!("^{}(:[a-zA-Z0-9_.{{}}-]*)?{digest}$", image.name.text)) else {
@@ -239,7 +239,7 @@ pub(super) fn image(resources: &mut [Resource], image: &Image, findings: &mut Ve
     }
 }
 
-/// Every `image` of a list called `containers` or `initContainers`, however deep.
+/// Calls `change` for every `image` in a list named `containers` or `initContainers`, at any depth.
 fn containers(node: &mut Node, change: &mut dyn FnMut(&mut Node)) {
     for item in items_mut(node) {
         containers(item, change);

@@ -1,8 +1,8 @@
-//! The fields of an object that a path leads to. Lists on the way are gone through, item by item.
+//! Visits the fields of an object that a path leads to. A list on the path stands for each of its items.
 
 use driftless_yaml::{Kind, Node, Place, edit::entry, edit::mapping, edit::text};
 
-/// What is made where a path ends in nothing.
+/// What to create if the path does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
     Nothing,
@@ -10,12 +10,12 @@ pub(super) enum Missing {
     Map,
 }
 
-/// The steps of a path such as `spec/template/metadata`; `\/` is a slash in a key.
+/// The steps of a path such as `spec/template/metadata`. `\/` is a slash in a key.
 pub(super) fn steps(path: &str) -> Vec<String> {
     split(path.strip_prefix('/').unwrap_or(path), '/')
 }
 
-/// Splits at a letter that has no backslash before it.
+/// Splits at a character that has no backslash before it.
 pub(super) fn split(path: &str, delimiter: char) -> Vec<String> {
     let mut steps: Vec<String> = Vec::new();
     for part in path.split(delimiter) {
@@ -31,8 +31,9 @@ pub(super) fn split(path: &str, delimiter: char) -> Vec<String> {
     steps
 }
 
-/// Calls `change` with every field that the path leads to. What is made on the way stands at `place`. A step that ends
-/// with `[]` must be a list, and is never made.
+/// Calls `change` with every field that the path leads to. Created fields get `place`. A step that ends with `[]` must
+/// be
+/// a list, and is never created.
 pub(super) fn visit(
     node: &mut Node,
     path: &[String],

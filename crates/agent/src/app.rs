@@ -18,7 +18,7 @@ use driftless_model::Timestamp;
 use crate::{
     desired::Desired,
     reconcile::{Next, Reconciler},
-    requests::{Queued, answer_at_once},
+    request::{Queued, answer_at_once},
 };
 
 /// The shortest pause between two rounds that only the clock asks for.

@@ -2,20 +2,20 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use driftless_model::{Record, Stack};
+use driftless_model::{Policy, Record, Stack};
 use driftless_plan::{Told, schedule, with_runs};
 
-use crate::{context::AppContext, revisions::TargetRevision};
+use crate::context::AppContext;
 
-/// Adds the runs that are due to the record and to the target.
-pub(crate) fn begin_due(context: &AppContext, record: &mut Record, target: &mut TargetRevision) {
-    if target.policy.suspended {
+/// Adds the runs that are due to the record and to the stack of the target, unless the application is suspended.
+pub(crate) fn begin_due(context: &AppContext, record: &mut Record, stack: &mut Arc<Stack>, policy: &Policy) {
+    if policy.suspended {
         return;
     }
-    for Told { kind, reason, object, message } in schedule(record, &target.stack, context.now()) {
+    for Told { kind, reason, object, message } in schedule(record, stack, context.now()) {
         context.event(kind, reason, &object, &message);
     }
-    add_runs(&mut target.stack, record);
+    add_runs(stack, record);
 }
 
 /// Adds the runs in the record to a stack.

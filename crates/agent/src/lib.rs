@@ -48,6 +48,7 @@ mod record;
 mod registry_logins;
 mod render;
 mod repository;
+mod request;
 mod requests;
 mod revision_changes;
 mod revisions;
@@ -61,10 +62,10 @@ pub use agent::{Agent, Parts, Running, launch};
 pub use error::Error;
 pub use handle::{Applications, Handle, Inbox, Readiness, Recovery, Repositories};
 pub use logs::Logs;
-pub use requests::{
-    Against, Answer, DryRun, Inspection, Inspector, InstanceName, Request, RequestError, RequestKind,
-    Rollback, plan_stack,
+pub use request::{
+    Against, Answer, DryRun, Inspection, InstanceName, Request, RequestError, RequestKind, Rollback,
 };
+pub use requests::{Inspector, plan_stack};
 
 use driftless_model::Timestamp;
 

@@ -165,7 +165,7 @@ impl<D: Docker, S: Source> Reconciler<D, S> {
             }
             Err(error) => return self.fail(&chain(&error)),
         };
-        cron_runs::begin_due(&self.context, self.record.get_mut(), &mut target);
+        cron_runs::begin_due(&self.context, self.record.get_mut(), &mut target.stack, &target.policy);
         if self.revisions.note_target(&self.context, &self.desired, &target, self.record.get_mut()) {
             self.publisher.next_generation();
         }

@@ -31,7 +31,7 @@ use crate::{
     reconcile::{Reconciler, Shared},
     render::reference_text,
     repository::{RepositoryLink, RepositoryView},
-    requests::Queued,
+    request::Queued,
 };
 
 /// Mounted files that nothing needs are removed after this time.

@@ -5,7 +5,10 @@ use std::{net::IpAddr, sync::OnceLock, time::Duration};
 use reqwest::{Client, Url, header, redirect};
 use tokio::{net::TcpStream, time::timeout};
 
-use super::{ProbeShared, ProbedContainer, grpc};
+use super::{
+    container::{Exec, ProbedContainer},
+    grpc,
+};
 use driftless_model::{Probe, ProbeAction};
 
 /// How much of an answer is read, in bytes, as by the kubelet.
@@ -16,7 +19,7 @@ const MAX_REDIRECTS: usize = 10;
 
 /// One client for all HTTP probes, made by the first one.
 #[derive(Default)]
-pub(super) struct Http(OnceLock<Result<Client, String>>);
+pub(super) struct HttpClient(OnceLock<Result<Client, String>>);
 
 /// The request of an HTTP probe.
 struct HttpRequest<'a> {
@@ -29,7 +32,8 @@ struct HttpRequest<'a> {
 
 /// Makes one attempt. An error says why it failed.
 pub(super) async fn attempt(
-    shared: &ProbeShared,
+    http: &HttpClient,
+    exec: &dyn Exec,
     target: &ProbedContainer,
     probe: &Probe,
 ) -> Result<(), String> {
@@ -41,7 +45,7 @@ pub(super) async fn attempt(
                     HttpRequest { path, port: *port, https: *https, host: host.as_deref(), headers };
                 // With a host in the manifest, the container's address is not needed.
                 let url = request.url(if host.is_some() { None } else { Some(address?) })?;
-                shared.http.get(url, request.headers).await
+                http.get(url, request.headers).await
             }
             ProbeAction::TcpSocket { port, host } => {
                 let connected = match host {
@@ -52,7 +56,7 @@ pub(super) async fn attempt(
             }
             ProbeAction::Grpc { port, service } => grpc::check(address?, *port, service).await,
             ProbeAction::Exec { command } => {
-                match shared.exec.exec(&target.container, command, probe.timeout).await {
+                match exec.exec(&target.container, command, probe.timeout).await {
                     Ok(0) => Ok(()),
                     Ok(code) => Err(format!("the command ended with code {code}")),
                     Err(error) => Err(format!("the command could not be run: {error}")),
@@ -87,7 +91,7 @@ impl HttpRequest<'_> {
     }
 }
 
-impl Http {
+impl HttpClient {
     async fn get(&self, url: Url, headers: &[(String, String)]) -> Result<(), String> {
         let client = self.0.get_or_init(client).as_ref().map_err(Clone::clone)?;
         let mut request = client.get(url).header(header::CONNECTION, "close");

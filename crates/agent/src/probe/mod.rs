@@ -7,11 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    future::Future,
-    net::IpAddr,
-    pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use tokio_util::task::AbortOnDropHandle;
@@ -20,51 +16,18 @@ use driftless_clock::Clock;
 use driftless_model::{AppName, ContainerId, Probes, Readiness, Timestamp};
 
 mod attempt;
+mod container;
 mod grpc;
 mod watch;
 
-/// Runs commands inside containers.
-pub trait Exec: Send + Sync + 'static {
-    /// Runs a command to its end, without a shell, and returns its exit code; or why it could not run, in words. It
-    /// gives up after `timeout`.
-    fn exec<'a>(
-        &'a self,
-        container: &'a ContainerId,
-        command: &'a [String],
-        timeout: Duration,
-    ) -> Pin<Box<dyn Future<Output = Result<i64, String>> + Send + 'a>>;
-}
+pub use container::{Changed, Exec, ProbedContainer};
 
-/// Called with the application when one of its containers becomes ready, unready or dead. It must not block, and it
-/// must not call the prober.
-pub type Changed = Arc<dyn Fn(&AppName) + Send + Sync>;
-
-/// A running container and its probes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProbedContainer {
-    /// The container's id.
-    pub container: ContainerId,
-    /// Its address on one of its networks, or 127.0.0.1 on the host's network. Without an address, HTTP, TCP and gRPC
-    /// probes fail.
-    pub address: Option<IpAddr>,
-    /// When it was started. Initial delays count from here, also after a restart of the agent.
-    pub started: Timestamp,
-    /// Its startup, readiness and liveness probe.
-    pub probes: Probes,
-}
+use watch::{ProbeShared, Watch, lock};
 
 /// Probes the containers of all applications. Dropping it ends its tasks.
 pub struct Prober {
     shared: Arc<ProbeShared>,
     watched: Mutex<BTreeMap<ContainerId, Watched>>,
-}
-
-/// The parts that all probe tasks share.
-struct ProbeShared {
-    clock: Clock,
-    exec: Arc<dyn Exec>,
-    http: attempt::Http,
-    changed: Changed,
 }
 
 /// A container and the task that probes it.
@@ -79,7 +42,7 @@ struct Watched {
 impl Prober {
     /// A prober without containers.
     pub fn new(clock: Clock, exec: Arc<dyn Exec>, changed: Changed) -> Self {
-        let shared = Arc::new(ProbeShared { clock, exec, http: attempt::Http::default(), changed });
+        let shared = Arc::new(ProbeShared { clock, exec, http: attempt::HttpClient::default(), changed });
         Self { shared, watched: Mutex::default() }
     }
 
@@ -118,7 +81,7 @@ impl Prober {
     }
 
     fn watch(&self, app: &AppName, container: ProbedContainer, before: Option<Readiness>) -> Watched {
-        let watch = watch::Watch::new(self.shared.clone(), app.clone(), container.clone(), before);
+        let watch = Watch::new(self.shared.clone(), app.clone(), container.clone(), before);
         let state = watch.state();
         let task = AbortOnDropHandle::new(tokio::spawn(watch.run()));
         Watched { app: app.clone(), container, state, _task: task }
@@ -134,9 +97,4 @@ impl fmt::Debug for Prober {
         let watched = self.watched();
         f.debug_struct("Prober").field("watched", &watched.keys().collect::<Vec<_>>()).finish_non_exhaustive()
     }
-}
-
-/// A panic of another task leaves a valid value under these locks.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

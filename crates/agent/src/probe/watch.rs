@@ -2,14 +2,26 @@
 //! kubelet (`pkg/kubelet/prober/worker.go`). [`super::attempt`] makes the attempts.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use tokio::time::{Instant, sleep_until};
 
-use super::{ProbeShared, ProbedContainer, attempt, lock};
+use super::{
+    attempt::{HttpClient, attempt},
+    container::{Changed, Exec, ProbedContainer},
+};
+use driftless_clock::Clock;
 use driftless_model::{AppName, Probe, Readiness, Timestamp};
+
+/// The parts that all probe tasks share.
+pub(super) struct ProbeShared {
+    pub(super) clock: Clock,
+    pub(super) exec: Arc<dyn Exec>,
+    pub(super) http: HttpClient,
+    pub(super) changed: Changed,
+}
 
 /// After a start of the agent, the first probes of containers that run already are spread over this time, so that a
 /// thousand of them are not probed at once.
@@ -162,7 +174,7 @@ impl Watch {
     }
 
     async fn attempt(&self, kind: &str, probe: &Probe) -> Result<(), String> {
-        let tried = attempt::attempt(&self.shared, &self.target, probe).await;
+        let tried = attempt(&self.shared.http, self.shared.exec.as_ref(), &self.target, probe).await;
         tried.map_err(|reason| format!("{kind} probe: {reason}"))
     }
 
@@ -208,4 +220,9 @@ impl Watch {
     fn is_starting(&self) -> bool {
         matches!(*lock(&self.state), Readiness::Starting { .. })
     }
+}
+
+/// A panic of another task leaves a valid value under these locks.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,7 +7,8 @@ use driftless_model::{Adopt, EventKind, Observed, Record};
 use driftless_plan as plan;
 use driftless_plan::{Claim, Claimed, Target};
 
-use super::{Answer, RequestError, RequestHandler};
+use super::handler::RequestHandler;
+use crate::request::{Answer, RequestError};
 use crate::{context::AppContext, record::StoredRecord, revisions::fallback};
 
 impl<D: Docker, S: Source> RequestHandler<'_, D, S> {

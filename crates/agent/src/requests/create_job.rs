@@ -5,7 +5,8 @@ use driftless_git::Source;
 use driftless_model::{CronRecord, EventKind, WorkloadName};
 use driftless_plan::{run_name, run_of};
 
-use super::{Answer, RequestError, RequestHandler};
+use super::handler::RequestHandler;
+use crate::request::{Answer, RequestError};
 
 /// As Kubernetes.
 const LONGEST_NAME: usize = 63;

@@ -18,7 +18,8 @@ use driftless_plan::{Claim, Target};
 use driftless_report as report;
 use driftless_report::Context;
 
-use super::{Against, Inspection, RequestError, RequestHandler};
+use super::handler::RequestHandler;
+use crate::request::{Against, Inspection, RequestError};
 use crate::{
     Error,
     cron_runs::add_runs,

@@ -1,4 +1,4 @@
-//! Requests of users about one application: the types, and what answers each of them.
+//! Requests of users about one application: what answers each of them.
 //!
 //! A request changes the record, the pin or the suspension, and is answered once that is stored. The rounds that follow
 //! do the rest.
@@ -6,248 +6,21 @@
 pub(crate) mod adopt;
 mod create_job;
 mod drift;
+mod handler;
 mod plan;
 mod rollback;
 mod sync;
 mod workload;
 
-use std::{collections::BTreeSet, sync::Arc};
-
-use tokio::sync::oneshot;
-
-use driftless_docker as docker;
 use driftless_docker::Docker;
 use driftless_git::Source;
-use driftless_model::{AppName, Mask, Pin, Record, Until, WorkloadName};
-use driftless_report as report;
-use driftless_store as store;
 
-use crate::{
-    context::AppContext,
-    desired::Desired,
-    error::chain,
-    mounts::Mounts,
-    observe::Observer,
-    publish::Publisher,
-    record::StoredRecord,
-    repository::RepositoryLink,
-    revisions::{Revisions, TargetRevision},
-};
+use crate::request::{Answer, RequestError, RequestKind};
+
+pub(crate) use handler::RequestHandler;
 
 pub use drift::Inspector;
 pub use plan::plan_stack;
-
-/// A request about one application. It is answered when it is accepted, not when it is done.
-#[derive(Debug)]
-pub struct Request {
-    /// The application's name.
-    pub app: AppName,
-    /// The kind of the request.
-    pub kind: RequestKind,
-    /// The receiver of the answer.
-    pub reply: oneshot::Sender<Result<Answer, RequestError>>,
-}
-
-/// The kind of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RequestKind {
-    /// Fetch now, make a round now, and forget all backoffs.
-    Sync,
-    /// Sync, and accept the rewritten history that is rejected now.
-    AcceptRewrite,
-    /// Sync, and confirm the removal that waits for a confirmation.
-    Prune,
-    /// Go back to an older revision and pin the application to it.
-    Rollback(Rollback),
-    /// End a pin and a suspension.
-    Resume,
-    /// Observe and report, change nothing.
-    Suspend,
-    /// The dry run: the steps of the next rounds, without performing them.
-    Plan,
-    /// The differences between the target and the live state, field by field.
-    Drift(Against),
-    /// Take over what Docker Compose created.
-    Adopt,
-    /// Replace the instances of one workload, although nothing has changed in Git.
-    Restart(WorkloadName),
-    /// Begin a run of a CronJob now, with this name.
-    CreateJob(WorkloadName, String),
-    /// Pause the rollouts of one Deployment.
-    Pause(WorkloadName),
-    /// Continue the rollouts of one Deployment.
-    Unpause(WorkloadName),
-    /// Replace one instance.
-    DeleteInstance(InstanceName),
-}
-
-/// An instance by the name of its container or of its pod. Pods of several namespaces may have one name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InstanceName {
-    /// The name of the container or pod.
-    pub name: String,
-    /// The Kubernetes namespace. `None`: any.
-    pub namespace: Option<String>,
-}
-
-impl RequestKind {
-    /// Whether the request changes nothing, so that running steps need not be interrupted for it.
-    pub(crate) fn is_question(&self) -> bool {
-        match self {
-            Self::Plan | Self::Drift(_) => true,
-            Self::Sync
-            | Self::AcceptRewrite
-            | Self::Prune
-            | Self::Rollback(_)
-            | Self::Resume
-            | Self::Suspend
-            | Self::Adopt
-            | Self::Restart(_)
-            | Self::CreateJob(..)
-            | Self::Pause(_)
-            | Self::Unpause(_)
-            | Self::DeleteInstance(_) => false,
-        }
-    }
-}
-
-/// The state that the live state is compared with.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Against {
-    /// The target: the pinned revision if there is one, else the newest commit.
-    Pin,
-    /// The newest commit, also while an older revision is pinned.
-    Head,
-    /// A revision by its number, or a commit by its full id.
-    Revision(String),
-}
-
-impl Against {
-    /// Parses `pin`, `head`, a revision's number or a commit's id.
-    pub fn parse(text: &str) -> Self {
-        match text {
-            "pin" => Self::Pin,
-            "head" => Self::Head,
-            other => Self::Revision(other.to_owned()),
-        }
-    }
-}
-
-/// The differences of one application.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Inspection {
-    /// The application's part of a report.
-    pub app: report::App,
-    /// Containers on the host that belong to no application.
-    pub unmanaged: BTreeSet<String>,
-}
-
-/// Where to roll back to, why, and for how long.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rollback {
-    /// A revision's number or a commit's id (at least 7 digits). `None`: the newest revision that succeeded and is not
-    /// the current one.
-    pub to: Option<String>,
-    /// Why, in the user's words.
-    pub reason: String,
-    /// When the pin ends.
-    pub until: Until,
-}
-
-/// The answer to an accepted request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// The rounds that follow do it.
-    Accepted,
-    /// The pin of a rollback.
-    Pinned(Pin),
-    /// The adopted objects and what happens to them, one sentence each.
-    Adopted(Vec<String>),
-    /// The result of a dry run.
-    Plan(DryRun),
-    /// The differences of the application.
-    Drift(Box<Inspection>),
-}
-
-/// The result of a dry run, in text for people.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DryRun {
-    /// The rounds that would follow, each a list of steps with their causes.
-    pub rounds: Vec<Vec<String>>,
-    /// The objects of Docker Compose that would be adopted first, and how they differ.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub adoption: Vec<String>,
-    /// Why something would not be done.
-    pub waits: Vec<String>,
-    /// Unified diff of the live state against Git, with secrets masked.
-    pub diff: String,
-}
-
-/// Why a request was not accepted.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RequestError {
-    /// The agent has no application of this name.
-    #[error("there is no application `{0}`")]
-    NoSuchApplication(AppName),
-    /// The request makes no sense in the present state. The text says what to do instead.
-    #[error("{0}")]
-    Refused(String),
-    /// The application has too many requests to answer.
-    #[error("{0} has many requests to answer already; try again in a moment")]
-    Busy(AppName),
-    /// The engine did not answer, or answered with an error.
-    #[error("{0}")]
-    Engine(String),
-    /// The state directory failed: the disk is full, read-only or broken.
-    #[error("the state directory cannot be used: {0}")]
-    State(String),
-    /// The agent is stopping.
-    #[error("the agent is shutting down")]
-    Stopping,
-}
-
-impl From<store::Error> for RequestError {
-    fn from(error: store::Error) -> Self {
-        Self::State(chain(&error))
-    }
-}
-
-impl From<docker::Error> for RequestError {
-    fn from(error: docker::Error) -> Self {
-        Self::Engine(chain(&error))
-    }
-}
-
-/// A request that waits for its application, and where the answer goes.
-pub(crate) struct Queued {
-    pub(crate) kind: RequestKind,
-    pub(crate) reply: oneshot::Sender<Result<Answer, RequestError>>,
-}
-
-/// Answers a sync before it is begun: a container may take minutes to stop, and the client need not wait for that.
-pub(crate) fn answer_at_once(queued: Queued) -> Queued {
-    let Queued { kind, reply } = queued;
-    if kind != RequestKind::Sync {
-        return Queued { kind, reply };
-    }
-    // The client may have gone.
-    let _ = reply.send(Ok(Answer::Accepted));
-    Queued { kind, reply: oneshot::channel().0 }
-}
-
-/// The parts of an application that requests read and change.
-pub(crate) struct RequestHandler<'a, D, S> {
-    pub(crate) context: &'a AppContext,
-    pub(crate) repository: Option<&'a RepositoryLink<S>>,
-    pub(crate) desired: &'a Arc<Desired>,
-    pub(crate) revisions: &'a mut Revisions,
-    pub(crate) record: &'a mut StoredRecord,
-    pub(crate) publisher: &'a mut Publisher,
-    pub(crate) observer: &'a mut Observer<D>,
-    pub(crate) mounts: &'a mut Mounts,
-}
 
 impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
     /// Answers a request. It is done, or the rounds that follow do it.
@@ -270,37 +43,5 @@ impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
             RequestKind::Unpause(name) => self.unpause(name),
             RequestKind::DeleteInstance(name) => self.delete_instance(name).await,
         }
-    }
-
-    /// The target, if there is one.
-    fn target(&mut self) -> Result<TargetRevision, RequestError> {
-        let target = self.revisions.target(self.context, self.desired, self.record.get())?;
-        let name = self.context.name();
-        target.ok_or_else(|| RequestError::Refused(format!("{name} has nothing to apply: see its findings")))
-    }
-
-    /// The target, unless the application is suspended.
-    fn active_target(&mut self) -> Result<TargetRevision, RequestError> {
-        let target = self.target()?;
-        if target.policy.suspended {
-            let name = self.context.name();
-            return Err(RequestError::Refused(format!(
-                "{name} is suspended, so nothing is changed; `driftless resume {name}` ends that"
-            )));
-        }
-        Ok(target)
-    }
-
-    /// A mask for the stacks of a target.
-    fn mask_of(&self, target: &TargetRevision, fallback: Option<&driftless_model::Stack>) -> Mask {
-        self.context.mask_of([target.stack.as_ref()].into_iter().chain(fallback))
-    }
-
-    /// Stores a changed record. What the rounds then change is no drift.
-    fn accept(&mut self, mut record: Record) -> Result<(), RequestError> {
-        record.settled = None;
-        self.record.replace(self.context, record)?;
-        self.publisher.publish_request(self.context);
-        Ok(())
     }
 }

@@ -9,7 +9,8 @@ use driftless_model::{AgentId, Mask, Observed, Policy, Record, Stack};
 use driftless_plan as plan;
 use driftless_plan::{Target, stack_diff};
 
-use super::{DryRun, RequestError, RequestHandler, adopt::adopt_in_dry_run};
+use super::{adopt::adopt_in_dry_run, handler::RequestHandler};
+use crate::request::{DryRun, RequestError};
 use crate::{Error, random_key, revisions::fallback};
 
 impl<D: Docker, S: Source> RequestHandler<'_, D, S> {

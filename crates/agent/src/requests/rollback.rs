@@ -4,7 +4,8 @@ use driftless_docker::Docker;
 use driftless_git::Source;
 use driftless_model::{EventKind, Outcome, Pin, Revision};
 
-use super::{RequestError, RequestHandler, Rollback};
+use super::handler::RequestHandler;
+use crate::request::{RequestError, Rollback};
 
 /// A shorter text is a revision's number, not the beginning of a commit's id.
 const SHORTEST_COMMIT: usize = 7;

@@ -6,7 +6,8 @@ use driftless_model::EventKind;
 use driftless_plan::WaitReason;
 use driftless_store::Suspension;
 
-use super::{Answer, RequestError, RequestHandler};
+use super::handler::RequestHandler;
+use crate::request::{Answer, RequestError};
 
 impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
     /// Forgets all backoffs and fetches.

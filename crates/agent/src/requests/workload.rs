@@ -8,7 +8,8 @@ use driftless_model::{
 };
 use driftless_plan as plan;
 
-use super::{Answer, InstanceName, RequestError, RequestHandler};
+use super::handler::RequestHandler;
+use crate::request::{Answer, InstanceName, RequestError};
 use crate::{observe::observe_scope, revisions::TargetRevision};
 
 /// An instance of the agent that can be replaced.

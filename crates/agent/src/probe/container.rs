@@ -1,0 +1,35 @@
+//! The containers that the prober probes, and what it needs from its caller.
+
+use std::{future::Future, net::IpAddr, pin::Pin, sync::Arc, time::Duration};
+
+use driftless_model::{AppName, ContainerId, Probes, Timestamp};
+
+/// Runs commands inside containers.
+pub trait Exec: Send + Sync + 'static {
+    /// Runs a command to its end, without a shell, and returns its exit code; or why it could not run, in words. It
+    /// gives up after `timeout`.
+    fn exec<'a>(
+        &'a self,
+        container: &'a ContainerId,
+        command: &'a [String],
+        timeout: Duration,
+    ) -> Pin<Box<dyn Future<Output = Result<i64, String>> + Send + 'a>>;
+}
+
+/// Called with the application when one of its containers becomes ready, unready or dead. It must not block, and it
+/// must not call the prober.
+pub type Changed = Arc<dyn Fn(&AppName) + Send + Sync>;
+
+/// A running container and its probes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbedContainer {
+    /// The container's id.
+    pub container: ContainerId,
+    /// Its address on one of its networks, or 127.0.0.1 on the host's network. Without an address, HTTP, TCP and gRPC
+    /// probes fail.
+    pub address: Option<IpAddr>,
+    /// When it was started. Initial delays count from here, also after a restart of the agent.
+    pub started: Timestamp,
+    /// Its startup, readiness and liveness probe.
+    pub probes: Probes,
+}

@@ -1,0 +1,63 @@
+//! The part of an application that requests read and change.
+
+use std::sync::Arc;
+
+use driftless_model::{Mask, Record, Stack};
+
+use crate::{
+    context::AppContext,
+    desired::Desired,
+    mounts::Mounts,
+    observe::Observer,
+    publish::Publisher,
+    record::StoredRecord,
+    repository::RepositoryLink,
+    request::RequestError,
+    revisions::{Revisions, TargetRevision},
+};
+
+/// The parts of an application that requests read and change.
+pub(crate) struct RequestHandler<'a, D, S> {
+    pub(crate) context: &'a AppContext,
+    pub(crate) repository: Option<&'a RepositoryLink<S>>,
+    pub(crate) desired: &'a Arc<Desired>,
+    pub(crate) revisions: &'a mut Revisions,
+    pub(crate) record: &'a mut StoredRecord,
+    pub(crate) publisher: &'a mut Publisher,
+    pub(crate) observer: &'a mut Observer<D>,
+    pub(crate) mounts: &'a mut Mounts,
+}
+
+impl<D, S> RequestHandler<'_, D, S> {
+    /// The target, if there is one.
+    pub(super) fn target(&mut self) -> Result<TargetRevision, RequestError> {
+        let target = self.revisions.target(self.context, self.desired, self.record.get())?;
+        let name = self.context.name();
+        target.ok_or_else(|| RequestError::Refused(format!("{name} has nothing to apply: see its findings")))
+    }
+
+    /// The target, unless the application is suspended.
+    pub(super) fn active_target(&mut self) -> Result<TargetRevision, RequestError> {
+        let target = self.target()?;
+        if target.policy.suspended {
+            let name = self.context.name();
+            return Err(RequestError::Refused(format!(
+                "{name} is suspended, so nothing is changed; `driftless resume {name}` ends that"
+            )));
+        }
+        Ok(target)
+    }
+
+    /// A mask for the stacks of a target.
+    pub(super) fn mask_of(&self, target: &TargetRevision, fallback: Option<&Stack>) -> Mask {
+        self.context.mask_of([target.stack.as_ref()].into_iter().chain(fallback))
+    }
+
+    /// Stores a changed record. What the rounds then change is no drift.
+    pub(super) fn accept(&mut self, mut record: Record) -> Result<(), RequestError> {
+        record.settled = None;
+        self.record.replace(self.context, record)?;
+        self.publisher.publish_request(self.context);
+        Ok(())
+    }
+}

@@ -139,7 +139,7 @@ async fn taken_over(test: &str, compose: Compose) {
     let looked = agent.command(&words).output().unwrap();
     let told = String::from_utf8_lossy(&looked.stdout);
     assert_eq!(looked.status.code(), Some(0), "{told}{}", String::from_utf8_lossy(&looked.stderr));
-    assert!(told.contains("made by Docker Compose: ") && told.contains("Ask the agent"), "{told}");
+    assert!(told.contains("created by Docker Compose: ") && told.contains("Ask the agent"), "{told}");
 
     // It is remembered, and looked after.
     agent.restart().await;

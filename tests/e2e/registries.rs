@@ -27,7 +27,7 @@ async fn private_registry_serves_pulls_and_builds_with_a_login() {
         let refused = |it: &driftless_model::Application| {
             let host = &registry.address;
             it.status.waits.iter().any(|it| {
-                it.message.contains(&format!("there is no login for {host}: name it under `registries`"))
+                it.message.contains(&format!("there is no login for {host}: add one under `registries`"))
             })
         };
         agent.until("nobody is refused, with advice", refused).await;

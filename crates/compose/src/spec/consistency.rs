@@ -237,7 +237,7 @@ impl<'a> Check<'a> {
         if let Some(first) = test
             && !matches!(as_text(first), Some("CMD" | "CMD-SHELL" | "NONE"))
         {
-            let message = "a test given as a list must begin with `CMD`, `CMD-SHELL` or `NONE`";
+            let message = "a test given as a list must start with `CMD`, `CMD-SHELL` or `NONE`";
             self.error(first, "healthcheck.test", message);
         }
     }

@@ -10,7 +10,7 @@ use std::{
 
 use driftless_clock::Clock;
 use driftless_config::{Proxy, Reference};
-use driftless_git::{Credentials, Options, Repository, Slots, Source};
+use driftless_git::{Credentials, FetchPermits, Repository, RepositoryOptions, Source};
 use tokio::time::Instant;
 
 use crate::{
@@ -312,7 +312,7 @@ impl Poller {
 /// What this program does as a child of itself.
 pub async fn child(task: &str) {
     let variable = |name: &str| std::env::var(name).unwrap();
-    let options = Options {
+    let options = RepositoryOptions {
         url: variable("BENCH_URL"),
         reference: Reference::Branch("main".into()),
         credentials: Credentials::none(),
@@ -325,7 +325,7 @@ pub async fn child(task: &str) {
         mirror: PathBuf::from(variable("BENCH_MIRROR")),
         most_bytes: 1 << 30,
         clone_pause: Duration::from_mins(5),
-        slots: Slots::default(),
+        permits: FetchPermits::default(),
         clock: Clock::System,
     };
     let repository = Repository::open(options).unwrap();

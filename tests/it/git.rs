@@ -11,7 +11,7 @@ use std::{
 use driftless_clock::Clock;
 use driftless_config::{Auth, Proxy, Reference, Secret};
 use driftless_files::{Entry, ReadError};
-use driftless_git::{Checkout, Credentials, Error, Options, Repository, Slots, Source};
+use driftless_git::{Checkout, Credentials, Error, FetchPermits, Repository, RepositoryOptions, Source};
 use tokio::time::Instant;
 
 use crate::git_origin::{Mode, Origin, Server, Sshd, ca_file};
@@ -21,8 +21,8 @@ const LIMIT: u64 = 1 << 20;
 /// Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(crate) fn options(origin: &Origin, url: &str) -> Options {
-    Options {
+pub(crate) fn options(origin: &Origin, url: &str) -> RepositoryOptions {
+    RepositoryOptions {
         url: url.to_owned(),
         reference: Reference::Branch("main".into()),
         credentials: Credentials::none(),
@@ -35,12 +35,12 @@ pub(crate) fn options(origin: &Origin, url: &str) -> Options {
         mirror: origin.mirror(),
         most_bytes: 1 << 30,
         clone_pause: PATIENCE,
-        slots: Slots::default(),
+        permits: FetchPermits::default(),
         clock: Clock::System,
     }
 }
 
-pub(crate) fn open(options: Options) -> Repository {
+pub(crate) fn open(options: RepositoryOptions) -> Repository {
     Repository::open(options).unwrap()
 }
 
@@ -50,7 +50,7 @@ fn local(origin: &Origin) -> Repository {
 }
 
 fn following(origin: &Origin, reference: Reference) -> Repository {
-    open(Options { reference, ..options(origin, origin.path().to_str().unwrap()) })
+    open(RepositoryOptions { reference, ..options(origin, origin.path().to_str().unwrap()) })
 }
 
 pub(crate) fn text(checkout: &Checkout, path: &str) -> String {
@@ -102,7 +102,7 @@ async fn a_first_fetch_brings_the_commit_and_its_files() {
 
     let (bare, tree) = (origin.path().display().to_string(), origin.tree().display().to_string());
     for url in [bare.clone(), format!("file://{bare}"), tree] {
-        let repository = open(Options { reference: Reference::Head, ..options(&origin, &url) });
+        let repository = open(RepositoryOptions { reference: Reference::Head, ..options(&origin, &url) });
         let checkout = repository.fetch(None).await.unwrap();
         assert_eq!(checkout.commit.id, id);
         assert_eq!(checkout.commit.author, "Ada <ada@example.com>");
@@ -290,7 +290,7 @@ async fn what_vanishes_from_the_server_is_an_error_and_stays_here() {
 /// Another mirror of the same path.
 fn following_elsewhere(origin: &Origin) -> Repository {
     let mirror = origin.dir.path().join("state/elsewhere");
-    open(Options { mirror, ..options(origin, origin.path().to_str().unwrap()) })
+    open(RepositoryOptions { mirror, ..options(origin, origin.path().to_str().unwrap()) })
 }
 
 #[tokio::test]
@@ -344,7 +344,7 @@ async fn branches_tags_and_commits_are_followed() {
     for reference in
         [Reference::Branch("a*".into()), Reference::Commit("abc123".into()), Reference::Tag(" ".into())]
     {
-        let options = Options { reference, ..options(&origin, origin.path().to_str().unwrap()) };
+        let options = RepositoryOptions { reference, ..options(&origin, origin.path().to_str().unwrap()) };
         assert!(matches!(Repository::open(options), Err(Error::Rejected { .. })));
     }
 }
@@ -517,7 +517,7 @@ async fn damaged_mirror_stays_if_it_cannot_be_cloned_again() {
     let error = repository.fetch(Some(&id)).await.unwrap_err();
     assert!(matches!(&error, Error::Damaged { message, .. } if message.contains("disk")), "{error:?}");
 
-    let patient = Options { clone_pause: Duration::ZERO, ..options(&origin, &server.url()) };
+    let patient = RepositoryOptions { clone_pause: Duration::ZERO, ..options(&origin, &server.url()) };
     drop(repository);
     assert_eq!(open(patient).fetch(Some(&id)).await.unwrap().commit.id, next);
 }
@@ -577,7 +577,7 @@ async fn clones_until_killed() {
     let mirror = folder.join("state/infra");
     loop {
         let origin = folder.join("infra.git");
-        let options = Options {
+        let options = RepositoryOptions {
             url: origin.display().to_string(),
             reference: Reference::Head,
             credentials: Credentials::none(),
@@ -590,7 +590,7 @@ async fn clones_until_killed() {
             mirror: mirror.clone(),
             most_bytes: u64::MAX,
             clone_pause: PATIENCE,
-            slots: Slots::default(),
+            permits: FetchPermits::default(),
             clock: Clock::System,
         };
         let repository = open(options);
@@ -638,7 +638,7 @@ async fn a_server_that_stalls_is_given_up_within_the_idle_limit() {
     let origin = Origin::new();
     let server = Server::start(&origin).await;
     let idle_timeout = Duration::from_millis(500);
-    let repository = open(Options { idle_timeout, ..options(&origin, &server.url()) });
+    let repository = open(RepositoryOptions { idle_timeout, ..options(&origin, &server.url()) });
     for mode in [Mode::Silent, Mode::Stall(0), Mode::Stall(150), Mode::Stall(400)] {
         server.set(mode.clone());
         let began = Instant::now();
@@ -657,7 +657,7 @@ async fn a_server_that_drips_is_given_up_at_the_deadline() {
     let server = Server::start(&origin).await;
     server.set(Mode::Drip);
     let timeout = Duration::from_secs(1);
-    let repository = open(Options { timeout, ..options(&origin, &server.url()) });
+    let repository = open(RepositoryOptions { timeout, ..options(&origin, &server.url()) });
     let began = Instant::now();
     let error = passing(repository.fetch(None).await);
     assert!(error.contains("longer than 1 s"), "{error}");
@@ -685,7 +685,7 @@ async fn a_server_that_sends_too_much_is_refused() {
     let noise: String = (0..40_000_u32).map(|it| format!("{:x}", it.wrapping_mul(2_654_435_761))).collect();
     origin.commit("noise", &noise);
     let server = Server::start(&origin).await;
-    let repository = open(Options { most_bytes: 20_000, ..options(&origin, &server.url()) });
+    let repository = open(RepositoryOptions { most_bytes: 20_000, ..options(&origin, &server.url()) });
     let error = rejection(repository.fetch(None).await);
     assert!(error.contains("more than the limit of 20000 bytes"), "{error}");
     assert_eq!(fs::read_dir(origin.mirror().parent().unwrap()).unwrap().count(), 1, "only the lock is left");
@@ -774,7 +774,7 @@ async fn an_old_server_is_understood() {
     assert_eq!(repository.fetch(Some(&first)).await.unwrap().commit.id, second);
     drop(repository);
     for (reference, wanted) in [(Reference::Head, &second), (Reference::Tag("v1".into()), &first)] {
-        let repository = open(Options { reference, ..options(&origin, &server.url()) });
+        let repository = open(RepositoryOptions { reference, ..options(&origin, &server.url()) });
         assert_eq!(&repository.fetch(None).await.unwrap().commit.id, wanted);
     }
 }
@@ -784,11 +784,12 @@ async fn stalled_servers_do_not_hold_up_others() {
     let origin = Origin::new();
     let (stalled, well) = (Server::start(&origin).await, Server::start(&origin).await);
     stalled.set(Mode::StallFetch);
-    let slots = Slots::default();
+    let permits = FetchPermits::default();
     let mut fetches = tokio::task::JoinSet::new();
     for number in 0..6 {
         let mirror = origin.dir.path().join(format!("state/stalled{number}"));
-        let repository = open(Options { mirror, slots: slots.clone(), ..options(&origin, &stalled.url()) });
+        let repository =
+            open(RepositoryOptions { mirror, permits: permits.clone(), ..options(&origin, &stalled.url()) });
         fetches.spawn(async move { repository.fetch(None).await });
     }
     // Those four that may receive at the same time do.
@@ -799,7 +800,7 @@ async fn stalled_servers_do_not_hold_up_others() {
         asked += stalled.requests().iter().filter(|it| *it == "fetch").count();
     }
     let idle_timeout = Duration::from_secs(10);
-    let repository = open(Options { slots, idle_timeout, ..options(&origin, &well.url()) });
+    let repository = open(RepositoryOptions { permits, idle_timeout, ..options(&origin, &well.url()) });
     let began = Instant::now();
     repository.fetch(None).await.unwrap();
     assert!(began.elapsed() < Duration::from_secs(45), "{:?}", began.elapsed());
@@ -821,7 +822,7 @@ async fn contradictory_options_are_refused() {
         ("/srv/r", Auth { known_hosts: key(), ..Auth::default() }, "no use over a local path"),
     ];
     for (url, auth, wanted) in cases {
-        let options = Options { credentials: with_auth(auth), ..options(&origin, url) };
+        let options = RepositoryOptions { credentials: with_auth(auth), ..options(&origin, url) };
         let error = Repository::open(options).unwrap_err().to_string();
         assert!(error.contains(wanted), "{url}: {error}");
     }
@@ -835,7 +836,7 @@ async fn a_token_is_sent_over_tls_only_and_shows_nowhere() {
     let auth = Auth { password: Some(Secret::File(token.clone())), ..Auth::default() };
     // `git:hunter2`.
     let server = Server::start_secure(&origin, "Basic Z2l0Omh1bnRlcjI=").await;
-    let secure = || Options {
+    let secure = || RepositoryOptions {
         credentials: with_auth(auth.clone()),
         ca_file: Some(ca_file()),
         ..options(&origin, &server.url())
@@ -855,12 +856,13 @@ async fn a_token_is_sent_over_tls_only_and_shows_nowhere() {
     assert!(rejection(repository.fetch(None).await).contains("could not read the file"));
     drop(repository);
 
-    let error = rejection(open(Options { credentials: Credentials::none(), ..secure() }).fetch(None).await);
+    let error =
+        rejection(open(RepositoryOptions { credentials: Credentials::none(), ..secure() }).fetch(None).await);
     assert!(error.contains("set `auth`"), "{error}");
     fs::write(&token, "hunter2").unwrap();
-    let error = rejection(open(Options { ca_file: None, ..secure() }).fetch(None).await);
+    let error = rejection(open(RepositoryOptions { ca_file: None, ..secure() }).fetch(None).await);
     assert!(error.contains("certificate is not trusted"), "{error}");
-    let plain = Options { ca_file: None, url: server.url().replace("https", "http"), ..secure() };
+    let plain = RepositoryOptions { ca_file: None, url: server.url().replace("https", "http"), ..secure() };
     let error = Repository::open(plain).unwrap_err().to_string();
     assert!(error.contains("only sent over https"), "{error}");
 }
@@ -891,7 +893,7 @@ async fn ssh_fetches_with_a_key_from_a_known_host_only() {
     let with = |key: Option<&str>, known_hosts: Option<&str>| {
         let place = |name: &str| sshd.folder.join(name);
         let auth = Auth { ssh_key: key.map(place), known_hosts: known_hosts.map(place), ..Auth::default() };
-        open(Options { credentials: with_auth(auth), ..options(&origin, &sshd.url(&origin)) })
+        open(RepositoryOptions { credentials: with_auth(auth), ..options(&origin, &sshd.url(&origin)) })
     };
     let repository = with(Some("client"), Some("known_hosts"));
     let first = repository.fetch(None).await.unwrap();
@@ -928,7 +930,7 @@ async fn an_ssh_server_that_says_nothing_is_given_up() {
     let credentials = with_auth(Auth { known_hosts: Some(known), ..Auth::default() });
     let url = format!("ssh://git@127.0.0.1:{port}/infra.git");
     let idle_timeout = Duration::from_millis(700);
-    let repository = open(Options { credentials, idle_timeout, ..options(&origin, &url) });
+    let repository = open(RepositoryOptions { credentials, idle_timeout, ..options(&origin, &url) });
     let began = Instant::now();
     passing(repository.fetch(None).await);
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());

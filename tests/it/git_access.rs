@@ -13,7 +13,7 @@ use std::{
 use base64::{Engine, engine::general_purpose};
 use driftless_clock::Clock;
 use driftless_config::{Auth, GithubApp, Proxy, Secret};
-use driftless_git::{Credentials, Options, Source};
+use driftless_git::{Credentials, RepositoryOptions, Source};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -43,7 +43,7 @@ async fn a_pinned_fingerprint_lets_its_server_in_and_no_other() {
     let with = |host_keys: Vec<String>, known_hosts: Option<&str>| {
         let known_hosts = known_hosts.map(place);
         let auth = Auth { ssh_key: Some(place("client")), known_hosts, host_keys, ..Auth::default() };
-        open(Options { credentials: with_auth(auth), ..options(&origin, &sshd.url(&origin)) })
+        open(RepositoryOptions { credentials: with_auth(auth), ..options(&origin, &sshd.url(&origin)) })
     };
     let (right, wrong) = (fingerprint(&place("host.pub")), fingerprint(&place("stranger.pub")));
 
@@ -81,7 +81,7 @@ async fn host_certificate_is_accepted_and_revoked_key_rejected() {
         fs::write(place("lines"), lines).unwrap();
         let known_hosts = Some(place("lines"));
         let auth = Auth { ssh_key: Some(place("client")), known_hosts, ..Auth::default() };
-        open(Options { credentials: with_auth(auth), ..options(&origin, &sshd.url(&origin)) })
+        open(RepositoryOptions { credentials: with_auth(auth), ..options(&origin, &sshd.url(&origin)) })
     };
     let (authority, stranger) = (public("authority.pub"), public("stranger.pub"));
     known(&format!("@cert-authority * {authority}")).fetch(None).await.unwrap();
@@ -117,7 +117,7 @@ async fn key_passphrase_is_used_and_never_shown() {
         };
         let lookup = |name: &str| (name == "PASSPHRASE").then(|| "open sesame".to_owned());
         let credentials = Credentials::new(auth, Arc::new(lookup));
-        open(Options { credentials, ..options(&origin, &sshd.url(&origin)) })
+        open(RepositoryOptions { credentials, ..options(&origin, &sshd.url(&origin)) })
     };
     let file = place("passphrase");
     fs::write(&file, "open sesame\n").unwrap();
@@ -144,7 +144,7 @@ async fn revoked_token_is_reported_and_a_new_one_is_used() {
     let basic = |token: &str| format!("Basic {}", general_purpose::STANDARD.encode(format!("git:{token}")));
     let server = Server::start_secure(&origin, &basic("one")).await;
     let auth = Auth { password: Some(Secret::File(token.clone())), ..Auth::default() };
-    let repository = open(Options {
+    let repository = open(RepositoryOptions {
         credentials: with_auth(auth),
         ca_file: Some(ca_file()),
         ..options(&origin, &server.url())
@@ -158,7 +158,7 @@ async fn revoked_token_is_reported_and_a_new_one_is_used() {
     assert_eq!(repository.fetch(Some(&first.commit.id)).await.unwrap().commit, first.commit);
     drop(repository);
 
-    let none = Options { ca_file: Some(ca_file()), ..options(&origin, &server.url()) };
+    let none = RepositoryOptions { ca_file: Some(ca_file()), ..options(&origin, &server.url()) };
     let error = rejection(open(none).fetch(None).await);
     assert!(error.contains("set `auth`"), "{error}");
 }
@@ -168,7 +168,7 @@ async fn a_certificate_that_is_not_good_is_told_in_plain_words() {
     let origin = Origin::new();
     let server = Server::start_expired(&origin).await;
     let ca = ca_file().with_file_name("expired-ca.pem");
-    let with = |ca| open(Options { ca_file: Some(ca), ..options(&origin, &server.url()) });
+    let with = |ca| open(RepositoryOptions { ca_file: Some(ca), ..options(&origin, &server.url()) });
     let error = rejection(with(ca.clone()).fetch(None).await);
     assert!(error.contains("certificate has expired; it must be renewed"), "{error}");
 
@@ -178,8 +178,11 @@ async fn a_certificate_that_is_not_good_is_told_in_plain_words() {
     let other_name = server.url().replace("localhost", "localhost.localdomain");
     let direct = options(&origin, &other_name);
     // Resolved or not, it must not be taken for the right server.
-    let error =
-        open(Options { ca_file: Some(ca_file()), ..direct }).fetch(None).await.unwrap_err().to_string();
+    let error = open(RepositoryOptions { ca_file: Some(ca_file()), ..direct })
+        .fetch(None)
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("another name") || error.contains("dns"), "{error}");
 }
 
@@ -209,7 +212,7 @@ async fn a_github_app_signs_its_requests_and_renews_its_token() {
     };
     let auth = Auth { github_app: Some(app), ..Auth::default() };
     let clock = Clock::starting_at(driftless_model::Timestamp::parse("2026-06-01T12:00:00Z").unwrap());
-    let repository = open(Options {
+    let repository = open(RepositoryOptions {
         credentials: with_auth(auth),
         ca_file: Some(ca_file()),
         clock,
@@ -344,7 +347,7 @@ async fn a_proxy_is_used_as_the_configuration_and_the_environment_say() {
         let lookup = move |name: &str| variables.iter().find(|it| it.0 == name).map(|it| it.1.clone());
         let is_https = url.starts_with("https");
         let auth = Auth { password: is_https.then(|| Secret::Plain("one".into())), ..Auth::default() };
-        let repository = open(Options {
+        let repository = open(RepositoryOptions {
             credentials: Credentials::new(auth, Arc::new(lookup)),
             ca_file: is_https.then(ca_file),
             proxy: setting,
@@ -378,7 +381,7 @@ async fn a_proxy_is_used_as_the_configuration_and_the_environment_say() {
     let socks = [("HTTPS_PROXY", "socks5://me:hunter2@localhost:1".to_owned())];
     let auth = Auth::default();
     let lookup = move |name: &str| socks.iter().find(|it| it.0 == name).map(|it| it.1.clone());
-    let refused = driftless_git::Repository::open(Options {
+    let refused = driftless_git::Repository::open(RepositoryOptions {
         credentials: Credentials::new(auth, Arc::new(lookup)),
         proxy: Proxy::Environment,
         ..options(&origin, &secure.url())

@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf, process::Command};
 
 use driftless_config::{Auth, Secret};
 use driftless_files::{Entry, ReadError};
-use driftless_git::{Checkout, Options, Repository, Source};
+use driftless_git::{Checkout, Repository, RepositoryOptions, Source};
 
 use crate::{
     git::{open, options, rejection, text, with_auth},
@@ -74,7 +74,7 @@ fn pin_in(origin: &Origin, path: &str, url: &str, commit: &str) -> String {
 }
 
 fn with_modules(origin: &Origin, url: &str) -> Repository {
-    open(Options { submodules: true, ..options(origin, url) })
+    open(RepositoryOptions { submodules: true, ..options(origin, url) })
 }
 
 fn local(origin: &Origin) -> Repository {
@@ -97,7 +97,7 @@ async fn submodules_are_read_at_their_pinned_commits() {
 
     let server = Server::start_secure(&origin, "Basic Z2l0Om9uZQ==").await;
     let auth = Auth { password: Some(Secret::Plain("one".into())), ..Auth::default() };
-    let repository = open(Options {
+    let repository = open(RepositoryOptions {
         credentials: with_auth(auth),
         ca_file: Some(ca_file()),
         submodules: true,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use driftless_config::{Reference, Verify, VerifyMode, VersionRange};
-use driftless_git::{Options, Repository, Source};
+use driftless_git::{Repository, RepositoryOptions, Source};
 
 use crate::{
     git::{open, options},
@@ -26,7 +26,7 @@ async fn refusal(repository: &Repository, policy: &Verify) -> String {
 }
 
 fn local(origin: &Origin, reference: Reference) -> Repository {
-    open(Options { reference, ..options(origin, origin.path().to_str().unwrap()) })
+    open(RepositoryOptions { reference, ..options(origin, origin.path().to_str().unwrap()) })
 }
 
 fn main() -> Reference {
@@ -342,7 +342,7 @@ async fn the_tip_decides_for_what_it_merges() {
 async fn unreadable_signing_key_is_reported_at_the_start() {
     let origin = Origin::new();
     let policies = vec![allowing(&["ada@example.com ssh-ed25519 AAAA".to_owned()])];
-    let options = Options { policies, ..options(&origin, origin.path().to_str().unwrap()) };
+    let options = RepositoryOptions { policies, ..options(&origin, origin.path().to_str().unwrap()) };
     let error = Repository::open(options).unwrap_err().to_string();
     assert!(error.contains("allowedSigners, line 1"), "{error}");
 }

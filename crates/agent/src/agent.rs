@@ -11,7 +11,7 @@ use driftless_config as config;
 use driftless_config::Settings;
 use driftless_docker::{Docker, Engine, EngineOptions};
 use driftless_git as git;
-use driftless_git::{Lookup, Options, Slots, Source};
+use driftless_git::{FetchPermits, Lookup, RepositoryOptions, Source};
 use driftless_model::Mask;
 use driftless_store::{ContentDir, Opened, StateDir, Store, Visibility};
 
@@ -107,11 +107,11 @@ async fn open_mirrors(
     environment: &Lookup,
     state: &StateDir,
 ) -> Result<Vec<(config::Repository, git::Repository)>, Error> {
-    let slots = Slots::default();
+    let permits = FetchPermits::default();
     let mut sources = Vec::new();
     for repository in &settings.repositories {
         let mirror = state.mirrors().join(&repository.name);
-        let options = Options::new(repository, mirror, environment.clone(), slots.clone());
+        let options = RepositoryOptions::new(repository, mirror, environment.clone(), permits.clone());
         let opened = tokio::task::spawn_blocking(move || git::Repository::open(options)).await;
         let opened = opened.unwrap_or_else(|error| {
             Err(git::Error::Damaged { doing: "open the mirror".into(), message: error.to_string() })

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc, time::Duration};
 
 use bollard::models::CreateImageInfo;
-use driftless_model::ContentId;
+use driftless_model::{ContentId, ImageRef};
 use http::Method;
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout};
@@ -15,7 +15,7 @@ use crate::{
     error::Error,
     inventory::is_reference,
     percent_encoding::encode,
-    registry_logins::{Login, RegistryLogins, place_of},
+    registry_logins::{Login, RegistryLogins},
 };
 
 /// A pull without a message for this time has failed.
@@ -113,7 +113,8 @@ fn advise(error: CallError, image: &str, has_login: bool) -> CallError {
         CallError::Status { code, message }
             if UNAUTHORIZED.iter().any(|it| message.to_lowercase().contains(it)) =>
         {
-            let host = place_of(image).0;
+            let image = ImageRef::parse(image);
+            let host = image.registry();
             let advice = if has_login {
                 format!("the login for {host} was refused")
             } else {
@@ -155,8 +156,8 @@ impl Layers {
 
 /// Without a tag the engine would pull all of them.
 fn with_tag(image: &str) -> String {
-    let name = image.rsplit('/').next().unwrap_or(image);
-    if name.contains(':') || name.contains('@') { image.to_owned() } else { format!("{image}:latest") }
+    let parsed = ImageRef::parse(image);
+    if parsed.tag().or(parsed.digest()).is_some() { image.to_owned() } else { format!("{image}:latest") }
 }
 
 fn classify(error: CallError, image: &str, doing: &str) -> Error {

@@ -1,6 +1,6 @@
-//! Who we are for a registry: by the Secrets of the application first, then by what the operator configured, then by
-//! what `docker login` left in its file. All of it is read anew at each use and lives for one call. A login that only a
-//! credential helper knows is refused: helpers are programs of somebody's desktop, and none is run here.
+//! Logins for registries: from the Secrets of the application first, then from the agent's configuration, then from the
+//! file of `docker login`. All of them are read again for each call. A login that only a credential helper knows is refused:
+//! helpers are programs for desktops, and the agent runs none.
 
 use std::{
     collections::BTreeMap,
@@ -16,15 +16,16 @@ use base64::{
 use serde::Deserialize;
 
 use driftless_config::{Registry, Secret};
+use driftless_model::ImageRef;
 
-/// Reads a secret where it is kept. The error is a sentence without it.
+/// Reads a secret from its source. The error is a message without the secret.
 pub type ReadSecret = Arc<dyn Fn(&Secret) -> Result<String, String> + Send + Sync>;
 
-/// Where logins come from, but for those of applications.
+/// The sources of logins, without the Secrets of applications.
 #[derive(Clone)]
 pub struct RegistryLogins {
     pub configured: Vec<Registry>,
-    /// The Docker client's `config.json`, which need not be there.
+    /// The Docker client's `config.json`. It need not exist.
     pub client: Option<PathBuf>,
     pub read: ReadSecret,
 }
@@ -37,19 +38,16 @@ pub(crate) struct Login {
     pub(crate) token: Option<String>,
 }
 
-/// Docker Hub, which has several names.
-const HUB: &str = "docker.io";
-
-/// What the engine calls it.
+/// The engine's address of Docker Hub.
 const HUB_ADDRESS: &str = "https://index.docker.io/v1/";
 
-/// No file of logins is larger; a wrong path might be that of anything.
+/// Bytes. A larger file is not one of logins; a wrong path could name any file.
 const LARGEST: u64 = 1 << 20;
 
-/// Nobody is known anywhere.
+/// Without any login.
 impl Default for RegistryLogins {
     fn default() -> Self {
-        let read: ReadSecret = Arc::new(|_| Err("no secrets are read here".to_owned()));
+        let read: ReadSecret = Arc::new(|_| Err("no secrets can be read here".to_owned()));
         Self { configured: Vec::new(), client: None, read }
     }
 }
@@ -61,32 +59,34 @@ impl fmt::Debug for RegistryLogins {
 }
 
 impl RegistryLogins {
-    /// Who pulls an image. `own` are the files of the application's Secrets.
-    pub(crate) fn login(&self, image: &str, own: &[PathBuf]) -> Result<Option<Login>, String> {
-        let (host, repository) = place_of(image);
-        for path in own {
+    /// The login for an image. `secrets` are the files of the application's Secrets.
+    pub(crate) fn login(&self, image: &str, secrets: &[PathBuf]) -> Result<Option<Login>, String> {
+        let image = ImageRef::parse(image);
+        let (host, repository) = (image.registry(), image.repository());
+        for path in secrets {
             let name = "the Secret of `imagePullSecrets`";
-            let bytes = read(path, name)?.ok_or_else(|| format!("{name} is not at hand"))?;
-            if let Some(login) = parse(&bytes, name)?.login(&host, &repository)? {
+            let bytes =
+                read(path, name)?.ok_or_else(|| format!("{name} is missing in the runtime directory"))?;
+            if let Some(login) = parse(&bytes, name)?.login(host, repository)? {
                 return Ok(Some(login));
             }
         }
-        self.own(&host, &repository)
+        self.own(host, repository)
     }
 
-    /// Who asks a host for whatever a build needs of it.
+    /// The login for a registry that a build needs.
     pub(crate) fn for_host(&self, host: &str) -> Result<Option<Login>, String> {
-        self.own(&normal(host), "")
+        self.own(&ImageRef::normal_registry(host), "")
     }
 
-    /// Everybody that we can be, by the address of the registry, as the classic builder wants it.
+    /// All logins by the address of the registry, as the classic builder expects them.
     pub(crate) fn all(&self) -> Result<BTreeMap<String, Login>, String> {
         let configured = self.configured.iter().map(|it| it.host.clone());
         let of_client = self.client_file()?.auths.into_keys();
         let hosts = configured.chain(of_client).filter(|it| !it.contains('*'));
         let mut found = BTreeMap::new();
-        for host in hosts.map(|it| split(&it).0) {
-            // What only a helper knows matters if it is asked for, and then the registry refuses.
+        for host in hosts.map(|key| split_key(&key).0) {
+            // A login of a credential helper is left out: if the build needs it, the registry refuses.
             if let Ok(Some(login)) = self.own(&host, "") {
                 found.insert(address_of(&host), login);
             }
@@ -95,25 +95,26 @@ impl RegistryLogins {
     }
 
     fn own(&self, host: &str, repository: &str) -> Result<Option<Login>, String> {
-        let suiting = self.configured.iter().filter_map(|it| Some((suits(&it.host, host, repository)?, it)));
-        if let Some((_, registry)) = suiting.max_by_key(|(length, _)| *length) {
+        let matching =
+            self.configured.iter().filter_map(|it| Some((match_length(&it.host, host, repository)?, it)));
+        if let Some((_, registry)) = matching.max_by_key(|(length, _)| *length) {
             let username = (self.read)(&registry.username)?;
             return Ok(Some(Login { username, password: (self.read)(&registry.password)?, token: None }));
         }
         self.client_file()?.login(host, repository)
     }
 
-    fn client_file(&self) -> Result<File, String> {
-        let Some(path) = &self.client else { return Ok(File::default()) };
+    fn client_file(&self) -> Result<LoginFile, String> {
+        let Some(path) = &self.client else { return Ok(LoginFile::default()) };
         let name = format!("the Docker client's file {}", path.display());
-        read(path, &name)?.map_or_else(|| Ok(File::default()), |bytes| parse(&bytes, &name))
+        read(path, &name)?.map_or_else(|| Ok(LoginFile::default()), |bytes| parse(&bytes, &name))
     }
 }
 
 impl Login {
     /// The header of a pull.
     pub(crate) fn header(&self, image: &str) -> String {
-        URL_SAFE.encode(self.json(&address_of(&place_of(image).0)).to_string())
+        URL_SAFE.encode(self.json(&address_of(ImageRef::parse(image).registry())).to_string())
     }
 
     /// The header of a build with the classic builder.
@@ -134,7 +135,7 @@ impl Login {
     }
 }
 
-/// `None`: there is no such file.
+/// `None` if there is no such file.
 fn read(path: &Path, name: &str) -> Result<Option<Vec<u8>>, String> {
     let size = match fs::metadata(path) {
         Ok(it) => it.len(),
@@ -142,16 +143,16 @@ fn read(path: &Path, name: &str) -> Result<Option<Vec<u8>>, String> {
         Err(error) => return Err(format!("could not read {name}: {error}")),
     };
     if size > LARGEST {
-        return Err(format!("{name} has {size} bytes, too many for logins"));
+        return Err(format!("{name} has {size} bytes; a file of logins has at most {LARGEST}"));
     }
     fs::read(path).map(Some).map_err(|error| format!("could not read {name}: {error}"))
 }
 
-/// What `docker login` writes, as far as it concerns us.
+/// The file that `docker login` writes, as far as it is used.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct File {
-    auths: BTreeMap<String, Entry>,
+struct LoginFile {
+    auths: BTreeMap<String, LoginEntry>,
     cred_helpers: BTreeMap<String, String>,
     creds_store: String,
     #[serde(skip)]
@@ -160,7 +161,7 @@ struct File {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Entry {
+struct LoginEntry {
     /// `user:password`, in base64.
     auth: String,
     username: String,
@@ -168,38 +169,39 @@ struct Entry {
     identitytoken: String,
 }
 
-/// Of an error nothing is repeated: it might quote a password.
-fn parse(bytes: &[u8], name: &str) -> Result<File, String> {
+/// The error repeats nothing of the file: it might quote a password.
+fn parse(bytes: &[u8], name: &str) -> Result<LoginFile, String> {
     let wrong = |_| format!("{name} is not a file as `docker login` writes it");
     let whole: serde_json::Value = serde_json::from_slice(bytes).map_err(wrong)?;
-    // The older form is the map of registries alone.
+    // The older form is only the map of registries.
     let is_older = whole.as_object().is_some_and(|it| {
         !it.is_empty()
             && !it.keys().any(|key| matches!(key.as_str(), "auths" | "credHelpers" | "credsStore"))
             && it.values().all(serde_json::Value::is_object)
     });
     let file = if is_older {
-        File { auths: serde_json::from_value(whole).map_err(wrong)?, ..File::default() }
+        LoginFile { auths: serde_json::from_value(whole).map_err(wrong)?, ..LoginFile::default() }
     } else {
         serde_json::from_value(whole).map_err(wrong)?
     };
-    Ok(File { name: name.to_owned(), ..file })
+    Ok(LoginFile { name: name.to_owned(), ..file })
 }
 
-impl File {
+impl LoginFile {
     fn login(&self, host: &str, repository: &str) -> Result<Option<Login>, String> {
-        let suiting = self.auths.iter().filter_map(|(key, it)| Some((suits(key, host, repository)?, it)));
-        let best = suiting.max_by_key(|(length, _)| *length);
+        let matching =
+            self.auths.iter().filter_map(|(key, it)| Some((match_length(key, host, repository)?, it)));
+        let best = matching.max_by_key(|(length, _)| *length);
         if let Some(login) = best.and_then(|(_, it)| it.login()) {
             return Ok(Some(login));
         }
-        let of_host = self.cred_helpers.iter().find(|(key, _)| suits(key, host, repository).is_some());
-        // The client leaves an empty entry where it gave the login away.
+        let of_host = self.cred_helpers.iter().find(|(key, _)| match_length(key, host, repository).is_some());
+        // The client leaves an empty entry if a helper keeps the login.
         let of_all = best.map(|_| &self.creds_store).filter(|it| !it.is_empty());
         match of_host.map(|(_, helper)| helper).or(of_all) {
             Some(helper) => Err(format!(
-                "{} has the login of {host} in the credential helper `{helper}`, and none is asked here: name the registry \
-                 under `registries` in the configuration",
+                "{} keeps the login of {host} in the credential helper `{helper}`, which the agent does not run: add the \
+                 registry under `registries` in the configuration",
                 self.name
             )),
             None => Ok(None),
@@ -207,58 +209,47 @@ impl File {
     }
 }
 
-impl Entry {
+impl LoginEntry {
     fn login(&self) -> Option<Login> {
         let token = Some(self.identitytoken.clone()).filter(|it| !it.is_empty());
         let decoded = STANDARD.decode(&self.auth).ok().and_then(|it| String::from_utf8(it).ok());
         let (username, password) = match decoded.as_deref().and_then(|it| it.split_once(':')) {
-            // The client pads it with zeros.
+            // The client pads the password with zeros.
             Some((user, password)) => (user.to_owned(), password.trim_end_matches('\0').to_owned()),
             None => (self.username.clone(), self.password.clone()),
         };
-        let is_somebody = token.is_some() || (!username.is_empty() && !password.is_empty());
-        is_somebody.then_some(Login { username, password, token })
-    }
-}
-
-/// The registry's host, and the image's path on it.
-pub(crate) fn place_of(image: &str) -> (String, String) {
-    let name = image.split('@').next().unwrap_or(image);
-    let (host, path) = match name.split_once('/') {
-        Some((host, path)) if host.contains(['.', ':']) || host == "localhost" => (normal(host), path),
-        Some(_) | None => (HUB.to_owned(), name),
-    };
-    let path = path.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(path, |(path, _)| path);
-    (host, path.to_owned())
-}
-
-fn normal(host: &str) -> String {
-    match host.to_ascii_lowercase().as_str() {
-        "index.docker.io" | "registry-1.docker.io" | "registry.hub.docker.com" | HUB => HUB.to_owned(),
-        other => other.to_owned(),
+        let is_complete = token.is_some() || (!username.is_empty() && !password.is_empty());
+        is_complete.then_some(Login { username, password, token })
     }
 }
 
 fn address_of(host: &str) -> String {
-    if host == HUB { HUB_ADDRESS.to_owned() } else { host.to_owned() }
+    if host == ImageRef::DOCKER_HUB { HUB_ADDRESS.to_owned() } else { host.to_owned() }
 }
 
-/// `https://index.docker.io/v1/`, `registry.example.com:5000` or `registry.example.com/team`: host and path.
-fn split(key: &str) -> (String, String) {
+/// Splits `https://index.docker.io/v1/`, `registry.example.com:5000` or `registry.example.com/team` into host and path.
+fn split_key(key: &str) -> (String, String) {
     let rest = key.strip_prefix("https://").or_else(|| key.strip_prefix("http://")).unwrap_or(key);
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     let path = path.trim_matches('/');
-    (normal(host), if matches!(path, "v1" | "v2") { String::new() } else { path.to_owned() })
+    (
+        ImageRef::normal_registry(host),
+        if matches!(path, "v1" | "v2") { String::new() } else { path.to_owned() },
+    )
 }
 
-/// How much of an image's place a key names, if it is one for it. A `*` stands for one part of the host's name.
-fn suits(key: &str, host: &str, repository: &str) -> Option<usize> {
-    let (pattern, path) = split(key);
+/// How many bytes of the repository's path a key matches, if it matches. A `*` stands for one part of the host's name.
+fn match_length(key: &str, host: &str, repository: &str) -> Option<usize> {
+    let (pattern, path) = split_key(key);
     let (patterns, parts): (Vec<&str>, Vec<&str>) = (pattern.split('.').collect(), host.split('.').collect());
     let is_host = patterns.len() == parts.len()
         && patterns.iter().zip(&parts).all(|(pattern, part)| *pattern == "*" || pattern == part);
-    let below = repository.strip_prefix(path.as_str());
-    let is_inside = path.is_empty() || below.is_some_and(|it| it.is_empty() || it.starts_with('/'));
+    let official = repository.strip_prefix("library/").unwrap_or(repository);
+    let is_below = |repository: &str| {
+        let rest = repository.strip_prefix(path.as_str());
+        path.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let is_inside = is_below(repository) || is_below(official);
     (is_host && is_inside).then_some(path.len())
 }
 
@@ -266,7 +257,7 @@ fn suits(key: &str, host: &str, repository: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// With this file of the client, and one registry that is configured.
+    /// Logins from this client file and from configured registries.
     fn registries(folder: &Path, file: &str) -> RegistryLogins {
         let client = folder.join("config.json");
         fs::write(&client, file).unwrap();
@@ -338,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_of_the_application_comes_before_all_in_either_form() {
+    fn secret_of_the_application_comes_first() {
         let folder = tempfile::tempdir().unwrap();
         let all = registries(folder.path(), "{}");
         let (new, old) = (folder.path().join("new"), folder.path().join("old"));
@@ -350,12 +341,12 @@ mod tests {
         assert_eq!(user(all.login("registry.example.com/web", &own)), "any");
         assert_eq!(
             user(all.login("elsewhere.org/web", &[folder.path().join("gone")])),
-            "the Secret of `imagePullSecrets` is not at hand"
+            "the Secret of `imagePullSecrets` is missing in the runtime directory"
         );
     }
 
     #[test]
-    fn a_broken_file_is_told_without_what_is_in_it() {
+    fn broken_login_file_is_reported_without_its_content() {
         let folder = tempfile::tempdir().unwrap();
         for text in
             ["{\"auths\": \"hunter2\"}", "hunter2", "{\"auths\": {\"a\": {\"auth\": 5, \"x\": \"hunter2\"}}}"]
@@ -367,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_what_the_engine_decodes() {
+    fn login_headers_decode_to_their_login() {
         let login = Login { username: "a".into(), password: "??>>~~é".into(), token: None };
         let decoded = |text: String| -> serde_json::Value {
             serde_json::from_slice(&URL_SAFE.decode(text).unwrap()).unwrap()

@@ -16,7 +16,7 @@ use base64::{Engine, engine::general_purpose};
 use reqwest::{Client, StatusCode, header};
 use serde::{Deserialize, Serialize};
 
-use super::{Error, bound::Bound, http};
+use super::{Error, http, limits::Limits};
 use driftless_clock::Clock;
 use driftless_config::GithubApp;
 use driftless_model::Timestamp;
@@ -64,13 +64,13 @@ impl AppTokens {
     }
 
     /// A token that will do for one fetch.
-    pub(super) fn token(&self, bound: &Bound) -> Result<String, Error> {
+    pub(super) fn token(&self, limits: &Limits) -> Result<String, Error> {
         let now = self.clock.now();
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(token) = current.as_ref().filter(|it| now.after(MARGIN) < it.expires) {
             return Ok(token.text.clone());
         }
-        let token = self.request(bound, now)?;
+        let token = self.request(limits, now)?;
         let text = token.text.clone();
         *current = Some(token);
         Ok(text)
@@ -81,7 +81,7 @@ impl AppTokens {
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    fn request(&self, bound: &Bound, now: Timestamp) -> Result<Token, Error> {
+    fn request(&self, limits: &Limits, now: Timestamp) -> Result<Token, Error> {
         let rejected = |message: String| Error::Rejected { doing: DOING.to_owned(), message };
         let passing =
             |message: String| Error::Transient { doing: DOING.to_owned(), message, retry_after: None };
@@ -94,11 +94,13 @@ impl AppTokens {
             .header(header::ACCEPT, "application/vnd.github+json")
             .header(header::USER_AGENT, concat!("driftless/", env!("CARGO_PKG_VERSION")))
             .header("X-GitHub-Api-Version", "2022-11-28");
-        let (status, body) = bound
+        let (status, body) = limits
             .run(async {
-                let mut response = request.send().await.map_err(|error| http::broken(bound, &error))?;
+                let mut response = request.send().await.map_err(|error| http::broken(limits, &error))?;
                 let mut body = Vec::new();
-                while let Some(chunk) = response.chunk().await.map_err(|error| http::broken(bound, &error))? {
+                while let Some(chunk) =
+                    response.chunk().await.map_err(|error| http::broken(limits, &error))?
+                {
                     body.extend_from_slice(&chunk);
                     if body.len() > LARGEST_ANSWER {
                         return Err(std::io::Error::other("the answer is too long"));

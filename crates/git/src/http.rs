@@ -21,8 +21,8 @@ use reqwest::{
 };
 
 use super::{
-    bound::{Bound, Failure},
     credentials::Lookup,
+    limits::{Limits, NetworkFailure},
     proxy,
 };
 use driftless_clock::Clock;
@@ -32,7 +32,7 @@ use driftless_model::Timestamp;
 /// One connection's view of the client.
 pub(super) struct Http {
     client: Client,
-    bound: Bound,
+    limits: Limits,
     clock: Clock,
     redirected: Option<String>,
 }
@@ -49,7 +49,7 @@ pub(super) enum Headers {
 pub(super) struct Body {
     response: Slot,
     chunk: io::Cursor<Vec<u8>>,
-    bound: Bound,
+    limits: Limits,
 }
 
 /// What is to be sent; it is small, since all we ever send is a list of what we want and have.
@@ -90,8 +90,8 @@ pub(super) fn secure_client(
 }
 
 impl Http {
-    pub(super) fn new(client: Client, bound: Bound, clock: Clock) -> Self {
-        Self { client, bound, clock, redirected: None }
+    pub(super) fn new(client: Client, limits: Limits, clock: Clock) -> Self {
+        Self { client, limits, clock, redirected: None }
     }
 
     fn follow(&mut self, url: &str, base: &str, headers: &HeaderMap) -> io::Result<Response> {
@@ -99,32 +99,34 @@ impl Http {
         let mut url = Url::parse(url).map_err(io::Error::other)?;
         for _ in 0..=MOST_REDIRECTS {
             let request = self.client.get(url.clone()).headers(headers.clone());
-            let bound = &self.bound;
+            let limits = &self.limits;
             let response =
-                bound.run(async { request.send().await.map_err(|error| broken(bound, &error)) })?;
+                limits.run(async { request.send().await.map_err(|error| broken(limits, &error)) })?;
             if !response.status().is_redirection() {
                 return Ok(response);
             }
             let next = response.headers().get(LOCATION).and_then(|it| it.to_str().ok());
             let Some(next) = next.and_then(|it| url.join(it).ok()) else {
-                return Err(self.bound.fail(Failure::Redirect("the server redirects to nowhere".into())));
+                return Err(self
+                    .limits
+                    .fail(NetworkFailure::Redirect("the server redirects to nowhere".into())));
             };
             if next.origin() != url.origin() {
                 // Only the origin is named: the rest may hold somebody's token.
                 let to = next.origin().ascii_serialization();
-                return Err(self.bound.fail(Failure::Redirect(format!(
+                return Err(self.limits.fail(NetworkFailure::Redirect(format!(
                     "the server redirects to {to}; if that is right, use it in the URL"
                 ))));
             }
             let Some(base) = next.as_str().strip_suffix(&tail) else {
-                return Err(self.bound.fail(Failure::Redirect(
+                return Err(self.limits.fail(NetworkFailure::Redirect(
                     "the server redirects to a page that is not a repository (a login page?)".into(),
                 )));
             };
             self.redirected = Some(base.to_owned());
             url = next;
         }
-        Err(self.bound.fail(Failure::Redirect("the server redirects in circles".into())))
+        Err(self.limits.fail(NetworkFailure::Redirect("the server redirects in circles".into())))
     }
 }
 
@@ -142,12 +144,12 @@ impl git_http::Http for Http {
         let slot = Slot::default();
         let done = self
             .follow(url, base_url, &header_map(headers))
-            .and_then(|it| accept(&self.bound, &self.clock, it, &slot));
+            .and_then(|it| accept(&self.limits, &self.clock, it, &slot));
         let headers = match done {
             Ok(lines) => Headers::Ready(io::Cursor::new(lines)),
             Err(error) => Headers::Failed(Some(error)),
         };
-        Ok(GetResponse { headers, body: Body::new(slot, self.bound.clone()) })
+        Ok(GetResponse { headers, body: Body::new(slot, self.limits.clone()) })
     }
 
     fn post(
@@ -162,19 +164,19 @@ impl git_http::Http for Http {
         let request = self.client.post(url).headers(header_map(headers));
         let send = {
             let (slot, written) = (Arc::clone(&slot), Arc::clone(&written));
-            let (bound, clock) = (self.bound.clone(), self.clock);
+            let (limits, clock) = (self.limits.clone(), self.clock);
             move || {
                 let body = std::mem::take(&mut *written.lock().unwrap_or_else(PoisonError::into_inner));
                 let request = request.body(body);
                 let response =
-                    bound.run(async { request.send().await.map_err(|error| broken(&bound, &error)) })?;
-                accept(&bound, &clock, response, &slot)
+                    limits.run(async { request.send().await.map_err(|error| broken(&limits, &error)) })?;
+                accept(&limits, &clock, response, &slot)
             }
         };
         Ok(PostResponse {
             post_body: PostBody(written),
             headers: Headers::Pending(Some(Box::new(send))),
-            body: Body::new(slot, self.bound.clone()),
+            body: Body::new(slot, self.limits.clone()),
         })
     }
 
@@ -225,8 +227,8 @@ impl BufRead for Headers {
 }
 
 impl Body {
-    fn new(response: Slot, bound: Bound) -> Self {
-        Self { response, chunk: io::Cursor::default(), bound }
+    fn new(response: Slot, limits: Limits) -> Self {
+        Self { response, chunk: io::Cursor::default(), limits }
     }
 }
 
@@ -235,11 +237,12 @@ impl BufRead for Body {
         while self.chunk.position() >= self.chunk.get_ref().len() as u64 {
             let mut slot = self.response.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(response) = slot.as_mut() else { break };
-            let bound = &self.bound;
-            let next = bound.run(async { response.chunk().await.map_err(|error| broken(bound, &error)) })?;
+            let limits = &self.limits;
+            let next =
+                limits.run(async { response.chunk().await.map_err(|error| broken(limits, &error)) })?;
             match next {
                 Some(bytes) => {
-                    self.bound.count(bytes.len())?;
+                    self.limits.count(bytes.len())?;
                     self.chunk = io::Cursor::new(bytes.into());
                 }
                 None => *slot = None,
@@ -284,18 +287,18 @@ fn build(builder: ClientBuilder) -> Result<Client, String> {
 }
 
 /// Takes a response that is Git's, and turns any other into a failure.
-fn accept(bound: &Bound, clock: &Clock, response: Response, slot: &Slot) -> io::Result<Vec<u8>> {
+fn accept(limits: &Limits, clock: &Clock, response: Response, slot: &Slot) -> io::Result<Vec<u8>> {
     let status = response.status();
     if !status.is_success() {
         let retry_after = response.headers().get(RETRY_AFTER).and_then(|it| retry_after(it, clock.now()));
-        return Err(bound.fail(Failure::Status { code: status.as_u16(), retry_after }));
+        return Err(limits.fail(NetworkFailure::Status { code: status.as_u16(), retry_after }));
     }
     let is_git = response
         .headers()
         .get(CONTENT_TYPE)
         .is_some_and(|it| it.as_bytes().starts_with(b"application/x-git-upload-pack-"));
     if !is_git || status == StatusCode::NO_CONTENT {
-        return Err(bound.fail(Failure::NotGit));
+        return Err(limits.fail(NetworkFailure::NotGit));
     }
     let mut lines = Vec::new();
     for (name, value) in response.headers() {
@@ -333,14 +336,14 @@ fn header_map(lines: impl IntoIterator<Item = impl AsRef<str>>) -> HeaderMap {
     map
 }
 
-pub(super) fn broken(bound: &Bound, error: &reqwest::Error) -> io::Error {
+pub(super) fn broken(limits: &Limits, error: &reqwest::Error) -> io::Error {
     let text = chain(error);
     let is_certificate =
         error.is_connect() && (text.contains("certificate") || text.contains("UnknownIssuer"));
-    bound.fail(if is_certificate {
-        Failure::Certificate(certificate(&text))
+    limits.fail(if is_certificate {
+        NetworkFailure::Certificate(certificate(&text))
     } else {
-        Failure::Connection(text)
+        NetworkFailure::Connection(text)
     })
 }
 

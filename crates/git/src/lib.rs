@@ -1,20 +1,38 @@
-//! Git: the only module that knows gix. A bare mirror per repository; manifests are read from a commit's tree.
+//! Git: fetches repositories and reads commits. The only crate that knows gix.
 //!
-//! Deliberately has no work tree, speaks no LFS, and never writes to a server.
+//! [`Repository`] keeps one bare mirror per repository and reads manifests from the trees of commits: there is no work
+//! tree. [`LocalRepository`] reads commits of a clone, [`Directory`] the files of a plain folder. Nothing is ever written to
+//! a server, and files of Git LFS are not fetched.
 //!
-//! | file | what |
+//! | module | content |
 //! |---|---|
-//! | `remote`, `credentials`, `target` | where, with which secrets, and what to follow |
-//! | `bound` | deadline, silence, bytes, cancellation |
-//! | `http`, `process` | the two ways to a server |
-//! | `github_app`, `proxy`, `host_key` | tokens of an App; which proxy; which SSH server |
-//! | `wire`, `progress` | listing and receiving; what went wrong |
-//! | `mirror`, `history`, `collect` | the mirror on disk, its commits, its packs |
-//! | `signature` | who signed, and whether to trust them |
-//! | `tree`, `directory`, `lfs` | files of a commit, or of a plain folder |
-//! | `local` | commits of a repository that is here already |
-//! | `modules` | submodules, each with a mirror of its own |
-//! | `repository` | the order of all this |
+//! | `repository` | a fetch from the request to the checkout |
+//! | `remote`, `credentials`, `followed_ref` | the address, the secrets, the reference to follow |
+//! | `limits` | deadline, silence, bytes, cancellation |
+//! | `remote_client`, `server_messages` | listing references and receiving commits; errors of servers |
+//! | `http`, `process` | the transports |
+//! | `github_app`, `proxy`, `host_key` | tokens of a GitHub App; proxies; keys of SSH servers |
+//! | `mirror`, `history`, `repack` | the mirror on disk, its commits, its packs |
+//! | `signature` | signatures of commits and tags |
+//! | `commit_files`, `directory`, `lfs` | the files of a commit or of a folder |
+//! | `local_repository` | commits of a clone on this machine |
+//! | `submodules` | submodules, each with its own mirror |
+//!
+//! # Example
+//!
+//! A folder is read like a commit, and nothing outside of it is readable:
+//!
+//! ```
+//! use driftless_files::{Files, ReadError};
+//! use driftless_git::Directory;
+//!
+//! let folder = tempfile::tempdir()?;
+//! std::fs::write(folder.path().join("compose.yaml"), "services: {}")?;
+//! let files = Directory::open(folder.path())?;
+//! assert_eq!(&*files.read("compose.yaml", 1024)?, b"services: {}");
+//! assert!(matches!(files.read("../secret", 1024), Err(ReadError::Missing(_))));
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -22,56 +40,55 @@ use driftless_config::Verify;
 use driftless_files::Files;
 use driftless_model::CommitInfo;
 
-mod bound;
-mod collect;
+mod commit_files;
 mod credentials;
 mod directory;
+mod followed_ref;
 mod github_app;
 mod history;
 mod host_key;
 mod http;
 mod lfs;
-mod local;
+mod limits;
+mod local_repository;
 mod mirror;
-mod modules;
 mod process;
-mod progress;
 mod proxy;
 mod remote;
+mod remote_client;
+mod repack;
 mod repository;
+mod server_messages;
 mod signature;
-mod target;
-mod tree;
-mod wire;
+mod submodules;
 
 pub use credentials::{Credentials, Lookup, read_secret};
 pub use directory::Directory;
-pub use local::Local;
+pub use local_repository::LocalRepository;
 pub use remote::{InvalidUrl, Remote, parse_url};
-pub use repository::{Options, Repository, Slots};
+pub use repository::{FetchPermits, Repository, RepositoryOptions};
 
-/// Where desired state comes from.
+/// A repository that the agent follows.
 pub trait Source: Send + Sync + 'static {
-    /// Asks for the tip of the followed reference, fetches it if it is new, and returns it. When nothing
-    /// changed since `known`, this costs one listing of references and returns the same commit.
+    /// Fetches the tip of the followed reference. If nothing changed since `known`, this costs one listing of references
+    /// and returns the same commit.
     fn fetch(&self, known: Option<&str>) -> impl Future<Output = Result<Checkout, Error>> + Send;
 
-    /// A commit that is already here, without any network: the one that is pinned, or the last good one after
-    /// a restart.
+    /// A commit from the mirror, without the network: the pinned one, or the last good one after a restart.
     fn local(&self, commit: &str) -> impl Future<Output = Result<Checkout, Error>> + Send;
 
-    /// Who signed a commit, or the tag by which it was fetched last, as the policy asks for. The inner error says
-    /// why nobody did that is trusted.
+    /// The signer of a commit, or of the tag that was followed to it, if the policy trusts it. The inner error says why
+    /// the signature is not accepted.
     fn verify(
         &self,
         commit: &str,
         policy: &Verify,
     ) -> impl Future<Output = Result<Result<String, String>, Error>> + Send;
 
-    /// How many commits `tip` has that `base` has not; `None` when that cannot be told.
+    /// The number of commits in `tip` that are not in `base`; `None` if it is unknown.
     fn ahead(&self, base: &str, tip: &str) -> impl Future<Output = Option<u64>> + Send;
 
-    /// Keeps these commits (and forgets others kept before), whatever happens to their branches.
+    /// Keeps these commits even if their branches change, and no others.
     fn keep(&self, commits: Vec<String>) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
@@ -80,23 +97,23 @@ pub trait Source: Send + Sync + 'static {
 pub struct Checkout {
     pub commit: CommitInfo,
     pub files: Arc<dyn Files>,
-    /// The branch was rewritten since the commit known before.
+    /// The branch was rewritten: the commit known before is not an ancestor.
     pub rewritten: bool,
-    /// The tag that was followed to it.
+    /// The followed tag.
     pub tag: Option<String>,
 }
 
-/// Sorted by what the loop does next. No text in here ever holds a credential.
+/// Why an operation failed, sorted by what the agent does next. No message contains a credential.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server is not there, stalls or has an inner error: try again later.
+    /// The server is unreachable, stalls or has an internal error. The agent tries again later.
     #[error("could not {doing}: {message}")]
     Transient { doing: String, message: String, retry_after: Option<Duration> },
-    /// The server refuses us or the reference does not exist: somebody must change something. Tried again all
-    /// the same, at the pace of the poll.
+    /// The server denies access or the reference does not exist: a user must change something. The agent tries again at
+    /// the next poll.
     #[error("could not {doing}: {message}")]
     Rejected { doing: String, message: String },
-    /// The mirror is damaged and could not be made anew.
+    /// The mirror is damaged and could not be cloned again.
     #[error("could not {doing}: {message}")]
     Damaged { doing: String, message: String },
 }

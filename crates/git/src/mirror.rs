@@ -1,8 +1,6 @@
-//! The bare mirror on disk: who may use it, what is swept away at the start, and how a damaged one is replaced
-//! by another beside it.
+//! The bare mirror on disk: its lock, the cleanup at the start, and the replacement of a damaged mirror by a new clone.
 //!
-//! The mirror is a cache: nothing in it is precious but the commits kept for a rollback. So nothing is ever
-//! repaired in place. Knows no network and no meaning of references.
+//! The mirror is a cache: only the commits kept for a rollback matter. So nothing is repaired in place.
 
 use std::{
     ffi::OsString,
@@ -14,37 +12,35 @@ use std::{
 
 use gix::ObjectId;
 
-/// A folder `<mirror>`, with `<mirror>.lock`, `<mirror>.new` and `<mirror>.old` beside it.
+/// A folder `<mirror>`, with `<mirror>.lock`, `<mirror>.new` and `<mirror>.old` next to it.
 pub(super) struct Mirror {
     path: PathBuf,
-    /// What a reader stumbled over. The next fetch looks into it.
+    /// Why a reader suspects damage. The next fetch verifies the mirror.
     suspicion: Mutex<Option<String>>,
-    /// Commits that somebody reads from now, which a collection must leave alone.
+    /// Commits that are being read, which repacking must keep.
     in_use: Mutex<Vec<(ObjectId, Weak<()>)>>,
-    /// Somebody else's, only to be read: it may be configured as they like, and need not be fit to be written.
+    /// A repository of a user, which is only read. It may have any configuration.
     is_foreign: bool,
 }
 
-/// The right to change a mirror. The kernel takes it back even after `kill -9`. Readers need none.
+/// The right to change a mirror. The kernel releases it even after `kill -9`. Readers do not need it.
 pub(super) struct Lock {
     file: File,
 }
 
-/// The mirror is not as it should be. In one sentence.
+/// The mirror is damaged. The message is one sentence.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Damage(pub(super) String);
 
-/// One object, or the table of all objects, may take so many bytes of memory. A hostile pack of 2 MB can
-/// hold an object of 2 GB.
+/// The memory limit for one object or the table of all objects: a hostile pack of 2 MB can contain an object of 2 GB.
 const ALLOCATION_LIMIT: &str = "gitoxide.objects.allocLimit=268435456";
 
-/// More threads need more buffers, and the host's work is more important than a clone's speed.
+/// More threads need more buffers, and the containers of the host matter more than the speed of a clone.
 const THREADS: &str = "pack.threads=2";
 
 impl Mirror {
-    /// Takes the mirror for this process alone and clears away what a killed one left behind. The error is a
-    /// sentence.
+    /// Locks the mirror for this process and removes the leftovers of a killed one. The error is a sentence.
     pub(super) fn open(path: PathBuf) -> Result<(Self, Lock), String> {
         let failed = |error: io::Error| format!("could not prepare the mirror {}: {error}", path.display());
         if let Some(parent) = path.parent() {
@@ -64,18 +60,18 @@ impl Mirror {
         if path.exists() {
             remove(&old).map_err(failed)?;
         } else if old.exists() {
-            // We were killed between the two renames of a swap.
+            // The process was killed between the two renames of a swap.
             fs::rename(&old, &path).map_err(failed)?;
         }
         if path.exists() {
-            sweep(&path).map_err(failed)?;
+            remove_stale_files(&path).map_err(failed)?;
         }
         let mirror =
             Self { path, suspicion: Mutex::new(None), in_use: Mutex::new(Vec::new()), is_foreign: false };
         Ok((mirror, Lock { file: lock }))
     }
 
-    /// Somebody else's repository, only to be read: nothing is locked or cleared away.
+    /// A repository of a user, only for reading: nothing is locked or removed.
     pub(super) fn reading(path: PathBuf) -> Self {
         Self { path, suspicion: Mutex::new(None), in_use: Mutex::new(Vec::new()), is_foreign: true }
     }
@@ -84,8 +80,8 @@ impl Mirror {
         &self.path
     }
 
-    /// A fresh handle, which sees all packs there are now; `None` before the first clone. Handles must not be
-    /// kept across fetches: gix fails once there are 32 more packs than it began with.
+    /// A new handle, which sees all current packs; `None` before the first clone. Handles must not be kept across fetches:
+    /// gix fails once there are 32 more packs than at the beginning.
     pub(super) fn repository(&self) -> Result<Option<gix::Repository>, Damage> {
         if !self.path.exists() {
             return Ok(None);
@@ -99,7 +95,7 @@ impl Mirror {
         open(&self.path).map(Some)
     }
 
-    /// An empty repository beside the mirror.
+    /// Creates an empty repository next to the mirror.
     pub(super) fn create_beside(&self, hash: gix::hash::Kind) -> Result<gix::Repository, Damage> {
         let path = with_suffix(&self.path, ".new");
         remove(&path).map_err(|error| Damage(format!("could not clear {}: {error}", path.display())))?;
@@ -109,18 +105,18 @@ impl Mirror {
         open(&path)
     }
 
-    /// A fresh handle of what [`Self::create_beside`] made.
+    /// A new handle of the repository from [`Self::create_beside`].
     pub(super) fn beside(&self) -> Result<gix::Repository, Damage> {
         open(&with_suffix(&self.path, ".new"))
     }
 
     pub(super) fn discard_beside(&self) {
-        // What stays is swept away at the next start or clone.
+        // What remains is removed at the next start or clone.
         let _ = remove(&with_suffix(&self.path, ".new"));
     }
 
-    /// Puts what was made beside in the mirror's place. Between the two renames there is no mirror, for some
-    /// microseconds; whoever reads then tries again.
+    /// Replaces the mirror by the repository next to it. Between the two renames there is no mirror for some microseconds;
+    /// readers try again.
     pub(super) fn swap(&self) -> io::Result<()> {
         let (new, old) = (with_suffix(&self.path, ".new"), with_suffix(&self.path, ".old"));
         remove(&old)?;
@@ -128,14 +124,14 @@ impl Mirror {
             fs::rename(&self.path, &old)?;
         }
         if let Err(error) = fs::rename(&new, &self.path) {
-            // The old one is better than none. Should this fail too, the next start does it.
+            // The old mirror is better than none. If this fails too, the next start does it.
             let _ = fs::rename(&old, &self.path);
             return Err(error);
         }
         remove(&old)
     }
 
-    /// Notes that something could not be read.
+    /// Records that something could not be read.
     pub(super) fn suspect(&self, what: String) {
         self.suspicion.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(what);
     }
@@ -161,27 +157,27 @@ impl Mirror {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // To close the file is not enough: a program that is being started right now has a copy of it. When
-        // this fails, the copy goes away a moment later.
+        // Closing the file is not enough: a program that is being started has a copy of it. If this fails, the copy is
+        // closed a moment later.
         let _ = self.file.unlock();
     }
 }
 
-/// Makes a [`Damage`] of gix's error.
+/// Turns an error of gix into [`Damage`].
 pub(super) fn damage(doing: &str, error: &gix::Error) -> Damage {
-    Damage(format!("could not {doing}: {}", super::wire::causes(error)))
+    Damage(format!("could not {doing}: {}", super::remote_client::causes(error)))
 }
 
 fn open(path: &Path) -> Result<gix::Repository, Damage> {
     let opened = open_options().open(path).map_err(|error| damage("open the mirror", &error))?;
-    // gix does without it until it writes a pack, which then fails each time.
+    // gix only needs it when it writes a pack, which then fails each time.
     if !path.join("objects").join("pack").is_dir() {
         return Err(Damage("the folder of the packs is missing".to_owned()));
     }
     Ok(opened.to_thread_local())
 }
 
-/// Isolated: no configuration of the user or the system, no environment, no program is ever consulted.
+/// Isolated: no configuration of the user or the system, no environment variables, no programs.
 fn open_options() -> gix::open::Options {
     gix::open::Options::isolated()
         .open_path_as_is(true)
@@ -189,15 +185,15 @@ fn open_options() -> gix::open::Options {
         .config_overrides([ALLOCATION_LIMIT, THREADS])
 }
 
-/// Removes locks and half-written files. Only we write here and we just took the lock, so all are stale.
-fn sweep(folder: &Path) -> io::Result<()> {
+/// Removes locks and incomplete files. They are stale: only this process writes here, and it holds the lock.
+fn remove_stale_files(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
         let name = name.to_string_lossy();
         let is_stale = name.ends_with(".lock") || name.ends_with(".keep") || name.starts_with(".tmp");
         if entry.file_type()?.is_dir() {
-            sweep(&entry.path())?;
+            remove_stale_files(&entry.path())?;
         } else if is_stale {
             fs::remove_file(entry.path())?;
         }
@@ -223,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_one_process_has_a_mirror() {
+    fn mirror_is_locked_for_one_process() {
         let dir = tempfile::tempdir().unwrap();
         let (_reader, first) = Mirror::open(dir.path().join("m")).unwrap();
         assert!(Mirror::open(dir.path().join("m")).is_err_and(|it| it.contains("in use")));
@@ -232,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_swap_that_was_cut_short_is_undone() {
+    fn interrupted_swap_is_undone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m");
         fs::create_dir_all(dir.path().join("m.old")).unwrap();

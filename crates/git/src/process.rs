@@ -25,9 +25,9 @@ use tokio::{
 };
 
 use super::{
-    bound::{Blocking, Bound},
     credentials::Credentials,
     host_key,
+    limits::{BlockingStream, Limits},
 };
 
 /// The program of one connection. It is killed when this is dropped.
@@ -35,11 +35,11 @@ pub(super) struct Process {
     child: Child,
     said: Arc<Mutex<String>>,
     listener: JoinHandle<()>,
-    bound: Bound,
+    limits: Limits,
 }
 
 /// Where [`super::Remote::Ssh`] points, resolved for one connection.
-pub(super) struct Target<'a> {
+pub(super) struct SshTarget<'a> {
     pub(super) user: Option<String>,
     pub(super) host: &'a str,
     pub(super) port: Option<u16>,
@@ -56,10 +56,10 @@ const BUFFER: usize = 64 * 1024;
 
 /// Starts `ssh`. The error is a sentence.
 pub(super) fn ssh(
-    target: &Target<'_>,
+    target: &SshTarget<'_>,
     credentials: &Credentials,
     mirror: &Path,
-    bound: &Bound,
+    limits: &Limits,
 ) -> Result<(Box<dyn Transport>, Process), String> {
     let known_hosts = credentials.known_hosts();
     if known_hosts.is_none() && credentials.host_keys().is_empty() {
@@ -89,7 +89,7 @@ pub(super) fn ssh(
     command.arg("-oIgnoreUnknown=KnownHostsCommand");
     command.arg(format!("-oKnownHostsCommand=/bin/sh {} host-key %I %t %f %H %K", quoted(&helper)?));
     command.env("DRIFTLESS_PINS", credentials.host_keys().join(" "));
-    command.arg(format!("-oConnectTimeout={}", bound.idle().as_secs().max(1)));
+    command.arg(format!("-oConnectTimeout={}", limits.idle().as_secs().max(1)));
     match credentials.passphrase()? {
         Some((name, value)) => {
             command.env(name, value).env("SSH_ASKPASS", &helper).env("SSH_ASKPASS_REQUIRE", "force");
@@ -114,11 +114,11 @@ pub(super) fn ssh(
     // The server's shell reads this line.
     command.arg("--").arg(target.host);
     command.arg(format!("git-upload-pack '{}'", target.path.replace('\'', r"'\''")));
-    start(command, "ssh", target.path, bound)
+    start(command, "ssh", target.path, limits)
 }
 
 /// Starts `git upload-pack` on a repository of this machine.
-pub(super) fn local(path: &Path, bound: &Bound) -> Result<(Box<dyn Transport>, Process), String> {
+pub(super) fn local(path: &Path, limits: &Limits) -> Result<(Box<dyn Transport>, Process), String> {
     if !path.is_dir() {
         return Err(format!("{} is not a folder", path.display()));
     }
@@ -135,7 +135,7 @@ pub(super) fn local(path: &Path, bound: &Bound) -> Result<(Box<dyn Transport>, P
     ] {
         command.env_remove(name);
     }
-    start(command, "git", &path.to_string_lossy(), bound)
+    start(command, "git", &path.to_string_lossy(), limits)
 }
 
 impl Process {
@@ -150,7 +150,7 @@ impl Process {
     pub(super) fn last_words(mut self) -> String {
         let listener = &mut self.listener;
         let child = &mut self.child;
-        self.bound.runtime().block_on(async {
+        self.limits.runtime().block_on(async {
             // Whether it ends in time makes no difference: dropping it kills it.
             let _ = tokio::time::timeout(GRACE, async {
                 let _ = listener.await;
@@ -170,7 +170,7 @@ impl Drop for Process {
         let _ = self.child.start_kill();
         self.listener.abort();
         let child = &mut self.child;
-        self.bound.runtime().block_on(async {
+        self.limits.runtime().block_on(async {
             let _ = tokio::time::timeout(GRACE, child.wait()).await;
         });
     }
@@ -180,9 +180,9 @@ fn start(
     mut command: Command,
     program: &str,
     path: &str,
-    bound: &Bound,
+    limits: &Limits,
 ) -> Result<(Box<dyn Transport>, Process), String> {
-    let _guard = bound.runtime().enter();
+    let _guard = limits.runtime().enter();
     command.env("GIT_PROTOCOL", "version=2").env("LC_ALL", "C");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn().map_err(|error| match error.kind() {
@@ -195,18 +195,18 @@ fn start(
         return Err(format!("`{program}` has no pipes"));
     };
     let said = Arc::new(Mutex::new(String::new()));
-    let listener = bound.runtime().spawn(listen(errors, Arc::clone(&said)));
-    let reader = io::BufReader::with_capacity(BUFFER, Blocking::new(output, bound.clone()));
+    let listener = limits.runtime().spawn(listen(errors, Arc::clone(&said)));
+    let reader = io::BufReader::with_capacity(BUFFER, BlockingStream::new(output, limits.clone()));
     let transport = Connection::new(
         reader,
-        Blocking::new(input, bound.clone()),
+        BlockingStream::new(input, limits.clone()),
         Protocol::V2,
         path,
         None::<(&str, Option<u16>)>,
         ConnectMode::Process,
         false,
     );
-    Ok((Box::new(transport), Process { child, said, listener, bound: bound.clone() }))
+    Ok((Box::new(transport), Process { child, said, listener, limits: limits.clone() }))
 }
 
 async fn listen(mut errors: ChildStderr, said: Arc<Mutex<String>>) {

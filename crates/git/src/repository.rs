@@ -20,16 +20,15 @@ use tokio::{
 
 use super::{
     Checkout, Credentials, Error, Lookup, Source,
-    bound::{self, Bound},
-    collect,
+    commit_files::CommitFiles,
+    followed_ref::{self, FollowedRef},
     history::{self, Tip},
+    limits::{self, Limits},
     mirror::{Damage, Lock, Mirror},
-    modules::Modules,
     remote::parse_url,
-    signature,
-    target::{self, Target},
-    tree::CommitFiles,
-    wire::{Reach, Wire},
+    remote_client::{ConnectOptions, RemoteClient},
+    repack, signature,
+    submodules::Submodules,
 };
 use driftless_clock::Clock;
 use driftless_config as config;
@@ -38,7 +37,7 @@ use driftless_files::Files;
 
 /// What a [`Repository`] is opened with.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct RepositoryOptions {
     pub url: String,
     pub reference: Reference,
     pub credentials: Credentials,
@@ -60,7 +59,7 @@ pub struct Options {
     /// How long after it was cloned anew a damaged mirror is not cloned anew again. Default: 5 min.
     pub clone_pause: Duration,
     /// Shared by all repositories of an agent.
-    pub slots: Slots,
+    pub permits: FetchPermits,
     /// For servers that name a date at which to come back.
     pub clock: Clock,
 }
@@ -68,23 +67,23 @@ pub struct Options {
 /// How many fetches receive something at the same time, since each needs memory. One that waits for longer
 /// than its idle timeout goes ahead all the same: stalled servers must not hold up others.
 #[derive(Clone, Debug)]
-pub struct Slots(Arc<Semaphore>);
+pub struct FetchPermits(Arc<Semaphore>);
 
 /// A Git repository, through its mirror. One per mirror and process.
 #[derive(Clone)]
 pub struct Repository {
-    work: Arc<Work>,
+    work: Arc<MirrorWorker>,
     /// Held by whoever changes the mirror, by an abandoned fetch until its thread has ended.
     state: Arc<tokio::sync::Mutex<State>>,
 }
 
 /// What the blocking parts share.
-struct Work {
-    options: Options,
-    wire: Wire,
+struct MirrorWorker {
+    options: RepositoryOptions,
+    client: RemoteClient,
     mirror: Arc<Mirror>,
     /// Where they are to be read.
-    modules: Option<Modules>,
+    modules: Option<Submodules>,
     /// The tag that was followed last.
     tag: Mutex<Option<String>>,
     /// Checkouts may outlive us, and must not keep others from the mirror.
@@ -95,26 +94,31 @@ struct Work {
 struct State {
     /// The commit whose files were all read since the start.
     verified: Option<ObjectId>,
-    cloned_anew: Option<Instant>,
+    recloned_at: Option<Instant>,
 }
 
 /// What a look at server and mirror gives.
-enum Look {
+enum MirrorState {
     Current(ObjectId),
-    Outdated(Target),
+    Outdated(FollowedRef),
     /// There is no mirror, or none that could be used; and what is wrong with it.
-    Unusable(Target, Option<Damage>),
+    Unusable(FollowedRef, Option<Damage>),
 }
 
-type Held = OwnedMutexGuard<State>;
+type FetchGuard = OwnedMutexGuard<State>;
 
 const MOST_BYTES: u64 = 4 << 30;
 const CLONE_PAUSE: Duration = Duration::from_mins(5);
-const SLOTS: usize = 4;
+const PARALLEL_FETCHES: usize = 4;
 
-impl Options {
+impl RepositoryOptions {
     /// As configured. The mirror's path, the environment and what is shared come from the program's edge.
-    pub fn new(repository: &config::Repository, mirror: PathBuf, environment: Lookup, slots: Slots) -> Self {
+    pub fn new(
+        repository: &config::Repository,
+        mirror: PathBuf,
+        environment: Lookup,
+        permits: FetchPermits,
+    ) -> Self {
         Self {
             url: repository.url.clone(),
             reference: repository.reference.clone(),
@@ -133,43 +137,49 @@ impl Options {
             mirror,
             most_bytes: MOST_BYTES,
             clone_pause: CLONE_PAUSE,
-            slots,
+            permits,
             clock: Clock::System,
         }
     }
 }
 
-impl Default for Slots {
+impl Default for FetchPermits {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(SLOTS)))
+        Self(Arc::new(Semaphore::new(PARALLEL_FETCHES)))
     }
 }
 
 impl Repository {
     /// Takes the mirror, without any network. Blocks for some milliseconds. Refuses contradictory options and
     /// a mirror that another process uses.
-    pub fn open(options: Options) -> Result<Self, Error> {
+    pub fn open(options: RepositoryOptions) -> Result<Self, Error> {
         let rejected = |message| Error::Rejected { doing: "set up the repository".into(), message };
         let remote = parse_url(&options.url).map_err(|error| rejected(error.to_string()))?;
-        target::check(&options.reference).map_err(rejected)?;
-        let Options { credentials, ca_file, proxy, clock, mirror, .. } = &options;
+        followed_ref::check(&options.reference).map_err(rejected)?;
+        let RepositoryOptions { credentials, ca_file, proxy, clock, mirror, .. } = &options;
         options.policies.iter().try_for_each(signature::check_policy).map_err(rejected)?;
-        let reach = Reach { ca_file: ca_file.as_deref(), proxy, mirror };
-        let modules = options.submodules.then(|| Modules::new(remote.clone(), options.clone()));
-        let wire = Wire::new(remote, credentials.clone(), reach, *clock).map_err(rejected)?;
+        let reach = ConnectOptions { ca_file: ca_file.as_deref(), proxy, mirror };
+        let modules = options.submodules.then(|| Submodules::new(remote.clone(), options.clone()));
+        let client = RemoteClient::new(remote, credentials.clone(), reach, *clock).map_err(rejected)?;
         let (mirror, lock) = Mirror::open(mirror.clone()).map_err(rejected)?;
-        let work =
-            Work { options, wire, mirror: Arc::new(mirror), modules, tag: Mutex::default(), _lock: lock };
+        let work = MirrorWorker {
+            options,
+            client,
+            mirror: Arc::new(mirror),
+            modules,
+            tag: Mutex::default(),
+            _lock: lock,
+        };
         Ok(Self { work: Arc::new(work), state: Arc::new(tokio::sync::Mutex::new(State::default())) })
     }
 
     /// The address, without any credential, for people.
     pub fn address(&self) -> String {
-        self.work.wire.remote().to_string()
+        self.work.client.remote().to_string()
     }
 
     /// Waits for whoever changes the mirror now.
-    async fn hold(&self, until: Instant) -> Result<Held, Error> {
+    async fn hold(&self, until: Instant) -> Result<FetchGuard, Error> {
         let lock = Arc::clone(&self.state).lock_owned();
         tokio::time::timeout_at(until, lock).await.map_err(|_| Error::Transient {
             doing: format!("fetch from {}", self.address()),
@@ -181,7 +191,7 @@ impl Repository {
     /// Runs gix on a thread that may block.
     async fn blocking<T: Send + 'static>(
         &self,
-        run: impl FnOnce(&Work) -> T + Send + 'static,
+        run: impl FnOnce(&MirrorWorker) -> T + Send + 'static,
     ) -> Result<T, Error> {
         let work = Arc::clone(&self.work);
         tokio::task::spawn_blocking(move || run(&work)).await.map_err(|error| {
@@ -200,12 +210,12 @@ impl Repository {
 impl Source for Repository {
     async fn fetch(&self, known: Option<&str>) -> Result<Checkout, Error> {
         let known = known.and_then(|it| ObjectId::from_hex(it.as_bytes()).ok());
-        let Options { timeout, idle_timeout, most_bytes, slots, .. } = &self.work.options;
-        let bound = Bound::start(*timeout, *idle_timeout, *most_bytes);
-        let _stop = bound.stop_on_drop();
-        let mut held = self.hold(bound.deadline()).await?;
+        let RepositoryOptions { timeout, idle_timeout, most_bytes, permits, .. } = &self.work.options;
+        let limits = Limits::start(*timeout, *idle_timeout, *most_bytes);
+        let _stop = limits.stop_on_drop();
+        let mut held = self.hold(limits.deadline()).await?;
 
-        let looking = bound.clone();
+        let looking = limits.clone();
         let (mut held, look) = self
             .blocking(move |work| {
                 let look = work.look(&mut held, &looking);
@@ -213,23 +223,25 @@ impl Source for Repository {
             })
             .await?;
         let look = look?;
-        let slot = match &look {
-            Look::Current(_) => None,
-            Look::Outdated(_) | Look::Unusable(..) => {
-                tokio::time::timeout(*idle_timeout, slots.0.acquire()).await.ok()
+        let permit = match &look {
+            MirrorState::Current(_) => None,
+            MirrorState::Outdated(_) | MirrorState::Unusable(..) => {
+                tokio::time::timeout(*idle_timeout, permits.0.acquire()).await.ok()
             }
         };
         let checkout = self
             .blocking(move |work| {
                 let commit = match look {
-                    Look::Current(commit) => commit,
-                    Look::Outdated(target) => work.receive(&mut held, &bound, &target)?,
-                    Look::Unusable(target, damage) => work.clone_anew(&mut held, &bound, &target, damage)?,
+                    MirrorState::Current(commit) => commit,
+                    MirrorState::Outdated(target) => work.receive(&mut held, &limits, &target)?,
+                    MirrorState::Unusable(target, damage) => {
+                        work.reclone(&mut held, &limits, &target, damage)?
+                    }
                 };
-                work.checkout(commit, known, Some(&bound))
+                work.checkout(commit, known, Some(&limits))
             })
             .await?;
-        drop(slot);
+        drop(permit);
         checkout
     }
 
@@ -251,7 +263,7 @@ impl Source for Repository {
 
     /// Those that are not here are named in the error, and the others kept all the same.
     async fn keep(&self, commits: Vec<String>) -> Result<(), Error> {
-        let held = self.hold(bound::after(self.work.options.timeout)).await?;
+        let held = self.hold(limits::after(self.work.options.timeout)).await?;
         self.blocking(move |work| {
             let _held = held;
             work.keep(&commits)
@@ -266,16 +278,16 @@ impl fmt::Debug for Repository {
     }
 }
 
-impl Work {
+impl MirrorWorker {
     /// One listing, and a comparison with what is here.
-    fn look(&self, state: &mut State, bound: &Bound) -> Result<Look, Error> {
+    fn look(&self, state: &mut State, limits: &Limits) -> Result<MirrorState, Error> {
         let suspicion = self.mirror.take_suspicion();
         if let (None, Reference::Commit(id)) = (&suspicion, &self.options.reference)
             && let Some(commit) = self.verified_commit(state, id)
         {
-            return Ok(Look::Current(commit));
+            return Ok(MirrorState::Current(commit));
         }
-        let target = self.ask(bound).inspect_err(|_| {
+        let target = self.ask(limits).inspect_err(|_| {
             // Not looked into yet.
             if let Some(suspicion) = &suspicion {
                 self.mirror.suspect(suspicion.clone());
@@ -283,8 +295,8 @@ impl Work {
         })?;
         let repo = match self.mirror.repository() {
             Ok(Some(repo)) if repo.object_hash() == target.hash => repo,
-            Ok(Some(_) | None) => return Ok(Look::Unusable(target, None)),
-            Err(damage) => return Ok(Look::Unusable(target, Some(damage))),
+            Ok(Some(_) | None) => return Ok(MirrorState::Unusable(target, None)),
+            Err(damage) => return Ok(MirrorState::Unusable(target, Some(damage))),
         };
         let checked = suspicion.map_or(Ok(()), |_| history::verify_all(&repo));
         let tip = checked.and_then(|()| history::tip(&repo)).and_then(|tip| match tip {
@@ -301,10 +313,10 @@ impl Work {
         match tip {
             Ok(Some(tip)) => {
                 state.verified = Some(tip);
-                Ok(Look::Current(tip))
+                Ok(MirrorState::Current(tip))
             }
-            Ok(None) => Ok(Look::Outdated(target)),
-            Err(damage) => Ok(Look::Unusable(target, Some(damage))),
+            Ok(None) => Ok(MirrorState::Outdated(target)),
+            Err(damage) => Ok(MirrorState::Unusable(target, Some(damage))),
         }
     }
 
@@ -323,10 +335,10 @@ impl Work {
         Some(id)
     }
 
-    fn ask(&self, bound: &Bound) -> Result<Target, Error> {
-        let listing = self.wire.list(bound, &target::prefixes(&self.options.reference))?;
-        let target = target::choose(&self.options.reference, &listing).map_err(|message| {
-            Error::Rejected { doing: format!("find what to deploy in {}", self.wire.remote()), message }
+    fn ask(&self, limits: &Limits) -> Result<FollowedRef, Error> {
+        let listing = self.client.list(limits, &followed_ref::prefixes(&self.options.reference))?;
+        let target = followed_ref::choose(&self.options.reference, &listing).map_err(|message| {
+            Error::Rejected { doing: format!("find what to deploy in {}", self.client.remote()), message }
         })?;
         self.followed().clone_from(&target.tag);
         Ok(target)
@@ -350,44 +362,44 @@ impl Work {
     }
 
     /// Brings the mirror up to date.
-    fn receive(&self, state: &mut State, bound: &Bound, target: &Target) -> Result<ObjectId, Error> {
+    fn receive(&self, state: &mut State, limits: &Limits, target: &FollowedRef) -> Result<ObjectId, Error> {
         let repo = match self.mirror.repository() {
             Ok(Some(repo)) => repo,
-            Ok(None) => return self.clone_anew(state, bound, target, None),
-            Err(damage) => return self.clone_anew(state, bound, target, Some(damage)),
+            Ok(None) => return self.reclone(state, limits, target, None),
+            Err(damage) => return self.reclone(state, limits, target, Some(damage)),
         };
-        if let Err(error) = self.wire.receive(bound, &repo, &target.spec()) {
+        if let Err(error) = self.client.receive(limits, &repo, &target.spec()) {
             // gix says the same of a damaged mirror and of a server that breaks off.
-            if bound.failure().is_some() {
+            if limits.failure().is_some() {
                 return Err(error);
             }
             return match self.fresh().and_then(|it| history::verify_all(&it)) {
                 Ok(()) => Err(error),
-                Err(damage) => self.clone_anew(state, bound, target, Some(damage)),
+                Err(damage) => self.reclone(state, limits, target, Some(damage)),
             };
         }
         match self.fresh().and_then(|it| self.check_tip(&it)) {
             Ok(commit) => {
                 let commit = commit?;
                 state.verified = Some(commit);
-                self.collect_if_due(bound);
+                self.repack_if_due(limits);
                 Ok(commit)
             }
-            Err(damage) => self.clone_anew(state, bound, target, Some(damage)),
+            Err(damage) => self.reclone(state, limits, target, Some(damage)),
         }
     }
 
     /// Makes a mirror beside the old one, or the first one, and swaps them once it was read in full.
-    fn clone_anew(
+    fn reclone(
         &self,
         state: &mut State,
-        bound: &Bound,
-        target: &Target,
+        limits: &Limits,
+        target: &FollowedRef,
         damage: Option<Damage>,
     ) -> Result<ObjectId, Error> {
-        let doing = format!("clone {} anew", self.wire.remote());
+        let doing = format!("clone {} anew", self.client.remote());
         let wrong = damage.as_ref().map_or_else(|| "it is not there".to_owned(), ToString::to_string);
-        let since = state.cloned_anew.map(|it| it.elapsed());
+        let since = state.recloned_at.map(|it| it.elapsed());
         if let Some(since) = since.filter(|it| *it < self.options.clone_pause) {
             self.mirror.suspect(wrong.clone());
             let message = format!(
@@ -400,10 +412,10 @@ impl Work {
             let mirror = self.mirror.path().display();
             tracing::warn!(%mirror, %damage, "the mirror is damaged and is cloned anew");
         }
-        let made = self.clone_beside(bound, target);
+        let made = self.clone_beside(limits, target);
         // What we cloned and could not read is as bad as what broke again, and as costly to repeat.
         if matches!((&made, &damage), (Ok(_), Some(_)) | (Err(Error::Damaged { .. }), _)) {
-            state.cloned_anew = Some(Instant::now());
+            state.recloned_at = Some(Instant::now());
         }
         let error = match made {
             Ok(commit) => {
@@ -418,28 +430,28 @@ impl Work {
         Err(Error::Damaged { doing, message: format!("the mirror is damaged ({damage}), and: {error}") })
     }
 
-    fn clone_beside(&self, bound: &Bound, target: &Target) -> Result<ObjectId, Error> {
+    fn clone_beside(&self, limits: &Limits, target: &FollowedRef) -> Result<ObjectId, Error> {
         let damaged =
-            |Damage(message)| Error::Damaged { doing: format!("clone {}", self.wire.remote()), message };
+            |Damage(message)| Error::Damaged { doing: format!("clone {}", self.client.remote()), message };
         let repo = self.mirror.create_beside(target.hash).map_err(damaged)?;
-        self.wire.receive(bound, &repo, &target.spec())?;
+        self.client.receive(limits, &repo, &target.spec())?;
         let repo = self.mirror.beside().map_err(damaged)?;
         let commit = self.check_tip(&repo).map_err(damaged)??;
-        self.save_kept(&repo, bound);
+        self.save_kept(&repo, limits);
         self.mirror.swap().map_err(|error| damaged(Damage(format!("could not put it in place: {error}"))))?;
         let _ = self.mirror.take_suspicion();
         Ok(commit)
     }
 
     /// Carries the kept commits over from the old mirror, as far as it can still be read.
-    fn save_kept(&self, new: &gix::Repository, bound: &Bound) {
+    fn save_kept(&self, new: &gix::Repository, limits: &Limits) {
         let Ok(Some(old)) = self.mirror.repository() else { return };
         if old.object_hash() != new.object_hash() {
             return;
         }
         let mut saved = BTreeSet::new();
         for commit in history::kept(&old).unwrap_or_default() {
-            if history::has_commit(new, commit) || self.save_commit(&old, new, commit, bound) {
+            if history::has_commit(new, commit) || self.save_commit(&old, new, commit, limits) {
                 saved.insert(commit);
             } else {
                 tracing::warn!(%commit, "a commit kept for rollbacks was lost with a damaged mirror");
@@ -456,12 +468,12 @@ impl Work {
         old: &gix::Repository,
         new: &gix::Repository,
         commit: ObjectId,
-        bound: &Bound,
+        limits: &Limits,
     ) -> bool {
         let packed = history::verify(old, commit)
-            .and_then(|()| collect::pack_into(old, [commit].into(), new, bound.interrupt()));
+            .and_then(|()| repack::pack_into(old, [commit].into(), new, limits.interrupt()));
         packed.is_ok()
-            || self.wire.receive(bound, new, &format!("+{commit}:{}", history::keep_name(commit))).is_ok()
+            || self.client.receive(limits, new, &format!("+{commit}:{}", history::keep_name(commit))).is_ok()
     }
 
     /// The commit that a fetch brought, read in full. The inner error is of what is in the repository.
@@ -469,19 +481,19 @@ impl Work {
         match history::tip(repo)? {
             Some(Tip::Commit(commit)) => history::verify(repo, commit).map(|()| Ok(commit)),
             Some(Tip::Other(kind)) => Ok(Err(Error::Rejected {
-                doing: format!("find what to deploy in {}", self.wire.remote()),
+                doing: format!("find what to deploy in {}", self.client.remote()),
                 message: format!("the tag points to a {kind}, not to a commit"),
             })),
             None => Err(Damage("the fetched reference is not there".into())),
         }
     }
 
-    fn collect_if_due(&self, bound: &Bound) {
+    fn repack_if_due(&self, limits: &Limits) {
         let collected = self.fresh().and_then(|repo| {
-            if !collect::is_due(&repo) {
+            if !repack::is_due(&repo) {
                 return Ok(());
             }
-            collect::collect(&repo, &self.mirror.commits_in_use(), bound.interrupt())
+            repack::repack(&repo, &self.mirror.commits_in_use(), limits.interrupt())
         });
         if let Err(damage) = collected {
             let mirror = self.mirror.path().display();
@@ -495,7 +507,7 @@ impl Work {
         &self,
         commit: ObjectId,
         known: Option<ObjectId>,
-        bound: Option<&Bound>,
+        limits: Option<&Limits>,
     ) -> Result<Checkout, Error> {
         let made = self.fresh().and_then(|repo| {
             let can_be_rewritten = !matches!(self.options.reference, Reference::Commit(_));
@@ -509,7 +521,7 @@ impl Work {
         let (commit, rewritten, files) =
             made.map_err(|damage| self.suspicious(format!("read the commit {commit}"), &damage))?;
         let files: Arc<dyn Files> = match &self.modules {
-            Some(modules) => modules.attach(files, bound)?,
+            Some(modules) => modules.attach(files, limits)?,
             None => Arc::new(files),
         };
         Ok(Checkout { commit, files, rewritten, tag: self.followed().clone() })

@@ -10,8 +10,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AgentId, AppName, Container, ContainerId, ContentId, Inside, InstanceId, Network, NetworkMode, PartOf,
-    Port, Protocol, Resources, RestartPolicy, SpecHash, Timestamp, Volume,
+    AgentId, AppName, Container, ContainerId, ContentId, ImageRef, Inside, InstanceId, Network, NetworkMode,
+    PartOf, Port, Protocol, Resources, RestartPolicy, SpecHash, Timestamp, Volume,
 };
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -247,17 +247,9 @@ impl Image {
     /// The digest under which a reference names this image. The same image may be here under the names of other
     /// repositories as well, and what these call it is not asked for.
     pub fn digest_of(&self, reference: &str) -> Option<&String> {
-        self.digests.iter().find(|it| repository(it) == repository(reference))
+        let image = ImageRef::parse(reference);
+        self.digests.iter().find(|digest| ImageRef::parse(digest).is_same_repository(&image))
     }
-}
-
-/// `docker.io/library/web:1` and `web@sha256:…` are of one repository.
-fn repository(reference: &str) -> &str {
-    let name = reference.split_once('@').map_or(reference, |(it, _)| it);
-    let name = name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(name, |(it, _)| it);
-    let short =
-        name.strip_prefix("docker.io/").or_else(|| name.strip_prefix("index.docker.io/")).unwrap_or(name);
-    short.strip_prefix("library/").unwrap_or(short)
 }
 
 impl Observed {

@@ -6,14 +6,14 @@ use super::{Error, args::GitArgs};
 use crate::{cli::Context, cli::Error as CliError};
 use driftless_config::{Reference, Secret, Settings};
 use driftless_files::{AppSpec, Files, Reads, Recorder, Rendered};
-use driftless_git::{Checkout, Local, Options, Repository, Slots, Source};
+use driftless_git::{Checkout, FetchPermits, LocalRepository, Repository, RepositoryOptions, Source};
 use driftless_manifest as manifest;
 use driftless_manifest::Discovery;
 use driftless_model::{AppName, Finding};
 
 /// A repository to read commits from.
 pub(super) enum Place {
-    Local(Box<Local>),
+    Local(Box<LocalRepository>),
     Server(Box<Settings>, tempfile::TempDir),
 }
 
@@ -21,7 +21,7 @@ impl Place {
     pub(super) fn open(text: &str, git: &GitArgs) -> Result<Self, CliError> {
         let is_local = !text.contains("://") && (Path::new(text).exists() || !text.contains(':'));
         if is_local {
-            return Ok(Self::Local(Box::new(Local::open(Path::new(text)).map_err(Error::from)?)));
+            return Ok(Self::Local(Box::new(LocalRepository::open(Path::new(text)).map_err(Error::from)?)));
         }
         let mut settings = Settings::for_repository(text, "", Reference::Head).map_err(CliError::Findings)?;
         for repository in &mut settings.repositories {
@@ -106,7 +106,8 @@ async fn fetch(
             revision.chars().map(|it| if it.is_ascii_alphanumeric() { it } else { '-' }).collect();
         let mirror = mirrors.join(format!("{safe}-{number}"));
         let asked = driftless_config::Repository { reference, ..repository.clone() };
-        let options = Options::new(&asked, mirror, context.environment.clone(), Slots::default());
+        let options =
+            RepositoryOptions::new(&asked, mirror, context.environment.clone(), FetchPermits::default());
         let opened = tokio::task::spawn_blocking(move || Repository::open(options)).await;
         let repository = opened.map_err(|it| Error::Broken(it.to_string()))??;
         match repository.fetch(None).await {

@@ -153,7 +153,7 @@ fn check_subkey(
     }
     let bindings = subkey.signatures.iter().filter(|it| is_bound(&primary.primary_key, subkey, it));
     let Some(newest) = bindings.max_by_key(|it| created(it)) else {
-        return wrong("is not validly bound to its primary key");
+        return wrong("is not validly limits to its primary key");
     };
     if is_expired(&subkey.key, newest, now) {
         return wrong("has expired");

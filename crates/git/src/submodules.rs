@@ -1,8 +1,8 @@
 //! Submodules: files of other repositories, at the commits that a commit pins.
 //!
-//! Each of them has a mirror of its own. Only repositories of the same server, reached in the same way, are
-//! followed: nobody agreed to send credentials elsewhere. What is read is pinned by its id, so a signature over
-//! the commit above covers it; no branch is ever followed. Links do not lead from one repository to another.
+//! Each submodule has its own mirror. Only repositories on the same server with the same transport are followed, because
+//! credentials must not be sent anywhere else. Commits are pinned by their id, so a signature of the outer commit covers
+//! them. Symbolic links do not lead from one repository to another.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,44 +14,45 @@ use std::{
 use gix::ObjectId;
 
 use super::{
-    Error, Options, Remote,
-    bound::Bound,
-    collect, history,
+    Error, Remote, RepositoryOptions,
+    commit_files::CommitFiles,
+    history,
+    limits::Limits,
     mirror::{Damage, Lock, Mirror},
     parse_url,
-    tree::CommitFiles,
-    wire::{Reach, Wire},
+    remote_client::{ConnectOptions, RemoteClient},
+    repack,
 };
 use driftless_files::{Entry, Files, ReadError};
 use driftless_model::digest_hex;
 
-/// All submodules of one repository, whatever commit names them.
-pub(super) struct Modules {
+/// All submodules of one repository, over all its commits.
+pub(super) struct Submodules {
     remote: Remote,
-    options: Options,
+    options: RepositoryOptions,
     folder: PathBuf,
-    open: Mutex<BTreeMap<String, Arc<Module>>>,
+    open: Mutex<BTreeMap<String, Arc<Submodule>>>,
 }
 
-/// One repository that is somewhere a submodule.
-struct Module {
-    wire: Wire,
+/// A repository that is used as a submodule.
+struct Submodule {
+    client: RemoteClient,
     mirror: Arc<Mirror>,
-    /// Commits that were read in full since the start.
+    /// Commits that were verified since the start.
     verified: Mutex<BTreeSet<ObjectId>>,
     _lock: Lock,
 }
 
-/// What a commit names: where, which repository, which commit.
-struct Pinned {
+/// A submodule in one commit: its path, repository and commit.
+struct PinnedSubmodule {
     path: String,
     remote: Remote,
     commit: ObjectId,
 }
 
-/// The files of a commit with those of its submodules in their places.
+/// The files of a commit, with the files of its submodules at their paths.
 #[derive(Debug)]
-struct WithModules {
+struct FilesWithSubmodules {
     files: CommitFiles,
     modules: BTreeMap<String, Arc<dyn Files>>,
 }
@@ -59,39 +60,43 @@ struct WithModules {
 const LIST: &str = ".gitmodules";
 const LONGEST_LIST: u64 = 1 << 20;
 
-/// How deep submodules may be nested, and how many there may be in all.
-const DEEPEST: usize = 8;
-const MOST: usize = 100;
+/// The maximum nesting of submodules, and their maximum number.
+const MAX_DEPTH: usize = 8;
+const MAX_SUBMODULES: usize = 100;
 
-/// On the way down from the repository itself.
-struct Descent<'a> {
-    /// The addresses above.
+/// The state of a walk through nested submodules.
+struct Traversal<'a> {
+    /// The addresses of the outer repositories.
     above: Vec<String>,
     count: usize,
-    /// Without one, nothing is fetched.
-    bound: Option<&'a Bound>,
-    /// What was met, by address.
+    /// `None`: nothing is fetched.
+    limits: Option<&'a Limits>,
+    /// The commits found, by address.
     met: BTreeMap<String, BTreeSet<ObjectId>>,
 }
 
-impl Modules {
-    pub(super) fn new(remote: Remote, options: Options) -> Self {
+impl Submodules {
+    pub(super) fn new(remote: Remote, options: RepositoryOptions) -> Self {
         let mut folder = options.mirror.as_os_str().to_owned();
         folder.push(".modules");
         Self { remote, options, folder: folder.into(), open: Mutex::default() }
     }
 
-    /// Puts all submodules in their places. With `bound` what is missing is fetched.
-    pub(super) fn attach(&self, files: CommitFiles, bound: Option<&Bound>) -> Result<Arc<dyn Files>, Error> {
+    /// Adds the files of all submodules. With `bound` what is missing is fetched.
+    pub(super) fn attach(
+        &self,
+        files: CommitFiles,
+        limits: Option<&Limits>,
+    ) -> Result<Arc<dyn Files>, Error> {
         let mut descent =
-            Descent { above: vec![self.remote.to_string()], count: 0, bound, met: BTreeMap::new() };
+            Traversal { above: vec![self.remote.to_string()], count: 0, limits, met: BTreeMap::new() };
         self.below(files, &self.remote, "", &mut descent)
     }
 
-    /// Keeps what these commits need and forgets the rest. If that cannot be told, all is kept.
+    /// Keeps the submodules that these commits need and forgets the rest. If that is unknown, all are kept.
     pub(super) fn keep(&self, mirror: &Arc<Mirror>, commits: &BTreeSet<ObjectId>) {
         let mut descent =
-            Descent { above: vec![self.remote.to_string()], count: 0, bound: None, met: BTreeMap::new() };
+            Traversal { above: vec![self.remote.to_string()], count: 0, limits: None, met: BTreeMap::new() };
         for commit in commits {
             descent.count = 0;
             let files = CommitFiles::open(Arc::clone(mirror), *commit);
@@ -114,29 +119,34 @@ impl Modules {
         files: CommitFiles,
         remote: &Remote,
         at: &str,
-        descent: &mut Descent<'_>,
+        descent: &mut Traversal<'_>,
     ) -> Result<Arc<dyn Files>, Error> {
         let mut modules: BTreeMap<String, Arc<dyn Files>> = BTreeMap::new();
-        for Pinned { path, remote, commit } in pinned(&files, remote, at)? {
+        for PinnedSubmodule { path, remote, commit } in pinned(&files, remote, at)? {
             let place = join(at, &path);
             let address = remote.to_string();
             if descent.above.contains(&address) {
-                return Err(refused(&place, format!("it leads back to {address}, which it is part of")));
+                return Err(refused(&place, format!("it leads back to {address}, which contains it")));
             }
             descent.count += 1;
-            if descent.above.len() > DEEPEST || descent.count > MOST {
-                let message =
-                    format!("there are more than {MOST} submodules, or more than {DEEPEST} in one another");
+            if descent.above.len() > MAX_DEPTH || descent.count > MAX_SUBMODULES {
+                let message = format!(
+                    "there are more than {MAX_SUBMODULES} submodules, or they are nested more than {MAX_DEPTH} deep"
+                );
                 return Err(refused(&place, message));
             }
             descent.met.entry(address.clone()).or_default().insert(commit);
-            let inner = self.files_of(&place, &remote, commit, descent.bound)?;
+            let inner = self.files_of(&place, &remote, commit, descent.limits)?;
             descent.above.push(address);
             let inner = self.below(inner, &remote, &place, descent);
             descent.above.pop();
             modules.insert(path, inner?);
         }
-        if modules.is_empty() { Ok(Arc::new(files)) } else { Ok(Arc::new(WithModules { files, modules })) }
+        if modules.is_empty() {
+            Ok(Arc::new(files))
+        } else {
+            Ok(Arc::new(FilesWithSubmodules { files, modules }))
+        }
     }
 
     fn files_of(
@@ -144,38 +154,38 @@ impl Modules {
         place: &str,
         remote: &Remote,
         commit: ObjectId,
-        bound: Option<&Bound>,
+        limits: Option<&Limits>,
     ) -> Result<CommitFiles, Error> {
         let module = self.module(remote).map_err(|message| refused(place, message))?;
-        module.ensure(place, commit, bound)?;
+        module.ensure(place, commit, limits)?;
         CommitFiles::open(Arc::clone(&module.mirror), commit).map_err(|damage| damaged(place, &damage))
     }
 
-    fn module(&self, remote: &Remote) -> Result<Arc<Module>, String> {
+    fn module(&self, remote: &Remote) -> Result<Arc<Submodule>, String> {
         let address = remote.to_string();
         let mut open = self.opened();
         if let Some(module) = open.get(&address) {
             return Ok(Arc::clone(module));
         }
         let path = self.folder.join(&digest_hex(address.as_bytes())[..16]);
-        let Options { credentials, ca_file, proxy, clock, .. } = &self.options;
-        let reach = Reach { ca_file: ca_file.as_deref(), proxy, mirror: &path };
-        let wire = Wire::new(remote.clone(), credentials.clone(), reach, *clock)?;
+        let RepositoryOptions { credentials, ca_file, proxy, clock, .. } = &self.options;
+        let reach = ConnectOptions { ca_file: ca_file.as_deref(), proxy, mirror: &path };
+        let client = RemoteClient::new(remote.clone(), credentials.clone(), reach, *clock)?;
         let (mirror, lock) = Mirror::open(path.clone())?;
         let module =
-            Arc::new(Module { wire, mirror: Arc::new(mirror), verified: Mutex::default(), _lock: lock });
+            Arc::new(Submodule { client, mirror: Arc::new(mirror), verified: Mutex::default(), _lock: lock });
         open.insert(address, Arc::clone(&module));
         Ok(module)
     }
 
-    fn opened(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<Module>>> {
+    fn opened(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<Submodule>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Module {
-    /// Sees to it that a commit is here and can be read.
-    fn ensure(&self, place: &str, commit: ObjectId, bound: Option<&Bound>) -> Result<(), Error> {
+impl Submodule {
+    /// Makes sure that a commit is in the mirror and readable.
+    fn ensure(&self, place: &str, commit: ObjectId, limits: Option<&Limits>) -> Result<(), Error> {
         let present = match self.mirror.repository() {
             Ok(Some(repo)) if repo.object_hash() == commit.kind() => Some(repo),
             Ok(_) | Err(_) => None,
@@ -187,18 +197,18 @@ impl Module {
             self.verified().insert(commit);
             return Ok(());
         }
-        let Some(bound) = bound else {
+        let Some(limits) = limits else {
             return Err(refused(place, format!("its commit {commit} has not been fetched yet")));
         };
         let spec = spec(commit);
         if let Some(repo) = &present {
-            match self.wire.receive(bound, repo, &spec) {
+            match self.client.receive(limits, repo, &spec) {
                 Ok(()) => {}
-                Err(error) if bound.failure().is_some() || history::verify_all(repo).is_ok() => {
+                Err(error) if limits.failure().is_some() || history::verify_all(repo).is_ok() => {
                     return Err(about(place, &error));
                 }
-                // The mirror is what is wrong.
-                Err(_) => return self.clone_anew(place, commit, bound),
+                // The mirror is damaged.
+                Err(_) => return self.reclone(place, commit, limits),
             }
             let read = self.mirror.repository().and_then(|repo| match repo {
                 Some(repo) => history::verify(&repo, commit).map(|()| repo),
@@ -206,29 +216,29 @@ impl Module {
             });
             if let Ok(repo) = read {
                 self.verified().insert(commit);
-                if collect::is_due(&repo)
+                if repack::is_due(&repo)
                     && let Err(damage) =
-                        collect::collect(&repo, &self.mirror.commits_in_use(), bound.interrupt())
+                        repack::repack(&repo, &self.mirror.commits_in_use(), limits.interrupt())
                 {
                     tracing::warn!(submodule = place, %damage, "could not pack the mirror");
                 }
                 return Ok(());
             }
         }
-        self.clone_anew(place, commit, bound)
+        self.reclone(place, commit, limits)
     }
 
-    fn clone_anew(&self, place: &str, commit: ObjectId, bound: &Bound) -> Result<(), Error> {
+    fn reclone(&self, place: &str, commit: ObjectId, limits: &Limits) -> Result<(), Error> {
         let kept = match self.mirror.repository() {
             Ok(Some(repo)) => history::kept(&repo).unwrap_or_default(),
             Ok(None) | Err(_) => BTreeSet::new(),
         };
         let new = self.mirror.create_beside(commit.kind()).map_err(|it| damaged(place, &it))?;
-        self.wire.receive(bound, &new, &spec(commit)).map_err(|error| about(place, &error))?;
+        self.client.receive(limits, &new, &spec(commit)).map_err(|error| about(place, &error))?;
         let read = self.mirror.beside().and_then(|repo| history::verify(&repo, commit));
         read.map_err(|it| damaged(place, &it))?;
         for old in kept.into_iter().filter(|it| *it != commit && it.kind() == commit.kind()) {
-            if self.wire.receive(bound, &new, &spec(old)).is_err() {
+            if self.client.receive(limits, &new, &spec(old)).is_err() {
                 tracing::warn!(submodule = place, commit = %old, "an old commit of a submodule was lost");
             }
         }
@@ -244,8 +254,8 @@ impl Module {
     }
 }
 
-impl WithModules {
-    /// The submodule that a path lies in, and the path from there.
+impl FilesWithSubmodules {
+    /// The submodule that contains a path, and the path inside it.
     fn module<'a>(&self, path: &'a str) -> Option<(&Arc<dyn Files>, &'a str)> {
         self.modules.iter().find_map(|(place, files)| {
             let rest = path.strip_prefix(place.as_str())?;
@@ -254,7 +264,7 @@ impl WithModules {
     }
 }
 
-impl Files for WithModules {
+impl Files for FilesWithSubmodules {
     fn entry(&self, path: &str) -> Result<Option<Entry>, ReadError> {
         match self.module(path) {
             Some((files, rest)) => files.entry(rest),
@@ -297,8 +307,8 @@ impl Files for WithModules {
     }
 }
 
-/// What a commit's `.gitmodules` names, as far as the commit really pins it.
-fn pinned(files: &CommitFiles, remote: &Remote, at: &str) -> Result<Vec<Pinned>, Error> {
+/// The submodules in a commit's `.gitmodules` that the commit pins.
+fn pinned(files: &CommitFiles, remote: &Remote, at: &str) -> Result<Vec<PinnedSubmodule>, Error> {
     let wrong = |message: String| refused(&join(at, LIST), message);
     let bytes = match files.read(LIST, LONGEST_LIST) {
         Ok(bytes) => bytes,
@@ -318,12 +328,12 @@ fn pinned(files: &CommitFiles, remote: &Remote, at: &str) -> Result<Vec<Pinned>,
         let commit = files.gitlink(&path).map_err(|error| wrong(error.to_string()))?;
         let Some(commit) = commit else { continue };
         let remote = resolve(remote, &url).map_err(|message| refused(&join(at, &path), message))?;
-        pinned.push(Pinned { path, remote, commit });
+        pinned.push(PinnedSubmodule { path, remote, commit });
     }
     Ok(pinned)
 }
 
-/// The address that `.gitmodules` means, seen from the repository that it is in. The error is a sentence.
+/// Resolves a URL of `.gitmodules` against the outer repository. The error is a sentence.
 fn resolve(parent: &Remote, url: &str) -> Result<Remote, String> {
     let remote = if url.starts_with("./") || url.starts_with("../") {
         relative(parent, url).ok_or_else(|| "its relative URL leads above the server's root".to_owned())?
@@ -407,7 +417,7 @@ fn damaged(place: &str, damage: &Damage) -> Error {
     Error::Damaged { doing: doing(place), message: damage.to_string() }
 }
 
-/// The same error, told of the submodule.
+/// The same error, for the submodule.
 fn about(place: &str, error: &Error) -> Error {
     let message = error.to_string();
     match error {
@@ -432,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn relative_addresses_are_those_of_git() {
+    fn relative_urls_are_resolved_as_git_does() {
         for (parent, url, wanted) in [
             ("https://h/me/infra.git", "../lib.git", "https://h/me/lib.git"),
             ("https://h/me/infra.git/", "../../you/lib", "https://h/you/lib"),
@@ -449,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn no_other_server_is_asked() {
+    fn submodules_on_other_servers_are_refused() {
         for (parent, url) in [
             ("https://h/me/infra", "https://evil.example/x"),
             ("https://h/me/infra", "https://h:8443/x"),

@@ -6,12 +6,12 @@ use gix::{ObjectId, protocol::handshake::Ref};
 
 use super::{
     history,
-    wire::{self, Listing},
+    remote_client::{self, RefListing},
 };
 use driftless_config::{Reference, VersionRange};
 
 /// What the server has for us.
-pub(super) struct Target {
+pub(super) struct FollowedRef {
     /// What to fetch, as the left side of a refspec.
     source: String,
     pub(super) commit: ObjectId,
@@ -24,7 +24,7 @@ pub(super) struct Target {
 
 const TAGS: &str = "refs/tags/";
 
-impl Target {
+impl FollowedRef {
     /// Overwrites, since a branch may be rewritten.
     pub(super) fn spec(&self) -> String {
         format!("+{}:{}", self.source, history::TIP)
@@ -43,9 +43,9 @@ pub(super) fn prefixes(reference: &Reference) -> Vec<String> {
 }
 
 /// Picks the configured reference out of a listing. The error is a sentence.
-pub(super) fn choose(reference: &Reference, listing: &Listing) -> Result<Target, String> {
+pub(super) fn choose(reference: &Reference, listing: &RefListing) -> Result<FollowedRef, String> {
     let hash = listing.hash;
-    let named = |name: &str| listing.refs.iter().find(|it| wire::name_of(it) == name);
+    let named = |name: &str| listing.refs.iter().find(|it| remote_client::name_of(it) == name);
     let target = |found: Option<&Ref>, source: String| {
         let (commit, object) = match found? {
             Ref::Peeled { object, tag, .. } => (*object, *tag),
@@ -53,7 +53,7 @@ pub(super) fn choose(reference: &Reference, listing: &Listing) -> Result<Target,
             Ref::Unborn { .. } => return None,
         };
         let tag = source.strip_prefix(TAGS).map(str::to_owned);
-        Some(Target { source, commit, object, tag, hash })
+        Some(FollowedRef { source, commit, object, tag, hash })
     };
     match reference {
         Reference::Head => {
@@ -86,9 +86,10 @@ pub(super) fn choose(reference: &Reference, listing: &Listing) -> Result<Target,
         }
         Reference::Semver(range) => {
             let found = highest(listing, |version| range.matches(version));
-            target(found, found.map(wire::name_of).unwrap_or_default().to_owned()).ok_or_else(|| {
-                let there =
-                    highest(listing, |_| true).map(wire::name_of).and_then(|it| it.strip_prefix(TAGS));
+            target(found, found.map(remote_client::name_of).unwrap_or_default().to_owned()).ok_or_else(|| {
+                let there = highest(listing, |_| true)
+                    .map(remote_client::name_of)
+                    .and_then(|it| it.strip_prefix(TAGS));
                 match there {
                     Some(name) => format!("no tag is a version in `{range}`; the highest is `{name}`"),
                     None => {
@@ -102,7 +103,7 @@ pub(super) fn choose(reference: &Reference, listing: &Listing) -> Result<Target,
             if commit.kind() != hash {
                 return Err(format!("`{id}` is a {} id, and the repository uses {hash}", commit.kind()));
             }
-            Ok(Target { source: id.to_ascii_lowercase(), commit, object: commit, tag: None, hash })
+            Ok(FollowedRef { source: id.to_ascii_lowercase(), commit, object: commit, tag: None, hash })
         }
     }
 }
@@ -122,10 +123,10 @@ pub(super) fn check(reference: &Reference) -> Result<(), String> {
 }
 
 /// The tag of the highest version. Of several that differ in build metadata only, always the same one.
-fn highest(listing: &Listing, is_wanted: impl Fn(&semver::Version) -> bool) -> Option<&Ref> {
+fn highest(listing: &RefListing, is_wanted: impl Fn(&semver::Version) -> bool) -> Option<&Ref> {
     let versions = listing.refs.iter().filter_map(|it| {
-        let version = VersionRange::version_of(wire::name_of(it).strip_prefix(TAGS)?)?;
-        is_wanted(&version).then_some((version, wire::name_of(it), it))
+        let version = VersionRange::version_of(remote_client::name_of(it).strip_prefix(TAGS)?)?;
+        is_wanted(&version).then_some((version, remote_client::name_of(it), it))
     });
     versions.max_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1))).map(|it| it.2)
 }
@@ -151,7 +152,7 @@ mod tests {
     fn a_branch_is_not_mistaken_for_one_that_begins_alike() {
         let refs =
             vec![direct("HEAD", "1"), direct("refs/heads/main-2", "2"), direct("refs/heads/main", "3")];
-        let listing = Listing { refs, hash: gix::hash::Kind::Sha1 };
+        let listing = RefListing { refs, hash: gix::hash::Kind::Sha1 };
         let chosen = choose(&Reference::Branch("main".into()), &listing).unwrap_or_else(|it| panic!("{it}"));
         assert_eq!(chosen.commit.to_string(), "3".repeat(40));
         assert_eq!(chosen.spec(), "+refs/heads/main:refs/driftless/tip");
@@ -163,12 +164,12 @@ mod tests {
     fn the_highest_version_in_a_range_is_followed() {
         let names = ["v1.2.0", "v1.10.0", "v1.11.0-rc.1", "v2.0.0", "nightly", "1.10"];
         let refs = names.iter().map(|it| direct(&tag(it), "1")).collect();
-        let listing = Listing { refs, hash: gix::hash::Kind::Sha1 };
+        let listing = RefListing { refs, hash: gix::hash::Kind::Sha1 };
         let of = |range: &str| choose(&Reference::Semver(VersionRange::parse(range).unwrap()), &listing);
         let chosen = of("1.x").unwrap_or_else(|it| panic!("{it}"));
         assert_eq!((chosen.tag.as_deref(), chosen.source.as_str()), (Some("v1.10.0"), "refs/tags/v1.10.0"));
         assert!(of(">=3").is_err_and(|it| it.contains("the highest is `v2.0.0`")));
-        let none = Listing { refs: Vec::new(), hash: gix::hash::Kind::Sha1 };
+        let none = RefListing { refs: Vec::new(), hash: gix::hash::Kind::Sha1 };
         assert!(choose(&Reference::Semver(VersionRange::parse("*").unwrap()), &none).is_err());
     }
 

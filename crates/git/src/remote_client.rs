@@ -1,6 +1,6 @@
 //! Talks to one remote: lists references, and receives what a reference points to.
 //!
-//! Decides nothing about the mirror. Everything here blocks, within a [`Bound`]; every error is sorted into
+//! Decides nothing about the mirror. Everything here blocks, within a [`Limits`]; every error is sorted into
 //! what the loop does next.
 
 use std::path::{Path, PathBuf};
@@ -21,19 +21,19 @@ use reqwest::Client;
 
 use super::{
     Error, Remote,
-    bound::{Bound, Failure},
     credentials::{Account, Credentials},
     github_app::AppTokens,
     host_key,
     http::{self, Http},
-    process::{self, Process, Target},
-    progress::ServerText,
+    limits::{Limits, NetworkFailure},
+    process::{self, Process, SshTarget},
+    server_messages::ServerMessages,
 };
 use driftless_clock::Clock;
 use driftless_config::Proxy;
 
 /// One remote and how to reach it.
-pub(super) struct Wire {
+pub(super) struct RemoteClient {
     remote: Remote,
     credentials: Credentials,
     clock: Clock,
@@ -44,20 +44,20 @@ pub(super) struct Wire {
 }
 
 /// What a server answered to a listing.
-pub(super) struct Listing {
+pub(super) struct RefListing {
     pub(super) refs: Vec<Ref>,
     pub(super) hash: gix::hash::Kind,
 }
 
 /// By which way a server is reached.
 #[derive(Clone, Copy)]
-pub(super) struct Reach<'a> {
+pub(super) struct ConnectOptions<'a> {
     pub(super) ca_file: Option<&'a Path>,
     pub(super) proxy: &'a Proxy,
     pub(super) mirror: &'a Path,
 }
 
-struct Link {
+struct OpenConnection {
     transport: Box<dyn Transport>,
     process: Option<Process>,
 }
@@ -87,15 +87,15 @@ const REFUSALS: &[&str] = &[
     "does not exist",
 ];
 
-impl Wire {
+impl RemoteClient {
     /// Refuses what is contradictory. The error is a sentence.
     pub(super) fn new(
         remote: Remote,
         credentials: Credentials,
-        reach: Reach<'_>,
+        reach: ConnectOptions<'_>,
         clock: Clock,
     ) -> Result<Self, String> {
-        let Reach { ca_file, proxy, mirror } = reach;
+        let ConnectOptions { ca_file, proxy, mirror } = reach;
         let kind = remote.kind();
         if credentials.has_password() && kind == "http" {
             return Err(
@@ -133,47 +133,47 @@ impl Wire {
 
     /// The references that begin with one of the prefixes, in one request (protocol version 2). An older
     /// server sends all of them.
-    pub(super) fn list(&self, bound: &Bound, prefixes: &[String]) -> Result<Listing, Error> {
+    pub(super) fn list(&self, limits: &Limits, prefixes: &[String]) -> Result<RefListing, Error> {
         let doing = format!("list the references of {}", self.remote);
-        let Link { transport, process } = self.connect(&doing, bound)?;
+        let OpenConnection { transport, process } = self.connect(&doing, limits)?;
         let listed = list(transport, prefixes);
-        listed.map_err(|error| self.explain(doing, &error, "", bound, process))
+        listed.map_err(|error| self.explain(doing, &error, "", limits, process))
     }
 
     /// Receives what one refspec names and everything it needs, and updates the local reference.
-    pub(super) fn receive(&self, bound: &Bound, repo: &gix::Repository, spec: &str) -> Result<(), Error> {
+    pub(super) fn receive(&self, limits: &Limits, repo: &gix::Repository, spec: &str) -> Result<(), Error> {
         let doing = format!("fetch from {}", self.remote);
-        let Link { transport, process } = self.connect(&doing, bound)?;
-        let text = ServerText::default();
-        receive(transport, repo, spec, &text, bound)
-            .map_err(|error| self.explain(doing, &error, &text.read(), bound, process))
+        let OpenConnection { transport, process } = self.connect(&doing, limits)?;
+        let text = ServerMessages::default();
+        receive(transport, repo, spec, &text, limits)
+            .map_err(|error| self.explain(doing, &error, &text.read(), limits, process))
     }
 
-    fn connect(&self, doing: &str, bound: &Bound) -> Result<Link, Error> {
+    fn connect(&self, doing: &str, limits: &Limits) -> Result<OpenConnection, Error> {
         let rejected = |message| Error::Rejected { doing: doing.to_owned(), message };
         let (transport, process) = match &self.remote {
             Remote::Http(url) => {
-                let account = self.account(bound, doing)?;
-                (self.http(url.as_str(), account, bound).map_err(rejected)?, None)
+                let account = self.account(limits, doing)?;
+                (self.http(url.as_str(), account, limits).map_err(rejected)?, None)
             }
             Remote::Ssh { user, host, port, path } => {
                 let user = self.credentials.user().map_err(rejected)?.or_else(|| user.clone());
-                let target = Target { user, host, port: *port, path };
+                let target = SshTarget { user, host, port: *port, path };
                 let (transport, process) =
-                    process::ssh(&target, &self.credentials, &self.mirror, bound).map_err(rejected)?;
+                    process::ssh(&target, &self.credentials, &self.mirror, limits).map_err(rejected)?;
                 (transport, Some(process))
             }
             Remote::Local(path) => {
-                let (transport, process) = process::local(path, bound).map_err(rejected)?;
+                let (transport, process) = process::local(path, limits).map_err(rejected)?;
                 (transport, Some(process))
             }
         };
-        Ok(Link { transport, process })
+        Ok(OpenConnection { transport, process })
     }
 
-    fn account(&self, bound: &Bound, doing: &str) -> Result<Option<Account>, Error> {
+    fn account(&self, limits: &Limits, doing: &str) -> Result<Option<Account>, Error> {
         if let Some(app) = &self.app {
-            let password = app.token(bound).map_err(|error| match bound.failure() {
+            let password = app.token(limits).map_err(|error| match limits.failure() {
                 Some(failure) => {
                     self.explain_failure("get a token for the GitHub App".to_owned(), &failure, "")
                 }
@@ -184,11 +184,16 @@ impl Wire {
         self.credentials.account().map_err(|message| Error::Rejected { doing: doing.to_owned(), message })
     }
 
-    fn http(&self, url: &str, account: Option<Account>, bound: &Bound) -> Result<Box<dyn Transport>, String> {
+    fn http(
+        &self,
+        url: &str,
+        account: Option<Account>,
+        limits: &Limits,
+    ) -> Result<Box<dyn Transport>, String> {
         let client = self.client.clone().expect("an HTTP remote was given a client when it was made");
         let url =
             gix::url::parse(BStr::new(url)).map_err(|error| format!("the URL is malformed: {error}"))?;
-        let http = Http::new(client, bound.clone(), self.clock);
+        let http = Http::new(client, limits.clone(), self.clock);
         let mut transport =
             gix_transport::client::blocking_io::http::Transport::new_http(http, url, Protocol::V2, false);
         if let Some(account) = account {
@@ -208,10 +213,10 @@ impl Wire {
         doing: String,
         error: &gix::Error,
         server: &str,
-        bound: &Bound,
+        limits: &Limits,
         process: Option<Process>,
     ) -> Error {
-        if let Some(failure) = bound.failure() {
+        if let Some(failure) = limits.failure() {
             let said = host_key::without_notes(&process.map(Process::cut_short).unwrap_or_default());
             return self.explain_failure(doing, &failure, &said);
         }
@@ -255,13 +260,13 @@ impl Wire {
         Error::Transient { doing, message, retry_after: None }
     }
 
-    fn explain_failure(&self, doing: String, failure: &Failure, said: &str) -> Error {
+    fn explain_failure(&self, doing: String, failure: &NetworkFailure, said: &str) -> Error {
         let mut message = failure.to_string();
         if !said.is_empty() {
             message = format!("{message}; it said: {said}");
         }
         match failure {
-            Failure::Status { code: 401, retry_after: _ } => {
+            NetworkFailure::Status { code: 401, retry_after: _ } => {
                 if let Some(app) = &self.app {
                     app.forget();
                 }
@@ -274,15 +279,15 @@ impl Wire {
                 };
                 Error::Rejected { doing, message: message.into() }
             }
-            Failure::Status { code: 403, retry_after: None } => Error::Rejected {
+            NetworkFailure::Status { code: 403, retry_after: None } => Error::Rejected {
                 doing,
                 message: "the server forbids it (403); may this token read the repository?".into(),
             },
-            Failure::Status { code: 404 | 410, retry_after: _ } => Error::Rejected {
+            NetworkFailure::Status { code: 404 | 410, retry_after: _ } => Error::Rejected {
                 doing,
                 message: "there is no such repository (404), or it is hidden from this token".into(),
             },
-            Failure::Status { code, retry_after } => {
+            NetworkFailure::Status { code, retry_after } => {
                 let is_passing = *code >= 500 || matches!(code, 403 | 408 | 425 | 429);
                 if is_passing {
                     Error::Transient { doing, message, retry_after: *retry_after }
@@ -290,12 +295,14 @@ impl Wire {
                     Error::Rejected { doing, message }
                 }
             }
-            Failure::TooLarge(_) | Failure::Redirect(_) | Failure::Certificate(_) | Failure::NotGit => {
-                Error::Rejected { doing, message }
-            }
-            Failure::Cancelled | Failure::Deadline(_) | Failure::Silence(_) | Failure::Connection(_) => {
-                Error::Transient { doing, message, retry_after: None }
-            }
+            NetworkFailure::TooLarge(_)
+            | NetworkFailure::Redirect(_)
+            | NetworkFailure::Certificate(_)
+            | NetworkFailure::NotGit => Error::Rejected { doing, message },
+            NetworkFailure::Cancelled
+            | NetworkFailure::Deadline(_)
+            | NetworkFailure::Silence(_)
+            | NetworkFailure::Connection(_) => Error::Transient { doing, message, retry_after: None },
         }
     }
 }
@@ -312,7 +319,7 @@ pub(super) fn causes(error: &gix::Error) -> String {
     parts.join(": ")
 }
 
-fn list(transport: Box<dyn Transport>, prefixes: &[String]) -> gix::error::Result<Listing> {
+fn list(transport: Box<dyn Transport>, prefixes: &[String]) -> gix::error::Result<RefListing> {
     let mut link = gix::protocol::SendFlushOnDrop::new(transport, false);
     let mut progress = gix::progress::Discard;
     let handshake = gix::protocol::handshake(
@@ -329,22 +336,22 @@ fn list(transport: Box<dyn Transport>, prefixes: &[String]) -> gix::error::Resul
         Some(_) | None => gix::hash::Kind::Sha1,
     };
     if let Some(refs) = handshake.refs {
-        return Ok(Listing { refs, hash });
+        return Ok(RefListing { refs, hash });
     }
     let mut wanted = gix::protocol::ls_refs::RefPrefixes::new();
     wanted.extend(prefixes.iter().map(|it| BString::from(it.as_str())));
     let agent = ("agent", Some(concat!("driftless/", env!("CARGO_PKG_VERSION")).to_owned()));
     let command = gix::protocol::LsRefsCommand::new(Some(wanted), &handshake.capabilities, agent);
     let refs = command.invoke_blocking(&mut link.inner, &mut progress, false)?;
-    Ok(Listing { refs, hash })
+    Ok(RefListing { refs, hash })
 }
 
 fn receive(
     transport: Box<dyn Transport>,
     repo: &gix::Repository,
     spec: &str,
-    text: &ServerText,
-    bound: &Bound,
+    text: &ServerMessages,
+    limits: &Limits,
 ) -> gix::error::Result<()> {
     let remote = repo
         .remote_at_without_url_rewrite(UNUSED_URL)?
@@ -356,7 +363,7 @@ fn receive(
     let outcome = connection
         .prepare_fetch(gix::progress::Discard, gix::remote::ref_map::Options::default())?
         .with_write_packed_refs_only(true)
-        .receive(text.clone(), bound.interrupt())?;
+        .receive(text.clone(), limits.interrupt())?;
     if let Status::Change { write_pack_bundle, .. } = outcome.status
         && let Some(keep) = write_pack_bundle.keep_path
     {

@@ -1,7 +1,7 @@
-//! Packs what is still wanted into one pack and unlinks the others. Every fetch that brings something adds a
-//! pack, and gix neither packs anew nor can open more than some.
+//! Repacks a mirror: all objects in use go into one pack, and the other packs are removed. Every fetch adds a pack, and gix
+//! neither repacks nor can open many packs.
 //!
-//! Must run while nobody fetches. Readers go on: what they have open stays readable after it is unlinked.
+//! Must not run during a fetch. Readers continue: an open pack stays readable after it is unlinked.
 
 use std::{
     collections::BTreeSet,
@@ -19,18 +19,18 @@ use super::{
     mirror::{Damage, damage},
 };
 
-/// From so many packs on it is worth the work.
-const MOST_PACKS: usize = 20;
+/// From this number of packs on, repacking is worth the work.
+const MAX_PACKS: usize = 20;
 
-/// Packs per chunk of work.
+/// Objects per chunk of work.
 const CHUNK: usize = 1000;
 
 pub(super) fn is_due(repo: &gix::Repository) -> bool {
-    pack_files(repo).iter().filter(|it| it.extension().is_some_and(|it| it == "pack")).count() >= MOST_PACKS
+    pack_files(repo).iter().filter(|it| it.extension().is_some_and(|it| it == "pack")).count() >= MAX_PACKS
 }
 
-/// Leaves one pack with all that the references and `in_use` reach.
-pub(super) fn collect(
+/// Leaves one pack with everything that the references and `in_use` reach.
+pub(super) fn repack(
     repo: &gix::Repository,
     in_use: &[ObjectId],
     interrupt: &AtomicBool,
@@ -49,7 +49,7 @@ pub(super) fn collect(
     Ok(())
 }
 
-/// Copies everything that `wanted` reaches into a pack of another repository. Returns the files written.
+/// Copies everything that `wanted` reaches into a pack of another repository. Returns the written files.
 pub(super) fn pack_into(
     from: &gix::Repository,
     wanted: BTreeSet<ObjectId>,
@@ -57,11 +57,11 @@ pub(super) fn pack_into(
     interrupt: &AtomicBool,
 ) -> Result<Vec<PathBuf>, Damage> {
     let folder = pack_folder(to);
-    // The name is swept away at the start, should we be killed.
-    let temporary = folder.join(".tmp-collect");
+    // A file with this name is removed at the next start if the process is killed.
+    let temporary = folder.join(".tmp-repack");
     let written = write_pack(from, wanted, &temporary, interrupt)
         .and_then(|()| index_pack(from, &temporary, &folder, interrupt));
-    // It is of no use any more, whatever happened.
+    // It is not needed any more, even after an error.
     let _ = fs::remove_file(&temporary);
     written
 }
@@ -147,7 +147,7 @@ fn index_pack(
     Ok([outcome.index_path, outcome.data_path].into_iter().flatten().collect())
 }
 
-/// All commits, and the tags and other objects that something points to.
+/// All commits in the history of `wanted`, and the tags and other objects among them.
 fn reachable(repo: &gix::Repository, wanted: BTreeSet<ObjectId>) -> Result<Vec<ObjectId>, Damage> {
     let failed = |error: gix::Error| damage("read the history", &error);
     let (mut commits, mut others) = (Vec::new(), Vec::new());

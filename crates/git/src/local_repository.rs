@@ -10,16 +10,16 @@ use std::{
 
 use gix::ObjectId;
 
-use super::{Checkout, Error, history, mirror::Mirror, tree::CommitFiles};
+use super::{Checkout, Error, commit_files::CommitFiles, history, mirror::Mirror};
 
 /// A clone with or without a work tree, or a folder inside one.
 #[derive(Debug)]
-pub struct Local {
+pub struct LocalRepository {
     repo: gix::Repository,
     path: PathBuf,
 }
 
-impl Local {
+impl LocalRepository {
     /// Finds the repository that a folder belongs to.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         let path = folder.to_owned();
@@ -82,7 +82,7 @@ impl Local {
             Ok(None) => Err(rejected(
                 "they have no commit in common here; in a shallow clone, fetch the whole history".to_owned(),
             )),
-            Err(error) => Err(rejected(super::wire::causes(&error))),
+            Err(error) => Err(rejected(super::remote_client::causes(&error))),
         }
     }
 

@@ -1,8 +1,8 @@
-//! Bounds one operation: a deadline, a limit on silence, a limit on bytes, and cancellation.
+//! Limits of one operation: a deadline, the longest silence, the number of bytes, and cancellation.
 //!
-//! gix's transports are blocking and know none of these. Here every wait of theirs is a future on the Tokio
-//! runtime, raced against the bounds. Must be used on a blocking thread. What went wrong is remembered here,
-//! because on its way through gix an error loses its kind.
+//! gix's transports block and have none of these. Here every wait is a future on the Tokio runtime that ends when a limit
+//! is reached. Must be used on a blocking thread. The first failure is stored here, because an error loses its kind on
+//! its way through gix.
 
 use std::{
     future::Future,
@@ -21,9 +21,9 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// The bounds of one operation. Clones share them.
+/// The limits of one operation. Clones share them.
 #[derive(Clone)]
-pub(super) struct Bound {
+pub(super) struct Limits {
     inner: Arc<Inner>,
 }
 
@@ -35,14 +35,14 @@ struct Inner {
     most: u64,
     received: AtomicU64,
     cancelled: CancellationToken,
-    /// The same for gix, which looks at it between chunks of work.
+    /// The same for gix, which checks it between chunks of work.
     interrupt: AtomicBool,
-    failure: Mutex<Option<Failure>>,
+    failure: Mutex<Option<NetworkFailure>>,
 }
 
 /// Why the network part of an operation ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum NetworkFailure {
     #[error("it was cancelled")]
     Cancelled,
     #[error("it took longer than {} s in all", .0.as_secs())]
@@ -63,17 +63,17 @@ pub(super) enum Failure {
     Connection(String),
 }
 
-/// Cancels the operation when it is dropped, that is when nobody waits for it any more.
-pub(super) struct Stop(Bound);
+/// Cancels the operation when it is dropped: nobody waits for it any more.
+pub(super) struct CancelOnDrop(Limits);
 
 /// An asynchronous stream as a blocking one.
-pub(super) struct Blocking<T> {
+pub(super) struct BlockingStream<T> {
     stream: T,
-    bound: Bound,
+    limits: Limits,
 }
 
-impl Bound {
-    /// Begins now. `most` is in bytes received.
+impl Limits {
+    /// Starts now. `most` is the maximum number of received bytes.
     pub(super) fn start(timeout: Duration, idle: Duration, most: u64) -> Self {
         let inner = Inner {
             runtime: Handle::current(),
@@ -89,8 +89,8 @@ impl Bound {
         Self { inner: Arc::new(inner) }
     }
 
-    pub(super) fn stop_on_drop(&self) -> Stop {
-        Stop(self.clone())
+    pub(super) fn stop_on_drop(&self) -> CancelOnDrop {
+        CancelOnDrop(self.clone())
     }
 
     pub(super) fn deadline(&self) -> Instant {
@@ -109,16 +109,16 @@ impl Bound {
         &self.inner.interrupt
     }
 
-    /// Waits for one step of input or output within the bounds.
+    /// Waits for one step of input or output within the limits.
     pub(super) fn run<T>(&self, step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
         let Inner { runtime, timeout, idle, deadline, cancelled, .. } = &*self.inner;
         runtime.block_on(async {
             tokio::select! {
                 biased;
-                () = cancelled.cancelled() => Err(self.fail(Failure::Cancelled)),
-                () = tokio::time::sleep_until(*deadline) => Err(self.fail(Failure::Deadline(*timeout))),
+                () = cancelled.cancelled() => Err(self.fail(NetworkFailure::Cancelled)),
+                () = tokio::time::sleep_until(*deadline) => Err(self.fail(NetworkFailure::Deadline(*timeout))),
                 done = tokio::time::timeout(*idle, step) => {
-                    done.unwrap_or_else(|_| Err(self.fail(Failure::Silence(*idle))))
+                    done.unwrap_or_else(|_| Err(self.fail(NetworkFailure::Silence(*idle))))
                 }
             }
         })
@@ -129,57 +129,56 @@ impl Bound {
         let bytes = bytes as u64;
         let before = self.inner.received.fetch_add(bytes, Ordering::Relaxed);
         if before.saturating_add(bytes) > self.inner.most {
-            return Err(self.fail(Failure::TooLarge(self.inner.most)));
+            return Err(self.fail(NetworkFailure::TooLarge(self.inner.most)));
         }
         Ok(())
     }
 
-    /// Remembers the first failure and makes an error of it. Never of the kind `Interrupted`, which readers
-    /// would take as an invitation to try again.
-    pub(super) fn fail(&self, failure: Failure) -> io::Error {
+    /// Stores the first failure and turns it into an error. Never of the kind `Interrupted`: readers would try again.
+    pub(super) fn fail(&self, failure: NetworkFailure) -> io::Error {
         let error = io::Error::other(failure.to_string());
         self.inner.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
         error
     }
 
-    pub(super) fn failure(&self) -> Option<Failure> {
+    pub(super) fn failure(&self) -> Option<NetworkFailure> {
         self.inner.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// That far from now, or in a year, should somebody have configured more time than there is.
+/// The time after the timeout, at most a year from now: a configured timeout may be longer than the clock can count.
 pub(super) fn after(timeout: Duration) -> Instant {
     const YEAR: Duration = Duration::from_hours(365 * 24);
     Instant::now() + timeout.min(YEAR)
 }
 
-impl Drop for Stop {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.inner.interrupt.store(true, Ordering::Relaxed);
         self.0.inner.cancelled.cancel();
     }
 }
 
-impl<T> Blocking<T> {
-    pub(super) fn new(stream: T, bound: Bound) -> Self {
-        Self { stream, bound }
+impl<T> BlockingStream<T> {
+    pub(super) fn new(stream: T, limits: Limits) -> Self {
+        Self { stream, limits }
     }
 }
 
-impl<T: AsyncRead + Unpin> Read for Blocking<T> {
+impl<T: AsyncRead + Unpin> Read for BlockingStream<T> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.bound.run(self.stream.read(buffer))?;
-        self.bound.count(read)?;
+        let read = self.limits.run(self.stream.read(buffer))?;
+        self.limits.count(read)?;
         Ok(read)
     }
 }
 
-impl<T: AsyncWrite + Unpin> Write for Blocking<T> {
+impl<T: AsyncWrite + Unpin> Write for BlockingStream<T> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.bound.run(self.stream.write(bytes))
+        self.limits.run(self.stream.write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.bound.run(self.stream.flush())
+        self.limits.run(self.stream.flush())
     }
 }

@@ -8,7 +8,7 @@ use gix::progress::{Id, MessageLevel, Step, StepShared, UNKNOWN, Unit};
 
 /// Collects the server's messages; handed to gix as its progress.
 #[derive(Clone, Default)]
-pub(super) struct ServerText {
+pub(super) struct ServerMessages {
     said: Arc<Mutex<Vec<String>>>,
     steps: StepShared,
     id: Option<Id>,
@@ -17,7 +17,7 @@ pub(super) struct ServerText {
 const MOST_LINES: usize = 8;
 const LONGEST_LINE: usize = 300;
 
-impl ServerText {
+impl ServerMessages {
     pub(super) fn read(&self) -> String {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).join("; ")
     }
@@ -39,7 +39,7 @@ impl ServerText {
     }
 }
 
-impl gix::progress::Count for ServerText {
+impl gix::progress::Count for ServerMessages {
     fn set(&self, step: Step) {
         self.steps.store(step, Ordering::Relaxed);
     }
@@ -57,7 +57,7 @@ impl gix::progress::Count for ServerText {
     }
 }
 
-impl gix::Progress for ServerText {
+impl gix::Progress for ServerMessages {
     fn init(&mut self, _max: Option<Step>, _unit: Option<Unit>) {}
 
     fn set_name(&mut self, name: String) {
@@ -81,7 +81,7 @@ impl gix::Progress for ServerText {
     }
 }
 
-impl gix::NestedProgress for ServerText {
+impl gix::NestedProgress for ServerMessages {
     type SubProgress = Self;
 
     fn add_child(&mut self, _name: impl Into<String>) -> Self {

@@ -55,6 +55,8 @@ mod kubernetes_told;
 mod kubernetes_rules;
 // Secret values in everything that can be read.
 mod masking;
+// Small files that describe something very large.
+mod bombs;
 // Kustomizations, against kustomize itself.
 mod kustomize;
 // Which numbers and names instances get.

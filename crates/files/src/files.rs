@@ -58,6 +58,14 @@ pub enum ReadError {
     /// A file was expected.
     #[error("`{0}` is a folder")]
     Folder(String),
+    /// The bound on listed files and folders is reached.
+    #[error("with `{path}` more than {limit} files and folders are read")]
+    TooMany {
+        /// From the repository's root.
+        path: String,
+        /// How many entries one task may list.
+        limit: usize,
+    },
     /// Git holds only a pointer to the file.
     #[error(
         "`{path}` is a Git LFS pointer, not the file itself; store the file in Git (`git lfs migrate export`)"

@@ -18,12 +18,14 @@ use std::collections::BTreeMap;
 
 use driftless_model::{AppName, Contents, Finding, Format, Stack};
 
+mod bounded;
 pub mod context;
 pub mod files;
 mod ignore;
 pub mod paths;
 mod reads;
 
+pub use bounded::Bounded;
 pub use context::{Context, ContextEntry};
 pub use files::{Entry, Files, MemoryFiles, ReadError};
 pub use reads::{Reads, Recorder};

@@ -71,8 +71,10 @@ impl ReadWorkload {
     pub(super) fn attach(&mut self, network: &str, names: Vec<String>) {
         let NetworkMode::Networks(networks) = &mut self.workload.container.network_mode else { return };
         let attachment: &mut Attachment = networks.entry(network.to_owned()).or_default();
-        attachment.aliases.extend(names);
-        attachment.aliases.sort();
-        attachment.aliases.dedup();
+        for name in names {
+            if let Err(at) = attachment.aliases.binary_search(&name) {
+                attachment.aliases.insert(at, name);
+            }
+        }
     }
 }

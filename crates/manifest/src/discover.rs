@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use driftless_files::{AppSpec, Entry, Files, paths};
+use driftless_files::{AppSpec, Bounded, Entry, Files, paths};
 use driftless_kubernetes::{self as kubernetes, kustomize};
 use driftless_model::{AppName, Finding, Format, Location};
 use driftless_yaml::{self as yaml, Limits, Node};
@@ -17,6 +17,9 @@ const NOTHING_HERE: &str = "holds no application: there is no Compose file and n
 
 /// How many folders deep applications are looked for below the given path.
 const DEEPEST: usize = 2;
+
+/// How many files and folders the search may list.
+const MOST_ENTRIES: usize = 200_000;
 
 /// The largest manifest that is looked into, in bytes.
 const LARGEST_MANIFEST: u64 = 1 << 20;
@@ -55,6 +58,7 @@ pub fn discover(
     repository_name: &str,
     configured: &[Configured],
 ) -> Discovery {
+    let files = &Bounded::new(files, MOST_ENTRIES);
     let mut search = Search { files, repository_name, found: Vec::new(), findings: Vec::new() };
     if configured.is_empty() {
         let top = tidy(path);

@@ -4,7 +4,7 @@
 //! The two front-ends, `compose` and `kubernetes`, meet only in [`driftless_model::Stack`]; neither knows the
 //! other, nor Docker. Every field of a manifest ends as used, as a warning or as an error, never in silence.
 
-use driftless_files::{AppSpec, Files, Rendered};
+use driftless_files::{AppSpec, Bounded, Files, Rendered};
 use driftless_model::{Finding, Format, check};
 
 pub mod convert;
@@ -14,11 +14,15 @@ mod discover;
 pub use cores::on_all_cores;
 pub use discover::{Configured, Discovery, discover};
 
+/// How many files and folders the mounts, build contexts and manifests of one application may list together.
+const MOST_ENTRIES: usize = 100_000;
+
 /// Renders one application: its manifests, and whatever they refer to in the repository.
 pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
+    let files = Bounded::new(files, MOST_ENTRIES);
     match spec.format {
-        Format::Compose => driftless_compose::render(files, spec),
-        Format::Kubernetes => checked(driftless_kubernetes::render(files, spec)),
+        Format::Compose => driftless_compose::render(&files, spec),
+        Format::Kubernetes => checked(driftless_kubernetes::render(&files, spec)),
     }
 }
 

@@ -50,8 +50,8 @@ pub(crate) struct Loader<'a> {
     /// The files that were used.
     used: BTreeSet<String>,
     pub(crate) progress: Progress,
-    /// How many keys and values may still be used.
-    nodes_left: usize,
+    /// How many keys and values may still be used. `None`: there were too many, which was reported.
+    nodes_left: Option<usize>,
     /// How many ports ranges may still expand to.
     pub(crate) ports_left: usize,
     /// Variables from the `.env` of included files that configs and secrets need.
@@ -67,7 +67,7 @@ impl<'a> Loader<'a> {
             parsed: BTreeMap::new(),
             used: BTreeSet::new(),
             progress: Progress::default(),
-            nodes_left: MOST_NODES,
+            nodes_left: Some(MOST_NODES),
             ports_left: MOST_PORTS,
             included_variables: BTreeMap::new(),
         }
@@ -130,17 +130,14 @@ impl<'a> Loader<'a> {
 
     /// Counts keys and values. False: there are too many, which is reported.
     pub(crate) fn charge(&mut self, nodes: usize, location: &Location) -> bool {
-        if let Some(left) = self.nodes_left.checked_sub(nodes) {
-            self.nodes_left = left;
-            return true;
-        }
-        if self.nodes_left > 0 {
-            self.nodes_left = 0;
+        let Some(before) = self.nodes_left else { return false };
+        self.nodes_left = before.checked_sub(nodes);
+        if self.nodes_left.is_none() {
             let message = "the files of the application have too many keys and values together";
             let finding = Finding::error(location.clone(), "", message);
             self.findings.push(finding.help("include and extend less, or split the application"));
         }
-        false
+        self.nodes_left.is_some()
     }
 }
 
@@ -149,4 +146,24 @@ pub(crate) fn cycle(trail: &[String], back_to: &str) -> String {
     let start = trail.iter().position(|it| it == back_to).unwrap_or_default();
     let names = trail.iter().skip(start).map(String::as_str).chain([back_to]);
     names.collect::<Vec<_>>().join(" → ")
+}
+
+#[cfg(test)]
+mod tests {
+    use driftless_files::MemoryFiles;
+
+    use super::*;
+
+    #[test]
+    fn exceeded_budget_is_reported_once_at_any_remainder() {
+        for remainder in [0, 1, 5] {
+            let files = MemoryFiles::default();
+            let mut loader = Loader::new(&files, Vec::new());
+            let location = Location::file("a.yaml");
+            assert!(loader.charge(MOST_NODES - remainder, &location) && loader.charge(0, &location));
+            assert!(loader.findings.is_empty());
+            assert!(!loader.charge(remainder + 1, &location) && !loader.charge(0, &location));
+            assert!(loader.findings.len() == 1 && loader.findings[0].is_error(), "{remainder}");
+        }
+    }
 }

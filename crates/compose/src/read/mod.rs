@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use driftless_model::Finding;
-use driftless_yaml::Entry;
+use driftless_yaml::{Entry, edit};
 
 pub(crate) mod build;
 pub(crate) mod common;
@@ -20,6 +20,7 @@ pub(crate) mod types;
 
 use crate::{
     read::{
+        ports::check_exposed,
         resources::{config, network, secret, volume},
         service::service,
         types::Sections,
@@ -29,6 +30,19 @@ use crate::{
 
 /// Reads a whole project. Its name was read before, because variables depend on it.
 pub(crate) fn project(root: &Value<'_>) -> Sections {
+    let services = root.node.get("services");
+    if services.is_none_or(|services| check_exposed(&root.key("services", services))) {
+        return sections(root);
+    }
+    // Ranges are not expanded into more ports than there are.
+    let mut bounded = root.node.clone();
+    for (_, service) in edit::children_mut(&mut bounded, "services") {
+        edit::remove(service, "expose");
+    }
+    sections(&Value::new(&bounded, &*root.path, root.report()))
+}
+
+fn sections(root: &Value<'_>) -> Sections {
     let mut project = Sections::default();
     for (key, value) in root.fields(&PROJECT) {
         match key {

@@ -12,7 +12,7 @@ use crate::spec::{
     value::{Read as _, Value},
 };
 
-/// The number of ports that a service may publish: more than there are port numbers is a mistake.
+/// The number of ports that a service may publish, and all services may expose: more than there are is a mistake.
 const MOST_PORTS: usize = 65_536;
 
 /// A port in the long syntax.
@@ -89,6 +89,26 @@ fn part<T>(value: &Value<'_>, parse: fn(&str) -> Result<T, String>) -> Option<T>
             None
         }
     }
+}
+
+/// Whether the services expose no more ports together than there are. What is too much is an error.
+pub(crate) fn check_exposed(services: &Value<'_>) -> bool {
+    let mut exposed = 0;
+    for service in services.mapping() {
+        let inner = services.key(&service.key, &service.value);
+        let Some(list) = service.value.get("expose") else { continue };
+        for item in inner.key("expose", list).sequence() {
+            let text = item.node.as_scalar().unwrap_or_default();
+            let numbers = text.split_once('/').map_or(text, |(numbers, _)| numbers);
+            let Ok(range) = short::range(numbers) else { continue };
+            exposed += usize::from(range.last - range.first) + 1;
+            if exposed > MOST_PORTS {
+                item.error(format!("the services expose more than {MOST_PORTS} ports together"));
+                return false;
+            }
+        }
+    }
+    true
 }
 
 /// The ports of `expose`, sorted, each once.

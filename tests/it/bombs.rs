@@ -1,0 +1,178 @@
+//! Small repositories that describe something very large: each ends in a finding, in bounded time and memory.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use driftless_files::{AppSpec, Entry, Files, MemoryFiles, ReadError};
+use driftless_manifest::{Configured, discover, render};
+use driftless_model::{Finding, Format};
+
+use crate::sample::manifests;
+
+/// Files, and folders that hold the same ten folders at every depth, with a file in the deepest ones: 26 Git trees.
+#[derive(Debug)]
+struct Bomb {
+    files: MemoryFiles,
+    depth: usize,
+    listed: AtomicUsize,
+}
+
+impl Bomb {
+    fn new(files: &[(&str, &str)], depth: usize) -> Self {
+        Self { files: MemoryFiles::new(files.iter().copied()), depth, listed: AtomicUsize::new(0) }
+    }
+
+    /// How deep inside the bomb a path is: `d`, `d/3`, `d/3/7`.
+    fn level(path: &str) -> Option<usize> {
+        path.strip_prefix('d').filter(|rest| rest.is_empty() || rest.starts_with('/'))?;
+        Some(path.matches('/').count())
+    }
+
+    fn below(&self, level: usize) -> Entry {
+        if level < self.depth { Entry::Folder } else { Entry::File { size: 1, executable: false } }
+    }
+}
+
+impl Files for Bomb {
+    fn entry(&self, path: &str) -> Result<Option<Entry>, ReadError> {
+        match Self::level(path) {
+            Some(level) if level <= self.depth => Ok(Some(self.below(level))),
+            Some(_) => Ok(None),
+            None => self.files.entry(path),
+        }
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<(String, Entry)>, ReadError> {
+        let count = self.listed.fetch_add(10, Ordering::Relaxed);
+        assert!(count < 1_000_000, "the walk does not end");
+        match Self::level(folder) {
+            Some(level) => Ok((0..10).map(|name| (name.to_string(), self.below(level + 1))).collect()),
+            None => {
+                let mut all = self.files.list(folder)?;
+                all.push(("d".to_owned(), Entry::Folder));
+                all.sort_by(|one, other| one.0.cmp(&other.0));
+                Ok(all)
+            }
+        }
+    }
+
+    fn links(&self, _: &str) -> Result<BTreeMap<String, String>, ReadError> {
+        Ok(BTreeMap::new())
+    }
+
+    fn read(&self, path: &str, limit: u64) -> Result<Arc<[u8]>, ReadError> {
+        if Self::level(path).is_some() { Ok(Arc::from(&b"a"[..])) } else { self.files.read(path, limit) }
+    }
+
+    fn id(&self, path: &str) -> Result<Option<String>, ReadError> {
+        if Self::level(path).is_some() { Ok(Some("a".to_owned())) } else { self.files.id(path) }
+    }
+}
+
+fn compose() -> AppSpec {
+    AppSpec { format: Format::Compose, ..manifests("", &["compose.yaml"]) }
+}
+
+fn errors(files: &dyn Files, spec: &AppSpec) -> Vec<String> {
+    let rendered = render(files, spec);
+    assert_eq!(rendered.stack.is_none(), rendered.findings.iter().any(Finding::is_error));
+    rendered.findings.iter().filter(|it| it.is_error()).map(ToString::to_string).collect()
+}
+
+#[test]
+fn git_tree_bomb_is_refused_wherever_it_is_read() {
+    for text in [
+        "services: {a: {image: a, volumes: ['./d:/d']}}",
+        "services: {a: {image: a, volumes: ['./d:/d:ro', './d/1:/e:ro']}}",
+        "services: {a: {image: a, configs: [c]}}\nconfigs: {c: {file: ./d}}",
+        "services: {a: {build: ./d}}",
+        "services: {a: {build: {context: ./d, dockerfile_inline: 'FROM a'}}}",
+    ] {
+        for depth in [6, 25] {
+            let told = errors(&Bomb::new(&[("compose.yaml", text)], depth), &compose());
+            assert!(told.iter().any(|it| it.contains("more than 100000")), "{text}: {told:#?}");
+        }
+    }
+    let small = Bomb::new(&[("compose.yaml", "services: {a: {image: a, volumes: ['./d:/d:ro']}}")], 3);
+    assert_eq!(errors(&small, &compose()), [""; 0]);
+}
+
+/// Folders without end at the depth that is searched.
+#[derive(Debug)]
+struct Wide(AtomicUsize);
+
+impl Files for Wide {
+    fn entry(&self, _: &str) -> Result<Option<Entry>, ReadError> {
+        Ok(Some(Entry::Folder))
+    }
+
+    fn list(&self, _: &str) -> Result<Vec<(String, Entry)>, ReadError> {
+        assert!(self.0.fetch_add(1, Ordering::Relaxed) < 10_000, "the search does not end");
+        Ok((0..1000).map(|name| (format!("{name:04}"), Entry::Folder)).collect())
+    }
+
+    fn links(&self, _: &str) -> Result<BTreeMap<String, String>, ReadError> {
+        Ok(BTreeMap::new())
+    }
+
+    fn read(&self, path: &str, _: u64) -> Result<Arc<[u8]>, ReadError> {
+        Err(ReadError::Missing(path.to_owned()))
+    }
+
+    fn id(&self, _: &str) -> Result<Option<String>, ReadError> {
+        Ok(None)
+    }
+}
+
+#[test]
+fn search_for_applications_is_bounded() {
+    let found = discover(&Wide(AtomicUsize::new(0)), "", "repository", &[] as &[Configured]);
+    assert!(found.findings.iter().any(|it| it.is_error() && it.to_string().contains("more than 200000")));
+}
+
+#[test]
+fn exposed_ports_are_bounded_together() {
+    let all = |count: usize| {
+        let one = |number: usize| format!("  s{number}: {{image: a, expose: [1-65535]}}\n");
+        format!("services:\n{}", (0..count).map(one).collect::<String>())
+    };
+    let told = |text: &str| errors(&MemoryFiles::new([("compose.yaml", text)]), &compose());
+    assert_eq!(told(&all(1)), [""; 0]);
+    let many = told(&all(1000));
+    assert!(
+        many[0].contains("services.s1.expose[0]: the services expose more than 65536 ports"),
+        "{}",
+        many[0]
+    );
+    let ranges: Vec<String> = (1..=1000).map(|first| format!("{first}-65535")).collect();
+    let repeated = told(&format!("services: {{a: {{image: a, expose: [{}]}}}}", ranges.join(", ")));
+    assert!(repeated[0].contains("expose more than 65536"), "{}", repeated[0]);
+}
+
+#[test]
+fn many_services_of_the_same_pods_take_quadratic_time() {
+    let of = |count: usize| -> Duration {
+        let mut text = String::new();
+        for number in 0..count {
+            text.push_str(&format!(
+                "apiVersion: v1\nkind: Service\nmetadata: {{name: s{number}}}\nspec: {{clusterIP: None, selector: {{app: a}}, \
+                 ports: [{{port: 80}}]}}\n---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p{number}, labels: {{app: a}}}}\n\
+                 spec: {{containers: [{{name: c, image: a}}]}}\n---\n"
+            ));
+        }
+        let files = MemoryFiles::new([("a.yaml", text.as_str())]);
+        let began = Instant::now();
+        assert_eq!(errors(&files, &manifests("", &["a.yaml"])), [""; 0]);
+        began.elapsed()
+    };
+    let best = |count: usize, tries: usize| (0..tries).map(|_| of(count)).min().unwrap_or_default();
+    let (few, many) = (best(50, 5), best(400, 2));
+    // Eight times as many: 64 times as long, and 512 times where it is cubic.
+    assert!(many < few * 250, "{few:?} {many:?}");
+}

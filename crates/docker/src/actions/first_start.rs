@@ -35,6 +35,36 @@ struct FolderMode {
     group: u64,
 }
 
+impl FolderMode {
+    /// Whether the folder gives at least the wanted rights, to the wanted group.
+    fn has(self, wanted: Self) -> bool {
+        self.mode & wanted.mode == wanted.mode && self.group == wanted.group
+    }
+}
+
+/// One way to change a folder by an archive.
+#[derive(Debug, PartialEq, Eq)]
+struct Upload {
+    /// Where the archive is unpacked.
+    folder: String,
+    /// The name of the changed folder in the archive.
+    entry: String,
+}
+
+/// All ways to change a folder, in the order in which they are tried. An entry of the parent folder works on Docker 20.10
+/// and 28.5, but not where the container's root is read-only. There, an entry may lead back to the folder itself, or be
+/// `/`, which 28.5 ignores without an error.
+fn uploads(target: &str) -> [Upload; 3] {
+    let target = target.trim_end_matches('/');
+    let (parent, name) = target.rsplit_once('/').unwrap_or(("", target));
+    let upload = |folder: &str, entry: String| Upload { folder: folder.to_owned(), entry };
+    [
+        upload(if parent.is_empty() { "/" } else { parent }, format!("{name}/")),
+        upload(target, format!("../{name}/")),
+        upload(target, "/".to_owned()),
+    ]
+}
+
 /// Prepares containers for their first start.
 pub(super) struct FirstStart {
     connection: Arc<Connection>,
@@ -90,16 +120,27 @@ impl FirstStart {
         if wanted == current && !is_empty {
             return Ok(());
         }
-        let options = query::UploadToContainerOptionsBuilder::new().path(target).build();
-        self.attribution.expect_copy(id);
-        let archive = body_full(archive(wanted).into());
-        let upload = self.connection.docker().upload_to_container(id.as_str(), Some(options), archive);
-        let sent = self.connection.call(DEADLINE, upload).await;
-        if sent.is_err() {
-            // Its event will not come.
-            self.attribution.take_copy(id);
+        let mut last_error = None;
+        for Upload { folder, entry } in uploads(target) {
+            let options = query::UploadToContainerOptionsBuilder::new().path(&folder).build();
+            self.attribution.expect_copy(id);
+            let archive = body_full(archive(&entry, wanted)?.into());
+            let upload = self.connection.docker().upload_to_container(id.as_str(), Some(options), archive);
+            if let Err(error) = self.connection.call(DEADLINE, upload).await {
+                // Its event will not come.
+                self.attribution.take_copy(id);
+                last_error = Some(error);
+            } else if self.folder_mode(id, target).await?.has(wanted) {
+                return Ok(());
+            }
         }
-        sent
+        Err(last_error.unwrap_or_else(|| CallError::Status {
+            code: 500,
+            message: format!(
+                "the engine did not set the mode {:o} and the owner {}:{} of `{target}`, but reported success",
+                wanted.mode, wanted.user, wanted.group
+            ),
+        }))
     }
 
     /// The mode of a folder. The engine sends the folder with its content; only the beginning is read.
@@ -141,8 +182,8 @@ fn user_problem(user: &str) -> Option<String> {
     }
 }
 
-/// An archive with one entry: the folder into which it is unpacked. Only under this name does the engine change that folder.
-fn archive(folder: FolderMode) -> Vec<u8> {
+/// An archive of one folder. The `tar` crate refuses `..` and `/` in names, so the name is written as it is.
+fn archive(name: &str, folder: FolderMode) -> Result<Vec<u8>, CallError> {
     let FolderMode { mode, user, group } = folder;
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(tar::EntryType::Directory);
@@ -151,14 +192,16 @@ fn archive(folder: FolderMode) -> Vec<u8> {
     header.set_gid(group);
     header.set_size(0);
     header.set_mtime(0);
-    if let Some(first) = header.as_old_mut().name.first_mut() {
-        *first = b'/';
-    }
+    let field = header.as_old_mut().name.get_mut(..name.len()).ok_or_else(|| CallError::Status {
+        code: 400,
+        message: format!("the folder name `{name}` is too long to change its owner and mode"),
+    })?;
+    field.copy_from_slice(name.as_bytes());
     header.set_cksum();
     let mut bytes = header.as_bytes().to_vec();
     // Two empty blocks mark the end.
     bytes.resize(3 * BLOCK, 0);
-    bytes
+    Ok(bytes)
 }
 
 /// The first entry of an archive, which may be incomplete after it.
@@ -189,9 +232,26 @@ mod tests {
     }
 
     #[test]
+    fn folder_is_uploaded_into_its_parent_first() {
+        let ways = |target: &str| uploads(target).map(|upload| (upload.folder, upload.entry));
+        let way = |folder: &str, entry: &str| (folder.to_owned(), entry.to_owned());
+        assert_eq!(ways("/e"), [way("/", "e/"), way("/e", "../e/"), way("/e", "/")]);
+        assert_eq!(ways("/var/lib/e/")[..2], [way("/var/lib", "e/"), way("/var/lib/e", "../e/")]);
+    }
+
+    #[test]
+    fn upload_without_effect_is_recognised() {
+        let wanted = FolderMode { mode: 0o2770, user: 0, group: 3000 };
+        assert!(FolderMode { mode: 0o2775, user: 5, group: 3000 }.has(wanted));
+        assert!(!FolderMode { mode: 0o755, user: 0, group: 3000 }.has(wanted));
+        assert!(!FolderMode { mode: 0o2770, user: 0, group: 0 }.has(wanted));
+    }
+
+    #[test]
     fn written_folder_mode_is_read_back() {
         let folder = FolderMode { mode: 0o2777, user: 999, group: 3000 };
-        let bytes = archive(folder);
+        let bytes = archive("../e/", folder).unwrap();
+        assert!(archive(&"e".repeat(101), folder).is_err());
         assert_eq!(first_entry(&bytes), Some(folder));
         assert_eq!(first_entry(&bytes[..BLOCK]), Some(folder), "the beginning is enough");
         assert_eq!(first_entry(&[]), None);

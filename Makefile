@@ -86,7 +86,7 @@ fuzz: ## Feed broken files, manifests, patches and schedules to all readers, for
 	FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --locked --test it fuzz::fuzz -- --exact --ignored --nocapture
 
 soak: ## Run the property tests of the planner with SOAK_CASES new cases
-	PROPTEST_CASES=$(SOAK_CASES) cargo test --locked --test it convergence
+	PROPTEST_CASES=$(SOAK_CASES) cargo test --locked -p driftless-plan --test it convergence
 
 clean-tests: ## Remove containers, networks and volumes that interrupted tests left behind
 	scripts/test-clean.sh e2e-

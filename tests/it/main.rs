@@ -3,12 +3,6 @@
 
 #![allow(clippy::unwrap_used, clippy::pedantic, clippy::type_complexity)]
 
-// What Docker Compose has started, and its taking over.
-mod adoption;
-// Jobs are begun, tried again, done, and not done again.
-mod batch;
-// CronJobs, over days that take milliseconds.
-mod cron;
 // The shape of the code itself.
 mod architecture;
 // How commands print, and the program as a client.
@@ -17,10 +11,6 @@ mod cli;
 mod docs;
 // Either format as the other, and what of it is lost.
 mod convert;
-// Any state of a host, any cut: arrival without harm.
-mod convergence;
-// Fields of containers that are not as Git says.
-mod diff;
 // Which folders are applications.
 mod discover;
 // What forges are told of commits and pull requests.
@@ -59,14 +49,8 @@ mod masking;
 mod bombs;
 // Kustomizations, against kustomize itself.
 mod kustomize;
-// Which numbers and names instances get.
-mod names;
 // Which application and which agent keeps what is there.
 mod ownership;
-// What would be done, round by round.
-mod plans;
-// Pods of several containers, round by round.
-mod pods;
 // The ready-made jobs for CIs, by running their steps.
 mod jobs;
 // `preview` and `drift` as programs: Git repositories, exit codes, forges.
@@ -77,15 +61,8 @@ mod proxy;
 mod report;
 // Sample applications and an agent's side that answers, for `cli` and `web`.
 mod sample;
-// Scripts of what happens, and what is done about it.
-mod scenarios;
 // The whole agent on simulated Docker and Git, with everything going wrong.
 mod simulation;
-// One application on an in-memory Docker, for `scenarios` and `convergence`.
-mod stage;
-mod stateful_sets;
-// Sync, health and conditions.
-mod verdict;
 // The API, the event stream and the page.
 mod web;
 // Forges that ring, over real sockets, and strangers that only say so.

@@ -8,8 +8,8 @@ use driftless_docker::UserAction;
 use driftless_model::{AppName, Application, SyncStatus, Until};
 use driftless_store::Store;
 
+use crate::sample::NOON;
 use crate::simulation::{Simulation, app, minutes};
-use crate::stage::NOON;
 
 fn shop(image: &str) -> String {
     format!(

@@ -16,6 +16,9 @@ use driftless_model::{
 use driftless_report as report;
 use driftless_store::Store;
 
+/// 2026-01-01T12:00:00Z
+pub(crate) const NOON: Timestamp = Timestamp(1_767_268_800_000);
+
 pub(crate) const NOW: Timestamp = Timestamp(1_767_225_600_000);
 
 pub(crate) fn before(seconds: u64) -> Timestamp {

@@ -22,7 +22,7 @@ use driftless_store::{ContentDir, StateDir, Store};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::stage::NOON;
+use crate::sample::NOON;
 
 /// Git in memory: commits in order, of which one is the tip.
 #[derive(Clone, Default)]

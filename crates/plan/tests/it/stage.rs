@@ -6,10 +6,11 @@ use std::{
     time::Duration,
 };
 
+use driftless_files::AppSpec;
 use driftless_model::{
-    AgentId, Completion, Container, ContainerId, Format, Health, InPlace, Instance, InstanceId, Location,
-    Mask, MountSource, NetworkMode, Observed, OnChange, Policy, PullPolicy, Record, Replacement, Stack,
-    State, Strategy, Timestamp, Workload, WorkloadName,
+    AgentId, AppName, Completion, Container, ContainerId, Format, Health, InPlace, Instance, InstanceId,
+    Location, Mask, MountSource, NetworkMode, Observed, OnChange, Policy, PullPolicy, Record, Replacement,
+    Stack, State, Strategy, Timestamp, Workload, WorkloadName,
 };
 use driftless_plan::{
     Action, Plan, StepOutcome, Target, World, note_executed, note_observed, note_planned, note_settled, plan,
@@ -38,6 +39,20 @@ pub(crate) struct Stage {
     pub(crate) files: BTreeMap<InstanceId, BTreeMap<String, InPlace>>,
     /// What containers last read of it, because they were started or signalled then, and how often that was.
     pub(crate) told: BTreeMap<ContainerId, (BTreeMap<String, InPlace>, u32)>,
+}
+
+/// The manifests of the application `shop`, which are in `path`.
+pub(crate) fn manifests(path: &str, files: &[&str]) -> AppSpec {
+    AppSpec {
+        name: AppName::from("shop"),
+        path: path.to_owned(),
+        format: Format::Kubernetes,
+        files: files.iter().map(|it| (*it).to_owned()).collect(),
+        variables: BTreeMap::new(),
+        profiles: Vec::new(),
+        env_files: Vec::new(),
+        has_listed_files: false,
+    }
 }
 
 /// One that does nothing but run.

@@ -8,7 +8,7 @@ use driftless_model::{HealthStatus, Schedule, Severity, Stack, State, Timestamp}
 use driftless_plan::{Action, Plan, Told, assess, schedule, with_runs};
 use proptest::prelude::*;
 
-use crate::{sample::manifests, stage::Stage};
+use crate::stage::{Stage, manifests};
 
 fn rendered(text: &str) -> Rendered {
     let files = MemoryFiles::new([("cron.yaml", text)]);

@@ -10,7 +10,7 @@ use driftless_manifest::render;
 use driftless_model::{Format, HealthStatus, Instance, JobOutcome, Mask, Severity, Stack, State, Timestamp};
 use driftless_plan::{Action, Plan, Target, assess, compare_live};
 
-use crate::{sample::manifests, stage::Stage};
+use crate::stage::{Stage, manifests};
 
 fn rendered(text: &str) -> Rendered {
     let files = MemoryFiles::new([("job.yaml", text)]);

@@ -1,0 +1,29 @@
+//! Tests of the planner: scenarios, convergence from any state, and one file for each subject.
+//! Helpers may unwrap: `allow-unwrap-in-tests` covers test functions alone.
+
+#![allow(clippy::unwrap_used, clippy::pedantic, clippy::type_complexity)]
+
+// Adopting what Docker Compose started.
+mod adoption;
+// Jobs: begun, tried again, done, and not done again.
+mod batch;
+// From any state of a host, with a cut at any step: the target is reached without harm.
+mod convergence;
+// CronJobs, over days that take milliseconds.
+mod cron;
+// Fields of containers that differ from Git.
+mod diff;
+// Which slots and names instances get.
+mod names;
+// Dry runs and single rounds.
+mod plans;
+// Pods of several containers, round by round.
+mod pods;
+// Scripts of events, and the plans that follow.
+mod scenarios;
+// One application on an in-memory Docker.
+mod stage;
+// StatefulSets, round by round.
+mod stateful_sets;
+// Sync, health and conditions.
+mod verdict;

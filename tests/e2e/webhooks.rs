@@ -183,7 +183,7 @@ async fn missed_webhook_is_reported_until_the_next_one() {
     };
     agent.until("the condition says so", is_missed).await;
     assert_eq!(agent.webhook().await.missed.unwrap().commit, commit);
-    let (_, events) = agent.get("/api/v1/events?app=infra").await.unwrap();
+    let (_, events) = agent.get("/api/v1/events?app=repository/infra").await.unwrap();
     assert!(events.to_string().contains("WebhookMissed"), "{events}");
 
     assert!(ring(&agent).contains("accepted"));

@@ -615,6 +615,11 @@ async fn a_repository_that_says_nothing_says_why() {
     let [repository] = repositories.as_slice() else { panic!("{repositories:#?}") };
     assert!(repository.message.contains("sites"), "{repository:#?}");
     assert_eq!(repository.commit.as_ref().map(|it| &it.id), Some(&it.tip()));
+    let events =
+        it.store.newest_events(10, Some(&AppName(format!("repository/{}", repository.name)))).unwrap();
+    let [event] = events.as_slice() else { panic!("{events:#?}") };
+    assert_eq!(event.reason, "InvalidRepository");
+    assert!(event.message.contains("sites"), "{event:?}");
     assert!(it.status().is_none());
 }
 

@@ -325,7 +325,7 @@ impl<D: Docker, S: Source> Supervisor<D, S> {
         let event = Event {
             sequence: 0,
             at: self.services.clock.now(),
-            app: AppName::normalise(repository).unwrap_or_else(|| AppName::from("repository")),
+            app: events_of_repository(repository),
             kind: EventKind::Warning,
             reason: reason.to_owned(),
             object: format!("repository {repository} at {commit}"),
@@ -352,6 +352,11 @@ impl<D: Docker, S: Source> Supervisor<D, S> {
             }
         });
     }
+}
+
+/// The name that events about a repository as a whole are filed under. With the `/` it is no application's name.
+fn events_of_repository(repository: &str) -> AppName {
+    AppName(format!("repository/{repository}"))
 }
 
 /// Removes mounted files that no revision and no container needs. Returns how many.

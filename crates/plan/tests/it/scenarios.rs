@@ -25,9 +25,9 @@
 //! | another content written into the manifest itself changes nothing | `changed_content_of_a_config_changes_the_spec_hash` |
 //! | a changed configuration restarts what could have read it anew | `in-place.txt`, `a_changed_file_is_read_by_the_very_container_that_ran_before` |
 //! | mounted files vanish or go stale with a later commit, a restart by hand, a reboot or another clone | `mounted_files_survive_restarts_and_a_lost_mirror` |
-//! | mounted files become folders, or change under a running container | `a_half_written_content_is_never_taken_for_a_whole_one`, `only_what_is_old_and_unused_is_collected`, `mount_of_a_missing_file_is_an_error_or_a_warning` |
+//! | mounted files become folders, or change under a running container | `half_written_content_is_written_again`, `old_unused_contents_are_removed`, `mount_of_a_missing_file_is_an_error_or_a_warning` |
 //! | every application clones the whole repository | `mounted_files_survive_restarts_and_a_lost_mirror` |
-//! | data beside the manifest is lost with a sync | `tracked_files_follow_git_and_untracked_ones_are_left_alone` |
+//! | data beside the manifest is lost with a sync | `tracked_files_follow_git_and_others_stay` |
 //! | a relative path means another folder than it did with Compose | `data_of_a_relative_path_are_never_left_behind` |
 //! | an agent in a container mounts paths that the host has not | `what_an_agent_in_a_container_hands_out_is_found_on_the_host`, `what_the_host_cannot_see_is_refused_with_the_mount_to_add` |
 //! | a changed subnet makes the network anew and gives all that hang on it other addresses | `recreate-rules.txt`, `networks.txt` |

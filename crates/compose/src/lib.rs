@@ -37,8 +37,8 @@
 //! # Structure
 //!
 //! `load` → `spec` → `read` → `lower`: `load` merges the files of a project into one tree; `spec` holds the table of all
-//! keys, the checks and the canonical form; `read` reads typed values from the tree; `lower` makes the stack. `spec` uses
-//! none of the others; `lower` uses all of them.
+//! keys, the checks and the canonical form; `read` reads typed values from the tree; `lower` makes the stack. `load` and
+//! `read` use `spec` only; `lower` uses all.
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

@@ -5,15 +5,6 @@ use std::collections::BTreeMap;
 
 use crate::load::interpolate::{Error as InterpolateError, Lookup, interpolate};
 
-/// The syntax of an `env_file`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EnvFormat {
-    /// With quotes, comments and variables.
-    Compose,
-    /// As in `docker run --env-file`: the value is the rest of the line.
-    Raw,
-}
-
 /// One assignment. `value` is `None` for a bare name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Assignment {

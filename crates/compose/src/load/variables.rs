@@ -9,10 +9,10 @@ use driftless_yaml::{Kind, Node};
 
 use crate::{
     load::{
-        dotenv::{self, Assignment, EnvFormat},
+        dotenv::{self, Assignment},
         interpolate::{self, interpolate},
     },
-    spec::{cast::Cast, path::Path, paths, tree},
+    spec::{cast::Cast, env_format::EnvFormat, path::Path, paths, tree},
 };
 
 /// The largest `.env` or `env_file`, in bytes.

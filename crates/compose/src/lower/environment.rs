@@ -7,11 +7,11 @@ use driftless_model::Finding;
 
 use crate::{
     load::{
-        dotenv::{Assignment, EnvFormat},
+        dotenv::Assignment,
         variables::{Variables, read_assignments},
     },
     read::types::{EnvFile, Service},
-    spec::{paths, value::Placed},
+    spec::{env_format::EnvFormat, paths, value::Placed},
 };
 
 /// The environment of a service's containers: `env_file`, then `environment`. A bare name takes the value of its

@@ -9,13 +9,13 @@ use driftless_model::{
 use driftless_yaml::{Entry, Kind};
 
 use crate::{
-    load::dotenv::EnvFormat,
     read::{
         common::{mac_address, options},
         types::{DependsOn, EnvFile, Joined, Link},
     },
     spec::{
         command_line,
+        env_format::EnvFormat,
         keys::{ATTACHMENT, DEPENDENCY, DEVICE, ENV_FILE, HEALTHCHECK, LOGGING},
         scalar, short,
         value::{Placed, Read as _, Value},

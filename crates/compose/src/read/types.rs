@@ -8,9 +8,9 @@ use driftless_model::{
     OnChange, PullPolicy, RestartPolicy, Volume,
 };
 
-use crate::{
-    load::dotenv::EnvFormat,
-    spec::value::{Pair, Placed},
+use crate::spec::{
+    env_format::EnvFormat,
+    value::{Pair, Placed},
 };
 
 /// The sections of a whole project.

@@ -5,6 +5,7 @@ pub(crate) mod canonical;
 pub(crate) mod cast;
 pub(crate) mod command_line;
 pub(crate) mod consistency;
+pub(crate) mod env_format;
 pub(crate) mod keys;
 pub(crate) mod normalise;
 pub(crate) mod page;

@@ -1,6 +1,6 @@
 //! A loader of Compose files that agrees with the reference implementation, and their rendering to a stack.
 //!
-//! [`load`] does what `docker compose config` does: it reads the files of a project with `include`, `extends`,
+//! [`load()`] does what `docker compose config` does: it reads the files of a project with `include`, `extends`,
 //! overrides, profiles, `.env` and variables, checks them against the Compose specification, and returns the canonical
 //! form as JSON. [`render`] goes on and turns the project into a [`Stack`](driftless_model::Stack) of workloads,
 //! networks and volumes.

@@ -115,7 +115,7 @@ pub(crate) fn without_engine_defaults(found: &Container, want: &Container) -> Co
 }
 
 /// The engine tells of the very container that something is shared with, and Git of whose it is. Whether it is still
-/// the right one is a question of its own: [`crate::decide::namespaces`]. Only another workload is another configuration.
+/// the right one is a question of its own: `decide/namespaces.rs`. Only another workload is another configuration.
 fn same_peers(found: &mut Container, want: &Container) {
     let is_same = |one: &Peer, other: &Peer| match (one, other) {
         (Peer::Workload(one), Peer::Workload(other)) => one == other,

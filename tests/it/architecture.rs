@@ -38,7 +38,6 @@ const FILES_IN_CIRCLES: &[(&str, usize)] = &[
     ("driftless", 8),
     ("forge", 6),
     ("git", 7),
-    ("manifest", 3),
     ("model", 10),
     ("report", 9),
     ("store", 7),

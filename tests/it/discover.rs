@@ -75,7 +75,7 @@ fn both_formats_in_one_folder_are_told_with_both_files() {
 fn a_missing_path_an_empty_one_and_a_broken_file_are_errors() {
     let files =
         MemoryFiles::new([("a/README.md", "x"), ("b/web.yaml", "a: [1"), ("c/compose.yaml", COMPOSE)]);
-    for (path, part) in [("nowhere", "does not exist"), ("a", "holds no application")] {
+    for (path, part) in [("nowhere", "does not exist"), ("a", "contains no application")] {
         let found = discover(&files, path, "repository", &[]);
         assert_eq!(apps(&found), []);
         assert!(findings(&found).join("\n").contains(part), "{:?}", found.findings);

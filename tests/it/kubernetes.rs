@@ -352,7 +352,7 @@ fn what_is_missing_is_named() {
         ),
         (
             container("readinessProbe: {}"),
-            "a.yaml:13:25: error: spec.template.spec.containers[0].readinessProbe: the probe asks nothing",
+            "a.yaml:13:25: error: spec.template.spec.containers[0].readinessProbe: the probe has no action",
         ),
         (
             container("readinessProbe: {httpGet: {path: /}}"),
@@ -420,8 +420,8 @@ fn what_running_without_would_be_wrong_is_refused() {
     let inner = "spec.template.spec.containers[0]";
     let cases = [
         (container("env:\n- name: A\n  valueFrom: {fileKeyRef: {key: a}}"), format!("a.yaml:15:23: error: {inner}.env[0].valueFrom.fileKeyRef: is not supported yet")),
-        (container("lifecycle:\n  postStart: {}"), format!("a.yaml:14:22: error: {inner}.lifecycle.postStart: nothing is to be done")),
-        (container("lifecycle:\n  postStart: {exec: {command: [a]}, sleep: {seconds: 1}}"), format!("a.yaml:14:22: error: {inner}.lifecycle.postStart: has one of `exec`, `httpGet` and `sleep`")),
+        (container("lifecycle:\n  postStart: {}"), format!("a.yaml:14:22: error: {inner}.lifecycle.postStart: the hook has no action")),
+        (container("lifecycle:\n  postStart: {exec: {command: [a]}, sleep: {seconds: 1}}"), format!("a.yaml:14:22: error: {inner}.lifecycle.postStart: must have one of `exec`, `httpGet` and `sleep`")),
         (container("livenessProbe:\n  grpc: {port: a}"), format!("a.yaml:14:24: error: {inner}.livenessProbe.grpc.port: must be a whole number")),
         (container("livenessProbe:\n  tcpSocket: {port: 1}\n  terminationGracePeriodSeconds: 5"), format!("a.yaml:15:11: error: {inner}.livenessProbe.terminationGracePeriodSeconds: is not supported yet")),
         (container("resources:\n  limits: {amd.com/gpu: 1}"), format!("a.yaml:14:33: error: {inner}.resources.limits.amd.com/gpu: the resource `amd.com/gpu` is not supported yet")),
@@ -664,7 +664,7 @@ fn rules_of_a_container_are_checked() {
         ),
         (
             container("livenessProbe: {tcpSocket: {port: 80}, exec: {command: [a]}}"),
-            at(24, "livenessProbe: a probe has one of"),
+            at(24, "livenessProbe: a probe must have one of"),
         ),
         (
             container("livenessProbe: {exec: {command: []}}"),
@@ -1016,7 +1016,7 @@ fn a_wrong_container_of_several_is_told_where_it_stands() {
         (
             "          restartPolicy: Always\n",
             "",
-            "initContainers[1].startupProbe: is not allowed in an initial container",
+            "initContainers[1].startupProbe: is not allowed in an init container",
         ),
         (
             "restartPolicy: Always",

@@ -120,7 +120,7 @@ fn a_reference_to_what_is_not_there_is_an_error_at_its_place() {
         &["valueFrom.secretKeyRef.name: there is no Secret `nope`"],
     );
     told(&from("{secretKeyRef: {name: login, key: pw}}"), &["has no such key (it has password, user)"]);
-    told(&from("{fieldRef: {fieldPath: metadata.uid}}"), &["is not known here"]);
+    told(&from("{fieldRef: {fieldPath: metadata.uid}}"), &["is not supported: pods have no unique id here"]);
     told(&from("{resourceFieldRef: {resource: limits.cpu}}"), &["the container sets no limits.cpu"]);
     let mount = |volume: &str, mount: &str| {
         let (pod, container) = (format!("volumes:\n- {volume}"), format!("volumeMounts:\n- {mount}"));
@@ -314,11 +314,11 @@ fn volumes_are_given_to_the_group_of_the_pod() {
     let twice = |mounts: &str| {
         deployment("web", "volumes: [{name: e, emptyDir: {}}]", &format!("volumeMounts:\n{mounts}"))
     };
-    let seen = ["`e` is also mounted in line 15, and its files would not be seen there"];
+    let seen = ["`e` is also mounted in line 15, and its files would be missing there"];
     told(&twice("- {name: e, mountPath: /a}\n- {name: e, mountPath: /b}"), &seen);
     told(&twice("- {name: e, mountPath: /a, subPath: x/y}\n- {name: e, mountPath: /b, subPath: x}"), &seen);
     let always = deployment("web", "securityContext: {fsGroup: 1, fsGroupChangePolicy: Always}", "");
-    told(&always, &["fsGroupChangePolicy: has no effect: a volume's own folder is given the group"]);
+    told(&always, &["fsGroupChangePolicy: has no effect: the folder of the volume gets the group"]);
 }
 
 #[test]
@@ -425,10 +425,10 @@ fn ports_of_services_are_published_and_checked() {
     );
     told(
         &lost,
-        &["`x` selects no workload of this application, so nobody answers to its name (`web` has `app: web`"],
+        &["`x` selects no workload of this application, so its name does not resolve (`web` has `app: web`"],
     );
     let none = format!("{}{}", deployment("web", "", ""), service("x", "{ports: [{port: 1}]}"));
-    told(&none, &["warning: spec: has no effect: a Service without a selector has the endpoints"]);
+    told(&none, &["warning: spec: has no effect: a Service without a selector needs hand-written endpoints"]);
     let with_field = |field: &str| {
         with("ClusterIP", "{port: 8080}", 2)
             .replace("selector: {app: web}, ports", &format!("{field}, selector: {{app: web}}, ports"))

@@ -159,7 +159,7 @@ fn pod_has_its_host_name_in_its_headless_service() {
     }
     told(
         &format!("{}{headless}", pod("subdomain: sub")),
-        &["without a `hostname` the pod has no name in it"],
+        &["a pod without a `hostname` has no DNS name in the subdomain"],
     );
     told(
         &pod("hostname: one, subdomain: sub"),

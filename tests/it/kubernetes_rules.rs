@@ -155,15 +155,15 @@ fn of_fields_that_exclude_each_other_there_is_one() {
         ),
         (
             pod("volumes:\n- {name: v, downwardAPI: {items: [{path: a}]}}"),
-            "a.yaml:10:37: error: spec.volumes[0].downwardAPI.items[0]: says not what stands in the file",
+            "a.yaml:10:37: error: spec.volumes[0].downwardAPI.items[0]: the file has no content",
         ),
         (
             container("readinessProbe: {httpGet: {port: 1}, exec: {command: [a]}}"),
-            "a.yaml:9:21: error: spec.containers[0].readinessProbe: a probe has one of",
+            "a.yaml:9:21: error: spec.containers[0].readinessProbe: a probe must have one of",
         ),
         (
             container("env:\n- {name: A, value: a, valueFrom: {fieldRef: {fieldPath: metadata.name}}}"),
-            "a.yaml:10:38: error: spec.containers[0].env[0].valueFrom: stands beside `value`",
+            "a.yaml:10:38: error: spec.containers[0].env[0].valueFrom: is set together with `value`",
         ),
     ]);
 }
@@ -351,7 +351,7 @@ fn mounts_are_of_volumes_that_are_there_at_places_of_their_own() {
         ),
         (
             mounted("- {name: v, mountPath: /a, subPath: a, subPathExpr: b}"),
-            "a.yaml:10:57: error: spec.containers[0].volumeMounts[0].subPathExpr: stands beside `subPath`",
+            "a.yaml:10:57: error: spec.containers[0].volumeMounts[0].subPathExpr: is set together with `subPath`",
         ),
         (
             mounted("- {name: v, mountPath: /a, mountPropagation: Bidirectional}"),
@@ -524,7 +524,7 @@ fn a_persistent_volume_has_one_source_of_a_known_kind() {
     each_is_told(&[
         (
             with("capacity: {storage: 1Gi}"),
-            "a.yaml:20:7: error: spec: says not where the storage is (give it `hostPath`, `local` or `nfs`)",
+            "a.yaml:20:7: error: spec: the PersistentVolume names no storage (give it `hostPath`, `local` or `nfs`)",
         ),
         (
             with("local: {path: /a}, hostPath: {path: /b}"),

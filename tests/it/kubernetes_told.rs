@@ -83,7 +83,7 @@ fn who_asks_for_an_address_is_in_a_pod_that_has_one_before() {
 
     let on_host =
         lines(&deployment("hostNetwork: true,", &format!("env: [{}]", variable("IP", "status.podIP"))));
-    assert!(on_host[0].contains("is not one address: a pod in the network of the host"), "{on_host:?}");
+    assert!(on_host[0].contains("is not a single address: a pod in the network of the host"), "{on_host:?}");
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn resources_are_those_of_the_container_that_is_named() {
         "containerName: two, resource: limits.memory}}",
         "containerName: six, resource: limits.memory}}",
     ));
-    assert!(wrong[0].contains("no container of the pod is called so"), "{wrong:?}");
+    assert!(wrong[0].contains("the pod has no container with this name"), "{wrong:?}");
     let missing = lines(
         &text.replace("{containerName: two, resource: limits.memory}}]}", "{resource: limits.memory}}]}"),
     );

@@ -162,7 +162,7 @@ fn kustomization_wins_over_manifests_but_not_over_compose() {
     assert_eq!(
         lines(&found.findings),
         [
-            "b/kustomization.yml: error: is a Kubernetes manifest beside `b/compose.yaml`; a folder is one application (move one of them to a folder of its own)"
+            "b/kustomization.yml: error: is a Kubernetes manifest in the folder of `b/compose.yaml`, but a folder is one application (move one of them to a folder of its own)"
         ]
     );
     let alone = discover(&files, "c", "repository", &[]);
@@ -170,7 +170,7 @@ fn kustomization_wins_over_manifests_but_not_over_compose() {
     assert_eq!(
         lines(&rendered.findings),
         [
-            "c/kustomization.yaml: error: a component is a part of other kustomizations, and no application (choose the folder of a kustomization that lists it)"
+            "c/kustomization.yaml: error: a component is a part of other kustomizations, not an application (choose the folder of a kustomization that lists it)"
         ]
     );
 }
@@ -372,10 +372,10 @@ fn what_cannot_be_done_is_refused_where_it_stands() {
         (
             "resources: ['https://user:hunter2@example.com/a.git?ref=v1']".into(),
             &[],
-            "1:13: error: resources[0]: is elsewhere, and nothing is fetched for a build (copy it",
+            "1:13: error: resources[0]: is remote, and a build downloads nothing (copy it",
         ),
-        ("resources: ['github.com/org/repo//base']".into(), &[], "1:13: error: resources[0]: is elsewhere"),
-        ("resources: ['git@example.com:org/repo']".into(), &[], "1:13: error: resources[0]: is elsewhere"),
+        ("resources: ['github.com/org/repo//base']".into(), &[], "1:13: error: resources[0]: is remote"),
+        ("resources: ['git@example.com:org/repo']".into(), &[], "1:13: error: resources[0]: is remote"),
         (
             "resources: [/etc/web.yaml]".into(),
             &[],
@@ -404,22 +404,22 @@ fn what_cannot_be_done_is_refused_where_it_stands() {
         (
             "components: [../base]".into(),
             &[],
-            "1:14: error: components[0]: `app/base/kustomization.yaml` is no component",
+            "1:14: error: components[0]: `app/base/kustomization.yaml` is not a component",
         ),
         (
             "resources: [../base/kustomization.yaml]".into(),
             &[],
-            "1:13: error: resources[0]: names a kustomization (name its folder)",
+            "1:13: error: resources[0]: names a kustomization file (name its folder)",
         ),
         (
             "resources: [.]".into(),
             &[],
-            "1:13: error: resources[0]: kustomizations go round in a circle: app/over → app/over",
+            "1:13: error: resources[0]: kustomizations list each other in a circle: app/over → app/over",
         ),
         (
             "resources: [../base, ../other]".into(),
             &other,
-            "1:22: error: resources[1]: brings in the Deployment `web` of app/other/web.yaml:4:9, which is already registered from app/base/web.yaml:4:9 (list each",
+            "1:22: error: resources[1]: adds the Deployment `web` of app/other/web.yaml:4:9, which is already registered from app/base/web.yaml:4:9 (list each",
         ),
         (with("patches: [{}]"), &[], "2:11: error: patches[0]: has no patch"),
         (with("patches: [{path: a, patch: b}]"), &[], "2:11: error: patches[0]: has both `patch` and `path`"),
@@ -446,12 +446,12 @@ fn what_cannot_be_done_is_refused_where_it_stands() {
         (
             with("patches: [{patch: '[{op: test, path: /kind, value: x}]', target: {kind: Deployment}}]"),
             &[],
-            "2:19: error: [0].path: `/kind` of the Deployment `web` of app/base/web.yaml:4:9 is something else",
+            "2:19: error: [0].path: `/kind` of the Deployment `web` of app/base/web.yaml:4:9 has another value",
         ),
         (
             with("patches: [{patch: '[{op: ad, path: /a}]', target: {kind: Deployment}}]"),
             &[],
-            "2:19: error: [0].op: is no operation",
+            "2:19: error: [0].op: is not an operation",
         ),
         (
             with("patches: [{patch: '[{op: add, path: a, value: b}]', target: {kind: Deployment}}]"),
@@ -483,21 +483,21 @@ fn what_cannot_be_done_is_refused_where_it_stands() {
                 "patches: [{patch: '{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {template: []}}'}]",
             ),
             &[],
-            "2:19: error: spec.template: is a list, but what it patches at app/base/web.yaml:8:5 is a map",
+            "2:19: error: spec.template: is a list, but the value that it patches at app/base/web.yaml:8:5 is a map",
         ),
         (
             with(
                 "patches: [{patch: '{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {$patch: drop}}'}]",
             ),
             &[],
-            "2:19: error: spec.$patch: is no directive",
+            "2:19: error: spec.$patch: is not a directive",
         ),
         (
             with(
                 "patches: [{patch: '{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {template: {spec: {containers: [{image: b}]}}}}'}]",
             ),
             &[],
-            "2:19: error: spec.template.spec.containers[0]: `name` is missing, which tells",
+            "2:19: error: spec.template.spec.containers[0]: `name` is missing, which identifies",
         ),
         (
             with("patches: [{target: {kind: Service}, patch: '[{op: remove, path: /a}]'}]"),
@@ -512,7 +512,7 @@ fn what_cannot_be_done_is_refused_where_it_stands() {
         (
             with("configMapGenerator: [{name: a, literals: [a=1, a=2]}]"),
             &[],
-            "2:48: error: configMapGenerator[0].literals[1]: the key `a` is there already",
+            "2:48: error: configMapGenerator[0].literals[1]: the key `a` already exists",
         ),
         (
             with("configMapGenerator: [{name: a, files: [../../../x]}]"),
@@ -537,7 +537,7 @@ fn what_cannot_be_done_is_refused_where_it_stands() {
         (
             with("replicas: [{name: wep, count: 2}]"),
             &[],
-            "2:19: error: replicas[0].name: nothing with replicas is called `wep`",
+            "2:19: error: replicas[0].name: no object with replicas is named `wep`",
         ),
         (
             with("replacements: [{source: {kind: Service}, targets: []}]"),
@@ -625,7 +625,7 @@ fn texts_that_multiply_come_to_an_end() {
     let double = "- {source: {kind: ConfigMap, fieldPath: data.a}, targets: [{select: {kind: ConfigMap}, fieldPaths: \
                   [data.a], options: {delimiter: ':', index: 0}}]}\n";
     let found = told(&format!("replacements:\n{}", double.repeat(60)), &[("app/over/a.yaml", &map("x:x"))]);
-    assert!(found.contains("too large") || found.contains("than there is room for"), "{found}");
+    assert!(found.contains("too large") || found.contains("is written to too many places"), "{found}");
     let long = map(&"x".repeat(500_000));
     let copies: String =
         (0..2000).map(|it| format!("- {{op: copy, from: /data/a, path: /data/b{it}}}\n")).collect();
@@ -639,7 +639,7 @@ fn texts_that_multiply_come_to_an_end() {
     let all = "replacements: [{source: {kind: ConfigMap, fieldPath: data.a}, targets: [{select: {name: b}, fieldPaths: \
                ['x.*.y']}]}]";
     let found = told(all, &[("app/over/a.yaml", &format!("{long}---\n{}", list.replace("List", "Other")))]);
-    assert!(found.contains("than there is room for"), "{found}");
+    assert!(found.contains("is written to too many places"), "{found}");
 }
 
 #[test]

@@ -203,7 +203,7 @@ fn applications_of_one_name_are_an_error_of_the_whole() {
     clone.commit(&[("other/shop/compose.yaml", Some(SHOP))]);
     let (code, out, _) = clone.run(PREVIEW);
     assert_eq!(code, 2);
-    assert!(out.contains("several folders make an application called `shop`"), "{out}");
+    assert!(out.contains("several folders define an application named `shop`"), "{out}");
 }
 
 #[test]

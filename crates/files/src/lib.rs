@@ -54,10 +54,20 @@ pub struct AppSpec {
 impl AppSpec {
     /// A Compose application without settings: its project is read from `files`, in the folder of the first one.
     pub fn compose(name: &str, files: &[&str]) -> Self {
+        Self::listed(Format::Compose, name, files)
+    }
+
+    /// A Kubernetes application without settings: its objects are read from `files`, which are manifests, or one
+    /// kustomization.
+    pub fn kubernetes(name: &str, files: &[&str]) -> Self {
+        Self::listed(Format::Kubernetes, name, files)
+    }
+
+    fn listed(format: Format, name: &str, files: &[&str]) -> Self {
         Self {
             name: AppName::from(name),
             path: paths::parent(files.first().copied().unwrap_or_default()).to_owned(),
-            format: Format::Compose,
+            format,
             files: files.iter().map(|path| (*path).to_owned()).collect(),
             variables: BTreeMap::new(),
             profiles: Vec::new(),

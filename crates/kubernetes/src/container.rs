@@ -119,7 +119,7 @@ pub(super) fn read_pod(spec: &Object<'_>, container: &mut Container) {
             [("ClusterFirst", true), ("ClusterFirstWithHostNet", true), ("Default", true), ("None", false)];
         match value.one_of(&words) {
             Some(false) if spec.get("dnsConfig").is_none() => {
-                value.error("`None` needs a `dnsConfig` that says which servers to ask");
+                value.error("`None` needs a `dnsConfig` that names the servers");
             }
             Some(true) if value.node.as_scalar() != Some("ClusterFirst") => {
                 value.warning(
@@ -155,7 +155,7 @@ pub(super) fn subdomain(spec: &Object<'_>) -> Option<Subdomain> {
     let value = spec.get("subdomain")?;
     let service = names::label(&value)?;
     let Some(hostname) = spec.string("hostname") else {
-        value.warning("has no effect: without a `hostname` the pod has no name in it");
+        value.warning("has no effect: a pod without a `hostname` has no DNS name in the subdomain");
         return None;
     };
     let (hostname, service) = (hostname.to_owned(), service.to_owned());
@@ -256,8 +256,8 @@ pub(super) fn read_container(
 
 /// The image, and when it is pulled: always if its tag is `latest` or missing and no digest pins it.
 fn read_image(object: &Object<'_>, container: &mut Container) -> PullPolicy {
-    let image = object.require("image").and_then(|it| {
-        let text = it.text()?;
+    let image = object.require("image").and_then(|value| {
+        let text = value.text()?;
         let (name, digest) = text.split_once('@').map_or((text, None), |(name, digest)| (name, Some(digest)));
         let repository =
             name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(name, |(it, _)| it);
@@ -267,12 +267,12 @@ fn read_image(object: &Object<'_>, container: &mut Container) -> PullPolicy {
             || repository.is_empty()
             || digest.is_some_and(|it| !it.contains(':'))
         {
-            it.error_help(
+            value.error_help(
                 format!("`{text}` is not an image reference"),
                 "write `name`, `name:tag` or `name@digest`",
             );
         } else if path.chars().any(char::is_uppercase) {
-            it.error(format!("`{text}` is not an image reference: names of images are in lower case"));
+            value.error(format!("`{text}` is not an image reference: names of images are in lower case"));
         }
         Some(text)
     });

@@ -23,10 +23,10 @@ pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Option<ReadWorklo
         name.error(format!("the name of a CronJob has at most {LONGEST_NAME} characters"));
     }
     let zone = spec.get("timeZone").and_then(|it| it.text());
-    let schedule = spec.require("schedule").and_then(|it| {
-        let text = it.text()?;
+    let schedule = spec.require("schedule").and_then(|value| {
+        let text = value.text()?;
         if let Err(error) = Schedule::parse(text, None) {
-            it.error_help(error, "such as `*/15 8-18 * * mon-fri`");
+            value.error_help(error, "such as `*/15 8-18 * * mon-fri`");
         }
         Some(text)
     });

@@ -22,9 +22,9 @@ pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Option<ReadWorklo
     let min_ready = spec.integer("minReadySeconds", 0..=MOST).map_or(0, seconds);
     history_limit(&spec);
     let strategy = spec.object("updateStrategy", fields::DAEMON_STRATEGY);
-    let is_on_delete = strategy.is_some_and(|it| {
-        it.object("rollingUpdate", fields::DAEMON_ROLLING_UPDATE);
-        is_on_delete(&it)
+    let is_on_delete = strategy.is_some_and(|strategy| {
+        strategy.object("rollingUpdate", fields::DAEMON_ROLLING_UPDATE);
+        is_on_delete(&strategy)
     });
     let template = Template::read(&spec);
     check_selector(&spec, template.as_ref().map(|it| &it.labels));

@@ -86,7 +86,7 @@ pub(super) fn read(object: &Object<'_>, about: &About<'_>) -> Variables {
                 Some(variables.expand(value.as_ref().unwrap_or(&name), text, about))
             }
             Some(from) if variable.get("value").is_some_and(|it| it.node.as_scalar() != Some("")) => {
-                from.error_help("stands beside `value`", "remove one of the two");
+                from.error_help("is set together with `value`", "remove one of the two");
                 None
             }
             Some(from) => value_from(from, object, about),
@@ -117,9 +117,9 @@ fn read_all(source: &Object<'_>, about: &About<'_>, variables: &mut Variables) {
                 }
                 // The kubelet skips them as well, with an event.
                 Ok(_) => {
-                    reference.value.warning(format!("`{name}` is no name of a variable; it is left out"));
+                    reference.value.warning(format!("`{name}` is not a valid variable name and is left out"));
                 }
-                Err(_) => reference.value.warning(format!("`{name}` is not text; it is left out")),
+                Err(_) => reference.value.warning(format!("`{name}` is not text and is left out")),
             }
         }
     }
@@ -144,7 +144,7 @@ fn value_from(value: Value<'_>, container: &Object<'_>, about: &About<'_>) -> Op
         return resource(&reference, Some(container.value.node), about).map(|it| (it, false));
     }
     if from.value.node.entries().is_empty() {
-        from.value.error("says not where the value comes from");
+        from.value.error("the value has no source: add a `configMapKeyRef`, `secretKeyRef`, `fieldRef` or `resourceFieldRef`");
     }
     None
 }
@@ -231,16 +231,18 @@ pub(super) fn field(path: &Value<'_>, about: &About<'_>) -> Option<String> {
     let is_of_host = about.is_on_host && of_running.is_some_and(Downward::is_address);
     match text {
         _ if is_of_host => path.error_help(
-            "is not one address: a pod in the network of the host has all that the host has",
-            "let the program look at them, or remove `hostNetwork`",
+            "is not a single address: a pod in the network of the host has all addresses of the host",
+            "read the addresses in the program, or remove `hostNetwork`",
         ),
         "metadata.namespace" => return Some(about.namespace.to_owned()),
         "spec.serviceAccountName" => return Some(about.service_account.to_owned()),
         "metadata.name" if about.pod_name.is_some() => return about.pod_name.map(str::to_owned),
-        "metadata.uid" => path.error_help("is not known here: nothing numbers pods", "use `metadata.name`"),
+        "metadata.uid" => {
+            path.error_help("is not supported: pods have no unique id here", "use `metadata.name`");
+        }
         _ => match of_running {
             Some(told) => return Some(told.mark()),
-            None => path.error(format!("`{text}` is no field of a pod that a container can be told")),
+            None => path.error(format!("`{text}` is not a pod field that a container can refer to")),
         },
     }
     None
@@ -263,7 +265,7 @@ pub(super) fn resource(reference: &Object<'_>, own: Option<&Node>, about: &About
         (Some(name), _) => {
             let found = about.container(name.text()?);
             if found.is_none() {
-                name.error("no container of the pod is called so");
+                name.error("the pod has no container with this name");
             }
             found?
         }
@@ -279,14 +281,14 @@ pub(super) fn resource(reference: &Object<'_>, own: Option<&Node>, about: &About
     };
     let (group, name) = text.split_once('.').unwrap_or((text, ""));
     if !matches!(group, "limits" | "requests") || !matches!(name, "cpu" | "memory") {
-        let message = format!("`{text}` is not a resource that a container can be told");
+        let message = format!("`{text}` is not a resource that a container can refer to");
         path.error_help(message, "use limits.cpu, limits.memory, requests.cpu or requests.memory");
         return None;
     }
     let found = container.get("resources").and_then(|it| it.get(group)).and_then(|it| it.get(name));
     let Some(amount) = found.and_then(|it| it.as_scalar()).and_then(Quantity::parse) else {
         path.error_help(
-            format!("the container sets no {text}, and what the host has is not known when this is read"),
+            format!("the container sets no {text}, and the capacity of the host is not known when the manifest is read"),
             format!("set `resources.{text}`"),
         );
         return None;

@@ -110,7 +110,7 @@ fn items_of_pod(object: &Object<'_>, default: Access, about: &About<'_>) -> Opti
         let Some(path) = item.require("path").and_then(|it| inner_path(&it)) else { continue };
         let access = access(&item, "mode").unwrap_or(default);
         if !item.only_one(|it| matches!(it, "fieldRef" | "resourceFieldRef")) {
-            item.value.error("says not what stands in the file: give it a `fieldRef`");
+            item.value.error("the file has no content: add a `fieldRef` or `resourceFieldRef`");
         }
         if let Some(reference) = item.object("resourceFieldRef", fields::RESOURCE_FIELD_REF) {
             let text = env::resource(&reference, None, about)?;

@@ -1,12 +1,42 @@
-//! Reads Kubernetes workload manifests and kustomizations into a stack.
+//! Reads Kubernetes workload manifests and kustomizations into a stack of containers, networks and volumes for one host.
 //!
-//! All files of an application together make one stack: every Deployment, StatefulSet, DaemonSet, ReplicaSet,
-//! `ReplicationController`, Job and Pod in them is a workload, alone or inside a `List`; ConfigMaps, Secrets, claims
-//! and Services are the objects that they refer to, in any file and order. A workload is named after its object, and after
-//! its namespace too if that is not `default`: `web` in the namespace `shop` is `web.shop`, the DNS name of its Service in
-//! a cluster.
+//! [`render`] reads all files of an application. Every Deployment, StatefulSet, DaemonSet, ReplicaSet,
+//! `ReplicationController`, Job, `CronJob` and Pod in them is a workload, alone or inside a `List`. ConfigMaps, Secrets,
+//! claims and Services are the objects that they refer to, in any file and order. A workload is named after its object,
+//! and after its namespace too if that is not `default`: `web` in the namespace `shop` is `web.shop`, the DNS name of its
+//! Service in a cluster. [`documents`] returns the objects as JSON, and [`kustomize`] builds kustomizations.
 //!
-//! A field without which the application would run wrongly is an error.
+//! Files come through [`Files`], so nothing outside of the given tree is read. Every mistake is a [`Finding`] with file,
+//! line, column, path and help. A field without which the application would run wrongly is an error.
+//!
+//! ```
+//! use driftless_files::{AppSpec, MemoryFiles};
+//! use driftless_kubernetes::render;
+//!
+//! let files = MemoryFiles::new([
+//!     ("shop/kustomization.yaml", "resources: [web.yaml]\nimages: [{name: nginx, newTag: '1.29'}]\n"),
+//!     ("shop/web.yaml", "
+//! apiVersion: apps/v1
+//! kind: Deployment
+//! metadata: {name: web}
+//! spec:
+//!   replicas: 2
+//!   selector: {matchLabels: {app: web}}
+//!   template:
+//!     metadata: {labels: {app: web}}
+//!     spec: {containers: [{name: nginx, image: nginx}]}
+//! "),
+//! ]);
+//! let app = AppSpec::kubernetes("shop", &["shop/kustomization.yaml"]);
+//!
+//! let stack = render(&files, &app).stack.unwrap();
+//! let web = stack.workloads.values().next().unwrap();
+//! assert_eq!((web.replicas, web.container.image.as_str()), (2, "nginx:1.29"));
+//! ```
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct Readme;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

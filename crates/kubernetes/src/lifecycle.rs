@@ -44,12 +44,12 @@ fn handler(object: &Object<'_>, ports: &NamedPorts) -> Option<Hook> {
         (None, None, None) => {
             // Refused fields are already reported.
             if object.get("tcpSocket").is_none() {
-                object.value.error_help("nothing is to be done", "give it `exec`, `httpGet` or `sleep`");
+                object.value.error_help("the hook has no action", "give it `exec`, `httpGet` or `sleep`");
             }
             None
         }
         _ => {
-            object.value.error("has one of `exec`, `httpGet` and `sleep`, but here are several");
+            object.value.error("must have one of `exec`, `httpGet` and `sleep`, but has several");
             None
         }
     }
@@ -58,9 +58,9 @@ fn handler(object: &Object<'_>, ports: &NamedPorts) -> Option<Hook> {
 /// The name of a signal, with `SIG`.
 fn stop_signal(value: &Value<'_>) -> Option<String> {
     let text = value.text()?;
-    let is_signal = text.strip_prefix("SIG").is_some_and(|it| {
-        !it.is_empty()
-            && it.bytes().all(|byte| {
+    let is_signal = text.strip_prefix("SIG").is_some_and(|name| {
+        !name.is_empty()
+            && name.bytes().all(|byte| {
                 byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'+' || byte == b'-'
             })
     });

@@ -241,14 +241,14 @@ fn role(object: &Object<'_>) -> Role {
     match object.get("restartPolicy").map(|it| (it.one_of(&words), it)) {
         Some((Some(true), _)) => return Role::Sidecar,
         Some((Some(false), value)) => {
-            value.error_help("must be `Always` in an initial container", "remove it");
+            value.error_help("must be `Always` in an init container", "remove it");
         }
         Some((None, _)) | None => {}
     }
     for field in ["livenessProbe", "readinessProbe", "startupProbe", "lifecycle"] {
         if let Some(value) = object.get(field) {
             let help = "remove it, or set `restartPolicy: Always` if the container is a sidecar";
-            value.error_help("is not allowed in an initial container, which ends", help);
+            value.error_help("is not allowed in an init container, which completes", help);
         }
     }
     Role::Init

@@ -50,9 +50,9 @@ fn read_probe(object: &Object<'_>, ports: &NamedPorts) -> Option<Probe> {
 fn read_action(object: &Object<'_>, ports: &NamedPorts) -> Option<ProbeAction> {
     let given = ["exec", "httpGet", "tcpSocket", "grpc"].map(|it| object.get(it));
     if given.iter().flatten().count() > 1 {
-        object
-            .value
-            .error("a probe has one of `httpGet`, `tcpSocket`, `grpc` and `exec`, but here are several");
+        object.value.error(
+            "a probe must have one of `httpGet`, `tcpSocket`, `grpc` and `exec`, but this one has several",
+        );
         return None;
     }
     match given {
@@ -84,7 +84,7 @@ fn read_action(object: &Object<'_>, ports: &NamedPorts) -> Option<ProbeAction> {
         [None, None, None, None] => {
             object
                 .value
-                .error_help("the probe asks nothing", "give it `httpGet`, `tcpSocket`, `grpc` or `exec`");
+                .error_help("the probe has no action", "give it `httpGet`, `tcpSocket`, `grpc` or `exec`");
             None
         }
     }

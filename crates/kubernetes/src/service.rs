@@ -129,7 +129,7 @@ fn pods<'a>(spec: &Object<'a>) -> Option<Answer<'a>> {
     }
     let Some(selector) = spec.get("selector").filter(|it| !it.node.entries().is_empty()) else {
         spec.value.warning(
-            "has no effect: a Service without a selector has the endpoints that somebody writes, and nobody does here",
+            "has no effect: a Service without a selector needs hand-written endpoints, which are not supported",
         );
         return None;
     };

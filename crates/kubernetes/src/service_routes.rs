@@ -42,7 +42,7 @@ pub(super) fn connect(
         let mut selected: Vec<&mut ReadWorkload> = workloads.iter_mut().filter(selects).collect();
         if selected.is_empty() {
             let message = format!(
-                "`{}` selects no workload of this application, so nobody answers to its name",
+                "`{}` selects no workload of this application, so its name does not resolve",
                 service.key.dotted()
             );
             let nearest = nearest(&service.key, selector, workloads);
@@ -67,7 +67,7 @@ pub(super) fn connect(
         for found in selected {
             if proxy::is_on_host(found) {
                 place.warning(format!(
-                    "`{}` uses the network of the host, and so is no answer to the name of a headless Service",
+                    "`{}` uses the network of the host, so the name of a headless Service does not resolve to it",
                     found.name
                 ));
             }
@@ -102,10 +102,11 @@ fn is_selected(selector: &BTreeMap<String, String>, found: &ReadWorkload) -> boo
 
 /// Explains a selector that matches a workload only partly.
 fn nearest(service: &Key, selector: &BTreeMap<String, String>, workloads: &[ReadWorkload]) -> Option<String> {
-    workloads.iter().filter(|it| it.key.namespace == service.namespace).find_map(|it| {
-        let (key, value) =
-            selector.iter().find(|(key, value)| it.labels.get(*key).is_some_and(|found| found != *value))?;
-        let found = it.labels.get(key)?;
-        Some(format!("`{}` has `{key}: {found}`, the Service wants `{key}: {value}`", it.name))
+    workloads.iter().filter(|it| it.key.namespace == service.namespace).find_map(|workload| {
+        let (key, value) = selector
+            .iter()
+            .find(|(key, value)| workload.labels.get(*key).is_some_and(|found| found != *value))?;
+        let found = workload.labels.get(key)?;
+        Some(format!("`{}` has `{key}: {found}`, the Service wants `{key}: {value}`", workload.name))
     })
 }

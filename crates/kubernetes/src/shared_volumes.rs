@@ -71,7 +71,7 @@ pub(super) fn apart(item: &Object<'_>, name: &str, inside: &str, seen: &mut Vec<
     };
     if let Some((_, _, line)) = seen.iter().find(|(of, other, _)| of == name && overlaps(other)) {
         let message =
-            format!("`{name}` is also mounted in line {line}, and its files would not be seen there");
+            format!("`{name}` is also mounted in line {line}, and its files would be missing there");
         item.value.error_help(
             message,
             "mount it once, or different paths of it, or give each an `emptyDir` of its own",

@@ -108,15 +108,16 @@ impl Storage {
                 || (key != "mountOptions" && fields::PERSISTENT.iter().any(is_refused))
         };
         if !spec.only_one(is_source) {
-            spec.value.error_help("says not where the storage is", "give it `hostPath`, `local` or `nfs`");
+            spec.value
+                .error_help("the PersistentVolume names no storage", "give it `hostPath`, `local` or `nfs`");
         }
         check_sizes(spec.get("capacity"));
         if let Some(first) = self.persistent.get(&key.name) {
             report_duplicate(&object, "PersistentVolume", &key, &origin, &first.terms.origin);
             return;
         }
-        let kept_for = spec.get("claimRef").and_then(|it| {
-            let text = |field| it.node.get(field).and_then(|it| it.as_scalar());
+        let kept_for = spec.get("claimRef").and_then(|reference| {
+            let text = |field| reference.node.get(field).and_then(|it| it.as_scalar());
             Some(Key::new(text("namespace").unwrap_or(DEFAULT_NAMESPACE), text("name")?))
         });
         let size = spec.get("capacity").and_then(|it| storage_in(it.node));
@@ -176,7 +177,7 @@ impl Storage {
                 });
             }
             if let (None, Some(place)) = (&wanted.bound, &wanted.terms.class_place) {
-                let message = "has no effect: no PersistentVolume of this application suits, so the claim is a volume of Docker";
+                let message = "has no effect: no PersistentVolume of this application matches, so the claim is a Docker volume";
                 report.say(Finding::warning(place.clone(), "spec.storageClassName", message));
             }
         }
@@ -246,10 +247,10 @@ fn check_claim(spec: &Object<'_>) {
 pub(super) fn check_template(spec: &Object<'_>) {
     check_claim(spec);
     if let Some(class) = spec.get("storageClassName").filter(|it| it.node.as_scalar() != Some("")) {
-        class.warning("has no effect: every claim of a template is a volume of Docker");
+        class.warning("has no effect: every claim of a template is a Docker volume");
     }
     if let Some(selector) = spec.get("selector") {
-        selector.warning("has no effect: every claim of a template is a volume of Docker");
+        selector.warning("has no effect: every claim of a template is a Docker volume");
     }
 }
 
@@ -328,7 +329,7 @@ impl Mounted {
                     parts.iter().find(|(it, _)| path.starts_with(&format!("{it}/"))).map(|(_, it)| &it.0);
                 let Some(other) = whole.as_ref().or(outer) else { continue };
                 let message = format!(
-                    "`{name}` is also mounted at {other}, and `{path}` would not be seen there: a path inside a volume is \
+                    "`{name}` is also mounted at {other}, and `{path}` would be missing there: a path inside a volume is \
                      a volume of its own here"
                 );
                 let finding = Finding::error(location.clone(), field, message);

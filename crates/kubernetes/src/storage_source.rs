@@ -54,8 +54,8 @@ pub(super) fn host_path(object: &Object<'_>) -> Option<HostPath> {
         HostKind::FileOrCreate => {
             let value = object.get("type")?;
             value.error_help(
-                "`FileOrCreate` is not supported: the engine can make a folder, but no file",
-                "make the file on the host and use `File`, or mount a ConfigMap",
+                "`FileOrCreate` is not supported: the engine can create a folder, but not a file",
+                "create the file on the host and use `File`, or mount a ConfigMap",
             );
             None
         }

@@ -108,7 +108,7 @@ fn group(pod: &Object<'_>) -> Option<u32> {
         && value.one_of(&[("OnRootMismatch", false), ("Always", true)]) == Some(true)
     {
         value.warning(
-            "has no effect: a volume's own folder is given the group, and what lies deeper keeps its own",
+            "has no effect: the folder of the volume gets the group, but the files in it keep theirs",
         );
     }
     // Its validity is reported where all groups are read.
@@ -162,7 +162,7 @@ fn empty_dir(object: &Object<'_>) -> Option<Source> {
         Some(value) => {
             let size = quantity(&value)?.units();
             if size.is_none() {
-                value.error("is more than can be counted");
+                value.error("is too large");
             }
             size.filter(|it| *it > 0)
         }
@@ -263,7 +263,7 @@ fn sub_path(item: &Object<'_>, variables: &BTreeMap<String, String>, room: &Room
     let value = match (plain, expression) {
         (None, None) => return Some(String::new()),
         (Some(_), Some(expression)) => {
-            expression.error("stands beside `subPath`; only one of them can be");
+            expression.error("is set together with `subPath`; remove one of the two");
             return None;
         }
         (Some(value), None) => return inner(&value, value.string()?),

@@ -1,7 +1,7 @@
-//! Finds the applications in a repository: which folder is one, of which format, and what it is called.
+//! Finds the applications in a repository: folder, format, name and manifests of each.
 //!
-//! It reads manifests only as far as needed to tell what they are; rendering reads them again. Only of kustomizations
-//! it must know what they take in, since a base is no application beside its overlays.
+//! Manifests are read only to recognise their format; rendering reads them again. Kustomizations are read completely,
+//! because a base that an overlay uses is not an application.
 
 use std::collections::BTreeMap;
 
@@ -10,35 +10,36 @@ use driftless_kubernetes::{self as kubernetes, kustomize};
 use driftless_model::{AppName, Finding, Format, Location};
 use driftless_yaml::{self as yaml, Limits, Node};
 
-/// In the order of preference.
+/// Names of Compose files, in order of preference.
 const COMPOSE_FILES: &[&str] = &["compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml"];
 
-const NOTHING_HERE: &str = "holds no application: there is no Compose file and no Kubernetes manifest";
+const NO_APPLICATION: &str = "contains no application: there is no Compose file and no Kubernetes manifest";
 
-/// How many folders deep applications are looked for below the given path.
+/// The search depth below the given path, in folders.
 const DEEPEST: usize = 2;
 
 /// How many files and folders the search may list.
 const MOST_ENTRIES: usize = 200_000;
 
-/// The largest manifest that is looked into, in bytes.
+/// The largest file that is read as a manifest, in bytes.
 const LARGEST_MANIFEST: u64 = 1 << 20;
 
-/// An application that the operator named. Without a name it is called after its folder.
+/// An application that the configuration names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configured {
     pub name: Option<AppName>,
-    /// From the repository's root.
+    /// The folder, from the repository's root.
     pub path: String,
     pub variables: BTreeMap<String, String>,
     pub profiles: Vec<String>,
-    /// Compose files, from the application's folder; each later one is laid upon those before. Without: found.
+    /// Compose files, from the application's folder; a later one overrides earlier ones. Empty: the files are found by
+    /// name.
     pub files: Vec<String>,
-    /// Files of variables, from the application's folder, instead of its `.env`.
+    /// Files of variables, from the application's folder. They replace its `.env`.
     pub env_files: Vec<String>,
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Discovery {
     /// Sorted by name; names are unique.
@@ -46,12 +47,12 @@ pub struct Discovery {
     pub findings: Vec<Finding>,
 }
 
-/// Looks for applications at `path` and below, or, where `configured` is not empty, only for those. The folder
-/// at the root is called after the repository.
+/// Finds the applications at `path` and below, or, if `configured` is not empty, only those. The folder at the root is
+/// named after the repository.
 ///
-/// An application whose manifests cannot be read is among them all the same: rendering it tells what is wrong. An
-/// error among the findings means that some application could not be told, so one that is missing here must not
-/// be taken for removed.
+/// An application whose manifests cannot be read is also returned; rendering it reports the errors. An error among the
+/// findings means that the list may be incomplete: an application that is missing from it must not be treated as
+/// removed.
 pub fn discover(
     files: &dyn Files,
     path: &str,
@@ -65,7 +66,7 @@ pub fn discover(
         search.below(&top, DEEPEST);
         search.leave_out_bases();
         if search.found.is_empty() && search.findings.is_empty() {
-            search.tell(&top, NOTHING_HERE);
+            search.report(&top, NO_APPLICATION);
         }
     }
     for one in configured {
@@ -83,41 +84,41 @@ struct Search<'a> {
     findings: Vec<Finding>,
 }
 
-/// What a folder holds.
-enum Holding {
+/// The content of a folder.
+enum FolderContent {
     Application(Format, Vec<String>),
-    /// A kustomization that is a part of others only.
+    /// A kustomization that is only a part of others.
     Component(Vec<String>),
     Nothing,
 }
 
 impl Search<'_> {
-    /// Looks at a folder, and below it if it is no application itself.
+    /// Searches a folder, and the folders below if it is not an application.
     fn below(&mut self, folder: &str, depth: usize) {
         match self.folder(folder) {
             Ok(Some(entries)) => self.application_or_below(folder, &entries, depth),
-            Ok(None) => self.tell(folder, "does not exist in the repository, or is no folder"),
-            Err(message) => self.tell(folder, &message),
+            Ok(None) => self.report(folder, "does not exist in the repository, or is no folder"),
+            Err(message) => self.report(folder, &message),
         }
     }
 
     fn application_or_below(&mut self, folder: &str, entries: &[(String, Entry)], depth: usize) {
-        match self.holding(folder, entries) {
-            Holding::Application(format, files) => {
+        match self.content(folder, entries) {
+            FolderContent::Application(format, files) => {
                 self.add(folder, None, format, files, &Configured::default());
             }
-            // Where it was chosen itself, rendering tells that it is none.
-            Holding::Component(files) if depth == DEEPEST => {
+            // The user chose this folder, and rendering reports that a component is not an application.
+            FolderContent::Component(files) if depth == DEEPEST => {
                 self.add(folder, None, Format::Kubernetes, files, &Configured::default());
             }
-            Holding::Nothing if depth > 0 => {
+            FolderContent::Nothing if depth > 0 => {
                 for (name, entry) in entries {
                     if *entry == Entry::Folder && !name.starts_with('.') {
                         self.below(&join(folder, name), depth - 1);
                     }
                 }
             }
-            Holding::Component(_) | Holding::Nothing => {}
+            FolderContent::Component(_) | FolderContent::Nothing => {}
         }
     }
 
@@ -128,19 +129,21 @@ impl Search<'_> {
             return self.add(&path, one.name.clone(), Format::Compose, files, one);
         }
         match self.folder(&path) {
-            Ok(Some(entries)) => match self.holding(&path, &entries) {
-                Holding::Application(format, files) => self.add(&path, one.name.clone(), format, files, one),
-                Holding::Component(files) => {
+            Ok(Some(entries)) => match self.content(&path, &entries) {
+                FolderContent::Application(format, files) => {
+                    self.add(&path, one.name.clone(), format, files, one);
+                }
+                FolderContent::Component(files) => {
                     self.add(&path, one.name.clone(), Format::Kubernetes, files, one);
                 }
-                Holding::Nothing => self.tell(&path, NOTHING_HERE),
+                FolderContent::Nothing => self.report(&path, NO_APPLICATION),
             },
-            Ok(None) => self.tell(&path, "does not exist in the repository, or is no folder"),
-            Err(message) => self.tell(&path, &message),
+            Ok(None) => self.report(&path, "does not exist in the repository, or is no folder"),
+            Err(message) => self.report(&path, &message),
         }
     }
 
-    /// What is in a folder; `None` where there is none.
+    /// The entries of a folder. `None`: it does not exist.
     fn folder(&self, folder: &str) -> Result<Option<Vec<(String, Entry)>>, String> {
         match self.files.entry(folder).map_err(|it| it.to_string())? {
             Some(Entry::Folder) => self.files.list(folder).map(Some).map_err(|it| it.to_string()),
@@ -148,8 +151,8 @@ impl Search<'_> {
         }
     }
 
-    /// Decides by the names of the files, and for Kubernetes by what is in them.
-    fn holding(&mut self, folder: &str, entries: &[(String, Entry)]) -> Holding {
+    /// Recognises Compose files by name, and Kubernetes manifests by content.
+    fn content(&mut self, folder: &str, entries: &[(String, Entry)]) -> FolderContent {
         let is_file =
             |name: &str| entries.iter().any(|(it, entry)| it == name && matches!(entry, Entry::File { .. }));
         let compose = COMPOSE_FILES.iter().find(|it| is_file(it));
@@ -158,9 +161,9 @@ impl Search<'_> {
             let is_component = |it: &Node| it.get("kind").and_then(Node::as_scalar) == Some("Component");
             let documents = self.documents(path).unwrap_or_default();
             return if documents.iter().any(is_component) {
-                Holding::Component(vec![path.clone()])
+                FolderContent::Component(vec![path.clone()])
             } else {
-                Holding::Application(Format::Kubernetes, vec![path.clone()])
+                FolderContent::Application(Format::Kubernetes, vec![path.clone()])
             };
         }
         let mut kubernetes: Vec<String> = kustomization.into_iter().collect();
@@ -179,57 +182,62 @@ impl Search<'_> {
             let path = join(folder, name);
             match self.documents(&path) {
                 Some(documents) if kubernetes::is_kubernetes(&documents) => kubernetes.push(path),
-                // Beside a Compose file it may be anything's configuration, even a template. Otherwise it is taken
-                // for a manifest, so that its application stays and tells what is wrong when it is rendered.
+                // An unreadable file next to a Compose file may be a configuration or a template. Otherwise it counts
+                // as a
+                // manifest, so that the application stays and rendering reports the error.
                 None if compose.is_none() => kubernetes.push(path),
                 Some(_) | None => {}
             }
         }
         let Some(compose) = compose else {
             if kubernetes.is_empty() {
-                return Holding::Nothing;
+                return FolderContent::Nothing;
             }
-            return Holding::Application(Format::Kubernetes, kubernetes);
+            return FolderContent::Application(Format::Kubernetes, kubernetes);
         };
         let compose_path = join(folder, compose);
         for other in kubernetes {
-            let message =
-                format!("is a Kubernetes manifest beside `{compose_path}`; a folder is one application");
+            let message = format!(
+                "is a Kubernetes manifest in the folder of `{compose_path}`, but a folder is one application"
+            );
             let finding = Finding::error(Location::file(other), "", message);
             self.findings.push(finding.help("move one of them to a folder of its own"));
         }
         let mut files = vec![compose_path];
         files.extend(override_of(compose).into_iter().filter(|it| is_file(it)).map(|it| join(folder, &it)));
-        Holding::Application(Format::Compose, files)
+        FolderContent::Application(Format::Compose, files)
     }
 
-    /// What a kustomization takes in is a part of that application, and none of its own.
+    /// Removes applications that a kustomization of another application uses.
     ///
-    /// While one of them has a gap, nobody knows what belongs there: a typing error in an overlay must not make its
-    /// base run. So what may be a base is not told then.
+    /// If a kustomization lists something that cannot be read, any application may be its base: a typing error in an
+    /// overlay must not start its base. Such applications are left out, with an error.
     fn leave_out_bases(&mut self) {
         let is_kustomized = |it: &AppSpec| it.files.iter().any(|it| kustomize::is_kustomization(it));
         if self.found.len() < 2 || !self.found.iter().any(is_kustomized) {
             return;
         }
-        let taken: Vec<Option<kustomize::Taken>> = self
+        let used: Vec<Option<kustomize::UsedFiles>> = self
             .found
             .iter()
-            .map(|it| {
-                it.files.first().filter(|_| is_kustomized(it)).map(|it| kustomize::taken_in(self.files, it))
+            .map(|app| {
+                app.files
+                    .first()
+                    .filter(|_| is_kustomized(app))
+                    .map(|it| kustomize::used_files(self.files, it))
             })
             .collect();
-        let covers = |one: Option<&kustomize::Taken>, files: &[String]| {
+        let covers = |one: Option<&kustomize::UsedFiles>, files: &[String]| {
             one.is_some_and(|it| files.iter().all(|file| it.files.contains(file)))
         };
-        let broken = self.found.iter().zip(&taken).find(|(_, it)| it.as_ref().is_some_and(|it| it.has_gaps));
+        let broken = self.found.iter().zip(&used).find(|(_, it)| it.as_ref().is_some_and(|it| it.has_gaps));
         let broken = broken.map(|(it, _)| (it.path.clone(), it.files.concat()));
         let mut kept = Vec::new();
-        for (index, (app, own)) in self.found.iter().zip(&taken).enumerate() {
-            let others = self.found.iter().zip(&taken).enumerate().filter(|(other, _)| *other != index);
-            // Of two that take in each other, both stay and tell so.
-            let is_base = others.into_iter().any(|(_, (other, taken))| {
-                covers(taken.as_ref(), &app.files) && !covers(own.as_ref(), &other.files)
+        for (index, (app, own)) in self.found.iter().zip(&used).enumerate() {
+            let others = self.found.iter().zip(&used).enumerate().filter(|(other, _)| *other != index);
+            // Two kustomizations that use each other both stay, and rendering reports the circle.
+            let is_base = others.into_iter().any(|(_, (other, used))| {
+                covers(used.as_ref(), &app.files) && !covers(own.as_ref(), &other.files)
             });
             if is_base {
                 continue;
@@ -239,7 +247,7 @@ impl Search<'_> {
                 None => kept.push(app.clone()),
                 Some((path, file)) => {
                     let message = format!(
-                        "something that `{path}` lists cannot be read, so that `{}` may be a part of it",
+                        "`{path}` lists a file or folder that cannot be read, so `{}` may be a base of it",
                         app.path
                     );
                     let finding = Finding::error(Location::file(file), "", message);
@@ -251,7 +259,7 @@ impl Search<'_> {
         self.found = kept;
     }
 
-    /// `None`: it cannot be read.
+    /// The documents of a file. `None`: it cannot be read.
     fn documents(&self, path: &str) -> Option<Vec<Node>> {
         let bytes = self.files.read(path, LARGEST_MANIFEST).ok()?;
         yaml::parse(path, &bytes, &Limits::default()).ok()
@@ -278,30 +286,32 @@ impl Search<'_> {
                 env_files,
                 has_listed_files: !settings.files.is_empty(),
             }),
-            None => self.tell(folder, "has no letter or digit in its name to call an application by"),
+            None => self.report(folder, "has no letter or digit in its name, so the application has no name"),
         }
     }
 
-    /// Paths of the settings, from the repository's root.
+    /// Resolves paths of the configuration to paths from the repository's root.
     fn inside(&mut self, folder: &str, paths: &[String]) -> Vec<String> {
         let mut found = Vec::new();
         for path in paths {
             match paths::join(folder, path).filter(|_| !path.starts_with('/')) {
                 Some(path) => found.push(path),
-                None => self.tell(folder, &format!("asks for `{path}`, which is outside of the repository")),
+                None => {
+                    self.report(folder, &format!("asks for `{path}`, which is outside of the repository"));
+                }
             }
         }
         found
     }
 
-    fn tell(&mut self, folder: &str, message: &str) {
+    fn report(&mut self, folder: &str, message: &str) {
         let shown = if folder.is_empty() { "the repository's root" } else { folder };
         let finding = Finding::error(Location::file(folder), "", format!("`{shown}` {message}"));
         self.findings.push(finding);
     }
 }
 
-/// Applications of one name would fight over their containers, so none of them is taken.
+/// Leaves out applications with the same name, because they would replace each other's containers.
 fn unique(found: Vec<AppSpec>, findings: &mut Vec<Finding>) -> Vec<AppSpec> {
     let mut by_name: BTreeMap<AppName, Vec<AppSpec>> = BTreeMap::new();
     for app in found {
@@ -312,7 +322,7 @@ fn unique(found: Vec<AppSpec>, findings: &mut Vec<Finding>) -> Vec<AppSpec> {
         if same.len() > 1 {
             let folders: Vec<String> = same.iter().map(|it| format!("`{}`", it.path)).collect();
             let message =
-                format!("several folders make an application called `{name}`: {}", folders.join(", "));
+                format!("several folders define an application named `{name}`: {}", folders.join(", "));
             for app in &same {
                 let finding = Finding::error(Location::file(app.path.clone()), "", message.clone());
                 findings.push(finding.help("rename a folder, or name the applications in the configuration"));

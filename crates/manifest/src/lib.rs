@@ -1,23 +1,41 @@
-//! Files of a commit in, one [`Stack`](driftless_model::Stack) per application out. Pure: the same files give the same
-//! stack.
+//! Finds the applications in the files of a commit, renders each to a [`Stack`](driftless_model::Stack), and converts
+//! stacks between Compose and Kubernetes.
 //!
-//! The two front-ends, `compose` and `kubernetes`, meet only in [`driftless_model::Stack`]; neither knows the
-//! other, nor Docker. Every field of a manifest ends as used, as a warning or as an error, never in silence.
+//! The same files give the same stack. The crates `driftless_compose` and `driftless_kubernetes` meet only in the stack;
+//! neither knows the other, nor Docker. Every field of a manifest is used, or reported as a warning or an error.
+//!
+//! ```
+//! use driftless_files::MemoryFiles;
+//! use driftless_manifest::{convert, discover, render};
+//!
+//! let files = MemoryFiles::new([
+//!     ("shop/compose.yaml", "services: {web: {image: 'nginx:1.29', ports: ['8080:80'], restart: always}}"),
+//! ]);
+//! let found = discover(&files, "", "apps", &[]);
+//! assert_eq!(found.apps[0].name.as_str(), "shop");
+//!
+//! let rendered = render(&files, &found.apps[0]);
+//! let stack = rendered.stack.unwrap();
+//! let secrets = convert::SecretValues::Hidden;
+//! let manifests = convert::to_kubernetes(&stack, &rendered.contents, secrets).documents;
+//! let kinds: Vec<&str> = manifests.iter().filter_map(|object| object["kind"].as_str()).collect();
+//! assert_eq!(kinds, ["Deployment", "Service"]);
+//! ```
 
 use driftless_files::{AppSpec, Bounded, Files, Rendered};
 use driftless_model::{Finding, Format, check};
 
 pub mod convert;
-mod cores;
 mod discover;
+mod parallel;
 
-pub use cores::on_all_cores;
 pub use discover::{Configured, Discovery, discover};
+pub use parallel::on_all_cores;
 
 /// How many files and folders the mounts, build contexts and manifests of one application may list together.
 const MOST_ENTRIES: usize = 100_000;
 
-/// Renders one application: its manifests, and whatever they refer to in the repository.
+/// Renders one application: its manifests, and the files that they refer to.
 pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     let files = Bounded::new(files, MOST_ENTRIES);
     match spec.format {
@@ -26,7 +44,7 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     }
 }
 
-/// Adds what the model itself demands, where it is whole. (Compose asks for that even where it is not.)
+/// Checks the rules of the model for a complete stack. (Compose checks them itself, also for incomplete ones.)
 fn checked(mut rendered: Rendered) -> Rendered {
     let more = rendered.stack.as_ref().map(check).unwrap_or_default();
     rendered.findings.extend(more);
@@ -36,17 +54,17 @@ fn checked(mut rendered: Rendered) -> Rendered {
     rendered
 }
 
-/// Every key of a Compose file and what becomes of it, as a table for `docs/compose.md`.
+/// All keys of a Compose file as a Markdown table for `docs/compose.md`.
 pub fn compose_keys() -> String {
     driftless_compose::keys()
 }
 
-/// Every kind and field of Kubernetes' manifests and what becomes of it, as tables for `docs/kubernetes.md`.
+/// All kinds and fields of Kubernetes manifests as Markdown tables for `docs/kubernetes.md`.
 pub fn kubernetes_fields() -> String {
     driftless_kubernetes::fields_page()
 }
 
-/// Every key of a kustomization and what becomes of it, as a table for `docs/kustomize.md`.
+/// All keys of a kustomization as a Markdown table for `docs/kustomize.md`.
 pub fn kustomization_keys() -> String {
     driftless_kubernetes::kustomize::page()
 }

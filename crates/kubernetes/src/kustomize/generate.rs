@@ -68,7 +68,7 @@ fn absorb(
         (_, Some(one), Some(other)) => {
             let (one, other) = (one.place().location(), other.place().location());
             let message = format!("{} may be the one at {one} or the one at {other}", id.words());
-            Err(generator.name.error(message).help("do this where only one of them is known"))
+            Err(generator.name.error(message).help("do this in a kustomization that has only one of them"))
         }
         (Behavior::Create, None, _) => {
             resources.push(resource);
@@ -122,7 +122,7 @@ fn entries(
     let mut is_whole = true;
     let mut add = |located: &LocatedText, key: &str, datum: Datum| {
         let before = found.insert(key.to_owned(), datum);
-        before.map(|_| located.error(format!("the key `{key}` is there already")))
+        before.map(|_| located.error(format!("the key `{key}` already exists")))
     };
     for located in &generator.envs {
         let Some((path, bytes)) = sources.file(located, folder) else {

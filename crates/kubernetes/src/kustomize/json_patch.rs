@@ -69,7 +69,7 @@ fn operation(value: Value<'_>) -> Option<Operation> {
         "move" => Action::Move(pointer(&object.require("from")?)?),
         "copy" => Action::Copy(pointer(&object.require("from")?)?),
         _ => {
-            op.error_help("is no operation", "use `add`, `remove`, `replace`, `move`, `copy` or `test`");
+            op.error_help("is not an operation", "use `add`, `remove`, `replace`, `move`, `copy` or `test`");
             return None;
         }
     };
@@ -112,11 +112,8 @@ pub(super) fn apply(root: &mut Node, operations: &[Operation], words: &str) -> R
             }
             Action::Test(value) => {
                 if json(path.find(root, words)?) != json(value) {
-                    let message = format!("`{}` of {words} is something else", path.located.text);
-                    return Err(path
-                        .located
-                        .error(message)
-                        .help("the patch was written for another version of it"));
+                    let message = format!("`{}` of {words} has another value", path.located.text);
+                    return Err(path.located.error(message).help("update the patch, or remove the `test`"));
                 }
             }
         }

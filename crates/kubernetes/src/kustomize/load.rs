@@ -47,7 +47,8 @@ impl<'a> Loader<'a> {
     /// The objects of the application, without hashes in names.
     pub(super) fn application(&mut self, path: &str) -> Vec<Resource> {
         if let [first, second, ..] = find(self.sources.files, paths::parent(path)).as_slice() {
-            let finding = Finding::error(Location::file(first), "", format!("`{second}` is there as well"));
+            let finding =
+                Finding::error(Location::file(first), "", format!("`{second}` is in the same folder"));
             self.sources.report.say(finding.help("remove one of them"));
         }
         self.kustomization(path, Vec::new(), Role::Application, &mut Vec::new())
@@ -168,7 +169,7 @@ impl<'a> Loader<'a> {
                 return None;
             }
             [_, second, ..] => {
-                let message = "a kustomization is one document, and here begins a second one";
+                let message = "a kustomization is one document, but a second one begins here";
                 self.sources.report.say(second.finding("", message).help("remove the `---`"));
                 return None;
             }
@@ -180,7 +181,7 @@ impl<'a> Loader<'a> {
         match (role, kustomization.is_component) {
             (Role::Component(_), true) | (Role::Application | Role::Base(_), false) => Some(kustomization),
             (Role::Component(located), false) => {
-                let finding = located.error(format!("`{path}` is no component"));
+                let finding = located.error(format!("`{path}` is not a component"));
                 let help = "list it under `resources`, or give it `kind: Component`";
                 self.sources.report.say(finding.help(help));
                 None
@@ -191,7 +192,7 @@ impl<'a> Loader<'a> {
                 None
             }
             (Role::Application, true) => {
-                let finding = whole("a component is a part of other kustomizations, and no application");
+                let finding = whole("a component is a part of other kustomizations, not an application");
                 self.sources.report.say(finding.help("choose the folder of a kustomization that lists it"));
                 None
             }
@@ -210,7 +211,7 @@ impl<'a> Loader<'a> {
         let is_file = matches!(self.sources.files.entry(&path), Ok(Some(Entry::File { .. })));
         let found = if is_file {
             if is_kustomization(&path) {
-                let finding = located.error("names a kustomization");
+                let finding = located.error("names a kustomization file");
                 self.sources.report.say(finding.help("name its folder"));
                 return;
             }
@@ -227,7 +228,7 @@ impl<'a> Loader<'a> {
             if let Some(first) = resources.iter().find(|it| it.id() == id) {
                 let (there, here) = (first.place().location(), resource.place().location());
                 let message =
-                    format!("brings in {} of {here}, which is already registered from {there}", id.words());
+                    format!("adds {} of {here}, which is already registered from {there}", id.words());
                 let help =
                     "list each file and base once, or give one of the two a `namePrefix` or a `namespace`";
                 self.sources.report.say(located.error(message).help(help));
@@ -243,9 +244,9 @@ impl<'a> Loader<'a> {
             let shown = |it: &String| if it.is_empty() { ".".to_owned() } else { it.clone() };
             let way: Vec<String> =
                 trail.iter().skip(at).map(shown).chain([shown(&folder.to_owned())]).collect();
-            self.sources
-                .report
-                .say(located.error(format!("kustomizations go round in a circle: {}", way.join(" → "))));
+            self.sources.report.say(
+                located.error(format!("kustomizations list each other in a circle: {}", way.join(" → "))),
+            );
             return None;
         }
         if trail.len() >= DEEPEST {

@@ -154,8 +154,11 @@ fn lay(
         (Kind::Scalar { .. }, Kind::Scalar { .. }) => Ok(Some(over.clone())),
         (kind, _) => {
             let was = Node { kind, place: place.clone(), tag }.kind_name();
-            let message =
-                format!("is a {}, but what it patches at {} is a {was}", over.kind_name(), place.location());
+            let message = format!(
+                "is a {}, but the value that it patches at {} is a {was}",
+                over.kind_name(),
+                place.location()
+            );
             Err(over.finding(path, message).help("give it the same form, or delete the field first"))
         }
     }
@@ -206,10 +209,7 @@ fn lay_list(
         let path = join(path, &format!("[{index}]"));
         let id = item_id(item, keys).ok_or_else(|| {
             let (key, _) = keys.first().copied().unwrap_or_default();
-            item.finding(
-                path.clone(),
-                format!("`{key}` is missing, which tells the items of this list apart"),
-            )
+            item.finding(path.clone(), format!("`{key}` is missing, which identifies the items of this list"))
         })?;
         if let Some(at) = first.iter().position(|(it, _)| *it == id) {
             let (_, before) = first.remove(at);
@@ -300,7 +300,7 @@ fn directive(over: &Node, path: &str) -> Result<Directive, Finding> {
         Some("replace") => Ok(Directive::Replace),
         Some("delete") => Ok(Directive::Delete),
         Some(_) | None => Err(order
-            .finding(join(path, DIRECTIVE), "is no directive of a strategic merge patch")
+            .finding(join(path, DIRECTIVE), "is not a directive of a strategic merge patch")
             .help("use `delete`, `replace` or `merge`")),
     }
 }

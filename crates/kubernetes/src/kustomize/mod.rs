@@ -63,14 +63,14 @@ pub(crate) fn build(files: &dyn Files, path: &str, report: &Report) -> Built {
 }
 
 /// The files that a kustomization uses.
-pub struct Taken {
+pub struct UsedFiles {
     /// All files that it reads, by path from the repository's root.
     pub files: BTreeSet<String>,
     /// Whether a file or folder that it lists cannot be read.
     pub has_gaps: bool,
 }
 
-impl Taken {
+impl UsedFiles {
     /// Whether all files are below a folder.
     pub fn is_below(&self, folder: &str) -> bool {
         let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
@@ -79,11 +79,11 @@ impl Taken {
 }
 
 /// The files that the kustomization at a path uses. Findings are dropped; the build reports them.
-pub fn taken_in(files: &dyn Files, path: &str) -> Taken {
+pub fn used_files(files: &dyn Files, path: &str) -> UsedFiles {
     let report = Report::default();
     let mut loader = Loader::new(files, &report);
     drop(loader.application(path));
-    Taken { files: loader.sources.read.into_keys().collect(), has_gaps: loader.sources.has_gaps }
+    UsedFiles { files: loader.sources.read.into_keys().collect(), has_gaps: loader.sources.has_gaps }
 }
 
 /// All keys of a kustomization as a Markdown table for `docs/kustomize.md`.

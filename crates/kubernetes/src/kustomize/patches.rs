@@ -146,7 +146,7 @@ fn merge_all(
     };
     let [one] = patches else {
         let finding = error("several patches cannot share one `target`");
-        return Err(finding.help("make one entry of each, or remove the target"));
+        return Err(finding.help("write one entry for each, or remove the target"));
     };
     let mut count = 0;
     let mut index = 0;
@@ -174,9 +174,8 @@ fn merge_by_id(resources: &mut Vec<Resource>, patch: &Node, may: May) -> Result<
         };
         let message =
             format!("{} may be the one at {} or the one at {}", id.words(), place(index), place(other));
-        return Err(
-            at_name(patch, message).help("patch it where only one of them is known, or with a `target`")
-        );
+        return Err(at_name(patch, message)
+            .help("patch it in a kustomization that has only one of them, or with a `target`"));
     }
     let Some(resource) = resources.get_mut(index) else { return Ok(()) };
     if !lay_over(resource, patch, may)? {

@@ -72,7 +72,7 @@ fn one(object: &Object<'_>, resources: &mut [Resource]) -> Option<()> {
         object.get("sourceValue").and_then(|it| LocatedText::of(&it)).map(|it| text(&it.place, it.text));
     let value = match (given, object.get("source")) {
         (Some(_), Some(source)) => {
-            source.error("stands beside `sourceValue`; remove one of the two");
+            source.error("is set together with `sourceValue`; remove one of the two");
             return None;
         }
         (Some(value), None) => value,
@@ -104,7 +104,10 @@ fn source(value: &Value<'_>, resources: &[Resource]) -> Option<Node> {
     };
     if let Some(other) = found.next() {
         let (first, other) = (first.place().location(), other.place().location());
-        value.error_help(format!("selects both what is at {first} and at {other}"), "say more of it");
+        value.error_help(
+            format!("selects both what is at {first} and at {other}"),
+            "add fields that select only one of them",
+        );
         return None;
     }
     let options = options(&object)?;
@@ -178,7 +181,7 @@ impl ReplacementTarget {
                     report.say(located.error(trouble));
                 } else if write.count == 0 {
                     let finding = located.error(format!("`{}` does not exist in {words}", located.text));
-                    report.say(finding.help("set `options: {create: true}` to have it made"));
+                    report.say(finding.help("set `options: {create: true}` to create it"));
                 } else if edit::is_too_large(&resource.node) {
                     report.say(located.error(format!("makes {words} too large")));
                     return;
@@ -336,7 +339,7 @@ impl Write<'_> {
     fn set(&mut self, node: &mut Node) {
         self.count += 1;
         let Some(room) = self.room.checked_sub(edit::length(self.value)) else {
-            self.trouble = Some("is written to more places than there is room for".to_owned());
+            self.trouble = Some("is written to too many places".to_owned());
             return;
         };
         self.room = room;

@@ -100,7 +100,7 @@ fn pattern(object: &Object<'_>, key: &str) -> Option<Option<Regex>> {
     if regex.is_err() {
         value.error_help(
             format!("`{text}` is not a regular expression"),
-            "put a backslash before each of `\\.+*?()|[]{}^$` that means itself",
+            "put a backslash before each of `\\.+*?()|[]{}^$` that is meant literally",
         );
     }
     regex.ok().map(Some)

@@ -34,7 +34,7 @@ impl<'a> SourceFiles<'a> {
         let text = located.text.as_str();
         if is_remote(text) {
             // The text is not quoted, because a URL may contain a password.
-            let finding = located.error("is elsewhere, and nothing is fetched for a build");
+            let finding = located.error("is remote, and a build downloads nothing");
             self.report.say(
                 finding.help("copy it into this repository, or add it as a submodule, and name its path"),
             );
@@ -44,8 +44,10 @@ impl<'a> SourceFiles<'a> {
         if found.is_none() {
             self.has_gaps = true;
             let finding = located.error(format!("`{text}` is outside of the repository"));
-            self.report
-                .say(finding.help("name a path inside of it, seen from the folder of the kustomization"));
+            self.report.say(
+                finding
+                    .help("name a path inside the repository, relative to the folder of the kustomization"),
+            );
         }
         found
     }

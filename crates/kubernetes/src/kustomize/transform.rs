@@ -87,8 +87,8 @@ pub(super) fn namespace(resources: &mut [Resource], located: &LocatedText, findi
         }
         let place = &located.place;
         let mut put = |path: &str, missing: Missing| {
-            visit(&mut resource.node, &steps(path), missing, place, &mut |it| {
-                *it = text(place, located.text.clone());
+            visit(&mut resource.node, &steps(path), missing, place, &mut |node| {
+                *node = text(place, located.text.clone());
             });
         };
         if !gvk.is_cluster_scoped() {
@@ -210,13 +210,13 @@ pub(super) fn replicas(resources: &mut [Resource], replica: &Replica, findings: 
         if ids.iter().any(|it| it.name == replica.name.text && SCALED.contains(&it.gvk.kind.as_str())) {
             is_found = true;
             let place = &replica.count.place;
-            visit(&mut resource.node, &steps("spec/replicas"), Missing::Text, place, &mut |it| {
-                *it = replica.count.clone();
+            visit(&mut resource.node, &steps("spec/replicas"), Missing::Text, place, &mut |node| {
+                *node = replica.count.clone();
             });
         }
     }
     if !is_found {
-        let message = format!("nothing with replicas is called `{}`", replica.name.text);
+        let message = format!("no object with replicas is named `{}`", replica.name.text);
         findings.push(replica.name.error(message).help("name a Deployment, StatefulSet or ReplicaSet"));
     }
 }

@@ -1,34 +1,33 @@
-//! A stack as one Compose file, in long forms only.
+//! Converts a stack to one Compose file, in long syntax only.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Map, Value, json};
 
 use super::{
-    Converted, HIDDEN, Lost, SecretValues, flag, object, seconds,
-    values::{depends_on, expose, limits_of, ports},
+    compose_values::{depends_on, escaped, expose, limits_of, ports},
+    output::{Converted, HIDDEN, Lost, NamedWorkload, SecretValues, flag, object, seconds},
 };
 use driftless_model::{
     Attachment, Contents, HELPER_IMAGE, Healthcheck, Hook, HostSettings, NetworkMode, Probe, ProbeAction,
-    PullPolicy, RestartPolicy, Stack, Strategy, Update, Workload, WorkloadName, downward,
+    PullPolicy, RestartPolicy, Stack, Strategy, Update, Workload, downward,
 };
 
-pub(super) type At<'a> = (&'a WorkloadName, &'a Workload);
-
-pub(super) struct Writer<'a> {
+/// The parts of one Compose file while it is written.
+pub(super) struct ComposeWriter<'a> {
     pub(super) stack: &'a Stack,
     pub(super) contents: &'a Contents,
     pub(super) secrets: SecretValues,
     pub(super) lost: Lost,
-    /// Files that are written into the Compose file itself, by name.
+    /// Configs with their content, by name.
     pub(super) configs: BTreeMap<String, Value>,
-    /// Variables that hold the values of secrets, by the name of the secret.
+    /// Secrets with the variable that holds the value, by name.
     pub(super) variables: BTreeMap<String, Value>,
 }
 
 pub(super) fn convert(stack: &Stack, contents: &Contents, secrets: SecretValues) -> Converted {
     let (configs, variables) = (BTreeMap::new(), BTreeMap::new());
-    let mut writer = Writer { stack, contents, secrets, lost: Lost::default(), configs, variables };
+    let mut writer = ComposeWriter { stack, contents, secrets, lost: Lost::default(), configs, variables };
     let services: Map<String, Value> =
         stack.workloads.iter().map(|(name, it)| (name.to_string(), writer.service((name, it)))).collect();
     let mut networks = Map::new();
@@ -56,25 +55,20 @@ pub(super) fn convert(stack: &Stack, contents: &Contents, secrets: SecretValues)
     Converted { documents: vec![document], lost: writer.lost.sorted() }
 }
 
-/// A dollar would begin a variable.
-pub(super) fn escaped(text: &str) -> String {
-    text.replace('$', "$$")
-}
-
 fn time(it: Option<Duration>) -> Value {
-    it.map_or(Value::Null, |it| {
-        if it.subsec_millis() == 0 {
-            json!(format!("{}s", it.as_secs()))
+    it.map_or(Value::Null, |duration| {
+        if duration.subsec_millis() == 0 {
+            json!(format!("{}s", duration.as_secs()))
         } else {
-            json!(format!("{}ms", it.as_millis()))
+            json!(format!("{}ms", duration.as_millis()))
         }
     })
 }
 
-impl Writer<'_> {
-    fn service(&mut self, at: At<'_>) -> Value {
+impl ComposeWriter<'_> {
+    fn service(&mut self, at: NamedWorkload<'_>) -> Value {
         let it = &at.1.container;
-        self.what_has_no_word(at);
+        self.report_unsupported(at);
         let (volumes, configs, secrets) = self.mounts(at);
         let (network_mode, networks) = self.networks(at);
         let pull = match at.1.pull {
@@ -156,32 +150,41 @@ impl Writer<'_> {
         Value::Object(all)
     }
 
-    fn words(&mut self, at: At<'_>, field: &str, words: Option<&Vec<String>>) -> Option<Vec<String>> {
+    fn words(
+        &mut self,
+        at: NamedWorkload<'_>,
+        field: &str,
+        words: Option<&Vec<String>>,
+    ) -> Option<Vec<String>> {
         let mut all = Vec::new();
         for word in words? {
             let text = downward::shown(word);
             if downward::is_marked(word) {
-                self.lost.field(at, field, format!("`{text}`, part of which it is told once it runs"));
+                self.lost.field(
+                    at,
+                    field,
+                    format!("`{text}`, which contains values that are known only after the start"),
+                );
             }
             all.push(escaped(&text));
         }
         Some(all)
     }
 
-    fn environment(&mut self, at: At<'_>) -> Value {
+    fn environment(&mut self, at: NamedWorkload<'_>) -> Value {
         let mut all = Map::new();
         for (name, value) in &at.1.container.env {
             let Some(value) = value else {
-                self.lost.field(at, "env", format!("`{name}`, which takes a variable of the image away"));
+                self.lost.field(at, "env", format!("`{name}`, which removes a variable of the image"));
                 continue;
             };
             if downward::is_marked(value) {
-                let what = format!("`{name}`, which is told {} once it runs", downward::shown(value));
-                self.lost.field(at, "env", what);
+                let message = format!("`{name}`, which is set to {} after the start", downward::shown(value));
+                self.lost.field(at, "env", message);
                 continue;
             }
             if at.1.secret_env.contains(name) {
-                self.lost.field(at, "secretEnv", format!("`{name}` is a variable as any other"));
+                self.lost.field(at, "secretEnv", format!("`{name}` becomes a plain variable"));
             }
             let is_hidden = at.1.secret_env.contains(name) && self.secrets == SecretValues::Hidden;
             if is_hidden {
@@ -192,7 +195,7 @@ impl Writer<'_> {
         Value::Object(all)
     }
 
-    fn networks(&mut self, at: At<'_>) -> (Option<String>, Value) {
+    fn networks(&mut self, at: NamedWorkload<'_>) -> (Option<String>, Value) {
         let networks = match &at.1.container.network_mode {
             NetworkMode::Host => return (Some("host".to_owned()), Value::Null),
             NetworkMode::None => return (Some("none".to_owned()), Value::Null),
@@ -217,7 +220,7 @@ impl Writer<'_> {
                 self.lost.field(at, "networks", "names for one container alone");
             }
             let key = self.stack.networks.get(docker).map_or(docker, |it| &it.key);
-            // Its own name is given to every service.
+            // Compose adds the name of the service itself.
             let others: Vec<&String> = aliases.iter().filter(|it| *it != at.0.as_str()).collect();
             let number = |it: i64| if it == 0 { Value::Null } else { json!(it) };
             let end = object([
@@ -235,16 +238,12 @@ impl Writer<'_> {
         (None, Value::Object(all))
     }
 
-    /// The engine's own check, or a probe that the engine can make.
-    fn healthcheck(&mut self, at: At<'_>) -> Value {
+    /// The health check, or a readiness probe that the engine can run.
+    fn healthcheck(&mut self, at: NamedWorkload<'_>) -> Value {
         let probes = &at.1.probes;
         for (field, probe, why) in [
-            (
-                "startup",
-                &probes.startup,
-                "there is one check in Compose, which says when a container is ready",
-            ),
-            ("liveness", &probes.liveness, "nothing restarts what is not well in Compose"),
+            ("startup", &probes.startup, "Compose has one check, which decides when a container is ready"),
+            ("liveness", &probes.liveness, "Compose does not restart unhealthy containers"),
         ] {
             if probe.is_some() {
                 self.lost.field(at, &format!("probes.{field}"), why);
@@ -269,11 +268,12 @@ impl Writer<'_> {
             return Value::Null;
         };
         let ProbeAction::Exec { command } = action else {
-            let message = "a probe that is made from outside: put a tool into the image, and a `healthcheck`";
+            let message =
+                "a probe over the network: add a tool to the image and a `healthcheck` to the service";
             self.lost.field(at, "probes.readiness", message);
             return Value::Null;
         };
-        self.lost.field(at, "probes.readiness", "is made by the engine, as a `healthcheck`");
+        self.lost.field(at, "probes.readiness", "becomes a `healthcheck`");
         if *success_threshold > 1 {
             self.lost.field(at, "probes.readiness", "more than one success");
         }
@@ -287,19 +287,19 @@ impl Writer<'_> {
         ])
     }
 
-    fn deploy(&mut self, at: At<'_>) -> Value {
+    fn deploy(&mut self, at: NamedWorkload<'_>) -> Value {
         let Workload { replicas, strategy, min_ready, .. } = at.1;
         let (order, parallelism) = match *strategy {
             Strategy::Recreate => {
                 if *replicas > 0 {
-                    self.lost.field(at, "strategy", "all at once, stopped first");
+                    self.lost.field(at, "strategy", "all instances are replaced at once, stopped first");
                 }
                 ("stop-first", 0)
             }
             Strategy::RollingUpdate { max_surge: 0, max_unavailable } => ("stop-first", max_unavailable),
             Strategy::RollingUpdate { max_surge, max_unavailable } => {
                 if max_unavailable > 0 {
-                    self.lost.field(at, "strategy", "more and fewer instances at the same time");
+                    self.lost.field(at, "strategy", "a surge together with unavailable instances");
                 }
                 ("start-first", max_surge)
             }
@@ -309,13 +309,13 @@ impl Writer<'_> {
             ("parallelism", json!(parallelism)),
             ("monitor", time(Some(*min_ready).filter(|it| !it.is_zero()))),
         ]);
-        let gpus = at.1.container.host.device_requests.iter().map(|it| {
+        let gpus = at.1.container.host.device_requests.iter().map(|request| {
             object([
-                ("driver", json!(it.driver)),
-                ("count", json!(it.count)),
-                ("device_ids", json!(it.ids)),
-                ("capabilities", json!(it.capabilities)),
-                ("options", json!(it.options)),
+                ("driver", json!(request.driver)),
+                ("count", json!(request.count)),
+                ("device_ids", json!(request.ids)),
+                ("capabilities", json!(request.capabilities)),
+                ("options", json!(request.options)),
             ])
         });
         let devices: Vec<Value> = gpus.collect();
@@ -330,8 +330,8 @@ impl Writer<'_> {
         ])
     }
 
-    /// What Compose has no word for.
-    fn what_has_no_word(&mut self, at: At<'_>) {
+    /// Reports fields that Compose does not have.
+    fn report_unsupported(&mut self, at: NamedWorkload<'_>) {
         let bare = HostSettings {
             mount_options: at.1.container.host.mount_options.clone(),
             device_requests: at.1.container.host.device_requests.clone(),
@@ -343,20 +343,20 @@ impl Writer<'_> {
             ..HostSettings::default()
         };
         for (field, is_given, why) in [
-            ("paused", at.1.paused, "a rollout that is held up"),
-            (
-                "member",
-                at.1.member.is_some(),
-                "pods of a set that come and go in order: say so with `depends_on`",
-            ),
-            ("cron", at.1.cron.is_some(), "a schedule: have it begun from outside"),
-            ("strategy", at.1.cron.is_some(), "runs of it are begun from outside"),
+            ("paused", at.1.paused, "a paused rollout"),
+            ("member", at.1.member.is_some(), "the order of the pods of a StatefulSet: use `depends_on`"),
+            ("cron", at.1.cron.is_some(), "the schedule: start the runs with another tool"),
+            ("strategy", at.1.cron.is_some(), "another tool starts the runs"),
             (
                 "job",
                 at.1.job.as_ref().is_some_and(|it| !it.is_plain(at.0)),
-                "how often, how many at a time and for how long it runs",
+                "completions, parallelism and deadline of the Job",
             ),
-            ("update", at.1.update != Update::Rolling, "what runs is replaced when the file changes"),
+            (
+                "update",
+                at.1.update != Update::Rolling,
+                "running containers are replaced when the file changes",
+            ),
             ("progressDeadline", seconds(at.1.progress_deadline) != 600, "a deadline of the rollout"),
             ("inPlace", !at.1.in_place.is_empty(), "files that are rewritten while the container runs"),
             (
@@ -366,11 +366,7 @@ impl Writer<'_> {
             ),
             ("parts", !at.1.parts.is_empty(), "the further containers of the pod: give each a service"),
             ("build", at.1.build.is_some(), "the build: push the image to a registry, and name it there"),
-            (
-                "image",
-                at.1.container.image == HELPER_IMAGE,
-                "the image, which the agent makes of itself, as what it does there",
-            ),
+            ("image", at.1.container.image == HELPER_IMAGE, "the helper image, which only the agent builds"),
             ("volumesFrom", !at.1.container.volumes_from.is_empty(), "volumes of another container"),
             ("host.postStart", pauses(&at.1.container.host.post_start), PAUSE),
             ("host.preStop", pauses(&at.1.container.host.pre_stop), PAUSE),
@@ -391,7 +387,7 @@ fn pauses(hooks: &[Hook]) -> bool {
     hooks.iter().any(|it| it.sleep.is_some())
 }
 
-const REQUEST: &str = "a request to the container, which Compose makes none of";
+const REQUEST: &str = "an HTTP request, which hooks in Compose cannot send";
 
 fn requests(hooks: &[Hook]) -> bool {
     hooks.iter().any(|it| it.http.is_some())
@@ -416,7 +412,7 @@ fn hooks(all: &[Hook]) -> Value {
     json!(all.iter().filter(|it| it.http.is_none()).map(hook).collect::<Vec<_>>())
 }
 
-/// What is tried again by the agent in one format is by the engine in the other.
+/// The restart policy. The agent retries a Job, and the engine retries a Compose service.
 fn restart(workload: &Workload) -> String {
     let retries = workload.job.as_ref().map(|it| it.backoff_limit).filter(|it| *it > 0);
     let policy = match retries {

@@ -1,16 +1,17 @@
-//! What a Compose service mounts: volumes, and the files that configs and secrets are.
+//! Converts mounts to the volumes, configs and secrets of a Compose service.
 
 use serde_json::{Value, json};
 
 use super::{
-    compose::{At, Writer, escaped},
-    flag, object,
+    compose::ComposeWriter,
+    compose_values::escaped,
+    output::{NamedWorkload, flag, object},
 };
 use driftless_model::{Access, Content, ContentId, Mount, MountSource, WorkloadName};
 
-impl Writer<'_> {
+impl ComposeWriter<'_> {
     /// Volumes, configs and secrets.
-    pub(super) fn mounts(&mut self, at: At<'_>) -> (Vec<Value>, Vec<Value>, Vec<Value>) {
+    pub(super) fn mounts(&mut self, at: NamedWorkload<'_>) -> (Vec<Value>, Vec<Value>, Vec<Value>) {
         let (mut volumes, mut configs, mut secrets) = (Vec::new(), Vec::new(), Vec::new());
         for mount in &at.1.container.mounts {
             let in_place = at.1.in_place.get(&mount.target).map(|it| it.content.clone());
@@ -38,7 +39,7 @@ impl Writer<'_> {
         (volumes, configs, secrets)
     }
 
-    fn volume(&mut self, at: At<'_>, mount: &Mount) -> Option<Value> {
+    fn volume(&mut self, at: NamedWorkload<'_>, mount: &Mount) -> Option<Value> {
         let Mount { target, source, read_only } = mount;
         let options = at.1.container.host.mount_options.get(target);
         let sub_path = options.and_then(|it| it.subpath.clone());
@@ -87,7 +88,7 @@ impl Writer<'_> {
             }
             MountSource::Content(_) | MountSource::Secret(_) | MountSource::InPlace { .. } => return None,
         };
-        // The files of an image are never written to.
+        // The files of an image are always read-only.
         let is_fixed = *read_only && !matches!(source, MountSource::Image(_));
         Some(object([
             ("type", json!(kind)),
@@ -98,8 +99,8 @@ impl Writer<'_> {
         ]))
     }
 
-    /// Each file by itself, written into the Compose file.
-    fn files(&mut self, at: At<'_>, mount: &Mount, id: &ContentId) -> Vec<Value> {
+    /// Writes each file into the Compose file as a config.
+    fn files(&mut self, at: NamedWorkload<'_>, mount: &Mount, id: &ContentId) -> Vec<Value> {
         let files = self.files_of(at, mount, id);
         let mut all = Vec::new();
         for (target, bytes, access) in files {
@@ -118,8 +119,8 @@ impl Writer<'_> {
         all
     }
 
-    /// Each file by itself; its value comes from a variable that somebody must set.
-    fn secret(&mut self, at: At<'_>, mount: &Mount, id: &ContentId) -> Vec<Value> {
+    /// Writes each file as a secret whose value comes from a variable that the user must set.
+    fn secret(&mut self, at: NamedWorkload<'_>, mount: &Mount, id: &ContentId) -> Vec<Value> {
         let files = self.files_of(at, mount, id);
         let mut all = Vec::new();
         for (target, _, access) in files {
@@ -133,17 +134,17 @@ impl Writer<'_> {
         all
     }
 
-    /// The files of a mount, each with the path where it is seen.
+    /// The files of a mount, each with its path in the container.
     fn files_of(
         &mut self,
-        at: At<'_>,
+        at: NamedWorkload<'_>,
         mount: &Mount,
         id: &ContentId,
     ) -> Vec<(String, std::sync::Arc<[u8]>, Access)> {
         let target = &mount.target;
         match self.contents.get(id) {
             None => {
-                self.lost.field(at, "mounts", format!("the files at {target} are not at hand"));
+                self.lost.field(at, "mounts", format!("the files at {target} are not available"));
                 Vec::new()
             }
             Some(Content::File { bytes, executable }) => {
@@ -173,7 +174,7 @@ impl Writer<'_> {
     }
 }
 
-/// A config or secret at its place, with `mode` and `gid` where they are not what every file has.
+/// The mount of a config or secret, with `mode` and `gid` if they are not the defaults.
 fn mounted(name: &str, target: &str, access: Access) -> Value {
     let mode = (access != Access::Read).then(|| access.mode());
     let group = if let Access::Asked { group, .. } = access { group } else { None };

@@ -1,57 +1,40 @@
-//! The objects: an owner for each workload, a Service for its name, and what its pod refers to.
+//! Converts a stack to Kubernetes objects: a controller for each workload, Services for its names, and the objects that
+//! its pod mounts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
 use super::{
-    Converted, HIDDEN, Lost, SecretValues, object,
-    pod::{self, Pod},
-    seconds,
+    kubernetes_pod::{self, Pod},
+    kubernetes_writer::{KubernetesWriter, head, label_of, unique_name},
+    output::{Converted, NamedWorkload, SecretValues, flag, object, seconds},
 };
 use driftless_model::{
     Condition, Container, Contents, NetworkMode, Protocol, PullPolicy, RestartPolicy, Stack, Strategy,
     Workload, WorkloadName,
 };
 
-/// What all workloads of one stack share while they are written.
-pub(super) struct Writer<'a> {
-    pub(super) contents: &'a Contents,
-    pub(super) secrets: SecretValues,
-    pub(super) lost: Lost,
-    /// ConfigMaps, Secrets and claims, by kind and name.
-    pub(super) objects: BTreeMap<(&'static str, String), Value>,
-    /// Names in Kubernetes, which are narrower than those of Compose.
-    names: BTreeMap<&'a WorkloadName, String>,
-    /// Claims, by the name of the volume in Docker.
-    pub(super) claims: BTreeMap<&'a str, String>,
-}
-
-/// The only label that is ours, to select by.
+/// The label that selects the pods of a workload.
 const APP: &str = "app";
 
 pub(super) fn convert(stack: &Stack, contents: &Contents, secrets: SecretValues) -> Converted {
-    let mut writer = Writer {
-        contents,
-        secrets,
-        lost: Lost::default(),
-        objects: BTreeMap::new(),
-        names: BTreeMap::new(),
-        claims: BTreeMap::new(),
-    };
+    let mut writer = KubernetesWriter::new(contents, secrets);
+
     let mut taken = BTreeSet::new();
     for (name, workload) in &stack.workloads {
-        let plain = unlike(&mut taken, name.as_str());
+        let plain = unique_name(&mut taken, name.as_str());
         if plain != name.as_str() {
-            let message =
-                format!("is called `{plain}`: Kubernetes has no such name; clients must use the new one");
+            let message = format!(
+                "is renamed to `{plain}`, because the name is not valid in Kubernetes; clients must use the new one"
+            );
             writer.lost.field((name, workload), "name", message);
         }
         writer.names.insert(name, plain);
     }
     let mut taken = BTreeSet::new();
     for (docker, volume) in &stack.volumes {
-        writer.claims.insert(docker, unlike(&mut taken, &volume.key));
+        writer.claims.insert(docker, unique_name(&mut taken, &volume.key));
     }
     writer.settings_of_all(stack);
     let mut owners = Vec::new();
@@ -63,50 +46,8 @@ pub(super) fn convert(stack: &Stack, contents: &Contents, secrets: SecretValues)
     Converted { documents, lost: writer.lost.sorted() }
 }
 
-/// A name that Kubernetes takes, and nobody else has.
-fn unlike(taken: &mut BTreeSet<String>, name: &str) -> String {
-    let plain = label_of(name);
-    let mut found = plain.clone();
-    let mut number = 2;
-    while !taken.insert(found.clone()) {
-        found = format!("{plain}-{number}");
-        number += 1;
-    }
-    found
-}
-
-/// As an RFC 1035 label, which suits every kind.
-pub(super) fn label_of(name: &str) -> String {
-    let mut plain: String = name
-        .chars()
-        .map(|it| if it.is_ascii_alphanumeric() { it.to_ascii_lowercase() } else { '-' })
-        .take(50)
-        .collect();
-    if !plain.starts_with(|it: char| it.is_ascii_lowercase()) {
-        plain.insert_str(0, "x-");
-    }
-    plain.trim_end_matches('-').to_owned()
-}
-
-pub(super) fn head(kind: &'static str, name: &str) -> [(&'static str, Value); 3] {
-    let version = match kind {
-        "Deployment" => "apps/v1",
-        "Job" => "batch/v1",
-        _ => "v1",
-    };
-    [("apiVersion", json!(version)), ("kind", json!(kind)), ("metadata", json!({ "name": name }))]
-}
-
-impl<'a> Writer<'a> {
-    pub(super) fn hidden(&mut self, at: (&WorkloadName, &Workload), field: &str, value: &str) -> String {
-        if self.secrets == SecretValues::Shown {
-            return value.to_owned();
-        }
-        self.lost.field(at, field, "the value of a secret is not written; `--show-secrets` does");
-        HIDDEN.to_owned()
-    }
-
-    /// Networks and volumes that are not the plain ones.
+impl<'a> KubernetesWriter<'a> {
+    /// Reports settings of networks, which Kubernetes does not have.
     fn settings_of_all(&mut self, stack: &Stack) {
         for (name, workload) in &stack.workloads {
             for docker in workload.container.networks().keys() {
@@ -129,12 +70,12 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The owner of a workload's pods, and the Services that answer to its names.
+    /// The controller of a workload's pods, and the Services for its names.
     fn workload(&mut self, name: &'a WorkloadName, workload: &'a Workload) -> Vec<Value> {
         let at = (name, workload);
         let plain = self.names.get(name).cloned().unwrap_or_default();
-        self.what_has_no_word(at);
-        let Pod { mut spec, mut labels, annotations } = pod::convert(self, at);
+        self.report_unsupported(at);
+        let Pod { mut spec, mut labels, annotations } = kubernetes_pod::convert(self, at);
         labels.insert(APP.to_owned(), plain.clone());
         let template = |spec: Value| json!({ "metadata": object([("labels", json!(labels)), ("annotations", json!(annotations))]), "spec": spec });
         let restart = workload.container.restart;
@@ -149,13 +90,13 @@ impl<'a> Writer<'a> {
                 object(head("Deployment", &plain).into_iter().chain([("spec", deployment)]))
             }
             RestartPolicy::OnFailure { max_retries: Some(retries) } => {
-                self.one_of_it(at);
+                self.report_single(at);
                 put(&mut spec, "OnFailure");
                 let job = object([("backoffLimit", json!(retries)), ("template", template(spec))]);
                 object(head("Job", &plain).into_iter().chain([("spec", job)]))
             }
             RestartPolicy::No | RestartPolicy::OnFailure { max_retries: None } => {
-                self.one_of_it(at);
+                self.report_single(at);
                 if workload.container.hostname.is_none() {
                     self.lost.field(at, "hostname", "a Pod has its own name as host name");
                 }
@@ -173,14 +114,14 @@ impl<'a> Writer<'a> {
         documents
     }
 
-    fn deployment(&mut self, at: (&WorkloadName, &Workload), plain: &str, template: Value) -> Value {
+    fn deployment(&mut self, at: NamedWorkload<'_>, plain: &str, template: Value) -> Value {
         let workload = at.1;
         let (min_ready, deadline) = (seconds(workload.min_ready), seconds(workload.progress_deadline));
         if deadline <= min_ready {
             self.lost.field(
                 at,
                 "progressDeadline",
-                "it is not longer than `minReadySeconds`, which no cluster takes",
+                "it is not longer than `minReadySeconds`, which a cluster rejects",
             );
         }
         let strategy = match workload.strategy {
@@ -197,37 +138,33 @@ impl<'a> Writer<'a> {
                 "progressDeadlineSeconds",
                 if deadline > min_ready && deadline != 600 { json!(deadline) } else { Value::Null },
             ),
-            ("paused", super::flag(workload.paused)),
+            ("paused", flag(workload.paused)),
             ("strategy", strategy),
             ("selector", json!({ "matchLabels": { APP: plain } })),
             ("template", template),
         ])
     }
 
-    /// A Pod and a Job are there once, and one that changes takes the place of the old.
-    fn one_of_it(&mut self, at: (&WorkloadName, &Workload)) {
+    /// Reports fields that a Pod or a Job does not have.
+    fn report_single(&mut self, at: NamedWorkload<'_>) {
         if at.1.replicas != 1 {
-            self.lost.field(
-                at,
-                "replicas",
-                "what ends by itself becomes a Pod or Job, of which there is one",
-            );
+            self.lost.field(at, "replicas", "a workload that completes becomes a single Pod or Job");
         }
         if at.1.strategy != Strategy::Recreate {
             self.lost.field(at, "strategy", "a Pod or Job is replaced at once");
         }
         if !at.1.min_ready.is_zero() {
-            self.lost.field(at, "minReady", "a Pod or Job has no such time");
+            self.lost.field(at, "minReady", "a Pod or Job has no `minReadySeconds`");
         }
     }
 
-    /// Fields of the workload itself that Kubernetes does not know.
-    fn what_has_no_word(&mut self, at: (&WorkloadName, &Workload)) {
+    /// Reports fields of the workload that Kubernetes does not have.
+    fn report_unsupported(&mut self, at: NamedWorkload<'_>) {
         let Workload {
             origin: _,
             replicas: _,
             container: _,
-            // Nothing but Kubernetes has them.
+            // Only Kubernetes has parts.
             parts: _,
             container_name,
             strategy: _,
@@ -278,20 +215,20 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// One Service for the workload's own name, with its ports, and one for each further name.
-    fn services(&mut self, at: (&WorkloadName, &Workload), plain: &str) -> Vec<Value> {
+    /// One Service for the workload's name, with its ports, and one for each other alias.
+    fn services(&mut self, at: NamedWorkload<'_>, plain: &str) -> Vec<Value> {
         let container = &at.1.container;
         let NetworkMode::Networks(networks) = &container.network_mode else { return Vec::new() };
         let mut names = BTreeSet::from([plain.to_owned()]);
         for alias in networks.values().flat_map(|it| &it.aliases).filter(|it| *it != at.0.as_str()) {
             let is_name = *alias == label_of(alias);
             if !is_name {
-                let message = format!("the name `{alias}`: no Service can be called so");
+                let message = format!("the name `{alias}`: not a valid Service name");
                 self.lost.field(at, "networks", message);
             } else if !self.names.values().any(|it| it == alias) {
                 names.insert(alias.clone());
             } else if alias != plain {
-                let message = format!("the name `{alias}`: another workload is called so");
+                let message = format!("the name `{alias}`: another workload has this name");
                 self.lost.field(at, "networks", message);
             }
         }
@@ -305,19 +242,9 @@ impl<'a> Writer<'a> {
             |name: &String| object(head("Service", name).into_iter().chain([("spec", spec.clone())]));
         names.iter().map(service).collect()
     }
-
-    /// Keeps an object that a pod refers to.
-    pub(super) fn keep(&mut self, kind: &'static str, name: &str, more: Vec<(&'static str, Value)>) {
-        let value = object(head(kind, name).into_iter().chain(more));
-        self.objects.insert((kind, name.to_owned()), value);
-    }
-
-    pub(super) fn name_of(&self, name: &WorkloadName) -> String {
-        self.names.get(name).cloned().unwrap_or_default()
-    }
 }
 
-/// The container's ports under the same numbers, for inside the cluster.
+/// The container's ports with the same numbers.
 fn service_ports(container: &Container) -> Vec<Value> {
     let published = container.ports.iter().map(|it| (it.container, it.protocol));
     let all: BTreeSet<(u16, Protocol)> = published.chain(container.expose.iter().copied()).collect();
@@ -336,12 +263,4 @@ fn service_ports(container: &Container) -> Vec<Value> {
         Value::Object(entry)
     };
     all.into_iter().map(port).collect()
-}
-
-/// The claims of a stack's volumes that anything mounts.
-pub(super) fn claim(writer: &mut Writer<'_>, docker: &str) -> Option<String> {
-    let name = writer.claims.get(docker).cloned()?;
-    let spec = json!({ "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } });
-    writer.keep("PersistentVolumeClaim", &name, vec![("spec", spec)]);
-    Some(name)
 }

@@ -1,8 +1,8 @@
-//! Applications do not know each other, so many of them are rendered side by side.
+//! Renders independent applications in parallel.
 
 use std::{num::NonZero, panic::resume_unwind, thread};
 
-/// What comes of each, in the same order. As many at a time are worked on as the machine has processors.
+/// Calls `one` for every item, with one thread per processor. Returns the results in the order of the items.
 pub fn on_all_cores<T: Send, U: Send>(mut all: Vec<T>, one: impl Fn(T) -> U + Sync) -> Vec<U> {
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
     let share = all.len().div_ceil(cores).max(1);
@@ -16,7 +16,7 @@ pub fn on_all_cores<T: Send, U: Send>(mut all: Vec<T>, one: impl Fn(T) -> U + Sy
         let threads: Vec<_> = others.into_iter().rev().map(|it| scope.spawn(work(it))).collect();
         let mut done = work(all)();
         for thread in threads {
-            // What broke down there breaks down here.
+            // A panic of the thread is a panic of the caller.
             done.extend(thread.join().unwrap_or_else(|it| resume_unwind(it)));
         }
         done

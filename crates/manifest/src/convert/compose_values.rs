@@ -1,8 +1,8 @@
-//! Values of a Compose file that are a matter of form alone: ports, dependencies, limits.
+//! Ports, dependencies and limits in the form of a Compose file.
 
 use serde_json::{Value, json};
 
-use super::{flag, object};
+use super::output::{flag, object};
 use driftless_model::{Condition, Container, Resources, Workload};
 
 pub(super) fn ports(it: &Container) -> Vec<Value> {
@@ -25,16 +25,19 @@ pub(super) fn expose(it: &Container) -> Vec<String> {
 }
 
 pub(super) fn depends_on(workload: &Workload) -> Value {
-    let all = workload.after.iter().map(|it| {
-        let condition = match it.condition {
+    let all = workload.after.iter().map(|dependency| {
+        let condition = match dependency.condition {
             Condition::Started => "service_started",
             Condition::Healthy => "service_healthy",
             Condition::CompletedSuccessfully => "service_completed_successfully",
         };
-        let required = if it.required { Value::Null } else { json!(false) };
-        let one =
-            object([("condition", json!(condition)), ("required", required), ("restart", flag(it.restart))]);
-        (it.workload.to_string(), one)
+        let required = if dependency.required { Value::Null } else { json!(false) };
+        let one = object([
+            ("condition", json!(condition)),
+            ("required", required),
+            ("restart", flag(dependency.restart)),
+        ]);
+        (dependency.workload.to_string(), one)
     });
     Value::Object(all.collect())
 }
@@ -51,8 +54,8 @@ pub(super) fn limits_of(resources: &Resources) -> Value {
         cpu_period,
         cpuset,
     } = resources;
-    let cpus = nano_cpus.map(|it| {
-        let text = format!("{}.{:09}", it / 1_000_000_000, it % 1_000_000_000);
+    let cpus = nano_cpus.map(|nanos| {
+        let text = format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000);
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
     });
     object([
@@ -66,4 +69,9 @@ pub(super) fn limits_of(resources: &Resources) -> Value {
         ("cpu_period", json!(cpu_period)),
         ("cpuset", json!(cpuset)),
     ])
+}
+
+/// Escapes dollars, which begin a variable in Compose.
+pub(super) fn escaped(text: &str) -> String {
+    text.replace('$', "$$")
 }

@@ -1,4 +1,4 @@
-//! A container as a pod of one container.
+//! Converts the container of a workload to a pod with one container.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,32 +7,35 @@ use std::{
 
 use serde_json::{Map, Value, json};
 
-use super::{flag, kubernetes::Writer, mounts, object, seconds};
+use super::{
+    kubernetes_mounts,
+    kubernetes_writer::{KubernetesWriter, label_of},
+    output::{NamedWorkload, flag, object, seconds},
+};
 use driftless_model::{
     Container, Healthcheck, Hook, HostSettings, Namespace, NetworkMode, Probe, ProbeAction, Protocol,
-    PullPolicy, Resources, Workload, WorkloadName,
+    PullPolicy, Resources,
 };
 
+/// The pod template of a workload.
 pub(super) struct Pod {
     pub(super) spec: Value,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) annotations: BTreeMap<String, String>,
 }
 
-type At<'a> = (&'a WorkloadName, &'a Workload);
-
-/// Between the stop signal and the end, where nothing is said.
+/// Docker's default time between the stop signal and `SIGKILL`.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Under which annotations of Kubernetes are labels of the container.
+/// The prefix of container labels that hold annotations of Kubernetes.
 const ANNOTATION: &str = "annotation.";
 
-pub(super) fn convert(writer: &mut Writer<'_>, at: At<'_>) -> Pod {
+pub(super) fn convert(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Pod {
     let it = &at.1.container;
-    what_has_no_word(writer, at);
-    host(writer, at);
+    report_unsupported(writer, at);
+    report_host_settings(writer, at);
     let (labels, annotations) = labels(writer, at);
-    let mounts = mounts::convert(writer, at);
+    let mounts = kubernetes_mounts::convert(writer, at);
     let container = container(writer, at, mounts.mounts);
     let grace = seconds(it.stop_grace_period.unwrap_or(GRACE));
     let groups: Vec<u64> = numbers(writer, at, &it.group_add);
@@ -57,11 +60,11 @@ pub(super) fn convert(writer: &mut Writer<'_>, at: At<'_>) -> Pod {
     Pod { spec, labels, annotations }
 }
 
-fn container(writer: &mut Writer<'_>, at: At<'_>, mounts: Vec<Value>) -> Value {
+fn container(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>, mounts: Vec<Value>) -> Value {
     let it = &at.1.container;
     for (field, words) in [("entrypoint", &it.entrypoint), ("command", &it.command)] {
         if words.as_ref().is_some_and(Vec::is_empty) {
-            writer.lost.field(at, field, "none at all: in a pod it is that of the image");
+            writer.lost.field(at, field, "an empty list: a pod uses that of the image");
         }
     }
     let words = |list: &Option<Vec<String>>| {
@@ -95,19 +98,19 @@ fn container(writer: &mut Writer<'_>, at: At<'_>, mounts: Vec<Value>) -> Value {
     ])
 }
 
-/// `$(NAME)` would be the value of a variable, and `$$` one dollar.
+/// Escapes dollars: Kubernetes replaces `$(NAME)` by the value of a variable, and `$$` by one dollar.
 fn escaped(text: &str) -> String {
     if text.contains("$(") || text.contains("$$") { text.replace('$', "$$") } else { text.to_owned() }
 }
 
-fn env(writer: &mut Writer<'_>, at: At<'_>) -> Vec<Value> {
+fn env(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Vec<Value> {
     let mut all = Vec::new();
     let mut secrets = Map::new();
     let secret = format!("{}-env", writer.name_of(at.0));
     for (name, value) in &at.1.container.env {
         let is_name = !name.is_empty() && name.bytes().all(|it| (0x20..0x7f).contains(&it) && it != b'=');
         let Some(value) = value.as_ref().filter(|_| is_name) else {
-            writer.lost.field(at, "env", format!("`{name}`, which takes a variable of the image away"));
+            writer.lost.field(at, "env", format!("`{name}`, which removes a variable of the image"));
             continue;
         };
         if at.1.secret_env.contains(name)
@@ -127,23 +130,30 @@ fn env(writer: &mut Writer<'_>, at: At<'_>) -> Vec<Value> {
     all
 }
 
-/// Labels that a cluster takes, and annotations of what it does not.
-fn labels(writer: &mut Writer<'_>, at: At<'_>) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
+/// Converts container labels to valid labels, or to annotations.
+fn labels(
+    writer: &mut KubernetesWriter<'_>,
+    at: NamedWorkload<'_>,
+) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
     let (mut labels, mut annotations) = (BTreeMap::new(), BTreeMap::new());
     for (key, value) in &at.1.container.labels {
         if let Some(key) = key.strip_prefix(ANNOTATION) {
             annotations.insert(key.to_owned(), value.clone());
         } else if key == "app" {
-            writer.lost.field(at, "labels", "the label `app`, by which pods are selected here");
+            writer.lost.field(at, "labels", "the label `app`, which selects the pods of a workload");
         } else if !is_label_key(key) {
-            writer.lost.field(at, "labels", format!("the label `{key}`: no key in Kubernetes is like that"));
+            writer.lost.field(
+                at,
+                "labels",
+                format!("the label `{key}`: not a valid label key in Kubernetes"),
+            );
         } else if value.is_empty() || is_word(value) {
             labels.insert(key.clone(), value.clone());
         } else {
             writer.lost.field(
                 at,
                 "labels",
-                format!("the label `{key}` becomes an annotation: no label has such a value"),
+                format!("the label `{key}` becomes an annotation: not a valid label value"),
             );
             annotations.insert(key.clone(), value.clone());
         }
@@ -174,16 +184,16 @@ fn is_word(text: &str) -> bool {
         && is_firm(text.chars().next_back())
 }
 
-fn hostname(writer: &mut Writer<'_>, at: At<'_>) -> Option<String> {
+fn hostname(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Option<String> {
     let name = at.1.container.hostname.as_ref()?;
-    if name.len() <= 63 && *name == super::kubernetes::label_of(name) {
+    if name.len() <= 63 && *name == label_of(name) {
         return Some(name.clone());
     }
-    writer.lost.field(at, "hostname", format!("`{name}`: no pod can be called so"));
+    writer.lost.field(at, "hostname", format!("`{name}`: not a valid host name of a pod"));
     None
 }
 
-fn lifecycle(writer: &mut Writer<'_>, at: At<'_>) -> Value {
+fn lifecycle(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Value {
     let host = &at.1.container.host;
     let mut hook = |field: &str, all: &[Hook]| {
         let field = &format!("host.{field}");
@@ -197,7 +207,7 @@ fn lifecycle(writer: &mut Writer<'_>, at: At<'_>) -> Value {
             writer.lost.field(
                 at,
                 field,
-                "its own user, folder and environment: in a pod they are the container's",
+                "user, folder and environment of the hook: a pod uses those of the container",
             );
         }
         match sleep {
@@ -210,7 +220,7 @@ fn lifecycle(writer: &mut Writer<'_>, at: At<'_>) -> Value {
     object([("postStart", post_start), ("preStop", pre_stop), ("stopSignal", signal)])
 }
 
-fn stop_signal(writer: &mut Writer<'_>, at: At<'_>) -> Option<String> {
+fn stop_signal(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Option<String> {
     let signal = at.1.container.stop_signal.as_ref()?;
     let name = if signal.starts_with("SIG") { signal.clone() } else { format!("SIG{signal}") };
     if name.bytes().skip(3).all(|it| it.is_ascii_digit()) {
@@ -223,7 +233,7 @@ fn stop_signal(writer: &mut Writer<'_>, at: At<'_>) -> Option<String> {
     Some(name)
 }
 
-fn aliases(writer: &mut Writer<'_>, at: At<'_>) -> Vec<Value> {
+fn aliases(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Vec<Value> {
     let mut by_address: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for entry in &at.1.container.extra_hosts {
         match entry.split_once(':') {
@@ -231,18 +241,14 @@ fn aliases(writer: &mut Writer<'_>, at: At<'_>) -> Vec<Value> {
                 by_address.entry(address).or_default().push(name);
             }
             Some(_) | None => {
-                writer.lost.field(
-                    at,
-                    "extraHosts",
-                    format!("`{entry}`: no name and address that a pod could have"),
-                );
+                writer.lost.field(at, "extraHosts", format!("`{entry}`: not a valid name and address"));
             }
         }
     }
     by_address.iter().map(|(ip, names)| json!({ "ip": ip, "hostnames": names })).collect()
 }
 
-fn numbers(writer: &mut Writer<'_>, at: At<'_>, groups: &[String]) -> Vec<u64> {
+fn numbers(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>, groups: &[String]) -> Vec<u64> {
     let mut all = BTreeSet::new();
     for group in groups {
         match group.parse() {
@@ -255,7 +261,7 @@ fn numbers(writer: &mut Writer<'_>, at: At<'_>, groups: &[String]) -> Vec<u64> {
     all.into_iter().collect()
 }
 
-fn ports(writer: &mut Writer<'_>, at: At<'_>) -> Vec<Value> {
+fn ports(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Vec<Value> {
     let it = &at.1.container;
     let is_on_host = it.network_mode == NetworkMode::Host;
     let mut all = Vec::new();
@@ -288,8 +294,8 @@ fn ports(writer: &mut Writer<'_>, at: At<'_>) -> Vec<Value> {
     all
 }
 
-/// What the engine asks, the kubelet asks: a container that is not well is not ready.
-fn healthcheck(writer: &mut Writer<'_>, at: At<'_>) -> Option<Value> {
+/// Converts the health check to a readiness probe.
+fn healthcheck(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Option<Value> {
     let Healthcheck { test, interval, timeout, retries, start_period: _, start_interval } =
         at.1.container.healthcheck.as_ref()?;
     let (first, words) = test.split_first().map(|(first, rest)| (first.as_str(), rest))?;
@@ -298,11 +304,11 @@ fn healthcheck(writer: &mut Writer<'_>, at: At<'_>) -> Option<Value> {
         "CMD-SHELL" => {
             ["/bin/sh", "-c"].into_iter().map(str::to_owned).chain(words.iter().cloned()).collect()
         }
-        // No probe of the image is made in Kubernetes.
+        // Kubernetes does not use the health check of the image.
         _ => return None,
     };
     if start_interval.is_some() {
-        writer.lost.field(at, "healthcheck", "another interval at the start");
+        writer.lost.field(at, "healthcheck", "the interval during the start");
     }
     let time = |it: &Option<Duration>, default| it.map_or(default, |it| seconds(it).max(1));
     Some(json!({
@@ -348,7 +354,7 @@ fn probe(it: &Probe) -> Value {
     ])
 }
 
-fn resources(writer: &mut Writer<'_>, at: At<'_>) -> Value {
+fn resources(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Value {
     let Resources {
         nano_cpus,
         memory,
@@ -408,7 +414,7 @@ fn is_gpu(it: &driftless_model::DeviceRequest) -> bool {
         && it.capabilities == ["gpu"]
 }
 
-fn security(writer: &mut Writer<'_>, at: At<'_>) -> Value {
+fn security(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Value {
     let it = &at.1.container;
     let (mut user, mut group) = (None, None);
     if let Some(text) = &it.user {
@@ -428,7 +434,7 @@ fn security(writer: &mut Writer<'_>, at: At<'_>) -> Value {
             "no-new-privileges" | "no-new-privileges:true" | "no-new-privileges=true" if !it.privileged => {
                 escalation = Some(false);
                 if option != "no-new-privileges" {
-                    writer.lost.field(at, "securityOpt", "another way to say `no-new-privileges`");
+                    writer.lost.field(at, "securityOpt", "becomes `no-new-privileges`");
                 }
             }
             "seccomp=unconfined" => seccomp = json!({ "type": "Unconfined" }),
@@ -448,8 +454,8 @@ fn security(writer: &mut Writer<'_>, at: At<'_>) -> Value {
     ])
 }
 
-/// Fields of the container that no pod has.
-fn what_has_no_word(writer: &mut Writer<'_>, at: At<'_>) {
+/// Reports fields of the container that a pod does not have.
+fn report_unsupported(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) {
     let it: &Container = &at.1.container;
     let mut lose = |is_given: bool, field: &str, why: &str| {
         if is_given {
@@ -459,7 +465,7 @@ fn what_has_no_word(writer: &mut Writer<'_>, at: At<'_>) {
     lose(it.domainname.is_some(), "domainname", "pods have the domain of their cluster");
     lose(it.init.is_some(), "init", "there is no init process in a pod: put one into the image");
     lose(!it.ulimits.is_empty(), "ulimits", "the limits of processes are those of the node");
-    lose(it.logging.is_some(), "logging", "logs are the business of the cluster");
+    lose(it.logging.is_some(), "logging", "the cluster configures logging");
     lose(!it.volumes_from.is_empty(), "volumesFrom", "volumes are shared by name: use a claim");
     let others = [("pidMode", &it.pid_mode), ("ipcMode", &it.ipc_mode)];
     for (field, mode) in others {
@@ -497,8 +503,8 @@ fn what_has_no_word(writer: &mut Writer<'_>, at: At<'_>) {
     lose(networks.len() > 1, "networks", "several networks: pods have one");
 }
 
-/// Likewise of what it asks of the host.
-fn host(writer: &mut Writer<'_>, at: At<'_>) {
+/// Reports host settings that a pod does not have.
+fn report_host_settings(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) {
     let HostSettings {
         platform,
         runtime,
@@ -522,8 +528,8 @@ fn host(writer: &mut Writer<'_>, at: At<'_>) {
         post_start: _,
         pre_stop: _,
     } = &*at.1.container.host;
-    let other_options = mount_options.values().any(|it| {
-        let driftless_model::MountOptions { subpath: _, labels, recursive, tmpfs, group } = it;
+    let other_options = mount_options.values().any(|options| {
+        let driftless_model::MountOptions { subpath: _, labels, recursive, tmpfs, group } = options;
         !labels.is_empty() || recursive.is_some() || !tmpfs.is_empty() || group.is_some()
     });
     for (field, is_given) in [

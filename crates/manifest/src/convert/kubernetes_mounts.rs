@@ -1,4 +1,4 @@
-//! Mounts as volumes of a pod: files become ConfigMaps and Secrets, volumes claims, the rest what it is called there.
+//! Converts mounts to volumes of a pod: files become ConfigMaps and Secrets, Docker volumes become claims.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -6,20 +6,19 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
 
 use super::{
-    HIDDEN, SecretValues,
-    kubernetes::{Writer, claim},
-    object,
+    kubernetes_writer::KubernetesWriter,
+    output::{HIDDEN, NamedWorkload, SecretValues, flag, object},
 };
-use driftless_model::{Access, Content, ContentId, ContentTree, Mount, MountSource, Workload, WorkloadName};
+use driftless_model::{Access, Content, ContentId, ContentTree, Mount, MountSource};
 
-/// The two sides of all mounts of a container.
+/// The `volumes` of a pod and the `volumeMounts` of its container.
 #[derive(Default)]
 pub(super) struct Mounts {
     pub(super) volumes: Vec<Value>,
     pub(super) mounts: Vec<Value>,
 }
 
-/// What a mount makes of itself: the volume's source, and what else the mount says.
+/// The volume of one mount: its source, and the further fields of the mount.
 struct Volume {
     source: (&'static str, Value),
     sub_path: Option<String>,
@@ -32,18 +31,18 @@ impl Volume {
     }
 }
 
-/// The most that an object may hold, less what surrounds it.
+/// The largest content of a ConfigMap or Secret in bytes, which leaves room for the object around it.
 const LARGEST: usize = 1_000_000;
 
-pub(super) fn convert(writer: &mut Writer<'_>, at: (&WorkloadName, &Workload)) -> Mounts {
+pub(super) fn convert(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Mounts {
     let mut all = Mounts::default();
-    // What is mounted at two places is one volume.
+    // A source that is mounted twice is one volume.
     let mut names: BTreeMap<String, String> = BTreeMap::new();
     for mount in &at.1.container.mounts {
         let Some(volume) = volume(writer, at, mount) else { continue };
         let (kind, source) = volume.source;
         let number = names.len() + 1;
-        // But for one that is empty at first: each has files of its own.
+        // Each `emptyDir` is a volume of its own.
         let own = if kind == "emptyDir" { mount.target.as_str() } else { "" };
         let name = names.entry(format!("{kind}{source}{own}")).or_insert_with(|| {
             let name = format!("volume-{number}");
@@ -59,7 +58,7 @@ pub(super) fn convert(writer: &mut Writer<'_>, at: (&WorkloadName, &Workload)) -
             ("name", json!(name)),
             ("mountPath", json!(mount.target)),
             ("subPath", json!(sub_path)),
-            ("readOnly", super::flag(mount.read_only && !matches!(mount.source, MountSource::Image(_)))),
+            ("readOnly", flag(mount.read_only && !matches!(mount.source, MountSource::Image(_)))),
             ("mountPropagation", json!(volume.propagation)),
         ]));
     }
@@ -80,7 +79,7 @@ pub(super) fn convert(writer: &mut Writer<'_>, at: (&WorkloadName, &Workload)) -
     all
 }
 
-fn volume(writer: &mut Writer<'_>, at: (&WorkloadName, &Workload), mount: &Mount) -> Option<Volume> {
+fn volume(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>, mount: &Mount) -> Option<Volume> {
     let target = &mount.target;
     if target.contains(':') {
         writer.lost.field(at, "mounts", format!("the mount at {target}: no path in a pod has a colon"));
@@ -93,8 +92,12 @@ fn volume(writer: &mut Writer<'_>, at: (&WorkloadName, &Workload), mount: &Mount
                     format!("the files that the image has at {target} are not copied into a new claim");
                 writer.lost.field(at, "mounts", message);
             }
-            let Some(claim) = claim(writer, name) else {
-                writer.lost.field(at, "mounts", format!("the volume `{name}` of somebody else"));
+            let Some(claim) = writer.claim(name) else {
+                writer.lost.field(
+                    at,
+                    "mounts",
+                    format!("the volume `{name}`, which the application does not define"),
+                );
                 return None;
             };
             Some(Volume::plain("persistentVolumeClaim", json!({ "claimName": claim })))
@@ -127,11 +130,11 @@ fn volume(writer: &mut Writer<'_>, at: (&WorkloadName, &Workload), mount: &Mount
             if selinux.is_some() {
                 writer.lost.field(at, "mounts", format!("the SELinux label of {target}"));
             }
-            // Whether it is a file or a folder is known on the host alone, and the wrong type keeps a pod from starting:
-            // without a type both will do.
+            // Only the host knows whether the path is a file or a folder, and a pod with the wrong type does not start.
+            // Without a type, both work.
             let is_socket = !create && Path::new(path).extension().is_some_and(|it| it == "sock");
             if !create && !is_socket {
-                let message = format!("that {path} is there already, for {target}, is not checked");
+                let message = format!("whether {path} exists, mounted at {target}, is not checked");
                 writer.lost.field(at, "mounts", message);
             }
             let propagation = match propagation.as_deref() {
@@ -168,17 +171,17 @@ fn volume(writer: &mut Writer<'_>, at: (&WorkloadName, &Workload), mount: &Mount
     }
 }
 
-/// Files by content, as an object that is named after what it holds.
+/// Writes files as a ConfigMap or Secret that is named after its content.
 fn files(
-    writer: &mut Writer<'_>,
-    at: (&WorkloadName, &Workload),
+    writer: &mut KubernetesWriter<'_>,
+    at: NamedWorkload<'_>,
     mount: &Mount,
     id: &ContentId,
     kind: &'static str,
 ) -> Option<Volume> {
     let target = &mount.target;
     let Some(content) = writer.contents.get(id) else {
-        writer.lost.field(at, "mounts", format!("the files at {target} are not at hand"));
+        writer.lost.field(at, "mounts", format!("the files at {target} are not available"));
         return None;
     };
     if content.size() > LARGEST {
@@ -225,7 +228,7 @@ fn files(
     Some(Volume { source: (volume, source), sub_path, propagation: None })
 }
 
-/// The path of each key, where they are not all the same and plain.
+/// The `items` of a volume. `None`: all keys are equal to their paths, with the default mode.
 fn items(tree: &ContentTree) -> Option<Vec<Value>> {
     let is_plain = tree.iter().all(|(path, (_, access))| key_of(path) == *path && *access == Access::Read);
     let item = |(path, (_, access)): (&String, &(std::sync::Arc<[u8]>, Access))| {
@@ -235,14 +238,14 @@ fn items(tree: &ContentTree) -> Option<Vec<Value>> {
     (!is_plain).then(|| tree.iter().map(item).collect())
 }
 
-/// A path as a key: what keys may not have in them is written as `_`.
+/// A path as a key. Characters that a key cannot have become `_`.
 fn key_of(path: &str) -> String {
     let is_inner = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '_' | '.');
     let plain: String = path.chars().map(|it| if is_inner(it) { it } else { '_' }).collect();
     if plain == path && !path.starts_with("..") && path != "." {
         return plain;
     }
-    // Two paths that only differ there must not be one key.
+    // Two paths that differ only in these characters need different keys.
     let digest = driftless_model::digest_hex(path.as_bytes());
     format!("{}-{}", plain.trim_start_matches('.'), digest.get(..6).unwrap_or_default())
 }

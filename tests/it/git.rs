@@ -250,7 +250,7 @@ async fn kept_commits_outlive_collections_and_others_do_not() {
     assert_eq!(text(&open_checkout, "compose.yaml"), "read from");
     assert_eq!(text(&repository.local(&read_from).await.unwrap(), "compose.yaml"), "read from");
     assert_eq!(text(&repository.local(&kept).await.unwrap(), "compose.yaml"), "kept");
-    assert!(rejection(repository.local(&dropped).await).contains("not there"));
+    assert!(rejection(repository.local(&dropped).await).contains("no such commit in the mirror"));
     assert_eq!(repository.ahead(&base, last.as_ref().unwrap()).await, Some(40));
 
     let error = repository.keep(vec![last.unwrap(), dropped.clone()]).await.unwrap_err().to_string();
@@ -851,7 +851,7 @@ async fn a_token_is_sent_over_tls_only_and_shows_nowhere() {
 
     fs::write(&token, "rotated-hunter3").unwrap();
     let error = rejection(repository.fetch(None).await);
-    assert!(error.contains("refuses our user name or token") && !error.contains("hunter3"), "{error}");
+    assert!(error.contains("refuses the user name or token") && !error.contains("hunter3"), "{error}");
     fs::remove_file(&token).unwrap();
     assert!(rejection(repository.fetch(None).await).contains("could not read the file"));
     drop(repository);

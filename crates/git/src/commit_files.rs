@@ -22,11 +22,11 @@ use super::{
 };
 use driftless_files::{Entry, Files, ReadError};
 
-/// Readable for as long as it lives, whatever is fetched or collected meanwhile.
+/// The files of a commit. Readable as long as this value lives, even during fetches and repacking.
 pub(super) struct CommitFiles {
     mirror: Arc<Mirror>,
     commit: ObjectId,
-    /// gix's handle is not to be shared between threads. Opened anew when it fails.
+    /// gix's handle cannot be shared between threads. It is opened again when it fails.
     handle: Mutex<Handle>,
     _in_use: Arc<()>,
 }
@@ -34,7 +34,7 @@ pub(super) struct CommitFiles {
 struct Handle {
     repo: gix::Repository,
     root: ObjectId,
-    /// Folders that were looked into. A thousand files of one folder are asked for one by one.
+    /// Cached folders: a thousand files of one folder are read one by one.
     folders: RefCell<BTreeMap<ObjectId, Arc<Folder>>>,
 }
 
@@ -76,7 +76,7 @@ impl CommitFiles {
         self.with(path, |handle| Ok(Ok(handle.find(path)?.filter(|it| it.mode.is_commit()).map(|it| it.id))))
     }
 
-    /// Reads with the handle at hand, and once more with a fresh one if that fails: packs come and go.
+    /// Reads with the current handle, and once more with a new one if that fails: packs are added and removed.
     fn with<T>(
         &self,
         path: &str,
@@ -221,7 +221,7 @@ impl Handle {
     fn walk(&self, path: &str) -> Result<Result<Found, Absence>, Damage> {
         let root = || Found { mode: EntryKind::Tree.into(), id: self.root };
         let mut to_do: Vec<String> = path.rsplit('/').map(str::to_owned).collect();
-        // The folders we are in, from below the root, each with its name and tree.
+        // The current path below the root: the name and tree of each folder.
         let mut inside: Vec<(String, Found)> = Vec::new();
         let mut links = 0;
         while let Some(name) = to_do.pop() {

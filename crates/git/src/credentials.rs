@@ -1,4 +1,4 @@
-//! Credentials, read anew at each use so that they can be rotated while the agent runs.
+//! Credentials, read at each use so that they can be rotated while the agent runs.
 //!
 //! Keeps no secret: what is read lives for one connection. Reads no environment either; the program's edge
 //! hands in a lookup.
@@ -60,7 +60,7 @@ impl Credentials {
         self.auth.username.is_some()
     }
 
-    /// A secret for HTTP, of whatever kind.
+    /// Whether there is a secret for HTTP.
     pub(super) fn has_password(&self) -> bool {
         self.auth.password.is_some() || self.auth.github_app.is_some()
     }
@@ -85,7 +85,7 @@ impl Credentials {
     /// the path is told; what comes from our own environment goes no further than ssh's.
     pub(super) fn passphrase(&self) -> Result<Option<(&'static str, String)>, String> {
         let Some(secret) = &self.auth.ssh_passphrase else { return Ok(None) };
-        // It must be there and be one line, which is told better here than by ssh.
+        // A missing secret or one of several lines is reported better here than by ssh.
         let value = read_secret(secret, &self.environment)?;
         Ok(Some(match secret {
             Secret::File(path) => ("DRIFTLESS_PASSPHRASE_FILE", path.display().to_string()),

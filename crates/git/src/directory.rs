@@ -1,7 +1,7 @@
 //! The files of a plain folder, for `driftless validate DIR`: as if its content were a commit.
 //!
-//! Nothing outside the folder is readable, whatever links say, nor is `.git`. Devices, sockets and pipes do not
-//! exist, since to open one could wait for ever. What is ignored by `.gitignore` is not told apart.
+//! Nothing outside the folder is readable, even through links, nor is `.git`. Devices, sockets and pipes do not exist,
+//! since opening one could block for ever. `.gitignore` has no effect.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ pub struct Directory {
     root: PathBuf,
 }
 
-/// What is never looked into.
+/// The folder that is never read.
 const GIT: &str = ".git";
 
 impl Directory {

@@ -1,6 +1,6 @@
-//! What to follow: which references to ask for, and which of those listed is meant.
+//! The followed reference: which references to list, and which of them is meant. Pure functions.
 //!
-//! Pure. That something is not listed never means that anything is to be removed; it is an error.
+//! A reference that the server does not list is an error, never a reason to remove anything.
 
 use gix::{ObjectId, protocol::handshake::Ref};
 
@@ -10,9 +10,9 @@ use super::{
 };
 use driftless_config::{Reference, VersionRange};
 
-/// What the server has for us.
+/// The followed reference as the server has it.
 pub(super) struct FollowedRef {
-    /// What to fetch, as the left side of a refspec.
+    /// The left side of the refspec.
     source: String,
     pub(super) commit: ObjectId,
     /// What the reference itself points to: the commit, or an annotated tag.
@@ -31,13 +31,13 @@ impl FollowedRef {
     }
 }
 
-/// What to ask the server for. With a branch goes `HEAD`, which tells a deleted branch from an empty repository.
+/// The prefixes of references to list. With a branch goes `HEAD`, which tells a deleted branch from an empty repository.
 pub(super) fn prefixes(reference: &Reference) -> Vec<String> {
     match reference {
         Reference::Branch(name) => vec!["HEAD".to_owned(), branch(name)],
         Reference::Tag(name) => vec![tag(name)],
         Reference::Semver(_) => vec![tag("")],
-        // Of a single commit we only need to know how the server computes ids.
+        // For a single commit only the hash algorithm of the server is needed.
         Reference::Head | Reference::Commit(_) => vec!["HEAD".to_owned()],
     }
 }
@@ -115,8 +115,8 @@ pub(super) fn check(reference: &Reference) -> Result<(), String> {
         Reference::Head | Reference::Semver(_) => Ok(()),
         Reference::Branch(name) if is_good(branch(name)) => Ok(()),
         Reference::Tag(name) if is_good(tag(name)) => Ok(()),
-        Reference::Branch(name) => Err(format!("`{name}` is no name of a branch")),
-        Reference::Tag(name) => Err(format!("`{name}` is no name of a tag")),
+        Reference::Branch(name) => Err(format!("`{name}` is not a valid branch name")),
+        Reference::Tag(name) => Err(format!("`{name}` is not a valid tag name")),
         Reference::Commit(id) if ObjectId::from_hex(id.as_bytes()).is_ok() => Ok(()),
         Reference::Commit(id) => Err(format!("`{id}` is not the full id of a commit (40 or 64 digits)")),
     }

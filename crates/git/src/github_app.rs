@@ -1,6 +1,6 @@
 //! Tokens of a GitHub App: a signed request once an hour, instead of a password that lives for ever.
 //!
-//! The token is kept in memory only. The App's key is read anew for each request, so that it can be rotated.
+//! The token is kept in memory only. The App's key is read for each request, so that it can be rotated.
 
 use std::{
     fs,
@@ -140,7 +140,7 @@ impl AppTokens {
         let pem = fs::read_to_string(&self.app.private_key)
             .map_err(|error| format!("could not read the private key {name}: {error}"))?;
         let key = private_key(&pem)
-            .ok_or_else(|| format!("{name} is not an RSA private key in PEM, as GitHub hands it out"))?;
+            .ok_or_else(|| format!("{name} is not an RSA private key in PEM, as GitHub provides it"))?;
         let seconds = now.0 / 1000;
         let claims =
             Claims { iat: seconds.saturating_sub(CLOCK_SKEW), exp: seconds + LIFETIME, iss: &self.app.app };

@@ -19,7 +19,7 @@ use gix::{
 use super::mirror::{Damage, damage};
 use driftless_model::{CommitInfo, Timestamp};
 
-/// The one reference that a fetch writes, whatever it is called on the server: so a branch `a/b` can follow
+/// The one reference that a fetch writes, independent of its name on the server: so a branch `a/b` can follow
 /// on a branch `a`, and a change of the configuration leaves nothing behind.
 pub(super) const TIP: &str = "refs/driftless/tip";
 
@@ -30,7 +30,7 @@ const UNPACK: u64 = 32 * 1024 * 1024;
 
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 
-/// What the last fetch brought.
+/// The object that the last fetch received.
 pub(super) enum Tip {
     Commit(ObjectId),
     /// A tag may point to anything.
@@ -149,7 +149,7 @@ pub(super) fn is_ancestor(repo: &gix::Repository, commit: ObjectId, tip: ObjectI
     Ok(count(repo, tip, commit, 1)? == 0)
 }
 
-/// How many commits `tip` has that `base` has not.
+/// The number of commits in `tip` that are not in `base`.
 pub(super) fn ahead(repo: &gix::Repository, base: ObjectId, tip: ObjectId) -> Result<Option<u64>, Damage> {
     if !has_commit(repo, base) || !has_commit(repo, tip) {
         return Ok(None);
@@ -157,7 +157,7 @@ pub(super) fn ahead(repo: &gix::Repository, base: ObjectId, tip: ObjectId) -> Re
     count(repo, base, tip, u64::MAX).map(Some)
 }
 
-/// Every object that a reference of ours points to.
+/// All objects that references point to.
 pub(super) fn referred(repo: &gix::Repository) -> Result<BTreeSet<ObjectId>, Damage> {
     let failed = |error: gix::Error| damage("read the references", &error);
     let platform = repo.references().map_err(failed)?;

@@ -1,4 +1,4 @@
-//! Whether an SSH server is the one it should be: what ssh is told to check, and how a refusal is explained.
+//! Verification of SSH servers: the keys that ssh compares with, and the explanation of a refusal.
 //!
 //! A key is never accepted because it is the first one seen. ssh compares; this only says what it compares with.
 
@@ -41,7 +41,7 @@ const REFUSALS: &[&str] =
 /// What ssh says of a key that a line with `@revoked` names.
 const REVOKED: &str = "is marked as revoked";
 
-/// Puts the helper beside the mirror. The error is a sentence.
+/// Writes the helper script next to the mirror. The error is a sentence.
 pub(super) fn helper(mirror: &Path) -> Result<PathBuf, String> {
     let path = beside(mirror, ".ssh-helper");
     let failed = |error: io::Error| format!("could not write the helper of ssh {}: {error}", path.display());
@@ -55,7 +55,7 @@ pub(super) fn helper(mirror: &Path) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// A refusal in our words, with the key that was shown and those that are known. `None`: it was something else.
+/// The message for a refused host key, with the shown and the known keys. `None` for any other error.
 pub(super) fn explain(
     said: &str,
     host: &str,
@@ -97,7 +97,7 @@ pub(super) fn names_authority(file: &Path) -> bool {
     fs::read_to_string(file).is_ok_and(|it| it.lines().any(|it| it.starts_with("@cert-authority")))
 }
 
-/// What ssh said, without what the helper said for us.
+/// The messages of ssh without those of the helper script.
 pub(super) fn without_notes(said: &str) -> String {
     said.split("; ").filter(|it| !it.starts_with(SHOWN)).collect::<Vec<_>>().join("; ")
 }

@@ -1,7 +1,6 @@
 //! Smart HTTP for gix over one shared asynchronous client.
 //!
-//! Redirects are followed by hand and only within the same origin, so that credentials never travel to
-//! another. A proxy is only used as `proxy` says.
+//! Redirects are only followed within the same origin, so that credentials never reach another. A proxy is only used as `proxy` says.
 
 use std::{
     any::Any,
@@ -52,7 +51,7 @@ pub(super) struct Body {
     limits: Limits,
 }
 
-/// What is to be sent; it is small, since all we ever send is a list of what we want and have.
+/// The body of a request. It is small: only the lists of wanted and present commits are sent.
 pub(super) struct PostBody(Arc<Mutex<Vec<u8>>>);
 
 type Slot = Arc<Mutex<Option<Response>>>;
@@ -68,7 +67,7 @@ pub(super) fn plain_client(proxy: &Proxy, environment: &Lookup) -> Result<Client
     build(proxy::apply(bounded().tls_certs_only([]), proxy, environment)?)
 }
 
-/// A client for `https://`, which trusts whom the system trusts, and further authorities. The error is a
+/// A client for `https://`, which trusts the authorities of the system and further ones. The error is a
 /// sentence.
 pub(super) fn secure_client(
     ca_file: Option<&Path>,
@@ -112,7 +111,7 @@ impl Http {
                     .fail(NetworkFailure::Redirect("the server redirects to nowhere".into())));
             };
             if next.origin() != url.origin() {
-                // Only the origin is named: the rest may hold somebody's token.
+                // Only the origin is named: the rest may contain a token.
                 let to = next.origin().ascii_serialization();
                 return Err(self.limits.fail(NetworkFailure::Redirect(format!(
                     "the server redirects to {to}; if that is right, use it in the URL"
@@ -347,7 +346,7 @@ pub(super) fn broken(limits: &Limits, error: &reqwest::Error) -> io::Error {
     })
 }
 
-/// What is wrong with a certificate, in the words of whoever has to mend it.
+/// What is wrong with a certificate, and what to do.
 fn certificate(text: &str) -> String {
     let lower = text.to_lowercase();
     let plain = if lower.contains("notvalidyet") || lower.contains("not valid before") {

@@ -1,4 +1,4 @@
-//! Tells a Git LFS pointer from a file. Deliberately fetches nothing: Driftless is no LFS client.
+//! Recognizes Git LFS pointers. The files are not fetched.
 
 /// By the pointer format of the Git LFS specification (docs/spec.md), version 1.
 pub(super) fn is_pointer(bytes: &[u8]) -> bool {

@@ -1,5 +1,4 @@
-//! A repository that is here already: any of its commits, read without a network, a work tree or a lock. For
-//! reports on what a change would do.
+//! A clone on this machine: any of its commits, read without the network, a work tree or a lock. For previews of changes.
 //!
 //! It writes nothing, follows no submodule, and knows no credentials.
 
@@ -38,7 +37,7 @@ impl LocalRepository {
         }
     }
 
-    /// What the folder it was opened by is called inside the repository: `sites` of `infra/sites`.
+    /// The path of the opened folder inside the repository: `sites` of `infra/sites`.
     pub fn prefix(&self) -> String {
         let inside = || {
             let root = self.repo.workdir()?.canonicalize().ok()?;
@@ -48,7 +47,7 @@ impl LocalRepository {
         inside().unwrap_or_default()
     }
 
-    /// What the repository is called: by its folder, as with a clone.
+    /// The name of the repository: that of its folder, as with a clone.
     pub fn name(&self) -> String {
         let root = self.repo.workdir().unwrap_or(self.repo.path());
         let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());

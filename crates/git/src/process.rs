@@ -1,7 +1,7 @@
 //! `git-upload-pack` at the end of a pipe: through OpenSSH for `ssh://`, and directly for a local path.
 //!
-//! No shell of ours is involved, no argument holds a secret, and no file of the user (`~/.ssh/config`, known
-//! hosts) is read. What the program says on its standard error is kept for our own error.
+//! No local shell is involved, no argument contains a secret, and no file of the user (`~/.ssh/config`, known hosts) is
+//! read. The standard error of the program becomes part of the error message.
 
 use std::{
     io,
@@ -250,7 +250,7 @@ fn check_readable(what: &str, path: &Path) -> Result<(), String> {
         .map_err(|error| format!("could not read the {what} {}: {error}", path.display()))
 }
 
-/// A path as a value of `ssh_config(5)`: in quotes, for blanks, and with `%` doubled, which would else begin a
+/// A path as a value of `ssh_config(5)`: in quotes, for blanks, and with `%` doubled, which would otherwise begin a
 /// token.
 fn quoted(path: &Path) -> Result<String, String> {
     let text = path.to_str().filter(|it| !it.contains(['"', '$', '\n'])).ok_or_else(|| {

@@ -1,7 +1,6 @@
-//! Talks to one remote: lists references, and receives what a reference points to.
+//! The client of one remote: lists references, and receives commits.
 //!
-//! Decides nothing about the mirror. Everything here blocks, within a [`Limits`]; every error is sorted into
-//! what the loop does next.
+//! Everything here blocks, within [`Limits`]. Errors are sorted by what the agent does next.
 
 use std::path::{Path, PathBuf};
 
@@ -39,17 +38,17 @@ pub(super) struct RemoteClient {
     clock: Clock,
     client: Option<Client>,
     app: Option<AppTokens>,
-    /// Helpers of ssh are kept beside it.
+    /// The helper script of ssh lies next to it.
     mirror: PathBuf,
 }
 
-/// What a server answered to a listing.
+/// The references of a server.
 pub(super) struct RefListing {
     pub(super) refs: Vec<Ref>,
     pub(super) hash: gix::hash::Kind,
 }
 
-/// By which way a server is reached.
+/// How to reach a server.
 #[derive(Clone, Copy)]
 pub(super) struct ConnectOptions<'a> {
     pub(super) ca_file: Option<&'a Path>,
@@ -68,7 +67,7 @@ const UNUSED_URL: &str = "file:///mirror";
 /// The disk of the mirrors is full, over its quota, read-only or failing, as the kernel numbers it.
 const LOCAL_FAULTS: &[&str] = &["(os error 28)", "(os error 122)", "(os error 30)", "(os error 5)"];
 
-/// What `ssh`, `git` or a forge say when trying again without a change is in vain.
+/// What `ssh`, `git` or a forge say if another try cannot succeed without a change.
 const REFUSALS: &[&str] = &[
     "permission denied",
     "host key verification failed",
@@ -88,7 +87,7 @@ const REFUSALS: &[&str] = &[
 ];
 
 impl RemoteClient {
-    /// Refuses what is contradictory. The error is a sentence.
+    /// Fails for contradictory options. The error is a sentence.
     pub(super) fn new(
         remote: Remote,
         credentials: Credentials,
@@ -105,17 +104,19 @@ impl RemoteClient {
             );
         }
         if credentials.has_password() && kind != "https" {
-            return Err(format!("a password or token is of no use over {kind}; for ssh set `auth.ssh_key`"));
+            return Err(format!(
+                "a password or token cannot be used over {kind}; for ssh set `auth.sshKeyFile`"
+            ));
         }
         if credentials.has_user() && !credentials.has_password() && kind != "ssh" {
-            return Err(format!("a user name without a password or token is of no use over {kind}"));
+            return Err(format!("a user name without a password or token cannot be used over {kind}"));
         }
         let has_ssh = credentials.ssh_key().or(credentials.known_hosts()).is_some();
         if (has_ssh || !credentials.host_keys().is_empty()) && kind != "ssh" {
-            return Err(format!("an SSH key or known hosts are of no use over {kind}"));
+            return Err(format!("an SSH key or known hosts cannot be used over {kind}"));
         }
         if ca_file.is_some() && kind != "https" {
-            return Err(format!("a CA file is of no use over {kind}"));
+            return Err(format!("a CA file cannot be used over {kind}"));
         }
         let client = match &remote {
             Remote::Http(_) if kind == "http" => Some(http::plain_client(proxy, credentials.environment())?),
@@ -140,7 +141,7 @@ impl RemoteClient {
         listed.map_err(|error| self.explain(doing, &error, "", limits, process))
     }
 
-    /// Receives what one refspec names and everything it needs, and updates the local reference.
+    /// Receives the objects of one refspec and updates the local reference.
     pub(super) fn receive(&self, limits: &Limits, repo: &gix::Repository, spec: &str) -> Result<(), Error> {
         let doing = format!("fetch from {}", self.remote);
         let OpenConnection { transport, process } = self.connect(&doing, limits)?;
@@ -207,7 +208,7 @@ impl RemoteClient {
         Ok(Box::new(transport))
     }
 
-    /// Sorts an error. What the bounds remember is sure; the rest is read from texts.
+    /// Classifies an error. What the bounds remember is sure; the rest is read from texts.
     fn explain(
         &self,
         doing: String,
@@ -220,7 +221,7 @@ impl RemoteClient {
             let said = host_key::without_notes(&process.map(Process::cut_short).unwrap_or_default());
             return self.explain_failure(doing, &failure, &said);
         }
-        // It hung up on us, and its last words tell most.
+        // The program has ended; its last message tells most.
         let said = process.map(Process::last_words).unwrap_or_default();
         if let Remote::Ssh { host, port, .. } = &self.remote
             && let Some(message) = host_key::explain(&said, host, *port, &self.credentials)
@@ -234,7 +235,7 @@ impl RemoteClient {
             return Error::Rejected { doing, message: message.into() };
         }
         let cause = causes(error);
-        // A disk of ours is no business of the server, whatever it said before.
+        // A local disk error is not caused by the server, even if the server sent a message.
         if LOCAL_FAULTS.iter().any(|it| cause.contains(it)) {
             return Error::Transient { doing, message: cause, retry_after: None };
         }
@@ -250,7 +251,7 @@ impl RemoteClient {
             message
         };
         if text.contains("not our ref") {
-            let message = "the server has no such commit, or does not give it to us by its id".to_owned();
+            let message = "the server has no such commit, or does not serve commits by their id".to_owned();
             return Error::Rejected { doing, message };
         }
         let is_gone = error.is_validation() && text.contains("matched any of the");
@@ -271,8 +272,8 @@ impl RemoteClient {
                     app.forget();
                 }
                 let message = if self.credentials.has_password() {
-                    "the server refuses our user name or token (401); is it revoked or expired? Write a new one into \
-                     its file, which is read anew at each poll"
+                    "the server refuses the user name or token (401); is it revoked or expired? Write a new one into \
+                     its file, which is read at each poll"
                 } else {
                     "the server asks for a user name and token (401); set `auth`. Some servers also say this \
                      of a repository that does not exist"
@@ -307,7 +308,7 @@ impl RemoteClient {
     }
 }
 
-/// An error of gix with its causes, each once.
+/// An error of gix with its causes, each stated once.
 pub(super) fn causes(error: &gix::Error) -> String {
     let mut parts: Vec<String> = Vec::new();
     for cause in error.iter_errors() {
@@ -325,7 +326,7 @@ fn list(transport: Box<dyn Transport>, prefixes: &[String]) -> gix::error::Resul
     let handshake = gix::protocol::handshake(
         &mut link.inner,
         Service::UploadPack,
-        // We sent what we have with the first request; there is nobody to ask for more.
+        // The first request had all credentials; there are no others.
         |_| Ok(None),
         Vec::new(),
         &mut progress,
@@ -373,7 +374,7 @@ fn receive(
     Ok(())
 }
 
-/// The reference's full name, whatever it is.
+/// The full name of a reference.
 pub(super) fn name_of(reference: &Ref) -> &str {
     let (Ref::Peeled { full_ref_name, .. }
     | Ref::Direct { full_ref_name, .. }

@@ -1,8 +1,8 @@
-//! The real [`Source`]: one remote, one mirror, and the order in which they are asked.
+//! A repository with its mirror: the order of the steps of a fetch.
 //!
-//! A fetch first lists one reference; only when that moved is anything received; whatever arrives is read in
-//! full before it is handed out; and a mirror that cannot be read is cloned anew beside itself. All of gix
-//! runs on blocking threads, and a panic of it is an error of ours.
+//! A fetch first lists the references. Commits are only received if the followed reference moved, and are read in full before
+//! they are used. An unreadable mirror is replaced by a new clone. All of gix runs on blocking threads, and a panic in it
+//! becomes an error.
 
 use std::{
     collections::BTreeSet,
@@ -35,7 +35,7 @@ use driftless_config as config;
 use driftless_config::{Proxy, Reference, Verify};
 use driftless_files::Files;
 
-/// What a [`Repository`] is opened with.
+/// The options of a [`Repository`].
 #[derive(Clone, Debug)]
 pub struct RepositoryOptions {
     pub url: String,
@@ -46,26 +46,26 @@ pub struct RepositoryOptions {
     pub proxy: Proxy,
     /// Read submodules, too.
     pub submodules: bool,
-    /// Policies that [`Source::verify`] will be asked about; what is wrong with them is told when opening.
+    /// The policies for [`Source::verify`]. Opening the repository fails if one is invalid.
     pub policies: Vec<Verify>,
-    /// For one whole fetch.
+    /// The deadline of a fetch.
     pub timeout: Duration,
-    /// Without a byte from the server.
+    /// The longest time without a byte from the server.
     pub idle_timeout: Duration,
-    /// Where the mirror is to be. Beside it there will be names with `.lock`, `.new` and `.old` appended.
+    /// The path of the mirror. The same path with `.lock`, `.new` and `.old` appended is used too.
     pub mirror: PathBuf,
-    /// The most that one fetch may receive. Default: 4 GiB.
+    /// The maximum number of bytes that a fetch may receive. Default: 4 GiB.
     pub most_bytes: u64,
-    /// How long after it was cloned anew a damaged mirror is not cloned anew again. Default: 5 min.
+    /// The pause after a damaged mirror was cloned again before it is cloned another time. Default: 5 min.
     pub clone_pause: Duration,
     /// Shared by all repositories of an agent.
     pub permits: FetchPermits,
-    /// For servers that name a date at which to come back.
+    /// For servers that give a date for the next try.
     pub clock: Clock,
 }
 
-/// How many fetches receive something at the same time, since each needs memory. One that waits for longer
-/// than its idle timeout goes ahead all the same: stalled servers must not hold up others.
+/// Limits how many fetches receive commits at the same time, since each needs memory. A fetch that waits for longer than its
+/// idle timeout continues without a permit: stalled servers must not delay others.
 #[derive(Clone, Debug)]
 pub struct FetchPermits(Arc<Semaphore>);
 
@@ -73,35 +73,35 @@ pub struct FetchPermits(Arc<Semaphore>);
 #[derive(Clone)]
 pub struct Repository {
     work: Arc<MirrorWorker>,
-    /// Held by whoever changes the mirror, by an abandoned fetch until its thread has ended.
+    /// Locked while the mirror is changed; by a cancelled fetch until its thread has ended.
     state: Arc<tokio::sync::Mutex<State>>,
 }
 
-/// What the blocking parts share.
+/// The state that the blocking parts share.
 struct MirrorWorker {
     options: RepositoryOptions,
     client: RemoteClient,
     mirror: Arc<Mirror>,
-    /// Where they are to be read.
+    /// `None` if submodules are not read.
     modules: Option<Submodules>,
-    /// The tag that was followed last.
+    /// The last followed tag.
     tag: Mutex<Option<String>>,
-    /// Checkouts may outlive us, and must not keep others from the mirror.
+    /// Dropped with the repository: checkouts may live longer and must not lock the mirror.
     _lock: Lock,
 }
 
 #[derive(Default)]
 struct State {
-    /// The commit whose files were all read since the start.
+    /// The commit that was verified since the start.
     verified: Option<ObjectId>,
     recloned_at: Option<Instant>,
 }
 
-/// What a look at server and mirror gives.
+/// The mirror compared with the server.
 enum MirrorState {
     Current(ObjectId),
     Outdated(FollowedRef),
-    /// There is no mirror, or none that could be used; and what is wrong with it.
+    /// There is no usable mirror, and why.
     Unusable(FollowedRef, Option<Damage>),
 }
 
@@ -112,7 +112,7 @@ const CLONE_PAUSE: Duration = Duration::from_mins(5);
 const PARALLEL_FETCHES: usize = 4;
 
 impl RepositoryOptions {
-    /// As configured. The mirror's path, the environment and what is shared come from the program's edge.
+    /// The options from the configuration.
     pub fn new(
         repository: &config::Repository,
         mirror: PathBuf,
@@ -150,8 +150,8 @@ impl Default for FetchPermits {
 }
 
 impl Repository {
-    /// Takes the mirror, without any network. Blocks for some milliseconds. Refuses contradictory options and
-    /// a mirror that another process uses.
+    /// Locks the mirror, without the network. Blocks for some milliseconds. Fails for contradictory options and for a mirror
+    /// that another process uses.
     pub fn open(options: RepositoryOptions) -> Result<Self, Error> {
         let rejected = |message| Error::Rejected { doing: "set up the repository".into(), message };
         let remote = parse_url(&options.url).map_err(|error| rejected(error.to_string()))?;
@@ -178,7 +178,7 @@ impl Repository {
         self.work.client.remote().to_string()
     }
 
-    /// Waits for whoever changes the mirror now.
+    /// Waits until nothing else changes the mirror.
     async fn hold(&self, until: Instant) -> Result<FetchGuard, Error> {
         let lock = Arc::clone(&self.state).lock_owned();
         tokio::time::timeout_at(until, lock).await.map_err(|_| Error::Transient {
@@ -195,8 +195,8 @@ impl Repository {
     ) -> Result<T, Error> {
         let work = Arc::clone(&self.work);
         tokio::task::spawn_blocking(move || run(&work)).await.map_err(|error| {
-            let why = if error.is_panic() { "Git code panicked" } else { "we are shutting down" };
-            // Whatever it was, the mirror should be looked at before it is trusted again.
+            let why = if error.is_panic() { "Git code panicked" } else { "the agent is shutting down" };
+            // The mirror is verified before it is used again.
             self.work.mirror.suspect(why.to_owned());
             Error::Transient {
                 doing: format!("work on {}", self.address()),
@@ -218,7 +218,7 @@ impl Source for Repository {
         let looking = limits.clone();
         let (mut held, look) = self
             .blocking(move |work| {
-                let look = work.look(&mut held, &looking);
+                let look = work.compare(&mut held, &looking);
                 (held, look)
             })
             .await?;
@@ -261,7 +261,7 @@ impl Source for Repository {
         self.blocking(move |work| work.ahead(base, tip)).await.ok().flatten()
     }
 
-    /// Those that are not here are named in the error, and the others kept all the same.
+    /// The error names the commits that are not in the mirror; the others are kept.
     async fn keep(&self, commits: Vec<String>) -> Result<(), Error> {
         let held = self.hold(limits::after(self.work.options.timeout)).await?;
         self.blocking(move |work| {
@@ -279,8 +279,8 @@ impl fmt::Debug for Repository {
 }
 
 impl MirrorWorker {
-    /// One listing, and a comparison with what is here.
-    fn look(&self, state: &mut State, limits: &Limits) -> Result<MirrorState, Error> {
+    /// Lists the references and compares them with the mirror.
+    fn compare(&self, state: &mut State, limits: &Limits) -> Result<MirrorState, Error> {
         let suspicion = self.mirror.take_suspicion();
         if let (None, Reference::Commit(id)) = (&suspicion, &self.options.reference)
             && let Some(commit) = self.verified_commit(state, id)
@@ -288,7 +288,7 @@ impl MirrorWorker {
             return Ok(MirrorState::Current(commit));
         }
         let target = self.ask(limits).inspect_err(|_| {
-            // Not looked into yet.
+            // It has not been checked yet.
             if let Some(suspicion) = &suspicion {
                 self.mirror.suspect(suspicion.clone());
             }
@@ -320,7 +320,7 @@ impl MirrorWorker {
         }
     }
 
-    /// A commit that was asked for by its id needs no server once it is here.
+    /// A commit that is followed by its id needs no server once it is in the mirror.
     fn verified_commit(&self, state: &mut State, id: &str) -> Option<ObjectId> {
         let id = ObjectId::from_hex(id.as_bytes()).ok()?;
         let repo = self.mirror.repository().ok().flatten()?;
@@ -389,7 +389,7 @@ impl MirrorWorker {
         }
     }
 
-    /// Makes a mirror beside the old one, or the first one, and swaps them once it was read in full.
+    /// Clones next to the mirror, verifies the clone and puts it in the place of the mirror.
     fn reclone(
         &self,
         state: &mut State,
@@ -397,23 +397,23 @@ impl MirrorWorker {
         target: &FollowedRef,
         damage: Option<Damage>,
     ) -> Result<ObjectId, Error> {
-        let doing = format!("clone {} anew", self.client.remote());
-        let wrong = damage.as_ref().map_or_else(|| "it is not there".to_owned(), ToString::to_string);
+        let doing = format!("clone {} again", self.client.remote());
+        let wrong = damage.as_ref().map_or_else(|| "it is missing".to_owned(), ToString::to_string);
         let since = state.recloned_at.map(|it| it.elapsed());
         if let Some(since) = since.filter(|it| *it < self.options.clone_pause) {
             self.mirror.suspect(wrong.clone());
             let message = format!(
-                "the mirror is of no use ({wrong}) although it was cloned anew {} s ago; is the disk broken?",
+                "the mirror is unusable ({wrong}) although it was cloned {} s ago; check the disk",
                 since.as_secs()
             );
             return Err(Error::Damaged { doing, message });
         }
         if let Some(damage) = &damage {
             let mirror = self.mirror.path().display();
-            tracing::warn!(%mirror, %damage, "the mirror is damaged and is cloned anew");
+            tracing::warn!(%mirror, %damage, "the mirror is damaged; cloning it again");
         }
         let made = self.clone_beside(limits, target);
-        // What we cloned and could not read is as bad as what broke again, and as costly to repeat.
+        // An unreadable new clone is as costly to repeat as a mirror that is damaged again.
         if matches!((&made, &damage), (Ok(_), Some(_)) | (Err(Error::Damaged { .. }), _)) {
             state.recloned_at = Some(Instant::now());
         }
@@ -443,7 +443,7 @@ impl MirrorWorker {
         Ok(commit)
     }
 
-    /// Carries the kept commits over from the old mirror, as far as it can still be read.
+    /// Copies the kept commits from the old mirror, as far as it is readable.
     fn save_kept(&self, new: &gix::Repository, limits: &Limits) {
         let Ok(Some(old)) = self.mirror.repository() else { return };
         if old.object_hash() != new.object_hash() {
@@ -462,7 +462,7 @@ impl MirrorWorker {
         }
     }
 
-    /// From the old mirror, or else from the server, which may still know a commit that no branch holds.
+    /// From the old mirror, or from the server, which may still have a commit without a branch.
     fn save_commit(
         &self,
         old: &gix::Repository,
@@ -476,7 +476,7 @@ impl MirrorWorker {
             || self.client.receive(limits, new, &format!("+{commit}:{}", history::keep_name(commit))).is_ok()
     }
 
-    /// The commit that a fetch brought, read in full. The inner error is of what is in the repository.
+    /// Verifies the fetched commit. The inner error is about the content of the repository.
     fn check_tip(&self, repo: &gix::Repository) -> Result<Result<ObjectId, Error>, Damage> {
         match history::tip(repo)? {
             Some(Tip::Commit(commit)) => history::verify(repo, commit).map(|()| Ok(commit)),
@@ -484,7 +484,7 @@ impl MirrorWorker {
                 doing: format!("find what to deploy in {}", self.client.remote()),
                 message: format!("the tag points to a {kind}, not to a commit"),
             })),
-            None => Err(Damage("the fetched reference is not there".into())),
+            None => Err(Damage("the fetched reference is missing".into())),
         }
     }
 
@@ -546,9 +546,12 @@ impl MirrorWorker {
         }
         match history::referred(&repo) {
             Ok(referred) if !referred.contains(&id) => {
-                Err(Error::Rejected { doing, message: "it is not there".into() })
+                Err(Error::Rejected { doing, message: "there is no such commit in the mirror".into() })
             }
-            Ok(_) => Err(self.suspicious(doing, &Damage("the commit should be there and is not".into()))),
+            Ok(_) => {
+                Err(self
+                    .suspicious(doing, &Damage("the commit is missing although a reference names it".into())))
+            }
             Err(damage) => Err(self.suspicious(doing, &damage)),
         }
     }
@@ -584,15 +587,14 @@ impl MirrorWorker {
         Err(Error::Rejected { doing: doing(), message: format!("not in the mirror: {}", names.join(", ")) })
     }
 
-    /// A fresh handle of a mirror that must be there.
+    /// A new handle of a mirror that must exist.
     fn fresh(&self) -> Result<gix::Repository, Damage> {
-        self.mirror.repository()?.ok_or_else(|| Damage("the mirror has vanished".into()))
+        self.mirror.repository()?.ok_or_else(|| Damage("the mirror is gone".into()))
     }
 
     fn suspicious(&self, doing: String, damage: &Damage) -> Error {
         self.mirror.suspect(damage.to_string());
-        let message =
-            format!("{damage}; the mirror is checked, and if need be cloned anew, at the next fetch");
+        let message = format!("{damage}; the next fetch checks the mirror and clones it again if necessary");
         Error::Damaged { doing, message }
     }
 }

@@ -1,6 +1,4 @@
-//! Keeps what a server says on its side band while it sends ("fatal: …"), since no error of gix holds it.
-//!
-//! Deliberately no progress bar: percentages are dropped.
+//! The messages of a server on its side band ("fatal: …"), which no error of gix contains. Percentages are dropped.
 
 use std::sync::{Arc, Mutex, PoisonError, atomic::Ordering};
 

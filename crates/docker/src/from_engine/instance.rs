@@ -74,8 +74,8 @@ pub(crate) fn instance(
 fn endpoints(found: &api::ContainerInspectResponse) -> BTreeMap<String, Endpoint> {
     let names = OwnNames::of(found);
     let networks = found.network_settings.as_ref().and_then(|it| it.networks.as_ref());
-    // The engine writes a network down before it connects to it, and leaves that in place when it fails: what
-    // runs is connected where it has an endpoint, whatever the list says.
+    // The engine lists a network before it connects the container, and leaves the entry if that fails: a running
+    // container is connected to the networks on which it has an endpoint.
     let runs =
         found.state.as_ref().is_some_and(|it| it.running.unwrap_or_default() && it.restarting != Some(true));
     let is_none = |it: &api::EndpointSettings| runs && it.network_id.as_ref().is_none_or(String::is_empty);
@@ -113,7 +113,7 @@ fn state(found: &api::ContainerState, created: Timestamp, retries: u32) -> State
         error: error.clone(),
     };
     match found.status {
-        // Somebody asked for a start and the engine could not: it ended before it began.
+        // The engine failed to start it.
         Some(Status::CREATED) if !error.is_empty() => exited(),
         Some(Status::CREATED) => State::Created,
         Some(Status::RUNNING | Status::STOPPING) => running(),
@@ -126,8 +126,8 @@ fn state(found: &api::ContainerState, created: Timestamp, retries: u32) -> State
     }
 }
 
-/// What the health check says, and since when the container is as it should be. The log holds the last few
-/// results alone: where it does not reach back to the change, the start counts.
+/// The result of the health check, and since when the container is healthy. The log only has the last results: if it does
+/// not reach back to the change, the start counts.
 fn health(found: Option<&api::Health>, started: Timestamp, retries: u32) -> (Health, Timestamp) {
     use api::HealthStatusEnum as Status;
     let Some(found) = found else { return (Health::Healthy, started) };
@@ -189,12 +189,12 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_healthy_since_its_first_success_after_enough_failures() {
+    fn container_is_healthy_since_its_first_success() {
         let at = |second: u8| Timestamp::parse(&format!("2026-01-01T00:00:{second:02}Z"));
         assert_eq!(healthy_since(&[result(1, 1), result(2, 0), result(3, 0)], 3), at(2));
         assert_eq!(healthy_since(&[result(1, 0), result(2, 1), result(3, 0)], 3), at(1));
         let recovered = [result(1, 0), result(2, 1), result(3, 1), result(4, 0), result(5, 0)];
         assert_eq!(healthy_since(&recovered, 2), at(4));
-        assert_eq!(healthy_since(&recovered, 3), None, "the log no longer tells");
+        assert_eq!(healthy_since(&recovered, 3), None, "the log does not reach back");
     }
 }

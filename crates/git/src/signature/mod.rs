@@ -1,6 +1,6 @@
-//! Who signed a commit or a tag, and whether that is somebody to trust. Bytes in, a name or a reason out.
+//! Signatures of commits and tags, and whether their signers are trusted. Bytes in, a name or a reason out.
 //!
-//! Runs no `gpg` and no `ssh-keygen`, and asks no key server. Keys are read anew each time, so that one can be
+//! Runs no `gpg` and no `ssh-keygen`, and asks no key server. Keys are read each time, so that one can be
 //! added or withdrawn while the agent runs. What cannot be read or understood counts as not signed.
 
 use std::{fs, path::Path};

@@ -10,7 +10,10 @@ use std::{
 
 use rusqlite::{OptionalExtension, params};
 
-use super::{Durability, Error, Store};
+use crate::{
+    error::{Durability, Error},
+    store::Store,
+};
 use driftless_model::AgentId;
 
 impl Store {

@@ -13,9 +13,10 @@ use std::{
     sync::Arc,
 };
 
-use super::{
-    ContentDir, Error,
+use crate::{
+    contents::ContentDir,
     contents::fail,
+    error::Error,
     safe_path::{self, Folder, PathError},
 };
 use driftless_model::{AppName, Content, ContentId, Contents};

@@ -3,8 +3,9 @@
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::Serialize;
 
-use super::{
-    BoxError, Durability, Error, KnownApplication, Store, Suspension, from_json, readable, to_json, to_sql,
+use crate::{
+    error::{BoxError, Durability, Error},
+    store::{KnownApplication, Store, Suspension, from_json, readable, to_json, to_sql},
 };
 use driftless_model::{AppName, Pin, Record};
 

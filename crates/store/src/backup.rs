@@ -11,7 +11,7 @@ use std::{
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use crate::{BoxError, database};
+use crate::{database, error::BoxError};
 use driftless_clock::Clock;
 
 /// The tables of the backup. Those that a pin or suspension needs come first.

@@ -3,7 +3,10 @@
 
 use rusqlite::params;
 
-use super::{Durability, Error, Store};
+use crate::{
+    error::{Durability, Error},
+    store::Store,
+};
 
 /// How many commits are kept for each context.
 const MAX_COMMITS: i64 = 10;

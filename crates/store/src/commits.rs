@@ -1,6 +1,10 @@
 //! The newest accepted commit of each repository, and the newest one whose signature was verified.
 
-use super::{Durability, Error, Store, applications::one};
+use crate::{
+    applications::one,
+    error::{Durability, Error},
+    store::Store,
+};
 
 impl Store {
     /// The newest accepted commit of a repository, by the repository's name in the configuration.

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use super::{Error, StateDir, safe_path};
+use crate::{error::Error, safe_path, state_dir::StateDir};
 use driftless_clock::Clock;
 use driftless_model::{
     Access, Content, ContentId, ContentTree, Contents, InPlace, MountSource, Stack, Workload,

@@ -10,7 +10,7 @@ use std::{
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
-use super::{BoxError, Durability, Error};
+use crate::error::{BoxError, Durability, Error};
 use driftless_clock::Clock;
 
 /// Each entry migrates the schema to the next version. Entries are only added.

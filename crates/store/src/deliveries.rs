@@ -3,7 +3,10 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{BoxError, Durability, Error, Store, from_sql, readable, to_json, to_sql};
+use crate::{
+    error::{BoxError, Durability, Error},
+    store::{Store, from_sql, readable, to_json, to_sql},
+};
 use driftless_model::{Delivery, DeliveryOutcome, Missed};
 
 /// How many deliveries are kept for each repository, to recognise one that is sent twice.

@@ -2,7 +2,10 @@
 
 use rusqlite::params;
 
-use super::{Durability, Error, Store, from_sql, readable, to_json, to_sql};
+use crate::{
+    error::{Durability, Error},
+    store::{Store, from_sql, readable, to_json, to_sql},
+};
 use driftless_model::{AppName, Event};
 
 /// How many events are kept, over all applications.

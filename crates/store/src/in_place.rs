@@ -13,9 +13,10 @@ use std::{
     path::Path,
 };
 
-use super::{
-    ContentDir, Error, Visibility,
+use crate::{
+    contents::{ContentDir, Visibility},
     contents::{create_closed, fail, remove},
+    error::Error,
 };
 use driftless_model::{AppName, InPlace, InstanceId, in_place_of, in_place_path};
 

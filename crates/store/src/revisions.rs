@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use super::{
-    BoxError, Durability, Error, NewRevision, Store, from_json, from_sql, readable, to_json, to_sql,
+use crate::{
+    error::{BoxError, Durability, Error},
+    store::{NewRevision, Store, from_json, from_sql, readable, to_json, to_sql},
 };
 use driftless_model::{
     AppName, ContentId, MountSource, Outcome, Pin, Revision, Stack, StackHash, Timestamp, Workload,

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::Error;
+use crate::error::Error;
 
 /// A state directory that is locked until this is dropped.
 #[derive(Debug)]

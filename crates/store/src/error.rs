@@ -1,0 +1,76 @@
+//! Why the state directory cannot be used, and what a write survives.
+
+use std::path::PathBuf;
+
+use driftless_model::{AppName, ContentId};
+
+/// Why the state directory cannot be used. Reads go on after a failed write.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Another process has locked the state directory.
+    #[error(
+        "another agent (process {pid}) uses the state directory {directory}: stop it, or set another `stateDir`"
+    )]
+    InUse { directory: PathBuf, pid: String },
+    /// The directory has other files in it, and other users may enter it.
+    #[error(
+        "the state directory {directory} contains other files and is open to other users: set `stateDir` to a directory of its own"
+    )]
+    NotOurs { directory: PathBuf },
+    /// An operation on a file or directory failed.
+    #[error("could not {doing} {path}")]
+    Directory {
+        doing: &'static str,
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    /// The disk is full, read-only or missing. Nothing was changed.
+    #[error("could not write {what} to the database")]
+    Write {
+        what: &'static str,
+        #[source]
+        source: BoxError,
+    },
+    /// A table cannot be read.
+    #[error("could not read {what} from the database")]
+    Read {
+        what: &'static str,
+        #[source]
+        source: BoxError,
+    },
+    /// A newer release has written the database.
+    #[error(
+        "the database {path} has schema {found}, and this release knows {known}: install the newer release again, or move the file away"
+    )]
+    Newer { path: PathBuf, found: i64, known: i64 },
+    /// The application has no revision of this number.
+    #[error("there is no revision {number} of `{app}`")]
+    NoSuchRevision { app: AppName, number: u64 },
+    /// A mounted file is neither in the rendered contents nor on the disk.
+    #[error("the mounted file {} is missing in the state directory; it will be rendered from Git again", id.0.get(..12).unwrap_or(&id.0))]
+    NoSuchContent { id: ContentId },
+    /// The runtime directory is on a disk, and secrets are never written to a disk.
+    #[error(
+        "secrets are kept in memory only, and {path} is on a file system of type {kind}: set `runtimeDir` to a directory on a tmpfs, such as /run/driftless or /dev/shm/driftless"
+    )]
+    NotInMemory { path: PathBuf, kind: String },
+    /// Another process has locked the runtime directory.
+    #[error("another agent keeps its secrets in {directory}: set another `runtimeDir`")]
+    RuntimeInUse { directory: PathBuf },
+    /// A path from the repository, or a link made by a container, leads out of the application's folder.
+    #[error("{path} is not changed: {why}")]
+    Unsafe { path: PathBuf, why: String },
+}
+
+/// An error of the database or of an encoding.
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The failures that a write survives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Durability {
+    /// The end of the process, but not a power failure.
+    Process,
+    /// A power failure: it is on the disk before the call returns.
+    Power,
+}

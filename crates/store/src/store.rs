@@ -1,0 +1,343 @@
+//! The database of the agent: how it is opened, restored, read and written. The other modules add what each table holds.
+
+use std::{
+    fmt,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use serde::{Serialize, de::DeserializeOwned};
+
+use driftless_clock::Clock;
+use driftless_model::{AppName, Cause, CommitInfo};
+
+use crate::{
+    backup::{self, Backup},
+    database::{self, Damage},
+    error::{BoxError, Durability, Error},
+    salvage,
+    state_dir::StateDir,
+};
+
+/// The agent's database. Clones share one connection.
+#[derive(Clone)]
+pub struct Store {
+    connection: Arc<Mutex<Connection>>,
+    pub(crate) clock: Clock,
+    /// `None` for a database in memory.
+    pub(crate) agent_id_file: Option<PathBuf>,
+    /// `None` for a database in memory.
+    backup: Option<Arc<Mutex<Backup>>>,
+    last_write_error: Arc<Mutex<Option<String>>>,
+}
+
+/// An opened database.
+#[derive(Debug)]
+pub struct Opened {
+    /// The database.
+    pub store: Store,
+    /// If the database was damaged: one sentence about the damage and what was restored. [`Store::loss`] says what could not
+    /// be restored.
+    pub recovered: Option<String>,
+}
+
+/// A revision that begins. The store adds its number, its time and the hash of its stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewRevision {
+    /// The application.
+    pub app: AppName,
+    /// The commit that is applied.
+    pub commit: CommitInfo,
+    /// The followed branch, tag or commit.
+    pub reference: String,
+    /// Why the revision begins.
+    pub cause: Cause,
+    /// The changes against the revision before, with secrets masked.
+    pub changes: Vec<String>,
+    /// The number of the revision that a rollback goes back to.
+    pub rollback_of: Option<u64>,
+}
+
+/// Whether a user has suspended an application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suspension {
+    /// The agent observes and reports, and changes nothing.
+    Suspended,
+    /// The agent follows Git.
+    Active,
+}
+
+/// An application that was deployed before, so that the agent notices when it leaves Git.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownApplication {
+    /// The application's name.
+    pub app: AppName,
+    /// The repository's name in the configuration.
+    pub repository: String,
+    /// As given to [`Store::remember_application`].
+    pub spec: serde_json::Value,
+}
+
+impl Store {
+    /// Opens the database in a locked state directory, or creates one. A damaged database is moved aside and replaced by
+    /// a new one.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be opened, or a newer release has written it.
+    pub fn open(state: &StateDir, clock: Clock) -> Result<Opened, Error> {
+        let (connection, damage) = database::open(&state.database(), clock)?;
+        let mut backup = Backup::at(state.backup());
+        let (recovered, loss) = recover(&connection, damage, &mut backup, clock)?;
+        let store = Self {
+            connection: Arc::new(Mutex::new(connection)),
+            clock,
+            agent_id_file: Some(state.path().join("agent-id")),
+            backup: Some(Arc::new(Mutex::new(backup))),
+            last_write_error: Arc::default(),
+        };
+        if let Some(loss) = loss {
+            store.note_loss(&loss)?;
+        }
+        Ok(Opened { store, recovered })
+    }
+
+    /// A database in memory that ends with its last clone, for tests.
+    ///
+    /// # Errors
+    ///
+    /// If `SQLite` fails.
+    pub fn in_memory(clock: Clock) -> Result<Self, Error> {
+        let connection = database::in_memory()?;
+        let connection = Arc::new(Mutex::new(connection));
+        Ok(Self { connection, clock, agent_id_file: None, backup: None, last_write_error: Arc::default() })
+    }
+
+    /// Why the last write failed, if it failed. The agent goes on without the database, and its status says so.
+    pub fn last_write_error(&self) -> Option<String> {
+        self.last_write_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reads under the lock.
+    pub(crate) fn read<T>(
+        &self,
+        what: &'static str,
+        query: impl FnOnce(&Connection) -> Result<T, BoxError>,
+    ) -> Result<T, Error> {
+        query(&self.connection()).map_err(|source| Error::Read { what, source })
+    }
+
+    /// Writes in one transaction.
+    pub(crate) fn write<T>(
+        &self,
+        what: &'static str,
+        durability: Durability,
+        change: impl FnOnce(&Transaction<'_>) -> Result<T, BoxError>,
+    ) -> Result<T, Error> {
+        let mut connection = self.connection();
+        let written = database::write(&mut connection, durability, change);
+        let error =
+            written.as_ref().err().map(|source| format!("could not write {what} to the database: {source}"));
+        *self.last_write_error.lock().unwrap_or_else(PoisonError::into_inner) = error;
+        written.map_err(|source| Error::Write { what, source })
+    }
+
+    /// Writes to a table that is also in the backup.
+    pub(crate) fn write_twice<T>(
+        &self,
+        what: &'static str,
+        durability: Durability,
+        change: impl Fn(&Transaction<'_>) -> Result<T, BoxError>,
+    ) -> Result<T, Error> {
+        // Locked until both files have the change, so that they get all changes in one order.
+        let mut backup =
+            self.backup.as_ref().map(|backup| backup.lock().unwrap_or_else(PoisonError::into_inner));
+        let result = self.write(what, durability, |transaction| {
+            let result = change(transaction)?;
+            backup::count_change(transaction)?;
+            Ok(result)
+        })?;
+        if let Some(backup) = &mut backup {
+            backup.follow(&self.connection(), change);
+        }
+        Ok(result)
+    }
+
+    /// A sentence about the loss of the database, until a user has confirmed the loss with [`Store::clear_loss`].
+    pub fn loss(&self) -> Result<Option<String>, Error> {
+        self.read("the loss of state", |connection| {
+            let query = "SELECT value FROM meta WHERE key = 'loss'";
+            Ok(connection.prepare_cached(query)?.query_row([], |row| row.get(0)).optional()?)
+        })
+    }
+
+    /// Stores that pins or suspensions may be lost. The first loss counts until it is confirmed.
+    pub fn note_loss(&self, what: &str) -> Result<(), Error> {
+        self.write_twice("the loss of state", Durability::Power, |transaction| {
+            transaction
+                .execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('loss', ?1)", params![what])?;
+            Ok(())
+        })
+    }
+
+    /// Removes the loss: a user has confirmed it.
+    pub fn clear_loss(&self) -> Result<(), Error> {
+        self.write_twice("the loss of state", Durability::Power, |transaction| {
+            transaction.execute("DELETE FROM meta WHERE key = 'loss'", [])?;
+            Ok(())
+        })
+    }
+
+    /// A panic under the lock has rolled its transaction back.
+    pub(crate) fn connection(&self) -> MutexGuard<'_, Connection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Brings back what a lost or damaged database held. Returns a sentence about what happened, and one about what
+/// pins and suspensions may be lost.
+fn recover(
+    connection: &Connection,
+    damage: Option<Damage>,
+    backup: &mut Backup,
+    clock: Clock,
+) -> Result<(Option<String>, Option<String>), Error> {
+    let read = |source: rusqlite::Error| Error::Read { what: "the generation", source: source.into() };
+    let restored = |source| Error::Write { what: "what the backup holds", source };
+    let own = backup::generation(connection).map_err(read)?;
+    let kept = backup.generation(clock);
+    if let Some(Damage { aside, why }) = damage {
+        let moved = format!("the database was damaged ({why}) and is now {}", aside.display());
+        if kept.is_some() {
+            backup.restore(connection).map_err(restored)?;
+            backup.mark_current();
+            salvage::salvage(&aside, connection);
+            let file = backup.path().display();
+            let sentence = format!("{moved}; revisions, pins and suspensions were restored from {file}");
+            return Ok((Some(sentence), None));
+        }
+        let incomplete = salvage::salvage(&aside, connection);
+        if incomplete.is_empty() {
+            let sentence = format!("{moved}; revisions, pins and suspensions were read from it");
+            return Ok((Some(sentence), None));
+        }
+        let loss = format!("{moved}; not all could be read of {}", incomplete.join(", "));
+        return Ok((Some(loss.clone()), Some(loss)));
+    }
+    if kept > own {
+        backup.restore(connection).map_err(restored)?;
+        backup.mark_current();
+        let file = backup.path().display();
+        let sentence = match own {
+            None => format!(
+                "the database was missing or empty; revisions, pins and suspensions were restored from {file}, and events are lost"
+            ),
+            Some(_) => format!(
+                "the database was older than its backup; revisions, pins and suspensions were restored from {file}"
+            ),
+        };
+        return Ok((Some(sentence), None));
+    }
+    if kept == own && own.is_some() {
+        backup.mark_current();
+    } else if own.is_some()
+        && let Err(error) = backup.rebuild(connection)
+    {
+        tracing::warn!(file = %backup.path().display(), error, "could not write the backup of the database");
+    }
+    Ok((None, None))
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("agent_id_file", &self.agent_id_file).finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn to_json<T: Serialize>(value: &T) -> Result<String, BoxError> {
+    Ok(serde_json::to_string(value)?)
+}
+
+pub(crate) fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, BoxError> {
+    Ok(serde_json::from_str(text)?)
+}
+
+/// For rows that are dispensable: another release may have written a row that this one cannot read, and the other rows
+/// must stay readable.
+pub(crate) fn readable<T: DeserializeOwned>(what: &'static str, text: &str) -> Option<T> {
+    serde_json::from_str(text)
+        .inspect_err(
+            |error| tracing::warn!(what, %error, "a row of the database is unreadable and is ignored"),
+        )
+        .ok()
+}
+
+/// The integers of `SQLite` are signed. The store's own numbers count from 1 and fit.
+pub(crate) fn to_sql(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn from_sql(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use driftless_model::{Event, EventKind, Pin, Record, Timestamp, Until};
+
+    fn event(message: String) -> Event {
+        let (at, app) = (Timestamp(1), AppName::from("shop"));
+        let (reason, object) = ("Pulled".to_owned(), "web.1".to_owned());
+        Event { sequence: 0, at, app, kind: EventKind::Normal, reason, object, message }
+    }
+
+    #[test]
+    fn full_disk_fails_writes_and_not_reads() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        let app = AppName::from("shop");
+        store.append_event(event("before".to_owned())).unwrap();
+        // From here on SQLite behaves as on a full disk.
+        let pages: i64 = store.connection().pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+        store.connection().pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).unwrap();
+
+        let refused = store.append_event(event("x".repeat(100_000))).unwrap_err();
+        assert!(matches!(refused, Error::Write { what: "an event", .. }), "{refused:?}");
+        let record =
+            Record { settled: Some(driftless_model::StackHash("x".repeat(100_000))), ..Record::default() };
+        assert!(matches!(store.save_record(&app, &record), Err(Error::Write { .. })));
+
+        let error = store.last_write_error().unwrap();
+        assert!(error.contains("a record") && error.contains("full"), "{error}");
+
+        let events = store.events(0, 10, None).unwrap();
+        let messages: Vec<_> = events.iter().map(|event| event.message.as_str()).collect();
+        assert_eq!(messages, ["before"]);
+        assert_eq!(store.record(&app).unwrap(), Record::default());
+
+        // With room again, writes succeed.
+        store.connection().pragma_update_and_check(None, "max_page_count", pages + 1000, |_| Ok(())).unwrap();
+        store.save_record(&app, &record).unwrap();
+        assert_eq!(store.last_write_error(), None);
+    }
+
+    #[test]
+    fn read_only_disk_fails_writes_and_not_reads() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        let app = AppName::from("shop");
+        store.connection().pragma_update(None, "query_only", true).unwrap();
+        let pin = Pin {
+            revision: 1,
+            commit: String::new(),
+            reason: String::new(),
+            at: Timestamp(1),
+            until: Until::Manual,
+            skip: None,
+        };
+        assert!(matches!(store.set_pin(&app, &pin), Err(Error::Write { what: "a pin", .. })));
+        assert!(matches!(store.set_suspended(&app, Suspension::Suspended), Err(Error::Write { .. })));
+        assert_eq!(store.pin(&app).unwrap(), None);
+        assert!(!store.suspended(&app).unwrap());
+    }
+}

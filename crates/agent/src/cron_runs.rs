@@ -3,7 +3,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use driftless_model::{Policy, Record, Stack};
-use driftless_plan::{Told, schedule, with_runs};
+use driftless_plan::{CronEvent, schedule, with_runs};
 
 use crate::context::AppContext;
 
@@ -12,7 +12,7 @@ pub(crate) fn begin_due(context: &AppContext, record: &mut Record, stack: &mut A
     if policy.suspended {
         return;
     }
-    for Told { kind, reason, object, message } in schedule(record, stack, context.now()) {
+    for CronEvent { kind, reason, object, message } in schedule(record, stack, context.now()) {
         context.event(kind, reason, &object, &message);
     }
     add_runs(stack, record);

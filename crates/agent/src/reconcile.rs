@@ -229,7 +229,7 @@ impl<D: Docker, S: Source> Reconciler<D, S> {
         let now = self.context.now();
         adopt::adopt_by_policy(&self.context, &mut self.record, target, observed);
         let record = self.record.get_mut();
-        plan::embrace(observed, record, target.agent);
+        plan::merge_adopted(observed, record, target.agent);
         plan::note_observed(record, target, observed, now);
         let plan = plan::plan(target, observed, record, now);
         plan::note_planned(record, &plan);

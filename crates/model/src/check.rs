@@ -1,4 +1,4 @@
-//! What must hold for any stack, whichever format it came from, and between the stacks of one host.
+//! Rules for every stack of either format, and between the stacks of one host.
 //!
 //! It looks at the model alone: what a format has to say about its own fields is said when it is read.
 
@@ -75,7 +75,7 @@ pub fn conflicts(stacks: &[&Stack], held: &Held<'_>) -> Vec<(AppName, Finding)> 
     found
 }
 
-/// What only one application of a host can have.
+/// A thing that only one application of a host can have.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Thing<'a> {
     Project(&'a str),
@@ -313,7 +313,7 @@ impl std::fmt::Display for Claim {
     }
 }
 
-/// Who has which port, by number and protocol.
+/// The owners of host ports, by number and protocol.
 #[derive(Default)]
 struct PortTable<'a>(BTreeMap<(u16, Protocol), Vec<Holder<'a>>>);
 

@@ -11,7 +11,7 @@ use super::digest_hex;
 #[serde(transparent)]
 pub struct ContentId(pub String);
 
-/// What a [`ContentId`] stands for. Never printed: it may be a secret.
+/// The content of a mounted file or folder. Never printed: it may be a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Content {
     File {
@@ -39,7 +39,7 @@ pub enum Access {
     Read,
     /// Everybody may read and run it.
     Run,
-    /// What was asked for: bits, and the group of a file of root.
+    /// The mode that the manifest asks for, and the group of a file of root.
     Asked { mode: u32, group: Option<u32> },
 }
 

@@ -28,7 +28,7 @@ pub struct Cron {
     pub keep_failed: u32,
 }
 
-/// What happens when it is due while a run of it goes on.
+/// What a CronJob does when it is due while a run has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Concurrency {
     /// Both run.
@@ -49,7 +49,7 @@ impl Concurrency {
     }
 }
 
-/// What is remembered of a CronJob.
+/// The record of a CronJob.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CronRecord {

@@ -21,7 +21,7 @@ pub enum Downward {
     HostIp,
 }
 
-/// What a container was told.
+/// The values that a container got.
 pub type DownwardValues = BTreeMap<Downward, String>;
 
 /// No variable and no word of a command can hold it, so that nobody can have written a mark.
@@ -30,7 +30,7 @@ const FENCE: char = '\0';
 impl Downward {
     const ALL: [Self; 4] = [Self::PodName, Self::NodeName, Self::PodIp, Self::HostIp];
 
-    /// What Kubernetes calls the field.
+    /// The name of the field in Kubernetes.
     pub fn path(self) -> &'static str {
         match self {
             Self::PodName => "metadata.name",
@@ -40,7 +40,7 @@ impl Downward {
         }
     }
 
-    /// What stands for it until it is known.
+    /// The placeholder until the value is known.
     pub fn mark(self) -> String {
         format!("{FENCE}{}{FENCE}", self.path())
     }

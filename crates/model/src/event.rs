@@ -17,7 +17,7 @@ pub struct Event {
     pub kind: EventKind,
     /// One word in camel case, as Kubernetes' events have: `DriftDetected`, `Pulled`, `BackOff`.
     pub reason: String,
-    /// What it is about: `web.1`, `network shop_default`, `revision 4`.
+    /// The object: `web.1`, `network shop_default`, `revision 4`.
     pub object: String,
     /// Masked.
     pub message: String,

@@ -1,4 +1,4 @@
-//! What there is to say about a manifest: always with its place, never only the first.
+//! Findings: errors and warnings about a manifest, each with its place. All of them are reported.
 
 use std::fmt;
 
@@ -28,9 +28,9 @@ pub struct Finding {
     pub location: Location,
     /// Where in the document, such as `services.web.ports[0]`; empty for the document as a whole.
     pub path: String,
-    /// What is wrong.
+    /// The error or warning.
     pub message: String,
-    /// What to do about it.
+    /// The advice how to correct it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub help: Option<String>,
     /// The source line it points at, for people. Never set where it could hold a secret.

@@ -57,7 +57,7 @@ impl Job {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct JobRecord {
-    /// Of what it was made of: another template is another Job.
+    /// The hash of its template: another template is another Job.
     pub spec: SpecHash,
     /// When it was taken up, or taken up again after it had been suspended.
     pub started: Option<Timestamp>,

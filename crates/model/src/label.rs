@@ -15,11 +15,11 @@ pub const SLOT: &str = "driftless.slot";
 pub const SPEC: &str = "driftless.spec";
 /// On a part of a pod: the id of the pod's first container.
 pub const POD: &str = "driftless.pod";
-/// Likewise: its own name in the pod.
+/// The name of the container in its pod.
 pub const PART: &str = "driftless.container";
-/// Likewise: `init`, `sidecar` or `app`.
+/// The role of the container in its pod: `init`, `sidecar` or `app`.
 pub const ROLE: &str = "driftless.role";
-/// What was asked for and the engine does not tell, as JSON (see [`super::Asked`]).
+/// Settings that the engine does not report, as JSON (see [`super::Asked`]).
 pub const ASKED: &str = "driftless.asked";
 
 /// On a container, by its manifest: paths inside it that may change. An annotation in Kubernetes.

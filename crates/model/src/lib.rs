@@ -13,45 +13,47 @@
 //! | [`Event`] | something that happened, in one sentence |
 //! | [`Application`] | `spec` and `status` as users see them |
 
+mod api_version;
+mod boxed_default;
 mod build;
 mod check;
 mod content;
 mod cron;
 mod defaults;
 pub mod downward;
+mod effective;
 mod event;
 mod finding;
 mod forward;
+mod fs_changes;
 mod hash;
 mod helper;
-mod hook;
-mod host;
+mod host_config;
 mod image_ref;
-mod inside;
 mod job;
 pub mod label;
 mod mask;
-mod member;
 mod mount;
 mod name;
-mod needs;
+mod namespace;
 mod network;
 mod object;
 mod observed;
-mod over;
-mod peer;
 mod pod;
 mod policy;
 mod record;
 mod revision;
 mod schedule;
-mod seldom;
 mod selector;
 mod stack;
+mod stateful_set;
 mod status;
 mod time;
+mod webhook;
 mod wildcard;
 
+pub use api_version::{INTERFACE_NAME, Need};
+pub use boxed_default::{BoxedDefault, SharedDefault};
 pub use build::{Build, Dockerfile};
 pub use check::{Held, check, conflicts};
 pub use content::{Access, Content, ContentId, ContentTree, Contents};
@@ -60,25 +62,22 @@ pub use downward::{Downward, DownwardValues};
 pub use event::{Event, EventKind};
 pub use finding::{Finding, Location, Severity};
 pub use forward::{Forward, Forwards, InvalidForward};
+pub use fs_changes::{Author, ChangedFiles, FileChange, FileChangeKind, Inside, KnownInside, Visit};
 pub use hash::{SpecHash, StackHash, digest_hex};
 pub use helper::HELPER_IMAGE;
-pub use hook::{Delivery, DeliveryOutcome, DeliveryResult, HookProvider, HookSecret, HookStatus, Missed};
-pub use host::{Asked, BlockIo, DeviceRequest, Hook, HostSettings, HttpHook, MountOptions};
+pub use host_config::{Asked, BlockIo, DeviceRequest, Hook, HostSettings, HttpHook, MountOptions};
 pub use image_ref::ImageRef;
-pub use inside::{Author, ChangedFiles, FileChange, FileChangeKind, Inside, KnownInside, Visit};
 pub use job::{Job, JobEnd, JobOutcome, JobRecord};
 pub use mask::Mask;
-pub use member::{Member, Update};
 pub use mount::{InPlace, Mount, MountSource, OnChange, in_place_of, in_place_path};
 pub use name::{AgentId, AppName, ContainerId, InstanceId, InvalidName, WorkloadName};
-pub use needs::{INTERFACE_NAME, Need};
+pub use namespace::{Namespace, Peer, VolumesFrom};
 pub use network::{Network, Volume};
 pub use object::{Facts, Inventory, Kind, ObjectRef, Resource, ServicePort};
 pub use observed::{
     Candidate, Claims, Endpoint, Health, HeldPort, Image, Instance, LiveSettings, Observed, ObservedNetwork,
     ObservedVolume, Other, Readiness, State,
 };
-pub use peer::{Namespace, Peer, VolumesFrom};
 pub use pod::{Part, PartOf, Role};
 pub use policy::{Adopt, FilesystemDrift, Policy};
 pub use record::{
@@ -86,13 +85,13 @@ pub use record::{
 };
 pub use revision::{Cause, CommitInfo, Outcome, Pin, Revision, Until};
 pub use schedule::Schedule;
-pub use seldom::{Lone, Seldom};
 pub use selector::{InvalidSelector, Selector};
 pub use stack::{
     Attachment, Completion, Condition, Container, Dependency, Format, Healthcheck, MOST_REPLICAS,
     NetworkMode, Port, PortRange, Probe, ProbeAction, Probes, Protocol, PullPolicy, Resources, RestartPolicy,
     Stack, Strategy, Workload,
 };
+pub use stateful_set::{Member, Update};
 pub use status::{
     Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, ConditionStatus, CronStatus, Drift,
     DriftAction, ExitStatus, HealthStatus, InstanceStatus, JobStatus, Operation, OperationPhase, PartSpec,
@@ -100,4 +99,5 @@ pub use status::{
     WorkloadSpec, WorkloadStatus,
 };
 pub use time::Timestamp;
+pub use webhook::{Delivery, DeliveryOutcome, DeliveryResult, HookProvider, HookSecret, HookStatus, Missed};
 pub use wildcard::{matches_star, matches_star_and_question};

@@ -16,7 +16,7 @@ pub struct Mask {
     /// Values that are hidden wherever they occur: a command may contain the value of a variable. The longest
     /// first, since one may contain another.
     values: BTreeSet<Reverse<ByLength>>,
-    /// Those of them that [`Mask::message`] hides.
+    /// The values that [`Mask::message`] hides.
     in_messages: BTreeSet<Reverse<ByLength>>,
 }
 

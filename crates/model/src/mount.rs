@@ -1,4 +1,4 @@
-//! What containers mount, and what becomes of it when Git has another content.
+//! Mounts, and what happens when Git has another content for them.
 
 use std::{fmt, path::PathBuf};
 
@@ -71,7 +71,7 @@ pub enum MountSource {
     AppFolder(String),
 }
 
-/// What a mount that is rewritten in place holds, and what its container is told when that changes.
+/// A file that is rewritten in place, and the signal to its container when it changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InPlace {
@@ -81,7 +81,7 @@ pub struct InPlace {
     pub on_change: OnChange,
 }
 
-/// What is done once the files of a container were rewritten.
+/// The action after files of a container were rewritten.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OnChange {
@@ -115,7 +115,7 @@ pub fn in_place_of(app: &AppName) -> PathBuf {
 pub fn in_place_path(app: &AppName, instance: &InstanceId, target: &str, is_folder: bool) -> PathBuf {
     let digest = digest_hex(target.as_bytes());
     let name = digest.get(..16).unwrap_or(&digest);
-    // What was a file is never written into what is a folder now.
+    // A former file is never written into a folder.
     let name = if is_folder { format!("{name}.d") } else { name.to_owned() };
     in_place_of(app).join(instance.to_string()).join(name)
 }

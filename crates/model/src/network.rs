@@ -32,7 +32,7 @@ pub struct Network {
     /// (subnet, gateway, IP range)
     #[serde(skip_serializing_if = "is_default")]
     pub ipam: Vec<(Option<String>, Option<String>, Option<String>)>,
-    /// Who gives out the addresses; `None` is `default`.
+    /// The IPAM driver; `None` is `default`.
     #[serde(skip_serializing_if = "is_default")]
     pub ipam_driver: Option<String>,
     #[serde(skip_serializing_if = "is_default")]

@@ -1,4 +1,4 @@
-//! What Kubernetes calls things: kinds with their other names, and what an application's manifests define beside
+//! Kubernetes' names: kinds with their short names, and the objects that an application's manifests define beside
 //! what runs. No values: those of a ConfigMap are in Git, and those of a Secret nobody's business.
 
 use std::{collections::BTreeMap, fmt};
@@ -161,7 +161,7 @@ impl fmt::Display for ObjectRef {
     }
 }
 
-/// What the objects of an application are called where they were written.
+/// The names of an application's objects in its manifests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Inventory {
@@ -183,7 +183,7 @@ pub struct Resource {
     pub facts: Facts,
 }
 
-/// What is told of it.
+/// What is reported for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Facts {

@@ -1,4 +1,4 @@
-//! What Docker holds for one application, at one moment. Collected without loss; choosing among what was
+//! The observed state of one application at one moment. Collected without loss; choosing among what was
 //! found is the planner's work.
 
 use std::{
@@ -18,11 +18,11 @@ use super::{
 pub struct Observed {
     /// Every container that carries our label for this application, whoever made it.
     pub instances: BTreeMap<ContainerId, Instance>,
-    /// Those of them that are parts of a pod. Not among the instances.
+    /// The containers that are parts of a pod. Not among the instances.
     pub parts: BTreeMap<ContainerId, Instance>,
     /// Networks that carry our label for this application, and any other that the stack names. By name.
     pub networks: BTreeMap<String, ObservedNetwork>,
-    /// Likewise for volumes.
+    /// The same for volumes.
     pub volumes: BTreeMap<String, ObservedVolume>,
     /// The images that the stack names and the host has, by the reference in the manifest.
     pub images: BTreeMap<String, Image>,
@@ -31,9 +31,9 @@ pub struct Observed {
     /// Containers without our labels that Docker Compose started under this project's name, and those that were
     /// taken over. What they are to us is in the [`super::Record`] alone.
     pub candidates: BTreeMap<ContainerId, Candidate>,
-    /// What is known of the insides of running containers.
+    /// Files changed inside running containers.
     pub inside: BTreeMap<ContainerId, Inside>,
-    /// What containers that are not of this application hold.
+    /// Names and ports that containers of others hold.
     pub claims: Claims,
     /// The container that this agent itself runs in, if it is one of this engine's.
     pub own: Option<ContainerId>,
@@ -56,7 +56,7 @@ pub struct Other {
 pub struct Candidate {
     /// Its workload and slot are those of Compose's labels: service and number. It has no agent and no spec.
     pub instance: Instance,
-    /// What its image gives a container that says nothing.
+    /// The defaults of its image.
     pub defaults: Arc<Container>,
 }
 
@@ -106,7 +106,7 @@ pub struct Instance {
     /// When its present or last run began.
     pub started: Option<Timestamp>,
     pub state: State,
-    /// What the agent's probes found; without probes, `Ready` as soon as it runs.
+    /// The result of the agent's probes; without probes, `Ready` as soon as it runs.
     pub readiness: Readiness,
     /// How often the engine restarted it since it was last started by hand or by us.
     pub restarts: u32,
@@ -120,9 +120,9 @@ pub struct Instance {
     pub image_id: String,
     /// The volumes that the engine made for it without a name, by target.
     pub anonymous_volumes: BTreeMap<String, String>,
-    /// Those that are empty at first and go with it, by target.
+    /// Volumes that start empty and are removed with it, by target.
     pub empty_volumes: BTreeMap<String, String>,
-    /// Of which pod it is a part. It then counts under the part's own name, such as `web/log`.
+    /// The pod that it is a part of. It then counts under the part's own name, such as `web/log`.
     pub part: Option<PartOf>,
     /// The very containers whose network, processes or memory it shares.
     pub hosts: BTreeSet<ContainerId>,
@@ -158,7 +158,7 @@ pub enum State {
     Dead,
 }
 
-/// What the container's own health check says. Ordered from best to worst.
+/// The result of the container's own health check, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Health {
     /// There is no health check, or it succeeds.
@@ -167,7 +167,7 @@ pub enum Health {
     Unhealthy,
 }
 
-/// What the agent's own probes say about a running container.
+/// The result of the agent's own probes of a running container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Readiness {
     /// Ready since then. Without a readiness probe: since it runs and is healthy.
@@ -198,7 +198,7 @@ pub struct Endpoint {
     pub gateway: Option<String>,
 }
 
-/// What Docker lets people change on a live container.
+/// Settings that Docker can change on a live container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LiveSettings {
@@ -216,7 +216,7 @@ pub struct ObservedNetwork {
     pub spec: Option<SpecHash>,
     /// Containers attached to it that are not of this application, by name.
     pub foreign: Vec<String>,
-    /// What it is, if Docker Compose made it for this project.
+    /// Its configuration, if Docker Compose created it for this project.
     pub compose: Option<Network>,
 }
 
@@ -226,7 +226,7 @@ pub struct ObservedVolume {
     /// From our label: the application that it was created for.
     pub app: Option<AppName>,
     pub spec: Option<SpecHash>,
-    /// What it is, if Docker Compose made it for this project.
+    /// Its configuration, if Docker Compose created it for this project.
     pub compose: Option<Volume>,
 }
 

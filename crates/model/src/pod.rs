@@ -41,7 +41,7 @@ pub enum Role {
     App,
 }
 
-/// Of which pod a container is a part, by its labels.
+/// The pod that a container is a part of, by its labels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PartOf {

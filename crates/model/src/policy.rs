@@ -1,4 +1,4 @@
-//! What the operator lets us do with an application.
+//! The policy of one application: the settings that limit the agent.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,15 +17,15 @@ pub struct Policy {
     pub max_prune_percent: u8,
     /// Observe and report, never write. Default: off.
     pub suspended: bool,
-    /// What becomes of containers that Docker Compose started under the application's project name.
+    /// Whether containers that Docker Compose started under the application's project name are adopted.
     #[serde(default)]
     pub adopt: Adopt,
-    /// What becomes of files that somebody changes inside a running container.
+    /// Whether files that a user changes inside a running container are reported or reverted.
     #[serde(default)]
     pub filesystem_drift: FilesystemDrift,
 }
 
-/// What is done about files that were changed by hand inside a container.
+/// The handling of files that a user changed inside a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FilesystemDrift {

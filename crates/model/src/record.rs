@@ -1,4 +1,4 @@
-//! What cannot be observed: the memory that the planner is given, and the store keeps.
+//! The record of an application: facts that the engine cannot report, and that the store keeps.
 //!
 //! Everything else is looked up in Git and in Docker at every round. If this is lost, the agent still
 //! arrives: it looks closer at containers it does not remember, and starts its counters anew.
@@ -18,7 +18,7 @@ use super::{
 pub struct Record {
     /// Containers that we created, or have checked and taken over. Labels can be copied; an id cannot.
     pub ledger: BTreeSet<ContainerId>,
-    /// What was taken over from Docker Compose. Labels of a live container cannot be changed, so this alone says
+    /// Objects adopted from Docker Compose. Labels of a live container cannot be changed, so this alone says
     /// that it is ours.
     #[serde(skip_serializing_if = "Adopted::is_empty")]
     pub adopted: Adopted,
@@ -55,10 +55,10 @@ pub struct Record {
     /// Workloads whose rollout somebody holds up.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub paused: BTreeSet<WorkloadName>,
-    /// What workloads were before the stack that was last reached, which by their manifest's word stay so.
+    /// Older definitions of workloads that the manifest holds at their older version.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub held: BTreeMap<WorkloadName, Workload>,
-    /// What CronJobs have begun.
+    /// The runs of CronJobs.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub crons: BTreeMap<WorkloadName, CronRecord>,
     /// How far Jobs have come.
@@ -72,7 +72,7 @@ pub struct Record {
     pub prune: Option<StackHash>,
     /// Actions that the engine would not do, by the object they act on. Others go on meanwhile.
     pub failures: BTreeMap<String, Attempt>,
-    /// Who changed which files inside containers.
+    /// Files changed inside containers, and by whom.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub inside: BTreeMap<ContainerId, KnownInside>,
     /// The last sync that failed, while it has not succeeded since.
@@ -90,7 +90,7 @@ pub enum Replacement {
 }
 
 impl Record {
-    /// What can be found nowhere once we have acted on it.
+    /// The parts of the record that cannot be observed again after the steps are done.
     pub fn irretrievable(&self) -> impl PartialEq + '_ {
         (&self.stopped, &self.bequests, &self.unhooked, &self.jobs, &self.crons)
     }
@@ -112,7 +112,7 @@ pub struct Adopted {
     pub volumes: BTreeMap<String, SpecHash>,
 }
 
-/// What a container of ours carries in labels.
+/// The identity of an adopted container, which the agent's own containers have in labels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AdoptedContainer {
@@ -163,7 +163,7 @@ pub struct Crash {
     pub error: String,
 }
 
-/// One field that was set right, and how often.
+/// One field that was corrected, and how often.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Heal {
@@ -176,11 +176,11 @@ pub struct Heal {
     /// How often in a row the difference never went away after a heal: the second heal without an
     /// effect is the last, and `HealIneffective`.
     pub ineffective: u32,
-    /// What was found, wanted: `exited -> running`.
+    /// Found and wanted: `exited -> running`.
     pub difference: String,
     /// Since the last heal the difference was seen to be gone.
     pub had_effect: bool,
-    /// Of which stack; a new one starts anew.
+    /// The stack that was desired then. The count starts again with another one.
     pub revision: StackHash,
 }
 

@@ -1,4 +1,4 @@
-//! What was applied, when and why: something to go back to.
+//! Revisions: which commit was applied, when and why. A rollback goes back to one.
 
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ pub struct Revision {
     pub rollback_of: Option<u64>,
 }
 
-/// Who asked for it.
+/// Why a revision exists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Cause {

@@ -1,4 +1,4 @@
-//! What Git wants: one application, lowered from its manifest until no reference is left open.
+//! The desired state of one application, rendered from its manifests until no reference is left open.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,8 +9,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AppName, Build, ContentId, Cron, HostSettings, InPlace, Inventory, Job, Location, Member, Mount,
-    MountSource, Namespace, Network, Part, Peer, Seldom, SpecHash, StackHash, Update, Volume, VolumesFrom,
+    AppName, BoxedDefault, Build, ContentId, Cron, HostSettings, InPlace, Inventory, Job, Location, Member,
+    Mount, MountSource, Namespace, Network, Part, Peer, SpecHash, StackHash, Update, Volume, VolumesFrom,
     WorkloadName,
 };
 use crate::defaults::is_default;
@@ -114,7 +114,7 @@ pub struct Workload {
     /// Scale, but roll nothing out.
     #[serde(default, skip_serializing_if = "is_default")]
     pub paused: bool,
-    /// What must be so before a new instance starts.
+    /// Dependencies that must be met before a new instance starts.
     #[serde(default, skip_serializing_if = "is_default")]
     pub after: Vec<Dependency>,
     /// Probes made by the agent. A container's own `HEALTHCHECK` is in [`Container::healthcheck`].
@@ -124,7 +124,7 @@ pub struct Workload {
     /// Logins for registries, in files as `docker login` writes them, by content. Kept like mounted secrets.
     #[serde(default, skip_serializing_if = "is_default")]
     pub pull_secrets: BTreeSet<ContentId>,
-    /// What its mounts hold that are rewritten in place, by target. A change of it replaces no instance.
+    /// Files that are rewritten in place, by mount target. A change of them replaces no instance.
     #[serde(default, skip_serializing_if = "is_default")]
     pub in_place: BTreeMap<String, InPlace>,
     /// How its image is made, where it is not pulled. The image's name then stands for this very content.
@@ -160,7 +160,7 @@ pub enum Strategy {
     Recreate,
 }
 
-/// What an exit with code 0 means.
+/// The meaning of an exit with code 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Completion {
@@ -298,7 +298,7 @@ pub struct Container {
     #[serde(skip_serializing_if = "is_default")]
     pub ipc_mode: Option<Namespace>,
     #[serde(skip_serializing_if = "is_default")]
-    pub host: Seldom<HostSettings>,
+    pub host: BoxedDefault<HostSettings>,
     /// In this order: the first to have something at a place wins.
     #[serde(skip_serializing_if = "is_default")]
     pub volumes_from: Vec<VolumesFrom>,
@@ -318,7 +318,7 @@ impl Container {
         }
     }
 
-    /// Those without whom it cannot run: whose network, processes or memory it shares.
+    /// The containers whose network, processes or memory it shares. It cannot run without them.
     pub fn hosts(&self) -> impl Iterator<Item = &Peer> {
         let network = match &self.network_mode {
             NetworkMode::Of(peer) => Some(peer),

@@ -44,7 +44,7 @@ pub struct RepositoryStatus {
     pub next_fetch: Option<Timestamp>,
 }
 
-/// What is asked for.
+/// The specification of an application.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApplicationSpec {
@@ -62,7 +62,7 @@ pub struct ApplicationSpec {
     pub commit: Option<CommitInfo>,
 }
 
-/// What is.
+/// The status of an application.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApplicationStatus {
@@ -88,7 +88,7 @@ pub struct ApplicationStatus {
     pub findings: Vec<Finding>,
     /// Why nothing is being done about what is not yet so.
     pub waits: Vec<WaitStatus>,
-    /// What differs from Git at this moment.
+    /// The differences from Git at this moment.
     pub drift: Vec<Drift>,
     /// The last plan that had steps: each step with its cause.
     pub last_plan: Arc<Vec<String>>,
@@ -119,7 +119,7 @@ pub enum HealthStatus {
     Unknown,
 }
 
-/// What the agent is doing, or did last.
+/// The operation that the agent performs, or performed last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Operation {
@@ -199,22 +199,22 @@ pub struct WorkloadStatus {
     pub image: String,
     /// Wanted.
     pub replicas: u32,
-    /// Of the wanted spec.
+    /// Instances of the desired spec.
     pub updated_replicas: u32,
-    /// Of another spec, or to be replaced.
+    /// Instances of another spec, or to be replaced.
     #[serde(default)]
     pub old_replicas: u32,
     pub ready_replicas: u32,
     pub available_replicas: u32,
     pub conditions: Vec<StatusCondition>,
     pub instances: Vec<InstanceStatus>,
-    /// Those that cannot be made yet.
+    /// Instances that cannot be created yet.
     #[serde(default, skip_serializing_if = "is_default")]
     pub awaited: Vec<AwaitedInstance>,
-    /// Of a CronJob.
+    /// Only of a CronJob.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cron: Option<CronStatus>,
-    /// Of a Job.
+    /// Only of a Job.
     #[serde(default, skip_serializing_if = "is_default")]
     pub job: Option<JobStatus>,
     /// `compose.yaml:12`
@@ -230,9 +230,9 @@ pub struct WorkloadSpec {
     pub object: ObjectRef,
     /// Since when Git asks for it, as far as we know.
     pub created: Option<Timestamp>,
-    /// The beginning of the wanted specification's hash.
+    /// The beginning of the desired specification's hash.
     pub hash: String,
-    /// Of the pod template.
+    /// The labels of the pod template.
     pub labels: BTreeMap<String, String>,
     pub strategy: Option<Strategy>,
     pub min_ready_seconds: u64,
@@ -247,7 +247,7 @@ pub struct WorkloadSpec {
     /// Its place in a StatefulSet.
     #[serde(skip_serializing_if = "is_default")]
     pub member: Option<Member>,
-    /// What the container listens on.
+    /// The ports that the container listens on.
     pub ports: Vec<(u16, Protocol)>,
     /// The container in full, field by field as YAML, masked.
     pub template: String,
@@ -265,7 +265,7 @@ pub struct AwaitedInstance {
     pub message: String,
 }
 
-/// What is begun again and again.
+/// The status of a CronJob.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CronStatus {
@@ -319,7 +319,7 @@ pub struct InstanceStatus {
     pub state: String,
     pub ready: bool,
     pub available: bool,
-    /// Of the wanted spec.
+    /// Instances of the desired spec.
     pub updated: bool,
     pub restarts: u32,
     pub since: Option<Timestamp>,
@@ -351,12 +351,12 @@ pub struct InstanceStatus {
 pub struct PartStatus {
     #[serde(flatten)]
     pub spec: PartSpec,
-    /// What there is of it.
+    /// The container, if it exists.
     #[serde(default, skip_serializing_if = "is_default")]
     pub instance: Option<Box<InstanceStatus>>,
 }
 
-/// What a pod's container is called, what it is for, and its image.
+/// One container of a pod: its name, role and image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PartSpec {
@@ -410,9 +410,9 @@ pub struct Drift {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum DriftAction {
-    /// Being set right.
+    /// Being corrected.
     Heal,
-    /// Will be set right after a pause, because it was set right just before.
+    /// Will be corrected after a pause, because it was corrected just before.
     BackOff,
     /// Left alone: self-heal is off, or the application is suspended.
     Report,

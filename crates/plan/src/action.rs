@@ -23,7 +23,7 @@ pub enum Action {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         secrets: Vec<ContentId>,
     },
-    /// From the files of the commit, which whoever performs it has at hand.
+    /// From the files of the commit, which whoever performs it has here.
     BuildImage {
         image: String,
         build: Box<Build>,
@@ -70,7 +70,7 @@ pub enum Action {
         container: ContainerRef,
         grace: Option<Duration>,
     },
-    /// Of a container that does not run. Its volumes stay.
+    /// The container does not run. Its volumes are kept.
     RemoveInstance {
         container: ContainerRef,
     },
@@ -125,7 +125,7 @@ pub struct Creation {
     /// The very containers that it shares something with.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub peers: BTreeMap<Peer, ContainerId>,
-    /// Of which pod it is a part.
+    /// The pod that it is a part of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<PartOf>,
     /// For Compose's labels: paths of the manifests, and `service:condition:restart` per dependency.
@@ -147,7 +147,7 @@ impl ContainerRef {
         }
     }
 
-    /// What Docker's API takes.
+    /// The id or name that Docker's API takes.
     pub fn reference(&self) -> &str {
         match self {
             Self::Id(id, _) => id.as_str(),

@@ -42,7 +42,7 @@ pub enum Cause {
     FilesChanged { files: Vec<String> },
     /// A dependency was replaced, and the manifest asks to follow it, or it shares something with it.
     DependencyReplaced { on: String },
-    /// What it shares a namespace with was or is to be started anew, and has taken the namespace with it.
+    /// The container whose namespace it shares restarts, which replaces the namespace.
     DependencyRestarted { on: String },
 }
 

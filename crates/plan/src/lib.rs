@@ -56,8 +56,8 @@ pub use facts::{
 pub use fields::diff::{FieldDifference, canonical_yaml, differences};
 pub use names::container_name;
 pub use record::{
-    adoption::{adopt, embrace},
-    cron::{Told, schedule},
+    adoption::{adopt, merge_adopted},
+    cron::{CronEvent, schedule},
     executed::note_executed,
     files::suppose_delivered,
     observed::{note_observed, note_settled},

@@ -1,4 +1,4 @@
-//! What a plan aims at: the desired stack of one application, and the settings that limit the agent.
+//! The target of a plan: the desired stack of one application, and the settings that limit the agent.
 
 use std::collections::BTreeMap;
 

@@ -16,7 +16,7 @@ use crate::action::{Action, ContainerRef, Creation};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct World {
     pub observed: Observed,
-    /// What its registry has. `None`: everything.
+    /// The images in the registry. `None`: every image.
     pub registry: Option<BTreeSet<String>>,
     /// Images that cannot be built.
     pub broken: BTreeSet<String>,
@@ -64,7 +64,7 @@ impl World {
     ) -> Result<Option<ContainerId>, Refusal> {
         match action {
             Action::PullImage { image, platform: _, secrets: _ } => self.pull(image)?,
-            // Its other names are of no interest to anybody here.
+            // Its other names are not used here.
             Action::BuildImage { image, build: _ } if self.broken.contains(image) => {
                 return Err(Refusal::CannotBuild(image.clone()));
             }

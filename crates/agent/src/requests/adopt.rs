@@ -25,7 +25,7 @@ impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
         let fallback = fallback(self.context, &target);
         let mask = self.mask_of(&target, fallback.as_ref());
         let planned = target.for_planner(fallback.as_ref(), self.context.agent(), &mask);
-        plan::embrace(&mut observed, self.record.get(), self.context.agent());
+        plan::merge_adopted(&mut observed, self.record.get(), self.context.agent());
         let mut record = self.record.get().clone();
         let claims = plan::adopt(&mut record, &planned, &observed).map_err(|obstacles| {
             RequestError::Refused(format!("{name} cannot be adopted: {}", obstacles.join("; ")))
@@ -76,12 +76,12 @@ pub(crate) fn adopt_in_dry_run(
     observed: &mut Observed,
     record: &mut Record,
 ) -> Vec<String> {
-    plan::embrace(observed, record, target.agent);
+    plan::merge_adopted(observed, record, target.agent);
     let claims = plan::survey(target, observed);
     let sentences = claims.iter().map(ToString::to_string).collect();
     let is_allowed = target.policy.adopt != Adopt::Never && !target.policy.suspended;
     if is_allowed && plan::adopt(record, target, observed).is_ok() {
-        plan::embrace(observed, record, target.agent);
+        plan::merge_adopted(observed, record, target.agent);
     }
     sentences
 }

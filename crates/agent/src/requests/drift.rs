@@ -68,7 +68,7 @@ impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
         };
         self.observer.add_scans(&mut observed);
         let (record, agent) = (self.record.get(), self.context.agent());
-        plan::embrace(&mut observed, record, agent);
+        plan::merge_adopted(&mut observed, record, agent);
         let mask = self.context.mask_of([stack.as_ref()]);
         let target = Target { stack, fallback: None, agent, policy, images, mask: &mask };
         let plan = plan::plan(&target, &observed, record, self.context.now());
@@ -206,7 +206,7 @@ impl Inspector {
         match plan::adopt(&mut record, &target, &observed) {
             Ok(claims) if claims.is_empty() => {}
             Ok(claims) => {
-                plan::embrace(&mut observed, &record, &agent);
+                plan::merge_adopted(&mut observed, &record, &agent);
                 app.note = Some(adoption_note(&claims));
             }
             Err(obstacles) => {

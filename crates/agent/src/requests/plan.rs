@@ -60,7 +60,7 @@ pub async fn plan_stack(stack: &Stack, docker_host: &str) -> Result<DryRun, Erro
 
 fn dry_run(target: &Target<'_>, observed: &Observed, record: &Record, clock: Clock) -> DryRun {
     let (mut observed, mut record) = (observed.clone(), record.clone());
-    plan::embrace(&mut observed, &record, target.agent);
+    plan::merge_adopted(&mut observed, &record, target.agent);
     // The waits of this moment, before anything is adopted.
     let first = plan::plan(target, &observed, &record, clock.now());
     let adoption = adopt_in_dry_run(target, &mut observed, &mut record);

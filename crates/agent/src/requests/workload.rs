@@ -160,7 +160,7 @@ impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
         let record = self.record.get();
         let scope = observe_scope(&target.stack, &target.images, record);
         let mut observed = self.observer.docker().observe(self.context.name(), &scope).await?;
-        plan::embrace(&mut observed, record, self.context.agent());
+        plan::merge_adopted(&mut observed, record, self.context.agent());
         let is_replaceable = |instance: &&Instance| {
             instance.agent == *self.context.agent()
                 && record.ledger.contains(&instance.id)

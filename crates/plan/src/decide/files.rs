@@ -25,7 +25,7 @@ pub(crate) fn deliver(draft: &mut Draft<'_>, workload: &Workload, instances: &In
     let mut due: Vec<&Instance> = Vec::new();
     let mut unwell = 0;
     for instance in &instances.current {
-        // Whoever is stopped in this draft anyway is started with what it is to hold.
+        // An instance that this plan stops anyway reads the new files at its start.
         let is_touched = draft.stopped.contains_key(&instance.id) || draft.removed.contains_key(&instance.id);
         if is_touched {
             unwell += 1;
@@ -42,7 +42,7 @@ pub(crate) fn deliver(draft: &mut Draft<'_>, workload: &Workload, instances: &In
     };
     let is_complete = instances.current.len() >= workload.replicas as usize;
     let is_rolling = !is_complete || !instances.outdated.is_empty() || !instances.lost.is_empty();
-    // What the commit needs comes first: until then, what runs is kept as it was.
+    // Until all images of the commit are here, running instances keep their files.
     let pulls: Vec<usize> = draft.pulls.values().copied().collect();
     let mut room = if is_rolling { 0 } else { at_once.saturating_sub(unwell) };
     for instance in due {
@@ -80,7 +80,7 @@ pub(crate) fn ended_with_others(
     let told = draft.facts.record.delivered.get(&instance.id)?;
     let targets = undelivered(draft, workload, instance);
     let targets = targets.into_iter().filter(|it| told.contains_key(it));
-    // Who has done its work is run again only where the manifest wants a restart.
+    // A completed instance runs again only if the manifest asks for a restart.
     let is_asked = |it: &String| {
         !is_over || workload.in_place.get(it).is_some_and(|it| it.on_change == OnChange::Restart)
     };

@@ -101,7 +101,7 @@ fn refresh_one(draft: &mut Draft<'_>, workload: &Workload) -> Option<usize> {
     let is_due = match workload.pull {
         PullPolicy::Always => true,
         PullPolicy::IfNotPresent | PullPolicy::Never => false,
-        // What was never given a name here is as old as can be.
+        // An image that was never tagged on this host counts as too old.
         PullPolicy::Every(age) => {
             let tagged = draft.facts.observed.images.get(&image).and_then(|it| it.tagged);
             tagged.is_none_or(|it| draft.facts.now.since(it) >= age)

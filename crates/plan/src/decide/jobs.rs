@@ -77,7 +77,7 @@ fn run(draft: &mut Draft<'_>, parts: &[JobPart<'_>]) {
 }
 
 /// Removes what is of another template, what somebody asked to be removed, and what is dead. `None` while images are
-/// missing: until all that the commit needs is at hand, what runs is left alone.
+/// missing: until all that the commit needs is here, what runs is left alone.
 fn clear(draft: &mut Draft<'_>, parts: &[JobPart<'_>]) -> Option<Vec<usize>> {
     let pulls: Vec<usize> = draft.pulls.values().copied().collect();
     let mut cleared = Vec::new();
@@ -108,7 +108,7 @@ fn current<'a>(draft: &Draft<'a>, part: JobPart<'_>) -> Option<&'a Instance> {
     members.find(|it| !draft.removed.contains_key(&it.id))
 }
 
-/// What still runs of a Job that has ended is ended; what has ended is kept for as long as its manifest says.
+/// Removes the running containers of a Job that has ended, and the ended ones when their time to live is over.
 fn wind_up(draft: &mut Draft<'_>, job: &Job, end: &JobEnd, current: &[(JobPart<'_>, Option<&Instance>)]) {
     let JobEnd { at, outcome } = end;
     let gone = job.ttl.map(|it| at.after(it));
@@ -119,7 +119,7 @@ fn wind_up(draft: &mut Draft<'_>, job: &Job, end: &JobEnd, current: &[(JobPart<'
             draft.look_again(gone);
         }
     }
-    // Of a CronJob's run, the CronJob tells it; nobody waits for it.
+    // The status of the CronJob reports a failed run.
     if *outcome != JobOutcome::Complete && job.cron.is_none() {
         draft.wait(Wait::job_failed(&job.of, &outcome.to_string()));
     }
@@ -150,7 +150,7 @@ fn tend(draft: &mut Draft<'_>, part: JobPart<'_>, instance: &Instance, known: &J
         return;
     }
     let cause = Cause::CrashLoop { attempt: known.streak };
-    // Of a pod of several there is no second run: those that have ended well are not to do it again.
+    // A pod of several containers is not started again: its completed containers must not run twice.
     let has_lost_network = deleted_network(draft.facts.observed, instance).is_some();
     if job.fresh || !subject.workload.parts.is_empty() || has_lost_network {
         replace_container(draft, part, instance, &cause, cleared);

@@ -77,7 +77,7 @@ pub(crate) fn replaced(draft: &Draft<'_>, workload: &Workload, instance: &Instan
     Some(Cause::DependencyReplaced { on: plainly(other) })
 }
 
-/// Who was started after it, and so has left it behind in a namespace that is no more.
+/// The container that was started after it, so that their shared namespace does not exist any more.
 pub(crate) fn left_behind(draft: &Draft<'_>, instance: &Instance) -> Option<Cause> {
     let began = instance.started?;
     instance.hosts.iter().find_map(|id| {

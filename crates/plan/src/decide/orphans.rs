@@ -29,7 +29,7 @@ pub(crate) fn remove_orphans(draft: &mut Draft<'_>) {
         if is_held && !was_run(draft.facts.target.stack, &orphan.instance.workload) {
             continue;
         }
-        // What Git wants goes on in its network or among its processes; it goes when they have gone.
+        // A desired container uses its namespaces. It is removed when that container has another one.
         if namespaces::is_needed(draft.facts, orphan) {
             continue;
         }

@@ -18,13 +18,13 @@ use crate::{
     wait::{Wait, WaitObject},
 };
 
-/// Why new instances cannot be created in this draft, if they cannot.
+/// Why new instances cannot be created in this round, if they cannot.
 pub(crate) enum Preconditions {
     /// They can, after these steps.
     Met(Vec<usize>),
     /// They cannot, and what runs stays as it is.
     Unmet,
-    /// What is in the way are old instances that are leaving: make room, and create in the next draft.
+    /// Old instances that are being replaced are in the way: remove them now, and create in the next round.
     /// Their removal waits for these steps.
     MakeRoom(Vec<usize>),
 }
@@ -36,7 +36,7 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
         draft.wait(wait);
         return Preconditions::Unmet;
     }
-    // Of those that it shares something with, one is enough; that is looked at below.
+    // Of workloads that it shares with, one instance is enough: see `namespaces::choose` below.
     let is_shared = |it: &&Dependency| {
         let peer = Peer::Workload(it.workload.clone());
         it.condition == Condition::Started && workload.container.peers().any(|it| *it == peer)
@@ -55,7 +55,7 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
         draft.wait(Wait::engine_too_old(object, &need.field, need.api, speaks));
         return Preconditions::Unmet;
     }
-    // What is replaced for another reason than its spec may run an image that has left the host since.
+    // The image of an instance that is replaced for another reason than its spec may be gone from the host.
     images::obtain_all(draft, subject);
     let parts = workload.parts.iter().map(|it| draft.facts.image(&workload.of_part(it)));
     let images: Vec<String> = parts.chain([draft.facts.image(workload)]).collect();

@@ -37,7 +37,7 @@ pub(crate) fn is_held(draft: &mut Draft<'_>) -> bool {
     if leaving.len() <= FEW || leaving.len() * 100 <= all * usize::from(limit) || stack.workloads.is_empty() {
         return false;
     }
-    // What turned up after the sync is no part of the application: that is drift.
+    // Containers that appeared after the sync are drift and no part of the application.
     if draft.facts.is_settled() || draft.facts.record.prune.as_ref() == Some(draft.facts.revision()) {
         return false;
     }

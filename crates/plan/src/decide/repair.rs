@@ -25,7 +25,7 @@ use crate::{
     wait::{Wait, WaitObject},
 };
 
-/// Looks after one instance of the wanted spec that need not be replaced.
+/// Looks after one instance of the desired spec that need not be replaced.
 pub(crate) fn tend(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) {
     let name = subject.name;
     let stack = draft.facts.stack_of(subject);
@@ -53,7 +53,7 @@ pub(crate) fn revive(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Ins
             draft.starts_left -= 1;
             draft.start(instance, Cause::NotStarted, after);
         }
-        // It would run cut off: whom it shares with is being stopped in this draft. It has its turn in the next.
+        // It would run cut off: whom it shares with is being stopped in this round. It has its turn in the next.
         State::Paused if instance.hosts.iter().any(|it| draft.stopped.contains_key(it)) => {}
         State::Paused => {
             let difference = not_running(instance, name, "paused");
@@ -92,7 +92,7 @@ pub(crate) fn revive(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Ins
     }
 }
 
-/// What no repair can bring back: a network that was deleted and made anew while the container did not run, or a
+/// Why an instance cannot be repaired: its network was deleted and created again while it did not run, or it has a
 /// limit that the engine cannot take away from a live container.
 pub(crate) fn beyond_repair(
     draft: &mut Draft<'_>,
@@ -204,7 +204,7 @@ fn reconnect(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) -
             (None, Some(_)) => ("disconnected".to_owned(), "connected".to_owned()),
             (None, None) => continue,
         };
-        // A network that is being replaced in this draft has its own steps for those attached.
+        // A network that is being replaced in this round has its own steps for those attached.
         if draft.reconnected.contains_key(&instance.id) && draft.provided.contains_key(network) {
             continue;
         }
@@ -301,7 +301,7 @@ fn limits_that_differ(want: &LiveSettings, found: &LiveSettings) -> Vec<(&'stati
     compare("resources.memoryReservation", wide(*memory_reservation), wide(now.memory_reservation));
     // Without a word about swap, the engine allows as much again as there is memory.
     let swap = memory_swap.map(i128::from).or_else(|| wide(*memory).map(|it| it.saturating_mul(2)));
-    // Whoever changes the one changes the other with it: that is one difference, and one call sets both right.
+    // A change of memory changes swap too: that is one difference, and one call corrects both.
     if memory.is_some() && now.memory_swap.is_some() && !has_other_memory {
         compare("resources.memorySwap", swap, now.memory_swap.map(i128::from));
     }
@@ -388,7 +388,7 @@ fn may_run(draft: &mut Draft<'_>, name: &WorkloadName, instance: &Instance) -> b
     false
 }
 
-/// Starts anew what hangs, what was left behind in a namespace that is no more, and what had to stop in this draft
+/// Starts anew what hangs, what was left behind in a namespace that is no more, and what had to stop in this round
 /// for another's sake.
 fn restart(draft: &mut Draft<'_>, instance: &Instance, after: Vec<usize>) {
     if is_orphaned(draft.facts, instance) {

@@ -76,7 +76,7 @@ pub(crate) fn replace<'a>(
 struct Exchange<'a, 'b> {
     /// Outdated, and of no use to anybody: removing them costs nothing.
     spent: Vec<&'b (&'a Instance, Cause)>,
-    /// Outdated, to be removed in this draft.
+    /// Outdated, to be removed in this round.
     victims: Vec<&'b (&'a Instance, Cause)>,
     /// Outdated, and staying for now.
     staying: Vec<&'a Instance>,
@@ -136,7 +136,7 @@ impl<'a, 'b> Exchange<'a, 'b> {
     }
 }
 
-/// What an instance left behind that was removed before its successor could be made, because we were ended then.
+/// Anonymous volumes of a removed instance whose successor was not created, because the agent ended in between.
 fn left_volumes(draft: &mut Draft<'_>, name: &WorkloadName, slot: u32) -> BTreeMap<String, String> {
     let of = |slot: u32| InstanceId { workload: name.clone(), slot }.to_string();
     let is_left =

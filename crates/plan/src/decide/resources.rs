@@ -55,7 +55,7 @@ pub(crate) fn provide(draft: &mut Draft<'_>) {
 pub(crate) fn remove_unused_networks(draft: &mut Draft<'_>) {
     for (name, network) in &draft.facts.observed.networks {
         let is_ours = is_own(draft.facts, network);
-        // What is fallen back to may still need it.
+        // The fallback may still need it.
         let is_needed = |it: &Stack| it.networks.contains_key(name);
         let is_held = !draft.missing_images.is_empty() && draft.facts.target.fallback.is_some_and(is_needed);
         if !is_ours || is_needed(draft.facts.target.stack) || is_held || !network.foreign.is_empty() {
@@ -118,14 +118,14 @@ fn create_network(draft: &mut Draft<'_>, name: &str, network: &Network) {
     }
 }
 
-/// A network cannot be changed: everybody leaves, it is made anew, and those who stay come back. Containers are
+/// A network cannot be changed: everybody leaves, it is created again, and those who stay come back. Containers are
 /// kept; their addresses change.
 fn replace_network(draft: &mut Draft<'_>, name: &str, network: &Network, found: &ObservedNetwork) {
     if is_too_new(draft, name, network) {
         return;
     }
     if !draft.missing_images.is_empty() {
-        // Until all images are at hand, nothing that runs is cut off. That is said where pulls are planned.
+        // Until all images are here, nothing that runs is cut off. That is said where pulls are planned.
         return;
     }
     let attached: Vec<_> =

@@ -39,7 +39,7 @@ pub(crate) fn roll_all(draft: &mut Draft<'_>) {
         let members = draft.facts.instances.members_of(name);
         let spec = draft.facts.spec(subject);
         let is_change = members.iter().any(|it| it.spec != spec);
-        // Until everything that the commit needs is at hand, what runs is kept as it was.
+        // Until everything that the commit needs is here, what runs is kept as it was.
         let is_affected = is_change || members.is_empty() || draft.missing_images.contains(name);
         let is_held = !draft.missing_images.is_empty() && is_affected;
         let is_unbegun = !members.iter().any(|it| it.spec == spec);
@@ -220,7 +220,7 @@ fn replacement_cause(
 /// Why an instance of another spec must be replaced. `None` leaves it for now.
 fn outdated(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) -> Option<Cause> {
     let Subject { name, workload } = subject;
-    // What its manifest leaves as it was is no drift.
+    // An instance that the manifest holds at its older version is no drift.
     let is_left = workload.update != Update::Rolling;
     if !draft.facts.is_settled() || is_left || draft.facts.is_paused(subject) {
         return Some(Cause::SpecChanged);
@@ -241,7 +241,7 @@ fn outdated(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) ->
 /// Whether it asks to follow a dependency that was replaced after it was started.
 fn dependency_replaced(draft: &Draft<'_>, workload: &Workload, instance: &Instance) -> Option<Cause> {
     let started = instance.started.filter(|_| instance.is_running())?;
-    // Who shares something with it follows by a rule of its own.
+    // Containers that share a namespace or volume follow by their own rule.
     let is_shared =
         |on: &WorkloadName| workload.container.peers().any(|it| *it == Peer::Workload(on.clone()));
     let followed = workload.after.iter().filter(|it| it.restart && !is_shared(&it.workload));

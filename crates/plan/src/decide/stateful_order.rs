@@ -36,7 +36,7 @@ pub(crate) fn reason_to_wait(draft: &Draft<'_>, subject: Subject<'_>) -> Option<
 
 const PARTITION: &str = "its ordinal is below the partition";
 
-/// What a workload was before, where its manifest says that it stays so.
+/// The older definition of a workload that the manifest holds at its older version.
 pub(crate) fn former(draft: &Draft<'_>, subject: Subject<'_>) -> Option<(Box<Workload>, Wait)> {
     let Subject { name, workload: wanted } = subject;
     if wanted.update != Update::Never {

@@ -23,7 +23,7 @@ pub(crate) struct Difference {
 }
 
 impl Difference {
-    /// Of a container, by its name in Docker.
+    /// A difference of a container, by its name in Docker.
     pub(crate) fn container(
         object: &str,
         field: impl Into<String>,
@@ -41,7 +41,7 @@ impl Difference {
         }
     }
 
-    /// Of a network that does not exist.
+    /// A network that does not exist.
     pub(crate) fn missing_network(object: &str) -> Self {
         Self { kind: "network", ..Self::container(object, "exists", "present", "missing") }
     }

@@ -25,7 +25,7 @@ use crate::{
     target::Target,
 };
 
-/// What of an application is not on the host as the target wants it. Sorted by kind and name.
+/// The objects of an application that differ from the target. Sorted by kind and name.
 pub fn compare_live(target: &Target<'_>, observed: &Observed, record: &Record) -> Vec<ObjectDifference> {
     let mut all = Vec::new();
     let stack = target.stack;
@@ -58,10 +58,10 @@ impl Live<'_> {
         let spec = workload.spec();
         let is_of_it = |it: &&Instance| it.agent == *target.agent && it.instance.workload == **name;
         let mut found: Vec<&Instance> = observed.instances.values().filter(is_of_it).collect();
-        // Those that are as wanted stand in for the wanted ones; the others are too many.
+        // Instances of the desired spec fill the desired replicas first. The rest is surplus.
         found.sort_by_key(|it| (it.spec != spec, it.instance.slot, it.name.clone()));
         let wanted = match &workload.job {
-            // What is there of work is kept, and what was done or has no turn yet is not missing.
+            // Existing parts of a Job are kept. Parts that are done or not due yet are not missing.
             Some(_) if workload.cron.is_none() => {
                 usize::from(!found.is_empty() || jobs::is_awaited(record, target.stack, observed, workload))
             }
@@ -160,7 +160,7 @@ impl Live<'_> {
         Some(one)
     }
 
-    /// What it was last told of the files that are rewritten in place, where that is known.
+    /// The files rewritten in place that it has read last, if that is known.
     fn in_place(&self, instance: &Instance, want: &mut Fields, found: &mut Fields) {
         let told = self.record.delivered.get(&instance.id).into_iter().flatten();
         for (target, content) in told {
@@ -185,7 +185,7 @@ impl Live<'_> {
         }
     }
 
-    /// What it is in place of `running`.
+    /// Its state, if it should run and does not.
     fn state(&self, instance: &Instance) -> Option<String> {
         match &instance.state {
             State::Running { .. } => None,

@@ -22,7 +22,7 @@ pub struct ObjectDifference {
     pub name: String,
     /// Where the manifest defines it, or did.
     pub origin: Location,
-    /// Of the manifest, masked.
+    /// The manifest's labels, masked.
     pub labels: BTreeMap<String, String>,
     pub change: Change,
     /// Sorted by path. Empty where the whole object is missing or extra.

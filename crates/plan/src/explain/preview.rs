@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// What changes from one rendering of an application to another; `None` is nothing at all. Sorted by kind and
+/// The changes from one rendering of an application to another; `None` is no application. Sorted by kind and
 /// name. Where the renderings differ in anything that matters, this is not empty.
 pub fn compare_stacks(from: Option<&Stack>, to: Option<&Stack>, mask: &Mask) -> Vec<ObjectDifference> {
     let mut all = Vec::new();
@@ -39,7 +39,7 @@ pub fn compare_stacks(from: Option<&Stack>, to: Option<&Stack>, mask: &Mask) -> 
     sorted(all)
 }
 
-/// Of one side: kind and name.
+/// Kind and name of an object.
 type Key = (&'static str, String);
 
 /// One object of a rendering.
@@ -47,7 +47,7 @@ struct Side {
     origin: Location,
     labels: BTreeMap<String, String>,
     fields: Fields,
-    /// Of all that makes it, so that no difference is overlooked.
+    /// The digest of the whole object, so that no difference is missed.
     digest: String,
 }
 
@@ -189,7 +189,7 @@ fn depends_on(fields: &mut Fields, after: &[Dependency]) {
     }
 }
 
-/// What stands there where a manifest says nothing: no news to anybody.
+/// Whether a field has the value that it gets without a word in the manifest.
 fn is_default(path: &[String], value: &Value) -> bool {
     let [name] = path else { return false };
     let default = match name.as_str() {

@@ -72,7 +72,7 @@ fn workload_diff(
     out
 }
 
-/// What there is besides the containers' own configuration.
+/// Everything except the configuration of containers: networks, volumes, replicas.
 fn outline(stack: &Stack) -> String {
     let mut out = String::new();
     for name in stack.networks.keys() {

@@ -30,9 +30,9 @@ pub struct Claim {
     pub differences: Vec<FieldDifference>,
     /// Why it must not be taken over as it is.
     pub obstacle: Option<String>,
-    /// What is remembered of it.
+    /// The spec hash that the record gets.
     pub(crate) spec: SpecHash,
-    /// It need not be made anew.
+    /// It need not be created again.
     stays: bool,
 }
 
@@ -97,7 +97,7 @@ fn container_claim(target: &Target<'_>, candidate: &Candidate) -> Option<Claim> 
     })
 }
 
-/// What is set right on a container while it runs.
+/// Whether a field can be changed on a live container.
 fn is_live(difference: &FieldDifference) -> bool {
     let field = &difference.field;
     let is_network =

@@ -21,7 +21,7 @@ pub const FOLLOWED: usize = 1000;
 /// How many files are named.
 pub(crate) const NAMED: usize = 5;
 
-/// What any program may write: everything below these folders.
+/// Folders that every program may write to.
 const IGNORED_FOLDERS: &[&str] = &[
     "/tmp",
     "/var/tmp",
@@ -40,7 +40,7 @@ const IGNORED_FOLDERS: &[&str] = &[
     "/etc/resolv.conf",
 ];
 
-/// Likewise files and folders of these names, wherever they are.
+/// Names of files and folders that every program may write, in any folder.
 const IGNORED_NAMES: &[&str] = &[
     "*.lock",
     "*.log",
@@ -113,7 +113,7 @@ pub(crate) fn digest(path: &str) -> String {
     digest
 }
 
-/// What of the changed files is whose.
+/// The changed files of one author.
 pub(crate) fn by<'a>(
     observed: &'a Observed,
     record: &Record,
@@ -127,7 +127,7 @@ pub(crate) fn by<'a>(
     theirs.map(|(path, change)| (path.as_str(), change.kind)).collect()
 }
 
-/// What is told of files that somebody changed: (wanted, found).
+/// The files that users changed, as a difference: (wanted, found).
 pub(crate) fn shown_by_visitors(
     observed: &Observed,
     record: &Record,

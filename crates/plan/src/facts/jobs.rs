@@ -42,13 +42,13 @@ pub(crate) fn parts_of<'a>(stack: &'a Stack, of: &WorkloadName) -> Vec<JobPart<'
     parts
 }
 
-/// What a Job is made of. A change of anything else, such as its parallelism, goes on with the same Job.
+/// The hash that identifies a Job. Other changes, such as its parallelism, continue the same Job.
 pub(crate) fn spec_of(parts: &[JobPart<'_>]) -> SpecHash {
     let first = parts.first().map(|it| (it.subject.workload.spec(), it.job.completions, it.job.indexed));
     SpecHash::of(&first)
 }
 
-/// What is remembered of a Job, if it is the same.
+/// The record of a Job, if its hash is still the same.
 pub(crate) fn record_of<'a>(record: &'a Record, parts: &[JobPart<'_>]) -> Option<&'a JobRecord> {
     let of = &parts.first()?.job.of;
     record.jobs.get(of).filter(|it| it.spec == spec_of(parts))
@@ -73,7 +73,7 @@ pub(crate) fn is_awaited(record: &Record, stack: &Stack, observed: &Observed, wo
     !has_any && !is_over(record, stack, workload)
 }
 
-/// Of a queue of work, one that succeeds says that there is no more of it.
+/// Whether a work queue is empty: the first part that succeeds says so.
 pub(crate) fn is_fed(job: &Job, known: &JobRecord) -> bool {
     job.completions.is_none() && !known.done.is_empty()
 }

@@ -20,7 +20,7 @@ pub(crate) fn limits<'a>(workload: &Workload, leaving: impl IntoIterator<Item = 
     };
     let mut claims = exclusive(workload).is_some();
     for it in leaving {
-        // What it has stored without a name is for its successor alone.
+        // Only one successor can inherit its anonymous volumes.
         claims |= !it.anonymous_volumes.is_empty();
     }
     if claims {
@@ -29,7 +29,7 @@ pub(crate) fn limits<'a>(workload: &Workload, leaving: impl IntoIterator<Item = 
     Limits { surge: max_surge as usize, unavailable: max_unavailable as usize, recreate: false }
 }
 
-/// What a workload claims that only one container at a time can have, or may write to.
+/// The first thing a workload uses that only one container at a time can have or write to.
 pub(crate) fn exclusive(workload: &Workload) -> Option<&'static str> {
     let container = &workload.container;
     // Two that listen on one port of the same network would be in each other's way.

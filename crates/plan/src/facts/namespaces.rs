@@ -49,7 +49,7 @@ pub(crate) fn is_needed(facts: &Facts<'_>, host: &Instance) -> bool {
     guests(facts, host).any(|it| it.is_running() && is_wanted(it))
 }
 
-/// Those of ours that share a namespace of this one.
+/// The agent's instances that share a namespace of this one.
 pub(crate) fn guests<'a>(facts: &Facts<'a>, host: &Instance) -> impl Iterator<Item = &'a Instance> + use<'a> {
     let (id, agent) = (host.id.clone(), facts.target.agent);
     facts.observed.instances.values().filter(move |it| it.hosts.contains(&id) && it.agent == *agent)

@@ -4,7 +4,7 @@ use driftless_model::{Format, Kind, ObjectRef, Record, ResourceStatus, Stack, Wo
 
 use crate::facts::subject::Subject;
 
-/// What a workload is called. A service of Compose is a Deployment in the namespace of its application.
+/// The Kubernetes object of a workload. A Compose service is a Deployment in the namespace of its application.
 pub(crate) fn object(stack: &Stack, name: &WorkloadName) -> ObjectRef {
     let named = stack.inventory.workloads.get(name).cloned();
     named.unwrap_or_else(|| {
@@ -38,7 +38,7 @@ pub(crate) fn objects(stack: &Stack) -> impl Iterator<Item = ObjectRef> {
     workloads.chain(stack.inventory.resources.iter().map(|it| it.object.clone()))
 }
 
-/// What an application has beside workloads.
+/// The objects of an application that are no workloads.
 pub fn resources(stack: &Stack, record: &Record) -> Vec<ResourceStatus> {
     let status = |it: &driftless_model::Resource| ResourceStatus {
         created: record.since.get(&it.object.to_string()).copied(),

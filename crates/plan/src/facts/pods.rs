@@ -12,14 +12,14 @@ use driftless_model::{
 
 use crate::{facts::classify, target::Target};
 
-/// What was observed, with each instance as its parts make it: ready when all of them are.
+/// The observed state with the parts of pods counted in: an instance is ready when all its parts are.
 pub(crate) fn whole_of<'a>(target: &Target<'_>, observed: &'a Observed) -> Cow<'a, Observed> {
     let has_pods = |it: &Stack| it.workloads.values().any(|it| !it.parts.is_empty());
     let is_without = !has_pods(target.stack) && !target.fallback.is_some_and(has_pods);
     conclude(observed, is_without, |it| target.definition(it))
 }
 
-/// What was observed, with each instance as its parts make it, for whoever knows the wanted stack alone.
+/// The same for callers that only know the desired stack.
 pub fn whole<'a>(stack: &Stack, observed: &'a Observed) -> Cow<'a, Observed> {
     let is_without = stack.workloads.values().all(|it| it.parts.is_empty());
     conclude(observed, is_without, |it| stack.workloads.get(&it.instance.workload))
@@ -147,7 +147,7 @@ pub(crate) fn genuine(target: &Target<'_>, observed: &Observed, part: &Instance)
     let Some(of) = part.part.as_ref() else { return false };
     let pod = observed.instances.get(&of.pod);
     let wanted = pod.and_then(|it| target.definition(it)).filter(|it| it.spec() == part.spec);
-    // Of an older pod nobody can check it any more; it goes with that.
+    // The definition of an older pod is gone. Its parts are removed with it.
     let Some(wanted) = wanted else { return true };
     let Some(defined) = wanted.part(&of.name) else { return false };
     classify::difference(target, observed, &wanted.of_part(defined), part).is_none()

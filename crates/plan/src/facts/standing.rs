@@ -43,7 +43,7 @@ pub(crate) enum Outdated {
 }
 
 impl Standing {
-    /// Of an instance that belongs to this workload, whose spec hash is `spec`.
+    /// The standing of an instance that belongs to this workload, whose spec hash is `spec`.
     pub(crate) fn of(
         record: &Record,
         observed: &Observed,

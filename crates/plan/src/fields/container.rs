@@ -230,7 +230,7 @@ fn networks(out: &mut Out, mode: &NetworkMode, hostname: Option<&String>) {
         NetworkMode::Networks(networks) if networks.is_empty() => out.put(["networks", "none"], Value::Flag),
         NetworkMode::Networks(networks) => {
             for (network, attachment) in networks {
-                // Who was joined first cannot be read back.
+                // The order of joining cannot be read back.
                 let Attachment {
                     aliases,
                     ipv4,

@@ -140,7 +140,7 @@ fn same_peers(found: &mut Container, want: &Container) {
     }
 }
 
-/// What the engine calls a container that was given no host name.
+/// Whether a host name is the engine's default: the short id of the container.
 fn is_short_id(name: &str) -> bool {
     name.len() == 12 && name.bytes().all(|it| it.is_ascii_digit() || (b'a'..=b'f').contains(&it))
 }
@@ -178,7 +178,7 @@ fn put(map: &mut serde_yaml::Mapping, folders: &[String], name: &str, value: ser
     }
 }
 
-/// Those of the image it runs, if it is made from the image that Git names, or else those of Git's.
+/// The defaults of the image that an instance runs if Git names that image, or else those of Git's image.
 pub(crate) fn image_defaults<'a>(
     workload: &Workload,
     instance: &Instance,

@@ -66,7 +66,7 @@ pub(crate) fn write(out: &mut Out, settings: &HostSettings) {
     hooks(out, "preStop", pre_stop);
 }
 
-/// What a mount asks for besides, as it follows after what is mounted.
+/// The options of a mount, as text after its source.
 pub(crate) fn mount(options: &MountOptions) -> String {
     let MountOptions { subpath, labels, recursive, tmpfs, group } = options;
     let subpath = subpath.iter().map(|it| format!(" at {it}"));

@@ -24,7 +24,7 @@ pub(crate) fn network_differences(want: &Network, found: &Network) -> Vec<FieldD
     let driver_of = |it: &Option<String>| it.clone().unwrap_or_else(|| "bridge".to_owned());
     let mut out = Differences::default();
     out.compare("driver", driver_of(driver), driver_of(&found.driver));
-    // What newer engines and releases of Compose write down by themselves.
+    // Options that newer engines and releases of Compose add by themselves.
     let is_implied = |it: &&String| it.starts_with("com.docker.network.enable_ipv");
     for name in options.keys().chain(found.options.keys()).filter(|it| !is_implied(it)) {
         out.compare_set(&format!("options.{name}"), options.get(name), found.options.get(name));

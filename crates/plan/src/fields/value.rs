@@ -85,7 +85,7 @@ impl Out {
         }
     }
 
-    /// Whose order means nothing.
+    /// A list whose order does not matter.
     pub(crate) fn set(&mut self, path: &str, all: impl Iterator<Item = String>) {
         let sorted: BTreeSet<String> = all.collect();
         self.list(path, &sorted.into_iter().collect::<Vec<_>>());

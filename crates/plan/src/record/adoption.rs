@@ -7,7 +7,7 @@ use crate::{
     target::Target,
 };
 
-/// Takes everything over, or nothing and says what is in the way.
+/// Adopts everything, or nothing and returns the obstacles.
 pub fn adopt(
     record: &mut Record,
     target: &Target<'_>,
@@ -38,8 +38,8 @@ pub fn adopt(
     Ok(claims)
 }
 
-/// Puts what was taken over where what we made ourselves is, as if it carried our labels.
-pub fn embrace(observed: &mut Observed, record: &Record, agent: &AgentId) {
+/// Moves adopted objects among the agent's own, as if they carried the agent's labels.
+pub fn merge_adopted(observed: &mut Observed, record: &Record, agent: &AgentId) {
     for (id, taken) in &record.adopted.containers {
         let Some(Candidate { mut instance, defaults: _ }) = observed.candidates.remove(id) else { continue };
         instance.agent = agent.clone();

@@ -12,9 +12,9 @@ use crate::facts::cron::{all, parsed, run_name, run_of};
 /// So many times missed are a sign that something is wrong.
 const TOO_MANY: usize = 100;
 
-/// Something to be told of a CronJob.
+/// An event about a CronJob.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct CronEvent {
     pub kind: EventKind,
     pub reason: &'static str,
     pub object: String,
@@ -22,7 +22,7 @@ pub struct Told {
 }
 
 /// Begins what is due, and forgets what has been kept for long enough.
-pub fn schedule(record: &mut Record, stack: &Stack, now: Timestamp) -> Vec<Told> {
+pub fn schedule(record: &mut Record, stack: &Stack, now: Timestamp) -> Vec<CronEvent> {
     let mut told = Vec::new();
     let mut crons = std::mem::take(&mut record.crons);
     for (name, template, cron) in all(stack) {
@@ -88,10 +88,10 @@ fn begin(
     object: Option<&ObjectRef>,
     record: &Record,
     now: Timestamp,
-    told: &mut Vec<Told>,
+    told: &mut Vec<CronEvent>,
 ) {
     let Some(schedule) = parsed(cron).filter(|_| !cron.suspended) else { return };
-    // What is too late to be begun was not missed either.
+    // Runs past their starting deadline do not count as missed.
     let earliest = cron.starting_deadline.map(|it| {
         let millis = u64::try_from(it.as_millis()).unwrap_or(u64::MAX);
         Timestamp(now.0.saturating_sub(millis.saturating_add(1)))
@@ -100,7 +100,7 @@ fn begin(
     let Some((due, count)) = schedule.missed(since, now, TOO_MANY + 1) else { return };
     let mut tell = |known: &mut CronRecord, kind, reason, message: String| {
         if known.told.replace(due) != Some(due) {
-            told.push(Told { kind, reason, object: name.to_string(), message });
+            told.push(CronEvent { kind, reason, object: name.to_string(), message });
         }
     };
     if count > TOO_MANY {
@@ -128,7 +128,7 @@ fn begin(
     let workload = run_of(template, name, &run, &job).filter(|_| !known.runs.contains_key(&run));
     if let Some(workload) = workload {
         let message = format!("begun for {due}");
-        told.push(Told {
+        told.push(CronEvent {
             kind: EventKind::Normal,
             reason: "SuccessfulCreate",
             object: run.to_string(),

@@ -105,7 +105,7 @@ fn undoes(step: &Step, drift: &Drift) -> bool {
     object == drift.object && (field, found, want) == (&drift.field, &drift.found, &drift.want)
 }
 
-/// Of what was done in part, because the draft was cut short or a step failed, nobody knows yet whether it helps.
+/// Counts a heal. Whether a heal that was done in part has an effect is not known yet.
 fn count_heal(record: &mut Record, drift: &Drift, is_whole: bool, revision: &StackHash, now: Timestamp) {
     let Drift { object, workload, field, want, found, .. } = drift;
     let key = heal_key(object, workload.as_ref(), field);
@@ -125,7 +125,7 @@ fn count_heal(record: &mut Record, drift: &Drift, is_whole: bool, revision: &Sta
             let mut recent = before.recent;
             recent.retain(|it| now.since(*it) < FIGHT);
             recent.push(now);
-            // A while of quiet since the last heal: the sequence of pauses begins anew. Who writes into a container
+            // A while of quiet since the last heal: the sequence of pauses starts again. Who writes into a container
             // may do so every few minutes, and each time a whole container is the price.
             let quiet = match field.as_str() {
                 fs_changes::FIELD => FIGHT,

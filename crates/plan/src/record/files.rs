@@ -39,7 +39,7 @@ pub(crate) fn note(record: &mut Record, plan: &Plan, outcomes: &[StepOutcome]) {
         let now: BTreeMap<String, ContentId> =
             files.iter().map(|(target, file)| (target.clone(), file.content.clone())).collect();
         let before = record.delivered.insert(id.clone(), now.clone());
-        // Whatever it ended of, it was with other files.
+        // Earlier crashes happened with other files.
         if before.is_some_and(|it| it != now) {
             record.crashes.remove(instance);
         }

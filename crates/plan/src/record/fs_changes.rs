@@ -12,7 +12,7 @@ use crate::{
     target::Target,
 };
 
-/// What a container writes so soon after its start belongs to the start.
+/// Files that a container writes this soon after its start belong to the start.
 const START: Duration = Duration::from_mins(1);
 
 /// The clocks of the engine's events and of its files are read at different moments.
@@ -40,7 +40,7 @@ pub(crate) fn learn(record: &mut Record, target: &Target<'_>, observed: &Observe
     }
 }
 
-/// What is known after this look, if it is more than before.
+/// The updated knowledge about one container, if it has changed.
 fn learned(
     before: Option<&KnownInside>,
     instance: &Instance,
@@ -56,7 +56,7 @@ fn learned(
     let own = if is_start { Author::Start } else { Author::Itself };
     let mut known =
         before.cloned().unwrap_or_else(|| KnownInside { looked: files.at, ..KnownInside::default() });
-    // What was put back as it was is nobody's any more.
+    // A file that equals the image again has no author.
     let now: BTreeMap<String, FileChange> =
         files.changed.iter().map(|(path, it)| (digest(path), *it)).collect();
     if !files.is_cut {
@@ -93,7 +93,7 @@ fn learned(
     (before != Some(&known)).then_some(known)
 }
 
-/// Whose a new change is that was not written while somebody was there, although somebody was there since the last
+/// The author of a new change that was not written during a visit, although there was a visit since the last
 /// look.
 fn by_its_time(change: FileChange, since: Timestamp, visits: &[&Visit]) -> Option<Author> {
     match (change.kind, change.written) {

@@ -29,7 +29,7 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
     record.completed.retain(|it| present.contains(it));
     record.replaced.retain(|it, _| present.contains(it));
     record.stopped.retain(|it| observed.container(it).is_some_and(|it| !it.is_running()));
-    // Whoever holds the volumes now hands them on himself.
+    // Volumes that an instance mounts now are inherited from that instance.
     let held: BTreeSet<&String> =
         observed.instances.values().flat_map(|it| it.anonymous_volumes.values()).collect();
     record.bequests.retain(|_, volumes| !volumes.values().all(|it| held.contains(it)));
@@ -111,13 +111,13 @@ fn note_parts(record: &mut Record, target: &Target<'_>, observed: &Observed, now
             record.completed.insert(part.id.clone());
             record.crashes.remove(&part.instance);
         } else if pod.is_some_and(Instance::is_running) {
-            // Who ends with its pod does not end by itself.
+            // A part that ends with its pod has not ended by itself.
             count_crash(record, observed, part, now);
         }
     }
 }
 
-/// Once the wanted stack is reached: from now on, what differs is drift.
+/// Once the desired stack is reached: from now on, what differs is drift.
 pub fn note_settled(record: &mut Record, target: &Target<'_>, observed: &Observed) {
     record.settled = Some(StackHash::of(target.stack));
     record.sync = None;
@@ -131,7 +131,7 @@ pub fn note_settled(record: &mut Record, target: &Target<'_>, observed: &Observe
     }
 }
 
-/// What stays as it was is made anew of what it was made of.
+/// Remembers the definitions of workloads that the manifest holds at their older version, to recreate them.
 fn note_held(record: &mut Record, target: &Target<'_>, observed: &Observed) {
     let mut held = std::mem::take(&mut record.held);
     let kept = target.stack.workloads.iter().filter(|(_, it)| it.update == Update::Never);
@@ -224,7 +224,7 @@ fn measure(record: &mut Record, observed: &Observed, subject: Subject<'_>, now: 
     let available = count(&|it| record.is_current(it, &spec) && it.is_available(workload.min_ready, now));
     let before = record.progress.get(name).filter(|it| it.spec == spec);
     let is_further = before.is_none_or(|it| updated > it.updated || old < it.old || available > it.available);
-    // What was complete makes no progress: the clock starts when it is not complete any more.
+    // A complete rollout makes no progress. The clock starts when it is incomplete again.
     let was_complete = before.is_some_and(|it| it.old == 0 && it.available >= workload.replicas);
     let is_complete = old == 0 && available >= workload.replicas;
     // A build has a deadline of its own.

@@ -25,12 +25,12 @@ pub fn note_planned(record: &mut Record, plan: &Plan) {
                 let is_end = plan.steps.iter().skip(index).any(|it| {
                     matches!(&it.action, Action::RemoveInstance { container } if container.reference() == id.as_str())
                 });
-                // Whose work is done has ended as it should.
+                // A pod whose work is done has ended as it should.
                 if !is_end && step.cause != Cause::Over {
                     record.stopped.insert(id.clone());
                 }
             }
-            // What is shared in a pod stays with the pod.
+            // The volumes that a pod's containers share belong to the pod.
             Action::CreateInstance(creation) if !creation.inherit.is_empty() && creation.part.is_none() => {
                 record.bequests.insert(creation.instance.to_string(), creation.inherit.clone());
             }

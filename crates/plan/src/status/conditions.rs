@@ -29,7 +29,7 @@ pub(crate) fn of_workload(
     before: &[StatusCondition],
 ) -> Vec<StatusCondition> {
     let mut all = vec![available(workload, counts), progressing(workload, counts, reason, message)];
-    // What it waits for in Kubernetes' terms: the replicas cannot be created.
+    // In Kubernetes' terms: the replicas cannot be created.
     let failure = match reason {
         "ImagePullBackOff" => Some("ImagePullBackOff"),
         "BuildFailed" => Some("BuildFailed"),

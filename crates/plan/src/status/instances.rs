@@ -134,7 +134,7 @@ fn parts(inputs: Inputs<'_>, pod: &Instance, workload: &Workload, counts: &Count
     found.iter().filter_map(one).collect()
 }
 
-/// What people should know about an instance besides its state.
+/// A remark about an instance besides its state.
 fn message(instance: &Instance) -> String {
     match (&instance.state, &instance.readiness) {
         (State::Exited { out_of_memory: true, .. }, _) => "out of memory".to_owned(),

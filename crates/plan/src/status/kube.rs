@@ -19,7 +19,7 @@ use crate::{
     steps::Plan,
 };
 
-/// What is asked for; the template is for those who know what to mask in it.
+/// The specification of a workload. The caller adds the template, masked.
 pub(crate) fn spec(stack: &Stack, subject: Subject<'_>, record: &Record) -> WorkloadSpec {
     let Subject { name, workload } = subject;
     let object = object(stack, name);
@@ -43,7 +43,7 @@ pub(crate) fn spec(stack: &Stack, subject: Subject<'_>, record: &Record) -> Work
     }
 }
 
-/// What a pod's container is called and made of.
+/// The specification of one container of a pod.
 pub(crate) fn part_spec(part: &Part) -> PartSpec {
     PartSpec { name: part.name.clone(), role: part.role, image: part.container.image.clone() }
 }
@@ -57,13 +57,13 @@ pub(crate) fn images(workload: &Workload) -> String {
     apps.map(|it| it.container.image.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// Likewise, of what there is.
+/// The images that a pod's containers run.
 pub(crate) fn images_of(parts: &[PartStatus]) -> String {
     let apps = parts.iter().filter(|it| it.spec.role == Role::App);
     apps.map(|it| it.spec.image.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// What a pod of several does, in kubectl's words, where that is not what its first container does.
+/// The state of a pod in kubectl's words, if it differs from the state of its first container.
 pub(crate) fn pod_state(parts: &[PartStatus]) -> Option<String> {
     let state = |it: &PartStatus| it.instance.as_ref().map(|it| it.state.clone()).unwrap_or_default();
     let initial = || parts.iter().filter(|it| it.spec.role != Role::App);
@@ -177,7 +177,7 @@ pub(crate) fn job(
     })
 }
 
-/// What a CronJob has begun.
+/// The status of a CronJob.
 pub(crate) fn cron(subject: Subject<'_>, record: &Record) -> Option<CronStatus> {
     let Subject { name, workload } = subject;
     let cron = workload.cron.as_ref()?;

@@ -6,7 +6,7 @@ use driftless_model::{
     Adopt, Candidate, Container, ContainerId, Mask, Mount, MountSource, Network, Observed, ObservedNetwork,
     ObservedVolume, Record, SpecHash, Volume,
 };
-use driftless_plan::{Claimed, Plan, Target, adopt, embrace, note_observed, plan, survey};
+use driftless_plan::{Claimed, Plan, Target, adopt, merge_adopted, note_observed, plan, survey};
 
 use crate::stage::{NOON, Stage, stack, workload};
 
@@ -55,7 +55,7 @@ fn take_over(stage: &mut Stage) -> Result<Vec<String>, Vec<String>> {
     let mut record = std::mem::take(&mut stage.record);
     let mut observed = stage.world.observed.clone();
     let taken = with_target(stage, |target| adopt(&mut record, target, &observed));
-    embrace(&mut observed, &record, &stage.agent);
+    merge_adopted(&mut observed, &record, &stage.agent);
     with_target(stage, |target| note_observed(&mut record, target, &observed, stage.now));
     stage.record = record;
     stage.world.observed = observed;
@@ -185,7 +185,7 @@ fn networks_and_volumes_are_compared_by_what_git_says_of_them() {
     assert!(matches!(&claims[0].what, Claimed::Network { id } if id == "n1"));
     let mut again = same.clone();
     again.networks.get_mut("shop_lan").unwrap().id = "n2".into();
-    embrace(&mut again, &record, &stage.agent);
+    merge_adopted(&mut again, &record, &stage.agent);
     assert_eq!(again.networks["shop_lan"].agent, None);
 }
 

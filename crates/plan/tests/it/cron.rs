@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use driftless_files::{MemoryFiles, Rendered};
 use driftless_manifest::render;
 use driftless_model::{HealthStatus, Schedule, Severity, Stack, State, Timestamp};
-use driftless_plan::{Action, Plan, Told, assess, schedule, with_runs};
+use driftless_plan::{Action, CronEvent, Plan, assess, schedule, with_runs};
 use proptest::prelude::*;
 
 use crate::stage::{Stage, manifests};
@@ -44,7 +44,7 @@ fn stack(text: &str) -> Stack {
 struct Clock {
     git: Stack,
     stage: Stage,
-    told: Vec<Told>,
+    told: Vec<CronEvent>,
 }
 
 impl Clock {

@@ -22,7 +22,7 @@ pub struct Member {
     pub max_unavailable: u32,
 }
 
-/// What becomes of an instance of another spec than the wanted one.
+/// When an instance of another spec is replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Update {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Timestamp;
 
-/// Who rings, and therefore how a ring is signed and read. Always configured: no header of a request chooses
+/// The forge that sends a webhook, and therefore how it is signed and read. Always configured: no header of a request chooses
 /// an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -1,4 +1,4 @@
-//! What was changed inside running containers, past their mounts, and who was in there.
+//! Files changed inside running containers outside their mounts, and the visits of users.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,7 @@ pub struct Inside {
     pub visits: BTreeSet<Visit>,
 }
 
-/// What of a container's own files is not as in its image.
+/// The files of a container that differ from its image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangedFiles {
     /// Just before it was looked at.
@@ -57,7 +57,7 @@ pub struct Visit {
     pub what: String,
 }
 
-/// What is remembered of the inside of one container.
+/// The record of the files changed inside one container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KnownInside {
@@ -77,6 +77,6 @@ pub enum Author {
     Start,
     /// The container itself, later on.
     Itself,
-    /// Whoever was in there.
+    /// A user was inside.
     Visitor,
 }

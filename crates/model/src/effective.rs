@@ -1,4 +1,4 @@
-//! What Docker makes of a container on an image, in a normal form in which equal containers are equal values.
+//! The effective configuration of a container on an image, in a normal form: equal containers are equal values.
 //! Pure, and about Docker's own rules alone: whether a difference matters is the planner's to say.
 
 use std::{collections::BTreeMap, time::Duration};

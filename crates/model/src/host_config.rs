@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Lone, downward::Templates};
+use super::{SharedDefault, downward::Templates};
 use crate::defaults::is_default;
 
 /// Settings that few containers have, and none can change while it lives.
@@ -108,14 +108,14 @@ pub struct BlockIo {
     pub write_iops: BTreeMap<String, u64>,
 }
 
-/// What only some kinds of mount know.
+/// Options of single kinds of mounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MountOptions {
-    /// Of a volume or an image: mount only this folder of it.
+    /// Volumes and images: mount only this folder.
     #[serde(skip_serializing_if = "is_default")]
     pub subpath: Option<String>,
-    /// Of a volume that is made with the container.
+    /// Volumes that are created with the container.
     #[serde(skip_serializing_if = "is_default")]
     pub labels: BTreeMap<String, String>,
     /// Of a bind mount: what becomes of mounts inside of it, `disabled`, `writable` or `readonly`.
@@ -125,7 +125,7 @@ pub struct MountOptions {
     /// is kept in memory: all options, size and mode among them.
     #[serde(skip_serializing_if = "is_default")]
     pub tmpfs: Vec<String>,
-    /// Of a volume: the group that its folder is given, with all rights and the bit that hands it on to what is made
+    /// Of a volume: the group that its folder is given, with all rights and the bit thheres it on to what is made
     /// there, before the container starts for the first time.
     #[serde(skip_serializing_if = "is_default")]
     pub group: Option<u32>,
@@ -186,7 +186,7 @@ impl HttpHook {
     }
 }
 
-/// What was asked for and the engine does not tell: it is written on a label, and read from there.
+/// Settings that the engine does not report. They are kept in a label.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Asked {
@@ -207,8 +207,8 @@ pub struct Asked {
     pub told: Templates,
 }
 
-impl Lone for HostSettings {
-    fn lone() -> &'static Self {
+impl SharedDefault for HostSettings {
+    fn shared_default() -> &'static Self {
         static LONE: LazyLock<HostSettings> = LazyLock::new(HostSettings::default);
         &LONE
     }

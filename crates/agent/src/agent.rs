@@ -25,7 +25,7 @@ use crate::{
     logs::EngineLogs,
     probe::{Changed, Prober},
     probe_targets::EngineExec,
-    random_key,
+    random::random_key,
     reconcile::Shared,
     registry_logins,
     repository::{RepositoryLink, RepositoryTask, RepositoryView},

@@ -230,7 +230,7 @@ impl StatusReporter {
         };
         let error = chain(error);
         let pause = if is_temporary {
-            fetch_delay(failures, crate::seed(&self.repository, now))
+            fetch_delay(failures, crate::random::seed(&self.repository, now))
         } else {
             self.set_error(Some(error.clone()));
             REFUSED_PAUSE

@@ -43,6 +43,7 @@ mod outcomes;
 pub mod probe;
 mod probe_targets;
 mod publish;
+mod random;
 mod reconcile;
 mod record;
 mod registry_logins;
@@ -62,26 +63,8 @@ pub use agent::{Agent, Parts, Running, launch};
 pub use error::Error;
 pub use handle::{Applications, Handle, Inbox, Readiness, Recovery, Repositories};
 pub use logs::Logs;
+pub use random::random_key;
 pub use request::{
     Against, Answer, DryRun, Inspection, InstanceName, Request, RequestError, RequestKind, Rollback,
 };
 pub use requests::{Inspector, plan_stack};
-
-use driftless_model::Timestamp;
-
-/// A number that differs between names and times, for jitter.
-fn seed(name: &str, now: Timestamp) -> u64 {
-    name.bytes().fold(now.0, |hash, byte| hash.wrapping_mul(0x0100_0000_01b3) ^ u64::from(byte))
-}
-
-/// A random key for [`driftless_model::Mask`].
-///
-/// # Panics
-///
-/// Never: AWS-LC ends the process rather than return without random bytes.
-#[must_use]
-pub fn random_key() -> [u8; 32] {
-    let mut key = [0; 32];
-    aws_lc_rs::rand::fill(&mut key).expect("AWS-LC returns random bytes");
-    key
-}

@@ -326,7 +326,7 @@ impl<D: Docker, S: Source> Reconciler<D, S> {
             tracing::warn!(app = %self.context.name(), error, "could not observe the engine");
         }
         self.publish_failure(error);
-        let delay = plan::docker_delay(failures, crate::seed(self.context.name().as_str(), now));
+        let delay = plan::docker_delay(failures, crate::random::seed(self.context.name().as_str(), now));
         Next::Sleep(Some(now.after(delay)))
     }
 

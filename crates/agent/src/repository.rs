@@ -341,6 +341,6 @@ impl<S: Source> RepositoryTask<S> {
     }
 
     fn seed(&self) -> u64 {
-        crate::seed(&self.settings.name, self.clock.now())
+        crate::random::seed(&self.settings.name, self.clock.now())
     }
 }

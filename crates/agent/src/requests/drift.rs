@@ -25,7 +25,7 @@ use crate::{
     cron_runs::add_runs,
     error::chain,
     observe::observe_scope,
-    random_key,
+    random::random_key,
     revisions::{emptied, policy_now},
 };
 

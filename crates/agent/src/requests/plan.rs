@@ -11,7 +11,7 @@ use driftless_plan::{Target, stack_diff};
 
 use super::{adopt::adopt_in_dry_run, handler::RequestHandler};
 use crate::request::{DryRun, RequestError};
-use crate::{Error, random_key, revisions::fallback};
+use crate::{Error, random::random_key, revisions::fallback};
 
 impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
     /// Plans the rounds from now until nothing is left to do, supposing that every step succeeds.

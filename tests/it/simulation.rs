@@ -655,6 +655,24 @@ async fn what_is_suspended_is_left_alone_until_it_is_resumed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn sync_without_news_is_followed_by_a_look_at_docker() {
+    let it = Simulation::of(&web("web:1"));
+    let mut before = it.synced_with_tip().await;
+    for _ in 0..3 {
+        sleep(Duration::from_secs(7)).await;
+        it.ask(RequestKind::Sync).await;
+        let is_newer = |it: &Application| {
+            let (now, before) = (&it.status, &before.status);
+            now.fetched_at > before.fetched_at
+                && now.observed_at > before.observed_at
+                && now.observed_at >= now.fetched_at
+        };
+        let looking = it.until("Docker was looked at after the fetch", is_newer);
+        before = timeout(Duration::from_secs(5), looking).await.expect("`sync --wait` returns at once");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn application_settings_apply_however_it_is_named() {
     let policy = "suspend: true, selfHeal: false, prune: true, maxPrunePercent: 7, adopt: never, \
                   filesystemDrift: revert";

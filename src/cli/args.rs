@@ -300,7 +300,10 @@ pub(super) struct AppArgs {
     pub(super) server: ServerArgs,
 }
 
-/// Confirm that state was lost, so that the agent applies new commits again.
+/// Take over containers after a loss of state, and apply new commits again.
+///
+/// The containers of agents that no longer run on this engine are taken over, without a restart. Nothing is changed
+/// while such an agent still runs.
 ///
 /// After a loss of state the agent keeps what runs and applies no new commit, because a pin or a suspension may be
 /// lost. `driftless status` and `/readyz` say so. Set them again with `driftless rollback` and

@@ -779,6 +779,7 @@ async fn touched(changes: &mut tokio::sync::broadcast::Receiver<EngineEvent>, of
                 }
                 EngineEvent::ObjectChanged { .. }
                 | EngineEvent::Connected
+                | EngineEvent::ClaimLost { .. }
                 | EngineEvent::Disconnected { .. } => {}
             }
         }

@@ -33,6 +33,8 @@ mod revisions;
 mod trust;
 // Whatever dies at whatever moment, the end is right.
 mod crash;
+// Several agents on one engine, and an agent without its state.
+mod ownership;
 // A push that a forge announces runs at once, whatever else is sent.
 mod webhooks;
 // What the forge is told of a commit.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use driftless_agent::{RequestKind, Rollback};
 use driftless_clock::Clock;
 use driftless_docker::UserAction;
-use driftless_model::{AppName, Application, SyncStatus, Until};
+use driftless_model::{AgentId, AppName, Application, SyncStatus, Until};
 use driftless_store::Store;
 
 use crate::sample::NOON;
-use crate::simulation::{Simulation, app, minutes};
+use crate::simulation::{Simulation, agent_id, app, minutes};
 
 fn shop(image: &str) -> String {
     format!(
@@ -139,4 +139,113 @@ async fn rolled_back_version_stays_after_a_loss_of_state() {
         status.sync == SyncStatus::OutOfSync && status.message.contains("driftless recover"),
         "{status:#?}"
     );
+}
+
+fn old() -> AgentId {
+    AgentId("old".into())
+}
+
+impl Simulation {
+    /// The next life of the agent has an empty state directory, and another id than the containers.
+    fn lose_state(&mut self, is_living: bool) {
+        self.crash();
+        self.store = Store::in_memory(self.clock).unwrap();
+        self.docker.give_to(&old(), is_living);
+    }
+
+    fn condition(&self, kind: &str) -> Option<String> {
+        let status = &self.application(&app()).status;
+        status.conditions.iter().find(|condition| condition.kind == kind).map(|it| it.message.clone())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn containers_of_a_dead_agent_are_taken_over_without_a_restart() {
+    let mut it = Simulation::of(&shop("web:1"));
+    it.synced_with_tip().await;
+    let before = it.docker.observed(&app()).instances;
+    it.lose_state(false);
+    it.begin();
+    minutes(1).await;
+    let after = it.docker.observed(&app()).instances;
+    assert_eq!(after, before, "{}", it.story());
+    assert_eq!(it.condition("OwnedByAnotherAgent"), None);
+    assert!(it.condition("StateLost").is_some(), "a pin may be lost");
+    it.docker.user_action(&app(), &UserAction::Remove { name: "tshop-web-1".into() }).unwrap();
+    minutes(1).await;
+    assert_eq!(it.images(), ["web:1"], "it is repaired");
+    it.handle().recover().await.unwrap();
+    it.push(&shop("web:2")).await;
+    it.synced_with_tip().await;
+    assert_eq!(it.docker.observed(&app()).instances.len(), 1, "{}", it.story());
+
+    // It is so in the next life as well.
+    it.crash();
+    it.begin();
+    minutes(1).await;
+    it.push(&shop("web:3")).await;
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["web:3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn second_agent_is_refused_while_the_first_one_lives() {
+    let mut it = Simulation::of(&shop("web:1"));
+    it.synced_with_tip().await;
+    it.lose_state(true);
+    let writes = it.docker.transcript().len();
+    it.begin();
+    minutes(10).await;
+    it.git.push(&shop("web:2"));
+    minutes(10).await;
+    assert_eq!(it.docker.transcript().len(), writes, "{}", it.story());
+    let why = it.condition("OwnedByAnotherAgent").unwrap();
+    assert!(why.contains("lives on this engine") && why.contains("driftless recover"), "{why}");
+    let refused = it.handle().recover().await.unwrap_err();
+    assert!(refused.to_string().contains("stop it"), "{refused}");
+
+    // The first agent ends. Nothing changes until somebody says so.
+    it.docker.give_to(&old(), false);
+    minutes(10).await;
+    assert_eq!(it.docker.transcript().len(), writes, "{}", it.story());
+    it.handle().recover().await.unwrap();
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["web:2"]);
+    assert_eq!(it.docker.observed(&app()).instances.len(), 1, "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn unclear_owner_stops_the_agent_until_recover() {
+    let mut it = Simulation::of(&shop("web:1"));
+    it.synced_with_tip().await;
+    it.lose_state(false);
+    it.git.push(&shop("web:2"));
+    let writes = it.docker.transcript().len();
+    it.begin();
+    minutes(10).await;
+    assert_eq!(it.docker.transcript().len(), writes, "{}", it.story());
+    let why = it.condition("OwnedByAnotherAgent").unwrap();
+    assert!(why.contains("tshop-web-1") && why.contains("driftless recover"), "{why}");
+    it.handle().recover().await.unwrap();
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["web:2"]);
+    assert_eq!(it.docker.observed(&app()).instances.len(), 1, "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn copied_state_directory_changes_nothing_while_the_original_lives() {
+    let mut it = Simulation::of(&shop("web:1"));
+    it.synced_with_tip().await;
+    it.crash();
+    it.docker.set_living(&agent_id(), true);
+    it.git.push(&shop("web:2"));
+    it.begin();
+    minutes(10).await;
+    assert_eq!(it.images(), ["web:1"]);
+    let why = it.condition("OwnedByAnotherAgent").unwrap();
+    assert!(why.contains("a state directory of its own"), "{why}");
+    it.docker.set_living(&agent_id(), false);
+    it.handle().recover().await.unwrap();
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["web:2"]);
 }

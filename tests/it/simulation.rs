@@ -126,7 +126,7 @@ pub(crate) fn app() -> AppName {
     "shop".into()
 }
 
-fn agent_id() -> AgentId {
+pub(crate) fn agent_id() -> AgentId {
     AgentId("ours".to_owned())
 }
 

@@ -1,6 +1,10 @@
 //! Starts the tasks of an agent, and stops them in order.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -13,16 +17,19 @@ use driftless_docker::{Docker, Engine, EngineOptions};
 use driftless_git as git;
 use driftless_git::{FetchPermits, Lookup, RepositoryOptions, Source};
 use driftless_model::Mask;
-use driftless_store::{ContentDir, Opened, StateDir, Store, Visibility};
+use driftless_store::{ContentDir, Opened, OtherAgent, StateDir, Store, Visibility};
 
 use crate::{
     Error, Handle, Inbox,
+    agent_finder::AgentFinder,
     claims::Claims,
     commit_status::StatusReporter,
     context::Services,
+    error::chain,
     fs_scan::CONCURRENT_SCANS,
     image_tasks::{BuildLimits, CONCURRENT_BUILDS},
     logs::EngineLogs,
+    ownership::Ownership,
     probe::{Changed, Prober},
     probe_targets::EngineExec,
     random::random_key,
@@ -174,6 +181,14 @@ pub fn launch<D: Docker, S: Source>(
     let wakes: Wakes = Wakes::default();
     let wakes_of_prober = wakes.clone();
     let changed: Changed = Arc::new(move |app| wakes_of_prober.wake(app));
+    let other_agents = |kind| {
+        store.other_agents(kind).unwrap_or_else(|error| {
+            tracing::warn!(error = chain(&error), "could not read what is known of other agents");
+            BTreeSet::new()
+        })
+    };
+    docker.take_over(&other_agents(OtherAgent::Former));
+    let (ownership, questions) = Ownership::new(other_agents(OtherAgent::Living));
     let services = Arc::new(Services {
         store: store.clone(),
         contents,
@@ -182,6 +197,7 @@ pub fn launch<D: Docker, S: Source>(
         mask: Mask::new(random_key()),
         events,
         wakes: wakes.clone(),
+        ownership,
         changed: Arc::new(Notify::new()),
     });
     let shared = Arc::new(Shared {
@@ -193,6 +209,8 @@ pub fn launch<D: Docker, S: Source>(
         scans: Arc::new(Semaphore::new(CONCURRENT_SCANS)),
         turns: Arc::new(Semaphore::new(CONCURRENT_TURNS)),
     });
+    let finder = AgentFinder { docker: Arc::clone(&docker), services: Arc::clone(&services) };
+    tasks.spawn(finder.clone().run(questions, stop.clone()));
     let (engine_tx, engine) = watch::channel(Err("the engine was not reached yet".to_owned()));
     tasks.spawn(wake_on_engine_events(docker, wakes, engine_tx, stop.clone()));
     let mut followed = Vec::new();
@@ -225,6 +243,7 @@ pub fn launch<D: Docker, S: Source>(
         readiness,
         applications: BTreeMap::new(),
         claims: Claims::default(),
+        finder,
         tasks: tasks.clone(),
         stop: stop.clone(),
     };

@@ -8,7 +8,7 @@ use driftless_clock::Clock;
 use driftless_model::{AgentId, AppName, Event, EventKind, Mask, Stack, Timestamp};
 use driftless_store::{ContentDir, Store};
 
-use crate::{error::chain, wakes::Wakes};
+use crate::{error::chain, ownership::Ownership, wakes::Wakes};
 
 /// The services that all applications of an agent share, apart from the engine.
 pub(crate) struct Services {
@@ -21,6 +21,8 @@ pub(crate) struct Services {
     pub(crate) events: broadcast::Sender<Event>,
     /// The wakes of all applications.
     pub(crate) wakes: Wakes,
+    /// What is known of the agents on the engine.
+    pub(crate) ownership: Ownership,
     /// Notified when the supervisor should publish something new.
     pub(crate) changed: Arc<Notify>,
 }
@@ -53,6 +55,10 @@ impl AppContext {
 
     pub(crate) fn agent(&self) -> &AgentId {
         &self.services.agent
+    }
+
+    pub(crate) fn ownership(&self) -> &Ownership {
+        &self.services.ownership
     }
 
     pub(crate) fn clock(&self) -> Clock {

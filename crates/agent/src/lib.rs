@@ -23,6 +23,7 @@
 //! ```
 
 mod agent;
+mod agent_finder;
 mod app;
 mod build_context;
 mod claims;
@@ -39,7 +40,9 @@ mod image_tasks;
 mod logs;
 mod mounts;
 mod observe;
+mod other_owner;
 mod outcomes;
+mod ownership;
 pub mod probe;
 mod probe_targets;
 mod publish;

@@ -29,7 +29,9 @@ use crate::{
     image_tasks::{BuildLimits, ImageTasks},
     mounts::Mounts,
     observe::Observer,
+    other_owner::OtherOwner,
     outcomes::{count_failures, gets_image, held_objects, log_step, report_images, report_step},
+    ownership::Own,
     probe::Prober,
     publish::Publisher,
     record::StoredRecord,
@@ -70,6 +72,7 @@ pub(crate) struct Reconciler<D, S> {
     observer: Observer<D>,
     mounts: Mounts,
     images: ImageTasks,
+    other_owner: OtherOwner,
     turns: Arc<Semaphore>,
 }
 
@@ -102,6 +105,7 @@ impl<D: Docker, S: Source> Reconciler<D, S> {
             observer: Observer::new(Arc::clone(&shared.docker), Arc::clone(&shared.prober), scans),
             mounts: Mounts::default(),
             images: ImageTasks::new(wake, shared.builds.clone()),
+            other_owner: OtherOwner::default(),
             turns: Arc::clone(&shared.turns),
             context,
         }
@@ -180,13 +184,17 @@ impl<D: Docker, S: Source> Reconciler<D, S> {
             Ok(observed) => observed,
             Err(error) => return self.fail_to_observe(&chain(&error)),
         };
-        match self.revisions.detect_loss(&self.context, &observed) {
-            Ok(false) => {}
-            Ok(true) => return Next::Round,
-            Err(error) => return self.fail(&chain(&error)),
-        }
-        if self.revisions.confirm(&self.context, &self.desired, &mut target, &observed) {
-            return Next::Round;
+        if self.other_owner.check(&self.context, &target.stack, &observed) {
+            target.policy.suspended = true;
+        } else {
+            match self.revisions.detect_loss(&self.context, &observed) {
+                Ok(false) => {}
+                Ok(true) => return Next::Round,
+                Err(error) => return self.fail(&chain(&error)),
+            }
+            if self.revisions.confirm(&self.context, &self.desired, &mut target, &observed) {
+                return Next::Round;
+            }
         }
         self.observer.add_scans(&mut observed);
         let fallback = fallback(&self.context, &target);
@@ -207,6 +215,9 @@ impl<D: Docker, S: Source> Reconciler<D, S> {
             self.revisions.check_deadline(&self.context, &plan);
             let scan = self.observer.start_scans(&target.policy, &observed, self.record.get());
             Next::Sleep(earliest(plan.look_again, scan))
+        } else if self.context.ownership().own() == Own::Unclaimed {
+            self.context.ownership().claimed(interrupt).await;
+            Next::Round
         } else {
             self.act(&target, &planned, &plan, interrupt).await
         };
@@ -344,6 +355,7 @@ impl<D: Docker, S: Source> Reconciler<D, S> {
             context: &self.context,
             desired: &self.desired,
             revisions: &self.revisions,
+            other_owner: self.other_owner.reason(),
             record: self.record.get(),
             progress: progress.as_deref(),
             now,

@@ -49,7 +49,8 @@ impl StateLoss {
         has_revision: bool,
         observed: &Observed,
     ) -> Result<bool, store::Error> {
-        if std::mem::replace(&mut self.was_observed, true) || has_revision || self.lost.is_some() {
+        let is_known = std::mem::replace(&mut self.was_observed, true) || context.ownership().is_confirmed();
+        if is_known || has_revision || self.lost.is_some() {
             return Ok(false);
         }
         let mut instances = observed.instances.values();

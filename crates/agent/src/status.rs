@@ -24,6 +24,8 @@ pub(crate) struct StatusInputs<'a> {
     pub(crate) context: &'a AppContext,
     pub(crate) desired: &'a Desired,
     pub(crate) revisions: &'a Revisions,
+    /// Why the containers may belong to another agent.
+    pub(crate) other_owner: Option<&'a str>,
     pub(crate) record: &'a Record,
     /// The progress of pulls and builds.
     pub(crate) progress: Option<&'a str>,
@@ -86,9 +88,12 @@ impl StatusInputs<'_> {
             let message = format!("{}: {what}", loss_advice(self.context.name()));
             Statement::new(ConditionStatus::True, "RecoverRequired", message)
         });
+        let other_owner =
+            self.other_owner.map(|why| Statement::new(ConditionStatus::True, "RecoverRequired", why));
         let statements = [
             ("SourceReady", Some(self.fetched())),
             ("Rendered", Some(self.rendered())),
+            ("OwnedByAnotherAgent", other_owner),
             ("StateLost", lost),
             ("WebhookMissed", missed),
             ("CommitStatusTold", refused),
@@ -195,6 +200,10 @@ impl StatusInputs<'_> {
             status.sync = SyncStatus::OutOfSync;
             let note = format!("{} is not applied: {error}", self.desired.commit().short());
             status.message = join(&note, &status.message);
+        }
+        if let Some(why) = self.other_owner {
+            status.sync = SyncStatus::Unknown;
+            status.message = join(why, &status.message);
         }
         if self.revisions.lost().is_some() {
             let newest = self.desired.rendered().stack.as_deref();

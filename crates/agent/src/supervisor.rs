@@ -21,6 +21,7 @@ use driftless_store::KnownApplication;
 
 use crate::{
     Readiness, Recovery, Repositories, Request, RequestError,
+    agent_finder::AgentFinder,
     app::App,
     claims::{Claimant, Claims, Inventory},
     commit_status::StatusErrors,
@@ -88,6 +89,7 @@ pub(crate) struct Supervisor<D, S> {
     pub(crate) readiness: watch::Sender<Readiness>,
     pub(crate) applications: BTreeMap<AppName, AppTask>,
     pub(crate) claims: Claims,
+    pub(crate) finder: AgentFinder<D>,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
 }
@@ -120,8 +122,9 @@ impl<D: Docker, S: Source> Supervisor<D, S> {
                 Ok(()) = self.engine.changed() => {}
                 Ok(()) = self.status_errors.changed() => {}
                 Some(reply) = recoveries.recv() => {
+                    let finder = self.finder.clone();
                     // The client may have gone.
-                    let _ = reply.send(self.recover());
+                    self.tasks.spawn(async move { drop(reply.send(finder.recover().await)) });
                 }
                 request = requests.recv() => match request {
                     Some(request) => self.pass_on(request),
@@ -260,14 +263,6 @@ impl<D: Docker, S: Source> Supervisor<D, S> {
             // The client may have gone.
             let _ = reply.send(Err(error));
         }
-    }
-
-    /// A user has confirmed a loss of state: new commits are applied again.
-    fn recover(&self) -> Result<Vec<String>, RequestError> {
-        let loss = self.services.store.loss()?;
-        self.services.store.clear_loss()?;
-        self.services.wakes.wake_all();
-        Ok(loss.into_iter().map(|what| format!("new commits are applied again (lost: {what})")).collect())
     }
 
     fn publish_readiness(&self) {

@@ -68,6 +68,7 @@ pub(crate) async fn wake_on_engine_events<D: Docker>(
             event = events.recv() => match event {
                 Ok(EngineEvent::ObjectChanged { app: Some(app), .. }) => wakes.wake(&app),
                 Ok(EngineEvent::ObjectChanged { app: None, .. }) | Err(RecvError::Lagged(_)) => wakes.wake_all(),
+                Ok(EngineEvent::ClaimLost { .. }) => {}
                 Ok(EngineEvent::Connected) => {
                     drop(engine.send_replace(Ok(())));
                     wakes.wake_all();

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, future::Future, time::Duration};
 
 use driftless_model::{
-    AppName, Build, Container, ContainerId, FileChangeKind, Format, Observed, Peer, Stack, Timestamp,
+    AgentId, AppName, Build, Container, ContainerId, FileChangeKind, Format, Observed, Peer, Stack, Timestamp,
 };
 use driftless_plan::Action;
 use tokio::sync::broadcast;
@@ -74,6 +74,14 @@ pub trait Docker: Send + Sync + 'static {
         path: &str,
     ) -> impl Future<Output = Result<Option<Timestamp>, Error>> + Send;
 
+    /// Finds out whether an agent with this id lives on the engine, which takes up to `patience`. If none does, this
+    /// process holds the id from then on and refuses the claims of others.
+    fn claim(&self, agent: &AgentId, patience: Duration)
+    -> impl Future<Output = Result<Claim, Error>> + Send;
+
+    /// From now on, objects that these agents created belong to this agent. Replaces the agents of earlier calls.
+    fn take_over(&self, former: &BTreeSet<AgentId>);
+
     /// The engine's events from now on. If the engine answers, the first event of a new receiver is
     /// [`EngineEvent::Connected`].
     fn events(&self) -> broadcast::Receiver<EngineEvent>;
@@ -121,6 +129,8 @@ pub enum EngineEvent {
     Connected,
     /// The engine does not answer.
     Disconnected { error: String },
+    /// Another process may hold this agent id too.
+    ClaimLost { agent: AgentId },
     /// Something happened to a container, network, volume or image.
     ObjectChanged {
         /// The application that the object belongs to; `None` if that is unknown: wake all applications.
@@ -140,6 +150,15 @@ pub struct FileChanges {
     pub files: Vec<(String, FileChangeKind)>,
     /// The list was too long; `files` is empty then.
     pub is_truncated: bool,
+}
+
+/// The answer to the claim of an agent id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// No other agent with this id lives on the engine.
+    Granted,
+    /// One does.
+    Refused,
 }
 
 /// The result of a step.

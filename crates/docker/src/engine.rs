@@ -10,11 +10,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     actions::{ActionOptions, Actions},
+    agent_claims::{AgentClaims, OwnAgents},
     attribution::Attribution,
     cache::Cache,
     connection::{Connection, EngineInfo},
     container_files,
-    docker::{Docker, Effect, EngineEvent, FileChanges, ObserveScope},
+    docker::{Claim, Docker, Effect, EngineEvent, FileChanges, ObserveScope},
     error::Error,
     events::EventWatcher,
     exec::Exec,
@@ -55,6 +56,8 @@ pub struct Engine {
     observer: Observer,
     actions: Actions,
     builder: Builder,
+    agents: Arc<OwnAgents>,
+    claims: Arc<AgentClaims>,
     exec: Arc<Exec>,
     events: broadcast::Sender<EngineEvent>,
     _watcher: AbortOnDropHandle<()>,
@@ -76,7 +79,10 @@ impl Engine {
         let attribution = Arc::<Attribution>::default();
         let inventory = Arc::new(Inventory::new(&connection, &cache, &attribution, clock));
         let exec = Arc::new(Exec::new(&connection, &attribution));
+        let agents = Arc::new(OwnAgents::new(agent));
+        let claims = Arc::new(AgentClaims::new(&connection, &events));
         let watcher = EventWatcher {
+            claims: Arc::clone(&claims),
             connection: Arc::clone(&connection),
             cache: Arc::clone(&cache),
             attribution: Arc::clone(&attribution),
@@ -84,18 +90,20 @@ impl Engine {
             clock,
         };
         Ok(Self {
-            observer: Observer::new(&connection, &inventory, &attribution),
+            observer: Observer::new(&connection, &inventory, &attribution, &agents),
             actions: Actions::new(
                 &connection,
                 &cache,
                 &attribution,
                 &inventory,
                 &exec,
-                ActionOptions { agent, logins: logins.clone(), clock },
+                ActionOptions { agents: Arc::clone(&agents), logins: logins.clone(), clock },
             ),
             builder: Builder::new(&connection, &cache, logins, clock),
             _watcher: AbortOnDropHandle::new(tokio::spawn(watcher.run())),
             connection,
+            agents,
+            claims,
             cache,
             exec,
             events,
@@ -171,6 +179,15 @@ impl Docker for Engine {
 
     async fn modified_at(&self, container: &ContainerId, path: &str) -> Result<Option<Timestamp>, Error> {
         container_files::modified_at(&self.connection, container, path).await
+    }
+
+    async fn claim(&self, agent: &AgentId, patience: Duration) -> Result<Claim, Error> {
+        let claimed = self.claims.claim(agent, patience).await;
+        claimed.map_err(|error| error.classify("find out whether another agent lives on this engine"))
+    }
+
+    fn take_over(&self, former: &BTreeSet<AgentId>) {
+        self.agents.take_over(former);
     }
 
     fn events(&self) -> broadcast::Receiver<EngineEvent> {

@@ -16,6 +16,7 @@ use tokio::{
 use tracing::{info, warn};
 
 use crate::{
+    agent_claims::AgentClaims,
     attribution::{Attribution, is_healthcheck},
     cache::{Cache, ObjectKind},
     call_error::CallError,
@@ -58,6 +59,7 @@ pub(crate) struct EventWatcher {
     pub(crate) connection: Arc<Connection>,
     pub(crate) cache: Arc<Cache>,
     pub(crate) attribution: Arc<Attribution>,
+    pub(crate) claims: Arc<AgentClaims>,
     pub(crate) events: broadcast::Sender<EngineEvent>,
     pub(crate) clock: Clock,
 }
@@ -76,6 +78,7 @@ impl EventWatcher {
                     }
                     was_reachable = true;
                     self.begin();
+                    self.claims.hear_open_claims().await;
                     self.listen(stream).await
                 }
                 Err(error) => error,
@@ -127,6 +130,7 @@ impl EventWatcher {
                 let line: Vec<u8> = pending.drain(..=end).collect();
                 self.handle_line(&line);
             }
+            self.claims.answer_claims().await;
             if pending.len() > LONGEST_LINE {
                 return CallError::Unreachable("the engine sent an event without an end".to_owned());
             }
@@ -152,6 +156,9 @@ impl EventWatcher {
         let action_name = action.split(':').next().unwrap_or_default();
         let is_known = matches!(kind.as_str(), "container" | "network" | "volume" | "image" | "daemon");
         if !is_known || IGNORED.contains(&action_name) {
+            return;
+        }
+        if kind == "volume" && self.claims.hear(&id, &action) {
             return;
         }
         let at = time_nano.map(|nanos| Timestamp(nanos / 1_000_000));

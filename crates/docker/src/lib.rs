@@ -11,6 +11,7 @@
 //! | `cache`, `attribution` | what was inspected; who caused what happened to containers |
 //! | `container_list`, `inventory`, `observe` | reading: lists, cached inspections, the observed state of an application |
 //! | `events` | the event stream: makes the cache forget, feeds the attribution, wakes the applications |
+//! | `agent_claims` | which agents live on the engine, and whose objects belong to this agent |
 //! | `actions` | the steps: containers, networks, volumes, hooks, images |
 //! | `image_build` | builds with `BuildKit` or the classic builder |
 //!
@@ -41,6 +42,7 @@
 //! ```
 
 mod actions;
+mod agent_claims;
 mod attribution;
 mod body_writer;
 mod cache;
@@ -73,7 +75,7 @@ mod to_engine;
 mod transport;
 
 pub use connection::EngineInfo;
-pub use docker::{Docker, Effect, EngineEvent, FileChanges, ObserveScope};
+pub use docker::{Claim, Docker, Effect, EngineEvent, FileChanges, ObserveScope};
 pub use engine::{Engine, EngineOptions};
 pub use error::Error;
 pub use image_build::{BuildInputs, BuildSecrets};

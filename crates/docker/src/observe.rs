@@ -13,6 +13,7 @@ use driftless_model::{
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::{
+    agent_claims::OwnAgents,
     attribution::{Attribution, is_healthcheck},
     cache::{NamedObject, ObjectKind},
     call_error::CallError,
@@ -33,6 +34,7 @@ pub(crate) struct Observer {
     connection: Arc<Connection>,
     inventory: Arc<Inventory>,
     attribution: Arc<Attribution>,
+    agents: Arc<OwnAgents>,
 }
 
 impl Observer {
@@ -40,11 +42,13 @@ impl Observer {
         connection: &Arc<Connection>,
         inventory: &Arc<Inventory>,
         attribution: &Arc<Attribution>,
+        agents: &Arc<OwnAgents>,
     ) -> Self {
         Self {
             connection: Arc::clone(connection),
             inventory: Arc::clone(inventory),
             attribution: Arc::clone(attribution),
+            agents: Arc::clone(agents),
         }
     }
 
@@ -57,6 +61,9 @@ impl Observer {
                 self.instances(app, &list).await?.into_iter().partition(|(_, found)| found.part.is_some());
             let mut candidates = self.candidates(scope, &list).await?;
             peer_names::resolve(&mut instances, &mut parts, &mut candidates, &list);
+            for instance in instances.values_mut().chain(parts.values_mut()) {
+                instance.agent = self.agents.owner(instance.agent.clone());
+            }
             let candidate_instances = candidates.values().map(|candidate| &candidate.instance);
             let containers = instances.values().chain(parts.values()).chain(candidate_instances);
             Ok(Observed {
@@ -160,6 +167,7 @@ impl Observer {
                 let NamedObject { id, app, agent, spec, project, network, volume: _, created: _ } =
                     network.clone();
                 let compose = network.filter(|_| project == scope.project);
+                let agent = agent.map(|agent| self.agents.owner(agent));
                 (name.clone(), ObservedNetwork { id, agent, app, spec, foreign: Vec::new(), compose })
             })
             .collect();
@@ -189,6 +197,7 @@ impl Observer {
                 let NamedObject { id: _, app, agent, spec, project, network: _, volume, created: _ } =
                     volume.clone();
                 let compose = volume.filter(|_| project == scope.project);
+                let agent = agent.map(|agent| self.agents.owner(agent));
                 (name.clone(), ObservedVolume { agent, app, spec, compose })
             });
         Ok(volumes.collect())

@@ -2,6 +2,7 @@
 //! know its own containers. It is stored twice: in the database and in the file `agent-id`.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
     os::unix::fs::OpenOptionsExt,
@@ -12,7 +13,7 @@ use rusqlite::{OptionalExtension, params};
 
 use crate::{
     error::{Durability, Error},
-    store::Store,
+    store::{OtherAgent, Store},
 };
 use driftless_model::AgentId;
 
@@ -58,6 +59,39 @@ impl Store {
             })?;
         }
         Ok(AgentId(id))
+    }
+}
+
+impl Store {
+    /// The other agents that were stored as such.
+    pub fn other_agents(&self, kind: OtherAgent) -> Result<BTreeSet<AgentId>, Error> {
+        self.read("the other agents", |connection| {
+            let query = "SELECT substr(key, length(?1) + 1) FROM meta WHERE substr(key, 1, length(?1)) = ?1";
+            let mut statement = connection.prepare_cached(query)?;
+            let ids = statement.query_map(params![key_of(kind)], |row| row.get(0))?;
+            Ok(ids.map(|id| id.map(AgentId)).collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// Stores what is known of another agent, in place of what was known before.
+    pub fn set_other_agent(&self, agent: &AgentId, kind: OtherAgent) -> Result<(), Error> {
+        self.write_twice("another agent", Durability::Power, |transaction| {
+            for kind in [OtherAgent::Former, OtherAgent::Living] {
+                let key = format!("{}{agent}", key_of(kind));
+                transaction.execute("DELETE FROM meta WHERE key = ?1", params![key])?;
+            }
+            let key = format!("{}{agent}", key_of(kind));
+            transaction.execute("INSERT INTO meta (key, value) VALUES (?1, '')", params![key])?;
+            Ok(())
+        })
+    }
+}
+
+/// The beginning of the key in the table `meta`.
+fn key_of(kind: OtherAgent) -> &'static str {
+    match kind {
+        OtherAgent::Former => "former_agent:",
+        OtherAgent::Living => "living_agent:",
     }
 }
 

@@ -49,4 +49,4 @@ pub use contents::{ContentDir, Visibility};
 pub use deliveries::DeliveryState;
 pub use error::Error;
 pub use state_dir::StateDir;
-pub use store::{KnownApplication, NewRevision, Opened, Store, Suspension};
+pub use store::{KnownApplication, NewRevision, Opened, OtherAgent, Store, Suspension};

@@ -59,6 +59,15 @@ pub struct NewRevision {
     pub rollback_of: Option<u64>,
 }
 
+/// Another agent whose objects were found on the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherAgent {
+    /// It no longer lives, and its objects belong to this agent now.
+    Former,
+    /// It lived beside this agent when it was last asked.
+    Living,
+}
+
 /// Whether a user has suspended an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suspension {

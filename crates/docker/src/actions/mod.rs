@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use driftless_clock::Clock;
-use driftless_model::{AgentId, AppName};
+use driftless_model::AppName;
 use driftless_plan::Action;
 
 use crate::{
-    attribution::Attribution, cache::Cache, connection::Connection, docker::Effect, error::Error, exec::Exec,
-    helper_image, inventory::Inventory, pull::Puller, registry_logins::RegistryLogins,
+    agent_claims::OwnAgents, attribution::Attribution, cache::Cache, connection::Connection, docker::Effect,
+    error::Error, exec::Exec, helper_image, inventory::Inventory, pull::Puller,
+    registry_logins::RegistryLogins,
 };
 
 mod containers;
@@ -32,7 +33,7 @@ use volumes::Volumes;
 
 /// The settings that steps need.
 pub(crate) struct ActionOptions {
-    pub(crate) agent: AgentId,
+    pub(crate) agents: Arc<OwnAgents>,
     pub(crate) logins: RegistryLogins,
     pub(crate) clock: Clock,
 }
@@ -57,10 +58,10 @@ impl Actions {
         exec: &Arc<Exec>,
         options: ActionOptions,
     ) -> Self {
-        let ActionOptions { agent, logins, clock } = options;
+        let ActionOptions { agents, logins, clock } = options;
         let (connection, cache) = (Arc::clone(connection), Arc::clone(cache));
-        let ownership = Ownership::new(&connection, &cache, attribution, agent.clone());
-        let networks = Arc::new(Networks::new(&connection, &cache, attribution, inventory, agent.clone()));
+        let ownership = Ownership::new(&connection, &cache, attribution, &agents);
+        let networks = Arc::new(Networks::new(&connection, &cache, attribution, inventory, &agents));
         Self {
             containers: Containers {
                 first_start: FirstStart::new(&connection, &cache, attribution),
@@ -73,7 +74,7 @@ impl Actions {
                 clock,
             },
             creator: Creator::new(&connection, attribution, inventory, &networks),
-            volumes: Volumes::new(&connection, &cache, agent),
+            volumes: Volumes::new(&connection, &cache, &agents),
             puller: Puller::new(&connection, &cache, logins),
             networks,
             connection,

@@ -8,6 +8,7 @@ use http::Method;
 
 use super::ownership::not_owned;
 use crate::{
+    agent_claims::OwnAgents,
     attribution::Attribution,
     cache::{Cache, ObjectKind},
     call_error::{CallError, tolerate},
@@ -28,7 +29,7 @@ pub(super) struct Networks {
     cache: Arc<Cache>,
     attribution: Arc<Attribution>,
     inventory: Arc<Inventory>,
-    agent: AgentId,
+    agents: Arc<OwnAgents>,
 }
 
 impl Networks {
@@ -37,15 +38,19 @@ impl Networks {
         cache: &Arc<Cache>,
         attribution: &Arc<Attribution>,
         inventory: &Arc<Inventory>,
-        agent: AgentId,
+        agents: &Arc<OwnAgents>,
     ) -> Self {
         Self {
             connection: Arc::clone(connection),
             cache: Arc::clone(cache),
             attribution: Arc::clone(attribution),
             inventory: Arc::clone(inventory),
-            agent,
+            agents: Arc::clone(agents),
         }
+    }
+
+    fn is_own(&self, agent: Option<&AgentId>) -> bool {
+        agent.is_some_and(|agent| self.agents.contain(agent.as_str()))
     }
 
     pub(super) async fn create(&self, app: &AppName, name: &str, network: &Network) -> Result<(), Error> {
@@ -54,13 +59,13 @@ impl Networks {
         self.cache.invalidate_objects(ObjectKind::Networks);
         let networks = self.inventory.objects(ObjectKind::Networks).await;
         if let Some(existing) = networks.map_err(|error| error.classify(&doing))?.get(name) {
-            let is_same = existing.agent.as_ref() == Some(&self.agent)
+            let is_same = self.is_own(existing.agent.as_ref())
                 && existing.app.as_ref() == Some(app)
                 && existing.spec.as_ref() == Some(&SpecHash::of(network));
             let message = "another network with this name exists already".to_owned();
             return if is_same { Ok(()) } else { Err(Error::Refused { doing, message }) };
         }
-        let body = to_engine::network_body(name, network, app, &self.agent);
+        let body = to_engine::network_body(name, network, app, self.agents.own());
         let created = self.send_create(&body).await;
         self.cache.invalidate_objects(ObjectKind::Networks);
         created.map_err(|error| match error.code() {
@@ -76,7 +81,7 @@ impl Networks {
         let networks = networks.map_err(|error| error.classify(&doing))?;
         let known = networks.values().find(|network| network.id == id);
         let is_adopted = self.attribution.is_adopted_network(id);
-        if !is_adopted && known.is_some_and(|network| network.agent.as_ref() != Some(&self.agent)) {
+        if !is_adopted && known.is_some_and(|network| !self.is_own(network.agent.as_ref())) {
             return Err(not_owned(&doing));
         }
         // Of two networks with one name only one is known, and an unknown one may still exist.
@@ -86,7 +91,7 @@ impl Networks {
             match self.connection.call(DEADLINE, inspect).await {
                 Ok(found) => {
                     let agent = found.labels.as_ref().and_then(|labels| labels.get(label::AGENT));
-                    if agent.map(String::as_str) != Some(self.agent.as_str()) {
+                    if !agent.is_some_and(|agent| self.agents.contain(agent)) {
                         return Err(not_owned(&doing));
                     }
                 }

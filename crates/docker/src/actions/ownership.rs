@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
-use driftless_model::{AgentId, ContainerId, label};
+use driftless_model::{ContainerId, label};
 use driftless_plan::ContainerRef;
 
-use crate::{attribution::Attribution, cache::Cache, connection::Connection, error::Error};
+use crate::{
+    agent_claims::OwnAgents, attribution::Attribution, cache::Cache, connection::Connection, error::Error,
+};
 
 /// Checks whether a container is the agent's.
 pub(super) struct Ownership {
     connection: Arc<Connection>,
     cache: Arc<Cache>,
     attribution: Arc<Attribution>,
-    agent: AgentId,
+    agents: Arc<OwnAgents>,
 }
 
 impl Ownership {
@@ -20,10 +22,10 @@ impl Ownership {
         connection: &Arc<Connection>,
         cache: &Arc<Cache>,
         attribution: &Arc<Attribution>,
-        agent: AgentId,
+        agents: &Arc<OwnAgents>,
     ) -> Self {
         let (connection, cache) = (Arc::clone(connection), Arc::clone(cache));
-        Self { connection, cache, attribution: Arc::clone(attribution), agent }
+        Self { connection, cache, attribution: Arc::clone(attribution), agents: Arc::clone(agents) }
     }
 
     /// The container's id; `None` if there is no such container. Fails for a container that is not the agent's.
@@ -40,7 +42,11 @@ impl Ownership {
             }
             ContainerRef::Id(id, _) => {
                 // Labels of a container never change, so an earlier inspection is enough.
-                match self.cache.container(id).map(|inspected| inspected.instance.agent == self.agent) {
+                match self
+                    .cache
+                    .container(id)
+                    .map(|inspected| self.agents.contain(inspected.instance.agent.as_str()))
+                {
                     Some(true) => return Ok(Some(id.clone())),
                     Some(false) => return Err(not_owned(doing)),
                     None => id.as_str(),
@@ -54,7 +60,7 @@ impl Ownership {
         let found = self.connection.find_container(key).await.map_err(|error| error.classify(doing))?;
         let Some(found) = found else { return Ok(None) };
         let labels = found.config.and_then(|config| config.labels).unwrap_or_default();
-        if labels.get(label::AGENT).map(String::as_str) == Some(self.agent.as_str()) {
+        if labels.get(label::AGENT).is_some_and(|agent| self.agents.contain(agent)) {
             Ok(found.id.map(ContainerId))
         } else {
             Err(not_owned(doing))

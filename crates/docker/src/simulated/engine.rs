@@ -19,7 +19,7 @@ use super::{
     user_action::UserAction,
 };
 use crate::{
-    docker::{Docker, Effect, EngineEvent, FileChanges, ObserveScope},
+    docker::{Claim, Docker, Effect, EngineEvent, FileChanges, ObserveScope},
     error::Error,
     image_build::BuildInputs,
     logs::{LogOptions, LogStream},
@@ -47,6 +47,22 @@ impl SimulatedEngine {
     #[must_use]
     pub fn connect(&self) -> Self {
         Self { host: Arc::clone(&self.host), steps_left: Arc::new(AtomicU32::new(u32::MAX)) }
+    }
+
+    /// Everything on the host was created by an agent with this id, which lives beside the simulated one or not.
+    pub fn give_to(&self, agent: &AgentId, is_living: bool) {
+        self.set_living(agent, is_living);
+        self.host.state().relabel(|_| true, agent);
+    }
+
+    /// Another agent with this id lives on the host, or does not.
+    pub fn set_living(&self, agent: &AgentId, is_living: bool) {
+        let living = &mut self.host.state().living;
+        if is_living {
+            living.insert(agent.clone());
+        } else {
+            living.remove(agent);
+        }
     }
 
     /// The client of this connection crashes after this many more steps: none of its later calls is performed or
@@ -290,6 +306,17 @@ impl Docker for SimulatedEngine {
     async fn modified_at(&self, container: &ContainerId, path: &str) -> Result<Option<Timestamp>, Error> {
         self.call(&format!("read the time of {path} in {container}")).await?;
         Ok(self.host.state().files_of(container).get(path).and_then(|change| change.written))
+    }
+
+    async fn claim(&self, agent: &AgentId, _patience: Duration) -> Result<Claim, Error> {
+        self.call(&format!("claim {agent}")).await?;
+        let lives = self.host.state().living.contains(agent);
+        Ok(if lives { Claim::Refused } else { Claim::Granted })
+    }
+
+    fn take_over(&self, former: &BTreeSet<AgentId>) {
+        let own = self.host.agent().clone();
+        self.host.state().relabel(|agent| former.contains(agent), &own);
     }
 
     fn events(&self) -> broadcast::Receiver<EngineEvent> {

@@ -2,7 +2,7 @@
 //! step is defined by `World`, not here.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -49,6 +49,8 @@ pub(super) struct HostState {
     pub(super) mistakes: Vec<String>,
     /// Counts observations and changes, to know their order.
     pub(super) count: u64,
+    /// Agents that live beside the one that is simulated.
+    pub(super) living: BTreeSet<AgentId>,
     /// How often the files of a container were listed.
     pub(super) file_scans: u64,
 }
@@ -302,6 +304,18 @@ impl Host {
 }
 
 impl HostState {
+    /// Gives the objects of some agents to another one.
+    pub(super) fn relabel(&mut self, is_meant: impl Fn(&AgentId) -> bool, to: &AgentId) {
+        for app in self.apps.values_mut() {
+            let Observed { instances, parts, networks, volumes, .. } = &mut app.world.observed;
+            let of_containers = instances.values_mut().chain(parts.values_mut()).map(|it| &mut it.agent);
+            let of_networks = networks.values_mut().filter_map(|it| it.agent.as_mut());
+            let of_volumes = volumes.values_mut().filter_map(|it| it.agent.as_mut());
+            let all = of_containers.chain(of_networks).chain(of_volumes);
+            all.filter(|agent| is_meant(agent)).for_each(|agent| agent.clone_from(to));
+        }
+    }
+
     /// Adds the networks and volumes of other applications that the scope names to what an application observes.
     pub(super) fn add_shared_objects(&mut self, app: &AppName, scope: &ObserveScope) {
         let mut shared = Observed::default();

@@ -3,7 +3,7 @@
 //! This module finds what is in the way, and the steps that clear it. [`crate::decide::rollout`] decides how many instances
 //! are created.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{Condition, Container, Dependency, Instance, MountSource, Peer, Workload};
 
@@ -162,6 +162,29 @@ enum Contest {
     },
 }
 
+/// A container of another agent for the same workload that may write to a volume of it: its name and the volume.
+fn writer_of_another_agent(draft: &Draft<'_>, subject: Subject<'_>) -> Option<(String, String)> {
+    let written = |container: &Container| {
+        let volumes =
+            container.mounts.iter().filter(|mount| !mount.read_only).filter_map(|mount| {
+                match &mount.source {
+                    MountSource::Volume { name, no_copy: _ } => Some(name.clone()),
+                    _ => None,
+                }
+            });
+        volumes.collect::<BTreeSet<String>>()
+    };
+    let own: BTreeSet<String> = subject.workload.containers().flat_map(written).collect();
+    let facts = &draft.facts;
+    let is_foreign = |instance: &&Instance| {
+        instance.instance.workload == *subject.name && instance.agent != *facts.target.agent
+    };
+    facts.observed.instances.values().filter(is_foreign).find_map(|instance| {
+        let volume = written(&instance.config).intersection(&own).next().cloned()?;
+        Some((instance.name.clone(), volume))
+    })
+}
+
 /// Looks for others who hold the fixed name or host ports of a workload. Its own instances are not others: they make way
 /// for each other by the limits of its rollout.
 fn contest(draft: &Draft<'_>, subject: Subject<'_>) -> Contest {
@@ -170,6 +193,9 @@ fn contest(draft: &Draft<'_>, subject: Subject<'_>) -> Contest {
         && draft.facts.observed.claims.names.contains_key(fixed)
     {
         return Contest::Taken { by: fixed.clone(), what: format!("the name `{fixed}`") };
+    }
+    if let Some((by, volume)) = writer_of_another_agent(draft, subject) {
+        return Contest::Taken { by, what: format!("the volume `{volume}`") };
     }
     let mut steps = Vec::new();
     for port in &workload.container.ports {

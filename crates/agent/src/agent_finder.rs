@@ -1,0 +1,189 @@
+//! Finds out which other agents live on the engine, and takes over the containers of those that do not.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use futures_util::future::join_all;
+use tokio::{
+    sync::{broadcast::error::RecvError, mpsc},
+    time::sleep,
+};
+use tokio_util::sync::CancellationToken;
+
+use driftless_docker::{Claim, Docker, EngineEvent};
+use driftless_model::AgentId;
+use driftless_store::OtherAgent;
+
+use crate::{
+    context::Services,
+    error::chain,
+    ownership::{Other, Own, Ownership},
+    request::RequestError,
+};
+
+/// How long other agents have to refuse the claim of this agent's own id.
+const OWN_CLAIM: Duration = Duration::from_secs(1);
+/// How long they have to refuse the claim of another id.
+const OTHER_CLAIM: Duration = Duration::from_secs(5);
+/// Between two attempts while the engine does not answer.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// The engine and the services that finding other agents needs.
+pub(crate) struct AgentFinder<D> {
+    pub(crate) docker: Arc<D>,
+    pub(crate) services: Arc<Services>,
+}
+
+impl<D> Clone for AgentFinder<D> {
+    fn clone(&self) -> Self {
+        Self { docker: Arc::clone(&self.docker), services: Arc::clone(&self.services) }
+    }
+}
+
+impl<D: Docker> AgentFinder<D> {
+    /// Claims the agent's id, and finds out about other agents, until stopped.
+    pub(crate) async fn run(self, mut questions: mpsc::UnboundedReceiver<AgentId>, stop: CancellationToken) {
+        let mut events = self.docker.events();
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = self.claim_own() => {}
+        }
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                Some(agent) = questions.recv() => self.settle(&agent).await,
+                event = events.recv() => match event {
+                    Ok(EngineEvent::ClaimLost { .. }) => self.claim_own().await,
+                    Ok(_) | Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return,
+                },
+            }
+        }
+    }
+
+    fn ownership(&self) -> &Ownership {
+        &self.services.ownership
+    }
+
+    fn former(&self) -> BTreeSet<AgentId> {
+        self.services.store.other_agents(OtherAgent::Former).unwrap_or_else(|error| {
+            tracing::warn!(error = chain(&error), "could not read the agents that were taken over");
+            BTreeSet::new()
+        })
+    }
+
+    /// Claims the agent's own id and those that it took over.
+    async fn claim_own(&self) {
+        let _turn = self.ownership().turn().await;
+        self.ownership().set_own(Own::Unclaimed);
+        let former = self.former();
+        let agent = &self.services.agent;
+        let own = loop {
+            let claims = former.iter().map(|agent| self.docker.claim(agent, OWN_CLAIM));
+            let (own, others) = tokio::join!(self.docker.claim(agent, OWN_CLAIM), join_all(claims));
+            for (agent, claim) in former.iter().zip(others) {
+                if matches!(claim, Ok(Claim::Refused)) {
+                    self.note(agent, OtherAgent::Living);
+                }
+            }
+            match own {
+                Ok(Claim::Granted) => break Own::Held,
+                Ok(Claim::Refused) => break Own::Refused,
+                Err(driftless_docker::Error::Transient { .. }) => sleep(AGAIN).await,
+                Err(error) => {
+                    // An engine that lets nobody create volumes cannot tell.
+                    tracing::warn!(error = chain(&error), "other agents on this engine are not noticed");
+                    break Own::Held;
+                }
+            }
+        };
+        if own == Own::Refused {
+            tracing::error!(%agent, "another agent with this id lives on this engine: nothing is changed");
+        }
+        self.ownership().set_own(own);
+        self.services.wakes.wake_all();
+    }
+
+    /// Finds out whether another agent lives, and takes over its containers if not.
+    async fn settle(&self, agent: &AgentId) {
+        let _turn = self.ownership().turn().await;
+        let known = self.ownership().other(agent);
+        if self.former().contains(agent) || known != Some(Other::Asked) {
+            // It was taken over, or found to live, since the question.
+            self.ownership().set(agent, known.filter(|other| *other != Other::Asked));
+            self.services.wakes.wake_all();
+            return;
+        }
+        match self.docker.claim(agent, OTHER_CLAIM).await {
+            Ok(Claim::Granted) => self.note(agent, OtherAgent::Former),
+            Ok(Claim::Refused) => self.note(agent, OtherAgent::Living),
+            Err(error) => {
+                tracing::warn!(%agent, error = chain(&error), "could not find out whether another agent lives");
+                self.ownership().set(agent, None);
+            }
+        }
+    }
+
+    fn note(&self, agent: &AgentId, kind: OtherAgent) {
+        if let Err(error) = self.services.store.set_other_agent(agent, kind) {
+            tracing::warn!(%agent, error = chain(&error), "could not store what is known of another agent");
+        }
+        let mut former = self.former();
+        match kind {
+            OtherAgent::Former => {
+                tracing::warn!(%agent, "no agent with this id lives: its containers are taken over");
+                former.insert(agent.clone());
+                self.docker.take_over(&former);
+                self.ownership().set(agent, None);
+            }
+            OtherAgent::Living => {
+                tracing::error!(%agent, "another agent lives on this engine: its containers are left alone");
+                former.remove(agent);
+                self.docker.take_over(&former);
+                self.ownership().set(agent, Some(Other::Living));
+            }
+        }
+        self.services.wakes.wake_all();
+    }
+
+    /// Takes over the containers of all agents that no longer live, because a user asks for it, and confirms a loss
+    /// of state. Returns a line for each change.
+    pub(crate) async fn recover(&self) -> Result<Vec<String>, RequestError> {
+        let mut done = Vec::new();
+        let agent = &self.services.agent;
+        if self.ownership().own() == Own::Refused {
+            self.claim_own().await;
+            if self.ownership().own() == Own::Refused {
+                return Err(RequestError::Refused(format!(
+                    "another agent with the id {agent} lives on this engine: stop it, or give this agent a state directory of its own, then run `driftless recover` again"
+                )));
+            }
+            done.push("this agent is the only one with its id".to_owned());
+        }
+        let _turn = self.ownership().turn().await;
+        let others = self.ownership().others();
+        let claims = join_all(others.iter().map(|agent| self.docker.claim(agent, OTHER_CLAIM))).await;
+        for (agent, claim) in others.iter().zip(claims) {
+            match claim? {
+                Claim::Granted => {
+                    self.ownership().confirm();
+                    self.note(agent, OtherAgent::Former);
+                    done.push(format!("the containers of agent {agent} are taken over"));
+                }
+                Claim::Refused => {
+                    self.note(agent, OtherAgent::Living);
+                    return Err(RequestError::Refused(format!(
+                        "agent {agent} lives on this engine: stop it, then run `driftless recover` again"
+                    )));
+                }
+            }
+        }
+        let store = &self.services.store;
+        if let Some(what) = store.loss()? {
+            store.clear_loss()?;
+            done.push(format!("new commits are applied again (lost: {what})"));
+        }
+        self.services.wakes.wake_all();
+        self.services.changed.notify_one();
+        Ok(done)
+    }
+}

@@ -1,0 +1,30 @@
+//! Why the containers of one application may belong to another agent.
+
+use driftless_model::{EventKind, Observed, Stack};
+
+use crate::context::AppContext;
+
+/// Why the containers of one application may belong to another agent.
+#[derive(Default)]
+pub(crate) struct OtherOwner {
+    reason: Option<String>,
+}
+
+impl OtherOwner {
+    /// Why nothing of the application is changed, if its containers may belong to another agent.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
+    }
+
+    /// Checks whose containers these are, and reports it once if they may belong to another agent. True: they may.
+    pub(crate) fn check(&mut self, context: &AppContext, stack: &Stack, observed: &Observed) -> bool {
+        let reason = context.ownership().other_owner(context.agent(), stack, observed);
+        if let Some(reason) = reason.as_ref().filter(|_| self.reason.is_none()) {
+            let name = context.name();
+            tracing::warn!(app = %name, "{reason}");
+            context.event(EventKind::Warning, "OwnedByAnotherAgent", name.as_str(), reason);
+        }
+        self.reason = reason;
+        self.reason.is_some()
+    }
+}

@@ -6,7 +6,6 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
 };
 
 use driftless_files::{AppSpec, Entry, Files, MemoryFiles, ReadError};
@@ -153,26 +152,4 @@ fn exposed_ports_are_bounded_together() {
     let ranges: Vec<String> = (1..=1000).map(|first| format!("{first}-65535")).collect();
     let repeated = told(&format!("services: {{a: {{image: a, expose: [{}]}}}}", ranges.join(", ")));
     assert!(repeated[0].contains("expose more than 65536"), "{}", repeated[0]);
-}
-
-#[test]
-fn many_services_of_the_same_pods_take_quadratic_time() {
-    let of = |count: usize| -> Duration {
-        let mut text = String::new();
-        for number in 0..count {
-            text.push_str(&format!(
-                "apiVersion: v1\nkind: Service\nmetadata: {{name: s{number}}}\nspec: {{clusterIP: None, selector: {{app: a}}, \
-                 ports: [{{port: 80}}]}}\n---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p{number}, labels: {{app: a}}}}\n\
-                 spec: {{containers: [{{name: c, image: a}}]}}\n---\n"
-            ));
-        }
-        let files = MemoryFiles::new([("a.yaml", text.as_str())]);
-        let began = Instant::now();
-        assert_eq!(errors(&files, &manifests("", &["a.yaml"])), [""; 0]);
-        began.elapsed()
-    };
-    let best = |count: usize, tries: usize| (0..tries).map(|_| of(count)).min().unwrap_or_default();
-    let (few, many) = (best(50, 5), best(400, 2));
-    // Eight times as many: 64 times as long, and 512 times where it is cubic.
-    assert!(many < few * 250, "{few:?} {many:?}");
 }

@@ -151,7 +151,7 @@ fn tests_named_in_the_podman_table_exist() {
     let page = include_str!("../../docs/kubernetes-podman.md");
     let rows = page.lines().skip_while(|it| !it.starts_with("|---")).skip(1);
     let mut sources = String::new();
-    for folder in ["tests/it", "tests/e2e"] {
+    for folder in ["tests/it", "tests/e2e", "crates/plan/tests/it"] {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|it| it == "rs") {
@@ -332,7 +332,7 @@ fn tests_named_in_test_tables_exist() {
     for folder in ["tests", "src", "crates"] {
         read_all(Path::new(folder), &mut tests);
     }
-    for page in ["tests/it/scenarios.rs", "tests/it/webhooks.rs"] {
+    for page in ["crates/plan/tests/it/scenarios.rs", "tests/it/webhooks.rs"] {
         let text = fs::read_to_string(page).unwrap();
         let rows = text.lines().filter_map(|it| it.strip_prefix("//! | ")).skip(1);
         let named: Vec<&str> =
@@ -345,7 +345,7 @@ fn tests_named_in_test_tables_exist() {
                     .iter()
                     .any(|end| Path::new(&format!("tests/e2e/projects/{it}{end}")).exists());
                 let is_module = Path::new(&format!("tests/e2e/{it}.rs")).exists();
-                let is_script = Path::new("tests/it/scenarios").join(it).is_file();
+                let is_script = Path::new("crates/plan/tests/it/scenarios").join(it).is_file();
                 !is_project && !is_module && !is_script && !tests.contains(&format!("fn {it}("))
             })
             .collect();

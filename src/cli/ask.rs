@@ -152,12 +152,13 @@ async fn wait_until(
     }
 }
 
-/// The status speaks of a look at Git, and then at Docker, that came after the one known before.
+/// Whether the agent has fetched the repository and observed the containers since `before`.
+///
+/// The order of the two does not matter: a fetch that finds a new commit raises the generation, which [`is_observed`]
+/// compares; after a fetch without news the agent does not observe again.
 fn is_newer(now: &Application, before: &Application) -> bool {
     let (now, before) = (&now.status, &before.status);
-    now.fetched_at > before.fetched_at
-        && now.observed_at > before.observed_at
-        && now.observed_at >= now.fetched_at
+    now.fetched_at > before.fetched_at && now.observed_at > before.observed_at
 }
 
 fn is_settled(now: &Application) -> bool {

@@ -815,11 +815,11 @@ async fn contradictory_options_are_refused() {
     let password = || Some(Secret::Environment("TOKEN".into()));
     let cases = [
         ("http://h/r", Auth { password: password(), ..Auth::default() }, "only sent over https"),
-        ("ssh://h/r", Auth { password: password(), ..Auth::default() }, "`auth.ssh_key`"),
-        ("/srv/r", Auth { password: password(), ..Auth::default() }, "no use over a local path"),
+        ("ssh://h/r", Auth { password: password(), ..Auth::default() }, "`auth.sshKeyFile`"),
+        ("/srv/r", Auth { password: password(), ..Auth::default() }, "cannot be used over a local path"),
         ("https://h/r", Auth { username: user(), ..Auth::default() }, "without a password or token"),
-        ("https://h/r", Auth { ssh_key: key(), ..Auth::default() }, "no use over https"),
-        ("/srv/r", Auth { known_hosts: key(), ..Auth::default() }, "no use over a local path"),
+        ("https://h/r", Auth { ssh_key: key(), ..Auth::default() }, "cannot be used over https"),
+        ("/srv/r", Auth { known_hosts: key(), ..Auth::default() }, "cannot be used over a local path"),
     ];
     for (url, auth, wanted) in cases {
         let options = RepositoryOptions { credentials: with_auth(auth), ..options(&origin, url) };

@@ -136,8 +136,7 @@ impl<D: Docker, S: Source> Reconciler<D, S> {
     pub(crate) fn follow_without_round(&mut self, newest: &Arc<Desired>) -> bool {
         let is_pinned = !matches!(self.context.store().pin(self.context.name()), Ok(None));
         let was_observed = self.publisher.status().observed_at.is_some();
-        let is_awaited = self.revisions.is_sync_awaited(newest);
-        if is_pinned || !was_observed || is_awaited || !self.desired.asks_for_the_same(newest) {
+        if is_pinned || !was_observed || !self.desired.asks_for_the_same(newest) {
             return false;
         }
         let before = std::mem::replace(&mut self.desired, Arc::clone(newest));

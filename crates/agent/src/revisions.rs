@@ -1,7 +1,7 @@
 //! The revisions of one application: which one is the target of a round, when a new one begins, and how it ends.
 //! A revision is written to the database before its first step is performed.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use driftless_git::Source;
 use driftless_model::{
@@ -57,8 +57,6 @@ pub(crate) struct Revisions {
     current: Option<Revision>,
     last_target: Option<TargetKey>,
     requested: Option<RequestedSync>,
-    /// When a user last requested a sync.
-    last_sync_at: Option<Timestamp>,
     behind: Option<Behind>,
     loss: StateLoss,
 }
@@ -70,10 +68,6 @@ struct TargetKey {
     pinned: Option<u64>,
     policy: Policy,
 }
-
-/// How long after a requested sync each fetch is followed by a look at Docker, also if it found nothing new: the
-/// command may still wait, and the first fetch may have begun before the request.
-const SYNC_AWAITED: Duration = Duration::from_mins(10);
 
 /// A sync that a user requested and that has not begun a revision yet.
 struct RequestedSync {
@@ -93,14 +87,7 @@ impl Revisions {
     /// Continues with the newest revision in the database.
     pub(crate) fn load(context: &AppContext) -> Self {
         let current = context.store().current(context.name()).ok().flatten();
-        Self {
-            current,
-            last_target: None,
-            requested: None,
-            last_sync_at: None,
-            behind: None,
-            loss: StateLoss::default(),
-        }
+        Self { current, last_target: None, requested: None, behind: None, loss: StateLoss::default() }
     }
 
     /// The newest revision, in progress or ended.
@@ -374,15 +361,7 @@ impl Revisions {
 
     /// A user has requested a sync: the revision that its fetch begins has the cause "user".
     pub(crate) fn request_sync(&mut self, context: &AppContext, desired: &Desired) {
-        self.last_sync_at = Some(context.now());
         self.requested = Some(RequestedSync { commit: desired.commit().id.clone(), at: context.now() });
-    }
-
-    /// Whether a user may wait for the look at Docker that follows this fetch.
-    pub(crate) fn is_sync_awaited(&self, newest: &Desired) -> bool {
-        let fetched_at = newest.repository().fetched_at;
-        let is_after = |at: Timestamp| fetched_at.is_some_and(|it| it >= at && it.since(at) < SYNC_AWAITED);
-        self.last_sync_at.is_some_and(is_after)
     }
 
     /// If the fetch of a requested sync found no new commit, a later commit is not the user's.

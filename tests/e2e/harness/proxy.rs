@@ -54,9 +54,10 @@ impl Counting {
         self.seen.lock().unwrap().clone()
     }
 
-    /// Those that could change something.
+    /// Requests that change something, except the volume by which an agent claims its id for a moment when it starts.
     pub fn writes(&self) -> Vec<String> {
-        self.requests().into_iter().filter(|it| !it.starts_with("GET ") && !it.starts_with("HEAD ")).collect()
+        let is_write = |line: &String| !line.starts_with("GET ") && !line.starts_with("HEAD ");
+        self.requests().into_iter().filter(|line| is_write(line) && !line.contains(CLAIM)).collect()
     }
 }
 
@@ -87,10 +88,15 @@ async fn pass(client: UnixStream, engine: UnixStream, log: Arc<Mutex<Vec<String>
     tokio::join!(asking, answering);
 }
 
+/// The beginning of the name of the volume by which an agent claims its id.
+const CLAIM: &str = "driftless-claim.";
+
 /// Tells heads of requests from their bodies on one connection.
 #[derive(Default)]
 struct Requests {
     pending: Vec<u8>,
+    /// The place of the latest request in the log, and what came of its body.
+    latest: (usize, Vec<u8>),
     /// Bytes of a body still to come.
     body: usize,
     /// In a body whose end is told by its last chunk.
@@ -108,11 +114,11 @@ impl Requests {
         loop {
             if self.is_chunked {
                 let Some(end) = find(&self.pending, b"\r\n0\r\n\r\n") else { return };
-                self.pending.drain(..end + 7);
+                self.body_part(end + 7, log);
                 self.is_chunked = false;
             }
             let skipped = self.body.min(self.pending.len());
-            self.pending.drain(..skipped);
+            self.body_part(skipped, log);
             self.body -= skipped;
             let Some(end) = find(&self.pending, b"\r\n\r\n").filter(|_| self.body == 0) else { return };
             let head = String::from_utf8_lossy(&self.pending[..end]).to_ascii_lowercase();
@@ -128,10 +134,23 @@ impl Requests {
                 self.pending.drain(..2);
                 self.body = value("content-length:").and_then(|it| it.parse().ok()).unwrap_or_default();
             }
-            log.lock().unwrap().push(line.trim_end_matches(" HTTP/1.1").to_owned());
+            let mut log = log.lock().unwrap();
+            self.latest = (log.len(), Vec::new());
+            log.push(line.trim_end_matches(" HTTP/1.1").to_owned());
             if self.is_raw {
                 return;
             }
+        }
+    }
+
+    /// Takes so many bytes of the latest request's body. The request that creates a claim is marked as one: only its
+    /// body says so.
+    fn body_part(&mut self, length: usize, log: &Mutex<Vec<String>>) {
+        let (at, body) = &mut self.latest;
+        body.extend(self.pending.drain(..length));
+        if find(body, CLAIM.as_bytes()).is_some() {
+            body.clear();
+            log.lock().unwrap()[*at] += &format!(" ({CLAIM})");
         }
     }
 }

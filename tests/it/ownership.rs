@@ -233,7 +233,7 @@ async fn unclear_owner_stops_the_agent_until_recover() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn copied_state_directory_changes_nothing_while_the_original_lives() {
+async fn copied_state_directory_is_refused_while_the_original_runs() {
     let mut it = Simulation::of(&shop("web:1"));
     it.synced_with_tip().await;
     it.crash();

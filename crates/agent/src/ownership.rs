@@ -1,8 +1,8 @@
-//! Which agent owns what is on the engine: this one, one that no longer lives, or one that lives beside it.
+//! Which agent owns the containers on the engine: this one, one that no longer runs, or another that runs.
 //!
 //! An agent whose state directory was lost has a new id, so the containers that run seem to be another agent's. If no
 //! agent with that id lives and the containers run exactly what Git says, they are taken over. In any other case
-//! nothing is started beside them.
+//! no further container is started.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

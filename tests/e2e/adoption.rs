@@ -79,10 +79,10 @@ impl Scene {
 
     async fn waits_for_a_word(&self, agent: &Agent) {
         agent
-            .until("it asks before it touches anything", |it| {
-                it.status.sync == SyncStatus::OutOfSync
-                    && it.status.health == HealthStatus::Suspended
-                    && it.status.message.contains(&format!("driftless adopt {}", self.site.app))
+            .until("it asks before it touches anything", |application| {
+                application.status.sync == SyncStatus::OutOfSync
+                    && application.status.health == HealthStatus::Suspended
+                    && application.status.message.contains(&format!("driftless adopt {}", self.site.app))
             })
             .await;
     }
@@ -148,8 +148,10 @@ async fn taken_over(test: &str, compose: Compose) {
     scene.site.docker.run(&["stop", "-t", "0", &web.id()]);
     scene
         .site
-        .until("the adopted container runs again", |it| {
-            it.container(&web.id()).filter(|it| it.state() == "running" && it.started() != web.started())
+        .until("the adopted container runs again", |application| {
+            application
+                .container(&web.id())
+                .filter(|it| it.state() == "running" && it.started() != web.started())
         })
         .await;
 
@@ -163,7 +165,7 @@ async fn taken_over(test: &str, compose: Compose) {
     let web = scene.site.container("web");
     assert_eq!(web.variable("GREETING").as_deref(), Some("good morning"));
 
-    // What Git drops is removed, what it never had is not ours to judge.
+    // Workloads that Git drops are removed; containers that Git never had stay.
     let smaller = scene.site.compose(&scene.text.replace("replicas: 2", "replicas: 1"));
     agent.deployed(&smaller).await;
     assert_eq!(scene.all().len(), 3);
@@ -171,7 +173,7 @@ async fn taken_over(test: &str, compose: Compose) {
 }
 
 #[tokio::test]
-async fn what_differs_is_listed_and_nothing_else_is_replaced() {
+async fn adoption_lists_differences_and_replaces_only_these() {
     let Some(compose) = Compose::v2() else { return };
     let scene = Scene::start("adoptdiff", compose, "ask");
     let before = scene.ids();
@@ -213,14 +215,15 @@ async fn auto_adopts_at_once_and_again_after_database_loss() {
 }
 
 #[tokio::test]
-async fn under_never_a_project_is_left_and_the_reason_is_told() {
+async fn adopt_never_leaves_a_project_and_names_the_reason() {
     let Some(compose) = Compose::v2() else { return };
     let scene = Scene::start("adoptnever", compose, "never");
     let before = scene.ids();
     let agent = scene.site.agent().await;
     agent
-        .until("it says why", |it| {
-            it.status.sync == SyncStatus::OutOfSync && it.status.message.contains("`adopt` is `never`")
+        .until("it says why", |application| {
+            application.status.sync == SyncStatus::OutOfSync
+                && application.status.message.contains("`adopt` is `never`")
         })
         .await;
     let path = format!("/api/v1/applications/{}/adopt", scene.site.app);
@@ -247,8 +250,8 @@ async fn data_of_a_relative_path_are_never_left_behind() {
     site.compose(&text);
     let agent = site.agent().await;
     agent
-        .until("it says where the data lie", |it| {
-            it.status.message.contains(&format!("{}", folder.join("data").display()))
+        .until("it says where the data lie", |application| {
+            application.status.message.contains(&format!("{}", folder.join("data").display()))
         })
         .await;
     let path = format!("/api/v1/applications/{}/adopt", site.app);

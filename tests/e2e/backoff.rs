@@ -1,4 +1,4 @@
-//! What fails is tried again ever more slowly, and says so, over restarts of the agent too.
+//! Failed actions are retried with growing pauses, reported, and counted over restarts of the agent.
 
 use driftless_model::{HealthStatus, WaitStatus};
 
@@ -24,8 +24,8 @@ async fn late_image_is_rolled_out_without_a_new_commit() {
     let commit = site.compose(&web(&new));
     agent.sync().await;
     let application = agent
-        .until("the status says that the image cannot be pulled", |it| {
-            wait_of(&it.status.waits, "ImagePullBackOff").is_some()
+        .until("the status says that the image cannot be pulled", |application| {
+            wait_of(&application.status.waits, "ImagePullBackOff").is_some()
         })
         .await;
     let wait = wait_of(&application.status.waits, "ImagePullBackOff").unwrap();
@@ -66,8 +66,8 @@ spec:
     let mut agent = site.agent().await;
     let attempt_of = |waits: &[WaitStatus]| wait_of(waits, "CrashLoopBackOff").and_then(|it| it.attempt);
     let application = agent
-        .until("it backs off for the second time", |it| {
-            attempt_of(&it.status.waits).is_some_and(|it| it >= 2)
+        .until("it backs off for the second time", |application| {
+            attempt_of(&application.status.waits).is_some_and(|it| it >= 2)
         })
         .await;
     let workload = application.status.workloads.values().next().unwrap();
@@ -97,8 +97,9 @@ async fn a_git_server_that_is_away_leaves_everything_enforced() {
     site.server.down();
     agent.sync().await;
     agent
-        .until("the status says that Git cannot be asked", |it| {
-            it.status
+        .until("the status says that Git cannot be asked", |application| {
+            application
+                .status
                 .conditions
                 .iter()
                 .any(|it| it.kind == "SourceReady" && it.status == driftless_model::ConditionStatus::False)

@@ -31,7 +31,7 @@ spec:
 }
 
 #[tokio::test]
-async fn each_part_of_a_job_runs_once_and_a_failed_one_says_so() {
+async fn each_part_of_a_job_runs_once_and_failures_are_named() {
     let site = Site::new("job");
     let image = images::placeholder();
     let program = r#"echo "$JOB_COMPLETION_INDEX" >> /log/all; sleep 2"#;
@@ -55,7 +55,7 @@ async fn each_part_of_a_job_runs_once_and_a_failed_one_says_so() {
     assert_eq!((rows.lines().count(), &row[..3]), (2, &["work", "Complete", "3/3"][..]), "{rows}");
     assert!(agent.said("get pods").lines().any(|it| it.starts_with("work-1 ")));
 
-    // What somebody cleans up is not done again.
+    // A completed Job whose container somebody removes is not run again.
     for container in &ended {
         site.docker.run(&["rm", &container.id()]);
     }
@@ -70,8 +70,8 @@ async fn each_part_of_a_job_runs_once_and_a_failed_one_says_so() {
     let failing = manifests(&image, "exit 3", "  backoffLimit: 0");
     site.repository.commit(&[(&site.path("job.yaml"), &failing)]);
     agent.sync().await;
-    let failed = agent.until("the Job has failed", |it| {
-        it.status.workloads.values().any(|it| it.reason == "BackoffLimitExceeded")
+    let failed = agent.until("the Job has failed", |application| {
+        application.status.workloads.values().any(|it| it.reason == "BackoffLimitExceeded")
     });
     assert_eq!(failed.await.status.health, HealthStatus::Degraded);
     assert_eq!(site.container("work").number("/State/ExitCode"), 3);

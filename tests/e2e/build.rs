@@ -30,7 +30,7 @@ fn paths(site: &Site, container: &Container, folder: &str) -> BTreeSet<String> {
     found
 }
 
-/// How many builds the agent tells of, once it tells of so many. It acts first and tells then.
+/// Waits until the agent reports this many builds. It acts first and reports then.
 async fn builds(agent: &Agent, at_least: usize) -> usize {
     let began = tokio::time::Instant::now();
     loop {
@@ -105,7 +105,7 @@ async fn an_image_is_built_once_for_each_content() {
     agent.until("the rollback is done", |it| it.status.health == HealthStatus::Healthy).await;
     assert_eq!((back.image(), builds(&agent, 2).await), (one.image(), 2));
 
-    // What was removed by hand is built again, from the commit that is gone back to.
+    // An image removed by hand is built again, from the commit of the rollback.
     site.docker.run(&["rmi", "-f", &one.image()]);
     site.docker.run(&["rm", "-f", &back.name()]);
     let again = site.replaced("web", &back.id()).await;
@@ -170,8 +170,8 @@ async fn a_build_that_is_killed_or_overtaken_leaves_nothing_behind() {
     agent.restart().await;
     // A step that the engine has not given up yet goes on for the new build, and is not told of once more.
     agent
-        .until("it builds again", |it| {
-            it.status.operation.as_ref().is_some_and(|it| it.message.contains("building"))
+        .until("it builds again", |application| {
+            application.status.operation.as_ref().is_some_and(|it| it.message.contains("building"))
         })
         .await;
     let good = site.repository.commit(&[(&site.path("Dockerfile"), &dockerfile(""))]);

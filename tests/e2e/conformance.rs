@@ -33,7 +33,7 @@ struct Pair {
     _dir: tempfile::TempDir,
 }
 
-/// What is compared: all that a plan is made of, without ids and times.
+/// The compared parts: all input of a plan, without ids and times.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     /// By name: state, networks, limits.
@@ -55,14 +55,14 @@ fn seen(observed: &Observed) -> Seen {
         State::Removing => "removing",
         State::Dead => "dead",
     };
-    let instances = observed.instances.values().map(|it| {
-        let networks = it.networks.keys().cloned().collect();
-        (it.name.clone(), (state(&it.state), networks, it.live.clone()))
+    let instances = observed.instances.values().map(|instance| {
+        let networks = instance.networks.keys().cloned().collect();
+        (instance.name.clone(), (state(&instance.state), networks, instance.live.clone()))
     });
-    let parts = observed.parts.values().map(|it| {
-        let of = it.part.clone().unwrap();
-        assert!(observed.instances.contains_key(&of.pod), "{} has its pod", it.name);
-        (it.name.clone(), (state(&it.state), of.name, of.role))
+    let parts = observed.parts.values().map(|container| {
+        let of = container.part.clone().unwrap();
+        assert!(observed.instances.contains_key(&of.pod), "{} has its pod", container.name);
+        (container.name.clone(), (state(&container.state), of.name, of.role))
     });
     let empty = |it: &Instance| (it.name.clone(), it.empty_volumes.keys().cloned().collect());
     Seen {
@@ -74,7 +74,7 @@ fn seen(observed: &Observed) -> Seen {
     }
 }
 
-/// How the real engine and the strict one answer.
+/// The answers of the real engine and of the simulated one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     BothDo,
@@ -305,7 +305,7 @@ async fn the_planners_docker_behaves_as_the_real_one() {
 }
 
 #[tokio::test]
-async fn a_part_of_a_pod_is_told_from_an_instance() {
+async fn part_of_a_pod_and_instance_are_distinguished() {
     use Answer::{BothDo, BothRefuse};
     let mut it = Pair::new();
     let pull = Action::PullImage { image: it.image.clone(), platform: None, secrets: Vec::new() };

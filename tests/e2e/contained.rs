@@ -117,7 +117,7 @@ fn commit(site: &Site) -> String {
 }
 
 #[tokio::test]
-async fn what_an_agent_in_a_container_hands_out_is_found_on_the_host() {
+async fn files_of_an_agent_in_a_container_exist_on_the_host() {
     let mut site = Site::new("contained");
     let commit = commit(&site);
     let contained = Contained::start(&mut site, true).await;
@@ -135,7 +135,7 @@ async fn what_an_agent_in_a_container_hands_out_is_found_on_the_host() {
     assert_eq!((below(&contained.state), below(&contained.runtime)), (2, 1), "{sources:?}");
     let read = |path: &str| site.docker.run(&["exec", &web.id(), "/bin/busybox", "cat", path]);
     assert_eq!((read("/page.html"), read("/run/secrets/token")), ("hello".to_owned(), "s3cr3t".to_owned()));
-    // What it reads back is what it asked for: nothing is made anew.
+    // The agent reads back what it asked for: nothing is recreated.
     contained.agent.sync().await;
     contained.agent.settled(&commit).await;
     assert_eq!(site.container("web").started(), web.started());
@@ -155,16 +155,16 @@ async fn agent_in_a_shared_network_finds_its_own_container() {
 }
 
 #[tokio::test]
-async fn what_the_host_cannot_see_is_refused_with_the_mount_to_add() {
+async fn path_unknown_to_the_host_is_refused_with_the_mount() {
     let mut site = Site::new("hidden");
     commit(&site);
     let contained = Contained::start(&mut site, false).await;
     let configured = contained.agent.state_dir().display().to_string();
     contained
         .agent
-        .until("it names the mount", |it| {
-            it.status.message.contains("on none of its mounts")
-                && it.status.message.contains(&format!("`-v {configured}:{configured}`"))
+        .until("it names the mount", |application| {
+            application.status.message.contains("on none of its mounts")
+                && application.status.message.contains(&format!("`-v {configured}:{configured}`"))
         })
         .await;
     assert!(site.of("web").is_empty(), "nothing was made");
@@ -205,9 +205,13 @@ async fn an_agent_does_not_replace_the_container_it_runs_in() {
     site.compose(&text.replace("GENERATION: '1'", "GENERATION: '2'"));
     agent.sync().await;
     agent
-        .until("it says that it does not do that to itself", |it| {
-            it.status.sync == SyncStatus::OutOfSync
-                && it.status.waits.iter().any(|it| it.reason == "Own" && it.message.contains("own container"))
+        .until("it says that it does not do that to itself", |application| {
+            application.status.sync == SyncStatus::OutOfSync
+                && application
+                    .status
+                    .waits
+                    .iter()
+                    .any(|it| it.reason == "Own" && it.message.contains("own container"))
         })
         .await;
     site.until("the other one is replaced", |docker| {

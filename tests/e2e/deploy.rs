@@ -297,8 +297,8 @@ async fn broken_manifest_is_reported_and_containers_stay() {
     agent.sync().await;
     let path = site.path("compose.yaml");
     let application = agent
-        .until("the finding is in the status", |it| {
-            it.status.findings.iter().any(|it| it.is_error() && it.location.file == path)
+        .until("the finding is in the status", |application| {
+            application.status.findings.iter().any(|it| it.is_error() && it.location.file == path)
         })
         .await;
     let finding = application.status.findings.iter().find(|it| it.is_error()).unwrap();
@@ -375,7 +375,7 @@ async fn removing_most_workloads_needs_confirmation() {
     assert_eq!(site.docker.running(&site.app).len(), 5);
     let commit = site.compose(&services("two", 0));
     agent.sync().await;
-    // What is not dropped is brought up to date all the same.
+    // The workloads that Git keeps are updated all the same.
     let is_new = |it: &Container| it.variable("GREETING").as_deref() == Some("two");
     site.until("the rest is as in Git", |docker| docker.running(&site.app).iter().any(is_new).then_some(()))
         .await;
@@ -413,10 +413,10 @@ async fn a_deployment_rolls_without_ever_having_fewer_than_it_may() {
     agent.sync().await;
     let lowest = std::sync::atomic::AtomicU32::new(u32::MAX);
     agent
-        .until("the rollout is complete", |it| {
-            let available = it.status.workloads.values().map(|it| it.available_replicas).sum();
+        .until("the rollout is complete", |application| {
+            let available = application.status.workloads.values().map(|it| it.available_replicas).sum();
             lowest.fetch_min(available, std::sync::atomic::Ordering::Relaxed);
-            crate::harness::is_settled(it, &commit)
+            crate::harness::is_settled(application, &commit)
         })
         .await;
     // 25 % of three, rounded down, may be unavailable: none.

@@ -19,7 +19,7 @@ use crate::{
     harness::{Agent, Compose, Counting, Docker, Leftovers, PATIENCE, Settings, Site, images, is_settled},
 };
 
-/// So many projects stand at the same time: each takes a network of the few that an engine has.
+/// Number of projects that run at the same time: each takes a network of the few that an engine has.
 const AT_ONCE: usize = 6;
 /// Projects of the short run: one of each kind.
 const SLICE: &[&str] = &[
@@ -141,23 +141,23 @@ async fn one_batch(
     let mut by_compose = BTreeMap::new();
     let (ours, mut theirs): (Vec<Project>, Vec<Project>) =
         projects.into_iter().partition(|it| it.ours_alone.is_some());
-    theirs.retain(|it| {
-        let folder = site.directory().join(&it.app);
-        for (path, text) in &it.files {
+    theirs.retain(|project| {
+        let folder = site.directory().join(&project.app);
+        for (path, text) in &project.files {
             let path = folder.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let started = compose.attempt(&folder, &it.app, &["up", "-d", "--quiet-pull"]);
+        let started = compose.attempt(&folder, &project.app, &["up", "-d", "--quiet-pull"]);
         match &started {
             // A host that is a container itself may not do everything.
             Err(error) if error.contains("operation not permitted") => {
-                println!("{} is not compared: this host cannot run it", it.name);
+                println!("{} is not compared: this host cannot run it", project.name);
             }
-            Err(error) => said.push(format!("{}: Compose fails: {error}", it.name)),
+            Err(error) => said.push(format!("{}: Compose fails: {error}", project.name)),
             Ok(_) => {}
         }
-        by_compose.insert(it.app.clone(), snapshot(docker, &it.app));
+        by_compose.insert(project.app.clone(), snapshot(docker, &project.app));
         started.is_ok()
     });
     (*compared, *alone) = (*compared + theirs.len(), *alone + ours.len());
@@ -166,7 +166,7 @@ async fn one_batch(
     let settings =
         Settings { docker_host: Some(proxy.host()), adopt: "auto", poll: "1s", ..Settings::default() };
 
-    // What Compose has started is taken over as it stands.
+    // Containers that Compose started are taken over unchanged.
     if !theirs.is_empty() {
         let commit = commit(site, &theirs, str::to_owned);
         let before: BTreeSet<String> = theirs.iter().flat_map(|it| ids(docker, &it.app)).collect();
@@ -245,7 +245,7 @@ async fn settled(agent: &Agent, projects: &[Project], commit: &str) -> Vec<Strin
     said
 }
 
-/// What changes nothing costs no call that writes: a further sync, a commit elsewhere, a restart of the agent, the
+/// Without a change there is no call that writes: a further sync, a commit elsewhere, a restart of the agent, the
 /// same files in another order, polls.
 async fn calm(
     site: &Site,
@@ -356,7 +356,7 @@ fn container(it: &Value) -> Value {
     for stream in ["AttachStdout", "AttachStderr"] {
         config[stream] = Value::Null;
     }
-    // What an image's volumes and a service's come to is told by the mounts.
+    // The mounts show the result of the image's volumes and the service's.
     config["Volumes"] = Value::Null;
     sort(&mut config["Env"]);
     let mut host = it["HostConfig"].clone();
@@ -384,14 +384,14 @@ fn container(it: &Value) -> Value {
         mount["Mode"] = Value::Null;
         mounts.insert(mount["Destination"].as_str().unwrap().to_owned(), mount);
     }
-    // What Compose asks for in the short form is asked for in the long one by us.
+    // Compose sends the short form, the agent the long one.
     mounts.retain(|_, it| it["Type"] != "tmpfs");
     let mut networks = serde_json::Map::new();
     for (network, end) in it["NetworkSettings"]["Networks"].as_object().into_iter().flatten() {
         let mut aliases = end["Aliases"].clone();
         if let Some(aliases) = aliases.as_array_mut() {
-            aliases.retain(|it| {
-                it.as_str().is_some_and(|it| it != name && (it.len() < 12 || !id.starts_with(it)))
+            aliases.retain(|alias| {
+                alias.as_str().is_some_and(|it| it != name && (it.len() < 12 || !id.starts_with(it)))
             });
         }
         sort(&mut aliases);

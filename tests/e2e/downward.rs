@@ -1,4 +1,4 @@
-//! What containers are told about themselves, and what becomes of them when it is not so any more; and the requests that
+//! The downward API, containers whose values are outdated, and the requests that
 //! their manifests want made.
 
 use std::{
@@ -58,7 +58,7 @@ spec:
     )
 }
 
-/// What is asked for at a port of this machine.
+/// The requests received at a port of this machine.
 fn requests() -> (u16, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -68,7 +68,7 @@ fn requests() -> (u16, mpsc::Receiver<String>) {
             let mut stream = stream.unwrap();
             let mut buffer = [0; 1024];
             let length = stream.read(&mut buffer).unwrap_or_default();
-            // Whatever is answered will do.
+            // Any answer counts.
             let _ = stream.write_all(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n");
             let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
             if heard.send(text.lines().next().unwrap_or_default().to_owned()).is_err() {

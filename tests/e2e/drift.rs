@@ -1,4 +1,4 @@
-//! What people do by hand to a managed container or network is seen, named and undone; what is not ours is
+//! Changes by hand to a managed container or network are seen, named and undone; what is not ours is
 //! never touched.
 
 use driftless_model::{DriftAction, EventKind, SyncStatus, label};
@@ -61,7 +61,7 @@ async fn a_killed_container_is_started() {
 }
 
 #[tokio::test]
-async fn a_removed_container_is_created_anew() {
+async fn removed_container_is_recreated() {
     let (site, agent, web) = start("rm").await;
     site.docker.run(&["rm", "-f", &web.name()]);
     let anew = site.replaced("web", &web.id()).await;
@@ -220,9 +220,9 @@ async fn an_impostor_with_another_environment_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_service_scaled_up_by_hand_is_scaled_down() {
+async fn extra_instance_of_a_service_is_removed() {
     let (site, agent, web) = start("scale").await;
-    // What `docker compose up --scale web=2` does: a second container with the same labels but its number.
+    // `docker compose up --scale web=2` does the same: a second container with the same labels but its number.
     let second = site.name_of("web", 2);
     let mut labels = labels_of(&web);
     labels.retain(|it| !it.contains(label::SLOT) && !it.contains(label::compose::CONTAINER_NUMBER));
@@ -245,8 +245,8 @@ async fn without_self_heal_drift_is_reported_and_left() {
     let web = site.container("web");
     site.docker.run(&["stop", &web.name()]);
     let application = agent
-        .until("the drift is reported", |it| {
-            it.status.drift.iter().any(|it| it.field == "state" && it.action == DriftAction::Report)
+        .until("the drift is reported", |application| {
+            application.status.drift.iter().any(|it| it.field == "state" && it.action == DriftAction::Report)
         })
         .await;
     assert_eq!(application.status.sync, SyncStatus::OutOfSync);
@@ -270,8 +270,8 @@ async fn a_foreign_container_that_holds_our_name_is_named_and_left() {
     site.compose(&compose());
     let agent = site.agent().await;
     agent
-        .until("the status names the one in the way", |it| {
-            it.status.waits.iter().any(|it| it.reason == "Blocked" && it.message.contains(&name))
+        .until("the status names the one in the way", |application| {
+            application.status.waits.iter().any(|it| it.reason == "Blocked" && it.message.contains(&name))
         })
         .await;
     let there = site.docker.container(&foreign).unwrap();
@@ -296,8 +296,8 @@ async fn a_foreign_container_that_holds_our_port_is_named_and_left() {
     ));
     let agent = site.agent().await;
     agent
-        .until("the status names the one in the way", |it| {
-            it.status.waits.iter().any(|it| it.reason == "Blocked" && it.message.contains(&foreign))
+        .until("the status names the one in the way", |application| {
+            application.status.waits.iter().any(|it| it.reason == "Blocked" && it.message.contains(&foreign))
         })
         .await;
     assert_eq!(site.docker.container(&foreign).unwrap().state(), "running");
@@ -337,8 +337,8 @@ async fn applications_that_take_long_to_stop_hold_no_other_up() {
     let commit = |site: &Site, version: u8| {
         let files: Vec<(String, String)> = names
             .iter()
-            .map(|it| {
-                (format!("sites/{it}/compose.yaml"), slow(version).replace("NAME", &format!("{it}-web")))
+            .map(|name| {
+                (format!("sites/{name}/compose.yaml"), slow(version).replace("NAME", &format!("{name}-web")))
             })
             .collect();
         let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (&**path, &**text)).collect();

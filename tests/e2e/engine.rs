@@ -369,7 +369,7 @@ fn everything(corner: &Corner) -> Container {
     }
 }
 
-/// What cannot stand beside the rest: every setting of the host that this engine and kernel can do, and all that an
+/// Settings that exclude others: every setting of the host that this engine and kernel can do, and all that an
 /// end of a network can have.
 fn all_settings(corner: &Corner) -> Container {
     let dir = corner.dir.path();
@@ -467,9 +467,9 @@ fn all_settings(corner: &Corner) -> Container {
                 ("/tmpfs".to_owned(), options(|it| it.tmpfs = words("noexec uid=1000"))),
                 (
                     "/volume".to_owned(),
-                    options(|it| {
-                        it.labels = [("a".to_owned(), "b".to_owned())].into();
-                        it.group = Some(3000);
+                    options(|options| {
+                        options.labels = [("a".to_owned(), "b".to_owned())].into();
+                        options.group = Some(3000);
                     }),
                 ),
             ]),
@@ -609,7 +609,7 @@ async fn a_container_with_every_field_comes_back_as_it_was_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_already_so_is_done() {
+async fn repeated_call_succeeds_without_effect() {
     let corner = Corner::new().await;
     let (container, id) = corner.running().await;
     let network = corner.name("net");
@@ -707,7 +707,7 @@ async fn name_in_use_is_refused_even_with_the_agents_labels() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_hand_is_seen_at_once() {
+async fn each_manual_change_is_observed_at_once() {
     let corner = Corner::new().await;
     let mut changes = corner.engine.events();
     let (_, id) = corner.running().await;
@@ -839,7 +839,7 @@ async fn looking_at_what_did_not_change_is_one_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_ours_is_left_alone() {
+async fn foreign_objects_are_left_alone() {
     let corner = Corner::new().await;
     let name = corner.name("foreign");
     let body = ContainerCreateBody { image: Some(IMAGE.into()), ..ContainerCreateBody::default() };
@@ -867,7 +867,7 @@ async fn what_is_not_ours_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_that_cannot_be_says_why() {
+async fn failed_start_names_the_reason() {
     let corner = Corner::new().await;
     let port = |first| Port {
         container: 80,

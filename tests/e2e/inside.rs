@@ -67,8 +67,8 @@ async fn only_manually_changed_files_are_reported_as_drift() {
     site.docker.run(&["cp", &file.display().to_string(), &format!("{}:/app/copied", web.name())]);
     let all = ["/app/copied added", "/bin/sh deleted", "/etc/evil added", "/etc/settings added"];
     agent
-        .until("all of them are named", |it| {
-            files(it).is_some_and(|it| all.iter().all(|one| it.found.contains(one)))
+        .until("all of them are named", |application| {
+            files(application).is_some_and(|it| all.iter().all(|one| it.found.contains(one)))
         })
         .await;
     let after = site.container("web");

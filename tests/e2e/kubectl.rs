@@ -1,4 +1,4 @@
-//! What hands know from kubectl, on the real engine: what is listed is what runs, and what is asked for happens.
+//! kubectl-compatible commands on the real engine: lists show what runs, and requests take effect.
 
 use std::{
     io::{BufRead, BufReader},
@@ -179,7 +179,7 @@ stringData: {{word: correct-horse}}
     let (code, _, error) = agent.asks(&format!("rollout restart job/migrate --app {app}"));
     assert_eq!(code, 2, "{error}");
 
-    // What keeps ending says so, and what it printed in each run is told apart.
+    // A container in a crash loop says so, and the output of each run is kept apart.
     let crashing = manifests.replace(
         &format!("[{{name: web, image: \"{server}\"}}]"),
         &format!(

@@ -86,7 +86,7 @@ async fn several_kinds_run_find_each_other_and_roll_with_their_data() {
     assert_eq!((job.state().as_str(), job.number("/State/ExitCode")), ("exited", 0));
     let names = ["database", "database.default", "database.default.svc.cluster.local", "db-0.database"];
     for name in names {
-        let answer = asked_beside(&site, &client.name(), &image, name);
+        let answer = asked_inside_network(&site, &client.name(), &image, name);
         assert!(answer.contains(&db.address().unwrap()), "{name}: {answer}");
     }
     let volume = format!("{}_data-db-0", site.app);
@@ -195,8 +195,8 @@ async fn an_overlay_runs_and_a_changed_literal_rolls_only_its_readers() {
     assert_eq!(site.container("live-reader").id(), reader_after.id());
 }
 
-/// What the engine's name resolution answers beside a container. (The image has no resolver of its own.)
-fn asked_beside(site: &Site, container: &str, image: &str, name: &str) -> String {
+/// The answer of the engine's name resolution inside a container's network. (The image has no resolver of its own.)
+fn asked_inside_network(site: &Site, container: &str, image: &str, name: &str) -> String {
     let network = format!("container:{container}");
     let tool = "/bin/busybox:/busybox:ro";
     let place = ["run", "--rm", "--network", &network, "-v", tool, "--entrypoint", "/busybox", image];

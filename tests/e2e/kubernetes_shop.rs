@@ -23,11 +23,11 @@ fn manifests(image: &str, (name, port, asks): (&str, u16, &[&str])) -> String {
     let port_of = |name: &str| SERVICES.iter().find(|it| it.0 == name).map_or(0, |it| it.1);
     let env: String = asks
         .iter()
-        .map(|it| {
+        .map(|service| {
             format!(
-                "            - {{name: {}_SERVICE_ADDR, value: \"{it}:{}\"}}\n",
-                it.to_uppercase(),
-                port_of(it)
+                "            - {{name: {}_SERVICE_ADDR, value: \"{service}:{}\"}}\n",
+                service.to_uppercase(),
+                port_of(service)
             )
         })
         .collect();
@@ -85,7 +85,7 @@ spec:
 }
 
 #[tokio::test]
-async fn a_shop_of_ten_services_starts_and_becomes_ready() {
+async fn shop_of_ten_services_starts_and_is_ready() {
     let site = Site::new("shop");
     let image = images::server("1.0");
     let files: Vec<(String, String)> = SERVICES
@@ -110,7 +110,7 @@ async fn a_shop_of_ten_services_starts_and_becomes_ready() {
         let container = &site.of(name)[0];
         assert_eq!(container.variable("PORT"), Some(port.to_string()));
     }
-    // What has no effect is said, once for each object, and nothing else.
+    // Fields without effect are reported once for each object, and nothing else is.
     let told: Vec<&str> = application.status.findings.iter().map(|it| it.message.as_str()).collect();
     let count = |word: &str| told.iter().filter(|it| it.contains(word)).count();
     assert_eq!(count("the kind ServiceAccount has no effect"), SERVICES.len(), "{told:#?}");

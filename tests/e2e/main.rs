@@ -7,43 +7,43 @@
 mod engine;
 // The planner's Docker against the real one.
 mod conformance;
-// What the tests of the whole agent stand on.
+// The harness of the tests of the whole agent.
 mod harness;
 // The harness itself: the parts that need no agent.
 mod ground;
 // From a Git URL to running containers.
 mod deploy;
-// What containers are told about themselves, and requests to them.
+// The downward API, and requests to containers.
 mod downward;
-// What is done by hand is undone.
+// Drift is undone.
 mod drift;
 // Files changed inside running containers.
 mod inside;
-// What is not as Git says, as a report.
+// Drift as a report.
 mod report;
 // Networks, processes and volumes of others.
 mod sharing;
-// What fails is tried again, ever more slowly.
+// Failed actions are retried with growing pauses.
 mod backoff;
 // Images are built from the commit.
 mod build;
 // History, rollback, pins and suspension.
 mod revisions;
-// Whose commits are applied.
+// Signed commits.
 mod trust;
-// Whatever dies at whatever moment, the end is right.
+// Kills at any moment.
 mod crash;
 // Several agents on one engine, and an agent without its state.
 mod ownership;
 // A push that a forge announces runs at once, whatever else is sent.
 mod webhooks;
-// What the forge is told of a commit.
+// Commit statuses at the forge.
 mod statuses;
 // A full disk under the agent's state.
 mod disk;
 // Kubernetes manifests of several kinds.
 mod kubernetes;
-// What pods mount, and who may write there.
+// Volumes of pods, and their modes.
 mod volumes;
 // Services that are more than names of their pods.
 mod services;
@@ -51,7 +51,7 @@ mod services;
 mod kubernetes_shop;
 // Registries that ask who we are.
 mod registries;
-// What hands know from kubectl.
+// kubectl-compatible commands.
 mod kubectl;
 // Pods of several containers.
 mod pods;
@@ -59,7 +59,7 @@ mod pods;
 mod stateful_sets;
 // Work that ends.
 mod batch;
-// What Docker Compose started is taken over, and Docker Compose works on what we started.
+// Adoption of containers of Docker Compose, and Docker Compose on containers of the agent.
 mod adoption;
 // The same project by Docker Compose and by us, field by field.
 mod differential;

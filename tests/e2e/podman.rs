@@ -17,19 +17,19 @@ use crate::harness::{
     Agent, Container, Docker, PATIENCE, Podman, Settings, Site, free_port, images, is_settled,
 };
 
-/// So many applications stand at the same time: each takes a network of the few that an engine has.
+/// Number of applications that run at the same time: each takes a network of the few that an engine has.
 const AT_ONCE: usize = 9;
 /// Manifests of the short run.
 const SLICE: &[&str] = &["command-and-args", "config-map-files", "several", "variables-from"];
 
-/// What engines say on a host that is a container itself, and may not do everything.
+/// Errors of engines on a host that is a container itself and lacks rights.
 const NOT_PERMITTED: &str = "operation not permitted";
 
-/// What may differ, and why: a row of the table in `manifests/README.md`. `*` stands for any text.
+/// An accepted difference and its reason: a row of the table in `manifests/README.md`. `*` stands for any text.
 struct Difference {
     /// The manifest and the container, as `plain/main`.
     at: String,
-    /// What is looked at.
+    /// The compared key.
     key: String,
     ours: String,
     theirs: String,
@@ -64,7 +64,7 @@ async fn every_manifest_is_seen_alike_from_inside_whoever_runs_it() {
     beside(|name| only.is_empty() || only.split(',').any(|it| it == name)).await;
 }
 
-/// What each container of a pod sees, by its name: keys and values.
+/// The view from inside each container of a pod, by its name: keys and values.
 type Seen = BTreeMap<String, BTreeMap<String, String>>;
 
 /// One manifest, and what stands in it for what differs from run to run.
@@ -129,7 +129,7 @@ async fn beside(is_wanted: impl Fn(&str) -> bool) {
         }
     }
     let is_whole = names.len() == fs::read_dir(&folder).unwrap().count() - 2;
-    // What is explained and is not so, is no explanation any more.
+    // An explanation that explains no difference is outdated, and fails.
     for (index, it) in differences.iter().enumerate() {
         let manifest = it.at.split('/').next().unwrap();
         let is_run = names.iter().any(|it| it == manifest) || manifest == "*" && is_whole;
@@ -212,7 +212,7 @@ async fn by_the_agent(site: &Site, manifests: &[Manifest]) -> Vec<Seen> {
             sleep(Duration::from_millis(50)).await;
         }
         if seen.contains_key("pod") {
-            // What does not run has nothing to say.
+            // A container that does not run cannot be asked.
             all.push(seen);
             continue;
         }
@@ -241,14 +241,14 @@ fn part(container: &Container) -> String {
     container.label(driftless_model::label::PART)
 }
 
-/// What a folder of the host has in it.
+/// The entries of a folder of the host.
 fn furnish(host: &Path) {
     let _ = fs::remove_dir_all(host);
     fs::create_dir_all(host.join("words")).unwrap();
     fs::write(host.join("words/word"), "a word\n").unwrap();
 }
 
-/// What is published, and what answers there.
+/// The published ports, and what answers there.
 fn published(
     manifest: &Manifest,
     ports: &str,
@@ -334,11 +334,11 @@ fn compare(
             if theirs == ours {
                 continue;
             }
-            let why = differences.iter().position(|it| {
-                is_like(&it.at, &at)
-                    && is_like(&it.key, key)
-                    && is_like(&it.ours, &ours)
-                    && is_like(&it.theirs, &theirs)
+            let why = differences.iter().position(|difference| {
+                is_like(&difference.at, &at)
+                    && is_like(&difference.key, key)
+                    && is_like(&difference.ours, &ours)
+                    && is_like(&difference.theirs, &theirs)
             });
             match why {
                 Some(index) => {

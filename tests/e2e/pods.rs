@@ -167,8 +167,8 @@ async fn containers_of_a_pod_share_and_are_replaced_together() {
     assert_eq!(exec(&healed, "cat /memory/file").trim(), "fast");
     // One that is stopped is started again.
     site.docker.run(&["stop", "-t", "0", &now.part("server").id()]);
-    site.until("the server runs again", |it| {
-        it.container(&now.part("server").id()).filter(|it| it.state() == "running")
+    site.until("the server runs again", |docker| {
+        docker.container(&now.part("server").id()).filter(|it| it.state() == "running")
     })
     .await;
     agent.settled(&first).await;
@@ -278,11 +278,11 @@ async fn init_containers_run_in_order_once_per_pod() {
     assert!(agent.said(&format!("logs {name} -c web")).contains("second"));
     assert!(agent.said(&format!("describe pod {name}")).contains("Init Containers:\n  first:"));
 
-    // What ends is started again, and nobody prepares it anew.
+    // A container that ends is started again, without its init containers.
     let (web, was) = (pod.part("web").id(), pod.part("web").started());
     site.docker.run(&["kill", "-s", "KILL", &web]);
-    site.until("it runs again", |it| {
-        it.container(&web).filter(|it| it.state() == "running" && it.started() != was)
+    site.until("it runs again", |docker| {
+        docker.container(&web).filter(|it| it.state() == "running" && it.started() != was)
     })
     .await;
     agent.settled(&commit).await;
@@ -318,8 +318,12 @@ spec:
     let mut agent = site.agent().await;
     agent.settled(&commit).await;
     agent
-        .until("it is complete", |it| {
-            it.status.workloads.values().all(|it| it.job.as_ref().is_some_and(|it| it.succeeded == 1))
+        .until("it is complete", |application| {
+            application
+                .status
+                .workloads
+                .values()
+                .all(|it| it.job.as_ref().is_some_and(|it| it.succeeded == 1))
         })
         .await;
     let pod = Pod::of(&site, "migrate");

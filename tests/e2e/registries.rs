@@ -26,8 +26,8 @@ async fn private_registry_serves_pulls_and_builds_with_a_login() {
         let agent = site.agent().await;
         let refused = |it: &driftless_model::Application| {
             let host = &registry.address;
-            it.status.waits.iter().any(|it| {
-                it.message.contains(&format!("there is no login for {host}: add one under `registries`"))
+            it.status.waits.iter().any(|wait| {
+                wait.message.contains(&format!("there is no login for {host}: add one under `registries`"))
             })
         };
         agent.until("nobody is refused, with advice", refused).await;

@@ -77,7 +77,7 @@ fn items(json: &str) -> Vec<(String, String, String)> {
 }
 
 #[tokio::test]
-async fn what_was_just_deployed_has_no_drift_seen_from_either_side() {
+async fn fresh_deployment_has_no_drift() {
     let (site, agent) = start("report-none").await;
     for (code, out, error) in [asked(&agent, &[]), looked(&site, &agent, &[])] {
         let expected = format!("no drift: {}\n1 application, no drift\n", site.app);
@@ -119,7 +119,7 @@ async fn manual_changes_are_reported_field_by_field() {
 }
 
 #[tokio::test]
-async fn what_is_missing_and_what_is_too_much_is_told() {
+async fn report_names_missing_and_extra_workloads() {
     let (site, agent) = start("report-gone").await;
     let web = site.name("web");
     site.docker.run(&["rm", "-f", &web]);
@@ -154,8 +154,8 @@ async fn a_pinned_application_is_held_against_its_pin_or_against_git() {
     agent.settled(&commit).await;
     agent.ask("rollback", serde_json::json!({"to": "1"})).await;
     agent
-        .until("it is at the older revision", |it| {
-            it.status.pin.is_some() && it.status.sync == driftless_model::SyncStatus::Synced
+        .until("it is at the older revision", |application| {
+            application.status.pin.is_some() && application.status.sync == driftless_model::SyncStatus::Synced
         })
         .await;
     site.until("the older one runs", |_| {
@@ -176,7 +176,7 @@ async fn a_pinned_application_is_held_against_its_pin_or_against_git() {
 }
 
 #[tokio::test]
-async fn what_git_cannot_render_is_an_error_and_not_without_drift() {
+async fn report_of_a_broken_commit_is_an_error() {
     let (site, agent) = start("report-bad").await;
     site.compose("services: {web: {imag: a}}\n");
     agent.sync().await;

@@ -68,8 +68,8 @@ async fn a_rollback_pins_survives_a_restart_and_ends_with_resume() {
     site.compose(&web("4.0"));
     agent.sync().await;
     let pinned = agent
-        .until("it is pinned, three commits behind", |it| {
-            it.status.pin.as_ref().is_some_and(|it| it.commit == first && it.behind == Some(3))
+        .until("it is pinned, three commits behind", |application| {
+            application.status.pin.as_ref().is_some_and(|it| it.commit == first && it.behind == Some(3))
         })
         .await;
     assert_eq!(pinned.status.pin.unwrap().reason, "3.0 is broken");
@@ -99,9 +99,9 @@ async fn a_rollback_needs_no_git_server() {
     agent.ask("rollback", json!({ "to": second, "until": "manual" })).await;
     runs(&site, "2.0").await;
     agent
-        .until("it is pinned and synced", |it| {
-            it.status.pin.as_ref().is_some_and(|it| it.commit == second)
-                && it.status.sync == SyncStatus::Synced
+        .until("it is pinned and synced", |application| {
+            application.status.pin.as_ref().is_some_and(|it| it.commit == second)
+                && application.status.sync == SyncStatus::Synced
         })
         .await;
 }

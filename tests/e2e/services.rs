@@ -56,7 +56,7 @@ spec: {{clusterIP: None, selector: {{app: web}}, ports: [{{port: 80, targetPort:
     )
 }
 
-/// What the server says of itself, if it is reached.
+/// The name that the server answers with, if it is reached.
 fn asked(port: u16) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
@@ -66,7 +66,7 @@ fn asked(port: u16) -> Option<String> {
     answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).filter(|it| !it.is_empty())
 }
 
-/// What is heard at a name from inside the application. (The image has no resolver of its own.)
+/// The answer at a name from inside the application. (The image has no resolver of its own.)
 fn asked_inside(site: &Site, name: &str, port: u16, times: u32) -> Vec<String> {
     let network = format!("{}_default", site.app);
     let image = images::placeholder();
@@ -112,7 +112,7 @@ async fn service_proxy_balances_and_survives_restarts() {
     assert_ne!(rolled.id(), proxy.id(), "another target is another proxy");
     wait_until("the new pods to answer", || asked(node_port)).await;
 
-    // What is killed comes back, and until then the others serve.
+    // A killed instance comes back, and until then the others serve.
     let pod = site.of("web").remove(0);
     site.docker.run(&["rm", "-f", &pod.id()]);
     for _ in 0..6 {

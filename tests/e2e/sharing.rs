@@ -165,8 +165,12 @@ async fn network_of_a_foreign_container_is_shared_and_followed() {
     ));
     let agent = site.agent().await;
     agent
-        .until("it says what is missing", |it| {
-            it.status.waits.iter().any(|it| it.reason == "ExternalMissing" && it.message.contains(&legacy))
+        .until("it says what is missing", |application| {
+            application
+                .status
+                .waits
+                .iter()
+                .any(|it| it.reason == "ExternalMissing" && it.message.contains(&legacy))
         })
         .await;
     let run = |site: &Site| site.docker.run(&["run", "-d", "--name", &legacy, &image]);

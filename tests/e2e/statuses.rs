@@ -1,4 +1,4 @@
-//! What a forge is told of commits, held against what the forges' documentation says that they take; and that
+//! Commit statuses, checked against the requests that the forges document; and that
 //! a forge that is away holds nothing up.
 
 use std::{
@@ -114,7 +114,7 @@ fn site(test: &str, provider: &str, api: &str) -> (Site, tempfile::TempDir) {
 }
 
 #[tokio::test]
-async fn each_forge_is_told_in_its_own_words() {
+async fn commit_status_reaches_each_forge_in_its_form() {
     for (provider, prefix, header, value, name) in [
         ("github", "/repos/me/infra", "authorization", format!("Bearer {TOKEN}"), "context"),
         ("gitlab", "/projects/me%2Finfra", "private-token", TOKEN.to_owned(), "name"),
@@ -180,7 +180,7 @@ async fn a_forge_that_is_away_holds_nothing_up_and_hears_of_it_later() {
 }
 
 #[tokio::test]
-async fn a_refusal_for_good_stands_in_the_status_until_it_is_over() {
+async fn permanent_refusal_is_in_the_status_until_solved() {
     let (forge, api) = Forge::start().await;
     let (site, _directory) = site("told-refused", "github", &api);
     let image = images::server("1.0");
@@ -196,7 +196,7 @@ async fn a_refusal_for_good_stands_in_the_status_until_it_is_over() {
         ("Refused", false),
         "{condition:?}"
     );
-    // Whoever gave the token its right need not wait for the next try.
+    // A token that was given its right is used at once, without waiting for the next try.
     forge.refuses.store(false, Ordering::Relaxed);
     agent.restart().await;
     forge.hears(&site.repository.head(), "success").await;

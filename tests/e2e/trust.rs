@@ -1,4 +1,4 @@
-//! Whose commits are applied, with the real agent, real signatures and real containers.
+//! Signed commits, with the real agent, real signatures and real containers.
 
 use std::{fs, path::Path, process::Command};
 

@@ -1,4 +1,4 @@
-//! What pods of Kubernetes mount: who may write there, whose it is, and how long it lasts.
+//! Volumes of Kubernetes pods: owner, mode, and lifetime.
 
 use crate::harness::{Site, images, manifests};
 
@@ -154,7 +154,7 @@ async fn empty_dir_is_writable_and_fs_group_is_applied() {
         .await;
     let look = ["exec", &plain.id(), "/bin/busybox", "test", "-f", "/empty/deep/file"];
     site.until("what lay there lies there", |docker| docker.attempt(&look).ok()).await;
-    // What is in memory is not kept, and everybody may write there again.
+    // A volume in memory is not kept, and every user may write there again.
     let look = ["exec", "--user", "2000", &plain.id(), "/bin/busybox", "touch", "/memory/again"];
     site.until("all may write into the memory", |docker| docker.attempt(&look).ok()).await;
     let application = agent.settled(&commit).await;

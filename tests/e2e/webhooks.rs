@@ -140,12 +140,12 @@ async fn commit_not_yet_visible_is_fetched_again_soon() {
 }
 
 #[tokio::test]
-async fn what_was_taken_is_done_after_a_kill() {
+async fn accepted_delivery_is_handled_after_a_kill() {
     let image = images::server("1.0");
     let mut site = Site::with("hook-kill", with_webhook("gitea", SECRET, "1h"));
     let mut agent = site.running(&web(&image, "one")).await;
     let commit = site.compose(&web(&image, "two"));
-    // So that nothing can be fetched between the answer and the kill.
+    // Nothing can be fetched between the answer and the kill.
     site.server.down();
     let answer = ring(&agent);
     agent.kill9();

@@ -28,7 +28,7 @@ const ONLY_IN: &[(&str, &str)] = &[
     ("clap", "driftless"),
 ];
 
-/// How many files of a crate import each other in circles. A crate that is not listed has no circle. The numbers may only
+/// Number of files of a crate that import each other in circles. A crate that is not listed has no circle. The numbers may only
 /// get smaller.
 const FILES_IN_CIRCLES: &[(&str, usize)] =
     &[("driftless", 8), ("forge", 6), ("git", 7), ("model", 10), ("report", 9), ("web", 9)];

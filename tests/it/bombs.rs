@@ -27,7 +27,7 @@ impl Bomb {
         Self { files: MemoryFiles::new(files.iter().copied()), depth, listed: AtomicUsize::new(0) }
     }
 
-    /// How deep inside the bomb a path is: `d`, `d/3`, `d/3/7`.
+    /// The depth of a path inside the bomb: `d`, `d/3`, `d/3/7`.
     fn level(path: &str) -> Option<usize> {
         path.strip_prefix('d').filter(|rest| rest.is_empty() || rest.starts_with('/'))?;
         Some(path.matches('/').count())

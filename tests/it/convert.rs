@@ -59,7 +59,7 @@ fn fields(workload: &Workload) -> BTreeMap<String, Value> {
     if container.restart == RestartPolicy::Always {
         container.restart = RestartPolicy::UnlessStopped;
     }
-    // What is tried again by the agent in one format is by the engine in the other.
+    // The agent restarts in one format what the engine restarts in the other.
     if let Some(job) = &workload.job {
         container.restart = match job.backoff_limit {
             0 => RestartPolicy::No,
@@ -69,7 +69,7 @@ fn fields(workload: &Workload) -> BTreeMap<String, Value> {
     container.labels.retain(|key, _| !key.ends_with("job-name"));
     workload.job.take_if(|it| it.is_plain(&it.of.clone()));
     container.resources = container.resources.normal();
-    // What a cluster takes a missing request from.
+    // A missing request is taken from the limit, as a cluster does.
     if container.resources.nano_cpus.is_some() {
         container.resources.cpu_shares = None;
     }
@@ -123,7 +123,7 @@ fn fields(workload: &Workload) -> BTreeMap<String, Value> {
     all
 }
 
-/// What differs between two stacks and is not listed as lost.
+/// The differences between two stacks that are not listed as lost.
 fn silent(
     before: &Stack,
     after: &Stack,
@@ -156,9 +156,9 @@ fn silent(
 
 /// The name in Kubernetes of a workload that has none such.
 fn renamed(converted: &Converted) -> BTreeMap<String, String> {
-    let renamed = converted.lost.iter().filter_map(|it| {
-        let name = it.path.strip_suffix(".name")?;
-        Some((name.to_owned(), it.message.split('`').nth(1)?.to_owned()))
+    let renamed = converted.lost.iter().filter_map(|lost| {
+        let name = lost.path.strip_suffix(".name")?;
+        Some((name.to_owned(), lost.message.split('`').nth(1)?.to_owned()))
     });
     renamed.collect()
 }
@@ -195,7 +195,7 @@ fn compose_projects_convert_to_equal_manifests() {
 
 /// The wrong type of a path keeps a pod from starting, and what is at a path is known on the host alone.
 #[test]
-fn a_path_of_the_host_has_no_type_that_nobody_knows() {
+fn converted_host_path_has_only_known_types() {
     let bind = |volume: &str| {
         let text = format!("services: {{web: {{image: web:1, restart: always, volumes: [{volume}]}}}}");
         let converted = through_kubernetes(volume, &text).unwrap();
@@ -323,7 +323,7 @@ fn both_formats_render_to_the_same_stack_except_names() {
 }
 
 #[test]
-fn what_is_written_by_hand_is_what_is_converted() {
+fn converted_files_equal_the_ones_written_by_hand() {
     let first = rendered(Format::Compose, COMPOSE, &[]);
     let converted = through_kubernetes("the sample", COMPOSE).unwrap();
     let kinds: Vec<String> = converted

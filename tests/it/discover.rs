@@ -63,7 +63,7 @@ fn root_application_is_named_after_the_repository() {
 }
 
 #[test]
-fn both_formats_in_one_folder_are_told_with_both_files() {
+fn both_formats_in_one_folder_is_an_error_naming_both() {
     let files = MemoryFiles::new([("a/compose.yaml", COMPOSE), ("a/web.yaml", DEPLOYMENT)]);
     let found = discover(&files, "a", "repository", &[]);
     assert_eq!(apps(&found).len(), 1);
@@ -80,7 +80,7 @@ fn a_missing_path_an_empty_one_and_a_broken_file_are_errors() {
         assert_eq!(apps(&found), []);
         assert!(findings(&found).join("\n").contains(part), "{:?}", found.findings);
     }
-    // What is broken is an application still, and does not hide the next.
+    // A broken application is still listed, and does not hide the next one.
     let found = discover(&files, "", "repository", &[]);
     assert_eq!((found.apps.len(), found.findings.len()), (2, 0));
     let rendered = render(&files, &found.apps[0]);
@@ -89,7 +89,7 @@ fn a_missing_path_an_empty_one_and_a_broken_file_are_errors() {
 }
 
 #[test]
-fn two_folders_of_one_name_are_both_told() {
+fn two_folders_of_one_name_is_an_error_naming_both() {
     let files = MemoryFiles::new([("a/web/compose.yaml", COMPOSE), ("b/Web/compose.yaml", COMPOSE)]);
     let found = discover(&files, "", "repository", &[]);
     assert_eq!(apps(&found), []);

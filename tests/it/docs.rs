@@ -340,13 +340,13 @@ fn tests_named_in_test_tables_exist() {
         assert!(named.len() > 10, "{page}");
         let missing: Vec<&str> = named
             .into_iter()
-            .filter(|it| {
+            .filter(|name| {
                 let is_project = ["", ".yaml"]
                     .iter()
-                    .any(|end| Path::new(&format!("tests/e2e/projects/{it}{end}")).exists());
-                let is_module = Path::new(&format!("tests/e2e/{it}.rs")).exists();
-                let is_script = Path::new("crates/plan/tests/it/scenarios").join(it).is_file();
-                !is_project && !is_module && !is_script && !tests.contains(&format!("fn {it}("))
+                    .any(|end| Path::new(&format!("tests/e2e/projects/{name}{end}")).exists());
+                let is_module = Path::new(&format!("tests/e2e/{name}.rs")).exists();
+                let is_script = Path::new("crates/plan/tests/it/scenarios").join(name).is_file();
+                !is_project && !is_module && !is_script && !tests.contains(&format!("fn {name}("))
             })
             .collect();
         assert_eq!(missing, [""; 0], "{page}");

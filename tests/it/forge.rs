@@ -207,7 +207,7 @@ async fn a_comment_is_written_once_and_then_kept_up_to_date() {
 }
 
 #[tokio::test]
-async fn the_state_of_a_commit_is_said_in_each_forges_own_words() {
+async fn commit_status_uses_the_states_of_each_forge() {
     let words = |kind| match kind {
         Kind::GitHub | Kind::Gitea => ["pending", "success", "failure", "error"],
         Kind::GitLab => ["pending", "success", "failed", "failed"],
@@ -241,7 +241,7 @@ async fn a_description_is_cut_to_what_forges_take() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_in_the_forges_words_and_without_the_token() {
+async fn refusal_quotes_the_forge_without_the_token() {
     let (played, address) = Played::start(Kind::GitHub).await;
     let wrong = Forge::new(Kind::GitHub, &address, "me/infra", "wr0ng").unwrap();
     let error = wrong.set_status(COMMIT, &status(State::Success)).await.unwrap_err();
@@ -271,7 +271,7 @@ async fn gitlab_is_forgiven_for_refusing_the_state_it_has() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_right_is_refused_before_anything_is_sent() {
+async fn invalid_request_is_refused_before_anything_is_sent() {
     let make =
         |api: &str, project: &str, token: &str| Forge::new(Kind::GitHub, api, project, token).unwrap_err();
     assert!(matches!(make("ftp://a", "a/b", "t"), Error::Address(_)));

@@ -123,7 +123,7 @@ async fn the_action_reports_what_a_pull_request_changes() {
         "{printed}"
     );
     assert!(printed.contains("::warning file=sites/blog/compose.yaml"), "{printed}");
-    // What main got since is not the request's.
+    // Commits that main got since do not belong to the request.
     assert!(printed.contains("1 of 3 applications changes: 2 removed"), "{printed}");
     assert!(fs::read_to_string(&outputs["json"]).unwrap().starts_with('{'));
     assert!(fs::read_to_string(&outputs["sarif"]).unwrap().contains("\"2.1.0\""));
@@ -155,8 +155,8 @@ async fn github_action_reports_drift_and_fails_without_agent() {
     assert_eq!((code, printed.contains("no agent answers")), (2, true), "{printed}");
     let left: Vec<_> = fs::read_dir(clone.path().join(".git"))
         .unwrap()
-        .filter_map(|it| {
-            let path = it.unwrap().path().join("agent-token");
+        .filter_map(|entry| {
+            let path = entry.unwrap().path().join("agent-token");
             path.exists().then_some(path)
         })
         .collect();

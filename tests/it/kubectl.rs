@@ -1,4 +1,4 @@
-//! What hands know from kubectl: objects in the API, and the commands that print them and act on them, over real
+//! kubectl-compatible commands: objects in the API, and the commands that print them and act on them, over real
 //! sockets. What comes of the actions is in `scenarios` and `simulation`.
 
 use std::{
@@ -220,7 +220,7 @@ fn compose() -> Application {
 
 type Seen = Arc<Mutex<Vec<(AppName, RequestKind)>>>;
 
-/// What containers print here, and how many of its streams are open.
+/// The lines that containers print, and the number of open log streams.
 #[derive(Clone, Default)]
 struct Printed {
     open: Arc<AtomicUsize>,
@@ -250,9 +250,9 @@ impl Logs for Printed {
         let lines = stream::iter(["one\n", "two\n"]).map(|it| Ok(it.into()));
         let rest =
             if options.follow { stream::pending().left_stream() } else { stream::empty().right_stream() };
-        let all = lines.chain(rest).map(move |it| {
+        let all = lines.chain(rest).map(move |line| {
             let _open = &guard;
-            it
+            line
         });
         Box::pin(ready(Ok(Box::pin(all) as LogStream)))
     }
@@ -285,7 +285,7 @@ impl Served {
         command
     }
 
-    /// What a command prints, its errors after it, and its exit code if it is not 0.
+    /// The output of a command, its errors after it, and its exit code if it is not 0.
     async fn said(&self, line: &str) -> String {
         let Output { status, stdout, stderr } = self.command(line).output().await.unwrap();
         let mut text = String::from_utf8(stdout).unwrap() + &String::from_utf8(stderr).unwrap();
@@ -343,7 +343,7 @@ async fn objects_are_printed_in_every_form() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_told_with_its_place() {
+async fn invalid_arguments_are_reported_with_their_position() {
     let it = served().await;
     let mut all = String::new();
     for line in [

@@ -82,7 +82,7 @@ fn container(text: &str) -> String {
 
 /// Every text has exactly one finding, and it begins so.
 #[track_caller]
-fn each_is_told(cases: &[(String, &str)]) {
+fn each_is_reported(cases: &[(String, &str)]) {
     let mut wrong = Vec::new();
     for (text, expected) in cases {
         let found = findings(text);
@@ -271,7 +271,7 @@ fn an_image_without_a_fixed_tag_is_pulled_always() {
 
 #[test]
 fn wrong_types_are_refused_as_kubectl_refuses_them() {
-    each_is_told(&[
+    each_is_reported(&[
         (
             container("ports:\n- containerPort: \"80\""),
             "a.yaml:14:26: error: spec.template.spec.containers[0].ports[0].containerPort: must be a number, but \
@@ -321,13 +321,13 @@ fn numbers_are_read_as_kubectl_reads_them() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_objects_are_named() {
     let remove = |line: &str| {
         let text = With::default().text();
         assert!(text.contains(line), "{line}");
         text.replace(line, "")
     };
-    each_is_told(&[
+    each_is_reported(&[
         (remove("apiVersion: apps/v1\n"), "a.yaml:1:1: error: apiVersion: `apiVersion` is missing"),
         (remove("kind: Deployment\n"), "a.yaml:1:1: error: kind: `kind` is missing"),
         (
@@ -371,7 +371,7 @@ fn what_is_missing_is_named() {
 
 #[test]
 fn an_unknown_field_is_an_error_with_a_guess() {
-    each_is_told(&[
+    each_is_reported(&[
         (
             container("imagePulPolicy: Always"),
             "a.yaml:13:9: error: spec.template.spec.containers[0].imagePulPolicy: unknown field `imagePulPolicy` (did \
@@ -394,7 +394,7 @@ fn an_unknown_field_is_an_error_with_a_guess() {
 }
 
 #[test]
-fn what_running_without_would_be_wrong_is_refused() {
+fn unsupported_fields_that_change_behaviour_are_refused() {
     let in_pod = |text: &str, field: &str| {
         let at = format!("a.yaml:10:7: error: spec.template.spec.{field}: is not ");
         (pod(text), at)
@@ -416,7 +416,7 @@ fn what_running_without_would_be_wrong_is_refused() {
         in_container("stdinOnce: true", "stdinOnce"),
         in_container("restartPolicyRules: [{action: Restart}]", "restartPolicyRules"),
     ];
-    each_is_told(&cases.iter().map(|(text, at)| (text.clone(), at.as_str())).collect::<Vec<_>>());
+    each_is_reported(&cases.iter().map(|(text, at)| (text.clone(), at.as_str())).collect::<Vec<_>>());
     let inner = "spec.template.spec.containers[0]";
     let cases = [
         (container("env:\n- name: A\n  valueFrom: {fileKeyRef: {key: a}}"), format!("a.yaml:15:23: error: {inner}.env[0].valueFrom.fileKeyRef: is not supported yet")),
@@ -435,11 +435,11 @@ fn what_running_without_would_be_wrong_is_refused() {
         (pod("dnsPolicy: None"), "a.yaml:10:18: error: spec.template.spec.dnsPolicy: `None` needs a `dnsConfig`".to_owned()),
         (pod("resources: {limits: {cpu: 1}}"), "a.yaml:10:7: error: spec.template.spec.resources: of the whole pod is not supported yet".to_owned()),
     ];
-    each_is_told(&cases.iter().map(|(text, at)| (text.clone(), at.as_str())).collect::<Vec<_>>());
+    each_is_reported(&cases.iter().map(|(text, at)| (text.clone(), at.as_str())).collect::<Vec<_>>());
 }
 
 #[test]
-fn what_means_nothing_on_one_host_is_a_warning_and_renders() {
+fn fields_without_meaning_on_one_host_are_warnings() {
     let pods = [
         "affinity: {nodeAffinity: {}}",
         "automountServiceAccountToken: true",
@@ -511,12 +511,12 @@ fn what_means_nothing_on_one_host_is_a_warning_and_renders() {
             .to_owned(),
     ));
     let rendered = |text: &str| render(&[("a.yaml", text)]).stack.is_some();
-    each_is_told(&cases.iter().map(|(text, at)| (text.clone(), at.as_str())).collect::<Vec<_>>());
+    each_is_reported(&cases.iter().map(|(text, at)| (text.clone(), at.as_str())).collect::<Vec<_>>());
     assert!(cases.iter().all(|(text, _)| rendered(text)));
 }
 
 #[test]
-fn an_empty_field_says_nothing() {
+fn empty_field_equals_absent_field() {
     let text = pod(
         "volumes: []\ninitContainers: null\nhostNetwork: false\nnodeSelector: {}\nserviceAccountName: \"\"",
     );
@@ -533,7 +533,7 @@ fn rules_of_a_deployment_are_checked() {
         text.replacen(from, to, 1)
     };
     let both_zero = "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 0%}}";
-    each_is_told(&[
+    each_is_reported(&[
         (
             swap("apps/v1", "apps/v1beta1"),
             "a.yaml:1:13: error: apiVersion: Deployment of apps/v1beta1 was removed in Kubernetes 1.16 (use `apiVersion: apps/v1`)",
@@ -709,7 +709,7 @@ fn rules_of_a_container_are_checked() {
         (container("lifecycle: {stopSignal: TERM}"), at(33, "lifecycle.stopSignal: `TERM` is not a signal")),
         (container("restartPolicy: OnFailure"), at(24, "restartPolicy: of one container is not supported")),
     ];
-    each_is_told(&cases.iter().map(|(text, at)| (text.clone(), at.as_str())).collect::<Vec<_>>());
+    each_is_reported(&cases.iter().map(|(text, at)| (text.clone(), at.as_str())).collect::<Vec<_>>());
 }
 
 #[test]
@@ -724,7 +724,7 @@ fn one_host_port_has_room_for_one_instance() {
         "a.yaml:14:46: error: {path}: one instance can hold port 80 of the host, but `web` wants 2 replicas (remove \
          `hostPort`, or set `replicas` to 1)"
     );
-    each_is_told(&[(text.text(), &expected)]);
+    each_is_reported(&[(text.text(), &expected)]);
     let publish = |name: &str, port: &str| {
         container(&format!("ports: [{{containerPort: 1, {port}}}]")).replacen(
             "name: web",
@@ -780,7 +780,7 @@ fn other_kinds_are_refused_or_left_out_with_a_word() {
         of("kustomize.config.k8s.io/v1beta1", "Kustomization"),
         "a.yaml:15:7: error: kind: a kustomization counts only under its own name".to_owned(),
     ));
-    each_is_told(&cases.iter().map(|(text, at)| (text.clone(), at.as_str())).collect::<Vec<_>>());
+    each_is_reported(&cases.iter().map(|(text, at)| (text.clone(), at.as_str())).collect::<Vec<_>>());
 }
 
 #[test]
@@ -806,7 +806,7 @@ fn files_documents_and_lists_are_one_application() {
 }
 
 #[test]
-fn a_namespace_becomes_part_of_the_name() {
+fn namespace_is_part_of_the_name() {
     let of = |namespace: &str| {
         let metadata = format!("namespace: {namespace}");
         With { metadata: &metadata, ..With::default() }.text()
@@ -827,7 +827,7 @@ fn a_namespace_becomes_part_of_the_name() {
 }
 
 #[test]
-fn every_fault_of_every_file_is_told_and_nothing_is_rendered() {
+fn all_errors_are_reported_and_nothing_is_rendered() {
     let bad = With { spec: "replicas: many", container: "foo: 1", ..With::default() }.text();
     let rendered = render(&[("a.yaml", &bad), ("b.yaml", "a: b: c\n"), ("c.yaml", ORDER_API)]);
     assert!(rendered.stack.is_none());
@@ -863,7 +863,7 @@ fn no_value_of_a_variable_is_in_a_finding() {
 }
 
 #[test]
-fn kubernetes_is_told_from_compose() {
+fn kubernetes_and_compose_files_are_distinguished() {
     let read = |text: &str| yaml::parse("a.yaml", text.as_bytes(), &yaml::Limits::default()).unwrap();
     assert!(kubernetes::is_kubernetes(&read(ORDER_API)));
     assert!(!kubernetes::is_kubernetes(&read("services: {web: {image: nginx}}\n")));
@@ -1006,7 +1006,7 @@ fn shared_settings_of_a_pod_are_in_its_first_container() {
 }
 
 #[test]
-fn a_wrong_container_of_several_is_told_where_it_stands() {
+fn wrong_container_of_several_is_reported_at_its_place() {
     let cases = [
         (
             "{name: log,",

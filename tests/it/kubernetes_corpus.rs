@@ -73,9 +73,9 @@ fn is_workload(text: &str) -> bool {
                 _ => spec.and_then(|it| it.get("template")?.get("spec")),
             };
             let containers = pod.and_then(|it| it.get("containers"));
-            containers.is_some_and(|it| {
-                it.items().iter().all(|it| {
-                    let image = it.get("image").and_then(|it| it.as_scalar()).unwrap_or_default();
+            containers.is_some_and(|containers| {
+                containers.items().iter().all(|container| {
+                    let image = container.get("image").and_then(|it| it.as_scalar()).unwrap_or_default();
                     // `REGISTRY/IMAGE` is to be filled in.
                     !image.is_empty() && !image.chars().any(char::is_uppercase) && !image.contains('<')
                 })

@@ -274,7 +274,7 @@ fn another_content_of_a_config_map_is_another_container() {
 }
 
 #[test]
-fn an_image_is_looked_at_where_only_it_says_who_runs() {
+fn image_is_inspected_where_only_it_names_the_user() {
     let asks = |pod: &str, own: &str| {
         web(&stack(&deployment(
             "web",
@@ -447,7 +447,7 @@ fn ports_of_services_are_published_and_checked() {
 }
 
 #[test]
-fn a_proxy_stands_before_pods_where_names_alone_would_be_wrong() {
+fn service_gets_a_proxy_where_names_do_not_suffice() {
     let with = |spec: &str, replicas: u32| {
         let web = deployment("web", "", "ports: [{name: http, containerPort: 8080}]");
         let web = web.replace("spec:\n  selector", &format!("spec:\n  replicas: {replicas}\n  selector"));

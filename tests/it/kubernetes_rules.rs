@@ -1,4 +1,4 @@
-//! What the API server refuses, one small manifest for each rule: told with file, line, column and path, and with what
+//! Manifests that the API server refuses, one for each rule: reported with file, line, column and path, and with what
 //! to do. And the rules of storage: which claim gets what.
 
 use driftless_files::{MemoryFiles, Rendered};
@@ -48,7 +48,7 @@ fn beside(object: &str) -> String {
 
 /// Each text has this error, and no other.
 #[track_caller]
-fn each_is_told(cases: &[(String, &str)]) {
+fn each_is_reported(cases: &[(String, &str)]) {
     let mut wrong = Vec::new();
     for (text, expected) in cases {
         let found = errors(text);
@@ -98,7 +98,7 @@ fn exponential_expansion_is_rejected_early() {
 }
 
 #[test]
-fn what_a_path_becomes_is_not_said_where_it_may_be_secret() {
+fn expanded_path_is_not_printed_where_it_may_be_secret() {
     let secret = "---\napiVersion: v1\nkind: Secret\nmetadata: {name: login}\nstringData: {password: hunter2}\n---\n\
                   apiVersion: v1\nkind: ConfigMap\nmetadata: {name: page}\ndata: {a: b}\n";
     let mounted = |volume: &str, path: &str| {
@@ -122,7 +122,7 @@ fn what_a_path_becomes_is_not_said_where_it_may_be_secret() {
 
 #[test]
 fn of_fields_that_exclude_each_other_there_is_one() {
-    each_is_told(&[
+    each_is_reported(&[
         (
             pod("volumes:\n- {name: v, emptyDir: {}, hostPath: {path: /a}}"),
             "a.yaml:10:29: error: spec.volumes[0].hostPath: stands beside `emptyDir`; only one of them can be (remove one of the two)",
@@ -179,7 +179,7 @@ fn names_are_those_that_a_cluster_would_take() {
     let too_long = service(&long);
     let expected =
         format!("a.yaml:13:18: error: metadata.name: `{long}` is not a valid name (use at most 63");
-    each_is_told(&[
+    each_is_reported(&[
         (
             service("1st"),
             "a.yaml:13:18: error: metadata.name: `1st` is not a valid name (use at most 63 lower-case letters, digits and `-`, beginning with a letter",
@@ -207,13 +207,13 @@ fn names_are_those_that_a_cluster_would_take() {
 }
 
 #[test]
-fn ports_of_a_service_are_told_apart() {
+fn ports_of_a_service_need_distinct_names() {
     let service = |spec: &str| {
         beside(&format!(
             "apiVersion: v1\nkind: Service\nmetadata: {{name: a}}\nspec: {{selector: {{a: b}}, {spec}}}\n"
         ))
     };
-    each_is_told(&[
+    each_is_reported(&[
         (service("ports: []"), "a.yaml:14:7: error: spec: a Service needs a port, unless it is headless"),
         (
             service("ports: [{port: 1, name: a}, {port: 2}]"),
@@ -239,7 +239,7 @@ fn ports_of_a_service_are_told_apart() {
 
 #[test]
 fn invalid_quantities_are_rejected() {
-    each_is_told(&[
+    each_is_reported(&[
         (
             container("resources: {limits: {cpus: 1}}"),
             "a.yaml:9:32: error: spec.containers[0].resources.limits.cpus: `cpus` is not a resource that Kubernetes knows (did you mean `cpu`?)",
@@ -302,7 +302,7 @@ fn a_secret_has_the_keys_of_its_type() {
             "apiVersion: v1\nkind: Secret\nmetadata: {{name: a}}\ntype: {kind}\nstringData: {data}\n"
         ))
     };
-    each_is_told(&[
+    each_is_reported(&[
         (
             secret("kubernetes.io/tls", "{tls.crt: a}"),
             "a.yaml:14:7: error: type: a Secret of this type needs the key `tls.key`",
@@ -332,7 +332,7 @@ fn mounts_are_of_volumes_that_are_there_at_places_of_their_own() {
             container(&format!("volumeMounts:\n{mount}"))
         )
     };
-    each_is_told(&[
+    each_is_reported(&[
         (
             mounted("- {name: w, mountPath: /a}"),
             "a.yaml:10:14: error: spec.containers[0].volumeMounts[0].name: the pod has no volume `w` (did you mean `v`?)",
@@ -377,7 +377,7 @@ fn the_files_of_an_image_are_mounted() {
     assert_eq!(container.host.mount_options["/b"].subpath.as_deref(), Some("docs"));
     assert_eq!(container.needs().map(|it| it.api), Some((1, 48)));
     let pulled = text.replace("reference:", "pullPolicy: Always, reference:");
-    each_is_told(&[(
+    each_is_reported(&[(
         pulled,
         "a.yaml:10:31: error: spec.volumes[0].image.pullPolicy: is not supported: it is pulled as",
     )]);
@@ -391,7 +391,7 @@ fn on_the_network_of_the_host_a_port_is_its_own() {
             container(&format!("ports: [{{containerPort: 80, hostPort: {port}}}]"))
         )
     };
-    each_is_told(&[(
+    each_is_reported(&[(
         text("8080"),
         "a.yaml:9:43: error: spec.containers[0].ports[0].hostPort: must be the same as `containerPort` with `hostNetwork`",
     )]);
@@ -410,7 +410,7 @@ fn a_replication_controller_is_a_set_of_replicas() {
     for selector in ["", "  selector: {app: web}\n"] {
         assert_eq!(stack(&text(selector)).workloads[&"web".into()].replicas, 2);
     }
-    each_is_told(&[(
+    each_is_reported(&[(
         text("  selector: {app: api}\n"),
         "a.yaml:6:19: error: spec.selector.app: the selector does not match the labels of the pod template",
     )]);
@@ -508,7 +508,7 @@ fn claim_gets_only_storage_that_its_selector_matches() {
             "{selector}: {told:#?}"
         );
     }
-    // What no selector asks for does not take what another's selector needs.
+    // A claim without a selector does not take the volume that another claim's selector needs.
     let other = "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: any}\nspec: {}\n";
     let stack = stack(&(claim("{matchLabels: {disk: a}}", &two) + other));
     let mount = &stack.workloads[&"web".into()].container.mounts[0].source;
@@ -521,7 +521,7 @@ fn claim_gets_only_storage_that_its_selector_matches() {
 fn a_persistent_volume_has_one_source_of_a_known_kind() {
     let with = |spec: &str| claiming("", &[("a", spec)]);
     let device = "hostPath: {path: /dev/sda, type: BlockDevice}";
-    each_is_told(&[
+    each_is_reported(&[
         (
             with("capacity: {storage: 1Gi}"),
             "a.yaml:20:7: error: spec: the PersistentVolume names no storage (give it `hostPath`, `local` or `nfs`)",
@@ -553,7 +553,7 @@ fn sub_path_of_a_claim_is_a_volume_of_its_own() {
     assert!(volumes.contains(&"shop_files_one"), "{volumes:?}");
     let clash = "[{name: v, mountPath: /a, subPath: one}, {name: v, mountPath: /b}]";
     let nested = "[{name: v, mountPath: /a, subPath: one/two}, {name: v, mountPath: /b, subPath: one}]";
-    each_is_told(&[
+    each_is_reported(&[
         (
             mounting(clash),
             "a.yaml:9:54: error: spec.containers[0].volumeMounts[0].subPath: `files` is also mounted at a.yaml:9:67",
@@ -582,7 +582,7 @@ fn logins_for_registries_are_kept_as_secrets_are() {
     assert_eq!(logins.len(), 1);
     assert!(logins.iter().all(|it| rendered.contents.contains_key(it)));
     assert!(!format!("{stack:?}{:?}", rendered.findings).contains("hunter2"));
-    each_is_told(&[
+    each_is_reported(&[
         (
             with("stringData: {a: b}"),
             "a.yaml:10:5: error: spec.imagePullSecrets[0]: the Secret `registry` holds no login for a registry",

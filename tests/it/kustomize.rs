@@ -200,7 +200,7 @@ fn broken_overlay_does_not_make_its_base_an_application() {
 }
 
 #[test]
-fn whatever_a_build_reads_is_known_and_nothing_else_counts() {
+fn build_reports_exactly_the_files_that_it_read() {
     let files = projects();
     let recorder = Recorder::new(&files);
     let rendered = render(&recorder, &spec("shop/overlays/prod/kustomization.yaml"));
@@ -258,7 +258,7 @@ fn told(kustomization: &str, more: &[(&str, &str)]) -> Vec<String> {
 }
 
 #[test]
-fn what_is_wrong_in_the_result_points_to_where_it_came_from() {
+fn errors_in_the_result_point_to_their_source() {
     let inline = "resources: [../base]
 patches:
   - patch: |-
@@ -325,7 +325,7 @@ patches:
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_where_it_stands() {
+fn unsupported_kustomize_fields_are_refused_in_place() {
     let other = [("app/other/kustomization.yaml", "resources: [web.yaml]"), ("app/other/web.yaml", WEB)];
     let circle = [("app/two/kustomization.yaml", "resources: [../over]")];
     let component = [("app/part/kustomization.yaml", "kind: Component"), ("app/two/x", "")];
@@ -659,7 +659,7 @@ fn a_changed_literal_changes_only_those_that_read_it() {
 }
 
 #[test]
-fn what_is_printed_hides_what_is_secret() {
+fn printed_kustomization_hides_secrets() {
     let files = projects();
     let mask = Mask::new([7; 32]);
     let found = kubernetes::documents(&files, &spec("shop/base/kustomization.yaml"), Some(&mask));

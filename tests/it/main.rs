@@ -5,7 +5,7 @@
 
 // The shape of the code itself.
 mod architecture;
-// How commands print, and the program as a client.
+// Output of the commands, and the program as a client.
 mod cli;
 // The documents: their examples, commands and links.
 mod docs;
@@ -13,7 +13,7 @@ mod docs;
 mod convert;
 // Which folders are applications.
 mod discover;
-// What forges are told of commits and pull requests.
+// Commit statuses and comments at the forge.
 mod forge;
 // Broken input for the readers of strangers' files.
 mod fuzz;
@@ -29,7 +29,7 @@ mod git_origin;
 mod git_signed;
 // Hashes that an upgrade must not change.
 mod hashes;
-// What hands know from kubectl: objects and the commands about them.
+// kubectl-compatible objects and commands.
 mod kubectl;
 // Kubernetes manifests, field by field.
 mod kubernetes;
@@ -39,9 +39,9 @@ mod kubernetes_corpus;
 mod kubernetes_kinds;
 // By which names and ports of the host pods are reached.
 mod kubernetes_reach;
-// What a container is told about itself.
-mod kubernetes_told;
-// What the API server refuses, rule by rule, and which claim gets which storage.
+// The downward API.
+mod kubernetes_downward;
+// Manifests that the API server refuses, rule by rule, and which claim gets which storage.
 mod kubernetes_rules;
 // Secret values in everything that can be read.
 mod masking;
@@ -55,7 +55,7 @@ mod ownership;
 mod jobs;
 // `preview` and `drift` as programs: Git repositories, exit codes, forges.
 mod preview;
-// What forwards for a Service, over real sockets.
+// The proxy of Services, over real sockets.
 mod proxy;
 // One report in all its forms.
 mod report;

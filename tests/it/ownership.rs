@@ -1,4 +1,4 @@
-//! Whose names, volumes and containers they are: an application keeps what it has when another one asks for it.
+//! Ownership of names, volumes and containers: an application keeps what it has when another one asks for it.
 
 use std::sync::Arc;
 
@@ -102,7 +102,7 @@ async fn no_new_commit_is_applied_after_a_loss_of_state() {
     let events = it.store.newest_events(20, Some(&app())).unwrap();
     assert_eq!(events.iter().filter(|event| event.reason == "StateLost").count(), 1, "{events:#?}");
 
-    // What runs is what Git says, so it is repaired; a new commit waits, also in the next life of the agent.
+    // The containers run what Git says, so they are repaired; a new commit waits, also after a restart of the agent.
     it.docker.user_action(&app(), &UserAction::Remove { name: "tshop-web-1".into() }).unwrap();
     minutes(1).await;
     assert_eq!(it.images(), ["web:1"]);

@@ -114,7 +114,7 @@ fn a_change_that_renders_to_the_same_is_none() {
     );
 }
 
-/// What a commit leaves as it was is not rendered again; what an application takes from elsewhere is a part of it.
+/// Applications that a commit leaves unchanged are not rendered again; files from other folders are part of an application.
 #[test]
 fn preview_includes_files_from_other_folders() {
     let clone = Clone::new();
@@ -178,7 +178,7 @@ fn preview_compares_everything_that_is_rendered() {
 }
 
 #[test]
-fn what_cannot_be_rendered_is_an_error_and_goes_before_changes() {
+fn render_errors_are_listed_before_changes() {
     let clone = Clone::new();
     clone.commit(&[
         ("sites/shop/compose.yaml", Some("services: {web: {imag: a}}\n")),
@@ -207,7 +207,7 @@ fn applications_of_one_name_are_an_error_of_the_whole() {
 }
 
 #[test]
-fn the_exit_code_says_what_was_asked_for() {
+fn preview_exit_code_follows_the_option() {
     let clone = Clone::new();
     clone.commit(&[("sites/blog/compose.yaml", None)]);
     for (options, code) in [

@@ -35,7 +35,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// So many endpoints, at which nobody listens yet.
+    /// `n` endpoints at which nobody listens yet.
     async fn new(count: u8, protocol: Protocol, affinity: Option<Duration>) -> Self {
         let target = free_port(protocol).await;
         let port = free_port(protocol).await;
@@ -182,7 +182,7 @@ async fn connections_are_balanced_and_skip_dead_endpoints() {
 }
 
 #[tokio::test]
-async fn what_a_side_does_is_what_the_other_sees() {
+async fn half_closes_are_forwarded_to_the_other_side() {
     let scene = Scene::new(1, Protocol::Tcp, None).await;
     let listener = TcpListener::bind(scene.endpoints[0]).await.unwrap();
 
@@ -302,7 +302,7 @@ async fn a_port_that_is_taken_is_an_error() {
 }
 
 #[tokio::test]
-async fn it_may_have_as_many_files_open_as_the_engine_allows() {
+async fn proxy_raises_its_limit_of_open_files() {
     let port = free_port(Protocol::Tcp).await;
     let script = "ulimit -S -n 64 && exec \"$0\" proxy \"$1\"";
     let forward = format!("{port}/tcp=web:1");

@@ -246,7 +246,7 @@ fn sarif_is_valid_and_fingerprints_survive_moved_lines() {
 }
 
 #[test]
-fn junit_is_as_its_schema_says_and_its_counts_add_up() {
+fn junit_report_matches_its_schema() {
     let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/report/junit.xsd");
     for report in [sample(), huge(3, 2), Report::new(Kind::Drift)] {
         let text = report::junit(&report);
@@ -268,7 +268,7 @@ fn junit_is_as_its_schema_says_and_its_counts_add_up() {
 }
 
 #[test]
-fn what_is_ignored_is_still_told_and_does_not_count() {
+fn ignored_drift_is_reported_and_not_counted() {
     let mut report = sample();
     let rules = "# noise\nshop container/shop-web-* env.*   # set by hand\n* network/*\n";
     report::ignore(&mut report, &Ignore::parse("drift.ignore", rules).unwrap());
@@ -304,7 +304,7 @@ fn labels_select_objects() {
     }
 }
 
-/// What of a value is not as a schema says. Knows the words that our schemas use.
+/// The parts of a value that violate a schema. Supports the keywords that our schemas use.
 fn faults(schema: &str, value: &Value) -> Vec<String> {
     let schema: Value = serde_json::from_str(schema).unwrap();
     let mut out = Vec::new();

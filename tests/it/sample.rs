@@ -102,7 +102,7 @@ pub(crate) fn shop() -> Application {
     Application { name: "shop".into(), spec: spec("sites/shop"), generation: 4, status }
 }
 
-/// Whatever can be wrong, is.
+/// A status in which everything that can be wrong is wrong.
 pub(crate) fn blog() -> Application {
     let web = WorkloadStatus {
         health: HealthStatus::Degraded,
@@ -283,11 +283,11 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
         let answer = match kind {
             RequestKind::Sync => {
                 let applications = inbox.applications.borrow().clone();
-                let newer = applications.values().map(|it| {
-                    let mut it = it.as_ref().clone();
-                    it.status.fetched_at = Some(NOW);
-                    it.status.observed_at = Some(NOW);
-                    it
+                let newer = applications.values().map(|application| {
+                    let mut application = application.as_ref().clone();
+                    application.status.fetched_at = Some(NOW);
+                    application.status.observed_at = Some(NOW);
+                    application
                 });
                 publish(&inbox, newer.collect::<Vec<_>>());
                 Ok(Answer::Accepted)

@@ -107,7 +107,7 @@ impl Source for Git {
     }
 }
 
-/// What outlives the agent, and the agent, if it lives.
+/// The world that outlives the agent, and the agent while it runs.
 pub(crate) struct Simulation {
     pub(crate) git: Git,
     pub(crate) docker: SimulatedEngine,
@@ -271,7 +271,7 @@ impl Simulation {
         self.docker.transcript().iter().filter(|it| it.by == ChangedBy::Agent).count()
     }
 
-    /// What must hold of every history: nothing that a plan should have foreseen, and never fewer of a workload
+    /// Invariants of every history: no failure that a plan should have foreseen, and never fewer of a workload
     /// available by what the agent does than there have to be.
     fn check(&self, floors: &BTreeMap<&str, usize>) {
         assert!(self.docker.mistakes().is_empty(), "{:#?}\n{}", self.docker.mistakes(), self.story());
@@ -323,7 +323,7 @@ pub(crate) async fn minutes(count: u64) {
     sleep(Duration::from_secs(60 * count)).await;
 }
 
-/// How long something takes, in simulated time.
+/// The simulated time that something takes.
 async fn took<T>(what: impl Future<Output = T>) -> Duration {
     let before = Instant::now();
     what.await;
@@ -406,8 +406,8 @@ async fn late_image_is_rolled_out_without_a_commit() {
 async fn unhealthy_version_never_replaces_the_healthy_one() {
     let it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;
-    it.docker.faults(|it| {
-        let _ = it.unhealthy.insert("web:2".into());
+    it.docker.faults(|faults| {
+        let _ = faults.unhealthy.insert("web:2".into());
     });
     it.push(&web("web:2")).await;
     minutes(60).await;
@@ -420,7 +420,7 @@ async fn unhealthy_version_never_replaces_the_healthy_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_stopped_by_hand_runs_again_at_once() {
+async fn stopped_container_is_started_at_once() {
     let it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;
     minutes(5).await;
@@ -440,7 +440,7 @@ async fn a_container_stopped_by_hand_runs_again_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_done_by_hand_is_undone_even_if_no_event_tells_of_it() {
+async fn drift_is_undone_even_without_an_event() {
     let it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;
     let name = || "shop-web-1".to_owned();
@@ -493,8 +493,8 @@ async fn the_clock_may_jump() {
 async fn a_slow_pull_holds_up_neither_healing_nor_a_newer_commit() {
     let it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;
-    it.docker.faults(|it| {
-        let _ = it.pulls.insert("web:2".into(), Duration::from_secs(3000));
+    it.docker.faults(|faults| {
+        let _ = faults.pulls.insert("web:2".into(), Duration::from_secs(3000));
     });
     it.push(&web("web:2")).await;
     minutes(1).await;
@@ -546,7 +546,7 @@ async fn idle_sync_observes_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_comes_in_the_middle_of_a_look_is_looked_at_after_it() {
+async fn events_during_a_list_cause_another_list() {
     let it = settled_on_a_slow_engine().await;
     let calls = it.docker.calls();
     it.ask(RequestKind::Sync).await;
@@ -592,7 +592,7 @@ async fn last_commit_is_enforced_while_git_is_down_at_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_after_a_sync_that_brought_nothing_is_not_somebodys() {
+async fn commit_after_an_empty_sync_has_no_actor() {
     let it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;
     it.ask(RequestKind::Sync).await;
@@ -606,7 +606,7 @@ async fn a_commit_after_a_sync_that_brought_nothing_is_not_somebodys() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repository_that_says_nothing_says_why() {
+async fn silent_repository_is_reported_with_the_reason() {
     let mut it = Simulation::prepared(&web("web:1"), Clock::starting_at(NOON));
     it.settings = config::Repository::new("https://git.example/infra.git", "sites", config::Reference::Head);
     it.begin();
@@ -638,7 +638,7 @@ async fn a_force_push_is_followed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_suspended_is_left_alone_until_it_is_resumed() {
+async fn suspended_application_is_left_alone_until_resumed() {
     let it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;
     it.ask(RequestKind::Suspend).await;
@@ -763,7 +763,7 @@ async fn changed_file_is_reported_with_the_command_and_left() {
         );
         assert_eq!(found.status.sync, SyncStatus::OutOfSync);
         assert_eq!(found.status.health, HealthStatus::Healthy, "{found:#?}");
-        // What was found out outlives the agent.
+        // The findings outlive the agent.
         it.crash();
         it.begin();
     }
@@ -790,7 +790,7 @@ async fn revert_replaces_a_container_that_a_user_changed() {
     assert_eq!(replaced, ["shop-web-1"], "{}", it.story());
     minutes(30).await;
     assert_eq!(ids(&it), after, "{}", it.story());
-    // Who comes again and again is not answered with a restart each time.
+    // A client that changes the same thing again and again does not cause a restart each time.
     let writes = it.writes();
     for _ in 0..40 {
         let name = it
@@ -825,7 +825,7 @@ async fn files_written_by_the_container_itself_are_only_reported() {
     let text = &found.status.waits[0].message;
     assert!(text.contains("/app/upload") && !text.contains("at-start"), "{text}");
     assert_eq!((found.status.sync, found.status.health), (SyncStatus::Synced, HealthStatus::Healthy));
-    // Who only looks around is not blamed for what the container writes before and after.
+    // An `exec` that only reads is not blamed for what the container writes before and after it.
     it.hand(&write("shop-web-1", "/app/before"));
     sleep(Duration::from_secs(3)).await;
     it.hand(&UserAction::Exec { name: "shop-web-1".into(), command: "ls".into(), files: Vec::new() });
@@ -838,7 +838,7 @@ async fn files_written_by_the_container_itself_are_only_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_looks_into_containers_where_that_is_off() {
+async fn files_in_containers_are_not_read_when_switched_off() {
     let it = of_policy(FilesystemDrift::Off);
     it.synced_with_tip().await;
     it.hand(&visit("shop-web-1", "/etc/evil"));
@@ -886,14 +886,14 @@ async fn mishap(it: &mut Simulation, dice: &mut Dice) {
         5 => it.docker.reconnect(),
         6 => it.docker.faults(|it| it.failing_calls = 2),
         7 => it.docker.faults(|it| it.lost_answers = 2),
-        8 => it.docker.faults(|it| {
-            let _ = it.unhealthy.insert(version);
+        8 => it.docker.faults(|faults| {
+            let _ = faults.unhealthy.insert(version);
         }),
-        9 => it.docker.faults(|it| {
-            let _ = it.exits.insert(db, (Duration::from_secs(3), 1));
+        9 => it.docker.faults(|faults| {
+            let _ = faults.exits.insert(db, (Duration::from_secs(3), 1));
         }),
-        10 => it.docker.faults(|it| {
-            let _ = it.pulls.insert(version, Duration::from_secs(70));
+        10 => it.docker.faults(|faults| {
+            let _ = faults.pulls.insert(version, Duration::from_secs(70));
         }),
         11 => {
             it.docker.crash_after(1 + dice.roll(4) as u32);
@@ -943,7 +943,7 @@ async fn survive(seed: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_goes_wrong_in_whatever_order_the_end_is_right() {
+async fn faults_in_any_order_end_in_the_wanted_state() {
     if let Ok(seed) = std::env::var("SEED") {
         return survive(seed.parse().unwrap()).await;
     }
@@ -971,8 +971,8 @@ async fn a_build_holds_up_neither_healing_nor_a_newer_commit() {
     it.synced_with_tip().await;
     let [first, db] = [it.images()[1].clone(), it.images()[0].clone()];
     assert!(first.starts_with("shop-web:"), "{first}");
-    it.docker.faults(|it| {
-        let _ = it.builds.insert("shop-web".into(), Duration::from_secs(3000));
+    it.docker.faults(|faults| {
+        let _ = faults.builds.insert("shop-web".into(), Duration::from_secs(3000));
     });
     it.push(&built(2)).await;
     let says = |it: &Application| it.status.workloads.values().any(|it| it.reason == "Building");
@@ -999,8 +999,8 @@ async fn a_build_that_fails_is_tried_again_ever_more_slowly() {
     let it = Simulation::of(&built(1));
     it.synced_with_tip().await;
     let before = it.images();
-    it.docker.faults(|it| {
-        let _ = it.unbuildable.insert("shop-web".into());
+    it.docker.faults(|faults| {
+        let _ = faults.unbuildable.insert("shop-web".into());
     });
     it.push(&built(2)).await;
     let waits = |it: &Application| it.status.waits.iter().any(|it| it.reason == "BuildFailed");
@@ -1020,8 +1020,8 @@ async fn a_build_that_fails_is_tried_again_ever_more_slowly() {
 #[tokio::test(start_paused = true)]
 async fn a_build_that_takes_too_long_is_given_up() {
     let it = Simulation::of(&built(1));
-    it.docker.faults(|it| {
-        let _ = it.builds.insert("shop-web".into(), Duration::from_hours(2));
+    it.docker.faults(|faults| {
+        let _ = faults.builds.insert("shop-web".into(), Duration::from_hours(2));
     });
     minutes(30).await;
     let says =
@@ -1034,8 +1034,8 @@ async fn a_build_that_takes_too_long_is_given_up() {
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_dies_while_it_builds_builds_again() {
     let mut it = Simulation::of(&built(1));
-    it.docker.faults(|it| {
-        let _ = it.builds.insert("shop-web".into(), Duration::from_mins(5));
+    it.docker.faults(|faults| {
+        let _ = faults.builds.insert("shop-web".into(), Duration::from_mins(5));
     });
     minutes(3).await;
     it.crash();
@@ -1046,7 +1046,7 @@ async fn an_agent_that_dies_while_it_builds_builds_again() {
     assert_eq!(it.images().len(), 3);
 }
 
-/// Whoever is called Ada may sign.
+/// Signatures by Ada are valid, all others are not.
 fn trusting_ada() -> Option<Verify> {
     Some(Verify { allowed_signers: vec!["Ada <a@b.c>".into()], ..Verify::default() })
 }
@@ -1056,7 +1056,7 @@ fn is_refused(it: &Application) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_nobody_trusted_signed_is_never_applied() {
+async fn commit_without_a_trusted_signature_is_not_applied() {
     let mut it = Simulation::prepared(&web("web:1"), Clock::starting_at(NOON));
     it.settings.verify = trusting_ada();
     it.begin();
@@ -1092,7 +1092,7 @@ async fn a_commit_that_nobody_trusted_signed_is_never_applied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_any_good_commit_nothing_runs_and_that_is_said() {
+async fn without_a_trusted_commit_nothing_runs_and_status_says_so() {
     let mut it = Simulation::prepared(&web("web:1"), Clock::starting_at(NOON));
     it.settings.verify = Some(Verify { allowed_signers: vec!["Bob".into()], ..Verify::default() });
     it.begin();
@@ -1130,7 +1130,7 @@ async fn one_application_may_ask_for_more_than_its_repository() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rewritten_history_is_refused_until_somebody_accepts_it() {
+async fn rewritten_history_is_refused_until_accepted() {
     let mut it = Simulation::prepared(&web("web:1"), Clock::starting_at(NOON));
     it.settings.require_fast_forward = true;
     it.begin();
@@ -1147,7 +1147,7 @@ async fn rewritten_history_is_refused_until_somebody_accepts_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_most_of_an_application_is_dropped_by_waits_for_a_word() {
+async fn commit_that_drops_most_workloads_waits_for_confirmation() {
     let services = |count: usize| {
         let of = |it: usize| format!("  s{it}: {{image: 'web:1'}}\n");
         format!("services:\n{}", (0..count).map(of).collect::<String>())

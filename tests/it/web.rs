@@ -115,7 +115,7 @@ async fn every_route_in_the_documentation_is_there() {
 }
 
 #[tokio::test]
-async fn an_agent_that_has_stopped_says_so() {
+async fn stopped_agent_answers_that_it_has_stopped() {
     let sample::Agent { handle, store, inbox } = agent([shop()]);
     drop(inbox);
     let router = router(handle, store, Access::Loopback);
@@ -133,7 +133,7 @@ async fn an_agent_that_does_not_answer_is_not_waited_for_for_ever() {
 }
 
 #[tokio::test]
-async fn what_is_asked_for_reaches_the_agent() {
+async fn request_of_the_page_reaches_the_agent() {
     let (router, seen) = answering();
     let sync = ask(&router, post("/api/v1/applications/shop/sync", "")).await;
     assert_eq!(sync.status(), StatusCode::ACCEPTED);
@@ -414,7 +414,7 @@ async fn the_page_shows_everything_and_executes_nothing() {
 }
 
 #[tokio::test]
-async fn an_empty_agent_has_a_page_that_says_so() {
+async fn page_of_an_agent_without_applications() {
     let sample::Agent { handle, store, inbox } = agent([]);
     inbox.readiness.send_replace(Readiness::default());
     let page = text(ask(&router(handle, store, Access::Loopback), get("/")).await).await;

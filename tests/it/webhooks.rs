@@ -1,24 +1,24 @@
 //! Webhooks over real sockets: every forge's delivery, signed by openssl, and everything that strangers may send
 //! instead.
 //!
-//! What may come in that is bad, from a forge, from Git or into a report, and where it is shown what becomes of it;
+//! Bad input from a forge, from Git or into a report, and where the outcome is shown;
 //! that all of them are there is checked by `docs`:
 //!
 //! | bad input | where |
 //! |---|---|
 //! | wrong signature, none, one over another payload, one by an algorithm that is not configured | `deliveries_of_every_forge_need_a_valid_signature`, `the_algorithm_is_the_configured_one_whatever_a_header_says` |
 //! | headers of several forges at once | `auto_provider_uses_the_most_specific_header` |
-//! | replay, and signatures of another time | `deliveries_of_every_forge_need_a_valid_signature`, `what_was_signed_long_ago_or_in_the_future_is_refused` |
+//! | replay, and signatures of another time | `deliveries_of_every_forge_need_a_valid_signature`, `signature_of_another_time_is_refused` |
 //! | another branch, a tag of the branch's name, a deleted branch, another repository's URL | `deliveries_of_every_forge_need_a_valid_signature` |
 //! | no secret, a short one, a lost one | `a_secret_that_is_changed_or_lost_counts_at_the_next_look`, `webhook_mistakes_are_reported` |
-//! | another method or path | `nothing_is_there_but_the_one_method_at_the_one_path` |
-//! | no payload, a deep or long one, a form, a packed one | `what_is_no_payload_is_refused_and_said_to_be_none` |
+//! | another method or path | `only_one_method_and_path_is_served` |
+//! | no payload, a deep or long one, a form, a packed one | `invalid_payload_is_refused_and_named` |
 //! | truncated body | `a_payload_that_ends_too_early_counts_for_nothing` |
 //! | a body of 100 MB, announced or not, endless headers | `a_hundred_megabytes_are_refused_before_they_are_read` |
-//! | slow loris | `whoever_sends_a_payload_byte_by_byte_is_not_waited_for`, `those_who_only_hold_connections_keep_no_forge_out` |
-//! | 10,000 a second for ten seconds | `a_hundred_thousand_hooks_hold_nothing_up_and_take_no_memory`, `a_flood_is_turned_away_and_says_when_to_come_back` |
-//! | a full disk while one is taken | `a_database_that_takes_nothing_is_said_to_the_forge` |
-//! | killed after the answer | `what_was_taken_outlives_the_process`, `what_was_taken_is_done_after_a_kill` |
+//! | slow loris | `whoever_sends_a_payload_byte_by_byte_is_not_waited_for`, `idle_connections_do_not_lock_a_forge_out` |
+//! | 10,000 a second for ten seconds | `a_hundred_thousand_hooks_hold_nothing_up_and_take_no_memory`, `too_many_deliveries_are_refused_with_retry_after` |
+//! | a full disk while one is taken | `unwritable_database_is_reported_to_the_forge` |
+//! | killed after the answer | `accepted_delivery_survives_a_restart`, `accepted_delivery_is_handled_after_a_kill` |
 //! | host key changed, revoked, or of another server | `a_pinned_fingerprint_lets_its_server_in_and_no_other`, `host_certificate_is_accepted_and_revoked_key_rejected`, `ssh_fetches_with_a_key_from_a_known_host_only` |
 //! | certificate expired, of another name, of an unknown authority | `a_certificate_that_is_not_good_is_told_in_plain_words`, `an_unknown_authority_is_not_trusted` |
 //! | token revoked while it runs | `revoked_token_is_reported_and_a_new_one_is_used` |
@@ -26,13 +26,13 @@
 //! | what runs while Git refuses or is away | `a_git_server_that_is_away_leaves_everything_enforced`, `unsigned_commit_is_rejected_and_the_signed_one_enforced` |
 //! | links that leave the repository | `links_are_followed_inside_the_repository_only` |
 //! | paths with `..` | `paths_stay_in_the_repository`, `settings_outside_of_the_repository_are_refused`, `every_fixture_becomes_what_its_snapshot_says` |
-//! | names that differ in case alone | `two_folders_of_one_name_are_both_told`, `paths_that_differ_in_case_only_are_two_files` |
+//! | names that differ in case alone | `two_folders_of_one_name_is_an_error_naming_both`, `paths_that_differ_in_case_only_are_two_files` |
 //! | submodule loop | `invalid_submodules_are_rejected_and_old_commit_stays` |
 //! | for reports: every mistake in the options, files and references that are not there | `every_error_exits_with_2_or_where_asked_for_with_1` |
 //! | for reports: an agent or an engine that answers wrongly, late, by half or not at all | `invalid_agent_answer_is_an_error_not_no_drift`, `invalid_engine_answer_is_an_error_not_no_drift`, `an_engine_that_is_away_is_an_error` |
-//! | for reports: what cannot be rendered | `what_cannot_be_rendered_is_an_error_and_goes_before_changes`, `what_git_cannot_render_is_an_error_and_not_without_drift` |
+//! | for reports: what cannot be rendered | `render_errors_are_listed_before_changes`, `report_of_a_broken_commit_is_an_error` |
 //! | for reports: an output that is full or closed | `unwritable_output_is_an_error_even_without_drift` |
-//! | for reports: values that look like markup, commands or another test | `the_markdown_reads_well_and_nothing_in_it_breaks_out`, `annotations_are_escaped_and_a_value_cannot_become_a_command`, `junit_is_as_its_schema_says_and_its_counts_add_up` |
+//! | for reports: values that look like markup, commands or another test | `the_markdown_reads_well_and_nothing_in_it_breaks_out`, `annotations_are_escaped_and_a_value_cannot_become_a_command`, `junit_report_matches_its_schema` |
 //! | for reports: more than a comment may hold | `comment_stays_within_its_limit_and_names_every_app`, `more_applications_than_a_comment_can_name_are_counted` |
 
 use std::{
@@ -74,7 +74,7 @@ const ZERO: &str = "0000000000000000000000000000000000000000";
 
 type Headers = Vec<(&'static str, String)>;
 
-/// What openssl, and not this program, makes of a key and a message.
+/// The HMAC that openssl, and not this program, computes from a key and a message.
 fn openssl(digest: &str, hexkey: &str, message: &[u8]) -> Vec<u8> {
     let mut child = Command::new("openssl")
         .args([
@@ -482,7 +482,7 @@ async fn deliveries_of_every_forge_need_a_valid_signature() {
         }
         assert_eq!(stand.deliveries(), 1, "{provider}: nothing of that was kept");
 
-        // What is not followed is answered well, and rings for nothing.
+        // A push to a branch that is not followed is accepted and starts no fetch.
         for (reference, after) in
             [("refs/heads/other", AFTER), ("refs/tags/main", AFTER), ("refs/heads/main", ZERO)]
         {
@@ -579,7 +579,7 @@ async fn the_algorithm_is_the_configured_one_whatever_a_header_says() {
 }
 
 #[tokio::test]
-async fn what_was_signed_long_ago_or_in_the_future_is_refused() {
+async fn signature_of_another_time_is_refused() {
     let secret = whsec();
     for provider in ["standard-webhooks", "gitlab"] {
         let stand = Stand::new(provider, &secret).await;
@@ -637,7 +637,7 @@ async fn a_secret_that_is_changed_or_lost_counts_at_the_next_look() {
 }
 
 #[tokio::test]
-async fn nothing_is_there_but_the_one_method_at_the_one_path() {
+async fn only_one_method_and_path_is_served() {
     let stand = Stand::new("github", SECRET).await;
     let body = github_payload("refs/heads/main", AFTER).to_string();
     let headers = github(SECRET, "one", &body);
@@ -670,7 +670,7 @@ async fn the_token_of_the_api_is_neither_needed_nor_enough() {
 }
 
 #[tokio::test]
-async fn what_is_no_payload_is_refused_and_said_to_be_none() {
+async fn invalid_payload_is_refused_and_named() {
     let stand = Stand::new("github", SECRET).await;
     let deep = format!("{}1{}", r#"{"a":"#.repeat(20_000), "}".repeat(20_000));
     let long = json!({ "ref": "x".repeat(5000) }).to_string();
@@ -758,7 +758,7 @@ async fn whoever_sends_a_payload_byte_by_byte_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn those_who_only_hold_connections_keep_no_forge_out() {
+async fn idle_connections_do_not_lock_a_forge_out() {
     let stand = Stand::new("github", SECRET).await;
     let mut idlers = Vec::new();
     for _ in 0..400 {
@@ -774,7 +774,7 @@ async fn those_who_only_hold_connections_keep_no_forge_out() {
 }
 
 #[tokio::test]
-async fn a_flood_is_turned_away_and_says_when_to_come_back() {
+async fn too_many_deliveries_are_refused_with_retry_after() {
     let stand = Stand::new("github", SECRET).await;
     let body = github_payload("refs/heads/main", AFTER).to_string();
     let mut text = format!("POST {} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n", stand.path);
@@ -795,7 +795,7 @@ async fn a_flood_is_turned_away_and_says_when_to_come_back() {
         }
     }
     let taken = statuses.iter().filter(|it| **it < 300).count();
-    // What it holds, and what has come in since.
+    // The buffered bytes, and those received since.
     let most = 60 + usize::try_from(began.elapsed().as_secs()).unwrap() * 5 + 5;
     assert!((60..=most).contains(&taken), "{taken} of at most {most}");
     assert!(statuses.iter().all(|it| [200, 202, 429].contains(it)), "{statuses:?}");
@@ -804,7 +804,7 @@ async fn a_flood_is_turned_away_and_says_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn what_was_taken_outlives_the_process() {
+async fn accepted_delivery_survives_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let open = || {
         let state = StateDir::lock(directory.path()).unwrap();
@@ -832,7 +832,7 @@ async fn what_was_taken_outlives_the_process() {
 }
 
 #[tokio::test]
-async fn a_database_that_takes_nothing_is_said_to_the_forge() {
+async fn unwritable_database_is_reported_to_the_forge() {
     let directory = tempfile::tempdir().unwrap();
     let state = StateDir::lock(directory.path()).unwrap();
     let store = Store::open(&state, Clock::System).unwrap().store;
@@ -853,7 +853,7 @@ async fn a_database_that_takes_nothing_is_said_to_the_forge() {
 }
 
 #[tokio::test]
-async fn the_status_and_the_page_show_what_was_heard_and_no_secret() {
+async fn status_and_page_show_deliveries_without_secrets() {
     let stand = Stand::new("github", SECRET).await;
     let body = github_payload("refs/heads/main", AFTER).to_string();
     stand.deliver(&github(SECRET, "delivery-<b>", &body), &body).await;
@@ -909,7 +909,7 @@ async fn printed_test_commands_work_and_contain_no_secret() {
 }
 
 #[tokio::test]
-async fn a_test_signs_for_each_forge_and_says_what_became_of_it() {
+async fn webhook_test_signs_for_each_forge() {
     for forge in forges().into_iter().filter(|it| it.provider != "standard-webhooks") {
         if forge.secret.starts_with("whsec_") {
             continue; // The stand's clock stands still; the end-to-end test has a real one.
@@ -1029,7 +1029,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_sent_is_refused_or_read_and_never_harms(headers in some_headers(), body in some_body()) {
+    fn any_request_is_refused_or_read_without_harm(headers in some_headers(), body in some_body()) {
         let settings = format!("repositories:\n- url: {URL}\n");
         let repository = &Settings::parse("a", &settings).unwrap().repositories[0];
         for (_, provider) in HookProvider::ALL {
@@ -1044,7 +1044,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_a_secret_is_it_is_taken_or_refused(secret in any::<String>(), body in some_body()) {
+    fn any_secret_is_accepted_or_refused(secret in any::<String>(), body in some_body()) {
         for (_, provider) in HookProvider::ALL {
             if let Ok(key) = webhook::Key::new(provider, &secret) {
                 let keys = [key];

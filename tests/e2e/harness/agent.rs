@@ -11,7 +11,7 @@ use driftless_model::{Application, Event, HealthStatus, HookStatus, Revision, Sy
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-/// How often a state is looked at while it is awaited.
+/// Pause between two looks while a state is awaited.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Everything that a test may want otherwise than usual.
@@ -22,7 +22,7 @@ pub struct Settings {
     /// Tests say `sync` rather than wait for a poll, unless they are about polling.
     pub poll: &'static str,
     pub docker_host: Option<String>,
-    /// What becomes of what Docker Compose has started.
+    /// The `adopt` setting: whether containers of Docker Compose are taken over.
     pub adopt: &'static str,
     /// `None`: the site's HTTP server.
     pub url: Option<String>,
@@ -170,13 +170,13 @@ impl Agent {
 
     /// The program with the agent's own configuration, for `run` or anything else.
     pub fn command(&self, words: &[&str]) -> Command {
-        // What does not end must not hold the whole run up.
+        // An agent that does not end must not block the whole run.
         let mut command = Command::new("timeout");
         command.args(["180", env!("CARGO_BIN_EXE_driftless")]).args(words);
         self.surround(command)
     }
 
-    /// What a command of a client prints to the one and the other, and its exit code.
+    /// Standard output, standard error and exit code of a client command.
     pub fn asks(&self, line: &str) -> (i32, String, String) {
         let words = shell_words::split(line).unwrap();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -187,7 +187,7 @@ impl Agent {
         (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
     }
 
-    /// What a command of a client prints, which must succeed.
+    /// Standard output of a client command, which must succeed.
     #[track_caller]
     pub fn said(&self, line: &str) -> String {
         let (code, out, error) = self.asks(line);
@@ -299,7 +299,7 @@ impl Agent {
         &self.address
     }
 
-    /// How its one webhook is.
+    /// The state of its one webhook.
     pub async fn webhook(&self) -> HookStatus {
         self.list("/api/v1/webhooks").await.remove(0)
     }

@@ -53,7 +53,7 @@ impl Compose {
             .unwrap_or_else(|error| panic!("compose {} of {project}: {error}", words.join(" ")))
     }
 
-    /// What it printed, or all that it said when it failed.
+    /// Its output, or output and errors when it failed.
     pub fn attempt(&self, folder: &Path, project: &str, words: &[&str]) -> Result<String, String> {
         let Output { status, stdout, stderr } =
             self.command(folder, project, words).output().expect("Docker Compose can be started");
@@ -69,7 +69,7 @@ impl Compose {
     }
 }
 
-/// Whatever it left behind of a project, removed when dropped.
+/// The remains of a Compose project, removed when dropped.
 pub struct Leftovers {
     pub docker: Docker,
     pub project: String,

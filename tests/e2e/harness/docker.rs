@@ -55,7 +55,7 @@ impl Docker {
         found
     }
 
-    /// Those of them that run.
+    /// The running ones of these containers.
     pub fn running(&self, app: &str) -> Vec<Container> {
         self.containers(app).into_iter().filter(|it| it.state() == "running").collect()
     }
@@ -82,7 +82,7 @@ impl Docker {
     }
 }
 
-/// What `docker inspect` says of a container.
+/// The output of `docker inspect` for a container.
 #[derive(Clone, Debug)]
 pub struct Container(pub Value);
 

@@ -1,4 +1,4 @@
-//! What is the same in the Kubernetes manifests of several tests.
+//! Parts of Kubernetes manifests that several tests share.
 
 /// A Deployment of one, up to the fields of its pod, which stand below it with six spaces before them.
 pub fn deployment(name: &str) -> String {

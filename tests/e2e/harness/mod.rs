@@ -1,4 +1,4 @@
-//! What every end-to-end test stands on: a real Git server, a real Docker Engine and the real agent, all under
+//! The base of every end-to-end test: a real Git server, a real Docker Engine and the real agent, all under
 //! names of its own, so that tests run side by side.
 //!
 //! Tests await states and never assert on time; [`PATIENCE`] only says when to give up. On failure the agent's
@@ -34,7 +34,7 @@ pub use proxy::Counting;
 pub use registry::Registry;
 pub use ssh::SshServer;
 
-/// How long a state is awaited before the test fails. Only a broken agent, or a very slow machine, gets there.
+/// The longest wait for a state before the test fails. Only a broken agent, or a very slow machine, reaches it.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// One repository with one application in it, and whatever runs because of it.
@@ -111,7 +111,7 @@ impl Site {
         format!("{}-{service}-{number}", self.app)
     }
 
-    /// What the engine says of the one container of a Compose service.
+    /// `docker inspect` of the one container of a Compose service.
     #[track_caller]
     pub fn container(&self, service: &str) -> Container {
         let name = self.name(service);

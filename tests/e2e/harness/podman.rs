@@ -119,7 +119,7 @@ impl Drop for Podman {
         let _ = self.attempt(&["pod", "rm", "-f", "-a", "-t", "0"]);
         let _ = self.keeper.kill();
         let _ = self.keeper.wait();
-        // What its pods lay in, of each kind of control groups; nothing happens to one that somebody else is in.
+        // Removes the control groups of its pods; a group that still has members stays.
         let kinds = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
         for kind in kinds.map(|it| it.path()).chain(["/sys/fs/cgroup".into()]) {
             let _ = fs::remove_dir(kind.join("libpod_parent"));

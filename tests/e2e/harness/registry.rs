@@ -19,13 +19,13 @@ pub struct Registry {
     child: Child,
 }
 
-/// Who may use a closed registry.
+/// The user of a closed registry.
 pub const USER: &str = "robot";
 pub const PASSWORD: &str = "open-sesame-42";
 /// Of that password.
 const BCRYPT: &str = "$2b$05$I1cSExSAKUrOAo/UXxsCIObjJKo0y3gsJ1zG2RbzVG7BnFm.0H4q.";
 
-/// What `docker login` would write for these registries.
+/// The file that `docker login` writes for these registries.
 pub fn logins(addresses: &[&str]) -> String {
     let auth = STANDARD.encode(format!("{USER}:{PASSWORD}"));
     let all = addresses.iter().map(|it| ((*it).to_owned(), json!({ "auth": auth })));

@@ -29,7 +29,7 @@
 //! | every application clones the whole repository | `mounted_files_survive_restarts_and_a_lost_mirror` |
 //! | data beside the manifest is lost with a sync | `tracked_files_follow_git_and_others_stay` |
 //! | a relative path means another folder than it did with Compose | `data_of_a_relative_path_are_never_left_behind` |
-//! | an agent in a container mounts paths that the host has not | `what_an_agent_in_a_container_hands_out_is_found_on_the_host`, `what_the_host_cannot_see_is_refused_with_the_mount_to_add` |
+//! | an agent in a container mounts paths that the host has not | `files_of_an_agent_in_a_container_exist_on_the_host`, `path_unknown_to_the_host_is_refused_with_the_mount` |
 //! | a changed subnet makes the network anew and gives all that hang on it other addresses | `recreate-rules.txt`, `networks.txt` |
 //! | scaling down keeps the lowest numbers instead of what is up to date | `recreate-rules.txt` |
 //! | scaling up makes anew what stands | `recreate-rules.txt`, `scale.txt` |

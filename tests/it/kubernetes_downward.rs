@@ -1,4 +1,4 @@
-//! What a container is told about itself: from the manifest where it is known, and else once it is made.
+//! The downward API: values known from the manifest are set at once, the others when the container is created.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ fn shown(container: &Container) -> BTreeMap<&str, String> {
 }
 
 #[test]
-fn what_is_known_once_the_container_is_made_is_told_then() {
+fn values_known_after_creation_are_set_then() {
     let env = [variable("NAME", "metadata.name"), variable("NODE", "spec.nodeName")].join(", ");
     let url = "{name: URL, value: 'http://$(NODE)/$(NAME)'}";
     let found = stack(&deployment("", &format!("env: [{env}, {url}], args: ['--id=$(NAME)', '$$(NAME)']")));
@@ -70,7 +70,7 @@ fn what_is_known_once_the_container_is_made_is_told_then() {
 }
 
 #[test]
-fn who_asks_for_an_address_is_in_a_pod_that_has_one_before() {
+fn container_that_needs_its_address_gets_a_pod_with_one() {
     let env =
         [variable("IP", "status.podIP"), variable("IPS", "status.podIPs"), variable("HOST", "status.hostIP")];
     let found = stack(&deployment("", &format!("env: [{}]", env.join(", "))));

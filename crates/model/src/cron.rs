@@ -2,11 +2,10 @@
 //!
 //! Its runs are in no manifest. They are remembered, and stand in the stack beside what Git says for as long as they are.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Timestamp, Workload, WorkloadName};
 use crate::defaults::is_default;
 
 /// When it is due, and what then. The workload that has it is the template of its runs, and never runs itself.
@@ -47,19 +46,4 @@ impl Concurrency {
             Self::Replace => "Replace",
         }
     }
-}
-
-/// The record of a CronJob.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct CronRecord {
-    /// Nothing before this moment was missed.
-    pub since: Timestamp,
-    /// The last time for which a run was begun.
-    pub last: Option<Timestamp>,
-    pub last_success: Option<Timestamp>,
-    /// The last time of which it was told that no run was begun for it.
-    pub told: Option<Timestamp>,
-    /// Begun and not forgotten, by the name of their workload, each as the template was then.
-    pub runs: BTreeMap<WorkloadName, Workload>,
 }

@@ -7,8 +7,6 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Container, Stack};
-
 /// Digest of everything that would require replacing an instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -25,20 +23,9 @@ impl SpecHash {
         Self(digest_of(spec))
     }
 
-    /// The hash of a container, as it stands in the label [`super::label::SPEC`].
-    pub fn of_container(container: &Container) -> Self {
-        Self::of(container)
-    }
-
     /// The first eight digits, for names and for people.
     pub fn short(&self) -> &str {
         self.0.get(..8).unwrap_or(&self.0)
-    }
-}
-
-impl StackHash {
-    pub fn of(stack: &Stack) -> Self {
-        stack.given.clone().unwrap_or_else(|| Self(digest_of(stack)))
     }
 }
 
@@ -61,7 +48,8 @@ pub fn digest_hex(bytes: &[u8]) -> String {
     digits
 }
 
-fn digest_of<T: Serialize>(spec: &T) -> String {
+/// The digest of canonical JSON.
+pub(crate) fn digest_of<T: Serialize>(spec: &T) -> String {
     let canonical = serde_json::to_vec(spec).expect("the model's types serialise without fail");
     digest_hex(&canonical)
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{SharedDefault, downward::Templates};
+use super::SharedDefault;
 use crate::defaults::is_default;
 
 /// Settings that few containers have, and none can change while it lives.
@@ -186,49 +186,9 @@ impl HttpHook {
     }
 }
 
-/// Settings that the engine does not report. They are kept in a label.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Asked {
-    #[serde(skip_serializing_if = "is_default")]
-    pub platform: Option<String>,
-    /// By network. The engine gives every end of a network an address, asked for or not.
-    #[serde(skip_serializing_if = "is_default")]
-    pub mac_addresses: BTreeMap<String, String>,
-    /// Older engines know no such interval.
-    #[serde(skip_serializing_if = "is_default")]
-    pub health_start_interval: Option<Duration>,
-    #[serde(skip_serializing_if = "is_default")]
-    pub post_start: Vec<Hook>,
-    #[serde(skip_serializing_if = "is_default")]
-    pub pre_stop: Vec<Hook>,
-    /// The engine tells what a container was told about itself, and not that it was.
-    #[serde(skip_serializing_if = "is_default")]
-    pub told: Templates,
-}
-
 impl SharedDefault for HostSettings {
     fn shared_default() -> &'static Self {
         static LONE: LazyLock<HostSettings> = LazyLock::new(HostSettings::default);
         &LONE
-    }
-}
-
-impl Asked {
-    /// `None` when there is nothing to write down.
-    pub fn of(container: &super::Container) -> Option<Self> {
-        let host = &container.host;
-        let networks = container.networks().iter();
-        let asked = Self {
-            platform: host.platform.clone(),
-            mac_addresses: networks
-                .filter_map(|(name, it)| Some((name.clone(), it.mac_address.clone()?)))
-                .collect(),
-            health_start_interval: container.healthcheck.as_ref().and_then(|it| it.start_interval),
-            post_start: host.post_start.clone(),
-            pre_stop: host.pre_stop.clone(),
-            told: Templates::of(container),
-        };
-        (asked != Self::default()).then_some(asked)
     }
 }

@@ -17,6 +17,7 @@ mod api_version;
 mod boxed_default;
 mod build;
 mod check;
+mod container;
 mod content;
 mod cron;
 mod defaults;
@@ -32,6 +33,7 @@ mod host_config;
 mod image_ref;
 mod job;
 pub mod label;
+mod lifecycle;
 mod mask;
 mod mount;
 mod name;
@@ -49,15 +51,20 @@ mod stack;
 mod stateful_set;
 mod status;
 mod time;
+mod unreported;
 mod webhook;
 mod wildcard;
+mod workload;
 
 pub use api_version::{INTERFACE_NAME, Need};
 pub use boxed_default::{BoxedDefault, SharedDefault};
 pub use build::{Build, Dockerfile};
 pub use check::{Held, check, conflicts};
+pub use container::{
+    Attachment, Container, Healthcheck, NetworkMode, Port, PortRange, Protocol, Resources, RestartPolicy,
+};
 pub use content::{Access, Content, ContentId, ContentTree, Contents};
-pub use cron::{Concurrency, Cron, CronRecord};
+pub use cron::{Concurrency, Cron};
 pub use downward::{Downward, DownwardValues};
 pub use event::{Event, EventKind};
 pub use finding::{Finding, Location, Severity};
@@ -65,9 +72,10 @@ pub use forward::{Forward, Forwards, InvalidForward};
 pub use fs_changes::{Author, ChangedFiles, FileChange, FileChangeKind, Inside, KnownInside, Visit};
 pub use hash::{SpecHash, StackHash, digest_hex};
 pub use helper::HELPER_IMAGE;
-pub use host_config::{Asked, BlockIo, DeviceRequest, Hook, HostSettings, HttpHook, MountOptions};
+pub use host_config::{BlockIo, DeviceRequest, Hook, HostSettings, HttpHook, MountOptions};
 pub use image_ref::ImageRef;
 pub use job::{Job, JobEnd, JobOutcome, JobRecord};
+pub use lifecycle::{Completion, Probe, ProbeAction, Probes, PullPolicy};
 pub use mask::Mask;
 pub use mount::{InPlace, Mount, MountSource, OnChange, in_place_of, in_place_path};
 pub use name::{AgentId, AppName, ContainerId, InstanceId, InvalidName, WorkloadName};
@@ -81,16 +89,13 @@ pub use observed::{
 pub use pod::{Part, PartOf, Role};
 pub use policy::{Adopt, FilesystemDrift, Policy};
 pub use record::{
-    Adopted, AdoptedContainer, AdoptedNetwork, Attempt, Crash, Heal, Progress, Record, Replacement,
+    Adopted, AdoptedContainer, AdoptedNetwork, Attempt, Crash, CronRecord, Heal, Progress, Record,
+    Replacement,
 };
 pub use revision::{Cause, CommitInfo, Outcome, Pin, Revision, Until};
 pub use schedule::Schedule;
 pub use selector::{InvalidSelector, Selector};
-pub use stack::{
-    Attachment, Completion, Condition, Container, Dependency, Format, Healthcheck, MOST_REPLICAS,
-    NetworkMode, Port, PortRange, Probe, ProbeAction, Probes, Protocol, PullPolicy, Resources, RestartPolicy,
-    Stack, Strategy, Workload,
-};
+pub use stack::{Format, Stack};
 pub use stateful_set::{Member, Update};
 pub use status::{
     Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, ConditionStatus, CronStatus, Drift,
@@ -99,5 +104,7 @@ pub use status::{
     WorkloadSpec, WorkloadStatus,
 };
 pub use time::Timestamp;
+pub use unreported::Asked;
 pub use webhook::{Delivery, DeliveryOutcome, DeliveryResult, HookProvider, HookSecret, HookStatus, Missed};
 pub use wildcard::{matches_star, matches_star_and_question};
+pub use workload::{Condition, Dependency, MOST_REPLICAS, Strategy, Workload};

@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Completion, Container, ContainerId, DownwardValues, InstanceId, Probes, PullPolicy, SpecHash, Workload,
-    WorkloadName,
+    Completion, Container, ContainerId, DownwardValues, InstanceId, Probes, PullPolicy, WorkloadName,
 };
 use crate::defaults::is_default;
 
@@ -70,54 +69,9 @@ impl Role {
 
 impl Part {
     /// Whether an instance made with the other would be the same: how it is probed or pulled is no part of that.
-    fn is_like(&self, other: &Self) -> bool {
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
         (&self.name, self.role, &self.container, &self.volumes)
             == (&other.name, other.role, &other.container, &other.volumes)
-    }
-}
-
-impl Workload {
-    /// The hash of all that would require replacing an instance, if changed.
-    pub fn spec(&self) -> SpecHash {
-        if self.parts.is_empty() {
-            return self.container.spec();
-        }
-        let parts: Vec<_> =
-            self.parts.iter().map(|it| (&it.name, it.role, &it.container, &it.volumes)).collect();
-        SpecHash::of(&(&self.container, parts))
-    }
-
-    /// Whether their instances are the same, which is what [`Workload::spec`] tells, for less.
-    pub fn is_like(&self, other: &Self) -> bool {
-        self.container == other.container
-            && self.parts.len() == other.parts.len()
-            && self.parts.iter().zip(&other.parts).all(|(a, b)| a.is_like(b))
-    }
-
-    /// All containers of an instance.
-    pub fn containers(&self) -> impl Iterator<Item = &Container> {
-        std::iter::once(&self.container).chain(self.parts.iter().map(|it| &it.container))
-    }
-
-    pub fn part(&self, name: &str) -> Option<&Part> {
-        self.parts.iter().find(|it| it.name == name)
-    }
-
-    /// One part as if it were a workload of its own, for whoever looks after single containers.
-    #[must_use]
-    pub fn of_part(&self, part: &Part) -> Self {
-        Self {
-            container: part.container.clone(),
-            parts: Vec::new(),
-            probes: part.probes.clone(),
-            pull: part.pull,
-            completion: part.completion,
-            build: None,
-            in_place: BTreeMap::new(),
-            container_name: None,
-            after: Vec::new(),
-            ..self.clone()
-        }
     }
 }
 

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ContainerId, ContentId, CronRecord, Instance, InstanceId, JobRecord, KnownInside, SpecHash, StackHash,
-    Timestamp, Workload, WorkloadName,
+    ContainerId, ContentId, Instance, InstanceId, JobRecord, KnownInside, SpecHash, StackHash, Timestamp,
+    Workload, WorkloadName,
 };
 
 /// The memory of one application.
@@ -182,6 +182,21 @@ pub struct Heal {
     pub had_effect: bool,
     /// The stack that was desired then. The count starts again with another one.
     pub revision: StackHash,
+}
+
+/// The record of a CronJob.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CronRecord {
+    /// Nothing before this moment was missed.
+    pub since: Timestamp,
+    /// The last time for which a run was begun.
+    pub last: Option<Timestamp>,
+    pub last_success: Option<Timestamp>,
+    /// The last time of which it was told that no run was begun for it.
+    pub told: Option<Timestamp>,
+    /// Begun and not forgotten, by the name of their workload, each as the template was then.
+    pub runs: BTreeMap<WorkloadName, Workload>,
 }
 
 /// How far a rollout had come when it last came further.

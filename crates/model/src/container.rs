@@ -1,0 +1,330 @@
+//! The specification of a container: everything that would require replacing an instance, if changed.
+
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use super::{BoxedDefault, HostSettings, Mount, Namespace, Peer, SpecHash, VolumesFrom};
+use crate::defaults::is_default;
+
+/// Everything that would require replacing an instance, if changed. Its digest is the [`SpecHash`].
+///
+/// Every field is left out of the JSON when it has its default, so that a new field changes no old hash.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[expect(clippy::struct_excessive_bools, reason = "the manifests' own switches")]
+pub struct Container {
+    /// As the manifest pins it.
+    pub image: String,
+    /// Replaces the image's entry point, and drops its command.
+    #[serde(skip_serializing_if = "is_default")]
+    pub entrypoint: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub command: Option<Vec<String>>,
+    /// `None` takes the image's variable away.
+    #[serde(skip_serializing_if = "is_default")]
+    pub env: BTreeMap<String, Option<String>>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub user: Option<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub working_dir: Option<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub hostname: Option<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub domainname: Option<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub init: Option<bool>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub tty: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    pub stdin_open: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    pub stop_signal: Option<String>,
+    /// Between the stop signal and SIGKILL; `None` is the engine's 10 s.
+    #[serde(skip_serializing_if = "is_default")]
+    pub stop_grace_period: Option<Duration>,
+    /// The manifest's own labels, without ours and without Compose's.
+    #[serde(skip_serializing_if = "is_default")]
+    pub labels: BTreeMap<String, String>,
+    /// Sorted.
+    #[serde(skip_serializing_if = "is_default")]
+    pub ports: Vec<Port>,
+    /// Documented but not published. Sorted.
+    #[serde(skip_serializing_if = "is_default")]
+    pub expose: Vec<(u16, Protocol)>,
+    /// Sorted by target.
+    #[serde(skip_serializing_if = "is_default")]
+    pub mounts: Vec<Mount>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub network_mode: NetworkMode,
+    #[serde(skip_serializing_if = "is_default")]
+    pub healthcheck: Option<Healthcheck>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub restart: RestartPolicy,
+    #[serde(skip_serializing_if = "is_default")]
+    pub resources: Resources,
+    #[serde(skip_serializing_if = "is_default")]
+    pub privileged: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    pub read_only: bool,
+    /// Sorted, without the prefix `CAP_`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub cap_add: Vec<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub cap_drop: Vec<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub security_opt: Vec<String>,
+    /// `name:address`, sorted.
+    #[serde(skip_serializing_if = "is_default")]
+    pub extra_hosts: Vec<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub dns: Vec<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub dns_search: Vec<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub sysctls: BTreeMap<String, String>,
+    /// Bytes of `/dev/shm`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub shm_size: Option<u64>,
+    /// Name to (soft, hard).
+    #[serde(skip_serializing_if = "is_default")]
+    pub ulimits: BTreeMap<String, (i64, i64)>,
+    /// Log driver and its options.
+    #[serde(skip_serializing_if = "is_default")]
+    pub logging: Option<(String, BTreeMap<String, String>)>,
+    /// `host:container:permissions`, sorted.
+    #[serde(skip_serializing_if = "is_default")]
+    pub devices: Vec<(String, String, String)>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub group_add: Vec<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub pid_mode: Option<Namespace>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub ipc_mode: Option<Namespace>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub host: BoxedDefault<HostSettings>,
+    /// In this order: the first to have something at a place wins.
+    #[serde(skip_serializing_if = "is_default")]
+    pub volumes_from: Vec<VolumesFrom>,
+}
+
+impl Container {
+    /// The hash of the specification, as it stands in the label [`super::label::SPEC`].
+    pub fn spec(&self) -> SpecHash {
+        SpecHash::of(self)
+    }
+
+    /// The networks it joins, by name in Docker; empty in another network mode.
+    pub fn networks(&self) -> &BTreeMap<String, Attachment> {
+        static NONE: BTreeMap<String, Attachment> = BTreeMap::new();
+        match &self.network_mode {
+            NetworkMode::Networks(networks) => networks,
+            NetworkMode::Host | NetworkMode::None | NetworkMode::Bridge | NetworkMode::Of(_) => &NONE,
+        }
+    }
+
+    /// The containers whose network, processes or memory it shares. It cannot run without them.
+    pub fn hosts(&self) -> impl Iterator<Item = &Peer> {
+        let network = match &self.network_mode {
+            NetworkMode::Of(peer) => Some(peer),
+            NetworkMode::Networks(_) | NetworkMode::Host | NetworkMode::None | NetworkMode::Bridge => None,
+        };
+        let modes = [&self.pid_mode, &self.ipc_mode].into_iter().flatten();
+        network.into_iter().chain(modes.filter_map(Namespace::peer))
+    }
+
+    /// All whose replacement replaces it as well.
+    pub fn peers(&self) -> impl Iterator<Item = &Peer> {
+        self.hosts().chain(self.volumes_from.iter().map(|it| &it.peer))
+    }
+}
+
+/// How the container reaches the network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum NetworkMode {
+    /// By the network's name in Docker.
+    Networks(BTreeMap<String, Attachment>),
+    Host,
+    None,
+    /// The engine's default bridge, without name resolution.
+    Bridge,
+    /// That of another container.
+    Of(Peer),
+}
+
+impl Default for NetworkMode {
+    fn default() -> Self {
+        Self::Networks(BTreeMap::new())
+    }
+}
+
+/// One end of a network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Attachment {
+    /// Names by which others on the network find it. Sorted, without the container's own name.
+    #[serde(skip_serializing_if = "is_default")]
+    pub aliases: Vec<String>,
+    /// A fixed address. It allows one instance at a time.
+    #[serde(skip_serializing_if = "is_default")]
+    pub ipv4: Option<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub ipv6: Option<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub link_local: Vec<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub mac_address: Option<String>,
+    /// The highest is joined first.
+    #[serde(skip_serializing_if = "is_default")]
+    pub priority: i64,
+    /// The highest gives the default route.
+    #[serde(skip_serializing_if = "is_default")]
+    pub gw_priority: i64,
+    #[serde(skip_serializing_if = "is_default")]
+    pub driver_opts: BTreeMap<String, String>,
+    /// Further names for others, for this container alone: `name:alias`, sorted.
+    #[serde(skip_serializing_if = "is_default")]
+    pub links: Vec<String>,
+}
+
+/// One port of the container, published on the host or not.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Port {
+    pub container: u16,
+    pub protocol: Protocol,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub host_ip: Option<IpAddr>,
+    /// `None`: a free port that the engine chooses.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub host: Option<PortRange>,
+}
+
+impl Port {
+    /// Whether it wants an address of the host that this one covers. `None` is every address.
+    pub fn overlaps(&self, other: Option<IpAddr>) -> bool {
+        let own = self.host_ip.filter(|it| !it.is_unspecified());
+        let other = other.filter(|it| !it.is_unspecified());
+        own.is_none() || other.is_none() || own == other
+    }
+}
+
+/// From first to last, both included. The engine takes the first free one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PortRange {
+    pub first: u16,
+    pub last: u16,
+}
+
+impl PortRange {
+    pub fn one(port: u16) -> Self {
+        Self { first: port, last: port }
+    }
+
+    pub fn len(self) -> u32 {
+        u32::from(self.last.saturating_sub(self.first)) + 1
+    }
+
+    pub fn is_empty(self) -> bool {
+        false
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Protocol {
+    #[default]
+    Tcp,
+    Udp,
+    Sctp,
+}
+
+impl Protocol {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Sctp => "sctp",
+        }
+    }
+}
+
+/// The engine's own health check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Healthcheck {
+    /// `CMD …`, `CMD-SHELL …` or `NONE`, as the engine takes it. Empty: the image's own test.
+    pub test: Vec<String>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub interval: Option<Duration>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub timeout: Option<Duration>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub retries: Option<u32>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub start_period: Option<Duration>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub start_interval: Option<Duration>,
+}
+
+/// The engine's restart policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RestartPolicy {
+    #[default]
+    No,
+    Always,
+    UnlessStopped,
+    /// `None`: without limit.
+    #[serde(rename_all = "camelCase")]
+    OnFailure {
+        max_retries: Option<u32>,
+    },
+}
+
+/// Limits that the engine can change on a live container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Resources {
+    /// Billionths of a CPU.
+    #[serde(skip_serializing_if = "is_default")]
+    pub nano_cpus: Option<u64>,
+    /// Bytes.
+    #[serde(skip_serializing_if = "is_default")]
+    pub memory: Option<u64>,
+    /// Bytes.
+    #[serde(skip_serializing_if = "is_default")]
+    pub memory_reservation: Option<u64>,
+    /// Bytes of memory and swap together; -1 is without limit.
+    #[serde(skip_serializing_if = "is_default")]
+    pub memory_swap: Option<i64>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub cpu_shares: Option<u64>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub pids: Option<i64>,
+    /// Microseconds of CPU time per period; another way to say `nano_cpus`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub cpu_quota: Option<u64>,
+    /// Microseconds.
+    #[serde(skip_serializing_if = "is_default")]
+    pub cpu_period: Option<u64>,
+    /// Such as `0-2,4`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub cpuset: Option<String>,
+}
+
+impl Resources {
+    /// With a quota of CPU time told as a number of CPUs, which is how it is read back.
+    #[must_use]
+    pub fn normal(&self) -> Self {
+        /// The kernel's own, in microseconds.
+        const PERIOD: u64 = 100_000;
+        let Some(quota) = self.cpu_quota.filter(|it| *it > 0) else {
+            return Self { cpu_quota: None, ..self.clone() };
+        };
+        let period = u128::from(self.cpu_period.filter(|it| *it > 0).unwrap_or(PERIOD));
+        let share = u64::try_from(u128::from(quota).saturating_mul(1_000_000_000) / period).ok();
+        Self { nano_cpus: self.nano_cpus.or(share), cpu_quota: None, cpu_period: None, ..self.clone() }
+    }
+}

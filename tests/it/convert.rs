@@ -52,6 +52,8 @@ fn lost(converted: &Converted) -> BTreeMap<String, BTreeSet<String>> {
 /// A workload by its fields, without what is only a name or another word for the same.
 fn fields(workload: &Workload) -> BTreeMap<String, Value> {
     let mut workload = workload.clone();
+    let retries = workload.job_or_template().map(|job| job.backoff_limit);
+    let is_plain = workload.job_or_template().is_some_and(|job| job.is_plain(&job.of));
     let container = &mut workload.container;
     container.labels.remove("app");
     container.group_add.sort();
@@ -60,14 +62,13 @@ fn fields(workload: &Workload) -> BTreeMap<String, Value> {
         container.restart = RestartPolicy::UnlessStopped;
     }
     // The agent restarts in one format what the engine restarts in the other.
-    if let Some(job) = &workload.job {
-        container.restart = match job.backoff_limit {
+    if let Some(retries) = retries {
+        container.restart = match retries {
             0 => RestartPolicy::No,
             retries => RestartPolicy::OnFailure { max_retries: Some(retries) },
         };
     }
     container.labels.retain(|key, _| !key.ends_with("job-name"));
-    workload.job.take_if(|it| it.is_plain(&it.of.clone()));
     container.resources = container.resources.normal();
     // A missing request is taken from the limit, as a cluster does.
     if container.resources.nano_cpus.is_some() {
@@ -116,6 +117,9 @@ fn fields(workload: &Workload) -> BTreeMap<String, Value> {
         all.insert(key.clone(), value.clone());
     }
     all.remove("origin");
+    if is_plain {
+        all.remove("job");
+    }
     // Which networks, by which names, is a matter of names.
     if all.get("networkMode").is_some_and(|it| it.get("networks").is_some()) {
         all.remove("networkMode");

@@ -565,10 +565,10 @@ fn owners_of_pods_say_how_often_and_how_long_they_run() {
         (web(&job).container.restart, web(&job).completion),
         (RestartPolicy::No, Completion::OnSuccess)
     );
-    let of = web(&job).job.as_ref().unwrap();
+    let of = web(&job).job().unwrap();
     assert_eq!((of.backoff_limit, of.fresh, of.is_plain(&"web".into())), (2, true, true));
     let job = stack(&owned("Job", "batch/v1", "suspend: true", "restartPolicy: OnFailure"));
-    assert_eq!((web(&job).replicas, web(&job).job.as_ref().unwrap().fresh), (0, false));
+    assert_eq!((web(&job).replicas, web(&job).job().unwrap().fresh), (0, false));
     told(
         &owned("Job", "batch/v1", "backoffLimit: 2", ""),
         &["a Job needs `restartPolicy: OnFailure` or `Never`"],

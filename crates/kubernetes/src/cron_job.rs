@@ -11,7 +11,7 @@ use super::{
     reader::Value,
     workload::ReadWorkload,
 };
-use driftless_model::{Concurrency, Cron, Schedule, Workload};
+use driftless_model::{Concurrency, Cron, Schedule, Workload, WorkloadKind};
 
 /// The longest name of a CronJob: a Job's name has the minute appended and must fit a label.
 const LONGEST_NAME: usize = 52;
@@ -72,6 +72,8 @@ pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Option<ReadWorklo
     let pod = Template::read(&of_job)?;
     let found = job::parts("CronJob", (&key, &origin), &of_job, &pod, catalogue).into_iter().next()?;
     // The CronJob itself has no instances; its Jobs have.
-    let workload = Workload { replicas: 0, cron: Some(cron), ..found.workload };
+    let template = found.workload.job()?.clone();
+    let kind = WorkloadKind::CronJob { schedule: cron, template };
+    let workload = Workload { replicas: 0, kind, ..found.workload };
     Some(ReadWorkload { workload, ..found })
 }

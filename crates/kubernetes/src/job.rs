@@ -15,7 +15,7 @@ use super::{
     reader::{Object, Value},
     workload::ReadWorkload,
 };
-use driftless_model::{Job, Location, RestartPolicy, Strategy, Workload, WorkloadName};
+use driftless_model::{Job, Location, RestartPolicy, Strategy, Workload, WorkloadKind, WorkloadName};
 
 /// The most completions of one Job; more on one host are taken for a mistake.
 const MOST_PARTS: u32 = 500;
@@ -135,7 +135,7 @@ impl Maker<'_> {
             // A Job with 0 completions is done.
             replicas: u32::from(!job.suspended && count > 0),
             strategy: Strategy::Recreate,
-            job: Some(Job { ordinal, ..(*job).clone() }),
+            kind: WorkloadKind::Job(Job { ordinal, ..(*job).clone() }),
             ..found.workload
         };
         Some(found)

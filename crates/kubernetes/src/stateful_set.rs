@@ -18,7 +18,7 @@ use super::{
     storage::check_template,
     workload::ReadWorkload,
 };
-use driftless_model::{Member, Update, Workload, WorkloadName};
+use driftless_model::{Member, Update, Workload, WorkloadKind, WorkloadName};
 
 /// The most replicas of one StatefulSet; more on one host are taken for a mistake.
 const MOST_PODS: u32 = 500;
@@ -99,7 +99,7 @@ impl Set<'_> {
         };
         let read = pod::read(&template, &owner, &pod_key)?;
         let mut found = ReadWorkload::new(pod_key, origin.clone(), "StatefulSet", template.labels, read);
-        found.workload.member = Some(Member {
+        found.workload.kind = WorkloadKind::StatefulSetPod(Member {
             of: WorkloadName(key.dotted()),
             ordinal,
             ordered: *ordered,

@@ -7,7 +7,9 @@ use super::{
     object::Key,
     ports::{HostPort, NamedPorts},
 };
-use driftless_model::{Attachment, Location, NetworkMode, Strategy, Update, Workload, WorkloadName};
+use driftless_model::{
+    Attachment, Location, NetworkMode, Strategy, Update, Workload, WorkloadKind, WorkloadName,
+};
 
 /// A workload as it was read.
 pub(super) struct ReadWorkload {
@@ -56,10 +58,8 @@ impl ReadWorkload {
             in_place: BTreeMap::new(),
             secret_env: pod.secret_env,
             completion: pod.completion,
-            member: None,
+            kind: WorkloadKind::Replicas,
             update: Update::Rolling,
-            job: None,
-            cron: None,
         };
         let (named, published, subdomain) = (pod.named, pod.published, pod.subdomain);
         let (name, object) = (WorkloadName(key.dotted()), key.clone());

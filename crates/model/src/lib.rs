@@ -107,4 +107,4 @@ pub use time::Timestamp;
 pub use unreported::Asked;
 pub use webhook::{Delivery, DeliveryOutcome, DeliveryResult, HookProvider, HookSecret, HookStatus, Missed};
 pub use wildcard::{matches_star, matches_star_and_question};
-pub use workload::{Condition, Dependency, MOST_REPLICAS, Strategy, Workload};
+pub use workload::{Condition, Dependency, MOST_REPLICAS, Strategy, Workload, WorkloadKind};

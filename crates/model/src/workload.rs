@@ -14,6 +14,38 @@ use super::{
 use crate::defaults::is_default;
 
 impl Workload {
+    /// The place of a pod in its StatefulSet.
+    pub fn member(&self) -> Option<&Member> {
+        match &self.kind {
+            WorkloadKind::StatefulSetPod(member) => Some(member),
+            WorkloadKind::Replicas | WorkloadKind::Job(_) | WorkloadKind::CronJob { .. } => None,
+        }
+    }
+
+    /// The settings of a Job. A CronJob is none.
+    pub fn job(&self) -> Option<&Job> {
+        match &self.kind {
+            WorkloadKind::Job(job) => Some(job),
+            WorkloadKind::Replicas | WorkloadKind::StatefulSetPod(_) | WorkloadKind::CronJob { .. } => None,
+        }
+    }
+
+    /// The settings of a Job, or those that a CronJob gives its Jobs.
+    pub fn job_or_template(&self) -> Option<&Job> {
+        match &self.kind {
+            WorkloadKind::Job(job) | WorkloadKind::CronJob { template: job, .. } => Some(job),
+            WorkloadKind::Replicas | WorkloadKind::StatefulSetPod(_) => None,
+        }
+    }
+
+    /// The schedule of a CronJob.
+    pub fn schedule(&self) -> Option<&Cron> {
+        match &self.kind {
+            WorkloadKind::CronJob { schedule, .. } => Some(schedule),
+            WorkloadKind::Replicas | WorkloadKind::StatefulSetPod(_) | WorkloadKind::Job(_) => None,
+        }
+    }
+
     /// The images whose files it mounts.
     pub fn mounted_images(&self) -> impl Iterator<Item = &String> {
         self.containers().flat_map(|it| &it.mounts).filter_map(|it| match &it.source {
@@ -83,17 +115,67 @@ pub struct Workload {
     pub secret_env: BTreeSet<String>,
     /// Whether a container that ends well has done its work (`restart: no` or `on-failure`) or must come back.
     pub completion: Completion,
-    /// Where several workloads make up one object.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub member: Option<Member>,
+    #[serde(flatten)]
+    pub kind: WorkloadKind,
     #[serde(default, skip_serializing_if = "is_default")]
     pub update: Update,
-    /// Where it is work that ends, as Kubernetes has it.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub job: Option<Job>,
-    /// Where it is begun again and again; it is then the template of what is begun.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub cron: Option<Cron>,
+}
+
+/// The kind of a workload, with the settings that only this kind has.
+///
+/// In JSON these are the optional fields `member`, `job` and `cron` of the workload, as in stored stacks and in the hash of a
+/// stack since the first release.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "KindFields", try_from = "KindFields")]
+pub enum WorkloadKind {
+    /// Replicas without an order: a Compose service, a Deployment, a DaemonSet, a Pod.
+    #[default]
+    Replicas,
+    /// One pod of a StatefulSet.
+    StatefulSetPod(Member),
+    /// One part of a Job.
+    Job(Job),
+    /// A CronJob. It has no instances. Its Jobs are made from the workload and `template`.
+    CronJob { schedule: Cron, template: Job },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct KindFields {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    member: Option<Member>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    job: Option<Job>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cron: Option<Cron>,
+}
+
+impl From<WorkloadKind> for KindFields {
+    fn from(kind: WorkloadKind) -> Self {
+        let (member, job, cron) = match kind {
+            WorkloadKind::Replicas => (None, None, None),
+            WorkloadKind::StatefulSetPod(member) => (Some(member), None, None),
+            WorkloadKind::Job(job) => (None, Some(job), None),
+            WorkloadKind::CronJob { schedule, template } => (None, Some(template), Some(schedule)),
+        };
+        Self { member, job, cron }
+    }
+}
+
+impl TryFrom<KindFields> for WorkloadKind {
+    type Error = &'static str;
+
+    fn try_from(fields: KindFields) -> Result<Self, Self::Error> {
+        let KindFields { member, job, cron } = fields;
+        match (member, job, cron) {
+            (None, None, None) => Ok(Self::Replicas),
+            (Some(member), None, None) => Ok(Self::StatefulSetPod(member)),
+            (None, Some(job), None) => Ok(Self::Job(job)),
+            (None, Some(template), Some(schedule)) => Ok(Self::CronJob { schedule, template }),
+            (None, None, Some(_)) => Err("a workload with `cron` needs the template `job`"),
+            (Some(_), ..) => Err("a workload with `member` has neither `job` nor `cron`"),
+        }
+    }
 }
 
 /// How instances of a new spec take the place of the old.
@@ -170,6 +252,47 @@ impl Workload {
             container_name: None,
             after: Vec::new(),
             ..self.clone()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Workloads as releases before the kind was an enum stored them.
+    fn stored(own: &str) -> String {
+        let text = r#"{"origin":{"file":"a.yaml","line":1,"column":1},"replicas":1,"container":{"image":"a"},
+            "strategy":"recreate","progressDeadline":{"secs":600,"nanos":0},"pull":"never","completion":"onSuccess"OWN}"#;
+        text.replace("OWN", own).split_whitespace().collect()
+    }
+
+    const MEMBER: &str = r#","member":{"of":"db","ordinal":2,"maxUnavailable":1}"#;
+    const JOB: &str = r#","job":{"of":"import","completions":1,"parallelism":1,"backoffLimit":6}"#;
+    const CRON: &str =
+        r#","cron":{"schedule":"@daily","concurrency":"Allow","keepSuccessful":3,"keepFailed":1}"#;
+
+    #[test]
+    fn stored_workloads_are_read_and_written_unchanged() {
+        let kind = |own: &str| {
+            let workload: Workload = serde_json::from_str(&stored(own)).unwrap();
+            assert_eq!(serde_json::to_string(&workload).unwrap(), stored(own));
+            workload.kind
+        };
+        assert_eq!(kind(""), WorkloadKind::Replicas);
+        assert!(matches!(
+            kind(&format!(r#"{MEMBER},"update":"onDelete""#)),
+            WorkloadKind::StatefulSetPod(Member { ordinal: 2, .. })
+        ));
+        assert!(matches!(kind(JOB), WorkloadKind::Job(Job { backoff_limit: 6, .. })));
+        let cron = kind(&format!("{JOB}{CRON}"));
+        assert!(matches!(cron, WorkloadKind::CronJob { template: Job { backoff_limit: 6, .. }, .. }));
+    }
+
+    #[test]
+    fn workload_of_two_kinds_is_refused() {
+        for own in [CRON.to_owned(), format!("{MEMBER}{JOB}"), format!("{MEMBER}{JOB}{CRON}")] {
+            assert!(serde_json::from_str::<Workload>(&stored(&own)).is_err(), "{own}");
         }
     }
 }

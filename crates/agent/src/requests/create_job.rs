@@ -15,7 +15,7 @@ impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
     /// Begins a run of a CronJob, outside of its schedule.
     pub(super) fn create_job(&mut self, from: &WorkloadName, name: &str) -> Result<Answer, RequestError> {
         let target = self.active_target()?;
-        let template = target.stack.workloads.get(from).filter(|workload| workload.cron.is_some());
+        let template = target.stack.workloads.get(from).filter(|workload| workload.schedule().is_some());
         let Some(template) = template else {
             let app = self.context.name();
             return Err(RequestError::Refused(format!("{app} has no CronJob `{from}`")));

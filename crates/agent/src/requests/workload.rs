@@ -179,8 +179,8 @@ impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
 /// The workload of this name, or the workloads of the StatefulSet or Job of this name.
 fn workloads_of(stack: &Stack, name: &WorkloadName) -> Vec<WorkloadName> {
     let belongs = |workload: &Workload| {
-        let member = workload.member.as_ref().map(|member| &member.of);
-        member.or(workload.job.as_ref().map(|job| &job.of)) == Some(name)
+        let member = workload.member().map(|member| &member.of);
+        member.or(workload.job_or_template().map(|job| &job.of)) == Some(name)
     };
     let workloads = stack.workloads.iter().filter(|(own, workload)| *own == name || belongs(workload));
     workloads.map(|(own, _)| own.clone()).collect()
@@ -189,8 +189,8 @@ fn workloads_of(stack: &Stack, name: &WorkloadName) -> Vec<WorkloadName> {
 /// The name of the pod of a StatefulSet or Job.
 fn pod_name(stack: &Stack, instance: &InstanceId) -> Option<String> {
     let workload = stack.workloads.get(&instance.workload)?;
-    let job = workload.job.as_ref().filter(|job| job.of != instance.workload);
-    let member = workload.member.as_ref().map(|member| member.ordinal);
+    let job = workload.job_or_template().filter(|job| job.of != instance.workload);
+    let member = workload.member().map(|member| member.ordinal);
     let ordinal = member.or(job.map(|job| job.ordinal))?;
     let object = stack.inventory.workloads.get(&instance.workload)?;
     Some(format!("{}-{ordinal}", object.name))

@@ -9,7 +9,8 @@ use std::{
 use driftless_files::{AppSpec, Files};
 use driftless_model::{
     Build, Completion, Container, Contents, Dependency, Finding, Format, Inventory, MOST_REPLICAS,
-    NetworkMode, Probes, PullPolicy, Resources, RestartPolicy, Stack, Strategy, Workload, WorkloadName,
+    NetworkMode, Probes, PullPolicy, Resources, RestartPolicy, Stack, Strategy, Update, Workload,
+    WorkloadKind, WorkloadName,
 };
 
 mod build;
@@ -150,10 +151,8 @@ impl Lowering<'_> {
             build,
             secret_env: BTreeSet::new(),
             completion,
-            member: None,
-            update: driftless_model::Update::Rolling,
-            job: None,
-            cron: None,
+            kind: WorkloadKind::Replicas,
+            update: Update::Rolling,
         }
     }
 

@@ -344,12 +344,12 @@ impl ComposeWriter<'_> {
         };
         for (field, is_given, why) in [
             ("paused", at.1.paused, "a paused rollout"),
-            ("member", at.1.member.is_some(), "the order of the pods of a StatefulSet: use `depends_on`"),
-            ("cron", at.1.cron.is_some(), "the schedule: start the runs with another tool"),
-            ("strategy", at.1.cron.is_some(), "another tool starts the runs"),
+            ("member", at.1.member().is_some(), "the order of the pods of a StatefulSet: use `depends_on`"),
+            ("cron", at.1.schedule().is_some(), "the schedule: start the runs with another tool"),
+            ("strategy", at.1.schedule().is_some(), "another tool starts the runs"),
             (
                 "job",
-                at.1.job.as_ref().is_some_and(|it| !it.is_plain(at.0)),
+                at.1.job_or_template().is_some_and(|it| !it.is_plain(at.0)),
                 "completions, parallelism and deadline of the Job",
             ),
             (
@@ -414,7 +414,7 @@ fn hooks(all: &[Hook]) -> Value {
 
 /// The restart policy. The agent retries a Job, and the engine retries a Compose service.
 fn restart(workload: &Workload) -> String {
-    let retries = workload.job.as_ref().map(|it| it.backoff_limit).filter(|it| *it > 0);
+    let retries = workload.job_or_template().map(|job| job.backoff_limit).filter(|it| *it > 0);
     let policy = match retries {
         Some(retries) => RestartPolicy::OnFailure { max_retries: Some(retries) },
         None => workload.container.restart,

@@ -180,10 +180,8 @@ impl<'a> KubernetesWriter<'a> {
             build,
             secret_env: _,
             completion: _,
-            member: _,
+            kind: _,
             update: _,
-            job: _,
-            cron: _,
         } = at.1;
         if container_name.is_some() {
             self.lost.field(at, "containerName", "pods are named by the cluster");

@@ -85,7 +85,7 @@ fn obtain_image(draft: &mut Draft<'_>, subject: Subject<'_>, image: String) {
 /// its image may be one that Git has taken back since.
 fn hold_for(draft: &mut Draft<'_>, subject: Subject<'_>) {
     let Subject { name, workload } = subject;
-    if workload.job.as_ref().is_none_or(|it| it.cron.is_none()) {
+    if workload.job_or_template().is_none_or(|it| it.cron.is_none()) {
         draft.missing_images.insert(name.clone());
     }
 }

@@ -31,7 +31,7 @@ use crate::{
 pub(crate) fn roll_all(draft: &mut Draft<'_>) {
     for subject in in_order(draft.facts.target.stack) {
         let Subject { name, workload: wanted } = subject;
-        if wanted.job.is_some() || wanted.cron.is_some() || is_held_back(draft, subject) {
+        if wanted.job_or_template().is_some() || is_held_back(draft, subject) {
             continue;
         }
         let before = draft.facts.target.fallback.and_then(|it| it.workloads.get(name));

@@ -26,7 +26,7 @@ pub(crate) fn reason_to_wait(draft: &Draft<'_>, subject: Subject<'_>) -> Option<
         (Update::OnDelete, Some(_)) => return Some(Wait::held(name, "until somebody deletes it")),
         (Update::Never, Some(_)) => return Some(Wait::held(name, PARTITION)),
     }
-    let member = workload.member.as_ref()?;
+    let member = workload.member()?;
     let on = match serving {
         Some(serving) => replacement_waits(draft, member, workload, serving)?,
         None => creation_waits(draft, member)?,
@@ -44,15 +44,15 @@ pub(crate) fn former(draft: &Draft<'_>, subject: Subject<'_>) -> Option<(Box<Wor
     }
     let before = || draft.facts.target.fallback.and_then(|it| it.workloads.get(name));
     let former = draft.facts.record.held.get(name).or_else(before).filter(|it| !it.is_like(wanted))?;
-    let (replicas, member) = (wanted.replicas, wanted.member.clone());
-    let former = Workload { replicas, member, update: Update::Rolling, ..former.clone() };
+    let (replicas, kind) = (wanted.replicas, wanted.kind.clone());
+    let former = Workload { replicas, kind, update: Update::Rolling, ..former.clone() };
     Some((Box::new(former), Wait::held(name, PARTITION)))
 }
 
 /// Why one that is not wanted any more is not removed yet.
 pub(crate) fn stays(draft: &Draft<'_>, instance: &Instance) -> Option<Wait> {
     let member = member_of(draft.facts, instance).filter(|it| it.ordered)?;
-    let of_it = |it: &Workload| it.member.as_ref().is_some_and(|it| it.of == member.of);
+    let of_it = |it: &Workload| it.member().is_some_and(|it| it.of == member.of);
     if !draft.facts.target.stack.workloads.values().any(of_it) {
         // The whole of it goes, and that in no order. Scaled down to none, it goes one by one.
         return None;

@@ -60,12 +60,12 @@ impl Live<'_> {
         let mut found: Vec<&Instance> = observed.instances.values().filter(is_of_it).collect();
         // Instances of the desired spec fill the desired replicas first. The rest is surplus.
         found.sort_by_key(|it| (it.spec != spec, it.instance.slot, it.name.clone()));
-        let wanted = match &workload.job {
+        let wanted = match workload.job() {
             // Existing parts of a Job are kept. Parts that are done or not due yet are not missing.
-            Some(_) if workload.cron.is_none() => {
+            Some(_) => {
                 usize::from(!found.is_empty() || jobs::is_awaited(record, target.stack, observed, workload))
             }
-            Some(_) | None => usize::try_from(workload.replicas).unwrap_or(usize::MAX),
+            None => usize::try_from(workload.replicas).unwrap_or(usize::MAX),
         };
         let mut slots = BTreeSet::new();
         for (index, instance) in found.iter().enumerate() {

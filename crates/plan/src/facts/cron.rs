@@ -6,7 +6,8 @@
 use std::borrow::Cow;
 
 use driftless_model::{
-    Cron, Job, JobOutcome, Kind, ObjectRef, Record, Schedule, Stack, StackHash, Workload, WorkloadName,
+    Cron, Job, JobOutcome, Kind, ObjectRef, Record, Schedule, Stack, StackHash, Workload, WorkloadKind,
+    WorkloadName,
 };
 
 /// The stack with the runs that were begun. Its hash is that of what Git says.
@@ -44,14 +45,14 @@ pub fn without_runs(stack: &Stack) -> Stack {
 }
 
 fn is_run(workload: &Workload) -> bool {
-    workload.job.as_ref().is_some_and(|it| it.cron.is_some())
+    workload.job().is_some_and(|job| job.cron.is_some())
 }
 
 /// A run of this template, at this moment.
 pub fn run_of(template: &Workload, cron: &WorkloadName, run: &WorkloadName, name: &str) -> Option<Workload> {
-    let job = Job { of: run.clone(), cron: Some(cron.clone()), ..template.job.clone()? };
+    let job = Job { of: run.clone(), cron: Some(cron.clone()), ..template.job_or_template()?.clone() };
     let replicas = u32::from(!job.suspended);
-    let mut workload = Workload { replicas, job: Some(job), cron: None, ..template.clone() };
+    let mut workload = Workload { replicas, kind: WorkloadKind::Job(job), ..template.clone() };
     for label in ["batch.kubernetes.io/job-name", "job-name"] {
         workload.container.labels.insert(label.to_owned(), name.to_owned());
     }
@@ -84,7 +85,7 @@ pub(crate) fn failure<'a>(record: &'a Record, name: &WorkloadName) -> Option<(&'
 }
 
 pub(crate) fn all(stack: &Stack) -> impl Iterator<Item = (&WorkloadName, &Workload, &Cron)> {
-    stack.workloads.iter().filter_map(|(name, it)| Some((name, it, it.cron.as_ref()?)))
+    stack.workloads.iter().filter_map(|(name, it)| Some((name, it, it.schedule()?)))
 }
 
 /// It was parsed when it was read; what an older program wrote and this one cannot read is never due.

@@ -20,7 +20,7 @@ pub(crate) fn all(stack: &Stack) -> BTreeMap<&WorkloadName, Vec<JobPart<'_>>> {
     let mut all: BTreeMap<&WorkloadName, Vec<JobPart<'_>>> = BTreeMap::new();
     for (name, workload) in &stack.workloads {
         let subject = Subject { name, workload };
-        if let Some(job) = workload.job.as_ref().filter(|_| workload.cron.is_none()) {
+        if let Some(job) = workload.job() {
             all.entry(&job.of).or_default().push(JobPart { subject, job });
         }
     }
@@ -34,7 +34,7 @@ pub(crate) fn all(stack: &Stack) -> BTreeMap<&WorkloadName, Vec<JobPart<'_>>> {
 pub(crate) fn parts_of<'a>(stack: &'a Stack, of: &WorkloadName) -> Vec<JobPart<'a>> {
     let part = |(name, workload): (&'a WorkloadName, &'a Workload)| {
         let subject = Subject { name, workload };
-        let job = workload.job.as_ref().filter(|it| workload.cron.is_none() && it.of == *of)?;
+        let job = workload.job().filter(|job| job.of == *of)?;
         Some(JobPart { subject, job })
     };
     let mut parts: Vec<JobPart<'a>> = stack.workloads.iter().filter_map(part).collect();
@@ -56,7 +56,7 @@ pub(crate) fn record_of<'a>(record: &'a Record, parts: &[JobPart<'_>]) -> Option
 
 /// Whether a part of a Job has nothing left to be done for which a container would be needed.
 pub(crate) fn is_over(record: &Record, stack: &Stack, workload: &Workload) -> bool {
-    let Some(job) = &workload.job else { return false };
+    let Some(job) = workload.job_or_template() else { return false };
     if job.suspended {
         return true;
     }
@@ -66,8 +66,8 @@ pub(crate) fn is_over(record: &Record, stack: &Stack, workload: &Workload) -> bo
 
 /// Whether there ought to be a container of a part: it is among the first that are begun, and none of the Job is there.
 pub(crate) fn is_awaited(record: &Record, stack: &Stack, observed: &Observed, workload: &Workload) -> bool {
-    let Some(job) = workload.job.as_ref().filter(|it| it.ordinal < it.parallelism) else { return false };
-    let is_part = |it: &Workload| it.job.as_ref().is_some_and(|it| it.of == job.of);
+    let Some(job) = workload.job_or_template().filter(|it| it.ordinal < it.parallelism) else { return false };
+    let is_part = |it: &Workload| it.job_or_template().is_some_and(|it| it.of == job.of);
     let has_any =
         observed.instances.values().any(|it| stack.workloads.get(&it.instance.workload).is_some_and(is_part));
     !has_any && !is_over(record, stack, workload)

@@ -18,15 +18,15 @@ pub(crate) fn object(stack: &Stack, name: &WorkloadName) -> ObjectRef {
 
 /// The object that it makes up with others.
 pub(crate) fn whole(workload: &Workload) -> Option<WorkloadName> {
-    let member = workload.member.as_ref().map(|it| &it.of);
-    member.or(workload.job.as_ref().map(|it| &it.of)).cloned()
+    let member = workload.member().map(|it| &it.of);
+    member.or(workload.job_or_template().map(|it| &it.of)).cloned()
 }
 
 /// The name of an instance's pod, where it has one that stays.
 pub(crate) fn pod(stack: &Stack, subject: Subject<'_>) -> Option<String> {
     let Subject { name, workload } = subject;
-    let ordinal = workload.member.as_ref().map(|it| it.ordinal).or_else(|| {
-        let job = workload.job.as_ref().filter(|it| it.of != *name)?;
+    let ordinal = workload.member().map(|it| it.ordinal).or_else(|| {
+        let job = workload.job_or_template().filter(|it| it.of != *name)?;
         Some(job.ordinal)
     })?;
     Some(format!("{}-{ordinal}", object(stack, name).name))

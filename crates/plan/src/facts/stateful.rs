@@ -15,7 +15,7 @@ pub(crate) struct Sibling<'a> {
 pub(crate) fn siblings<'a>(facts: &Facts<'a>, member: &Member) -> Vec<Sibling<'a>> {
     let sibling = |(name, workload)| {
         let subject: Subject<'a> = Subject { name, workload };
-        Some(Sibling { subject, member: subject.workload.member.as_ref()? })
+        Some(Sibling { subject, member: subject.workload.member()? })
     };
     let all = facts.target.stack.workloads.iter().filter_map(sibling);
     all.filter(|it| it.member.of == member.of && it.subject.workload.replicas > 0).collect()
@@ -25,5 +25,5 @@ pub(crate) fn siblings<'a>(facts: &Facts<'a>, member: &Member) -> Vec<Sibling<'a
 pub(crate) fn member_of<'a>(facts: &Facts<'a>, instance: &Instance) -> Option<&'a Member> {
     let name = &instance.instance.workload;
     let before = || facts.target.fallback.and_then(|it| it.workloads.get(name));
-    facts.target.stack.workloads.get(name).or_else(before)?.member.as_ref()
+    facts.target.stack.workloads.get(name).or_else(before)?.member()
 }

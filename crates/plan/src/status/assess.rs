@@ -46,7 +46,7 @@ pub fn assess(
     let statuses = stack.workloads.iter().map(|(name, workload)| {
         let subject = Subject { name, workload };
         let counts = Counts::new(subject, observed, record, now);
-        is_complete &= match &workload.job {
+        is_complete &= match workload.job_or_template() {
             Some(_) => counts.old.is_empty(),
             None => counts.is_rolled_out(workload),
         };

@@ -37,7 +37,7 @@ pub(crate) fn spec(stack: &Stack, subject: Subject<'_>, record: &Record) -> Work
         paused: workload.paused || record.paused.contains(name),
         containers: workload.parts.iter().map(part_spec).collect(),
         whole: whole(workload).filter(|it| it != name),
-        member: workload.member.clone(),
+        member: workload.member().cloned(),
         ports: ports.into_iter().collect(),
         template: String::new(),
     }
@@ -94,7 +94,7 @@ pub(crate) fn awaited(
     plan: &Plan,
 ) -> Vec<AwaitedInstance> {
     let Subject { name, workload } = subject;
-    if workload.job.is_some() {
+    if workload.job_or_template().is_some() {
         // Nobody knows which of them will be made, nor whether.
         return Vec::new();
     }
@@ -150,7 +150,7 @@ pub(crate) fn job(
     observed: &Observed,
     record: &Record,
 ) -> Option<JobStatus> {
-    let job = workload.job.as_ref()?;
+    let job = workload.job_or_template()?;
     let parts = jobs::parts_of(stack, &job.of);
     let names: BTreeSet<&WorkloadName> = parts.iter().map(|it| it.subject.name).collect();
     if names.is_empty() {
@@ -180,7 +180,7 @@ pub(crate) fn job(
 /// The status of a CronJob.
 pub(crate) fn cron(subject: Subject<'_>, record: &Record) -> Option<CronStatus> {
     let Subject { name, workload } = subject;
-    let cron = workload.cron.as_ref()?;
+    let cron = workload.schedule()?;
     let known = record.crons.get(name).cloned().unwrap_or_default();
     let is_active = |it: &&WorkloadName| record.jobs.get(*it).is_none_or(|it| it.ended.is_none());
     Some(CronStatus {

@@ -25,8 +25,8 @@ impl WorkloadHealth {
 /// The health of a Job or CronJob. `None` if the workload is another kind, or a Job that has not begun: its waits say why.
 pub(crate) fn health(inputs: Inputs<'_>, workload: &Workload, counts: &Counts<'_>) -> Option<WorkloadHealth> {
     let Inputs { stack, observed, record, .. } = inputs;
-    let wanted = workload.job.as_ref()?;
-    if workload.cron.is_some() {
+    let wanted = workload.job_or_template()?;
+    if workload.schedule().is_some() {
         let (run, outcome) = cron::failure(record, &wanted.of)?;
         return Some(WorkloadHealth::new(
             HealthStatus::Degraded,

@@ -358,7 +358,7 @@ fn what_git_names_like_a_run_is_what_git_says() {
     );
     clock.git = stack(&(manifest("*/10 * * * *", "good:1", "") + &own));
     clock.round();
-    assert!(clock.stage.stack.workloads[&run].cron.is_some());
+    assert!(clock.stage.stack.workloads[&run].schedule().is_some());
 }
 
 #[test]

@@ -255,10 +255,8 @@ fn stack() -> Stack {
         build: None,
         secret_env: std::collections::BTreeSet::new(),
         completion: driftless_model::Completion::Never,
-        member: None,
+        kind: Default::default(),
         update: Default::default(),
-        job: None,
-        cron: None,
     };
     Stack {
         app: "shop".into(),

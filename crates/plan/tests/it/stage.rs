@@ -80,10 +80,8 @@ pub(crate) fn workload(image: &str, replicas: u32) -> Workload {
         build: None,
         secret_env: BTreeSet::new(),
         completion: Completion::Never,
-        member: None,
+        kind: Default::default(),
         update: Default::default(),
-        job: None,
-        cron: None,
     }
 }
 

@@ -36,10 +36,8 @@ fn workload(replicas: u32) -> Workload {
         in_place: BTreeMap::new(),
         secret_env: std::collections::BTreeSet::new(),
         completion: Completion::Never,
-        member: None,
+        kind: Default::default(),
         update: Default::default(),
-        job: None,
-        cron: None,
     }
 }
 

@@ -9,8 +9,8 @@ use std::{
 };
 
 use driftless_model::{
-    Access, Content, ContentId, Contents, InPlace, InstanceId, Job, MountSource, OnChange, in_place_of,
-    in_place_path,
+    Access, Content, ContentId, Contents, InPlace, InstanceId, Job, MountSource, OnChange, WorkloadKind,
+    in_place_of, in_place_path,
 };
 use driftless_store::{ContentDir, Error, StateDir, Visibility};
 
@@ -257,7 +257,7 @@ fn missing_secret_of_an_old_cron_run_blocks_nothing() {
     let [(now, contents), (before, _)] = [one(Content::file(*b"new")), one(Content::file(*b"old"))];
     let mut wanted = stack("web:1", vec![MountSource::Secret(now.clone())]);
     let mut run = stack("report:1", vec![MountSource::Secret(before)]).workloads.pop_first().unwrap().1;
-    run.job = Some(Job {
+    run.kind = WorkloadKind::Job(Job {
         of: "report-1".into(),
         cron: Some("report".into()),
         ordinal: 0,
@@ -274,7 +274,7 @@ fn missing_secret_of_an_old_cron_run_blocks_nothing() {
     files.dir.prepare(&wanted, &contents).unwrap();
     assert!(files.dir.path(&now, Visibility::Secret).exists());
     // What Git asks for has to be there.
-    run.job = None;
+    run.kind = WorkloadKind::Replicas;
     wanted.workloads.insert("report-1".into(), run);
     assert!(files.dir.prepare(&wanted, &contents).is_err());
 }

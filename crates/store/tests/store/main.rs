@@ -61,10 +61,8 @@ pub(crate) fn stack(image: &str, mounts: Vec<MountSource>) -> Stack {
         build: None,
         secret_env: BTreeSet::new(),
         completion: driftless_model::Completion::Never,
-        member: None,
+        kind: Default::default(),
         update: Default::default(),
-        job: None,
-        cron: None,
     };
     Stack {
         app: shop(),

@@ -1,16 +1,16 @@
 //! Client of a running agent's API. It neither retries nor follows redirects; the caller decides about errors.
 
-use std::{error::Error as _, fs, path::PathBuf, time::Duration};
+use std::{fs, path::PathBuf, time::Duration};
 
 use reqwest::{Method, Response, StatusCode, Url, header};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{
-    Environment,
-    args::{DEFAULT_SERVER, ServerArgs},
-};
-use driftless_model::AppName;
+use super::{context::Environment, options::ServerArgs};
+use driftless_model::{AppName, root_cause};
 use driftless_web::ErrorBody;
+
+/// The agent's address if `--server` and `DRIFTLESS_SERVER` are not given.
+const DEFAULT_SERVER: &str = "http://127.0.0.1:8484";
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
@@ -30,7 +30,7 @@ pub(super) struct Client {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(crate) enum Error {
     #[error("`{0}` is not an agent's address: write it as http://HOST:PORT")]
     Address(String),
     #[error("could not read the token from {path}")]
@@ -215,12 +215,8 @@ impl Client {
         let reason = if error.is_timeout() {
             "it did not answer in time".to_owned()
         } else {
-            // Only the last cause is useful: `Connection refused`.
-            let mut cause = error.source();
-            while let Some(next) = cause.and_then(std::error::Error::source) {
-                cause = Some(next);
-            }
-            cause.map_or_else(|| error.to_string(), ToString::to_string)
+            // Only the innermost cause is useful: `Connection refused`.
+            root_cause(error).unwrap_or_else(|| error.to_string())
         };
         Error::NoAgent { server: self.server.clone(), reason }
     }

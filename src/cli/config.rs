@@ -2,16 +2,19 @@
 //! in, merged and filled out; of Kubernetes the documents, as its kustomization makes them if it has one. It needs
 //! neither agent nor Docker.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use serde_json::{Value, json};
 
 use super::{
-    Context, Error, Verdict,
-    args::{ConfigArgs, YamlOrJson},
+    context::{Context, Verdict},
+    error::Error as CliError,
     findings::render_findings,
-    screen::print,
-    show, yaml,
+    folder::{Error, repository_name},
+    options::{YamlOrJson, parse_variable},
+    output::{self, print},
+    yaml,
 };
 use driftless_agent as controller;
 use driftless_compose as compose;
@@ -22,7 +25,45 @@ use driftless_manifest as manifest;
 use driftless_manifest::Configured;
 use driftless_model::{AppName, Finding, Format, Mask};
 
-pub(super) fn config(args: &ConfigArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+/// Print an application in its canonical form, without an agent and without Docker.
+///
+/// For a Compose application: files are merged, variables interpolated, `include` and `extends` resolved, short forms
+/// expanded, and names, networks and dependencies filled in. For Kubernetes manifests: the documents, after the
+/// kustomization if there is one. Values that may be secret are masked. Findings go to standard error.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  driftless config .
+  driftless config ~/infra --path sites/shop -o json
+  driftless config . --path overlays/prod
+  driftless config . --file compose.yaml --file compose.prod.yaml --profile debug --variable TAG=1.2")]
+pub(super) struct ConfigArgs {
+    /// Folder, taken as the root of a repository.
+    pub(super) dir: PathBuf,
+    /// Folder of the application inside it [default: its root]
+    #[arg(long, value_name = "FOLDER", default_value = "", hide_default_value = true)]
+    pub(super) path: String,
+    /// Compose file, relative to the application's folder; later files are merged onto earlier ones [default: found by name]
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) file: Vec<String>,
+    /// File with variables, relative to the application's folder [default: .env]
+    #[arg(long, value_name = "FILE")]
+    pub(super) env_file: Vec<String>,
+    /// Variable; overrides those from files.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
+    pub(super) variable: Vec<(String, String)>,
+    /// Active profile.
+    #[arg(long, value_name = "PROFILE")]
+    pub(super) profile: Vec<String>,
+    /// Print values that may be secret.
+    #[arg(long)]
+    pub(super) show_secrets: bool,
+    /// Output format.
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = YamlOrJson::Yaml)]
+    pub(super) output: YamlOrJson,
+}
+
+pub(super) fn config(args: &ConfigArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let files =
         Directory::open(&args.dir).map_err(|source| Error::Open { path: args.dir.clone(), source })?;
     let root = args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone());
@@ -51,21 +92,21 @@ fn model(mut model: Value, output: YamlOrJson) -> String {
     escape(&mut model);
     match output {
         YamlOrJson::Yaml => yaml::render(&model),
-        YamlOrJson::Json => show::json(&model),
+        YamlOrJson::Json => output::json(&model),
     }
 }
 
-/// One after the other, or as one list.
+/// The documents one after the other, or as one list.
 fn documents(documents: &[Value], output: YamlOrJson) -> String {
     match output {
         YamlOrJson::Yaml => documents.iter().map(yaml::render).collect::<Vec<_>>().join("---\n"),
-        YamlOrJson::Json => show::json(&json!({ "apiVersion": "v1", "kind": "List", "items": documents })),
+        YamlOrJson::Json => output::json(&json!({ "apiVersion": "v1", "kind": "List", "items": documents })),
     }
 }
 
 /// The application that the arguments select.
-fn application(files: &Directory, root: &Path, args: &ConfigArgs) -> Result<AppSpec, Error> {
-    let name = root.file_name().map_or_else(|| "root".to_owned(), |it| it.to_string_lossy().into_owned());
+fn application(files: &Directory, root: &Path, args: &ConfigArgs) -> Result<AppSpec, CliError> {
+    let name = repository_name(root);
     let path = args.path.trim_matches('/');
     let configured = Configured {
         path: path.to_owned(),
@@ -75,14 +116,14 @@ fn application(files: &Directory, root: &Path, args: &ConfigArgs) -> Result<AppS
         variables: args.variable.iter().cloned().collect(),
         ..Configured::default()
     };
-    // Without a word about it, it is found as the agent finds it.
+    // Without options the application is found as the agent finds it.
     let is_found = args.file.is_empty()
         && args.profile.is_empty()
         && args.env_file.is_empty()
         && args.variable.is_empty();
     let configured = if is_found { &[] } else { std::slice::from_ref(&configured) };
     let discovery = manifest::discover(files, path, &name, configured);
-    // Compose files beside other things are what people ask for most.
+    // A Compose file takes precedence over manifests in the same folder.
     let (mut found, others): (Vec<AppSpec>, Vec<AppSpec>) =
         discovery.apps.into_iter().partition(|it| it.format == Format::Compose);
     if found.is_empty() && is_found {
@@ -90,16 +131,16 @@ fn application(files: &Directory, root: &Path, args: &ConfigArgs) -> Result<AppS
     }
     if found.len() > 1 {
         let names: Vec<&AppName> = found.iter().map(|it| &it.name).collect();
-        return Err(Error::SeveralApplications(names.iter().map(ToString::to_string).collect()));
+        return Err(Error::SeveralApplications(names.iter().map(ToString::to_string).collect()).into());
     }
     match found.pop() {
         Some(spec) => Ok(spec),
-        None if discovery.findings.is_empty() => Err(Error::NoComposeFile(args.dir.join(path))),
-        None => Err(Error::Findings(discovery.findings)),
+        None if discovery.findings.is_empty() => Err(Error::NoApplication(args.dir.join(path)).into()),
+        None => Err(CliError::Findings(discovery.findings)),
     }
 }
 
-/// What is printed may be read again, where a dollar would be the beginning of a variable.
+/// Doubles dollars: a reader of the output would take one for the start of a variable.
 fn escape(value: &mut Value) {
     match value {
         Value::String(text) if text.contains('$') => *text = text.replace('$', "$$"),

@@ -1,9 +1,22 @@
 //! `driftless convert`: converts an application to the other format and lists what is not carried over. It needs no
 //! agent and no Docker.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
-use super::{Context, Error, Verdict, args::ConvertArgs, findings::render_findings, screen::print, yaml};
+use clap::Args;
+
+use super::{
+    context::{Context, Verdict},
+    error::Error as CliError,
+    findings::render_findings,
+    folder::{Error, repository_name},
+    options::parse_variable,
+    output::print,
+    yaml,
+};
 use driftless_files::{AppSpec, Files as _};
 use driftless_git::Directory;
 use driftless_kubernetes as kubernetes;
@@ -13,10 +26,35 @@ use driftless_manifest::{Configured, convert::Converted, convert::SecretValues};
 use driftless_model::{AppName, Finding, Format};
 use driftless_yaml as yaml_tree;
 
+/// Convert a Compose file to Kubernetes manifests or back, without an agent and without Docker.
+///
+/// A Compose file becomes Kubernetes manifests: a workload and a Service for each service, ConfigMaps and Secrets for
+/// mounted files, claims for volumes. Manifests become a Compose file. Fields that the other format cannot express are
+/// listed on standard error with their location.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  driftless convert compose.yaml > manifests.yaml
+  driftless convert ~/infra/sites/shop
+  driftless convert deployment.yaml --show-secrets > compose.yaml")]
+pub(super) struct ConvertArgs {
+    /// File, or folder with one application.
+    pub(super) path: PathBuf,
+    /// Variable of a Compose file; overrides those from `.env`.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
+    pub(super) variable: Vec<(String, String)>,
+    /// Active profile of a Compose file.
+    #[arg(long, value_name = "PROFILE")]
+    pub(super) profile: Vec<String>,
+    /// Write the values of secrets.
+    #[arg(long)]
+    pub(super) show_secrets: bool,
+}
+
 /// The largest manifest that is read, in bytes.
 const LARGEST: u64 = 1 << 20;
 
-pub(super) fn convert(args: &ConvertArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) fn convert(args: &ConvertArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let open = |source| Error::Open { path: args.path.clone(), source };
     let whole = args.path.canonicalize().map_err(open)?;
     // A file is read as a folder that contains only this file.
@@ -58,14 +96,15 @@ fn application(
     root: &Path,
     file: Option<String>,
     args: &ConvertArgs,
-) -> Result<AppSpec, Error> {
-    let name = root.file_name().map_or_else(|| "root".to_owned(), |it| it.to_string_lossy().into_owned());
+) -> Result<AppSpec, CliError> {
+    let name = repository_name(root);
     let variables: BTreeMap<String, String> = args.variable.iter().cloned().collect();
     let profiles = args.profile.clone();
     if let Some(file) = file {
         let bytes = files.read(&file, LARGEST).map_err(|it| Error::Unreadable(it.to_string()))?;
         let limits = yaml_tree::Limits::default();
-        let documents = yaml_tree::parse(&file, &bytes, &limits).map_err(|it| Error::Findings(vec![it]))?;
+        let documents =
+            yaml_tree::parse(&file, &bytes, &limits).map_err(|it| CliError::Findings(vec![it]))?;
         let is_kubernetes = kubernetes::is_kubernetes(&documents);
         return Ok(AppSpec {
             name: AppName::normalise(&name).unwrap_or_else(|| AppName::from("app")),
@@ -84,7 +123,7 @@ fn application(
     let mut discovery = manifest::discover(files, "", &name, configured);
     if discovery.apps.len() > 1 {
         let names = discovery.apps.iter().map(|it| it.name.to_string());
-        return Err(Error::SeveralApplications(names.collect()));
+        return Err(Error::SeveralApplications(names.collect()).into());
     }
-    discovery.apps.pop().ok_or(Error::Findings(discovery.findings))
+    discovery.apps.pop().ok_or(CliError::Findings(discovery.findings))
 }

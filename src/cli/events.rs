@@ -3,15 +3,37 @@
 
 use std::time::Duration;
 
+use clap::Args;
 use tokio::time::sleep;
 
 use super::{
-    Context, Error, Verdict,
-    args::{EventsArgs, TextOrJson},
     client::Client,
-    screen::{Colours, Paint, plain, print},
+    context::{Context, Verdict},
+    error::Error,
+    options::{ServerArgs, TextOrJson},
+    output::print,
+    screen::{Colours, Paint, plain},
 };
 use driftless_model::{AppName, Event, EventKind};
+
+/// Show the event log, oldest event first.
+#[derive(Debug, Args)]
+pub(super) struct EventsArgs {
+    /// Only events of this application.
+    #[arg(long, value_name = "APP")]
+    pub(super) app: Option<String>,
+    /// Follow new events, until interrupted.
+    #[arg(short, long)]
+    pub(super) follow: bool,
+    /// Number of newest events to start with.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(0..=1000))]
+    pub(super) limit: u16,
+    /// Output format; json prints one event per line.
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = TextOrJson::Text)]
+    pub(super) output: TextOrJson,
+    #[command(flatten)]
+    pub(super) server: ServerArgs,
+}
 
 /// Pause before a broken stream is opened again.
 const RECONNECT: Duration = Duration::from_secs(2);
@@ -32,15 +54,15 @@ pub(super) async fn events(args: &EventsArgs, context: &Context<'_>) -> Result<V
     }
     // Without a first event there is no position, and the stream starts with the next event.
     let mut last = first.last().map(|it| it.sequence);
-    let mut told = false;
+    let mut reported = false;
     loop {
         let after = last.map_or_else(String::new, |it| format!("&after={it}"));
         match follow(&client, &format!("/api/v1/events?{after}{filter}"), args, context, &mut last).await {
-            Ok(()) => told = false,
+            Ok(()) => reported = false,
             Err(Error::Client(error)) if error.is_absence() => {
-                if !told {
+                if !reported {
                     context.screen.say(format!("{error}; trying again"));
-                    told = true;
+                    reported = true;
                 }
             }
             Err(error) => return Err(error),
@@ -63,7 +85,8 @@ async fn follow(
         for line in lines.push(&bytes) {
             // Each event is one line of data, which contains everything; other lines are skipped.
             let Some(data) = line.strip_prefix("data:") else { continue };
-            let event: Event = serde_json::from_str(data.trim_start()).map_err(Error::Release)?;
+            let event: Event = serde_json::from_str(data.trim_start())
+                .map_err(|error| client.foreign(format!("an event has an unknown form: {error}")))?;
             print(&event_line(&event, args.output, context.colours))?;
             if event.sequence > 0 {
                 *last = Some(event.sequence);

@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{
-    Context,
-    screen::{Screen, plain},
-};
+use super::screen::{Screen, plain};
 use driftless_agent::Handle;
 use driftless_model::{AppName, OperationPhase};
 
@@ -17,6 +14,7 @@ const TURN_EVERY: Duration = Duration::from_millis(100);
 /// Longest line. A longer one would wrap and could not be erased.
 const LONGEST: usize = 78;
 
+/// One progress line on standard error.
 #[derive(Debug)]
 pub(super) struct Spinner<'a> {
     screen: &'a Screen,
@@ -24,13 +22,12 @@ pub(super) struct Spinner<'a> {
     text: String,
 }
 
-impl Context<'_> {
-    pub(super) fn spinner(&self) -> Spinner<'_> {
-        Spinner { screen: self.screen, frame: 0, text: String::new() }
+impl<'a> Spinner<'a> {
+    /// A line without text, which is not shown.
+    pub(super) fn new(screen: &'a Screen) -> Self {
+        Self { screen, frame: 0, text: String::new() }
     }
-}
 
-impl Spinner<'_> {
     /// Sets the text. Without a terminal, only a changed text is printed.
     pub(super) fn show(&mut self, text: &str) {
         let is_news = gist(&self.text) != gist(text);
@@ -69,7 +66,7 @@ impl Drop for Spinner<'_> {
 
 /// Shows the agent's progress until the agent stops.
 pub(super) async fn follow(mut handle: Handle, screen: &Screen) {
-    let mut spinner = Spinner { screen, frame: 0, text: String::new() };
+    let mut spinner = Spinner::new(screen);
     let mut logged: BTreeMap<AppName, String> = BTreeMap::new();
     loop {
         let working = working(&handle);

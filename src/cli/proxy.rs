@@ -1,7 +1,7 @@
 //! `driftless proxy`: the process in the container of a Service that needs more than a name. [`Forwards`] defines its
 //! arguments.
 
-use std::{error::Error as _, process::ExitCode};
+use std::process::ExitCode;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::{
@@ -12,7 +12,7 @@ use tokio::{
 
 use crate::proxy;
 use crate::{proxy::ENGINE, proxy::Names};
-use driftless_model::Forwards;
+use driftless_model::{Forwards, error_chain};
 
 /// Forwards until SIGTERM or SIGINT, which end it at once.
 pub fn proxy(arguments: impl IntoIterator<Item = String>) -> ExitCode {
@@ -32,7 +32,7 @@ pub fn proxy(arguments: impl IntoIterator<Item = String>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let code = runtime.block_on(until_told(forwards));
+    let code = runtime.block_on(forward_until_signal(forwards));
     // Connections that are still open end here.
     runtime.shutdown_background();
     code
@@ -47,7 +47,7 @@ fn open_many_files() {
     }
 }
 
-async fn until_told(forwards: Forwards) -> ExitCode {
+async fn forward_until_signal(forwards: Forwards) -> ExitCode {
     let (mut terminate, mut interrupt) =
         match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
             (Ok(terminate), Ok(interrupt)) => (terminate, interrupt),
@@ -63,8 +63,7 @@ async fn until_told(forwards: Forwards) -> ExitCode {
         served = proxy::serve(forwards, names) => match served {
             Ok(()) => ExitCode::FAILURE,
             Err(error) => {
-                let cause = error.source().map(|it| format!(": {it}")).unwrap_or_default();
-                tracing::error!("{error}{cause}");
+                tracing::error!("{}", error_chain(&error));
                 ExitCode::FAILURE
             }
         },

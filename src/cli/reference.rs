@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use clap::{Command, CommandFactory};
 
-use super::args::Arguments;
+use super::command_line::Arguments;
 
 /// Every command's help, as Markdown.
 pub fn reference() -> String {

@@ -3,6 +3,7 @@
 
 use std::{fs, io, net::SocketAddr, os::unix::fs::PermissionsExt, path::PathBuf};
 
+use clap::{Args, ValueEnum};
 use tokio::{
     net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
@@ -10,8 +11,9 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Context, Environment, Error as CliError, Verdict,
-    args::{RepositoryArgs, RunArgs},
+    context::{Context, Environment, Verdict},
+    error::{CommandError, Error as CliError},
+    options::parse_span,
     progress,
     screen::Paint,
 };
@@ -21,8 +23,135 @@ use driftless_config::{Auth, Reference, Secret, Settings};
 use driftless_web as web;
 use driftless_web::{Access, Receiver, Token, TokenError};
 
+/// Run the agent: follow Git and keep the containers equal to it.
+///
+/// With a URL, no configuration file is needed. The agent looks for applications under --path: a folder with a
+/// Compose file or with Kubernetes manifests is an application, named after the folder. The agent runs until it
+/// receives SIGINT or SIGTERM; containers keep running without it.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  driftless run https://git.example.com/me/infra.git --path sites --branch main
+  driftless run git@git.example.com:me/infra.git --ssh-key /etc/driftless/id_ed25519 --known-hosts /etc/driftless/known_hosts
+  driftless run /srv/infra.git --name infra --poll 10s
+  driftless run --config /etc/driftless/driftless.yaml --listen 0.0.0.0:8484 --token-file /etc/driftless/token")]
+pub(super) struct RunArgs {
+    /// URL of the repository: https://, http://, ssh://, user@host:path, file:// or a folder. Without credentials.
+    #[arg(required_unless_present = "config", conflicts_with = "config")]
+    pub(super) url: Option<String>,
+    /// Configuration file, for several repositories or for settings of applications.
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) repository: RepositoryArgs,
+    #[command(flatten)]
+    pub(super) agent: AgentArgs,
+    #[command(flatten)]
+    pub(super) logging: LoggingArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Repository")]
+pub(super) struct RepositoryArgs {
+    /// Folder of the repository to look for applications in [default: its root]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "config")]
+    pub(super) path: Option<String>,
+    /// Follow this branch [default: the repository's default branch]
+    #[arg(long, conflicts_with_all = ["tag", "commit", "config"])]
+    pub(super) branch: Option<String>,
+    /// Follow this tag, also when it moves.
+    #[arg(long, conflicts_with_all = ["commit", "config"])]
+    pub(super) tag: Option<String>,
+    /// Stay at this commit (full id).
+    #[arg(long, value_name = "ID", conflicts_with = "config")]
+    pub(super) commit: Option<String>,
+    /// Name of the repository [default: the last part of its URL]
+    #[arg(long, conflicts_with = "config")]
+    pub(super) name: Option<String>,
+    /// Interval between polls of Git, such as 30s or 5m [default: 60s]
+    #[arg(long, value_name = "TIME", conflicts_with = "config", value_parser = parse_span)]
+    pub(super) poll: Option<std::time::Duration>,
+    /// Remove the containers and networks of an application that disappears from Git. Volumes are kept.
+    #[arg(long, conflicts_with = "config")]
+    pub(super) prune: bool,
+    /// Report manual changes, but do not undo them.
+    #[arg(long, conflicts_with = "config")]
+    pub(super) no_self_heal: bool,
+    /// Adopt containers that `docker compose` started: after `driftless adopt` (ask), at once (auto) or never.
+    #[arg(long, value_name = "POLICY", value_parser = parse_adopt, default_value = "ask", conflicts_with = "config")]
+    pub(super) adopt: driftless_model::Adopt,
+    /// User name for the Git server [default: git]
+    #[arg(long, value_name = "USER", conflicts_with = "config")]
+    pub(super) git_username: Option<String>,
+    /// File with the token or password for the Git server. It is read again for each connection.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["git_password_env", "config"])]
+    pub(super) git_password_file: Option<PathBuf>,
+    /// Environment variable with the token or password for the Git server.
+    #[arg(long, value_name = "VARIABLE", conflicts_with = "config")]
+    pub(super) git_password_env: Option<String>,
+    /// Private key for ssh.
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    pub(super) ssh_key: Option<PathBuf>,
+    /// File with the keys of known ssh servers. Other servers are rejected.
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    pub(super) known_hosts: Option<PathBuf>,
+    /// Additional certificate authorities for https, as a PEM file.
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    pub(super) ca_file: Option<PathBuf>,
+}
+
+/// Settings of the agent. They override the configuration file.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Agent")]
+pub(super) struct AgentArgs {
+    /// State directory: database, mirrors and mounted files. Keep it across restarts [default: /var/lib/driftless]
+    #[arg(long, value_name = "FOLDER")]
+    pub(super) state_dir: Option<PathBuf>,
+    /// Runtime directory: mounted secrets. Must be on a memory file system [default: /run/driftless]
+    #[arg(long, value_name = "FOLDER")]
+    pub(super) runtime_dir: Option<PathBuf>,
+    /// Address of the API and the status page [default: 127.0.0.1:8484]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(super) listen: Option<SocketAddr>,
+    /// File with the token that clients must send. Required to listen beyond loopback.
+    #[arg(long, value_name = "FILE")]
+    pub(super) token_file: Option<PathBuf>,
+    /// Address of the Docker Engine [default: `DOCKER_HOST` without --config, or the local engine]
+    #[arg(long, value_name = "URL")]
+    pub(super) docker_host: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Log")]
+pub(super) struct LoggingArgs {
+    /// Format of the log on standard error.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    pub(super) log_format: LogFormat,
+    /// Log more; give it twice to log everything.
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub(super) verbose: u8,
+}
+
+/// Format of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+fn parse_adopt(text: &str) -> Result<driftless_model::Adopt, String> {
+    use driftless_model::Adopt;
+    match text {
+        "ask" => Ok(Adopt::Ask),
+        "auto" => Ok(Adopt::Auto),
+        "never" => Ok(Adopt::Never),
+        _ => Err("the value must be ask, auto or never".to_owned()),
+    }
+}
+
+/// Why the agent did not start, or ended.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+enum Error {
     #[error("could not listen on {address}")]
     Listen {
         address: SocketAddr,
@@ -53,13 +182,24 @@ pub(super) enum Error {
     Signals(#[source] io::Error),
     #[error("could not start the agent")]
     Start(#[source] controller::Error),
+    #[error("could not read the configuration {path}")]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("`{path}` is not a path")]
+    Path {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
     #[error("the agent ended unexpectedly")]
     Ended,
 }
 
-impl Error {
-    /// Help line: what to do next.
-    pub(super) fn help(&self) -> Option<String> {
+impl CommandError for Error {
+    fn help(&self) -> Option<String> {
         match self {
             Self::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
                 Some("another program uses the address, perhaps another agent; choose another address with --listen".to_owned())
@@ -71,7 +211,7 @@ impl Error {
             ),
             Self::Token { .. } => Some("create one with `openssl rand -hex 32`".to_owned()),
             Self::Ended => Some("the log has the cause".to_owned()),
-            Self::Listen { .. } | Self::ReadToken { .. } | Self::Signals(_) | Self::Start(_) => None,
+            Self::Listen { .. } | Self::Read { .. } | Self::Path { .. } | Self::ReadToken { .. } | Self::Signals(_) | Self::Start(_) => None,
         }
     }
 }
@@ -210,14 +350,14 @@ fn settings(args: &RunArgs, environment: &Environment) -> Result<Settings, CliEr
     let RunArgs { url, config, repository, agent, logging: _ } = args;
     let mut settings = match (config, url) {
         (Some(path), _) => {
-            let source = |source| CliError::Open { path: path.clone(), source };
+            let source = |source| Error::Read { path: path.clone(), source };
             let text = fs::read_to_string(path).map_err(source)?;
             Settings::parse(&path.display().to_string(), &text).map_err(CliError::Findings)?
         }
         (None, url) => from_url(url.as_deref().unwrap_or_default(), repository)?,
     };
     let absolute = |path: &PathBuf| {
-        std::path::absolute(path).map_err(|source| CliError::Open { path: path.clone(), source })
+        std::path::absolute(path).map_err(|source| Error::Path { path: path.clone(), source })
     };
     if let Some(it) = &agent.state_dir {
         settings.state_dir = absolute(it)?;

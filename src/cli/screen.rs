@@ -123,13 +123,6 @@ impl Colours {
     }
 }
 
-/// Prints to standard output. The caller handles errors: a closed output ends the program.
-pub(super) fn print(text: &str) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()
-}
-
 /// Foreign text without control characters, which could move the cursor or hide text.
 pub(super) fn plain(text: &str) -> String {
     text.chars().map(|it| if it.is_control() && it != '\n' && it != '\t' { '\u{fffd}' } else { it }).collect()

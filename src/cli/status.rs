@@ -1,16 +1,121 @@
-//! Prints applications: a table of all, or everything about one.
+//! `driftless status`: a table of all applications, or everything about one.
 
 use std::{fmt::Write as _, time::Duration};
 
+use clap::Args;
+use serde::de::DeserializeOwned;
+use tokio::time::sleep;
+
 use super::{
+    client::{Client, application_path},
+    context::{Context, Verdict},
+    error::Error,
+    options::{Output, ServerArgs},
+    output::{json, print, yaml},
     screen::{Colours, Paint, plain},
+    span::span,
     table::{Cell, Table},
 };
 use driftless_model::{
-    Application, CommitInfo, Drift, DriftAction, Finding, HealthStatus, InstanceStatus, Operation,
-    OperationPhase, Outcome, PinStatus, RepositoryStatus, Revision, SyncStatus, Timestamp, Until, WaitStatus,
+    Application, CommitInfo, Delivery, Drift, DriftAction, Finding, HealthStatus, HookStatus, InstanceStatus,
+    Operation, OperationPhase, PinStatus, RepositoryStatus, SyncStatus, Timestamp, Until, WaitStatus,
     WorkloadStatus,
 };
+
+/// Show the status of all applications.
+///
+/// With an application: also its workloads, instances, waits, drift and findings.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  driftless status
+  driftless status shop --watch
+  driftless status -o json | jq -r '.[] | select(.status.health != \"Healthy\") | .name'")]
+pub(super) struct StatusArgs {
+    /// Show this application in full.
+    pub(super) app: Option<String>,
+    /// Output format.
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Output::Table)]
+    pub(super) output: Output,
+    /// Print the status again whenever it changes, until interrupted.
+    #[arg(short, long)]
+    pub(super) watch: bool,
+    #[command(flatten)]
+    pub(super) server: ServerArgs,
+}
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// To the top left corner, and nothing below.
+const HOME_AND_WIPE: &str = "\x1b[H\x1b[2J";
+
+pub(super) async fn status(args: &StatusArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+    let client = Client::new(&args.server, context.environment)?;
+    if !args.watch {
+        print(&status_text(args, &client, context).await?)?;
+        return Ok(Verdict::Yes);
+    }
+    let mut shown = None;
+    loop {
+        let text = match status_text(args, &client, context).await {
+            Ok(text) => text,
+            Err(Error::Client(error)) if error.is_absence() && shown.is_some() => format!("{error}\n"),
+            Err(error) => return Err(error),
+        };
+        // Ages tick on a terminal; elsewhere only changes are worth a new block.
+        if context.stdout_is_terminal {
+            print(&format!("{HOME_AND_WIPE}{text}"))?;
+        } else if shown.as_ref() != Some(&text) {
+            print(&format!("{text}\n"))?;
+        }
+        shown = Some(text);
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+async fn status_text(args: &StatusArgs, client: &Client, context: &Context<'_>) -> Result<String, Error> {
+    if let Some(app) = &args.app {
+        let one: Application = client.get(&application_path(app, "")?).await?;
+        return Ok(match args.output {
+            Output::Json => json(&one),
+            Output::Yaml => yaml(&one),
+            Output::Table | Output::Wide => {
+                let hooks = hooks(client, |it| it == one.spec.repository).await?;
+                let now = context.clock.now();
+                let text = render_status(&[one], Detail::Everything, now, context.colours);
+                text + &render_hooks(&hooks, now, context.colours)
+            }
+        });
+    }
+    let all: Vec<Application> = client.get("/api/v1/applications").await?;
+    let detail = match args.output {
+        Output::Json => return Ok(json(&all)),
+        Output::Yaml => return Ok(yaml(&all)),
+        Output::Table => Detail::Problems,
+        Output::Wide => Detail::Workloads,
+    };
+    let repositories: Vec<RepositoryStatus> = list(client, "/api/v1/repositories").await?;
+    let hooks = hooks(client, |_| true).await?;
+    let now = context.clock.now();
+    Ok(render_status(&all, detail, now, context.colours)
+        + &render_repositories(&repositories, context.colours)
+        + &render_hooks(&hooks, now, context.colours))
+}
+
+/// The webhooks of the repositories.
+async fn hooks(client: &Client, wanted: impl Fn(&str) -> bool) -> Result<Vec<HookStatus>, Error> {
+    let hooks: Vec<HookStatus> = list(client, "/api/v1/webhooks").await?;
+    Ok(hooks.into_iter().filter(|it| wanted(&it.repository)).collect())
+}
+
+/// What an agent of an earlier release may not know.
+async fn list<T: DeserializeOwned>(client: &Client, path: &str) -> Result<Vec<T>, Error> {
+    match client.get(path).await {
+        Ok(list) => Ok(list),
+        Err(error) if error.is_not_found() => Ok(Vec::new()),
+        Err(error) => Err(error.into()),
+    }
+}
 
 /// Details below the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,44 +169,6 @@ pub(super) fn render_repositories(repositories: &[RepositoryStatus], colours: Co
         let _ = writeln!(out, "\n{name}\n  {message}");
     }
     out
-}
-
-/// The history of one application.
-pub fn render_history(revisions: &[Revision], now: Timestamp, colours: Colours) -> String {
-    if revisions.is_empty() {
-        return "no revisions yet\n".to_owned();
-    }
-    let head = ["REVISION", "COMMIT", "AGE", "CAUSE", "RESULT", "TOOK", "AUTHOR", "SUBJECT"];
-    let mut table = Table::new(0, &head);
-    for it in revisions {
-        let (paint, result) = match &it.outcome {
-            Outcome::InProgress => (Paint::Busy, "in progress".to_owned()),
-            Outcome::Succeeded => (Paint::Good, "succeeded".to_owned()),
-            Outcome::Failed { reason } => (Paint::Bad, format!("failed: {reason}")),
-            Outcome::Superseded => (Paint::Soft, "superseded".to_owned()),
-        };
-        table.row([
-            Cell::painted(Paint::Strong, format!("#{}", it.number)),
-            it.commit.short().into(),
-            span(now.since(it.started)).into(),
-            cause(it).into(),
-            Cell::painted(paint, result),
-            it.finished.map_or_else(|| "-".to_owned(), |end| span(end.since(it.started))).into(),
-            author(&it.commit).into(),
-            it.commit.subject.as_str().into(),
-        ]);
-    }
-    table.render(colours)
-}
-
-/// `45s`, `12m`, `3h`, `5d`: the largest unit that fits.
-pub(super) fn span(duration: Duration) -> String {
-    match duration.as_secs() {
-        seconds @ 0..100 => format!("{seconds}s"),
-        seconds @ 100..6000 => format!("{}m", seconds / 60),
-        seconds @ 6000..172_800 => format!("{}h", seconds / 3600),
-        seconds => format!("{}d", seconds / 86_400),
-    }
 }
 
 /// The most important sentence about an application that a command waits for.
@@ -186,7 +253,7 @@ fn origin_lines(application: &Application, now: Timestamp) -> Vec<String> {
             "runs {} \"{}\" by {}, {} ago",
             commit.short(),
             commit.subject,
-            author(commit),
+            commit.author_name(),
             span(now.since(commit.time))
         ));
     }
@@ -362,19 +429,41 @@ fn health_paint(health: HealthStatus) -> Paint {
     }
 }
 
-fn cause(revision: &Revision) -> String {
-    use driftless_model::Cause;
-    match (&revision.cause, revision.rollback_of) {
-        (Cause::Rollback, Some(number)) => format!("rollback to #{number}"),
-        (Cause::Commit, _) => "commit".to_owned(),
-        (Cause::User, _) => "user".to_owned(),
-        (Cause::Rollback, None) => "rollback".to_owned(),
-        (Cause::Resume, _) => "resume".to_owned(),
-        (Cause::Start, _) => "start".to_owned(),
-        (Cause::Configuration, _) => "configuration".to_owned(),
+/// Webhooks, one line each, with their errors.
+pub(super) fn render_hooks(hooks: &[HookStatus], now: Timestamp, colours: Colours) -> String {
+    let mut out = String::new();
+    for hook in hooks {
+        let name = colours.paint(Paint::Strong, &hook.repository);
+        let _ = writeln!(out, "\nwebhook {name} ({})", hook.provider);
+        let mut line = |paint, text: String| {
+            let text = plain(&text).replace('\n', " ");
+            let _ = writeln!(out, "  {}", colours.paint(paint, &text));
+        };
+        if let Some(trouble) = &hook.trouble {
+            line(Paint::Bad, format!("off: {trouble}"));
+        }
+        match &hook.last {
+            Some(last) => line(Paint::Soft, format!("last {} ago: {}", span(now.since(last.at)), told(last))),
+            None => line(Paint::Soft, "no delivery yet".to_owned()),
+        }
+        if hook.pending > 0 {
+            line(Paint::Warn, format!("{} deliveries wait for a fetch", hook.pending));
+        }
+        let is_newer = |refused: &&Delivery| hook.last.as_ref().is_none_or(|it| refused.at >= it.at);
+        if let Some(refused) = hook.last_refused.as_ref().filter(is_newer) {
+            let ago = span(now.since(refused.at));
+            line(Paint::Warn, format!("refused {ago} ago, from {}: {}", refused.from, refused.message));
+        }
+        if let Some(missed) = &hook.missed {
+            line(Paint::Warn, format!("WebhookMissed, {} ago: {missed}", span(now.since(missed.at))));
+        }
     }
+    out
 }
 
-fn author(commit: &CommitInfo) -> &str {
-    commit.author.split('<').next().unwrap_or_default().trim()
+/// `push refs/heads/main by gitea (5b0c…), accepted; fetched 3f2a9c1d0b7e "…"`
+fn told(delivery: &Delivery) -> String {
+    let Delivery { id, provider, event, reference, .. } = delivery;
+    let reference = reference.as_deref().map(|it| format!(" {it}")).unwrap_or_default();
+    format!("{event}{reference} by {provider} ({id}), {}", delivery.summary())
 }

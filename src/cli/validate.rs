@@ -1,26 +1,46 @@
 //! `driftless validate`: renders every application of a folder like the agent and prints all findings. It needs no
 //! agent and no Docker.
 
-use std::path::Path;
+use std::path::PathBuf;
 
+use clap::Args;
 use serde::Serialize;
 
 use super::{
-    Context, Error, Verdict,
-    args::{TextOrJson, ValidateArgs},
+    context::{Context, Verdict},
+    error::Error,
     findings::{counted, render_findings, summary},
-    screen::print,
-    show::json,
+    folder::{Folder, render_folder},
+    options::TextOrJson,
+    output::{json, print},
 };
-use driftless_files::AppSpec;
-use driftless_git::Directory;
-use driftless_manifest as manifest;
-use driftless_model::{AppName, Finding, Format, Stack};
+use driftless_model::{AppName, Finding, Format};
 
-/// What `-o json` prints.
+/// Check the manifests of a folder, without an agent and without Docker.
+///
+/// Finds applications like the agent and renders each of them. Prints all findings with their location; the agent
+/// does not apply an application with errors. Reads the files on disk, including those that Git ignores.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  driftless validate .
+  driftless validate ~/infra --path sites
+  driftless validate . -o json")]
+pub(super) struct ValidateArgs {
+    /// Folder, taken as the root of a repository.
+    pub(super) dir: PathBuf,
+    /// Folder inside it to look for applications in [default: its root]
+    #[arg(long, value_name = "FOLDER", default_value = "", hide_default_value = true)]
+    pub(super) path: String,
+    /// Format of the findings: text on standard error, json on standard output.
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = TextOrJson::Text)]
+    pub(super) output: TextOrJson,
+}
+
+/// The result as `-o json` prints it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Report {
+struct Validation {
     applications: Vec<Checked>,
     findings: Vec<Finding>,
 }
@@ -43,7 +63,7 @@ pub(super) fn validate(args: &ValidateArgs, context: &Context<'_>) -> Result<Ver
         format: app.format,
         workloads: stack.map(|it| it.workloads.len()),
     });
-    let report = Report { applications: applications.collect(), findings };
+    let report = Validation { applications: applications.collect(), findings };
     match args.output {
         TextOrJson::Json => print(&json(&report))?,
         TextOrJson::Text => {
@@ -54,35 +74,4 @@ pub(super) fn validate(args: &ValidateArgs, context: &Context<'_>) -> Result<Ver
         }
     }
     Ok(if report.findings.iter().any(Finding::is_error) { Verdict::No } else { Verdict::Yes })
-}
-
-/// A folder, rendered.
-pub(super) struct Folder {
-    /// The stack is `None` if there are errors.
-    pub(super) applications: Vec<(AppSpec, Option<Stack>)>,
-    /// Findings of all applications, sorted by location.
-    pub(super) findings: Vec<Finding>,
-}
-
-/// Renders every application below `path` in a folder.
-pub(super) fn render_folder(dir: &Path, path: &str) -> Result<Folder, Error> {
-    let files = Directory::open(dir).map_err(|source| Error::Open { path: dir.to_owned(), source })?;
-    // The repository is named after its folder, as with a clone.
-    let root = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
-    let name = root.file_name().map_or_else(|| "root".to_owned(), |it| it.to_string_lossy().into_owned());
-    let discovery = manifest::discover(&files, path.trim_matches('/'), &name, &[]);
-    let mut findings = discovery.findings;
-    let render = |app: AppSpec| {
-        let rendered = manifest::render(&files, &app);
-        (app, rendered)
-    };
-    let mut applications = Vec::new();
-    for (app, rendered) in manifest::on_all_cores(discovery.apps, render) {
-        findings.extend(rendered.findings);
-        applications.push((app, rendered.stack));
-    }
-    // Two applications may read the same file.
-    findings.sort_by(|a, b| (&a.location, &a.path).cmp(&(&b.location, &b.path)));
-    findings.dedup();
-    Ok(Folder { applications, findings })
 }

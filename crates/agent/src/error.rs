@@ -1,6 +1,8 @@
-//! Why the agent cannot start, and how an error is written with its causes.
+//! Errors that keep the agent from starting.
 
 use driftless_git as git;
+
+pub(crate) use driftless_model::error_chain as chain;
 
 /// Why the agent could not start.
 #[derive(Debug, thiserror::Error)]
@@ -18,19 +20,4 @@ pub enum Error {
     /// The engine does not answer, or its address is invalid.
     #[error("could not reach Docker")]
     Docker(#[source] driftless_docker::Error),
-}
-
-/// An error with its causes in one line: `could not read a pin from the database: disk I/O error`.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let more = inner.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        cause = inner.source();
-    }
-    text
 }

@@ -1,6 +1,6 @@
 //! One request to a forge's API, and its errors.
 
-use std::{error::Error as _, fmt, time::Duration};
+use std::{fmt, time::Duration};
 
 use reqwest::{
     Method, StatusCode, Url,
@@ -10,6 +10,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::Kind;
+use driftless_model::root_cause;
 
 /// How many characters of a forge's error message are kept.
 const LONGEST_MESSAGE: usize = 300;
@@ -129,11 +130,7 @@ impl Caller {
             "it did not answer in time".to_owned()
         } else {
             // The innermost cause is the useful one.
-            let mut cause = error.source();
-            while let Some(next) = cause.and_then(std::error::Error::source) {
-                cause = Some(next);
-            }
-            cause.map_or_else(|| "the connection broke".to_owned(), ToString::to_string)
+            root_cause(error).unwrap_or_else(|| "the connection broke".to_owned())
         };
         let host = self.api.host_str().unwrap_or_default().to_owned();
         Error::Unreachable { doing: doing.to_owned(), host, reason }

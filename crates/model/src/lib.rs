@@ -23,6 +23,7 @@ mod cron;
 mod defaults;
 pub mod downward;
 mod effective;
+mod error_chain;
 mod event;
 mod finding;
 mod forward;
@@ -66,6 +67,7 @@ pub use container::{
 pub use content::{Access, Content, ContentId, ContentTree, Contents};
 pub use cron::{Concurrency, Cron};
 pub use downward::{Downward, DownwardValues};
+pub use error_chain::{error_chain, root_cause};
 pub use event::{Event, EventKind};
 pub use finding::{Finding, Location, Severity};
 pub use forward::{Forward, Forwards, InvalidForward};

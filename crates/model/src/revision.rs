@@ -23,6 +23,11 @@ impl CommitInfo {
     pub fn short(&self) -> &str {
         self.id.get(..12).unwrap_or(&self.id)
     }
+
+    /// The author without the mail address.
+    pub fn author_name(&self) -> &str {
+        self.author.split('<').next().unwrap_or_default().trim()
+    }
 }
 
 /// One sync of an application. Numbers count up and are never used twice.

@@ -119,6 +119,19 @@ pub struct Delivery {
     pub outcome: Option<DeliveryOutcome>,
 }
 
+impl Delivery {
+    /// The result with its message and the outcome of the fetch: `accepted; fetched 3f2a9c1d0b7e "…"`.
+    pub fn summary(&self) -> String {
+        let mut text = self.result.to_string();
+        let outcome = self.outcome.as_ref().map_or("", |outcome| outcome.message.as_str());
+        for part in [self.message.as_str(), outcome].into_iter().filter(|part| !part.is_empty()) {
+            text.push_str("; ");
+            text.push_str(part);
+        }
+        text
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum DeliveryResult {

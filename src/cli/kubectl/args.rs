@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Subcommand};
 
 use super::jsonpath::{JsonPath, Template};
-use crate::{cli::args::ServerArgs, cli::args::parse_span};
+use crate::{cli::options::ServerArgs, cli::options::parse_span};
 
 /// Selects objects if names alone are ambiguous.
 #[derive(Debug, Args)]
@@ -48,7 +48,7 @@ pub(in crate::cli) struct GetArgs {
     pub(super) selector: Option<String>,
     /// Output format: wide, yaml, json, name, jsonpath=TEMPLATE or custom-columns=HEAD:PATH,…
     #[arg(short, long, value_name = "FORMAT", value_parser = parse_output)]
-    pub(super) output: Option<Output>,
+    pub(super) output: Option<GetOutput>,
     /// Sort by this path, such as .metadata.name.
     #[arg(long, value_name = "PATH", value_parser = parse_path)]
     pub(super) sort_by: Option<JsonPath>,
@@ -87,9 +87,9 @@ pub(in crate::cli) struct DescribeArgs {
 /// Manage the rollout of a workload like kubectl: status, history, undo, pause, resume, restart.
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum RolloutCommand {
-    Status(StatusArgs),
-    History(HistoryArgs),
-    Undo(UndoArgs),
+    Status(RolloutStatusArgs),
+    History(RolloutHistoryArgs),
+    Undo(RolloutUndoArgs),
     /// Pause the rollouts of a deployment: it is still healed, but a commit replaces none of its instances.
     Pause(RolloutArgs),
     /// Resume the rollouts of a paused deployment.
@@ -115,7 +115,7 @@ pub(in crate::cli) struct RolloutArgs {
 Examples:
   driftless rollout status deployment/web
   driftless rollout status sts/db --timeout 2m")]
-pub(in crate::cli) struct StatusArgs {
+pub(in crate::cli) struct RolloutStatusArgs {
     #[command(flatten)]
     pub(super) on: RolloutArgs,
     /// Wait for the end; `--watch=false` only prints the progress.
@@ -128,7 +128,7 @@ pub(in crate::cli) struct StatusArgs {
 
 /// Show the revisions of a workload's application, oldest first.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct HistoryArgs {
+pub(in crate::cli) struct RolloutHistoryArgs {
     #[command(flatten)]
     pub(super) on: RolloutArgs,
     /// Show this revision in full.
@@ -140,7 +140,7 @@ pub(in crate::cli) struct HistoryArgs {
 ///
 /// Same as `driftless rollback`: a commit changes the whole application, so the rollback does too.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct UndoArgs {
+pub(in crate::cli) struct RolloutUndoArgs {
     #[command(flatten)]
     pub(super) on: RolloutArgs,
     /// Number of the revision; 0 is the newest one that succeeded and is not the current one.
@@ -239,7 +239,7 @@ pub(in crate::cli) struct CreateJobArgs {
 
 /// Output format of `get`.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Output {
+pub(super) enum GetOutput {
     Wide,
     Yaml,
     Json,
@@ -248,15 +248,15 @@ pub(super) enum Output {
     Columns(Vec<(String, JsonPath)>),
 }
 
-fn parse_output(text: &str) -> Result<Output, String> {
+fn parse_output(text: &str) -> Result<GetOutput, String> {
     let (form, rest) = text.split_once('=').map_or((text, None), |(form, rest)| (form, Some(rest)));
     match (form, rest) {
-        ("wide", None) => Ok(Output::Wide),
-        ("yaml", None) => Ok(Output::Yaml),
-        ("json", None) => Ok(Output::Json),
-        ("name", None) => Ok(Output::Name),
+        ("wide", None) => Ok(GetOutput::Wide),
+        ("yaml", None) => Ok(GetOutput::Yaml),
+        ("json", None) => Ok(GetOutput::Json),
+        ("name", None) => Ok(GetOutput::Name),
         ("jsonpath", Some(template)) => {
-            Template::parse(template).map(Output::JsonPath).map_err(|error| error.to_string())
+            Template::parse(template).map(GetOutput::JsonPath).map_err(|error| error.to_string())
         }
         ("custom-columns", Some(columns)) => parse_columns(columns),
         ("jsonpath" | "custom-columns", None) => Err(format!("write {form}=…")),
@@ -265,7 +265,7 @@ fn parse_output(text: &str) -> Result<Output, String> {
 }
 
 /// `NAME:.metadata.name,IMAGE:.spec.containers[0,1].image`: a comma within brackets does not separate columns.
-fn parse_columns(text: &str) -> Result<Output, String> {
+fn parse_columns(text: &str) -> Result<GetOutput, String> {
     let mut columns = Vec::new();
     let mut depth = 0_u32;
     let is_divider = |letter: char| {
@@ -283,7 +283,7 @@ fn parse_columns(text: &str) -> Result<Output, String> {
             )?;
         columns.push((head.to_owned(), JsonPath::parse(path).map_err(|error| error.to_string())?));
     }
-    Ok(Output::Columns(columns))
+    Ok(GetOutput::Columns(columns))
 }
 
 fn parse_path(text: &str) -> Result<JsonPath, String> {
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn columns_are_divided_by_commas_outside_of_brackets() {
-        let Ok(Output::Columns(columns)) = parse_columns("A:.a,B:.b[0,1].c,C:.d[?(@.x==\"y\")].e") else {
+        let Ok(GetOutput::Columns(columns)) = parse_columns("A:.a,B:.b[0,1].c,C:.d[?(@.x==\"y\")].e") else {
             panic!("they can be read");
         };
         assert_eq!(columns.iter().map(|(head, _)| head.as_str()).collect::<Vec<_>>(), ["A", "B", "C"]);

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{Error, Wanted, args::DeleteArgs, at, path, target::Target};
 use crate::cli;
-use crate::{cli::Context, cli::Verdict, cli::client::Client, cli::screen::print};
+use crate::{cli::Context, cli::Verdict, cli::client::Client, cli::output::print};
 use driftless_model::Kind;
 use driftless_web::Accepted;
 

@@ -9,8 +9,8 @@ use super::{
     words,
 };
 use crate::{
-    cli::Context, cli::Error, cli::Verdict, cli::client::Client, cli::screen::Colours, cli::screen::plain,
-    cli::screen::print, cli::table::Table,
+    cli::Context, cli::Error, cli::Verdict, cli::client::Client, cli::output::print, cli::screen::Colours,
+    cli::screen::plain, cli::table::Table,
 };
 use driftless_model::{Application, Event, Kind, Timestamp};
 

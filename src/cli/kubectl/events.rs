@@ -1,8 +1,8 @@
 //! `driftless get events`: the event log in kubectl's columns.
 
-use super::{Error, age, args::GetArgs, args::Output, path};
+use super::{Error, age, args::GetArgs, args::GetOutput, path};
 use crate::cli;
-use crate::{cli::Context, cli::Verdict, cli::client::Client, cli::screen::print, cli::table::Table};
+use crate::{cli::Context, cli::Verdict, cli::client::Client, cli::output::print, cli::table::Table};
 use driftless_model::{Event, EventKind};
 
 /// The most that the agent returns at once.
@@ -21,7 +21,7 @@ pub(super) async fn get(args: &GetArgs, context: &Context<'_>) -> Result<Verdict
         (args.sort_by.is_some(), "events are sorted by time"),
         (args.watch, "use `driftless events --follow`"),
         (
-            !matches!(args.output, None | Some(Output::Wide)),
+            !matches!(args.output, None | Some(GetOutput::Wide)),
             "`get events` prints only a table; use `driftless events -o json`",
         ),
     ];

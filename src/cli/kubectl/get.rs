@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{
-    Scope, Wanted, args::GetArgs, args::Output, at, columns, events, jsonpath, kind_of, objects, say_missing,
+    Scope, Wanted, args::GetArgs, args::GetOutput, at, columns, events, jsonpath, kind_of, objects,
+    say_missing,
 };
 use crate::{
-    cli::Context, cli::Error, cli::Verdict, cli::client::Client, cli::screen::print, cli::show,
+    cli::Context, cli::Error, cli::Verdict, cli::client::Client, cli::output, cli::output::print,
     cli::table::Cell, cli::table::Table,
 };
 use driftless_model::{Kind, Selector};
@@ -49,7 +50,7 @@ pub(in crate::cli) async fn get(args: &GetArgs, context: &Context<'_>) -> Result
     let is_mixed = wanted.iter().map(|it| &it.kinds).collect::<BTreeSet<_>>().len() > 1
         || wanted.iter().any(|it| it.kinds.len() > 1);
     let page = Page { args, is_one, is_mixed };
-    let is_table = matches!(args.output, None | Some(Output::Wide));
+    let is_table = matches!(args.output, None | Some(GetOutput::Wide));
     if items.is_empty() && verdict == Verdict::Yes && is_table {
         context.screen.say(match scope.namespace {
             Some(namespace) => format!("No resources found in {namespace} namespace."),
@@ -78,9 +79,9 @@ impl Page<'_> {
     fn render(&self, mut items: Vec<Value>, context: &Context<'_>) -> String {
         self.sort(&mut items);
         match &self.args.output {
-            None | Some(Output::Wide) => self.tables(&items, context),
-            Some(Output::Name) => items.iter().flat_map(|it| [qualified(it), "\n".to_owned()]).collect(),
-            Some(Output::Columns(columns)) => {
+            None | Some(GetOutput::Wide) => self.tables(&items, context),
+            Some(GetOutput::Name) => items.iter().flat_map(|it| [qualified(it), "\n".to_owned()]).collect(),
+            Some(GetOutput::Columns(columns)) => {
                 let heads: Vec<&str> = columns.iter().map(|(head, _)| head.as_str()).collect();
                 let mut table = Table::new(0, &heads).spaced(3);
                 for item in &items {
@@ -88,9 +89,9 @@ impl Page<'_> {
                 }
                 self.finish(&table, context)
             }
-            Some(Output::JsonPath(template)) => template.render(&self.document(items)),
-            Some(Output::Json) => show::json(&self.document(items)),
-            Some(Output::Yaml) => show::yaml(&self.document(items)),
+            Some(GetOutput::JsonPath(template)) => template.render(&self.document(items)),
+            Some(GetOutput::Json) => output::json(&self.document(items)),
+            Some(GetOutput::Yaml) => output::yaml(&self.document(items)),
         }
     }
 
@@ -131,7 +132,7 @@ impl Page<'_> {
         items: impl Iterator<Item = &'v &'v Value>,
         context: &Context<'_>,
     ) -> String {
-        let is_wide = self.args.output == Some(Output::Wide);
+        let is_wide = self.args.output == Some(GetOutput::Wide);
         let namespaces: BTreeSet<String> = all.iter().map(|it| at(it, "/metadata/namespace")).collect();
         let has_namespace = kind != Kind::Namespace && (self.args.all_namespaces || namespaces.len() > 1);
         let mut head = columns::head(kind, is_wide);
@@ -195,7 +196,7 @@ impl Page<'_> {
 
     /// Rows in the columns of the whole table, or documents one after the other.
     fn changes(&self, items: &[Value], changed: &[&Value], context: &Context<'_>) -> String {
-        if !matches!(self.args.output, None | Some(Output::Wide)) {
+        if !matches!(self.args.output, None | Some(GetOutput::Wide)) {
             let one = Page { is_one: true, ..*self };
             let texts = changed.iter().map(|it| one.render(vec![(*it).clone()], context));
             return texts.collect();

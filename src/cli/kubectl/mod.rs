@@ -6,7 +6,7 @@
 use reqwest::Url;
 use serde_json::Value;
 
-use super::{Context, client, client::Client, screen::plain};
+use super::{Context, client, client::Client, error::CommandError, screen::plain};
 use driftless_model::{InvalidSelector, Kind};
 
 mod age;
@@ -41,9 +41,8 @@ pub(super) enum Error {
     Selector(#[from] InvalidSelector),
 }
 
-impl Error {
-    /// Help line: what to do next.
-    pub(super) fn help(&self) -> Option<String> {
+impl CommandError for Error {
+    fn help(&self) -> Option<String> {
         match self {
             Self::NoSuchKind(_) => {
                 let kinds: Vec<&str> = Kind::ALL.into_iter().map(Kind::plural).collect();

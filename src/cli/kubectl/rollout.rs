@@ -8,13 +8,13 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     Error, Wanted,
-    args::{HistoryArgs, RolloutArgs, RolloutCommand, StatusArgs, UndoArgs},
+    args::{RolloutArgs, RolloutCommand, RolloutHistoryArgs, RolloutStatusArgs, RolloutUndoArgs},
     at, count,
     target::Target,
 };
 use crate::cli;
 use crate::{
-    cli::Context, cli::Verdict, cli::client::Client, cli::screen::plain, cli::screen::print,
+    cli::Context, cli::Verdict, cli::client::Client, cli::output::print, cli::screen::plain,
     cli::table::Table,
 };
 use driftless_model::{Application, Kind, Outcome, Revision};
@@ -67,7 +67,7 @@ async fn ask(
     Ok(Verdict::Yes)
 }
 
-async fn status(args: &StatusArgs, context: &Context<'_>) -> Result<Verdict, cli::Error> {
+async fn status(args: &RolloutStatusArgs, context: &Context<'_>) -> Result<Verdict, cli::Error> {
     let client = Client::new(&args.on.server, context.environment)?;
     let Some(target) = find(&args.on, &client, context).await? else { return Ok(Verdict::No) };
     rolls(&target)?;
@@ -228,7 +228,7 @@ fn has_completed(it: &Value) -> bool {
     })
 }
 
-async fn history(args: &HistoryArgs, context: &Context<'_>) -> Result<Verdict, cli::Error> {
+async fn history(args: &RolloutHistoryArgs, context: &Context<'_>) -> Result<Verdict, cli::Error> {
     let client = Client::new(&args.on.server, context.environment)?;
     let Some(target) = find(&args.on, &client, context).await? else { return Ok(Verdict::No) };
     let mut revisions: Vec<Revision> = client.get(&target.route("/revisions")?).await?;
@@ -276,7 +276,7 @@ fn details(it: &Revision) -> String {
     out
 }
 
-async fn undo(args: &UndoArgs, context: &Context<'_>) -> Result<Verdict, cli::Error> {
+async fn undo(args: &RolloutUndoArgs, context: &Context<'_>) -> Result<Verdict, cli::Error> {
     let client = Client::new(&args.on.server, context.environment)?;
     let Some(target) = find(&args.on, &client, context).await? else { return Ok(Verdict::No) };
     let body = RollbackBody {

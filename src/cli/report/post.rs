@@ -1,6 +1,10 @@
 //! `--post`: writes the report as a comment on the job's pull or merge request, and sets the commit status.
 
-use super::{Error, args::ReportArgs, ci, verdict};
+use super::{
+    ci_job::{Job, ci_job, token, token_names},
+    error::Error,
+    options::ReportArgs,
+};
 use crate::{cli::Context, cli::Verdict};
 use driftless_forge::{Forge, State, Status, Written};
 use driftless_report as report;
@@ -8,18 +12,23 @@ use driftless_report::{Kind, Report};
 
 /// Without a token, or with a fork's token that may not write, it only prints a note: the report is printed, and the
 /// exit code is unaffected.
-pub(super) async fn post(report: &Report, args: &ReportArgs, context: &Context<'_>) -> Result<(), Error> {
-    let Some(job) = ci::job(context.environment) else {
+pub(super) async fn post(
+    report: &Report,
+    args: &ReportArgs,
+    verdict: Verdict,
+    context: &Context<'_>,
+) -> Result<(), Error> {
+    let Some(job) = ci_job(context.environment) else {
         let known = "GitHub, GitLab, Forgejo or Gitea";
         return Err(Error::Post(format!("this is not a CI job of {known}, so there is nothing to post to")));
     };
-    let Some(token) = ci::token(job.kind, context.environment) else {
-        let names = ci::token_names(job.kind);
+    let Some(token) = token(job.kind, context.environment) else {
+        let names = token_names(job.kind);
         context.screen.say(format!("not posted: there is no token; set one of {names}"));
         return Ok(());
     };
     let forge = Forge::new(job.kind, &job.api, &job.project, &token)?;
-    let posted = write(report, args, &job, &forge, context).await;
+    let posted = write(report, args, &job, &forge, verdict, context).await;
     match posted {
         Err(error) if job.is_fork && error.is_permission() => {
             context.screen.say(format!("not posted: the request comes from a fork: {error}"));
@@ -32,8 +41,9 @@ pub(super) async fn post(report: &Report, args: &ReportArgs, context: &Context<'
 async fn write(
     report: &Report,
     args: &ReportArgs,
-    job: &ci::Job,
+    job: &Job,
     forge: &Forge,
+    verdict: Verdict,
     context: &Context<'_>,
 ) -> Result<(), driftless_forge::Error> {
     if let Some(request) = job.request {
@@ -47,27 +57,27 @@ async fn write(
         context.screen.say(format!("comment on request {request}: {done}"));
     }
     if let Some(commit) = &job.commit {
-        forge.set_status(commit, &status(report, args, job)).await?;
+        forge.set_status(commit, &status(report, args, job, verdict)).await?;
         context.screen.say(format!("status of {}: set", commit.get(..12).unwrap_or(commit)));
     }
     Ok(())
 }
 
 /// Same result as the exit code: differences that do not fail the command do not fail the status.
-fn status(report: &Report, args: &ReportArgs, job: &ci::Job) -> Status {
-    let what = match report.kind {
+fn status(report: &Report, args: &ReportArgs, job: &Job, verdict: Verdict) -> Status {
+    let kind = match report.kind {
         Kind::Drift => "drift",
         Kind::Preview => "preview",
     };
-    let state = match verdict(report, args) {
+    let state = match verdict {
         _ if report.has_errors() => State::Error,
         Verdict::Yes | Verdict::Code(0) => State::Success,
         Verdict::No | Verdict::Code(_) => State::Failure,
     };
-    let set = if args.post_as == "default" { String::new() } else { format!("/{}", args.post_as) };
+    let name = if args.post_as == "default" { String::new() } else { format!("/{}", args.post_as) };
     Status {
         state,
-        context: format!("driftless/{what}{set}"),
+        context: format!("driftless/{kind}{name}"),
         description: report::headline(report),
         url: job.url.clone(),
     }

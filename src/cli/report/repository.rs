@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use super::{Error, args::GitArgs};
+use super::{error::Error, options::GitArgs};
 use crate::{cli::Context, cli::Error as CliError};
 use driftless_config::{Reference, Secret, Settings};
 use driftless_files::{AppSpec, Files, Reads, Recorder, Rendered};
@@ -12,13 +12,13 @@ use driftless_manifest::Discovery;
 use driftless_model::{AppName, Finding};
 
 /// A repository to read commits from.
-pub(super) enum Place {
+pub(in crate::cli) enum Place {
     Local(Box<LocalRepository>),
     Server(Box<Settings>, tempfile::TempDir),
 }
 
 impl Place {
-    pub(super) fn open(text: &str, git: &GitArgs) -> Result<Self, CliError> {
+    pub(in crate::cli) fn open(text: &str, git: &GitArgs) -> Result<Self, CliError> {
         let is_local = !text.contains("://") && (Path::new(text).exists() || !text.contains(':'));
         if is_local {
             return Ok(Self::Local(Box::new(LocalRepository::open(Path::new(text)).map_err(Error::from)?)));
@@ -37,7 +37,7 @@ impl Place {
     }
 
     /// Name of the repository.
-    pub(super) fn name(&self) -> String {
+    pub(in crate::cli) fn name(&self) -> String {
         match self {
             Self::Local(local) => local.name(),
             Self::Server(settings, _) => {
@@ -47,7 +47,7 @@ impl Place {
     }
 
     /// The folder to look for applications in, relative to the opened one.
-    pub(super) fn folder(&self, path: Option<&str>) -> String {
+    pub(in crate::cli) fn folder(&self, path: Option<&str>) -> String {
         let below = path.unwrap_or_default().trim_matches('/').trim_start_matches("./");
         let below = if below == "." { "" } else { below };
         let prefix = match self {
@@ -61,14 +61,18 @@ impl Place {
         format!("{prefix}/{below}").trim_matches('/').to_owned()
     }
 
-    pub(super) async fn commit(&self, revision: &str, context: &Context<'_>) -> Result<Checkout, Error> {
+    pub(in crate::cli) async fn commit(
+        &self,
+        revision: &str,
+        context: &Context<'_>,
+    ) -> Result<Checkout, Error> {
         match self {
             Self::Local(local) => Ok(local.commit(revision)?),
             Self::Server(settings, mirrors) => fetch(settings, mirrors.path(), revision, context).await,
         }
     }
 
-    pub(super) fn merge_base(&self, base: &str, head: &str) -> Result<String, Error> {
+    pub(in crate::cli) fn merge_base(&self, base: &str, head: &str) -> Result<String, Error> {
         match self {
             Self::Local(local) => Ok(local.merge_base(base, head)?),
             Self::Server(..) => Err(Error::Usage(
@@ -123,24 +127,24 @@ async fn fetch(
 
 /// One rendered commit: the stack of each application, and errors.
 #[derive(Default)]
-pub(super) struct Rendering {
-    pub(super) applications: Vec<RenderedApp>,
+pub(in crate::cli) struct Rendering {
+    pub(in crate::cli) applications: Vec<RenderedApp>,
     /// Errors that concern no single application.
-    pub(super) errors: Vec<String>,
+    pub(in crate::cli) errors: Vec<String>,
 }
 
 /// One rendered application. Two commits share equal ones.
 #[derive(Clone)]
-pub(super) struct RenderedApp {
-    pub(super) spec: AppSpec,
-    pub(super) rendered: Arc<Rendered>,
+pub(in crate::cli) struct RenderedApp {
+    pub(in crate::cli) spec: AppSpec,
+    pub(in crate::cli) rendered: Arc<Rendered>,
     /// The files that rendering read.
     reads: Arc<Reads>,
 }
 
 /// Renders the selected applications. An empty folder is no error, because all applications may be new. An application
 /// whose files are the same as in the commit rendered `before` is reused.
-pub(super) fn render(
+pub(in crate::cli) fn render(
     files: &dyn Files,
     folder: &str,
     name: &str,
@@ -170,7 +174,7 @@ impl RenderedApp {
 }
 
 /// Errors of a manifest, one per line; `None` if there are none.
-pub(super) fn mistakes(findings: &[Finding]) -> Option<String> {
+pub(in crate::cli) fn mistakes(findings: &[Finding]) -> Option<String> {
     let all: Vec<String> = findings.iter().filter(|it| it.is_error()).map(ToString::to_string).collect();
     Some(all.join("\n")).filter(|it| !it.is_empty())
 }

@@ -44,7 +44,7 @@ fn commit(status: &ApplicationStatus, now: Timestamp) -> Markup {
                 Some(commit) => {
                     code title=(Text(&commit.id)) { (Text(commit.short())) }
                     " · " (Text(&commit.subject))
-                    " · " (Text(commit.author.split('<').next().unwrap_or_default().trim()))
+                    " · " (Text(commit.author_name()))
                     " · " (RelativeTime { at: commit.time, now })
                 }
                 None => "nothing applied yet",

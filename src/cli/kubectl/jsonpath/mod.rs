@@ -1,94 +1,27 @@
 //! kubectl's dialect of JSONPath: `{.items[*].metadata.name}`, `{range .items[*]}…{end}`, filters, quoted text.
 //!
-//! Reading and evaluating are apart: a template that was read cannot fail but for an index that is not there.
-//! What a field does not have is nothing, as with kubectl. There are no scripts, functions, `&&` or `=~`.
+//! A template is parsed first, with an error at the column of a mistake, and then evaluated without errors. A missing
+//! field or index gives no value, as with kubectl. There are no scripts, functions, `&&` or `=~`.
 
 use serde_json::Value;
 
-use self::parse::Parser;
-
 mod parse;
+mod syntax;
 
-/// Text with values put in.
+pub(super) use syntax::{JsonPath, SyntaxError};
+
+use parse::Parser;
+use syntax::{Comparison, Filter, Operand, Part, Start, Step};
+
+/// Text with paths, whose values take their place.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Template(Vec<Part>);
 
-/// One path, to what may be several values.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct JsonPath {
-    from: Start,
-    steps: Vec<Step>,
-}
-
-/// A place in the text, and what is wrong there.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the JSONPath `{text}`, column {column}: {message}")]
-pub(super) struct Wrong {
-    pub(super) text: String,
-    /// Counts from 1.
-    pub(super) column: usize,
-    pub(super) message: String,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Part {
-    Text(String),
-    Path(JsonPath),
-    Range(JsonPath, Vec<Part>),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Start {
-    /// `$`
-    Root,
-    /// `@`, or nothing.
-    Here,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Step {
-    Field(String),
-    /// `*`
-    All,
-    /// `..`: everything below, and the value itself.
-    Below,
-    Slice {
-        from: Option<i64>,
-        to: Option<i64>,
-        by: i64,
-    },
-    Index(i64),
-    Union(Vec<Step>),
-    Filter(Box<Filter>),
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Filter {
-    Has(JsonPath),
-    Compare(Operand, Comparison, Operand),
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Operand {
-    Path(JsonPath),
-    Literal(Value),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Comparison {
-    Equal,
-    Unequal,
-    Less,
-    LessOrEqual,
-    Greater,
-    GreaterOrEqual,
-}
-
-/// So many values at most, since every `..` may multiply them.
+/// The largest number of values, because every `..` may multiply them.
 const MOST: usize = 1_000_000;
 
 impl Template {
-    pub(super) fn parse(text: &str) -> Result<Self, Wrong> {
+    pub(super) fn parse(text: &str) -> Result<Self, SyntaxError> {
         Parser::new(text).template().map(Self)
     }
 
@@ -101,8 +34,8 @@ impl Template {
 }
 
 impl JsonPath {
-    /// A path as columns take it: `.metadata.name`, `metadata.name` or `{.metadata.name}`.
-    pub(super) fn parse(text: &str) -> Result<Self, Wrong> {
+    /// Parses a path of a column: `.metadata.name`, `metadata.name` or `{.metadata.name}`.
+    pub(super) fn parse(text: &str) -> Result<Self, SyntaxError> {
         Parser::new(text).lone_path()
     }
 
@@ -128,7 +61,7 @@ impl JsonPath {
     }
 }
 
-/// A value as people see it: text without quotes, what is nested as JSON.
+/// A value as people see it: text without quotes, lists and maps as JSON.
 pub(super) fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -274,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_mean_what_they_mean_to_kubectl() {
+    fn templates_are_evaluated_like_kubectl() {
         let cases = [
             ("{.items[*].metadata.name}", "web-1 db-0"),
             ("{.items[0].metadata.name}", "web-1"),
@@ -321,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_column() {
+    fn syntax_errors_name_their_column() {
         let cases = [
             ("{.items", 8, "`}` is missing"),
             ("{.items[}", 9, "a number, `*`, a quoted name, `:` or `?(` must follow `[`"),
@@ -353,7 +286,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_makes_it_panic(text in r#"(\{range |\{end\}|[{}\[\].@$*?()'"a-c0-9:,=<>!\\ é-]){0,30}"#) {
+        fn no_text_makes_the_parser_panic(text in r#"(\{range |\{end\}|[{}\[\].@$*?()'"a-c0-9:,=<>!\\ é-]){0,30}"#) {
             if let Ok(template) = Template::parse(&text) {
                 template.render(&pods());
             }
@@ -364,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_takes_a_path_with_or_without_braces() {
+    fn column_accepts_path_with_or_without_braces() {
         for path in [".kind", "kind", "{.kind}", "$.kind"] {
             assert_eq!(JsonPath::parse(path).unwrap().find(&pods()), [&json!("List")], "{path}");
         }

@@ -1,10 +1,10 @@
-//! Reads a template or a path, letter by letter. Every fault has its column, and no text makes it panic.
+//! Parses a template or a path, letter by letter. Every error has its column, and no text makes it panic.
 
 use serde_json::{Number, Value};
 
-use super::{Comparison, Filter, JsonPath, Operand, Part, Start, Step, Wrong};
+use super::syntax::{Comparison, Filter, JsonPath, Operand, Part, Start, Step, SyntaxError};
 
-/// How deep ranges and filters may lie in each other.
+/// The deepest nesting of ranges and filters.
 const DEEPEST: usize = 32;
 
 pub(super) struct Parser<'a> {
@@ -14,7 +14,7 @@ pub(super) struct Parser<'a> {
     depth: usize,
 }
 
-/// What ends a run of parts.
+/// The end of a list of parts.
 enum End {
     Text,
     Range,
@@ -25,7 +25,7 @@ impl<'a> Parser<'a> {
         Self { text, at: 0, depth: 0 }
     }
 
-    pub(super) fn template(mut self) -> Result<Vec<Part>, Wrong> {
+    pub(super) fn template(mut self) -> Result<Vec<Part>, SyntaxError> {
         let mut parts = Vec::new();
         match self.parts(&mut parts)? {
             End::Text => Ok(parts),
@@ -33,7 +33,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    pub(super) fn lone_path(mut self) -> Result<JsonPath, Wrong> {
+    pub(super) fn lone_path(mut self) -> Result<JsonPath, SyntaxError> {
         let is_braced = self.take('{');
         let path = if self.peek().is_some_and(|it| it.is_alphanumeric() || it == '_') {
             let first = Step::Field(self.name());
@@ -53,7 +53,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Up to the end of the text, or to an `end`, behind which it stops in the midst of its braces.
-    fn parts(&mut self, parts: &mut Vec<Part>) -> Result<End, Wrong> {
+    fn parts(&mut self, parts: &mut Vec<Part>) -> Result<End, SyntaxError> {
         let mut in_braces = false;
         loop {
             if !in_braces {
@@ -96,7 +96,7 @@ impl<'a> Parser<'a> {
     }
 
     /// The body of a range; the braces of its `end` are still open afterwards.
-    fn range(&mut self, path: JsonPath) -> Result<Part, Wrong> {
+    fn range(&mut self, path: JsonPath) -> Result<Part, SyntaxError> {
         self.deeper()?;
         let mut body = Vec::new();
         let end = self.parts(&mut body)?;
@@ -107,7 +107,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn path(&mut self) -> Result<JsonPath, Wrong> {
+    fn path(&mut self) -> Result<JsonPath, SyntaxError> {
         let from = if self.take('$') {
             Start::Root
         } else if self.take('@') || matches!(self.peek(), Some('.' | '[')) {
@@ -118,7 +118,7 @@ impl<'a> Parser<'a> {
         self.steps(from)
     }
 
-    fn steps(&mut self, from: Start) -> Result<JsonPath, Wrong> {
+    fn steps(&mut self, from: Start) -> Result<JsonPath, SyntaxError> {
         let mut steps = Vec::new();
         loop {
             if self.take('.') {
@@ -145,7 +145,7 @@ impl<'a> Parser<'a> {
     }
 
     /// What stands between brackets.
-    fn bracket(&mut self) -> Result<Step, Wrong> {
+    fn bracket(&mut self) -> Result<Step, SyntaxError> {
         self.blanks();
         if self.take('?') {
             return self.filter();
@@ -164,7 +164,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn selection(&mut self) -> Result<Step, Wrong> {
+    fn selection(&mut self) -> Result<Step, SyntaxError> {
         match self.peek() {
             Some('*') => {
                 self.take('*');
@@ -188,7 +188,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn filter(&mut self) -> Result<Step, Wrong> {
+    fn filter(&mut self) -> Result<Step, SyntaxError> {
         self.deeper()?;
         self.expect('(', "`(` must follow `?`")?;
         self.blanks();
@@ -212,7 +212,7 @@ impl<'a> Parser<'a> {
         Ok(Step::Filter(Box::new(filter)))
     }
 
-    fn comparison(&mut self) -> Result<Comparison, Wrong> {
+    fn comparison(&mut self) -> Result<Comparison, SyntaxError> {
         // The longer ones first.
         let all = [
             ("==", Comparison::Equal),
@@ -232,7 +232,7 @@ impl<'a> Parser<'a> {
         Err(self.wrong("compare with ==, !=, <, <=, > or >="))
     }
 
-    fn operand(&mut self) -> Result<Operand, Wrong> {
+    fn operand(&mut self) -> Result<Operand, SyntaxError> {
         match self.peek() {
             Some('@' | '$' | '.') => self.path().map(Operand::Path),
             Some(quote @ ('"' | '\'')) => self.quoted(quote).map(|it| Operand::Literal(Value::String(it))),
@@ -271,7 +271,7 @@ impl<'a> Parser<'a> {
         name
     }
 
-    fn quoted(&mut self, quote: char) -> Result<String, Wrong> {
+    fn quoted(&mut self, quote: char) -> Result<String, SyntaxError> {
         let begin = self.at;
         self.take(quote);
         let mut text = String::new();
@@ -299,7 +299,7 @@ impl<'a> Parser<'a> {
     }
 
     /// `None` where no number stands.
-    fn whole(&mut self) -> Result<Option<i64>, Wrong> {
+    fn whole(&mut self) -> Result<Option<i64>, SyntaxError> {
         self.blanks();
         let at = self.at;
         let text = self.take_while(|it| it.is_ascii_digit() || it == '-');
@@ -321,7 +321,7 @@ impl<'a> Parser<'a> {
         is_whole
     }
 
-    fn deeper(&mut self) -> Result<(), Wrong> {
+    fn deeper(&mut self) -> Result<(), SyntaxError> {
         self.depth += 1;
         if self.depth > DEEPEST { Err(self.wrong("this is nested too deeply")) } else { Ok(()) }
     }
@@ -347,7 +347,7 @@ impl<'a> Parser<'a> {
         is_next
     }
 
-    fn expect(&mut self, letter: char, message: &str) -> Result<(), Wrong> {
+    fn expect(&mut self, letter: char, message: &str) -> Result<(), SyntaxError> {
         if self.take(letter) { Ok(()) } else { Err(self.wrong(message)) }
     }
 
@@ -355,12 +355,16 @@ impl<'a> Parser<'a> {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    fn wrong(&self, message: &str) -> Wrong {
+    fn wrong(&self, message: &str) -> SyntaxError {
         self.wrong_at(self.at, message)
     }
 
-    fn wrong_at(&self, at: usize, message: &str) -> Wrong {
+    fn wrong_at(&self, at: usize, message: &str) -> SyntaxError {
         let before = self.text.get(..at).unwrap_or_default();
-        Wrong { text: self.text.to_owned(), column: before.chars().count() + 1, message: message.to_owned() }
+        SyntaxError {
+            text: self.text.to_owned(),
+            column: before.chars().count() + 1,
+            message: message.to_owned(),
+        }
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn reference(hook: &HookStatus) -> String {
 }
 
 /// Instructions for one webhook.
-pub(super) fn recipe(hook: &HookStatus) -> String {
+pub(super) fn instructions(hook: &HookStatus) -> String {
     let mut out = format!("{}\n\nAt {}:\n", hook.url, forge(hook.provider));
     for line in steps(hook) {
         let _ = writeln!(out, "  {line}");

@@ -24,7 +24,7 @@ pub(super) struct Job {
 }
 
 /// `None` outside the known CIs.
-pub(super) fn job(environment: &Environment) -> Option<Job> {
+pub(super) fn ci_job(environment: &Environment) -> Option<Job> {
     let get = |name: &str| environment(name).filter(|it| !it.is_empty());
     if get("GITLAB_CI").is_some() {
         return gitlab(&get);
@@ -136,7 +136,7 @@ mod tests {
             ("GITHUB_REF", "refs/pull/13/merge"),
             ("GITHUB_EVENT_PATH", event.to_str().unwrap()),
         ];
-        let found = job(&environment(&all)).unwrap();
+        let found = ci_job(&environment(&all)).unwrap();
         assert_eq!(
             (found.kind, found.request, found.commit.as_deref()),
             (Kind::GitHub, Some(12), Some("abc"))
@@ -144,7 +144,7 @@ mod tests {
         assert!(found.is_fork);
         assert_eq!(found.url.as_deref(), Some("https://github.com/me/infra/actions/runs/5"));
         // Without the event file, the reference still names the request.
-        let found = job(&environment(&all[..7])).unwrap();
+        let found = ci_job(&environment(&all[..7])).unwrap();
         assert_eq!((found.request, found.commit.as_deref(), found.is_fork), (Some(13), Some("def"), false));
     }
 
@@ -160,7 +160,7 @@ mod tests {
             ("FORGEJO_TOKEN", "b"),
         ];
         let environment_of_forgejo = environment(&all);
-        let found = job(&environment_of_forgejo).unwrap();
+        let found = ci_job(&environment_of_forgejo).unwrap();
         assert_eq!((found.kind, found.request), (Kind::Gitea, None));
         assert_eq!(found.api, "https://git.example.com/api/v1");
         assert_eq!(token(Kind::Gitea, &environment_of_forgejo).as_deref(), Some("b"));
@@ -173,9 +173,9 @@ mod tests {
             ("CI_MERGE_REQUEST_IID", "7"),
             ("CI_COMMIT_SHA", "def"),
         ];
-        let found = job(&environment(&all)).unwrap();
+        let found = ci_job(&environment(&all)).unwrap();
         assert_eq!((found.project.as_str(), found.request, found.is_fork), ("42", Some(7), true));
         assert_eq!(token(Kind::GitLab, &environment(&all)), None);
-        assert_eq!(job(&environment(&[])), None);
+        assert_eq!(ci_job(&environment(&[])), None);
     }
 }

@@ -3,12 +3,17 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Error,
-    args::PreviewArgs,
-    check, check_names, finish, is_selected,
-    repository::{Place, RenderedApp, Rendering, mistakes, render},
+    context::{Context, Verdict},
+    error::Error as CliError,
+    report::{
+        error::Error,
+        options::{GitArgs, ReportArgs},
+        output::{check, finish},
+        repository::{Place, RenderedApp, Rendering, mistakes, render},
+        selection::{check_names, is_selected},
+    },
 };
-use crate::{cli::Context, cli::Error as CliError, cli::Verdict};
+use clap::Args;
 use driftless_agent as controller;
 use driftless_files::AppSpec;
 use driftless_git::Checkout;
@@ -16,7 +21,45 @@ use driftless_model::{AppName, Mask};
 use driftless_report as report;
 use driftless_report::{Kind, Report};
 
-pub(in crate::cli) async fn preview(args: &PreviewArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+/// Report what a change would do: render two commits of a repository and compare the results.
+///
+/// Needs no agent and no Docker and, for a clone on disk, no network and no credentials. The same two commits give
+/// the same report everywhere. Compares the rendered applications, not the text of manifests: a change of comments
+/// or of the order of keys is not a difference.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes:
+  0  no change
+  1  changes
+  2  error: wrong usage, no such commit, an application that cannot be rendered; takes precedence over changes
+     (--detailed-exitcode: 2 is changes and 1 is error)
+
+Examples:
+  driftless preview --base main
+  driftless preview --base origin/main --head HEAD --merge-base -o markdown
+  driftless preview --base v1.4 --head v1.5 --path sites -o diff ~/infra
+  driftless preview --base main --exit-zero -o github -o markdown=preview.md --post")]
+pub(super) struct PreviewArgs {
+    /// Folder in a clone of the repository, or its URL.
+    #[arg(value_name = "DIR|URL", default_value = ".")]
+    pub(super) repository: String,
+    /// Old side of the comparison: a branch, tag or commit.
+    #[arg(long, value_name = "REF")]
+    pub(super) base: String,
+    /// New side of the comparison: a branch, tag or commit.
+    #[arg(long, value_name = "REF", default_value = "HEAD")]
+    pub(super) head: String,
+    /// Compare with the merge base of --base and --head, so that newer commits of base do not count. Needs a clone
+    /// with the history up to there.
+    #[arg(long)]
+    pub(super) merge_base: bool,
+    #[command(flatten)]
+    pub(super) report: ReportArgs,
+    #[command(flatten)]
+    pub(super) git: GitArgs,
+}
+
+pub(super) async fn preview(args: &PreviewArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     check(&args.report)?;
     let timeout = args.report.timeout;
     let report = tokio::time::timeout(timeout, make(args, context)).await;

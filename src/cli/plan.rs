@@ -1,13 +1,27 @@
-//! How a dry run is printed.
+//! `driftless plan`: the dry run, round by round.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use super::{
+    context::{Context, Verdict},
+    dry_run::{PlanArgs, dry_runs},
+    error::Error,
     findings::counted,
+    options::TextOrJson,
+    output::{json, print},
     screen::{Colours, Paint, plain},
 };
 use driftless_agent::DryRun;
 use driftless_model::AppName;
+
+pub(super) async fn plan(args: &PlanArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+    let dry_runs = dry_runs(args, context).await?;
+    print(&match args.output {
+        TextOrJson::Json => json(&dry_runs),
+        TextOrJson::Text => render_plan(&dry_runs, context.colours),
+    })?;
+    Ok(Verdict::Yes)
+}
 
 /// The rounds that would follow, application by application.
 pub fn render_plan(dry_runs: &BTreeMap<AppName, DryRun>, colours: Colours) -> String {
@@ -37,24 +51,6 @@ pub fn render_plan(dry_runs: &BTreeMap<AppName, DryRun>, colours: Colours) -> St
     }
     if dry_runs.is_empty() {
         out.push_str("no applications\n");
-    }
-    out
-}
-
-/// What runs against what Git says, as one unified diff.
-pub fn render_diff(dry_runs: &BTreeMap<AppName, DryRun>, colours: Colours) -> String {
-    let mut out = String::new();
-    for line in dry_runs.values().flat_map(|it| it.diff.lines()) {
-        let line = plain(line);
-        let paint = match line.as_bytes() {
-            [b'+', b'+', b'+', ..] | [b'-', b'-', b'-', ..] => Some(Paint::Strong),
-            [b'+', ..] => Some(Paint::Good),
-            [b'-', ..] => Some(Paint::Bad),
-            [b'@', ..] => Some(Paint::Busy),
-            _ => None,
-        };
-        out.push_str(&paint.map_or_else(|| line.clone(), |it| colours.paint(it, &line)));
-        out.push('\n');
     }
     out
 }

@@ -1,94 +1,18 @@
-//! Options of `drift` and `preview`.
+//! Options that `drift` and `preview` share.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::super::args::{ServerArgs, parse_span};
+use crate::cli::options::parse_span;
 use driftless_report::{Selector, Type};
-
-/// Report the differences between Git and the live state, for people and for CI.
-///
-/// Asks a running agent. With --docker, observes an engine directly and compares it with the repository given by
-/// --repo. Changes nothing. An application that cannot be rendered or observed is an error, never an application
-/// without drift.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Exit codes:
-  0  no drift
-  1  drift
-  2  error: wrong usage, no answer, an application that cannot be rendered or observed; takes precedence over drift
-     (--detailed-exitcode: 2 is drift and 1 is error)
-
-Examples:
-  driftless drift
-  driftless drift --app shop -o diff
-  driftless drift -o text -o markdown=drift.md -o sarif=drift.sarif
-  driftless drift --docker unix:///var/run/docker.sock --repo . --path sites
-  driftless drift --server https://agent.example.com --fail-on missing,stopped --post")]
-pub(in crate::cli) struct DriftArgs {
-    /// Revision to compare with: pin (the target, which after a rollback is the pinned revision), head (the newest
-    /// commit even while pinned), the number of a revision, or a full commit id. With --docker: a branch, tag or
-    /// commit of --repo.
-    #[arg(long, value_name = "pin|head|REF", visible_alias = "revision")]
-    pub(in crate::cli) against: Option<String>,
-    /// Also list the containers of the host that belong to no application.
-    #[arg(long)]
-    pub(in crate::cli) show_unmanaged: bool,
-    #[command(flatten)]
-    pub(in crate::cli) report: ReportArgs,
-    #[command(flatten)]
-    pub(in crate::cli) direct: DirectArgs,
-    #[command(flatten)]
-    pub(in crate::cli) git: GitArgs,
-    #[command(flatten)]
-    pub(in crate::cli) server: ServerArgs,
-}
-
-/// Report what a change would do: render two commits of a repository and compare the results.
-///
-/// Needs no agent and no Docker and, for a clone on disk, no network and no credentials. The same two commits give
-/// the same report everywhere. Compares the rendered applications, not the text of manifests: a change of comments
-/// or of the order of keys is not a difference.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Exit codes:
-  0  no change
-  1  changes
-  2  error: wrong usage, no such commit, an application that cannot be rendered; takes precedence over changes
-     (--detailed-exitcode: 2 is changes and 1 is error)
-
-Examples:
-  driftless preview --base main
-  driftless preview --base origin/main --head HEAD --merge-base -o markdown
-  driftless preview --base v1.4 --head v1.5 --path sites -o diff ~/infra
-  driftless preview --base main --exit-zero -o github -o markdown=preview.md --post")]
-pub(in crate::cli) struct PreviewArgs {
-    /// Folder in a clone of the repository, or its URL.
-    #[arg(value_name = "DIR|URL", default_value = ".")]
-    pub(in crate::cli) repository: String,
-    /// Old side of the comparison: a branch, tag or commit.
-    #[arg(long, value_name = "REF")]
-    pub(in crate::cli) base: String,
-    /// New side of the comparison: a branch, tag or commit.
-    #[arg(long, value_name = "REF", default_value = "HEAD")]
-    pub(in crate::cli) head: String,
-    /// Compare with the merge base of --base and --head, so that newer commits of base do not count. Needs a clone
-    /// with the history up to there.
-    #[arg(long)]
-    pub(in crate::cli) merge_base: bool,
-    #[command(flatten)]
-    pub(in crate::cli) report: ReportArgs,
-    #[command(flatten)]
-    pub(in crate::cli) git: GitArgs,
-}
 
 /// Common options of `drift` and `preview`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ReportArgs {
     /// Output format; with =FILE written to a file instead of standard output. Can be given several times.
     #[arg(short, long, value_name = "FORMAT[=FILE]", value_parser = parse_output, default_value = "text")]
-    pub(in crate::cli) output: Vec<Output>,
+    pub(in crate::cli) output: Vec<ReportOutput>,
     /// Only this application. Can be given several times.
     #[arg(long, value_name = "NAME", help_heading = "Selection")]
     pub(in crate::cli) app: Vec<String>,
@@ -126,23 +50,6 @@ pub(in crate::cli) struct ReportArgs {
     pub(in crate::cli) timeout: std::time::Duration,
 }
 
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Without an agent")]
-pub(in crate::cli) struct DirectArgs {
-    /// Address of the Docker Engine to observe, such as `unix:///var/run/docker.sock`.
-    #[arg(long, value_name = "URL", requires = "repo", conflicts_with_all = ["server", "token_file"])]
-    pub(in crate::cli) docker: Option<String>,
-    /// Repository to compare with: a folder in a clone, or a URL.
-    #[arg(long, value_name = "DIR|URL", requires = "docker")]
-    pub(in crate::cli) repo: Option<String>,
-    /// State directory of that host's agent, from which containers mount files.
-    #[arg(long, value_name = "FOLDER", requires = "docker", default_value = "/var/lib/driftless")]
-    pub(in crate::cli) state_dir: PathBuf,
-    /// Runtime directory of that host's agent, from which containers mount secrets.
-    #[arg(long, value_name = "FOLDER", requires = "docker", default_value = "/run/driftless")]
-    pub(in crate::cli) runtime_dir: PathBuf,
-}
-
 /// Access to a repository that is given by its URL.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Git server")]
@@ -169,14 +76,15 @@ pub(in crate::cli) struct GitArgs {
 
 /// One output of the report: its format and its destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::cli) struct Output {
-    pub(in crate::cli) format: Format,
+pub(in crate::cli) struct ReportOutput {
+    pub(in crate::cli) format: ReportFormat,
     /// Standard output if `None`.
     pub(in crate::cli) file: Option<PathBuf>,
 }
 
+/// Format of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(in crate::cli) enum Format {
+pub(in crate::cli) enum ReportFormat {
     Text,
     Diff,
     Json,
@@ -215,21 +123,21 @@ impl FailOn {
     }
 }
 
-fn parse_output(text: &str) -> Result<Output, String> {
+fn parse_output(text: &str) -> Result<ReportOutput, String> {
     let (format, file) = match text.split_once('=') {
         Some((_, "")) => return Err("a file name is missing after `=`".to_owned()),
         Some((format, file)) => (format, Some(PathBuf::from(file))),
         None => (text, None),
     };
-    let format = Format::from_str(format, false).map_err(|_| {
-        let known: Vec<String> = Format::value_variants()
+    let format = ReportFormat::from_str(format, false).map_err(|_| {
+        let known: Vec<String> = ReportFormat::value_variants()
             .iter()
             .filter_map(ValueEnum::to_possible_value)
             .map(|it| it.get_name().to_owned())
             .collect();
         format!("unknown format `{format}`; the formats are {}", known.join(", "))
     })?;
-    Ok(Output { format, file })
+    Ok(ReportOutput { format, file })
 }
 
 fn parse_selector(text: &str) -> Result<Selector, String> {

@@ -1,18 +1,23 @@
 //! `driftless drift`: compares Git with the live state, through an agent or directly at an engine.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
+use clap::Args;
 use futures_util::{StreamExt, stream};
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    Error,
-    args::DriftArgs,
-    check, check_names, finish, is_selected,
-    repository::{Place, RenderedApp, Rendering, mistakes, render},
-};
-use crate::{
-    cli::Context, cli::Error as CliError, cli::Verdict, cli::client::Client, cli::client::application_path,
+    client::{Client, application_path},
+    context::{Context, Verdict},
+    error::Error as CliError,
+    options::ServerArgs,
+    report::{
+        error::Error,
+        options::{GitArgs, ReportArgs},
+        output::{check, finish},
+        repository::{Place, RenderedApp, Rendering, mistakes, render},
+        selection::{check_names, is_selected},
+    },
 };
 use driftless_agent::{Inspection, Inspector};
 use driftless_files::AppSpec;
@@ -20,10 +25,66 @@ use driftless_model::Application;
 use driftless_report as report;
 use driftless_report::{Kind, Report};
 
+/// Report the differences between Git and the live state, for people and for CI.
+///
+/// Asks a running agent. With --docker, observes an engine directly and compares it with the repository given by
+/// --repo. Changes nothing. An application that cannot be rendered or observed is an error, never an application
+/// without drift.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes:
+  0  no drift
+  1  drift
+  2  error: wrong usage, no answer, an application that cannot be rendered or observed; takes precedence over drift
+     (--detailed-exitcode: 2 is drift and 1 is error)
+
+Examples:
+  driftless drift
+  driftless drift --app shop -o diff
+  driftless drift -o text -o markdown=drift.md -o sarif=drift.sarif
+  driftless drift --docker unix:///var/run/docker.sock --repo . --path sites
+  driftless drift --server https://agent.example.com --fail-on missing,stopped --post")]
+pub(super) struct DriftArgs {
+    /// Revision to compare with: pin (the target, which after a rollback is the pinned revision), head (the newest
+    /// commit even while pinned), the number of a revision, or a full commit id. With --docker: a branch, tag or
+    /// commit of --repo.
+    #[arg(long, value_name = "pin|head|REF", visible_alias = "revision")]
+    pub(super) against: Option<String>,
+    /// Also list the containers of the host that belong to no application.
+    #[arg(long)]
+    pub(super) show_unmanaged: bool,
+    #[command(flatten)]
+    pub(super) report: ReportArgs,
+    #[command(flatten)]
+    pub(super) direct: DirectArgs,
+    #[command(flatten)]
+    pub(super) git: GitArgs,
+    #[command(flatten)]
+    pub(super) server: ServerArgs,
+}
+
+/// Options to observe an engine without an agent.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Without an agent")]
+pub(super) struct DirectArgs {
+    /// Address of the Docker Engine to observe, such as `unix:///var/run/docker.sock`.
+    #[arg(long, value_name = "URL", requires = "repo", conflicts_with_all = ["server", "token_file"])]
+    pub(super) docker: Option<String>,
+    /// Repository to compare with: a folder in a clone, or a URL.
+    #[arg(long, value_name = "DIR|URL", requires = "docker")]
+    pub(super) repo: Option<String>,
+    /// State directory of that host's agent, from which containers mount files.
+    #[arg(long, value_name = "FOLDER", requires = "docker", default_value = "/var/lib/driftless")]
+    pub(super) state_dir: PathBuf,
+    /// Runtime directory of that host's agent, from which containers mount secrets.
+    #[arg(long, value_name = "FOLDER", requires = "docker", default_value = "/run/driftless")]
+    pub(super) runtime_dir: PathBuf,
+}
+
 /// Number of parallel requests for applications.
 const AT_ONCE: usize = 8;
 
-pub(in crate::cli) async fn drift(args: &DriftArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) async fn drift(args: &DriftArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     check(&args.report)?;
     let until = Instant::now() + args.report.timeout;
     let mut report = match (&args.direct.docker, &args.direct.repo) {
@@ -121,9 +182,9 @@ async fn directly(
     let rendering = rendering.map_err(|it| Error::Broken(it.to_string()))?;
     check_names(&args.report, rendering.applications.iter().map(|it| it.spec.name.as_str()))?;
     let inspector = Inspector::connect(docker, &args.direct.state_dir, &args.direct.runtime_dir);
-    let inspector = inspector.map_err(Error::Look)?;
+    let inspector = inspector.map_err(Error::Observe)?;
     // Check that the engine answers before reporting its containers.
-    timeout_at(until, inspector.applications()).await.map_err(|_| late())?.map_err(Error::Look)?;
+    timeout_at(until, inspector.applications()).await.map_err(|_| late())?.map_err(Error::Observe)?;
     let mut report = Report::new(Kind::Drift);
     (report.host, report.errors) = (Some(docker.to_owned()), rendering.errors);
     let to = format!("git@{}", commit.short());

@@ -1,0 +1,220 @@
+//! The command line: all commands in the order of the help, their dispatch, and the exit code.
+
+use std::{ffi::OsString, io, io::IsTerminal, process::ExitCode, time::Duration};
+
+use clap::{Parser, Subcommand};
+
+use super::{
+    adopt::{AdoptArgs, adopt},
+    config::{ConfigArgs, config},
+    context::{Context, Environment, Verdict},
+    convert::{ConvertArgs, convert},
+    diff::diff,
+    drift::{DriftArgs, drift},
+    dry_run::PlanArgs,
+    error::Error,
+    events::{EventsArgs, events},
+    history::{HistoryArgs, history},
+    kubectl,
+    kubectl::args::{CreateCommand, DeleteArgs, DescribeArgs, GetArgs, LogsArgs, RolloutCommand},
+    plan::plan,
+    preview::{PreviewArgs, preview},
+    recover::{RecoverArgs, recover},
+    report::output::error_code as error_code_of_report,
+    resume::{ResumeArgs, resume},
+    rollback::{RollbackArgs, rollback},
+    run::{LogFormat, RunArgs, run},
+    screen::{Colours, Screen},
+    status::{StatusArgs, status},
+    suspend::{SuspendArgs, suspend},
+    sync::{SyncArgs, sync},
+    validate::{ValidateArgs, validate},
+    wait::{WaitArgs, wait},
+    webhook::{WebhookCommand, webhook},
+};
+use driftless_clock::Clock;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  success
+  1  the answer is no: errors in manifests, differences, state not reached in time
+  2  the command failed: wrong usage, no agent answers, request refused, output closed
+
+Environment:
+  DRIFTLESS_SERVER      address of the agent, like --server
+  DRIFTLESS_TOKEN_FILE  file with the agent's token, like --token-file
+  DOCKER_HOST           address of the Docker Engine if no option or file names one
+  RUST_LOG              log filter of `run`, such as driftless=debug
+  NO_COLOR              print without colours";
+
+/// Keep the containers of a Docker host equal to a Git repository.
+///
+/// `driftless run URL` starts the agent. It follows a Git repository, runs the Compose files and Kubernetes
+/// manifests in it, and undoes manual changes. Most other commands are clients of a running agent; `validate`,
+/// `config`, `convert` and `preview` need none.
+#[derive(Debug, Parser)]
+#[command(name = "driftless", version, after_help = EXIT_CODES, disable_help_subcommand = true)]
+#[command(arg_required_else_help = true, max_term_width = 100)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    Run(Box<RunArgs>),
+    Status(StatusArgs),
+    History(HistoryArgs),
+    Get(Box<GetArgs>),
+    Describe(DescribeArgs),
+    #[command(subcommand)]
+    Rollout(RolloutCommand),
+    Logs(LogsArgs),
+    Delete(DeleteArgs),
+    #[command(subcommand)]
+    Create(CreateCommand),
+    Sync(SyncArgs),
+    Rollback(RollbackArgs),
+    Resume(ResumeArgs),
+    Suspend(SuspendArgs),
+    Adopt(AdoptArgs),
+    Recover(RecoverArgs),
+    /// Dry run: show what the agent would do now, round by round, and why.
+    Plan(PlanArgs),
+    /// Compare the live state with Git, field by field; exit with 1 if something differs.
+    Diff(PlanArgs),
+    Drift(Box<DriftArgs>),
+    Preview(Box<PreviewArgs>),
+    Events(EventsArgs),
+    #[command(subcommand)]
+    Webhook(WebhookCommand),
+    Wait(WaitArgs),
+    Validate(ValidateArgs),
+    Config(ConfigArgs),
+    Convert(ConvertArgs),
+}
+
+/// How long shutdown waits for blocking calls that still run, such as one on the network.
+const LAST_CALLS: Duration = Duration::from_secs(1);
+
+/// A parsed command line.
+#[derive(Debug)]
+pub struct Invocation(Arguments);
+
+/// Settings of the log; `RUST_LOG` overrides the filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Logging {
+    pub format: LogFormat,
+    /// A directive of `tracing_subscriber::EnvFilter`.
+    pub filter: &'static str,
+}
+
+impl Invocation {
+    /// Parses a command line. Help and usage errors are printed, and their exit code is returned.
+    pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, ExitCode> {
+        let arguments: Vec<OsString> = arguments.into_iter().collect();
+        // Other exit codes that the arguments request apply to usage errors too.
+        let is_detailed = arguments.iter().any(|it| it == "--detailed-exitcode");
+        Arguments::try_parse_from(arguments).map(Self).map_err(|error| {
+            // A closed output cannot receive an error.
+            let _ = error.print();
+            match error.exit_code() {
+                0 => ExitCode::SUCCESS,
+                _ if is_detailed => ExitCode::from(1),
+                _ => ExitCode::from(2),
+            }
+        })
+    }
+
+    /// Clients log only warnings and errors.
+    pub fn logging(&self) -> Logging {
+        let Command::Run(args) = &self.0.command else {
+            return Logging { format: LogFormat::Text, filter: "warn" };
+        };
+        let filter = match args.logging.verbose {
+            0 => "warn,driftless=info",
+            1 => "info,driftless=debug",
+            _ => "trace",
+        };
+        Logging { format: args.logging.log_format, filter }
+    }
+
+    /// Runs the command. Exit codes: 0 for yes, 1 for no, 2 for an error.
+    ///
+    /// The runtime starts here and not in `main`: asynchronous code is compiled with the crate that first polls it, and
+    /// `main.rs` is compiled last and alone.
+    pub fn execute(self, environment: Environment, screen: &Screen) -> ExitCode {
+        let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
+        {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                tracing::error!(%error, "could not start the runtime");
+                return ExitCode::from(2);
+            }
+        };
+        let code = runtime.block_on(self.perform(environment, screen));
+        runtime.shutdown_timeout(LAST_CALLS);
+        code
+    }
+
+    async fn perform(self, environment: Environment, screen: &Screen) -> ExitCode {
+        let no_color = environment("NO_COLOR");
+        let stdout_is_terminal = io::stdout().is_terminal();
+        let context = Context {
+            environment: &environment,
+            screen,
+            colours: Colours::on(stdout_is_terminal, no_color.as_deref()),
+            stdout_is_terminal,
+            clock: Clock::System,
+        };
+        match dispatch(&self.0.command, &context).await {
+            Ok(Verdict::Yes) => ExitCode::SUCCESS,
+            Ok(Verdict::No) => ExitCode::from(1),
+            Ok(Verdict::Code(code)) => ExitCode::from(code),
+            Err(error) => {
+                error.report(screen);
+                ExitCode::from(error_code(&self.0.command))
+            }
+        }
+    }
+}
+
+async fn dispatch(command: &Command, context: &Context<'_>) -> Result<Verdict, Error> {
+    match command {
+        Command::Run(args) => run(args, context).await,
+        Command::Status(args) => status(args, context).await,
+        Command::History(args) => history(args, context).await,
+        Command::Get(args) => kubectl::get(args, context).await,
+        Command::Describe(args) => kubectl::describe(args, context).await,
+        Command::Rollout(command) => kubectl::rollout(command, context).await,
+        Command::Logs(args) => kubectl::logs(args, context).await,
+        Command::Delete(args) => kubectl::delete(args, context).await,
+        Command::Create(command) => kubectl::create(command, context).await,
+        Command::Sync(args) => sync(args, context).await,
+        Command::Rollback(args) => rollback(args, context).await,
+        Command::Resume(args) => resume(args, context).await,
+        Command::Suspend(args) => suspend(args, context).await,
+        Command::Adopt(args) => adopt(args, context).await,
+        Command::Recover(args) => recover(args, context).await,
+        Command::Plan(args) => plan(args, context).await,
+        Command::Diff(args) => diff(args, context).await,
+        Command::Drift(args) => drift(args, context).await,
+        Command::Preview(args) => preview(args, context).await,
+        Command::Events(args) => events(args, context).await,
+        Command::Webhook(command) => webhook(command, context).await,
+        Command::Wait(args) => wait(args, context).await,
+        Command::Validate(args) => validate(args, context),
+        Command::Config(args) => config(args, context),
+        Command::Convert(args) => convert(args, context),
+    }
+}
+
+/// Exit code of a command that failed.
+fn error_code(command: &Command) -> u8 {
+    match command {
+        Command::Drift(args) => error_code_of_report(&args.report),
+        Command::Preview(args) => error_code_of_report(&args.report),
+        _ => 2,
+    }
+}

@@ -1,0 +1,68 @@
+//! The error of a command, and its output: findings, message with causes, and help.
+
+use std::{error::Error as StdError, io};
+
+use super::{
+    client,
+    findings::{render_findings, summary},
+    screen::{Paint, Screen},
+};
+use driftless_model::{Finding, InvalidName, error_chain};
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error(transparent)]
+    Client(#[from] client::Error),
+    /// The reader of the output closed it, which is not reported, or the disk is full.
+    #[error("could not write to the output")]
+    Output(#[from] io::Error),
+    /// Findings, printed with their locations.
+    #[error("{}", summary(.0))]
+    Findings(Vec<Finding>),
+    /// An error of one command, with its causes.
+    #[error("{}", error_chain(.0.as_ref()))]
+    Command(Box<dyn CommandError>),
+}
+
+/// An error of one command or of a group of commands.
+pub(crate) trait CommandError: StdError + Send + Sync + 'static {
+    /// Help line: what to do next.
+    fn help(&self) -> Option<String>;
+}
+
+impl<E: CommandError> From<E> for Error {
+    fn from(error: E) -> Self {
+        Self::Command(Box::new(error))
+    }
+}
+
+impl CommandError for InvalidName {
+    fn help(&self) -> Option<String> {
+        Some("`driftless status` lists the applications".to_owned())
+    }
+}
+
+impl Error {
+    /// Prints the error with its causes and the help line.
+    pub(super) fn report(&self, screen: &Screen) {
+        if matches!(self, Self::Output(cause) if cause.kind() == io::ErrorKind::BrokenPipe) {
+            return;
+        }
+        if let Self::Findings(findings) = self {
+            screen.say(render_findings(findings, screen.colours()).trim_end());
+        }
+        screen.say(format!("{}: {}", screen.colours().paint(Paint::Bad, "error"), error_chain(self)));
+        if let Some(help) = self.help() {
+            screen.say(format!("{}: {help}", screen.colours().paint(Paint::Busy, "help")));
+        }
+    }
+
+    fn help(&self) -> Option<String> {
+        match self {
+            Self::Client(error) => error.help(),
+            Self::Command(error) => error.help(),
+            Self::Output(_) | Self::Findings(_) => None,
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Applications of a folder of this machine, found and rendered as the agent finds and renders them.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use super::error::CommandError;
+use driftless_files::AppSpec;
+use driftless_git::Directory;
+use driftless_manifest as manifest;
+use driftless_model::{Finding, Stack};
+
+/// Why a folder cannot be read, or why it does not hold exactly one application.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("could not open {path}")]
+    Open {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("there are several applications ({}); name the folder of one with --path", .0.join(", "))]
+    SeveralApplications(Vec<String>),
+    #[error("there is no application in {0}")]
+    NoApplication(PathBuf),
+    #[error("could not read the manifest: {0}")]
+    Unreadable(String),
+}
+
+impl CommandError for Error {
+    fn help(&self) -> Option<String> {
+        match self {
+            Self::NoApplication(_) => {
+                Some("name its folder with --path, or its files with --file".to_owned())
+            }
+            Self::Open { .. } | Self::SeveralApplications(_) | Self::Unreadable(_) => None,
+        }
+    }
+}
+
+/// A folder, rendered.
+pub(super) struct Folder {
+    /// The stack is `None` if there are errors.
+    pub(super) applications: Vec<(AppSpec, Option<Stack>)>,
+    /// Findings of all applications, sorted by location.
+    pub(super) findings: Vec<Finding>,
+}
+
+/// Renders every application below `path` in a folder.
+pub(super) fn render_folder(dir: &Path, path: &str) -> Result<Folder, Error> {
+    let files = Directory::open(dir).map_err(|source| Error::Open { path: dir.to_owned(), source })?;
+    let name = repository_name(&dir.canonicalize().unwrap_or_else(|_| dir.to_owned()));
+    let discovery = manifest::discover(&files, path.trim_matches('/'), &name, &[]);
+    let mut findings = discovery.findings;
+    let render = |app: AppSpec| {
+        let rendered = manifest::render(&files, &app);
+        (app, rendered)
+    };
+    let mut applications = Vec::new();
+    for (app, rendered) in manifest::on_all_cores(discovery.apps, render) {
+        findings.extend(rendered.findings);
+        applications.push((app, rendered.stack));
+    }
+    // Two applications may read the same file.
+    findings.sort_by(|a, b| (&a.location, &a.path).cmp(&(&b.location, &b.path)));
+    findings.dedup();
+    Ok(Folder { applications, findings })
+}
+
+/// The name of the repository: that of its folder, as with a clone.
+pub(super) fn repository_name(root: &Path) -> String {
+    root.file_name().map_or_else(|| "root".to_owned(), |name| name.to_string_lossy().into_owned())
+}

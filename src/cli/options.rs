@@ -1,0 +1,55 @@
+//! Options, output formats and value parsers that several commands share.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// Address and token of the agent. Environment variables and defaults apply when an option is missing.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Connection to the agent")]
+pub(super) struct ServerArgs {
+    /// Address of the agent [default: port 8484 on this machine]
+    #[arg(long, value_name = "URL")]
+    pub(super) server: Option<String>,
+    /// File with the agent's token.
+    #[arg(long, value_name = "FILE")]
+    pub(super) token_file: Option<PathBuf>,
+}
+
+/// Output format of tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Output {
+    /// Aligned columns, followed by the problems.
+    Table,
+    /// Also workloads and instances.
+    Wide,
+    Json,
+    Yaml,
+}
+
+/// Output format: text for people, JSON for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum TextOrJson {
+    Text,
+    Json,
+}
+
+/// Output format of documents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum YamlOrJson {
+    Yaml,
+    Json,
+}
+
+/// Reads `NAME=VALUE`.
+pub(super) fn parse_variable(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        Some(_) | None => Err("write NAME=VALUE".to_owned()),
+    }
+}
+
+/// Reads a duration such as `90s`, `5m` or `2h`.
+pub(super) fn parse_span(text: &str) -> Result<std::time::Duration, String> {
+    driftless_config::parse_duration(text)
+}

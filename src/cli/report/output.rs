@@ -1,0 +1,139 @@
+//! Filters a report, writes it in every requested format, and derives the exit code. [`driftless_report`] defines the
+//! report.
+
+use std::{
+    fs::OpenOptions,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+use super::{
+    error::Error,
+    options::{ReportArgs, ReportFormat, ReportOutput},
+    post::post,
+};
+use crate::{
+    cli::Context, cli::Error as CliError, cli::Verdict, cli::output::print, cli::screen::Colours,
+    cli::screen::Paint, cli::screen::plain,
+};
+use driftless_report as report;
+use driftless_report::{Ignore, Report, Type};
+
+/// Rejects invalid arguments before any work.
+pub(in crate::cli) fn check(args: &ReportArgs) -> Result<(), Error> {
+    let to_stdout = args.output.iter().filter(|it| it.file.is_none()).count();
+    if to_stdout > 1 { Err(Error::TwoToStdout) } else { Ok(()) }
+}
+
+/// Filters, writes and posts a report, and returns its exit code.
+pub(in crate::cli) async fn finish(
+    mut report: Report,
+    args: &ReportArgs,
+    context: &Context<'_>,
+) -> Result<Verdict, CliError> {
+    if let Some(selector) = &args.selector {
+        report::keep_objects(&mut report, selector);
+    }
+    if let Some(path) = &args.ignore_file {
+        let source = |source| Error::Read { path: path.clone(), source };
+        let text = std::fs::read_to_string(path).map_err(source)?;
+        let rules = Ignore::parse(&path.display().to_string(), &text).map_err(Error::from)?;
+        report::ignore(&mut report, &rules);
+    }
+    report::settle(&mut report);
+    for output in &args.output {
+        write(&report, output, args, context)?;
+    }
+    let verdict = verdict(&report, args);
+    if args.post {
+        post(&report, args, verdict, context).await?;
+    }
+    Ok(verdict)
+}
+
+/// Errors take precedence over drift.
+fn verdict(report: &Report, args: &ReportArgs) -> Verdict {
+    let types: Vec<Type> = match args.fail_on.as_slice() {
+        [] => Type::ALL.to_vec(),
+        some => some.iter().flat_map(|it| it.types()).collect(),
+    };
+    if report.has_errors() {
+        return Verdict::Code(error_code(args));
+    }
+    match report.has_drift(&types) {
+        false => Verdict::Yes,
+        true if args.exit_zero => Verdict::Yes,
+        true if args.detailed_exitcode => Verdict::Code(2),
+        true => Verdict::Code(args.drift_exit_code.unwrap_or(1)),
+    }
+}
+
+/// Exit code of an error.
+pub(in crate::cli) fn error_code(args: &ReportArgs) -> u8 {
+    if args.detailed_exitcode { 1 } else { 2 }
+}
+
+fn write(
+    report: &Report,
+    output: &ReportOutput,
+    args: &ReportArgs,
+    context: &Context<'_>,
+) -> Result<(), CliError> {
+    let text = match output.format {
+        ReportFormat::Text => report::text(report),
+        ReportFormat::Diff => report::diff(report),
+        ReportFormat::Json => report::json(report),
+        ReportFormat::Ndjson => report::ndjson(report),
+        ReportFormat::Markdown => report::markdown(report, &args.post_as, report::COMMENT_LIMIT),
+        ReportFormat::Github => report::annotations(report),
+        ReportFormat::Junit => report::junit(report),
+        ReportFormat::Sarif => report::sarif(report),
+    };
+    if output.format == ReportFormat::Github {
+        step_summary(report, args, context)?;
+    }
+    let is_for_people = matches!(output.format, ReportFormat::Text | ReportFormat::Diff);
+    match &output.file {
+        Some(path) => {
+            let source = |source| Error::Write { path: path.clone(), source };
+            let text = if is_for_people { plain(&text) } else { text };
+            std::fs::write(path, text).map_err(source)?;
+        }
+        None if is_for_people => print(&painted(&plain(&text), context.colours))?,
+        None => print(&text)?,
+    }
+    Ok(())
+}
+
+/// GitHub shows this file on the page of the run. Other steps may have written to it before.
+fn step_summary(report: &Report, args: &ReportArgs, context: &Context<'_>) -> Result<(), Error> {
+    let path = (context.environment)("GITHUB_STEP_SUMMARY").filter(|it| !it.is_empty());
+    let Some(path) = path.map(PathBuf::from) else { return Ok(()) };
+    let there = std::fs::metadata(&path).map_or(0, |it| usize::try_from(it.len()).unwrap_or(usize::MAX));
+    let room = report::STEP_SUMMARY_LIMIT.saturating_sub(there).saturating_sub(1);
+    let text = report::markdown(report, &args.post_as, room);
+    append(&path, &format!("{text}\n")).map_err(|source| Error::Write { path, source })
+}
+
+fn append(path: &Path, text: &str) -> io::Result<()> {
+    OpenOptions::new().create(true).append(true).open(path)?.write_all(text.as_bytes())
+}
+
+/// Colours a line by its first character.
+fn painted(text: &str, colours: Colours) -> String {
+    let mut out = String::with_capacity(text.len());
+    for line in text.lines() {
+        let paint = match line.trim_start().as_bytes() {
+            [b'+', b'+', b'+', ..] | [b'-', b'-', b'-', ..] => Some(Paint::Strong),
+            [b'+', ..] => Some(Paint::Good),
+            [b'-', ..] => Some(Paint::Bad),
+            [b'@', b'@', ..] => Some(Paint::Busy),
+            [b'~' | b'!', b' ', ..] | [b'#', ..] => Some(Paint::Warn),
+            _ if line.starts_with("error:") => Some(Paint::Bad),
+            _ => None,
+        };
+        out.push_str(&paint.map_or_else(|| line.to_owned(), |it| colours.paint(it, line)));
+        out.push('\n');
+    }
+    out
+}

@@ -1,0 +1,27 @@
+//! `driftless resume`: ends a pin or a suspension.
+
+use clap::Args;
+
+use super::{
+    client::{Client, application_path},
+    context::{Context, Verdict},
+    error::Error,
+    options::ServerArgs,
+    output::print,
+};
+use driftless_web::Accepted;
+
+/// Follow Git again: end a pin or a suspension.
+#[derive(Debug, Args)]
+pub(super) struct ResumeArgs {
+    pub(super) app: String,
+    #[command(flatten)]
+    pub(super) server: ServerArgs,
+}
+
+pub(super) async fn resume(args: &ResumeArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+    let client = Client::new(&args.server, context.environment)?;
+    let _: Accepted = client.post(&application_path(&args.app, "/resume")?, None::<&()>).await?;
+    print(&format!("{}: follows Git again\n", args.app))?;
+    Ok(Verdict::Yes)
+}

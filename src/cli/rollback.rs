@@ -1,0 +1,67 @@
+//! `driftless rollback`: goes back to an earlier revision and pins the application to it.
+
+use clap::Args;
+
+use super::{
+    client::{Client, application_path},
+    context::{Context, Verdict},
+    error::Error,
+    options::ServerArgs,
+    output::print,
+};
+use driftless_model::Until;
+use driftless_web::{Accepted, RollbackBody};
+
+/// Go back to an earlier revision and pin the application to it.
+///
+/// New commits are not applied until the pin ends; manual changes are still undone. A rollback works while the
+/// Git server is unavailable. Data in volumes is not rolled back.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  driftless rollback shop                                    # to the last revision that worked
+  driftless rollback shop --to 3 --reason 'orders fail'
+  driftless rollback shop --to 3f2a9c1 --until next-commit
+  driftless rollback shop --until 2h")]
+pub(super) struct RollbackArgs {
+    pub(super) app: String,
+    /// Number of a revision, or at least 7 digits of a commit id [default: the newest revision that succeeded
+    /// and is not the current one]
+    #[arg(long, value_name = "N|COMMIT")]
+    pub(super) to: Option<String>,
+    /// Reason, shown in the status.
+    #[arg(long)]
+    pub(super) reason: Option<String>,
+    /// End of the pin: manual, next-commit, a duration such as 2h, or a time such as 2026-01-31T12:00:00Z.
+    #[arg(long, value_name = "WHEN", default_value = "manual", value_parser = check_until)]
+    pub(super) until: String,
+    #[command(flatten)]
+    pub(super) server: ServerArgs,
+}
+
+pub(super) async fn rollback(args: &RollbackArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+    let client = Client::new(&args.server, context.environment)?;
+    let body =
+        RollbackBody { to: args.to.clone(), reason: args.reason.clone(), until: Some(args.until.clone()) };
+    let accepted: Accepted = client.post(&application_path(&args.app, "/rollback")?, Some(&body)).await?;
+    let app = &args.app;
+    let Some(pin) = accepted.pin else {
+        print(&format!("{app}: rollback asked for; `driftless status {app}` shows it\n"))?;
+        return Ok(Verdict::Yes);
+    };
+    let commit = pin.commit.get(..12).unwrap_or(&pin.commit);
+    let until = match pin.until {
+        Until::Manual => format!("until `driftless resume {app}`"),
+        Until::NextCommit => format!("until the next commit, or `driftless resume {app}`"),
+        Until::Time(at) => format!("until {at}, or `driftless resume {app}`"),
+    };
+    print(&format!("{app}: pinned to revision {} ({commit}), {until}\n", pin.revision))?;
+    Ok(Verdict::Yes)
+}
+
+/// Checks the syntax at once. The agent interprets the value, because its clock counts.
+fn check_until(text: &str) -> Result<String, String> {
+    driftless_web::parse_until(text, driftless_model::Timestamp::default())
+        .map(|_| text.to_owned())
+        .map_err(|error| error.to_string())
+}

@@ -1,0 +1,79 @@
+//! `driftless sync`: fetches from Git and observes Docker now, and may wait for the result.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{
+    client::{Client, application_path},
+    context::{Context, Verdict},
+    error::Error,
+    goal::{Goal, is_at, is_observed, wait_until},
+    options::{ServerArgs, parse_span},
+    output::print,
+};
+use driftless_model::{Application, HealthStatus};
+use driftless_web::Accepted;
+
+/// Sync now: fetch from Git, observe Docker, and end all backoff pauses.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  driftless sync shop
+  driftless sync shop --wait --timeout 3m     # in a pipeline, after a push
+  driftless sync shop --prune                 # after a commit that removes most of it on purpose
+  driftless sync shop --accept-rewrite        # after a force push that `requireFastForward` rejects")]
+pub(super) struct SyncArgs {
+    pub(super) app: String,
+    /// Accept the rewritten history that was rejected, for all applications of the repository.
+    #[arg(long)]
+    pub(super) accept_rewrite: bool,
+    /// Confirm the removal of workloads that Git does not contain any more (`PruneHeld`).
+    #[arg(long, conflicts_with = "accept_rewrite")]
+    pub(super) prune: bool,
+    /// Wait until the application is Synced and Healthy; exit with 1 if that takes longer than --timeout.
+    #[arg(short, long)]
+    pub(super) wait: bool,
+    /// Maximum time to wait.
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_span)]
+    pub(super) timeout: Duration,
+    #[command(flatten)]
+    pub(super) server: ServerArgs,
+}
+
+pub(super) async fn sync(args: &SyncArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+    let client = Client::new(&args.server, context.environment)?;
+    let before: Application = client.get(&application_path(&args.app, "")?).await?;
+    let what = match args {
+        SyncArgs { accept_rewrite: true, .. } => "/accept-rewrite",
+        SyncArgs { prune: true, .. } => "/prune",
+        SyncArgs { .. } => "/sync",
+    };
+    let _: Accepted = client.post(&application_path(&args.app, what)?, None::<&()>).await?;
+    if !args.wait {
+        print(&format!("{}: sync asked for; `driftless status {0}` shows it\n", args.app))?;
+        return Ok(Verdict::Yes);
+    }
+    if before.status.health == HealthStatus::Suspended {
+        context.screen.say(format!(
+            "{}: it is suspended, so nothing will be changed; `driftless resume {0}` ends that",
+            args.app
+        ));
+        return Ok(Verdict::No);
+    }
+    let wanted = |now: &Application| is_newer(now, &before) && is_settled(now);
+    wait_until(&client, &args.app, args.timeout, "Synced and Healthy", context, wanted).await
+}
+
+/// Whether the agent has fetched the repository and observed the containers since `before`.
+///
+/// The order of the two does not matter: a fetch that finds a new commit raises the generation, which [`is_observed`]
+/// compares; after a fetch without news the agent does not observe again.
+fn is_newer(now: &Application, before: &Application) -> bool {
+    let (now, before) = (&now.status, &before.status);
+    now.fetched_at > before.fetched_at && now.observed_at > before.observed_at
+}
+
+fn is_settled(now: &Application) -> bool {
+    is_observed(now) && is_at(now, Goal::Synced) && is_at(now, Goal::Healthy)
+}

@@ -1,0 +1,45 @@
+//! `driftless wait`: waits until an application has reached a state.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{
+    client::Client,
+    context::{Context, Verdict},
+    error::Error,
+    goal::{Goal, is_at, is_observed, wait_until},
+    options::{ServerArgs, parse_span},
+};
+use driftless_model::Application;
+
+/// Wait until an application has reached a state; exit with 1 if that takes too long.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  driftless wait shop
+  driftless wait shop --for healthy --timeout 30s")]
+pub(super) struct WaitArgs {
+    pub(super) app: String,
+    /// States that must all be reached.
+    #[arg(
+        long = "for",
+        value_name = "STATE",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "synced,healthy"
+    )]
+    pub(super) states: Vec<Goal>,
+    /// Maximum time to wait.
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_span)]
+    pub(super) timeout: Duration,
+    #[command(flatten)]
+    pub(super) server: ServerArgs,
+}
+
+pub(super) async fn wait(args: &WaitArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+    let client = Client::new(&args.server, context.environment)?;
+    let states: Vec<String> = args.states.iter().map(|it| format!("{it:?}")).collect();
+    let wanted = |now: &Application| is_observed(now) && args.states.iter().all(|goal| is_at(now, *goal));
+    wait_until(&client, &args.app, args.timeout, &states.join(" and "), context, wanted).await
+}

@@ -128,7 +128,7 @@ impl Live<'_> {
     fn difference(&self, instance: &Instance, name: &str, is_of_spec: bool) -> Option<ObjectDifference> {
         let Self { target, observed, workload, .. } = self;
         let effective = workload.container.over(image_defaults(workload, instance, observed));
-        let mut found = fields(&diff::without_engine_defaults(&instance.config, &effective));
+        let mut found = fields(&diff::instance_config(instance, &effective));
         let mut want = fields(&effective);
         self.pin_image(&mut want, &found);
         let is_named = instance.name == name;

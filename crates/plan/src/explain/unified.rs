@@ -7,7 +7,7 @@ use similar::TextDiff;
 
 use crate::fields::{
     container::fields,
-    diff::{both_as_yaml, extra_yaml, image_defaults, without_engine_defaults},
+    diff::{both_as_yaml, extra_yaml, image_defaults, instance_config},
 };
 
 /// The change from one text to another as a unified diff with three lines of context; empty when they are equal.
@@ -56,7 +56,7 @@ fn workload_diff(
     let mut by_text: BTreeMap<(String, String), Vec<&str>> = BTreeMap::new();
     for instance in observed.containers().filter(|it| it.instance.workload == *name) {
         let want = workload.container.over(image_defaults(workload, instance, observed));
-        let found = without_engine_defaults(&instance.config, &want);
+        let found = instance_config(instance, &want);
         let (want, found) = (fields(&want), fields(&found));
         if want != found {
             let (want, found) = both_as_yaml(&want, &found, mask);

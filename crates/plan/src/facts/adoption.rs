@@ -77,7 +77,7 @@ fn container_claim(target: &Target<'_>, candidate: &Candidate) -> Option<Claim> 
     let Candidate { instance, defaults } = candidate;
     let InstanceId { workload: name, slot } = &instance.instance;
     let workload = target.stack.workloads.get(name)?;
-    let mut differences = diff::differences(&workload.container, defaults, &instance.config, target.mask);
+    let mut differences = diff::instance_differences(&workload.container, defaults, instance, target.mask);
     // A rollback makes containers from the digest in place of the manifest's reference.
     let pinned = target.images.get(&workload.container.image);
     differences.retain(|it| it.field != "image" || pinned != Some(&instance.config.image));

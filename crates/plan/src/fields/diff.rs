@@ -35,6 +35,32 @@ pub fn differences(
     between(&fields(&want), &found, mask)
 }
 
+/// The same for a container of the engine.
+pub(crate) fn instance_differences(
+    desired: &Container,
+    defaults: &Container,
+    instance: &Instance,
+    mask: &Mask,
+) -> Vec<FieldDifference> {
+    let want = desired.over(defaults);
+    let found = fields(&instance_config(instance, &want));
+    between(&fields(&want), &found, mask)
+}
+
+/// The configuration of a container without what the engine filled in. The engine resolves the name of a container on all
+/// its networks, so it does not tell whether the name is also an alias that was asked for.
+pub(crate) fn instance_config(instance: &Instance, want: &Container) -> Container {
+    let mut found = without_engine_defaults(&instance.config, want);
+    let NetworkMode::Networks(networks) = &mut found.network_mode else { return found };
+    for (network, attachment) in networks {
+        let wanted = want.networks().get(network).is_some_and(|it| it.aliases.contains(&instance.name));
+        if wanted && !attachment.aliases.contains(&instance.name) {
+            attachment.aliases.push(instance.name.clone());
+        }
+    }
+    found
+}
+
 /// The differences between any two sides.
 pub(crate) fn between(want: &Fields, found: &Fields, mask: &Mask) -> Vec<FieldDifference> {
     let mask = knowing(mask, [want, found]);
@@ -76,7 +102,7 @@ pub(crate) fn both_as_yaml(want: &Fields, found: &Fields, mask: &Mask) -> (Strin
 }
 
 /// Takes away what the engine, its daemon's configuration or its kernel filled in where nobody asked.
-pub(crate) fn without_engine_defaults(found: &Container, want: &Container) -> Container {
+fn without_engine_defaults(found: &Container, want: &Container) -> Container {
     let mut found = found.clone();
     let is_host = want.network_mode == NetworkMode::Host;
     if want.hostname.is_none() && (is_host || found.hostname.as_deref().is_some_and(is_short_id)) {

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use driftless_model::{
-    Adopt, Candidate, Container, ContainerId, Mask, Mount, MountSource, Network, Observed, ObservedNetwork,
-    ObservedVolume, Record, SpecHash, Volume,
+    Adopt, Attachment, Candidate, Container, ContainerId, Mask, Mount, MountSource, Network, NetworkMode,
+    Observed, ObservedNetwork, ObservedVolume, Record, SpecHash, Volume,
 };
 use driftless_plan::{Claimed, Plan, Target, adopt, merge_adopted, note_observed, plan, survey};
 
@@ -85,6 +85,25 @@ fn what_is_equal_is_ours_without_a_step() {
     assert!(stage.world.observed.candidates.is_empty() && stage.world.observed.claims.names.is_empty());
     assert!(planned(&stage).is_settled(), "{}", planned(&stage));
     assert_eq!(take_over(&mut stage).unwrap(), [""; 0], "the second time there is nothing to take over");
+}
+
+#[test]
+fn alias_that_equals_the_container_name_differs_in_nothing() {
+    let attached = |aliases: Vec<String>| {
+        let attachment = Attachment { aliases, ..Attachment::default() };
+        NetworkMode::Networks(BTreeMap::from([("shop_default".to_owned(), attachment)]))
+    };
+    let mut stage = by_compose(|it| it.network_mode = attached(Vec::new()));
+    for instance in stage.world.observed.candidates.values_mut().map(|it| &mut it.instance) {
+        instance.name = instance.instance.workload.to_string();
+    }
+    stage.stack.workloads.retain(|name, _| name.as_str() == "db");
+    let db = stage.stack.workloads.get_mut(&"db".into()).unwrap();
+    db.container_name = Some("db".to_owned());
+    db.container.network_mode = attached(vec!["db".to_owned()]);
+    let claims = with_target(&stage, |target| survey(target, &stage.world.observed));
+    let claims: Vec<String> = claims.iter().map(ToString::to_string).collect();
+    assert_eq!(claims, ["container db: as in Git, keeps running"]);
 }
 
 #[test]

@@ -227,6 +227,22 @@ fn the_diff_of_a_stack_goes_from_what_runs_to_what_git_says() {
     assert!(text.contains(&format!("+workload web: 1 at {spec}")), "{text}");
 }
 
+/// The engine doubles an alias that equals the container's name, or leaves it out: it tells it as no alias.
+#[test]
+fn alias_that_equals_the_container_name_is_no_difference() {
+    let mut found = read_back();
+    for network in ["shop_default", "other"] {
+        found.network_mode =
+            NetworkMode::Networks(BTreeMap::from([(network.to_owned(), Attachment::default())]));
+        let mut observed = observed(found.clone());
+        for instance in observed.instances.values_mut() {
+            instance.name = "web".to_owned();
+        }
+        let text = stack_diff(&stack(), &observed, &mask());
+        assert_eq!(text.is_empty(), network == "shop_default", "{text}");
+    }
+}
+
 #[test]
 fn unified_diff_has_three_lines_of_context() {
     let from = "1\n2\n3\n4\n5\n6\n7\n8\n9\n";

@@ -18,7 +18,12 @@ impl Dialect for Kubernetes {
     fn text(node: &Node) -> Option<&str> {
         match node.resolved()? {
             Scalar::Text(text) if old_boolean(node).is_none() => Some(text),
-            Scalar::Text(_) | Scalar::Null | Scalar::Bool(_) | Scalar::Int(_) | Scalar::Float(_) => None,
+            Scalar::Text(_)
+            | Scalar::Null
+            | Scalar::Bool(_)
+            | Scalar::Int(_)
+            | Scalar::Unsigned(_)
+            | Scalar::Float(_) => None,
         }
     }
 

@@ -152,6 +152,7 @@ pub fn json(node: &Node) -> serde_json::Value {
             None | Some(Scalar::Null) => Value::Null,
             Some(Scalar::Bool(value)) => Value::Bool(value),
             Some(Scalar::Int(value)) => Value::Number(value.into()),
+            Some(Scalar::Unsigned(value)) => Value::Number(value.into()),
             Some(Scalar::Float(value)) => {
                 Number::from_f64(value).map_or_else(|| Value::String(text.clone()), Value::Number)
             }

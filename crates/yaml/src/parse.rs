@@ -23,7 +23,7 @@ pub fn parse(file: &str, bytes: &[u8], limits: &Limits) -> Result<Vec<Node>, Fin
         return Err(Finding::error(Location::file(file), "", message).help("split it into smaller files"));
     }
     let text = decode(file, bytes)?;
-    Builder::new(file, limits).read(text).map_err(|it| with_excerpt(it, text.as_bytes()))
+    Builder::new(file, text, limits).read().map_err(|it| with_excerpt(it, text.as_bytes()))
 }
 
 /// The text of a file: UTF-8, with or without a byte order mark, without control characters.
@@ -50,6 +50,8 @@ fn decode<'a>(file: &str, bytes: &'a [u8]) -> Result<&'a str, Finding> {
 /// Builds the trees of one file from the parser's events.
 struct Builder<'a> {
     file: Arc<str>,
+    /// The content of the file.
+    source: &'a str,
     limits: &'a Limits,
     /// The open maps and lists, outermost first.
     open: Vec<Frame>,
@@ -93,13 +95,13 @@ enum IsMerge {
 }
 
 impl<'a> Builder<'a> {
-    fn new(file: &str, limits: &'a Limits) -> Self {
+    fn new(file: &str, source: &'a str, limits: &'a Limits) -> Self {
         let (open, anchors, documents) = (Vec::new(), BTreeMap::new(), Vec::new());
-        Self { file: Arc::from(file), limits, open, anchors, documents, nodes: 0, bytes: 0 }
+        Self { file: Arc::from(file), source, limits, open, anchors, documents, nodes: 0, bytes: 0 }
     }
 
-    fn read(mut self, text: &str) -> Result<Vec<Node>, Finding> {
-        for event in Parser::new_from_str(text) {
+    fn read(mut self) -> Result<Vec<Node>, Finding> {
+        for event in Parser::new_from_str(self.source) {
             let (event, span) = event.map_err(|it| self.syntax_error(&it))?;
             self.take(event, &span)?;
         }
@@ -112,7 +114,10 @@ impl<'a> Builder<'a> {
             Event::Scalar(text, style, anchor, tag) => {
                 let plain = style == ScalarStyle::Plain;
                 // The parser writes `~` for a missing value.
-                let text = if plain && span.is_empty() { String::new() } else { text.into_owned() };
+                let mut text = if plain && span.is_empty() { String::new() } else { text.into_owned() };
+                if matches!(style, ScalarStyle::Literal | ScalarStyle::Folded) {
+                    self.end_with_file(&mut text, span);
+                }
                 self.charge(&place, 1, text.len())?;
                 let kind = Kind::Scalar { text, plain };
                 self.finish(Node { kind, place, tag: tag.as_deref().map(spelling) }, anchor)
@@ -187,6 +192,22 @@ impl<'a> Builder<'a> {
             None => self.documents.push(node),
         }
         Ok(())
+    }
+
+    /// Removes the line break that the parser adds to a block scalar at the end of a file without a final line break. Only
+    /// line breaks of the file belong to the value, as in go-yaml.
+    fn end_with_file(&self, text: &mut String, span: &Span) {
+        let Some(written) = span.byte_range().filter(|range| range.end == self.source.len()) else { return };
+        let written = self.source.get(written).unwrap_or_default();
+        let (before, last) = written.rsplit_once(['\n', '\r']).unwrap_or(("", written));
+        let Some(without) = text.strip_suffix('\n').filter(|_| !last.is_empty()) else { return };
+        let shown = without.rsplit('\n').next().unwrap_or_default();
+        // A last line of spaces belongs to the value if it is indented deeper than the text.
+        let is_content = !last.trim().is_empty() || (!shown.is_empty() && shown.trim().is_empty());
+        let is_header_only = without.is_empty() && !before.contains(['\n', '\r']);
+        if is_content || is_header_only {
+            text.pop();
+        }
     }
 
     fn awaits_key(&self) -> bool {

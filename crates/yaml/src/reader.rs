@@ -286,7 +286,8 @@ impl<'a, D: Dialect> Value<'a, D> {
                 );
             }
             Some(Scalar::Float(_)) => self.error("must be a whole number"),
-            Some(Scalar::Text(_) | Scalar::Null | Scalar::Bool(_) | Scalar::Int(_)) | None => {
+            Some(Scalar::Text(_) | Scalar::Null | Scalar::Bool(_) | Scalar::Int(_) | Scalar::Unsigned(_))
+            | None => {
                 self.wrong_type("a whole number");
             }
         }

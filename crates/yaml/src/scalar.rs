@@ -13,6 +13,8 @@ pub enum Scalar<'a> {
     Bool(bool),
     /// A whole number.
     Int(i64),
+    /// A whole number that is larger than every `i64`.
+    Unsigned(u64),
     /// A fraction, or a whole number beyond 64 bits.
     Float(f64),
     /// Everything else.
@@ -25,7 +27,7 @@ pub(super) fn resolve<'a>(text: &'a str, plain: bool, tag: Option<&str>) -> Scal
         Some("!!str" | "!" | "!!binary") => Scalar::Text(text),
         Some("!!null") => Scalar::Null,
         Some("!!bool") => boolean(text).map_or(Scalar::Text(text), Scalar::Bool),
-        Some("!!int") => integer(text).map_or(Scalar::Text(text), Scalar::Int),
+        Some("!!int") => integer(text).unwrap_or(Scalar::Text(text)),
         Some("!!float") => float(text).map_or(Scalar::Text(text), Scalar::Float),
         Some(_) | None if plain => guess(text),
         Some(_) | None => Scalar::Text(text),
@@ -46,7 +48,7 @@ fn guess(text: &str) -> Scalar<'_> {
         return Scalar::Bool(value);
     }
     if let Some(value) = integer(text) {
-        return Scalar::Int(value);
+        return value;
     }
     float(text).map_or(Scalar::Text(text), Scalar::Float)
 }
@@ -59,8 +61,8 @@ fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// As Go's `strconv.ParseInt(text, 0, 64)` after underscores are dropped.
-fn integer(text: &str) -> Option<i64> {
+/// As Go's `strconv.ParseInt(text, 0, 64)` after underscores are dropped, or else as `ParseUint`, which takes no sign.
+fn integer<'a>(text: &str) -> Option<Scalar<'a>> {
     let (negative, digits) = unsigned(text);
     if !digits.starts_with(|it: char| it.is_ascii_digit()) {
         return None;
@@ -77,8 +79,13 @@ fn integer(text: &str) -> Option<i64> {
     if !digits.starts_with(|it: char| it.is_ascii_alphanumeric()) {
         return None;
     }
-    let value = i128::from(u64::from_str_radix(digits, radix).ok()?);
-    i64::try_from(if negative { -value } else { value }).ok()
+    let size = u64::from_str_radix(digits, radix).ok()?;
+    let value = i128::from(size);
+    match i64::try_from(if negative { -value } else { value }) {
+        Ok(value) => Some(Scalar::Int(value)),
+        Err(_) if text.starts_with(['-', '+']) => None,
+        Err(_) => Some(Scalar::Unsigned(size)),
+    }
 }
 
 /// As go-yaml's `^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$`, or an infinity, or not a number.
@@ -125,7 +132,7 @@ mod tests {
 
     #[test]
     fn plain_scalars_mean_what_go_yaml_takes_them_for() {
-        use Scalar::{Bool, Float, Int, Null, Text};
+        use Scalar::{Bool, Float, Int, Null, Text, Unsigned};
         let cases = [
             ("", Null),
             ("~", Null),
@@ -147,7 +154,12 @@ mod tests {
             ("089", Float(89.0)),
             ("9223372036854775807", Int(i64::MAX)),
             ("-9223372036854775808", Int(i64::MIN)),
-            ("9223372036854775808", Float(9_223_372_036_854_775_808.0)),
+            ("9223372036854775808", Unsigned(9_223_372_036_854_775_808)),
+            ("0xFFFF_FFFF_FFFF_FFFF", Unsigned(u64::MAX)),
+            ("18446744073709551616", Float(18_446_744_073_709_551_616.0)),
+            ("+9223372036854775808", Float(9_223_372_036_854_775_808.0)),
+            ("-9223372036854775809", Float(-9_223_372_036_854_775_808.0)),
+            ("0o7777777777777777777777", Text("0o7777777777777777777777")),
             ("1.10", Float(1.1)),
             ("1e3", Float(1000.0)),
             (".5", Float(0.5)),

@@ -104,7 +104,7 @@ impl Node {
     pub fn as_bool(&self) -> Option<bool> {
         match self.resolved()? {
             Scalar::Bool(value) => Some(value),
-            Scalar::Null | Scalar::Int(_) | Scalar::Float(_) | Scalar::Text(_) => None,
+            Scalar::Null | Scalar::Int(_) | Scalar::Unsigned(_) | Scalar::Float(_) | Scalar::Text(_) => None,
         }
     }
 
@@ -112,7 +112,7 @@ impl Node {
     pub fn as_i64(&self) -> Option<i64> {
         match self.resolved()? {
             Scalar::Int(value) => Some(value),
-            Scalar::Null | Scalar::Bool(_) | Scalar::Float(_) | Scalar::Text(_) => None,
+            Scalar::Null | Scalar::Bool(_) | Scalar::Unsigned(_) | Scalar::Float(_) | Scalar::Text(_) => None,
         }
     }
 
@@ -121,6 +121,7 @@ impl Node {
     pub fn as_f64(&self) -> Option<f64> {
         match self.resolved()? {
             Scalar::Int(value) => Some(value as f64),
+            Scalar::Unsigned(value) => Some(value as f64),
             Scalar::Float(value) => Some(value),
             Scalar::Null | Scalar::Bool(_) | Scalar::Text(_) => None,
         }
@@ -163,7 +164,7 @@ impl Node {
             Kind::Scalar { text, plain } => match scalar::resolve(text, *plain, self.tag.as_deref()) {
                 Scalar::Null => "null",
                 Scalar::Bool(_) => "boolean",
-                Scalar::Int(_) | Scalar::Float(_) => "number",
+                Scalar::Int(_) | Scalar::Unsigned(_) | Scalar::Float(_) => "number",
                 Scalar::Text(_) => "string",
             },
         }

@@ -26,6 +26,38 @@ fn place(node: &Node, keys: &[&str]) -> String {
 }
 
 #[test]
+fn block_scalar_has_only_the_line_breaks_of_the_file() {
+    let cases = [
+        ("|", "x", "x"),
+        ("|", "x\n", "x\n"),
+        ("|", "x\n\n", "x\n"),
+        ("|", "x\n  \n      ", "x\n"),
+        ("|", "x\n          ", "x\n  "),
+        ("|", "x\n# comment", "x\n"),
+        ("|", "x\n  # comment", "x\n"),
+        ("|", "x\r\n        y", "x\ny"),
+        ("|", "", ""),
+        ("|-", "x", "x"),
+        ("|-", "x\n          ", "x\n  "),
+        ("|+", "x", "x"),
+        ("|+", "x\n", "x\n"),
+        ("|+", "x\n\n", "x\n\n"),
+        ("|+", "x\n  \n      ", "x\n\n"),
+        ("|+", "", ""),
+        ("|+", "\n     ", "\n"),
+        (">", "x\n        y", "x y"),
+        (">+", "x\n          ", "x\n  "),
+        ("|1+", "x\n", "   x\n"),
+        ("|1+", "", "   "),
+    ];
+    for (style, tail, value) in cases {
+        let node = one(&format!("a:\n    b: {style}\n        {tail}"));
+        let found = node.get("a").unwrap().get("b").unwrap().as_scalar().unwrap().to_owned();
+        assert_eq!(found, value, "{style} {tail:?}");
+    }
+}
+
+#[test]
 fn values_and_keys_know_line_and_column() {
     let node = one(
         "# a comment\nservices:\n  web:\n    image: nginx\n    ports: [80, 443]\n    empty:\nx: !reset null\n",

@@ -209,6 +209,7 @@ pub(crate) fn raw(node: &Node) -> Value {
         Kind::Scalar { .. } => match Plain::of(node) {
             Some((_, Plain::Bool(value))) => Value::Bool(value),
             Some((_, Plain::Integer(value))) => Value::from(value),
+            Some((_, Plain::Unsigned(value))) => Value::from(value),
             Some((_, Plain::Float(value))) => float(value),
             Some((_, Plain::Time(value))) => value.replacen(' ', "T", 1).replace(" +0000 UTC", "Z").into(),
             Some((text, Plain::Text)) => text.into(),
@@ -235,7 +236,10 @@ fn boolean(node: &Node) -> Option<bool> {
     match Plain::of(node) {
         Some((_, Plain::Bool(value))) => Some(value),
         Some((text, Plain::Text)) => scalar::boolean(text),
-        Some((_, Plain::Null | Plain::Integer(_) | Plain::Float(_) | Plain::Time(_))) => None,
+        Some((
+            _,
+            Plain::Null | Plain::Integer(_) | Plain::Unsigned(_) | Plain::Float(_) | Plain::Time(_),
+        )) => None,
         // The obsolete `external: {name: …}`.
         None => Some(true),
     }
@@ -247,7 +251,7 @@ fn integer(node: &Node) -> Option<i64> {
         #[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
         (_, Plain::Float(value)) => Some(value as i64),
         (text, Plain::Text) => text.parse().ok(),
-        (_, Plain::Null | Plain::Bool(_) | Plain::Time(_)) => None,
+        (_, Plain::Null | Plain::Bool(_) | Plain::Unsigned(_) | Plain::Time(_)) => None,
     }
 }
 
@@ -256,6 +260,8 @@ fn single(node: &Node) -> Option<Value> {
     let value: f64 = match Plain::of(node)? {
         #[expect(clippy::cast_precision_loss, reason = "no number of processors is beyond 2^52")]
         (_, Plain::Integer(value)) => value as f64,
+        #[expect(clippy::cast_precision_loss, reason = "no number of processors is beyond 2^52")]
+        (_, Plain::Unsigned(value)) => value as f64,
         (_, Plain::Float(value)) => value,
         (text, Plain::Text) => text.parse().ok()?,
         (_, Plain::Null | Plain::Bool(_) | Plain::Time(_)) => return None,
@@ -269,7 +275,7 @@ fn bytes(node: &Node) -> Option<i64> {
     match Plain::of(node)? {
         (_, Plain::Integer(value)) => Some(value),
         (text, Plain::Text) => text.parse().ok().or_else(|| i64::try_from(scalar::bytes(text)?).ok()),
-        (_, Plain::Null | Plain::Bool(_) | Plain::Float(_) | Plain::Time(_)) => None,
+        (_, Plain::Null | Plain::Bool(_) | Plain::Unsigned(_) | Plain::Float(_) | Plain::Time(_)) => None,
     }
 }
 
@@ -277,7 +283,7 @@ fn mode(node: &Node) -> Option<i64> {
     match Plain::of(node)? {
         (_, Plain::Integer(value)) => Some(value),
         (text, Plain::Text) => i64::from_str_radix(text, 8).ok(),
-        (_, Plain::Null | Plain::Bool(_) | Plain::Float(_) | Plain::Time(_)) => None,
+        (_, Plain::Null | Plain::Bool(_) | Plain::Unsigned(_) | Plain::Float(_) | Plain::Time(_)) => None,
     }
 }
 

@@ -13,6 +13,8 @@ pub(crate) enum Plain {
     Null,
     Bool(bool),
     Integer(i64),
+    /// Larger than every `i64`.
+    Unsigned(u64),
     Float(f64),
     /// As the reference parser prints it.
     Time(String),
@@ -27,6 +29,7 @@ impl Plain {
             Scalar::Null => Self::Null,
             Scalar::Bool(value) => Self::Bool(value),
             Scalar::Int(value) => Self::Integer(value),
+            Scalar::Unsigned(value) => Self::Unsigned(value),
             Scalar::Float(value) => Self::Float(value),
             Scalar::Text(text) if *plain && node.tag.is_none() => time(text).map_or(Self::Text, Self::Time),
             Scalar::Text(_) => Self::Text,
@@ -40,6 +43,7 @@ impl Plain {
             Self::Null => None,
             Self::Bool(value) => Some(value.to_string()),
             Self::Integer(value) => Some(value.to_string()),
+            Self::Unsigned(value) => Some(value.to_string()),
             Self::Float(value) => Some(print_float(*value)),
             Self::Time(value) => Some(value.clone()),
             Self::Text => Some(text.to_owned()),
@@ -51,7 +55,7 @@ impl Plain {
         match self {
             Self::Null => "null",
             Self::Bool(_) => "a boolean",
-            Self::Integer(_) | Self::Float(_) => "a number",
+            Self::Integer(_) | Self::Unsigned(_) | Self::Float(_) => "a number",
             Self::Time(_) => "a date",
             Self::Text => "a string",
         }
@@ -70,7 +74,9 @@ impl Dialect for Compose {
         match Plain::of(node)? {
             (text, Plain::Text) => Some(Cow::Borrowed(text)),
             (_, Plain::Time(text)) => Some(Cow::Owned(text)),
-            (_, Plain::Null | Plain::Bool(_) | Plain::Integer(_) | Plain::Float(_)) => None,
+            (_, Plain::Null | Plain::Bool(_) | Plain::Integer(_) | Plain::Unsigned(_) | Plain::Float(_)) => {
+                None
+            }
         }
     }
 
@@ -78,7 +84,9 @@ impl Dialect for Compose {
         match Plain::of(node)? {
             (_, Plain::Bool(value)) => Some(value),
             (text, Plain::Text) => boolean(text),
-            (_, Plain::Null | Plain::Integer(_) | Plain::Float(_) | Plain::Time(_)) => None,
+            (_, Plain::Null | Plain::Integer(_) | Plain::Unsigned(_) | Plain::Float(_) | Plain::Time(_)) => {
+                None
+            }
         }
     }
 
@@ -91,7 +99,7 @@ impl Dialect for Compose {
                 let value = value as i64;
                 Some(value)
             }
-            (_, Plain::Null | Plain::Bool(_) | Plain::Float(_) | Plain::Time(_)) => None,
+            (_, Plain::Null | Plain::Bool(_) | Plain::Unsigned(_) | Plain::Float(_) | Plain::Time(_)) => None,
         }
     }
 
@@ -179,13 +187,13 @@ pub(crate) fn billionths(value: f64) -> Option<u64> {
     (value.is_finite() && (0.0..9.2e18).contains(&value)).then_some(value as u64)
 }
 
-/// The shortest text that reads back, with an exponent only where it is very large or small.
+/// The shortest text that reads back, as Go's `%v`: with an exponent from a million on, and below a ten-thousandth.
 fn print_float(value: f64) -> String {
     if value.is_infinite() {
         return if value > 0.0 { "+Inf" } else { "-Inf" }.to_owned();
     }
     let size = value.abs();
-    if size == 0.0 || value.is_nan() || (1e-4..1e21).contains(&size) {
+    if size == 0.0 || value.is_nan() || (1e-4..1e6).contains(&size) {
         return value.to_string();
     }
     let text = format!("{value:e}");
@@ -255,6 +263,15 @@ mod tests {
             ("1e3", "1000"),
             ("089", "89"),
             ("1e21", "1e+21"),
+            ("100000.0", "100000"),
+            ("999999.5", "999999.5"),
+            ("1e6", "1e+06"),
+            ("1000000.5", "1.0000005e+06"),
+            ("-123456789012.5", "-1.234567890125e+11"),
+            ("9223372036854775808", "9223372036854775808"),
+            ("18446744073709551615", "18446744073709551615"),
+            ("18446744073709551616", "1.8446744073709552e+19"),
+            ("-9223372036854775809", "-9.223372036854776e+18"),
             ("0.00001", "1e-05"),
             ("22:22", "22:22"),
             ("127.0.0.1", "127.0.0.1"),

@@ -184,7 +184,8 @@ fn check_bytes(value: &Value<'_>) {
     let is_number = match Plain::of(value.node) {
         Some((text, Plain::Text)) => text.parse::<i64>().is_ok(),
         Some((_, Plain::Integer(_))) => true,
-        Some((_, Plain::Null | Plain::Bool(_) | Plain::Float(_) | Plain::Time(_))) | None => false,
+        Some((_, Plain::Null | Plain::Bool(_) | Plain::Unsigned(_) | Plain::Float(_) | Plain::Time(_)))
+        | None => false,
     };
     if !is_number {
         value.bytes();
@@ -195,7 +196,8 @@ fn check_mode(value: &Value<'_>) {
     let is_mode = match Plain::of(value.node) {
         Some((_, Plain::Integer(number))) => number >= 0,
         Some((text, Plain::Text)) => i64::from_str_radix(text, 8).is_ok(),
-        Some((_, Plain::Null | Plain::Bool(_) | Plain::Float(_) | Plain::Time(_))) | None => false,
+        Some((_, Plain::Null | Plain::Bool(_) | Plain::Unsigned(_) | Plain::Float(_) | Plain::Time(_)))
+        | None => false,
     };
     if !is_mode {
         value.wrong_type("permissions in octal, such as `0440`");

@@ -85,9 +85,14 @@ impl Read for Value<'_> {
 
     fn text_or_number(&self) -> Option<String> {
         match Plain::of(self.node) {
-            Some((text, plain @ (Plain::Text | Plain::Integer(_) | Plain::Float(_) | Plain::Time(_)))) => {
-                plain.print(text)
-            }
+            Some((
+                text,
+                plain @ (Plain::Text
+                | Plain::Integer(_)
+                | Plain::Unsigned(_)
+                | Plain::Float(_)
+                | Plain::Time(_)),
+            )) => plain.print(text),
             Some((_, Plain::Null | Plain::Bool(_))) | None => {
                 self.wrong_type("a string or a number");
                 None
@@ -115,6 +120,8 @@ impl Read for Value<'_> {
         let value = match Plain::of(self.node) {
             #[expect(clippy::cast_precision_loss, reason = "no value of interest is beyond 2^52")]
             Some((_, Plain::Integer(value))) => Some(value as f64),
+            #[expect(clippy::cast_precision_loss, reason = "as in the reference parser")]
+            Some((_, Plain::Unsigned(value))) => Some(value as f64),
             Some((_, Plain::Float(value))) => Some(value),
             Some((text, Plain::Text)) => text.parse().ok().filter(|value: &f64| value.is_finite()),
             Some((_, Plain::Null | Plain::Bool(_) | Plain::Time(_))) | None => None,
@@ -137,7 +144,7 @@ impl Read for Value<'_> {
     fn bytes(&self) -> Option<u64> {
         let value = match Plain::of(self.node) {
             Some((_, Plain::Integer(value))) => u64::try_from(value).ok(),
-            Some((text, Plain::Text | Plain::Float(_))) => scalar::bytes(text),
+            Some((text, Plain::Text | Plain::Unsigned(_) | Plain::Float(_))) => scalar::bytes(text),
             Some((_, Plain::Null | Plain::Bool(_) | Plain::Time(_))) | None => None,
         };
         if value.is_none() {

@@ -80,8 +80,10 @@ pub(super) fn config(args: &ConfigArgs, context: &Context<'_>) -> Result<Verdict
             (found.documents.map(|it| documents(&it, args.output)), found.findings)
         }
     };
-    if !findings.is_empty() {
-        context.screen.say(render_findings(&findings, context.screen.colours()).trim_end());
+    let mut shown = files.ignored_findings();
+    shown.extend(findings.iter().cloned());
+    if !shown.is_empty() {
+        context.screen.say(render_findings(&shown, context.screen.colours()).trim_end());
     }
     let Some(text) = text else { return Ok(Verdict::No) };
     print(&text)?;

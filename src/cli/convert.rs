@@ -62,7 +62,8 @@ pub(super) fn convert(args: &ConvertArgs, context: &Context<'_>) -> Result<Verdi
         Some(parent) if whole.is_file() => (parent, whole.file_name()),
         Some(_) | None => (whole.as_path(), None),
     };
-    let files = Directory::open(root).map_err(open)?;
+    // A conversion is of the files on this disk, not of what an agent would read.
+    let files = Directory::with_ignored(root).map_err(open)?;
     let file = file.map(|it| it.to_string_lossy().into_owned());
     let spec = application(&files, root, file, args)?;
     let rendered = manifest::render(&files, &spec);

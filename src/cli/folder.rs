@@ -62,6 +62,7 @@ pub(super) fn render_folder(dir: &Path, path: &str) -> Result<Folder, Error> {
         findings.extend(rendered.findings);
         applications.push((app, rendered.stack));
     }
+    findings.extend(files.ignored_findings());
     // Two applications may read the same file.
     findings.sort_by(|a, b| (&a.location, &a.path).cmp(&(&b.location, &b.path)));
     findings.dedup();

@@ -1,5 +1,5 @@
-//! `driftless validate`: renders every application of a folder like the agent and prints all findings. It needs no
-//! agent and no Docker.
+//! `driftless validate`: renders every application of a folder like the agent and prints all findings. In a work tree,
+//! only files that are in Git, or may be added to it, are read. It needs no agent and no Docker.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,8 @@ use driftless_model::{AppName, Finding, Format};
 /// Check the manifests of a folder, without an agent and without Docker.
 ///
 /// Finds applications like the agent and renders each of them. Prints all findings with their location; the agent
-/// does not apply an application with errors. Reads the files on disk, including those that Git ignores.
+/// does not apply an application with errors. Reads the files on disk, but none that Git ignores: the agent has only
+/// what is in Git. A file that is not committed yet is read.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -19,7 +19,10 @@ use driftless_web::{Access, Token, router, serve};
 use insta::assert_snapshot;
 use tokio::{net::TcpListener, process::Command};
 
-use crate::sample::{self, NOW, before, blog, commit, shop};
+use crate::{
+    preview::Clone,
+    sample::{self, NOW, before, blog, commit, shop},
+};
 
 #[test]
 fn status_lists_applications_and_their_problems() {
@@ -409,6 +412,30 @@ async fn validate_needs_no_agent() {
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(report["applications"][0]["name"], "shop");
     assert_eq!(report["applications"][0]["workloads"], 1);
+}
+
+#[tokio::test]
+async fn files_that_git_ignores_do_not_count() {
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+    let compose =
+        "services:\n  db:\n    image: db:1\n    environment:\n      POSTGRES_PASSWORD: ${DB_PASSWORD}\n";
+    let one = Clone::new();
+    one.commit(&[("db/compose.yaml", Some(compose)), (".gitignore", Some(".env\n"))]);
+    fs::write(one.path().join("db/.env"), "DB_PASSWORD=hunter2\n").unwrap();
+    let path = one.path().to_str().unwrap();
+    let (code, _, error) = run(nobody, &["validate", path]).await;
+    assert_eq!(code, 1);
+    assert!(error.contains("db/.env\n") && error.contains("is ignored by Git, so it is not read"), "{error}");
+    assert!(
+        error.contains("the variable `DB_PASSWORD` is not set, so an empty password would be used"),
+        "{error}"
+    );
+    let (code, out, error) = run(nobody, &["config", path, "--path", "db", "--show-secrets"]).await;
+    assert_eq!(code, 0, "the reference accepts an empty password: {error}");
+    assert!(!out.contains("hunter2") && error.contains("is ignored by Git"), "{out}{error}");
+    one.git(&["add", "--force", "db/.env"]);
+    let (code, _, error) = run(nobody, &["validate", path]).await;
+    assert_eq!((code, error.as_str()), (0, "3 applications: 0 errors, 0 warnings\n"));
 }
 
 #[tokio::test]

@@ -53,7 +53,7 @@ mod lower;
 mod read;
 mod spec;
 
-use load::errors_at;
+use load::errors::errors_at;
 use spec::value::Value;
 
 /// A loaded project. Whether all of it can run here is not checked.
@@ -101,6 +101,7 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     let reported = errors_at(&findings);
     more.retain(|finding| !reported.contains(&finding.location));
     findings.extend(more);
+    loaded.report_missing_passwords(&mut findings);
     loaded.present(&mut findings);
     if findings.iter().any(Finding::is_error) {
         return Rendered { findings, ..Rendered::default() };

@@ -1,7 +1,7 @@
 //! The files of a plain folder, for `driftless validate DIR`: as if its content were a commit.
 //!
 //! Nothing outside the folder is readable, even through links, nor is `.git`. Devices, sockets and pipes do not exist,
-//! since opening one could block for ever. `.gitignore` has no effect.
+//! since opening one could block for ever. In a work tree, files that Git ignores do not exist either.
 
 use std::{
     collections::BTreeMap,
@@ -12,31 +12,68 @@ use std::{
     sync::Arc,
 };
 
-use super::lfs;
+use super::{
+    ignored::{GIT, Ignored},
+    lfs,
+};
 use driftless_files::{Entry, Files, ReadError};
+use driftless_model::Finding;
 
 /// A folder on disk.
 #[derive(Clone, Debug)]
 pub struct Directory {
     /// Without links.
     root: PathBuf,
+    /// The files that Git ignores. `None`: all files are read.
+    ignored: Option<Arc<Ignored>>,
 }
 
-/// The folder that is never read.
-const GIT: &str = ".git";
-
 impl Directory {
-    /// The folder must exist.
+    /// The folder must exist. Files that Git ignores are not read: the agent has only what is in Git.
     pub fn open(path: &Path) -> io::Result<Self> {
+        let mut directory = Self::with_ignored(path)?;
+        directory.ignored = Ignored::open(&directory.root)?.map(Arc::new);
+        Ok(directory)
+    }
+
+    /// The same with all files, also those that Git ignores.
+    pub fn with_ignored(path: &Path) -> io::Result<Self> {
         let root = fs::canonicalize(path)?;
         if !root.is_dir() {
             return Err(io::ErrorKind::NotADirectory.into());
         }
-        Ok(Self { root })
+        Ok(Self { root, ignored: None })
+    }
+
+    /// A warning for each file or folder that exists, was asked for, and was not read because Git ignores it.
+    pub fn ignored_findings(&self) -> Vec<Finding> {
+        self.ignored.iter().flat_map(|ignored| ignored.findings()).collect()
+    }
+
+    /// The place on disk, with all links followed; `None` if there is nothing, if it is out of bounds, or if Git ignores
+    /// it, which is recorded.
+    fn find(&self, path: &str) -> Result<Option<(PathBuf, fs::Metadata)>, ReadError> {
+        let Some((place, metadata)) = self.find_on_disk(path)? else { return Ok(None) };
+        if self.is_ignored(path, &place, &metadata)? {
+            if let Some(ignored) = &self.ignored {
+                ignored.record(path);
+            }
+            return Ok(None);
+        }
+        Ok(Some((place, metadata)))
+    }
+
+    /// Whether Git ignores a path, or the file that its links lead to.
+    fn is_ignored(&self, path: &str, place: &Path, metadata: &fs::Metadata) -> Result<bool, ReadError> {
+        let Some(ignored) = &self.ignored else { return Ok(false) };
+        let is_ignored = |it: &Path| ignored.contains(it, metadata.is_dir()).map_err(|it| damaged(path, &it));
+        let written: PathBuf = Path::new(path).components().filter(|it| *it != Component::CurDir).collect();
+        let inside = place.strip_prefix(&self.root).unwrap_or(place);
+        Ok(is_ignored(&written)? || written != inside && is_ignored(inside)?)
     }
 
     /// The place on disk, with all links followed; `None` if there is nothing, or if it is out of bounds.
-    fn find(&self, path: &str) -> Result<Option<(PathBuf, fs::Metadata)>, ReadError> {
+    fn find_on_disk(&self, path: &str) -> Result<Option<(PathBuf, fs::Metadata)>, ReadError> {
         let is_plain = |it: Component<'_>| matches!(it, Component::Normal(_) | Component::CurDir);
         if path.contains('\0') || !Path::new(path).components().all(is_plain) {
             return Ok(None);
@@ -73,8 +110,9 @@ impl Files for Directory {
             let file = file.map_err(|error| damaged(folder, &error))?;
             let Ok(name) = file.file_name().into_string() else { continue };
             let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
-            if let Some(entry) = self.entry(&path)? {
-                entries.push((name, entry));
+            let Some((place, metadata)) = self.find_on_disk(&path)? else { continue };
+            if !self.is_ignored(&path, &place, &metadata)? {
+                entries.push((name, entry(&metadata)));
             }
         }
         entries.sort_by(|(one, _), (other, _)| one.cmp(other));
@@ -182,5 +220,73 @@ mod tests {
         assert!(matches!(files.read("app/b", 9), Err(ReadError::TooLarge { size: 10, limit: 9, .. })));
         assert_eq!(files.read("app", 9), Err(ReadError::Folder("app".into())));
         assert_eq!(files.entry("app/b").unwrap(), Some(Entry::File { size: 10, executable: false }));
+    }
+
+    fn git(folder: &Path, words: &[&str]) {
+        let mut command = std::process::Command::new("git");
+        command.args(words).current_dir(folder);
+        let output = command.env("GIT_CONFIG_GLOBAL", "/dev/null").output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    #[test]
+    fn files_that_git_ignores_do_not_exist() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("repo");
+        for (path, text) in [
+            ("app/compose.yaml", "services: {}"),
+            ("app/.env", "A=1"),
+            ("app/.gitignore", ".env\ndata/\n!kept.env\nforced\n"),
+            ("app/data/kept.env", "A=1"),
+            ("app/forced", "A=1"),
+            ("app/new.yaml", "not added yet"),
+            ("app/below/.env", "A=1"),
+            ("local", "A=1"),
+        ] {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        symlink("app/.env", root.join("link")).unwrap();
+        git(&root, &["init", "-q"]);
+        fs::write(root.join(".git/info/exclude"), "/local\n").unwrap();
+        git(&root, &["add", "--force", "app/forced"]);
+        for (folder, prefix) in [("", "app/"), ("app", "")] {
+            let files = Directory::open(&root.join(folder)).unwrap();
+            let exists = |path: &str| files.entry(&format!("{prefix}{path}")).unwrap().is_some();
+            for path in ["compose.yaml", "new.yaml", "forced", "below", ".gitignore"] {
+                assert!(exists(path), "{path}");
+            }
+            for path in [".env", "data", "data/kept.env", "./below/.env"] {
+                assert!(!exists(path), "{path}");
+                let missing = files.read(&format!("{prefix}{path}"), 99);
+                assert_eq!(missing, Err(ReadError::Missing(format!("{prefix}{path}"))));
+            }
+            let list = files.list(prefix.trim_end_matches('/')).unwrap();
+            let names: Vec<&str> = list.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(names, [".gitignore", "below", "compose.yaml", "forced", "new.yaml"]);
+            let reported: Vec<String> =
+                files.ignored_findings().into_iter().map(|it| it.location.file).collect();
+            let all = [".env", "./below/.env", "data", "data/kept.env"].map(|path| format!("{prefix}{path}"));
+            assert_eq!(
+                reported.into_iter().collect::<std::collections::BTreeSet<_>>(),
+                all.into_iter().collect()
+            );
+        }
+        let files = Directory::open(&root).unwrap();
+        assert_eq!((files.entry("local"), files.entry("link")), (Ok(None), Ok(None)));
+        assert!(Directory::with_ignored(&root).unwrap().entry("app/.env").unwrap().is_some());
+        // A folder that Git ignores as a whole is read as a folder of its own.
+        let inside = Directory::open(&root.join("app/data")).unwrap();
+        assert!(inside.entry("kept.env").unwrap().is_some());
+    }
+
+    #[test]
+    fn damaged_repository_is_an_error_with_its_cause() {
+        let dir = tempfile::tempdir().unwrap();
+        git(dir.path(), &["init", "-q"]);
+        fs::write(dir.path().join(".git/index"), "damaged").unwrap();
+        let error = Directory::open(dir.path()).unwrap_err().to_string();
+        assert!(error.starts_with("could not read which files Git ignores: "), "{error}");
     }
 }

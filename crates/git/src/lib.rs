@@ -14,7 +14,7 @@
 //! | `github_app`, `proxy`, `host_key` | tokens of a GitHub App; proxies; keys of SSH servers |
 //! | `mirror`, `history`, `repack` | the mirror on disk, its commits, its packs |
 //! | `signature` | signatures of commits and tags |
-//! | `commit_files`, `directory`, `lfs` | the files of a commit or of a folder |
+//! | `commit_files`, `directory`, `ignored`, `lfs` | the files of a commit or of a folder |
 //! | `local_repository` | commits of a clone on this machine |
 //! | `submodules` | submodules, each with its own mirror |
 //!
@@ -48,6 +48,7 @@ mod github_app;
 mod history;
 mod host_key;
 mod http;
+mod ignored;
 mod lfs;
 mod limits;
 mod local_repository;

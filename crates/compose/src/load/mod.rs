@@ -4,21 +4,20 @@
 //! remove duplicates, check strictly, expand short syntaxes. Then, for the whole project: defaults, implied names,
 //! networks and dependencies, and the rules between its parts.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use driftless_files::{AppSpec, Files};
 use driftless_model::{AppName, Finding, Location, Mask};
 use driftless_yaml::{Dialect as _, Kind, Node, Place, Report, with_excerpt};
 
 pub(crate) mod dotenv;
+pub(crate) mod errors;
 mod extends;
 mod include;
 mod interpolate;
 mod loader;
 mod merge;
+mod missing_passwords;
 pub(crate) mod profiles;
 mod resets;
 mod unique;
@@ -26,7 +25,9 @@ pub(crate) mod variables;
 
 use crate::{
     load::{
+        errors::errors_at,
         loader::{Depth, Loader, Scope},
+        missing_passwords::UnsetPasswords,
         profiles::{active_profiles, is_active},
         resets::Resets,
         variables::Variables,
@@ -52,9 +53,18 @@ pub(crate) struct Loaded {
     /// The bytes of all files, for excerpts.
     sources: BTreeMap<String, Arc<[u8]>>,
     profiles: Vec<String>,
+    unset_passwords: UnsetPasswords,
 }
 
 impl Loaded {
+    /// Reports passwords without a value. The reference accepts them, so this is no part of loading.
+    pub(crate) fn report_missing_passwords(&self, findings: &mut Vec<Finding>) {
+        let is_used = |service: &Node| is_active(service, &self.profiles);
+        if let Some(root) = &self.root {
+            self.unset_passwords.report(root, &is_used, findings);
+        }
+    }
+
     /// The canonical form as JSON. `folder` is the absolute path of the project's folder.
     pub(crate) fn canonical(&self, folder: &str, mask: Option<&Mask>) -> Option<serde_json::Value> {
         let mut root = self.root.clone()?;
@@ -132,9 +142,10 @@ pub(crate) fn load(files: &dyn Files, spec: &AppSpec) -> Loaded {
     for (name, value) in std::mem::take(&mut loader.included_variables) {
         variables.set_missing(&name, &value);
     }
-    let Loader { findings, sources, .. } = loader;
+    let Loader { findings, sources, progress, .. } = loader;
+    let unset_passwords = progress.unset_passwords;
     let root = (!root.entries().is_empty()).then_some(root);
-    Loaded { root, name, variables, manifests, findings, sources, profiles }
+    Loaded { root, name, variables, manifests, findings, sources, profiles, unset_passwords }
 }
 
 /// The files of the settings, or of `COMPOSE_FILE`, or those that were found.
@@ -247,9 +258,4 @@ impl Loader<'_> {
         findings.retain(|finding| !reported.contains(&finding.location));
         self.findings.append(&mut findings);
     }
-}
-
-/// The locations that have an error.
-pub(crate) fn errors_at(findings: &[Finding]) -> BTreeSet<Location> {
-    findings.iter().filter(|it| it.is_error()).map(|it| it.location.clone()).collect()
 }

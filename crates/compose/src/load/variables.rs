@@ -11,6 +11,7 @@ use crate::{
     load::{
         dotenv::{self, Assignment},
         interpolate::{self, interpolate},
+        missing_passwords::{UnsetPasswords, becomes_empty},
     },
     spec::{cast::Cast, env_format::EnvFormat, path::Path, paths, tree},
 };
@@ -29,13 +30,15 @@ pub(crate) struct Variables(BTreeMap<String, String>);
 pub(crate) struct Progress {
     /// Unset variables that were reported: each one once.
     warned: BTreeSet<String>,
+    /// The unset variables that are passwords.
+    pub(crate) unset_passwords: UnsetPasswords,
     /// How many bytes values may still have.
     left: usize,
 }
 
 impl Default for Progress {
     fn default() -> Self {
-        Self { warned: BTreeSet::new(), left: LARGEST_DOCUMENT }
+        Self { warned: BTreeSet::new(), unset_passwords: UnsetPasswords::default(), left: LARGEST_DOCUMENT }
     }
 }
 
@@ -179,9 +182,10 @@ impl Pass<'_> {
         *plain = false;
         *text = done.text;
         for name in done.unset {
+            self.progress.unset_passwords.record(&location, &name);
             if self.progress.warned.insert(name.clone()) {
-                let message = format!("the variable `{name}` is not set and becomes empty");
-                self.findings.push(Finding::warning(location.clone(), path.to_string(), message));
+                let warning = Finding::warning(location.clone(), path.to_string(), becomes_empty(&name));
+                self.findings.push(warning);
             }
         }
         true

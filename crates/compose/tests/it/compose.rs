@@ -168,7 +168,8 @@ fn every_project_has_the_hashes_that_it_had() {
     assert!(found.apps.len() > 75, "{}", found.apps.len());
     let mut out = String::new();
     for spec in &found.apps {
-        let stack = render(&files, spec).stack.unwrap();
+        let Rendered { stack, findings, .. } = render(&files, spec);
+        let stack = stack.unwrap_or_else(|| panic!("{}: {findings:#?}", spec.name));
         for (name, workload) in &stack.workloads {
             writeln!(out, "{} {name} {}", spec.name, workload.container.spec().short()).unwrap();
         }

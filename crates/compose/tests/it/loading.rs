@@ -286,3 +286,66 @@ fn settings_outside_of_the_repository_are_refused() {
         assert!(found.findings[0].message.contains("outside of the repository"), "{:?}", found.findings);
     }
 }
+
+#[test]
+fn passwords_without_value_are_errors_where_they_are_used() {
+    let compose = "services:\n  db:\n    image: db\n    environment:\n      POSTGRES_PASSWORD: ${DB_PASSWORD}\n  \
+                   cache:\n    image: cache\n    command: --requirepass ${CACHE_PASS} ${APP_SECRET-}\n    environment:\n      - APP_SECRET\n      \
+                   - URL=redis://:${CACHE_PASS}@cache\n  off:\n    image: off\n    profiles: [off]\n    command: $OFF_PASSWORD\n  \
+                   open:\n    image: open\n    command: ${A_PASSWORD:-} $A_TOKEN ${B_PASSWORD:-x} ${C_SECRET:+on}\n";
+    let (files, configured) = (MemoryFiles::new([("app/compose.yaml", compose)]), at("app"));
+    let errors = |rendered: Rendered| -> Vec<String> {
+        let errors = rendered.findings.iter().filter(|finding| finding.is_error());
+        errors.map(|finding| format!("{} {}", finding.location.line, finding.message)).collect()
+    };
+    let rendered = render(&files, &app(&files, configured.clone()));
+    let warnings = rendered.findings.iter().filter(|finding| !finding.is_error());
+    let warnings: Vec<&str> = warnings.map(|finding| finding.message.as_str()).collect();
+    let becomes_empty = |name: &str| format!("the variable `{name}` is not set and becomes empty");
+    let not_passed = "the variable `APP_SECRET` is not set, so the container does not have it".to_owned();
+    assert_eq!(warnings, [not_passed, becomes_empty("OFF_PASSWORD"), becomes_empty("A_TOKEN")]);
+    assert_eq!(
+        errors(rendered),
+        [
+            "5 the variable `DB_PASSWORD` is not set, so an empty password would be used",
+            "8 the variable `CACHE_PASS` is not set, so an empty password would be used",
+        ]
+    );
+    let active = Configured { profiles: vec!["off".to_owned()], ..at("app") };
+    assert_eq!(errors(render(&files, &app(&files, active))).len(), 3);
+    let names = ["DB_PASSWORD", "CACHE_PASS", "APP_SECRET"];
+    let variables = names.iter().map(|name| ((*name).to_owned(), String::new())).collect();
+    let given = Configured { variables, ..at("app") };
+    assert_eq!(errors(render(&files, &app(&files, given))), Vec::<String>::new());
+    // The reference accepts them.
+    assert!(load(&files, configured).model.is_some());
+}
+
+#[test]
+fn passwords_without_value_are_found_through_extends_and_include() {
+    let files = MemoryFiles::new([
+        (
+            "app/compose.yaml",
+            "x-env: &env\n  PW: ${ANCHOR_PASSWORD}\ninclude: [../db/compose.yaml]\nservices:\n  web:\n    extends: {file: \
+             base.yaml, service: base}\n    environment:\n      <<: *env\n",
+        ),
+        (
+            "app/base.yaml",
+            "services: {base: {image: a, command: '$BASE_PASSWORD'}, other: {image: '$OTHER_PASSWORD'}}",
+        ),
+        ("db/compose.yaml", "services: {db: {image: db, command: '$DB_PASSWORD'}}"),
+    ]);
+    let rendered = render(&files, &app(&files, at("app")));
+    let errors = rendered.findings.iter().filter(|finding| finding.is_error());
+    let places: Vec<String> = errors
+        .map(|finding| format!("{}:{} {}", finding.location.file, finding.location.line, finding.path))
+        .collect();
+    assert_eq!(
+        places,
+        [
+            "app/base.yaml:1 services.web.command",
+            "app/compose.yaml:2 services.web.environment.PW",
+            "db/compose.yaml:1 services.db.command",
+        ]
+    );
+}

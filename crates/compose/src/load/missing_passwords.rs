@@ -1,0 +1,167 @@
+//! Passwords without a value: variables that are not set, have no default, and have the name of a password.
+//!
+//! Compose lets them become empty with a warning, and so does the loader. The agent refuses them: a service that starts
+//! with an empty password is open to everybody, or has stored that password for good.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use driftless_model::{Finding, Location};
+use driftless_yaml::{Kind, Node, Place, join};
+
+use crate::load::errors::errors_at;
+
+/// The last words of a name that says it holds a password, or a key from which passwords are derived. A token or an API
+/// key is none: it opens another service, and most programs run without it.
+const PASSWORD_WORDS: &[&str] = &["PASSWORD", "PASSWD", "PASSPHRASE", "SECRET"];
+
+/// The same for words that are part of other words, so they must be whole.
+const WHOLE_WORDS: &[&str] = &["PASS", "PWD", "PW"];
+
+/// Names that end with these hold a key from which passwords are derived.
+const KEYS: &[&str] = &["SECRET_KEY", "SECRETKEY", "ENCRYPTION_KEY", "SECRET_KEY_BASE"];
+
+/// The unset variables of one application, by the location of the value that they are in.
+#[derive(Default)]
+pub(crate) struct UnsetPasswords(BTreeMap<Location, BTreeSet<String>>);
+
+impl UnsetPasswords {
+    /// Records a variable that is not set and became empty, if it is a password.
+    pub(crate) fn record(&mut self, location: &Location, variable: &str) {
+        if is_password(variable) {
+            self.0.entry(location.clone()).or_default().insert(variable.to_owned());
+        }
+    }
+
+    /// Reports each variable at the first value that is used: an error, or a warning for a bare name. Services for which
+    /// `is_active` is false are not used, nor is an extension (`x-…`). An error takes the place of the warning in
+    /// `findings` about the same variable.
+    pub(crate) fn report(&self, root: &Node, is_active: &dyn Fn(&Node) -> bool, findings: &mut Vec<Finding>) {
+        let mut search =
+            Search { unset: &self.0, empty: BTreeSet::new(), bare: BTreeSet::new(), findings: Vec::new() };
+        for section in root.entries().iter().filter(|section| !section.key.starts_with("x-")) {
+            if section.key != "services" {
+                search.node(&section.value, &section.key);
+                continue;
+            }
+            for service in section.value.entries().iter().filter(|service| is_active(&service.value)) {
+                let path = join("services", &service.key);
+                search.node(&service.value, &path);
+                search.bare_names(&service.value, &join(&path, "environment"));
+            }
+        }
+        let replaced: BTreeSet<String> = search.empty.iter().map(|name| becomes_empty(name)).collect();
+        findings.retain(|finding| finding.is_error() || !replaced.contains(&finding.message));
+        // A value may have an error already.
+        let reported = errors_at(findings);
+        findings.extend(search.findings.into_iter().filter(|it| !reported.contains(&it.location)));
+    }
+}
+
+/// The search for values with unset passwords.
+struct Search<'a> {
+    unset: &'a BTreeMap<Location, BTreeSet<String>>,
+    /// The variables that were reported because they become empty.
+    empty: BTreeSet<String>,
+    /// The variables that were reported because a bare name has no value.
+    bare: BTreeSet<String>,
+    findings: Vec<Finding>,
+}
+
+impl Search<'_> {
+    fn node(&mut self, node: &Node, path: &str) {
+        match &node.kind {
+            Kind::Mapping(entries) => {
+                for entry in entries {
+                    self.node(&entry.value, &join(path, &entry.key));
+                }
+            }
+            Kind::Sequence(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    self.node(item, &join(path, &format!("[{index}]")));
+                }
+            }
+            Kind::Scalar { .. } => self.scalar(node, path),
+        }
+    }
+
+    /// Names without a value in `environment`: their variables are not set, or the loader had given them the value.
+    fn bare_names(&mut self, service: &Node, path: &str) {
+        let Some(environment) = service.get("environment") else { return };
+        for entry in environment.entries().iter().filter(|entry| entry.value.is_null()) {
+            self.bare_name(&entry.key, &entry.key_place, &join(path, &entry.key));
+        }
+        for (index, item) in environment.items().iter().enumerate() {
+            if let Some(name) = item.as_scalar().filter(|text| !text.contains('=')) {
+                self.bare_name(name, &item.place, &join(path, &format!("[{index}]")));
+            }
+        }
+    }
+
+    fn bare_name(&mut self, name: &str, place: &Place, path: &str) {
+        if is_password(name) && self.bare.insert(name.to_owned()) {
+            self.findings.push(not_passed(place.location(), path, name));
+        }
+    }
+
+    fn scalar(&mut self, node: &Node, path: &str) {
+        for variable in self.unset.get(&node.place.location()).into_iter().flatten() {
+            if self.empty.insert(variable.clone()) {
+                self.findings.push(missing(node.place.location(), path, variable));
+            }
+        }
+    }
+}
+
+/// The warning about a variable that is not set.
+pub(crate) fn becomes_empty(variable: &str) -> String {
+    format!("the variable `{variable}` is not set and becomes empty")
+}
+
+/// The error about a password that is interpolated.
+fn missing(location: Location, path: &str, variable: &str) -> Finding {
+    let message = format!("the variable `{variable}` is not set, so an empty password would be used");
+    let help = format!(
+        "set it in the application's `variables` or in an env file in Git; write `${{{variable}:-}}` if it may be empty"
+    );
+    Finding::error(location, path, message).help(help)
+}
+
+/// The warning about a password that a service takes from a variable by its bare name. The container then lacks the
+/// variable, which is not the same as an empty password, and programs notice it.
+fn not_passed(location: Location, path: &str, variable: &str) -> Finding {
+    let message = format!("the variable `{variable}` is not set, so the container does not have it");
+    let help = "set it in the application's `variables` or in an env file in Git, or remove the line";
+    Finding::warning(location, path, message).help(help)
+}
+
+/// Whether a variable has the name of a password. `PWD` alone is the working directory of a shell.
+fn is_password(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    let name = name.trim_end_matches(|letter: char| letter.is_ascii_digit()).trim_end_matches('_');
+    let ends_with_word = |word: &str| name.strip_suffix(word).is_some_and(|before| before.ends_with('_'));
+    PASSWORD_WORDS.iter().chain(KEYS).any(|word| name.ends_with(word))
+        || WHOLE_WORDS.iter().any(|word| ends_with_word(word))
+        || matches!(name, "PASS" | "PW")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_password;
+
+    #[test]
+    fn names_of_passwords_are_recognised() {
+        for name in
+            ["DB_PASSWORD", "mysqlPassword", "SMTP_PASS", "PASS", "JWT_SECRET", "PG_PWD", "A_PASSWORD_2"]
+        {
+            assert!(is_password(name), "{name}");
+        }
+        for name in ["PAPERLESS_SECRET_KEY", "SECRET_KEY_BASE", "N8N_ENCRYPTION_KEY", "REDIS_PASSPHRASE"] {
+            assert!(is_password(name), "{name}");
+        }
+        for name in
+            ["PWD", "COMPASS", "PASSWORD_FILE", "TOKEN_TTL", "GITHUB_TOKEN", "API_KEY", "SECRETS_DIR", ""]
+        {
+            assert!(!is_password(name), "{name}");
+        }
+    }
+}

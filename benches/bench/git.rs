@@ -10,7 +10,7 @@ use std::{
 
 use driftless_clock::Clock;
 use driftless_config::{Proxy, Reference};
-use driftless_git::{Credentials, FetchPermits, Repository, RepositoryOptions, Source};
+use driftless_git::{CommitSource, Credentials, FetchPermits, Repository, RepositoryOptions};
 use tokio::time::Instant;
 
 use crate::{

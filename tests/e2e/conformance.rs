@@ -333,7 +333,8 @@ async fn part_of_a_pod_and_instance_are_distinguished() {
         ..Container::default()
     };
     part.peers = BTreeMap::from([(peer, id.clone())]);
-    part.part = Some(PartOf { pod: id, name: "log".to_owned(), role: Role::Sidecar, told: BTreeMap::new() });
+    part.part =
+        Some(PartOf { pod: id, name: "log".to_owned(), role: Role::Sidecar, downward: BTreeMap::new() });
     let log = ContainerRef::Name(part.name.clone());
     it.both(Action::CreateInstance(part), BothDo).await;
     let web = it.web(1);

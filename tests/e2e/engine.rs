@@ -493,7 +493,7 @@ async fn every_setting_of_the_host_comes_back_as_it_was_asked_for() {
     let observed = corner.observe().await;
     let found = &observed.instances[&id];
     let defaults = &observed.images[IMAGE].defaults;
-    assert_eq!(*found.config, wanted.over(defaults));
+    assert_eq!(*found.config, wanted.effective(defaults));
     let mask = Mask::new([7; 32]);
     assert_eq!(plan::differences(&wanted, defaults, &found.config, &mask), []);
     assert_eq!(found.live.resources.nano_cpus, Some(250_000_000));
@@ -582,7 +582,7 @@ async fn a_container_with_every_field_comes_back_as_it_was_asked_for() {
     let observed = corner.observe().await;
     let found = &observed.instances[&id];
     let defaults = &observed.images[IMAGE].defaults;
-    assert_eq!(without_fillings(&found.config), wanted.over(defaults));
+    assert_eq!(without_fillings(&found.config), wanted.effective(defaults));
     assert_eq!(found.state, State::Created);
     assert_eq!(
         (found.instance.clone(), found.agent.clone()),
@@ -601,7 +601,7 @@ async fn a_container_with_every_field_comes_back_as_it_was_asked_for() {
     let heir = corner.create(&creation).await;
     let found_heir = corner.instance(&heir).await;
     assert_eq!(found_heir.anonymous_volumes, found.anonymous_volumes);
-    let mut expected = creation.container.over(defaults);
+    let mut expected = creation.container.effective(defaults);
     expected.mounts.insert(0, mount("/anonymous", MountSource::Anonymous, false));
     assert_eq!(without_fillings(&found_heir.config), expected);
     assert_eq!(defaults.env["FROM_IMAGE"].as_deref(), Some("yes"));

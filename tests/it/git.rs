@@ -11,7 +11,9 @@ use std::{
 use driftless_clock::Clock;
 use driftless_config::{Auth, Proxy, Reference, Secret};
 use driftless_files::{Entry, ReadError};
-use driftless_git::{Checkout, Credentials, Error, FetchPermits, Repository, RepositoryOptions, Source};
+use driftless_git::{
+    Checkout, CommitSource, Credentials, Error, FetchPermits, Repository, RepositoryOptions,
+};
 use tokio::time::Instant;
 
 use crate::git_origin::{Mode, Origin, Server, Sshd, ca_file};

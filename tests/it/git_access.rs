@@ -13,7 +13,7 @@ use std::{
 use base64::{Engine, engine::general_purpose};
 use driftless_clock::Clock;
 use driftless_config::{Auth, GithubApp, Proxy, Secret};
-use driftless_git::{Credentials, RepositoryOptions, Source};
+use driftless_git::{CommitSource, Credentials, RepositoryOptions};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},

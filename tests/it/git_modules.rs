@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf, process::Command};
 
 use driftless_config::{Auth, Secret};
 use driftless_files::{Entry, ReadError};
-use driftless_git::{Checkout, Repository, RepositoryOptions, Source};
+use driftless_git::{Checkout, CommitSource, Repository, RepositoryOptions};
 
 use crate::{
     git::{open, options, rejection, text, with_auth},

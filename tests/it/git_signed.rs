@@ -8,7 +8,7 @@ use std::{
 };
 
 use driftless_config::{Reference, Verify, VerifyMode, VersionRange};
-use driftless_git::{Repository, RepositoryOptions, Source};
+use driftless_git::{CommitSource, Repository, RepositoryOptions};
 
 use crate::{
     git::{open, options},

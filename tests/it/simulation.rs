@@ -13,7 +13,7 @@ use driftless_config as config;
 use driftless_config::Verify;
 use driftless_docker::{ChangedBy, EventDelivery, SimulatedEngine, UserAction};
 use driftless_files::MemoryFiles;
-use driftless_git::{Checkout, Error, Source};
+use driftless_git::{Checkout, CommitSource, Error};
 use driftless_model::{
     Adopt, AgentId, AppName, Application, Cause, CommitInfo, ConditionStatus, ContainerId, DriftAction,
     FilesystemDrift, HealthStatus, Instance, Observed, Policy, SyncStatus, Timestamp, Until, digest_hex,
@@ -73,7 +73,7 @@ impl Git {
     }
 }
 
-impl Source for Git {
+impl CommitSource for Git {
     async fn fetch(&self, _known: Option<&str>) -> Result<Checkout, Error> {
         sleep(Duration::from_millis(20)).await;
         if self.0.lock().unwrap().is_down {

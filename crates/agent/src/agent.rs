@@ -15,7 +15,7 @@ use driftless_config as config;
 use driftless_config::Settings;
 use driftless_docker::{Docker, Engine, EngineOptions};
 use driftless_git as git;
-use driftless_git::{FetchPermits, Lookup, RepositoryOptions, Source};
+use driftless_git::{CommitSource, FetchPermits, Lookup, RepositoryOptions};
 use driftless_model::Mask;
 use driftless_store::{ContentDir, Opened, OtherAgent, StateDir, Store, Visibility};
 
@@ -158,7 +158,7 @@ pub struct Parts<D, S> {
 }
 
 /// Starts all tasks of an agent. They end when `stop` is cancelled.
-pub fn launch<D: Docker, S: Source>(
+pub fn launch<D: Docker, S: CommitSource>(
     parts: Parts<D, S>,
     stop: &CancellationToken,
     tasks: &TaskTracker,

@@ -12,7 +12,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use driftless_docker::Docker;
-use driftless_git::Source;
+use driftless_git::CommitSource;
 use driftless_model::Timestamp;
 
 use crate::{
@@ -53,7 +53,7 @@ struct Rounds {
     has_same_target: bool,
 }
 
-impl<D: Docker, S: Source> App<D, S> {
+impl<D: Docker, S: CommitSource> App<D, S> {
     pub(crate) fn new(reconciler: Reconciler<D, S>, wake: Arc<Notify>) -> Self {
         Self { reconciler, wake, queue: Vec::new() }
     }
@@ -163,7 +163,7 @@ impl<D: Docker, S: Source> App<D, S> {
 }
 
 /// Makes rounds until nothing more can be done now. Returns when to make the next one.
-async fn consecutive_rounds<D: Docker, S: Source>(
+async fn consecutive_rounds<D: Docker, S: CommitSource>(
     reconciler: &mut Reconciler<D, S>,
     interrupt: &CancellationToken,
 ) -> Option<Timestamp> {

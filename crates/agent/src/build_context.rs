@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use driftless_docker::{BuildInputs, BuildSecrets};
 use driftless_files::{AppSpec, Context, Files};
-use driftless_git::Source;
+use driftless_git::CommitSource;
 use driftless_manifest as manifest;
 use driftless_model::{Build, Content};
 use driftless_plan::Target;
@@ -22,7 +22,7 @@ pub(crate) struct BuildContext<S> {
     commits: Vec<String>,
 }
 
-impl<S: Source> BuildContext<S> {
+impl<S: CommitSource> BuildContext<S> {
     pub(crate) fn of(
         context: &AppContext,
         source: Option<Arc<S>>,

@@ -111,7 +111,7 @@ impl FsScans {
         let now = self.clock.now();
         let mut next: Option<Timestamp> = None;
         let is_scanned =
-            |container: &&Instance| container.is_running() && record.ledger.contains(&container.id);
+            |container: &&Instance| container.is_running() && record.own_containers.contains(&container.id);
         for container in observed.containers().filter(is_scanned) {
             let inside = observed.inside.get(&container.id);
             let scans = self.by_container.entry(container.id.clone()).or_default();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use driftless_files::AppSpec;
 use driftless_git as git;
-use driftless_git::Source;
+use driftless_git::CommitSource;
 use driftless_manifest as manifest;
 use driftless_model::{Contents, StackHash};
 
@@ -23,7 +23,7 @@ impl Mounts {
     }
 
     /// Writes the mounted files of a target to the disk, once for each stack. An error is in words.
-    pub(crate) async fn prepare<S: Source>(
+    pub(crate) async fn prepare<S: CommitSource>(
         &mut self,
         context: &AppContext,
         source: Option<&S>,
@@ -55,7 +55,11 @@ async fn write(context: &AppContext, target: &TargetRevision, contents: Arc<Cont
 }
 
 /// Renders one application of one commit again, for the files that it mounts.
-async fn contents_of<S: Source>(source: &S, commit: &str, spec: AppSpec) -> Result<Contents, git::Error> {
+async fn contents_of<S: CommitSource>(
+    source: &S,
+    commit: &str,
+    spec: AppSpec,
+) -> Result<Contents, git::Error> {
     let checkout = source.local(commit).await?;
     let rendered =
         tokio::task::spawn_blocking(move || manifest::render(checkout.files.as_ref(), &spec)).await;

@@ -11,7 +11,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use driftless_docker::Docker;
-use driftless_git::Source;
+use driftless_git::CommitSource;
 use driftless_model::{AppName, Attempt, Observed, Record, Timestamp};
 use driftless_plan as plan;
 use driftless_plan::{Plan, StepOutcome, Target, sync_delay};
@@ -84,7 +84,7 @@ pub(crate) enum Next {
     Sleep(Option<Timestamp>),
 }
 
-impl<D: Docker, S: Source> Reconciler<D, S> {
+impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     /// An application that continues from the database. `wake` is notified when an image or a scan is ready.
     pub(crate) fn new(
         name: AppName,

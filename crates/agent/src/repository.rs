@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use driftless_clock::Clock;
 use driftless_config as config;
 use driftless_git as git;
-use driftless_git::{Checkout, Source};
+use driftless_git::{Checkout, CommitSource};
 use driftless_model::{AppName, CommitInfo, Finding, Timestamp};
 use driftless_plan::{fetch_delay, poll_with_jitter};
 use driftless_store as store;
@@ -84,7 +84,7 @@ pub(crate) struct RepositoryTask<S> {
     pub(crate) view: watch::Sender<RepositoryView>,
 }
 
-impl<S: Source> RepositoryTask<S> {
+impl<S: CommitSource> RepositoryTask<S> {
     /// Fetches until stopped.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let mut last_accepted: Option<String> = None;

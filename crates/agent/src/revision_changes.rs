@@ -21,7 +21,7 @@ pub(crate) fn describe(before: Option<&Stack>, after: &Stack, mask: &Mask) -> Ve
             changes.push(format!("{name}: replicas: {} -> {}", old.replicas, workload.replicas));
         }
         let no_defaults = Container::default();
-        let found = old.container.over(&no_defaults);
+        let found = old.container.effective(&no_defaults);
         for difference in differences(&workload.container, &no_defaults, &found, mask) {
             changes
                 .push(format!("{name}: {}: {} -> {}", difference.field, difference.found, difference.want));

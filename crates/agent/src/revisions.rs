@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use driftless_git::Source;
+use driftless_git::CommitSource;
 use driftless_model::{
     AgentId, Cause, CommitInfo, EventKind, Image, Mask, Observed, Outcome, Pin, PinStatus, Policy, Record,
     Revision, Stack, StackHash, Timestamp, Until,
@@ -374,7 +374,7 @@ impl Revisions {
     }
 
     /// Counts how many commits the pinned revision is behind the newest commit, once for each pair of commits.
-    pub(crate) async fn count_behind<S: Source>(
+    pub(crate) async fn count_behind<S: CommitSource>(
         &mut self,
         source: Option<&S>,
         desired: &Desired,

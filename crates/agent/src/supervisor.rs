@@ -15,7 +15,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use driftless_config as config;
 use driftless_docker::{Docker, ObserveScope};
-use driftless_git::Source;
+use driftless_git::CommitSource;
 use driftless_model::{AppName, Event, EventKind, Finding, Policy, RepositoryStatus};
 use driftless_store::KnownApplication;
 
@@ -100,7 +100,7 @@ pub(crate) struct AppTask {
     requests: mpsc::Sender<Queued>,
 }
 
-impl<D: Docker, S: Source> Supervisor<D, S> {
+impl<D: Docker, S: CommitSource> Supervisor<D, S> {
     pub(crate) async fn run(
         mut self,
         mut requests: mpsc::Receiver<Request>,

@@ -9,7 +9,7 @@ use std::{
 use driftless_config as config;
 use driftless_config::Verify;
 use driftless_git as git;
-use driftless_git::{Checkout, Source};
+use driftless_git::{Checkout, CommitSource};
 use driftless_model::{AppName, CommitInfo, Finding, Location};
 use driftless_store::Store;
 
@@ -72,7 +72,7 @@ pub(crate) enum Trust {
 }
 
 /// Checks the commit of a fetch against the settings of its repository.
-pub(crate) async fn check_commit<S: Source>(
+pub(crate) async fn check_commit<S: CommitSource>(
     settings: &config::Repository,
     source: &S,
     checkout: &Checkout,
@@ -99,7 +99,7 @@ pub(crate) async fn check_commit<S: Source>(
 }
 
 /// Checks a commit for the applications that have signature settings of their own. Returns those that reject it.
-pub(crate) async fn check_applications<S: Source>(
+pub(crate) async fn check_applications<S: CommitSource>(
     settings: &config::Repository,
     source: &S,
     store: &Store,

@@ -70,7 +70,7 @@ pub use remote::{InvalidUrl, Remote, parse_url};
 pub use repository::{FetchPermits, Repository, RepositoryOptions};
 
 /// A repository that the agent follows.
-pub trait Source: Send + Sync + 'static {
+pub trait CommitSource: Send + Sync + 'static {
     /// Fetches the tip of the followed reference. If nothing changed since `known`, this costs one listing of references
     /// and returns the same commit.
     fn fetch(&self, known: Option<&str>) -> impl Future<Output = Result<Checkout, Error>> + Send;

@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::{
-    Checkout, Credentials, Error, Lookup, Source,
+    Checkout, CommitSource, Credentials, Error, Lookup,
     commit_files::CommitFiles,
     followed_ref::{self, FollowedRef},
     history::{self, Tip},
@@ -46,7 +46,7 @@ pub struct RepositoryOptions {
     pub proxy: Proxy,
     /// Read submodules, too.
     pub submodules: bool,
-    /// The policies for [`Source::verify`]. Opening the repository fails if one is invalid.
+    /// The policies for [`CommitSource::verify`]. Opening the repository fails if one is invalid.
     pub policies: Vec<Verify>,
     /// The deadline of a fetch.
     pub timeout: Duration,
@@ -207,7 +207,7 @@ impl Repository {
     }
 }
 
-impl Source for Repository {
+impl CommitSource for Repository {
     async fn fetch(&self, known: Option<&str>) -> Result<Checkout, Error> {
         let known = known.and_then(|it| ObjectId::from_hex(it.as_bytes()).ok());
         let RepositoryOptions { timeout, idle_timeout, most_bytes, permits, .. } = &self.work.options;

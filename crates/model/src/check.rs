@@ -9,16 +9,17 @@ use std::{
 };
 
 use crate::{
-    AppName, Finding, Location, MountSource, NetworkMode, Port, Protocol, Stack, Workload, WorkloadName,
+    AppName, Finding, Location, MountSource, NetworkMode, Port, Protocol, Stack, Subject, Workload,
+    WorkloadName,
 };
 
 /// Findings about one stack by itself.
 pub fn check(stack: &Stack) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (name, workload) in &stack.workloads {
-        check_replicas(name, workload, &mut findings);
-        check_references(stack, name, workload, &mut findings);
-        check_targets(name, workload, &mut findings);
+    for subject in stack.subjects() {
+        check_replicas(subject, &mut findings);
+        check_references(stack, subject, &mut findings);
+        check_targets(subject, &mut findings);
     }
     check_cycles(stack, &mut findings);
     check_shared_claims(stack, &mut findings);
@@ -95,7 +96,7 @@ enum Standing {
 struct Claimant<'a> {
     standing: Standing,
     stack: &'a Stack,
-    workload: Option<(&'a WorkloadName, &'a Workload)>,
+    workload: Option<Subject<'a>>,
     port: Option<Claim>,
 }
 
@@ -109,7 +110,7 @@ impl Claimant<'_> {
     }
 
     fn refusal(&self, thing: &Thing<'_>, holder: &Self) -> Finding {
-        let by = whereabouts(holder.stack, holder.workload.map(|(_, workload)| workload));
+        let by = whereabouts(holder.stack, holder.workload.map(|subject| subject.workload));
         let message = match (thing, &self.port) {
             (Thing::Project(name), _) => format!("the project name `{name}` is taken by {by}"),
             (Thing::ContainerName(name), _) => format!("the container name `{name}` is taken by {by}"),
@@ -118,7 +119,7 @@ impl Claimant<'_> {
                 format!("the host port {port}/{} is taken by {by}", protocol.as_str())
             }
         };
-        if let Some((name, workload)) = self.workload {
+        if let Some(Subject { name, workload }) = self.workload {
             return Finding::error(workload.origin.clone(), path(name), message);
         }
         let location = Location::file(self.stack.manifests.first().map_or("", String::as_str));
@@ -127,12 +128,12 @@ impl Claimant<'_> {
 }
 
 /// One thing that a workload of a stack claims, or the stack itself.
-type Wish<'a> = (Thing<'a>, Option<(&'a WorkloadName, &'a Workload)>, Option<Claim>);
+type Wish<'a> = (Thing<'a>, Option<Subject<'a>>, Option<Claim>);
 
 fn things(stack: &Stack) -> Vec<Wish<'_>> {
     let mut things = vec![(Thing::Project(&stack.project), None, None)];
-    for (name, workload) in &stack.workloads {
-        let of_it = Some((name, workload));
+    for subject in stack.subjects() {
+        let (workload, of_it) = (subject.workload, Some(subject));
         if let Some(wanted) = &workload.container_name {
             things.push((Thing::ContainerName(wanted), of_it, None));
         }
@@ -153,7 +154,7 @@ fn whereabouts(stack: &Stack, workload: Option<&Workload>) -> String {
     format!("application `{}` ({place})", stack.app)
 }
 
-fn check_replicas(name: &WorkloadName, workload: &Workload, findings: &mut Vec<Finding>) {
+fn check_replicas(Subject { name, workload }: Subject<'_>, findings: &mut Vec<Finding>) {
     if workload.replicas < 2 {
         return;
     }
@@ -178,7 +179,8 @@ fn check_replicas(name: &WorkloadName, workload: &Workload, findings: &mut Vec<F
 }
 
 /// Dependencies, networks and volumes must be there.
-fn check_references(stack: &Stack, name: &WorkloadName, workload: &Workload, findings: &mut Vec<Finding>) {
+fn check_references(stack: &Stack, subject: Subject<'_>, findings: &mut Vec<Finding>) {
+    let Subject { name, workload } = subject;
     let mut tell = |message: String| {
         findings.push(Finding::error(workload.origin.clone(), path(name), message));
     };
@@ -201,7 +203,7 @@ fn check_references(stack: &Stack, name: &WorkloadName, workload: &Workload, fin
     }
 }
 
-fn check_targets(name: &WorkloadName, workload: &Workload, findings: &mut Vec<Finding>) {
+fn check_targets(Subject { name, workload }: Subject<'_>, findings: &mut Vec<Finding>) {
     let mut targets = BTreeSet::new();
     for mount in &workload.container.mounts {
         let target = mount.target.as_str();

@@ -9,7 +9,7 @@ impl Container {
     /// What the engine makes of this on an image with the given defaults, in normal form: what it fills in by
     /// itself is left out, so that equal containers are equal values. `docker` reads containers back in this form.
     #[must_use]
-    pub fn over(&self, defaults: &Self) -> Self {
+    pub fn effective(&self, defaults: &Self) -> Self {
         let mut all = self.clone();
         let given = |it: &Option<Vec<String>>| it.clone().filter(|it| !it.is_empty());
         all.command = given(&self.command);
@@ -36,9 +36,9 @@ impl Container {
         all.expose.sort_unstable();
         all.expose.dedup();
         all.expose.retain(|it| self.ports.iter().all(|port| (port.container, port.protocol) != *it));
-        all.mounts = mounts_over(&self.mounts, &defaults.mounts);
+        all.mounts = effective_mounts(&self.mounts, &defaults.mounts);
         all.healthcheck = match (&self.healthcheck, &defaults.healthcheck) {
-            (Some(own), Some(image)) => Some(own.over(image)),
+            (Some(own), Some(image)) => Some(own.with_defaults(image)),
             (own, image) => own.clone().or_else(|| image.clone()),
         };
         if all.network_mode == NetworkMode::Networks(BTreeMap::new()) {
@@ -75,7 +75,7 @@ impl Container {
 
 impl Healthcheck {
     /// The image's own values stand where none is given.
-    fn over(&self, image: &Self) -> Self {
+    fn with_defaults(&self, image: &Self) -> Self {
         Self {
             test: if self.test.is_empty() { image.test.clone() } else { self.test.clone() },
             interval: self.interval.or(image.interval),
@@ -94,7 +94,7 @@ fn twice(memory: Option<u64>) -> Option<i64> {
 
 /// What comes from the repository is mounted read-only whatever is asked, and only Docker's short form of a bind
 /// mount knows `SELinux`, which makes a missing folder. Volumes of the image that nobody mounts are anonymous.
-fn mounts_over(own: &[Mount], image: &[Mount]) -> Vec<Mount> {
+fn effective_mounts(own: &[Mount], image: &[Mount]) -> Vec<Mount> {
     let cleaned = |it: &Mount| (clean(&it.target), Mount { target: clean(&it.target), ..it.clone() });
     let mut all: BTreeMap<String, Mount> = image.iter().chain(own).map(cleaned).collect();
     for mount in all.values_mut() {

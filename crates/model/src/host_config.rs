@@ -1,5 +1,5 @@
 //! What a container asks of the host beyond its files, networks and limits: devices, the kernel's namespaces and
-//! knobs, and commands that run beside it. Nouns only; what the engine makes of them is told in `over`.
+//! knobs, and commands that run beside it. The engine's own defaults are applied in `effective`.
 
 use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 

@@ -19,7 +19,7 @@ pub const POD: &str = "driftless.pod";
 pub const PART: &str = "driftless.container";
 /// The role of the container in its pod: `init`, `sidecar` or `app`.
 pub const ROLE: &str = "driftless.role";
-/// Settings that the engine does not report, as JSON (see [`super::Asked`]).
+/// Settings that the engine does not report, as JSON (see [`super::UnreportedSettings`]).
 pub const ASKED: &str = "driftless.asked";
 
 /// On a container, by its manifest: paths inside it that may change. An annotation in Kubernetes.

@@ -106,7 +106,7 @@ pub use status::{
     WorkloadSpec, WorkloadStatus,
 };
 pub use time::Timestamp;
-pub use unreported::Asked;
+pub use unreported::UnreportedSettings;
 pub use webhook::{Delivery, DeliveryOutcome, DeliveryResult, HookProvider, HookSecret, HookStatus, Missed};
 pub use wildcard::{matches_star, matches_star_and_question};
-pub use workload::{Condition, Dependency, MOST_REPLICAS, Strategy, Workload, WorkloadKind};
+pub use workload::{Condition, Dependency, MOST_REPLICAS, Strategy, Subject, Workload, WorkloadKind};

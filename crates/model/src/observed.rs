@@ -98,7 +98,7 @@ pub struct Instance {
     pub id: ContainerId,
     /// Its name in Docker, without the leading `/`.
     pub name: String,
-    /// From its labels, which anybody can copy: see [`super::Record::ledger`].
+    /// From its labels, which anybody can copy: see [`super::Record::own_containers`].
     pub instance: InstanceId,
     pub agent: AgentId,
     pub spec: SpecHash,

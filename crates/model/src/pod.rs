@@ -48,9 +48,9 @@ pub struct PartOf {
     pub pod: ContainerId,
     pub name: String,
     pub role: Role,
-    /// What it was told about its pod when it was made.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub told: DownwardValues,
+    /// The facts about its pod that it was created with.
+    #[serde(default, alias = "told", skip_serializing_if = "is_default")]
+    pub downward: DownwardValues,
 }
 
 impl Role {

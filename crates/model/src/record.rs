@@ -16,8 +16,9 @@ use super::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Record {
-    /// Containers that we created, or have checked and taken over. Labels can be copied; an id cannot.
-    pub ledger: BTreeSet<ContainerId>,
+    /// Containers that the agent created, or has checked and adopted. Labels can be copied; an id cannot.
+    #[serde(alias = "ledger")]
+    pub own_containers: BTreeSet<ContainerId>,
     /// Objects adopted from Docker Compose. Labels of a live container cannot be changed, so this alone says
     /// that it is ours.
     #[serde(skip_serializing_if = "Adopted::is_empty")]
@@ -33,17 +34,17 @@ pub struct Record {
     /// Containers that we stopped to start them again: their end is none of their own.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub stopped: BTreeSet<ContainerId>,
-    /// The volumes without a name, by target, of instances that are being replaced (`web.1`), until the successor
-    /// holds them. They are found in no other place once the old container is gone.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub bequests: BTreeMap<String, BTreeMap<String, String>>,
+    /// The anonymous volumes, by target, of instances that are being replaced (`web.1`), until the successor mounts them.
+    /// Nothing else names them once the old container is removed.
+    #[serde(alias = "bequests", skip_serializing_if = "BTreeMap::is_empty")]
+    pub volumes_to_inherit: BTreeMap<String, BTreeMap<String, String>>,
     /// What the files that are rewritten in place hold, by target, as containers were last told of it: they were
     /// started with it, sent their signal, or have nothing to be told. Who is not in here may not know.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub delivered: BTreeMap<ContainerId, BTreeMap<String, ContentId>>,
-    /// Instances (`web.1`) that are being started and whose `post_start` commands have not come to their end.
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub unhooked: BTreeSet<String>,
+    /// Instances (`web.1`) that have been started, but not all of their `post_start` hooks have ended.
+    #[serde(alias = "unhooked", skip_serializing_if = "BTreeSet::is_empty")]
+    pub pending_post_start: BTreeSet<String>,
     /// The slots in use when the stack was last reached, so that what is deleted comes back under its name.
     pub slots: BTreeMap<WorkloadName, BTreeSet<u32>>,
     /// By resource and field, such as `web.1 state`.
@@ -92,7 +93,7 @@ pub enum Replacement {
 impl Record {
     /// The parts of the record that cannot be observed again after the steps are done.
     pub fn irretrievable(&self) -> impl PartialEq + '_ {
-        (&self.stopped, &self.bequests, &self.unhooked, &self.jobs, &self.crons)
+        (&self.stopped, &self.volumes_to_inherit, &self.pending_post_start, &self.jobs, &self.crons)
     }
 
     /// Whether an instance is as it is wanted, and nobody asked for another in its place.
@@ -193,8 +194,9 @@ pub struct CronRecord {
     /// The last time for which a run was begun.
     pub last: Option<Timestamp>,
     pub last_success: Option<Timestamp>,
-    /// The last time of which it was told that no run was begun for it.
-    pub told: Option<Timestamp>,
+    /// The last due time for which an event reported that no run was started.
+    #[serde(alias = "told")]
+    pub last_reported: Option<Timestamp>,
     /// Begun and not forgotten, by the name of their workload, each as the template was then.
     pub runs: BTreeMap<WorkloadName, Workload>,
 }
@@ -273,5 +275,30 @@ mod tests {
         let text = serde_json::to_string(&record).unwrap();
         assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record, "{text}");
         assert_eq!(serde_json::from_str::<Record>("{}").unwrap(), Record::default());
+    }
+
+    #[test]
+    fn fields_under_their_former_names_are_read() {
+        let stored = r#"{"ledger":["c"],"bequests":{"web.1":{"/data":"volume"}},"unhooked":["web.1"],
+            "crons":{"report":{"since":"1970-01-01T00:00:00.001Z","last":"1970-01-01T00:00:00.002Z",
+                "lastSuccess":null,"told":"1970-01-01T00:00:00.003Z","runs":{}}}}"#;
+        let cron = CronRecord {
+            since: Timestamp(1),
+            last: Some(Timestamp(2)),
+            last_reported: Some(Timestamp(3)),
+            ..CronRecord::default()
+        };
+        let expected = Record {
+            own_containers: BTreeSet::from([ContainerId("c".into())]),
+            volumes_to_inherit: [("web.1".into(), [("/data".into(), "volume".into())].into())].into(),
+            pending_post_start: BTreeSet::from(["web.1".into()]),
+            crons: BTreeMap::from([(WorkloadName("report".into()), cron)]),
+            ..Record::default()
+        };
+        let record: Record = serde_json::from_str(stored).unwrap();
+        assert_eq!(record, expected);
+        let text = serde_json::to_string(&record).unwrap();
+        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), expected, "{text}");
+        assert!(!text.contains("ledger") && !text.contains("told"), "{text}");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{AppName, ContentId, Inventory, Network, StackHash, Volume, Workload, WorkloadName};
+use super::{AppName, ContentId, Inventory, Network, StackHash, Subject, Volume, Workload, WorkloadName};
 use crate::{defaults::is_default, hash::digest_of};
 
 /// One application's desired state, free of its front-end format.
@@ -38,6 +38,11 @@ pub struct Stack {
 }
 
 impl Stack {
+    /// All workloads with their names, in the order of their names.
+    pub fn subjects(&self) -> impl Iterator<Item = Subject<'_>> {
+        self.workloads.iter().map(|(name, workload)| Subject { name, workload })
+    }
+
     /// The names of all variables that hold secrets by the manifest's own word.
     pub fn secret_env(&self) -> impl Iterator<Item = &String> {
         self.workloads.values().flat_map(|it| &it.secret_env)

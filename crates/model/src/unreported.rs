@@ -10,7 +10,7 @@ use crate::defaults::is_default;
 /// Settings that the engine does not report. They are kept in a label.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Asked {
+pub struct UnreportedSettings {
     #[serde(skip_serializing_if = "is_default")]
     pub platform: Option<String>,
     /// By network. The engine gives every end of a network an address, asked for or not.
@@ -23,12 +23,12 @@ pub struct Asked {
     pub post_start: Vec<Hook>,
     #[serde(skip_serializing_if = "is_default")]
     pub pre_stop: Vec<Hook>,
-    /// The engine tells what a container was told about itself, and not that it was.
-    #[serde(skip_serializing_if = "is_default")]
-    pub told: Templates,
+    /// The engine reports the final values of variables and arguments, but not the marks that they replaced.
+    #[serde(rename = "told", skip_serializing_if = "is_default")]
+    pub downward: Templates,
 }
 
-impl Asked {
+impl UnreportedSettings {
     /// `None` when there is nothing to write down.
     pub fn of(container: &Container) -> Option<Self> {
         let host = &container.host;
@@ -41,7 +41,7 @@ impl Asked {
             health_start_interval: container.healthcheck.as_ref().and_then(|it| it.start_interval),
             post_start: host.post_start.clone(),
             pre_stop: host.pre_stop.clone(),
-            told: Templates::of(container),
+            downward: Templates::of(container),
         };
         (asked != Self::default()).then_some(asked)
     }

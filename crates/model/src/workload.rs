@@ -121,6 +121,13 @@ pub struct Workload {
     pub update: Update,
 }
 
+/// A workload together with its name in the stack.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    pub name: &'a WorkloadName,
+    pub workload: &'a Workload,
+}
+
 /// The kind of a workload, with the settings that only this kind has.
 ///
 /// In JSON these are the optional fields `member`, `job` and `cron` of the workload, as in stored stacks and in the hash of a

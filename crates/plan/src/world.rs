@@ -222,7 +222,7 @@ impl World {
             restarts: 0,
             networks,
             live: LiveSettings { resources: container.resources.normal(), restart: container.restart },
-            config: Arc::new(container.over(&found.defaults)),
+            config: Arc::new(container.effective(&found.defaults)),
             image_id: found.id,
             anonymous_volumes: inherit.clone(),
             empty_volumes,

@@ -6,7 +6,7 @@ use super::{error::Error, options::GitArgs};
 use crate::{cli::Context, cli::Error as CliError};
 use driftless_config::{Reference, Secret, Settings};
 use driftless_files::{AppSpec, Files, Reads, Recorder, Rendered};
-use driftless_git::{Checkout, FetchPermits, LocalRepository, Repository, RepositoryOptions, Source};
+use driftless_git::{Checkout, CommitSource, FetchPermits, LocalRepository, Repository, RepositoryOptions};
 use driftless_manifest as manifest;
 use driftless_manifest::Discovery;
 use driftless_model::{AppName, Finding};

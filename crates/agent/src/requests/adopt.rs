@@ -2,7 +2,7 @@
 //! be adopted and what happens to it.
 
 use driftless_docker::Docker;
-use driftless_git::Source;
+use driftless_git::CommitSource;
 use driftless_model::{Adopt, EventKind, Observed, Record};
 use driftless_plan as plan;
 use driftless_plan::{Claim, Claimed, Target};
@@ -11,7 +11,7 @@ use super::handler::RequestHandler;
 use crate::request::{Answer, RequestError};
 use crate::{context::AppContext, record::StoredRecord, revisions::fallback};
 
-impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
+impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Adopts everything of this project that Docker Compose created, or nothing.
     pub(super) async fn adopt(&mut self) -> Result<Answer, RequestError> {
         let target = self.target()?;

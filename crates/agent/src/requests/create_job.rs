@@ -1,8 +1,8 @@
 //! Requests to begin a run of a CronJob now.
 
 use driftless_docker::Docker;
-use driftless_git::Source;
-use driftless_model::{CronRecord, EventKind, WorkloadName};
+use driftless_git::CommitSource;
+use driftless_model::{CronRecord, EventKind, Subject, WorkloadName};
 use driftless_plan::{run_name, run_of};
 
 use super::handler::RequestHandler;
@@ -11,7 +11,7 @@ use crate::request::{Answer, RequestError};
 /// As Kubernetes.
 const LONGEST_NAME: usize = 63;
 
-impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
+impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Begins a run of a CronJob, outside of its schedule.
     pub(super) fn create_job(&mut self, from: &WorkloadName, name: &str) -> Result<Answer, RequestError> {
         let target = self.active_target()?;
@@ -28,7 +28,7 @@ impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
         if target.stack.workloads.contains_key(&run) {
             return Err(RequestError::Refused(format!("jobs.batch \"{name}\" already exists")));
         }
-        let Some(workload) = run_of(template, from, &run, name) else {
+        let Some(workload) = run_of(Subject { name: from, workload: template }, &run, name) else {
             return Err(RequestError::Refused(format!("{from} has no template")));
         };
         let mut record = self.record.get().clone();

@@ -8,7 +8,7 @@ use std::{
 
 use driftless_clock::Clock;
 use driftless_docker::{Docker, Engine, EngineOptions, RegistryLogins};
-use driftless_git::Source;
+use driftless_git::CommitSource;
 use driftless_manifest as manifest;
 use driftless_model::{
     Adopt, AgentId, AppName, CommitInfo, Finding, Instance, Mask, Observed, Policy, Record, Stack, StackHash,
@@ -40,7 +40,7 @@ struct Reference {
     images: BTreeMap<String, String>,
 }
 
-impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
+impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Observes the engine now, and compares.
     pub(super) async fn inspect(&mut self, against: &Against) -> Result<Inspection, RequestError> {
         let name = self.context.name();

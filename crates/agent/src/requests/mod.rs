@@ -13,7 +13,7 @@ mod sync;
 mod workload;
 
 use driftless_docker::Docker;
-use driftless_git::Source;
+use driftless_git::CommitSource;
 
 use crate::request::{Answer, RequestError, RequestKind};
 
@@ -22,7 +22,7 @@ pub(crate) use handler::RequestHandler;
 pub use drift::Inspector;
 pub use plan::plan_stack;
 
-impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
+impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Answers a request. It is done, or the rounds that follow do it.
     pub(crate) async fn answer(&mut self, kind: &RequestKind) -> Result<Answer, RequestError> {
         match kind {

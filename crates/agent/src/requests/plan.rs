@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use driftless_clock::Clock;
 use driftless_docker::{Docker, Engine, EngineOptions, ObserveScope, RegistryLogins};
-use driftless_git::Source;
+use driftless_git::CommitSource;
 use driftless_model::{AgentId, Mask, Observed, Policy, Record, Stack};
 use driftless_plan as plan;
 use driftless_plan::{Target, stack_diff};
@@ -13,7 +13,7 @@ use super::{adopt::adopt_in_dry_run, handler::RequestHandler};
 use crate::request::{DryRun, RequestError};
 use crate::{Error, random::random_key, revisions::fallback};
 
-impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
+impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Plans the rounds from now until nothing is left to do, supposing that every step succeeds.
     pub(super) async fn plan(&mut self) -> Result<DryRun, RequestError> {
         let target = self.target()?;

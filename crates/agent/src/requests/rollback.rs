@@ -1,7 +1,7 @@
 //! Requests to go back to an older revision, which is then pinned.
 
 use driftless_docker::Docker;
-use driftless_git::Source;
+use driftless_git::CommitSource;
 use driftless_model::{EventKind, Outcome, Pin, Revision};
 
 use super::handler::RequestHandler;
@@ -10,7 +10,7 @@ use crate::request::{RequestError, Rollback};
 /// A shorter text is a revision's number, not the beginning of a commit's id.
 const SHORTEST_COMMIT: usize = 7;
 
-impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
+impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Pins the application to an older revision.
     pub(super) fn roll_back(&mut self, rollback: &Rollback) -> Result<Pin, RequestError> {
         let Rollback { to, reason, until } = rollback;

@@ -1,7 +1,7 @@
 //! Requests to sync an application, to accept a rewritten history, to confirm a removal, to suspend and to resume.
 
 use driftless_docker::Docker;
-use driftless_git::Source;
+use driftless_git::CommitSource;
 use driftless_model::EventKind;
 use driftless_plan::WaitReason;
 use driftless_store::Suspension;
@@ -9,7 +9,7 @@ use driftless_store::Suspension;
 use super::handler::RequestHandler;
 use crate::request::{Answer, RequestError};
 
-impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
+impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Forgets all backoffs and fetches.
     pub(super) fn sync(&mut self) -> Answer {
         let record = self.record.get_mut();

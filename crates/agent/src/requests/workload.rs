@@ -2,7 +2,7 @@
 //! that they outlive the agent.
 
 use driftless_docker::Docker;
-use driftless_git::Source;
+use driftless_git::CommitSource;
 use driftless_model::{
     ContainerId, EventKind, Instance, InstanceId, Kind, Replacement, Stack, Workload, WorkloadName,
 };
@@ -25,7 +25,7 @@ struct Found<'a> {
     workload: &'a Workload,
 }
 
-impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
+impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Replaces all instances of a workload, as its update strategy allows.
     pub(super) async fn restart(&mut self, name: &WorkloadName) -> Result<Answer, RequestError> {
         let target = self.active_target()?;
@@ -163,7 +163,7 @@ impl<D: Docker, S: Source> RequestHandler<'_, D, S> {
         plan::merge_adopted(&mut observed, record, self.context.agent());
         let is_replaceable = |instance: &&Instance| {
             instance.agent == *self.context.agent()
-                && record.ledger.contains(&instance.id)
+                && record.own_containers.contains(&instance.id)
                 && observed.own.as_ref() != Some(&instance.id)
         };
         let instances = observed.instances.values().filter(is_replaceable);

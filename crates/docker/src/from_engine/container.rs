@@ -101,7 +101,7 @@ pub(crate) fn container(
         host: host_settings(host, &asked).into(),
         volumes_from: namespaces::volumes_from(host),
     };
-    asked.told.restore(&mut container);
+    asked.downward.restore(&mut container);
     container
 }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use bollard::models as api;
-use driftless_model::{Asked, BlockIo, DeviceRequest, HostSettings, MountOptions, label};
+use driftless_model::{BlockIo, DeviceRequest, HostSettings, MountOptions, UnreportedSettings, label};
 
 use super::{
     mounts,
@@ -13,7 +13,7 @@ use super::{
 use crate::to_engine::ALL_PATHS;
 
 /// The host settings of a container.
-pub(super) fn host_settings(host: &api::HostConfig, asked: &Asked) -> HostSettings {
+pub(super) fn host_settings(host: &api::HostConfig, asked: &UnreportedSettings) -> HostSettings {
     HostSettings {
         platform: asked.platform.clone(),
         runtime: filled(host.runtime.as_ref()),
@@ -52,7 +52,7 @@ pub(super) fn host_settings(host: &api::HostConfig, asked: &Asked) -> HostSettin
 }
 
 /// The content of the agent's label with what the engine does not store. An unreadable label was not written by the agent.
-pub(crate) fn asked(labels: Option<&HashMap<String, String>>) -> Asked {
+pub(crate) fn asked(labels: Option<&HashMap<String, String>>) -> UnreportedSettings {
     let text = labels.and_then(|it| it.get(label::ASKED));
     text.and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default()
 }

@@ -41,7 +41,7 @@ pub(crate) fn instance(
             pod: ContainerId(label(label::POD)),
             name: label(label::PART),
             role,
-            told: asked(labels).told.values,
+            downward: asked(labels).downward.values,
         });
     let workload = WorkloadName(either(label::WORKLOAD, label::compose::SERVICE));
     Instance {

@@ -7,8 +7,8 @@ use std::{
 
 use bollard::models as api;
 use driftless_model::{
-    Asked, Attachment, Container, DownwardValues, Healthcheck, LiveSettings, Namespace, NetworkMode, Peer,
-    Port, Protocol, Resources, RestartPolicy, VolumesFrom, downward, label,
+    Attachment, Container, DownwardValues, Healthcheck, LiveSettings, Namespace, NetworkMode, Peer, Port,
+    Protocol, Resources, RestartPolicy, UnreportedSettings, VolumesFrom, downward, label,
 };
 use driftless_plan::Creation;
 
@@ -51,8 +51,8 @@ pub(crate) fn create_call(
     }
     let container = downward::fill(&creation.container, &values);
     let mut call = plain_create_call(&Creation { container, ..creation.clone() }, paths, version);
-    let mut asked = Asked::of(&creation.container).unwrap_or_default();
-    asked.told.values = values;
+    let mut asked = UnreportedSettings::of(&creation.container).unwrap_or_default();
+    asked.downward.values = values;
     let labels = call.body.labels.get_or_insert_default();
     labels.insert(label::ASKED.to_owned(), asked_text(&asked));
     call

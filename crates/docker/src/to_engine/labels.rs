@@ -3,13 +3,13 @@
 
 use std::collections::HashMap;
 
-use driftless_model::{AgentId, AppName, Asked, Format, PartOf, SpecHash, label};
+use driftless_model::{AgentId, AppName, Format, PartOf, SpecHash, UnreportedSettings, label};
 use driftless_plan::Creation;
 
 use super::values::hash_map;
 
 /// The label with what the engine does not store.
-pub(super) fn asked_text(asked: &Asked) -> String {
+pub(super) fn asked_text(asked: &UnreportedSettings) -> String {
     serde_json::to_string(asked).expect("strings and maps of strings serialize")
 }
 
@@ -52,12 +52,12 @@ pub(super) fn container_labels(creation: &Creation) -> HashMap<String, String> {
     all.extend(owner_labels(app, agent, spec));
     all.insert(label::WORKLOAD.to_owned(), instance.workload.whole().to_string());
     all.insert(label::SLOT.to_owned(), instance.slot.to_string());
-    if let Some(PartOf { pod, name, role, told: _ }) = part {
+    if let Some(PartOf { pod, name, role, downward: _ }) = part {
         all.insert(label::POD.to_owned(), pod.to_string());
         all.insert(label::PART.to_owned(), name.clone());
         all.insert(label::ROLE.to_owned(), role.as_str().to_owned());
     }
-    if let Some(asked) = Asked::of(container) {
+    if let Some(asked) = UnreportedSettings::of(container) {
         all.insert(label::ASKED.to_owned(), asked_text(&asked));
     }
     all

@@ -6,11 +6,11 @@ use serde_json::{Map, Value, json};
 
 use super::{
     compose_values::{depends_on, escaped, expose, limits_of, ports},
-    output::{Converted, HIDDEN, Lost, NamedWorkload, SecretValues, flag, object, seconds},
+    output::{Converted, HIDDEN, Lost, SecretValues, flag, object, seconds},
 };
 use driftless_model::{
     Attachment, Contents, HELPER_IMAGE, Healthcheck, Hook, HostSettings, NetworkMode, Probe, ProbeAction,
-    PullPolicy, RestartPolicy, Stack, Strategy, Update, Workload, downward,
+    PullPolicy, RestartPolicy, Stack, Strategy, Subject, Update, Workload, downward,
 };
 
 /// The parts of one Compose file while it is written.
@@ -29,7 +29,7 @@ pub(super) fn convert(stack: &Stack, contents: &Contents, secrets: SecretValues)
     let (configs, variables) = (BTreeMap::new(), BTreeMap::new());
     let mut writer = ComposeWriter { stack, contents, secrets, lost: Lost::default(), configs, variables };
     let services: Map<String, Value> =
-        stack.workloads.iter().map(|(name, it)| (name.to_string(), writer.service((name, it)))).collect();
+        stack.subjects().map(|subject| (subject.name.to_string(), writer.service(subject))).collect();
     let mut networks = Map::new();
     let default = "default";
     for network in stack.networks.values().filter(|it| it.key != default) {
@@ -66,12 +66,12 @@ fn time(it: Option<Duration>) -> Value {
 }
 
 impl ComposeWriter<'_> {
-    fn service(&mut self, at: NamedWorkload<'_>) -> Value {
-        let it = &at.1.container;
+    fn service(&mut self, at: Subject<'_>) -> Value {
+        let it = &at.workload.container;
         self.report_unsupported(at);
         let (volumes, configs, secrets) = self.mounts(at);
         let (network_mode, networks) = self.networks(at);
-        let pull = match at.1.pull {
+        let pull = match at.workload.pull {
             PullPolicy::Always => "always".to_owned(),
             PullPolicy::IfNotPresent => "missing".to_owned(),
             PullPolicy::Never => "never".to_owned(),
@@ -91,7 +91,7 @@ impl ComposeWriter<'_> {
         let part = object([
             ("image", json!(escaped(&it.image))),
             ("pull_policy", json!(pull)),
-            ("container_name", json!(at.1.container_name)),
+            ("container_name", json!(at.workload.container_name)),
             ("entrypoint", json!(self.words(at, "entrypoint", it.entrypoint.as_ref()))),
             ("command", json!(self.words(at, "command", it.command.as_ref()))),
             ("environment", self.environment(at)),
@@ -117,8 +117,8 @@ impl ComposeWriter<'_> {
         ]);
         let rest = object([
             ("healthcheck", self.healthcheck(at)),
-            ("restart", json!(restart(at.1))),
-            ("depends_on", depends_on(at.1)),
+            ("restart", json!(restart(at.workload))),
+            ("depends_on", depends_on(at.workload)),
             ("deploy", self.deploy(at)),
             ("privileged", flag(it.privileged)),
             ("read_only", flag(it.read_only)),
@@ -150,12 +150,7 @@ impl ComposeWriter<'_> {
         Value::Object(all)
     }
 
-    fn words(
-        &mut self,
-        at: NamedWorkload<'_>,
-        field: &str,
-        words: Option<&Vec<String>>,
-    ) -> Option<Vec<String>> {
+    fn words(&mut self, at: Subject<'_>, field: &str, words: Option<&Vec<String>>) -> Option<Vec<String>> {
         let mut all = Vec::new();
         for word in words? {
             let text = downward::shown(word);
@@ -171,9 +166,9 @@ impl ComposeWriter<'_> {
         Some(all)
     }
 
-    fn environment(&mut self, at: NamedWorkload<'_>) -> Value {
+    fn environment(&mut self, at: Subject<'_>) -> Value {
         let mut all = Map::new();
-        for (name, value) in &at.1.container.env {
+        for (name, value) in &at.workload.container.env {
             let Some(value) = value else {
                 self.lost.field(at, "env", format!("`{name}`, which removes a variable of the image"));
                 continue;
@@ -183,10 +178,10 @@ impl ComposeWriter<'_> {
                 self.lost.field(at, "env", message);
                 continue;
             }
-            if at.1.secret_env.contains(name) {
+            if at.workload.secret_env.contains(name) {
                 self.lost.field(at, "secretEnv", format!("`{name}` becomes a plain variable"));
             }
-            let is_hidden = at.1.secret_env.contains(name) && self.secrets == SecretValues::Hidden;
+            let is_hidden = at.workload.secret_env.contains(name) && self.secrets == SecretValues::Hidden;
             if is_hidden {
                 self.lost.field(at, "env", "the value of a secret is not written; `--show-secrets` does");
             }
@@ -195,8 +190,8 @@ impl ComposeWriter<'_> {
         Value::Object(all)
     }
 
-    fn networks(&mut self, at: NamedWorkload<'_>) -> (Option<String>, Value) {
-        let networks = match &at.1.container.network_mode {
+    fn networks(&mut self, at: Subject<'_>) -> (Option<String>, Value) {
+        let networks = match &at.workload.container.network_mode {
             NetworkMode::Host => return (Some("host".to_owned()), Value::Null),
             NetworkMode::None => return (Some("none".to_owned()), Value::Null),
             NetworkMode::Bridge => return (Some("bridge".to_owned()), Value::Null),
@@ -221,7 +216,7 @@ impl ComposeWriter<'_> {
             }
             let key = self.stack.networks.get(docker).map_or(docker, |it| &it.key);
             // Compose adds the name of the service itself.
-            let others: Vec<&String> = aliases.iter().filter(|it| *it != at.0.as_str()).collect();
+            let others: Vec<&String> = aliases.iter().filter(|it| *it != at.name.as_str()).collect();
             let number = |it: i64| if it == 0 { Value::Null } else { json!(it) };
             let end = object([
                 ("aliases", json!(others)),
@@ -239,8 +234,8 @@ impl ComposeWriter<'_> {
     }
 
     /// The health check, or a readiness probe that the engine can run.
-    fn healthcheck(&mut self, at: NamedWorkload<'_>) -> Value {
-        let probes = &at.1.probes;
+    fn healthcheck(&mut self, at: Subject<'_>) -> Value {
+        let probes = &at.workload.probes;
         for (field, probe, why) in [
             ("startup", &probes.startup, "Compose has one check, which decides when a container is ready"),
             ("liveness", &probes.liveness, "Compose does not restart unhealthy containers"),
@@ -250,7 +245,7 @@ impl ComposeWriter<'_> {
             }
         }
         if let Some(Healthcheck { test, interval, timeout, retries, start_period, start_interval }) =
-            &at.1.container.healthcheck
+            &at.workload.container.healthcheck
         {
             let test: Vec<String> = test.iter().map(|it| escaped(it)).collect();
             return object([
@@ -287,8 +282,8 @@ impl ComposeWriter<'_> {
         ])
     }
 
-    fn deploy(&mut self, at: NamedWorkload<'_>) -> Value {
-        let Workload { replicas, strategy, min_ready, .. } = at.1;
+    fn deploy(&mut self, at: Subject<'_>) -> Value {
+        let Workload { replicas, strategy, min_ready, .. } = at.workload;
         let (order, parallelism) = match *strategy {
             Strategy::Recreate => {
                 if *replicas > 0 {
@@ -309,7 +304,7 @@ impl ComposeWriter<'_> {
             ("parallelism", json!(parallelism)),
             ("monitor", time(Some(*min_ready).filter(|it| !it.is_zero()))),
         ]);
-        let gpus = at.1.container.host.device_requests.iter().map(|request| {
+        let gpus = at.workload.container.host.device_requests.iter().map(|request| {
             object([
                 ("driver", json!(request.driver)),
                 ("count", json!(request.count)),
@@ -320,7 +315,7 @@ impl ComposeWriter<'_> {
         });
         let devices: Vec<Value> = gpus.collect();
         let reservations = object([
-            ("memory", json!(at.1.container.resources.memory_reservation.map(|it| it.to_string()))),
+            ("memory", json!(at.workload.container.resources.memory_reservation.map(|it| it.to_string()))),
             ("devices", Value::Array(devices)),
         ]);
         object([
@@ -331,48 +326,68 @@ impl ComposeWriter<'_> {
     }
 
     /// Reports fields that Compose does not have.
-    fn report_unsupported(&mut self, at: NamedWorkload<'_>) {
+    fn report_unsupported(&mut self, at: Subject<'_>) {
         let bare = HostSettings {
-            mount_options: at.1.container.host.mount_options.clone(),
-            device_requests: at.1.container.host.device_requests.clone(),
-            dns_opt: at.1.container.host.dns_opt.clone(),
-            platform: at.1.container.host.platform.clone(),
-            runtime: at.1.container.host.runtime.clone(),
-            post_start: at.1.container.host.post_start.clone(),
-            pre_stop: at.1.container.host.pre_stop.clone(),
+            mount_options: at.workload.container.host.mount_options.clone(),
+            device_requests: at.workload.container.host.device_requests.clone(),
+            dns_opt: at.workload.container.host.dns_opt.clone(),
+            platform: at.workload.container.host.platform.clone(),
+            runtime: at.workload.container.host.runtime.clone(),
+            post_start: at.workload.container.host.post_start.clone(),
+            pre_stop: at.workload.container.host.pre_stop.clone(),
             ..HostSettings::default()
         };
         for (field, is_given, why) in [
-            ("paused", at.1.paused, "a paused rollout"),
-            ("member", at.1.member().is_some(), "the order of the pods of a StatefulSet: use `depends_on`"),
-            ("cron", at.1.schedule().is_some(), "the schedule: start the runs with another tool"),
-            ("strategy", at.1.schedule().is_some(), "another tool starts the runs"),
+            ("paused", at.workload.paused, "a paused rollout"),
+            (
+                "member",
+                at.workload.member().is_some(),
+                "the order of the pods of a StatefulSet: use `depends_on`",
+            ),
+            ("cron", at.workload.schedule().is_some(), "the schedule: start the runs with another tool"),
+            ("strategy", at.workload.schedule().is_some(), "another tool starts the runs"),
             (
                 "job",
-                at.1.job_or_template().is_some_and(|it| !it.is_plain(at.0)),
+                at.workload.job_or_template().is_some_and(|it| !it.is_plain(at.name)),
                 "completions, parallelism and deadline of the Job",
             ),
             (
                 "update",
-                at.1.update != Update::Rolling,
+                at.workload.update != Update::Rolling,
                 "running containers are replaced when the file changes",
             ),
-            ("progressDeadline", seconds(at.1.progress_deadline) != 600, "a deadline of the rollout"),
-            ("inPlace", !at.1.in_place.is_empty(), "files that are rewritten while the container runs"),
+            ("progressDeadline", seconds(at.workload.progress_deadline) != 600, "a deadline of the rollout"),
+            (
+                "inPlace",
+                !at.workload.in_place.is_empty(),
+                "files that are rewritten while the container runs",
+            ),
             (
                 "pullSecrets",
-                !at.1.pull_secrets.is_empty(),
+                !at.workload.pull_secrets.is_empty(),
                 "logins for registries: name them in the agent's configuration",
             ),
-            ("parts", !at.1.parts.is_empty(), "the further containers of the pod: give each a service"),
-            ("build", at.1.build.is_some(), "the build: push the image to a registry, and name it there"),
-            ("image", at.1.container.image == HELPER_IMAGE, "the helper image, which only the agent builds"),
-            ("volumesFrom", !at.1.container.volumes_from.is_empty(), "volumes of another container"),
-            ("host.postStart", pauses(&at.1.container.host.post_start), PAUSE),
-            ("host.preStop", pauses(&at.1.container.host.pre_stop), PAUSE),
-            ("host.postStart", requests(&at.1.container.host.post_start), REQUEST),
-            ("host.preStop", requests(&at.1.container.host.pre_stop), REQUEST),
-            ("host", bare != *at.1.container.host, "settings of the host"),
+            (
+                "parts",
+                !at.workload.parts.is_empty(),
+                "the further containers of the pod: give each a service",
+            ),
+            (
+                "build",
+                at.workload.build.is_some(),
+                "the build: push the image to a registry, and name it there",
+            ),
+            (
+                "image",
+                at.workload.container.image == HELPER_IMAGE,
+                "the helper image, which only the agent builds",
+            ),
+            ("volumesFrom", !at.workload.container.volumes_from.is_empty(), "volumes of another container"),
+            ("host.postStart", pauses(&at.workload.container.host.post_start), PAUSE),
+            ("host.preStop", pauses(&at.workload.container.host.pre_stop), PAUSE),
+            ("host.postStart", requests(&at.workload.container.host.post_start), REQUEST),
+            ("host.preStop", requests(&at.workload.container.host.pre_stop), REQUEST),
+            ("host", bare != *at.workload.container.host, "settings of the host"),
         ] {
             if is_given {
                 self.lost.field(at, field, why);

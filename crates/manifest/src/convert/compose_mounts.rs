@@ -5,16 +5,16 @@ use serde_json::{Value, json};
 use super::{
     compose::ComposeWriter,
     compose_values::escaped,
-    output::{NamedWorkload, flag, object},
+    output::{flag, object},
 };
-use driftless_model::{Access, Content, ContentId, Mount, MountSource, WorkloadName};
+use driftless_model::{Access, Content, ContentId, Mount, MountSource, Subject, WorkloadName};
 
 impl ComposeWriter<'_> {
     /// Volumes, configs and secrets.
-    pub(super) fn mounts(&mut self, at: NamedWorkload<'_>) -> (Vec<Value>, Vec<Value>, Vec<Value>) {
+    pub(super) fn mounts(&mut self, at: Subject<'_>) -> (Vec<Value>, Vec<Value>, Vec<Value>) {
         let (mut volumes, mut configs, mut secrets) = (Vec::new(), Vec::new(), Vec::new());
-        for mount in &at.1.container.mounts {
-            let in_place = at.1.in_place.get(&mount.target).map(|it| it.content.clone());
+        for mount in &at.workload.container.mounts {
+            let in_place = at.workload.in_place.get(&mount.target).map(|it| it.content.clone());
             match &mount.source {
                 MountSource::InPlace { secret, folder: _ } => {
                     let why = format!("the files at {} are not changed in a running container", mount.target);
@@ -39,9 +39,9 @@ impl ComposeWriter<'_> {
         (volumes, configs, secrets)
     }
 
-    fn volume(&mut self, at: NamedWorkload<'_>, mount: &Mount) -> Option<Value> {
+    fn volume(&mut self, at: Subject<'_>, mount: &Mount) -> Option<Value> {
         let Mount { target, source, read_only } = mount;
-        let options = at.1.container.host.mount_options.get(target);
+        let options = at.workload.container.host.mount_options.get(target);
         let sub_path = options.and_then(|it| it.subpath.clone());
         let (kind, from, more) = match source {
             MountSource::Volume { name, no_copy } => {
@@ -100,7 +100,7 @@ impl ComposeWriter<'_> {
     }
 
     /// Writes each file into the Compose file as a config.
-    fn files(&mut self, at: NamedWorkload<'_>, mount: &Mount, id: &ContentId) -> Vec<Value> {
+    fn files(&mut self, at: Subject<'_>, mount: &Mount, id: &ContentId) -> Vec<Value> {
         let files = self.files_of(at, mount, id);
         let mut all = Vec::new();
         for (target, bytes, access) in files {
@@ -112,7 +112,7 @@ impl ComposeWriter<'_> {
                 );
                 continue;
             };
-            let name = name_of(at.0, &target);
+            let name = name_of(at.name, &target);
             self.configs.insert(name.clone(), json!({ "content": escaped(text) }));
             all.push(mounted(&name, &target, access));
         }
@@ -120,11 +120,11 @@ impl ComposeWriter<'_> {
     }
 
     /// Writes each file as a secret whose value comes from a variable that the user must set.
-    fn secret(&mut self, at: NamedWorkload<'_>, mount: &Mount, id: &ContentId) -> Vec<Value> {
+    fn secret(&mut self, at: Subject<'_>, mount: &Mount, id: &ContentId) -> Vec<Value> {
         let files = self.files_of(at, mount, id);
         let mut all = Vec::new();
         for (target, _, access) in files {
-            let name = name_of(at.0, &target);
+            let name = name_of(at.name, &target);
             let variable = name.to_uppercase().replace(|it: char| !it.is_ascii_alphanumeric(), "_");
             let message = format!("the value of the secret at {target}: set the variable `{variable}`");
             self.lost.field(at, "mounts", message);
@@ -137,7 +137,7 @@ impl ComposeWriter<'_> {
     /// The files of a mount, each with its path in the container.
     fn files_of(
         &mut self,
-        at: NamedWorkload<'_>,
+        at: Subject<'_>,
         mount: &Mount,
         id: &ContentId,
     ) -> Vec<(String, std::sync::Arc<[u8]>, Access)> {

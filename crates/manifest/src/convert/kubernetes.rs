@@ -8,11 +8,11 @@ use serde_json::{Map, Value, json};
 use super::{
     kubernetes_pod::{self, Pod},
     kubernetes_writer::{KubernetesWriter, head, label_of, unique_name},
-    output::{Converted, NamedWorkload, SecretValues, flag, object, seconds},
+    output::{Converted, SecretValues, flag, object, seconds},
 };
 use driftless_model::{
     Condition, Container, Contents, NetworkMode, Protocol, PullPolicy, RestartPolicy, Stack, Strategy,
-    Workload, WorkloadName,
+    Subject, Workload,
 };
 
 /// The label that selects the pods of a workload.
@@ -22,13 +22,14 @@ pub(super) fn convert(stack: &Stack, contents: &Contents, secrets: SecretValues)
     let mut writer = KubernetesWriter::new(contents, secrets);
 
     let mut taken = BTreeSet::new();
-    for (name, workload) in &stack.workloads {
+    for subject in stack.subjects() {
+        let name = subject.name;
         let plain = unique_name(&mut taken, name.as_str());
         if plain != name.as_str() {
             let message = format!(
                 "is renamed to `{plain}`, because the name is not valid in Kubernetes; clients must use the new one"
             );
-            writer.lost.field((name, workload), "name", message);
+            writer.lost.field(subject, "name", message);
         }
         writer.names.insert(name, plain);
     }
@@ -38,8 +39,8 @@ pub(super) fn convert(stack: &Stack, contents: &Contents, secrets: SecretValues)
     }
     writer.settings_of_all(stack);
     let mut owners = Vec::new();
-    for (name, workload) in &stack.workloads {
-        owners.extend(writer.workload(name, workload));
+    for subject in stack.subjects() {
+        owners.extend(writer.workload(subject));
     }
     let objects = std::mem::take(&mut writer.objects);
     let documents = objects.into_values().chain(owners).collect();
@@ -49,7 +50,8 @@ pub(super) fn convert(stack: &Stack, contents: &Contents, secrets: SecretValues)
 impl<'a> KubernetesWriter<'a> {
     /// Reports settings of networks, which Kubernetes does not have.
     fn settings_of_all(&mut self, stack: &Stack) {
-        for (name, workload) in &stack.workloads {
+        for subject in stack.subjects() {
+            let workload = subject.workload;
             for docker in workload.container.networks().keys() {
                 let Some(network) = stack.networks.get(docker) else { continue };
                 let plain = driftless_model::Network {
@@ -59,20 +61,20 @@ impl<'a> KubernetesWriter<'a> {
                 if *network != plain {
                     let message =
                         format!("the settings of the network `{}`: pods have one network", network.key);
-                    self.lost.field((name, workload), "networks", message);
+                    self.lost.field(subject, "networks", message);
                 }
             }
             if stack.networks.len() > 1 && workload.container.networks().len() < stack.networks.len() {
                 let message =
                     "networks that keep workloads apart: all pods reach each other; use a NetworkPolicy";
-                self.lost.field((name, workload), "networks", message);
+                self.lost.field(subject, "networks", message);
             }
         }
     }
 
     /// The controller of a workload's pods, and the Services for its names.
-    fn workload(&mut self, name: &'a WorkloadName, workload: &'a Workload) -> Vec<Value> {
-        let at = (name, workload);
+    fn workload(&mut self, at: Subject<'a>) -> Vec<Value> {
+        let Subject { name, workload } = at;
         let plain = self.names.get(name).cloned().unwrap_or_default();
         self.report_unsupported(at);
         let Pod { mut spec, mut labels, annotations } = kubernetes_pod::convert(self, at);
@@ -114,8 +116,8 @@ impl<'a> KubernetesWriter<'a> {
         documents
     }
 
-    fn deployment(&mut self, at: NamedWorkload<'_>, plain: &str, template: Value) -> Value {
-        let workload = at.1;
+    fn deployment(&mut self, at: Subject<'_>, plain: &str, template: Value) -> Value {
+        let workload = at.workload;
         let (min_ready, deadline) = (seconds(workload.min_ready), seconds(workload.progress_deadline));
         if deadline <= min_ready {
             self.lost.field(
@@ -146,20 +148,20 @@ impl<'a> KubernetesWriter<'a> {
     }
 
     /// Reports fields that a Pod or a Job does not have.
-    fn report_single(&mut self, at: NamedWorkload<'_>) {
-        if at.1.replicas != 1 {
+    fn report_single(&mut self, at: Subject<'_>) {
+        if at.workload.replicas != 1 {
             self.lost.field(at, "replicas", "a workload that completes becomes a single Pod or Job");
         }
-        if at.1.strategy != Strategy::Recreate {
+        if at.workload.strategy != Strategy::Recreate {
             self.lost.field(at, "strategy", "a Pod or Job is replaced at once");
         }
-        if !at.1.min_ready.is_zero() {
+        if !at.workload.min_ready.is_zero() {
             self.lost.field(at, "minReady", "a Pod or Job has no `minReadySeconds`");
         }
     }
 
     /// Reports fields of the workload that Kubernetes does not have.
-    fn report_unsupported(&mut self, at: NamedWorkload<'_>) {
+    fn report_unsupported(&mut self, at: Subject<'_>) {
         let Workload {
             origin: _,
             replicas: _,
@@ -182,7 +184,7 @@ impl<'a> KubernetesWriter<'a> {
             completion: _,
             kind: _,
             update: _,
-        } = at.1;
+        } = at.workload;
         if container_name.is_some() {
             self.lost.field(at, "containerName", "pods are named by the cluster");
         }
@@ -214,11 +216,11 @@ impl<'a> KubernetesWriter<'a> {
     }
 
     /// One Service for the workload's name, with its ports, and one for each other alias.
-    fn services(&mut self, at: NamedWorkload<'_>, plain: &str) -> Vec<Value> {
-        let container = &at.1.container;
+    fn services(&mut self, at: Subject<'_>, plain: &str) -> Vec<Value> {
+        let container = &at.workload.container;
         let NetworkMode::Networks(networks) = &container.network_mode else { return Vec::new() };
         let mut names = BTreeSet::from([plain.to_owned()]);
-        for alias in networks.values().flat_map(|it| &it.aliases).filter(|it| *it != at.0.as_str()) {
+        for alias in networks.values().flat_map(|it| &it.aliases).filter(|it| *it != at.name.as_str()) {
             let is_name = *alias == label_of(alias);
             if !is_name {
                 let message = format!("the name `{alias}`: not a valid Service name");

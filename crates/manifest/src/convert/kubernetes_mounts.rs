@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 
 use super::{
     kubernetes_writer::KubernetesWriter,
-    output::{HIDDEN, NamedWorkload, SecretValues, flag, object},
+    output::{HIDDEN, SecretValues, flag, object},
 };
-use driftless_model::{Access, Content, ContentId, ContentTree, Mount, MountSource};
+use driftless_model::{Access, Content, ContentId, ContentTree, Mount, MountSource, Subject};
 
 /// The `volumes` of a pod and the `volumeMounts` of its container.
 #[derive(Default)]
@@ -34,11 +34,11 @@ impl Volume {
 /// The largest content of a ConfigMap or Secret in bytes, which leaves room for the object around it.
 const LARGEST: usize = 1_000_000;
 
-pub(super) fn convert(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Mounts {
+pub(super) fn convert(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) -> Mounts {
     let mut all = Mounts::default();
     // A source that is mounted twice is one volume.
     let mut names: BTreeMap<String, String> = BTreeMap::new();
-    for mount in &at.1.container.mounts {
+    for mount in &at.workload.container.mounts {
         let Some(volume) = volume(writer, at, mount) else { continue };
         let (kind, source) = volume.source;
         let number = names.len() + 1;
@@ -52,7 +52,7 @@ pub(super) fn convert(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) 
             ])));
             name
         });
-        let options = at.1.container.host.mount_options.get(&mount.target);
+        let options = at.workload.container.host.mount_options.get(&mount.target);
         let sub_path = volume.sub_path.or_else(|| options?.subpath.clone());
         all.mounts.push(object([
             ("name", json!(name)),
@@ -62,13 +62,14 @@ pub(super) fn convert(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) 
             ("mountPropagation", json!(volume.propagation)),
         ]));
     }
-    let shm = at.1.container.shm_size;
-    if let Some(size) = shm.filter(|_| at.1.container.mounts.iter().all(|it| it.target != "/dev/shm")) {
+    let shm = at.workload.container.shm_size;
+    if let Some(size) = shm.filter(|_| at.workload.container.mounts.iter().all(|it| it.target != "/dev/shm"))
+    {
         let source = json!({ "medium": "Memory", "sizeLimit": size.to_string() });
         all.volumes.push(json!({ "name": "shm", "emptyDir": source }));
         all.mounts.push(json!({ "name": "shm", "mountPath": "/dev/shm" }));
     }
-    for (path, target, permissions) in &at.1.container.devices {
+    for (path, target, permissions) in &at.workload.container.devices {
         let name = format!("device-{}", all.volumes.len() + 1);
         if permissions != "rwm" {
             writer.lost.field(at, "devices", format!("the permissions `{permissions}` of {target}"));
@@ -79,7 +80,7 @@ pub(super) fn convert(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) 
     all
 }
 
-fn volume(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>, mount: &Mount) -> Option<Volume> {
+fn volume(writer: &mut KubernetesWriter<'_>, at: Subject<'_>, mount: &Mount) -> Option<Volume> {
     let target = &mount.target;
     if target.contains(':') {
         writer.lost.field(at, "mounts", format!("the mount at {target}: no path in a pod has a colon"));
@@ -109,7 +110,7 @@ fn volume(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>, mount: &Moun
             Some(Volume::plain("emptyDir", json!({})))
         }
         MountSource::Empty => {
-            let options = at.1.container.host.mount_options.get(target);
+            let options = at.workload.container.host.mount_options.get(target);
             let source = match options.filter(|it| !it.tmpfs.is_empty()) {
                 Some(memory) => {
                     object([("medium", json!("Memory")), ("sizeLimit", json!(memory.tmpfs_option("size")))])
@@ -140,7 +141,7 @@ fn volume(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>, mount: &Moun
             let propagation = match propagation.as_deref() {
                 None | Some("rprivate" | "private") => None,
                 Some("rslave") => Some("HostToContainer"),
-                Some("rshared") if at.1.container.privileged => Some("Bidirectional"),
+                Some("rshared") if at.workload.container.privileged => Some("Bidirectional"),
                 Some(other) => {
                     writer.lost.field(at, "mounts", format!("the propagation `{other}` of {target}"));
                     None
@@ -154,7 +155,7 @@ fn volume(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>, mount: &Moun
         MountSource::Content(id) => files(writer, at, mount, id, "ConfigMap"),
         MountSource::Secret(id) => files(writer, at, mount, id, "Secret"),
         MountSource::InPlace { secret, folder: _ } => {
-            let content = at.1.in_place.get(target)?.content.clone();
+            let content = at.workload.in_place.get(target)?.content.clone();
             writer.lost.field(
                 at,
                 "mounts",
@@ -174,7 +175,7 @@ fn volume(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>, mount: &Moun
 /// Writes files as a ConfigMap or Secret that is named after its content.
 fn files(
     writer: &mut KubernetesWriter<'_>,
-    at: NamedWorkload<'_>,
+    at: Subject<'_>,
     mount: &Mount,
     id: &ContentId,
     kind: &'static str,
@@ -211,7 +212,7 @@ fn files(
         }
     };
     let is_one = !matches!(content, Content::Folder(_));
-    let name = format!("{}-{}", writer.name_of(at.0), id.0.get(..8).unwrap_or_default());
+    let name = format!("{}-{}", writer.name_of(at.name), id.0.get(..8).unwrap_or_default());
     let items = (!is_one).then(|| items(&tree)).flatten();
     let entries: Vec<(String, &[u8])> =
         tree.iter().map(|(path, (bytes, _))| (key_of(path), &**bytes)).collect();

@@ -10,11 +10,11 @@ use serde_json::{Map, Value, json};
 use super::{
     kubernetes_mounts,
     kubernetes_writer::{KubernetesWriter, label_of},
-    output::{NamedWorkload, flag, object, seconds},
+    output::{flag, object, seconds},
 };
 use driftless_model::{
     Container, Healthcheck, Hook, HostSettings, Namespace, NetworkMode, Probe, ProbeAction, Protocol,
-    PullPolicy, Resources,
+    PullPolicy, Resources, Subject,
 };
 
 /// The pod template of a workload.
@@ -30,8 +30,8 @@ const GRACE: Duration = Duration::from_secs(10);
 /// The prefix of container labels that hold annotations of Kubernetes.
 const ANNOTATION: &str = "annotation.";
 
-pub(super) fn convert(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Pod {
-    let it = &at.1.container;
+pub(super) fn convert(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) -> Pod {
+    let it = &at.workload.container;
     report_unsupported(writer, at);
     report_host_settings(writer, at);
     let (labels, annotations) = labels(writer, at);
@@ -60,8 +60,8 @@ pub(super) fn convert(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) 
     Pod { spec, labels, annotations }
 }
 
-fn container(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>, mounts: Vec<Value>) -> Value {
-    let it = &at.1.container;
+fn container(writer: &mut KubernetesWriter<'_>, at: Subject<'_>, mounts: Vec<Value>) -> Value {
+    let it = &at.workload.container;
     for (field, words) in [("entrypoint", &it.entrypoint), ("command", &it.command)] {
         if words.as_ref().is_some_and(Vec::is_empty) {
             writer.lost.field(at, field, "an empty list: a pod uses that of the image");
@@ -70,15 +70,15 @@ fn container(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>, mounts: V
     let words = |list: &Option<Vec<String>>| {
         list.as_ref().map(|it| it.iter().map(|it| escaped(it)).collect::<Vec<_>>())
     };
-    let pull = match at.1.pull {
+    let pull = match at.workload.pull {
         PullPolicy::Always | PullPolicy::Every(_) => "Always",
         PullPolicy::IfNotPresent => "IfNotPresent",
         PullPolicy::Never => "Never",
     };
-    let probes = &at.1.probes;
+    let probes = &at.workload.probes;
     let readiness = probes.readiness.as_ref().map(probe).or_else(|| healthcheck(writer, at));
     object([
-        ("name", json!(writer.name_of(at.0))),
+        ("name", json!(writer.name_of(at.name))),
         ("image", json!(it.image)),
         ("imagePullPolicy", json!(pull)),
         ("command", json!(words(&it.entrypoint))),
@@ -103,17 +103,17 @@ fn escaped(text: &str) -> String {
     if text.contains("$(") || text.contains("$$") { text.replace('$', "$$") } else { text.to_owned() }
 }
 
-fn env(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Vec<Value> {
+fn env(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) -> Vec<Value> {
     let mut all = Vec::new();
     let mut secrets = Map::new();
-    let secret = format!("{}-env", writer.name_of(at.0));
-    for (name, value) in &at.1.container.env {
+    let secret = format!("{}-env", writer.name_of(at.name));
+    for (name, value) in &at.workload.container.env {
         let is_name = !name.is_empty() && name.bytes().all(|it| (0x20..0x7f).contains(&it) && it != b'=');
         let Some(value) = value.as_ref().filter(|_| is_name) else {
             writer.lost.field(at, "env", format!("`{name}`, which removes a variable of the image"));
             continue;
         };
-        if at.1.secret_env.contains(name)
+        if at.workload.secret_env.contains(name)
             && name.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it))
         {
             let value = writer.hidden(at, "env", value);
@@ -133,10 +133,10 @@ fn env(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Vec<Value> {
 /// Converts container labels to valid labels, or to annotations.
 fn labels(
     writer: &mut KubernetesWriter<'_>,
-    at: NamedWorkload<'_>,
+    at: Subject<'_>,
 ) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
     let (mut labels, mut annotations) = (BTreeMap::new(), BTreeMap::new());
-    for (key, value) in &at.1.container.labels {
+    for (key, value) in &at.workload.container.labels {
         if let Some(key) = key.strip_prefix(ANNOTATION) {
             annotations.insert(key.to_owned(), value.clone());
         } else if key == "app" {
@@ -184,8 +184,8 @@ fn is_word(text: &str) -> bool {
         && is_firm(text.chars().next_back())
 }
 
-fn hostname(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Option<String> {
-    let name = at.1.container.hostname.as_ref()?;
+fn hostname(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) -> Option<String> {
+    let name = at.workload.container.hostname.as_ref()?;
     if name.len() <= 63 && *name == label_of(name) {
         return Some(name.clone());
     }
@@ -193,8 +193,8 @@ fn hostname(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Option<
     None
 }
 
-fn lifecycle(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Value {
-    let host = &at.1.container.host;
+fn lifecycle(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) -> Value {
+    let host = &at.workload.container.host;
     let mut hook = |field: &str, all: &[Hook]| {
         let field = &format!("host.{field}");
         let [Hook { command, sleep, http: _, user, privileged, working_dir, env }] = all else {
@@ -220,8 +220,8 @@ fn lifecycle(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Value 
     object([("postStart", post_start), ("preStop", pre_stop), ("stopSignal", signal)])
 }
 
-fn stop_signal(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Option<String> {
-    let signal = at.1.container.stop_signal.as_ref()?;
+fn stop_signal(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) -> Option<String> {
+    let signal = at.workload.container.stop_signal.as_ref()?;
     let name = if signal.starts_with("SIG") { signal.clone() } else { format!("SIG{signal}") };
     if name.bytes().skip(3).all(|it| it.is_ascii_digit()) {
         writer.lost.field(at, "stopSignal", format!("`{signal}`: give the signal its name"));
@@ -233,9 +233,9 @@ fn stop_signal(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Opti
     Some(name)
 }
 
-fn aliases(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Vec<Value> {
+fn aliases(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) -> Vec<Value> {
     let mut by_address: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for entry in &at.1.container.extra_hosts {
+    for entry in &at.workload.container.extra_hosts {
         match entry.split_once(':') {
             Some((name, address)) if address.parse::<std::net::IpAddr>().is_ok() && is_domain(name) => {
                 by_address.entry(address).or_default().push(name);
@@ -248,7 +248,7 @@ fn aliases(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Vec<Valu
     by_address.iter().map(|(ip, names)| json!({ "ip": ip, "hostnames": names })).collect()
 }
 
-fn numbers(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>, groups: &[String]) -> Vec<u64> {
+fn numbers(writer: &mut KubernetesWriter<'_>, at: Subject<'_>, groups: &[String]) -> Vec<u64> {
     let mut all = BTreeSet::new();
     for group in groups {
         match group.parse() {
@@ -261,8 +261,8 @@ fn numbers(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>, groups: &[S
     all.into_iter().collect()
 }
 
-fn ports(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Vec<Value> {
-    let it = &at.1.container;
+fn ports(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) -> Vec<Value> {
+    let it = &at.workload.container;
     let is_on_host = it.network_mode == NetworkMode::Host;
     let mut all = Vec::new();
     let mut port = |number: u16, protocol: Protocol, host: Option<u16>, host_ip: Option<std::net::IpAddr>| {
@@ -295,9 +295,9 @@ fn ports(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Vec<Value>
 }
 
 /// Converts the health check to a readiness probe.
-fn healthcheck(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Option<Value> {
+fn healthcheck(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) -> Option<Value> {
     let Healthcheck { test, interval, timeout, retries, start_period: _, start_interval } =
-        at.1.container.healthcheck.as_ref()?;
+        at.workload.container.healthcheck.as_ref()?;
     let (first, words) = test.split_first().map(|(first, rest)| (first.as_str(), rest))?;
     let command = match first {
         "CMD" => words.to_vec(),
@@ -354,7 +354,7 @@ fn probe(it: &Probe) -> Value {
     ])
 }
 
-fn resources(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Value {
+fn resources(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) -> Value {
     let Resources {
         nano_cpus,
         memory,
@@ -365,7 +365,7 @@ fn resources(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Value 
         cpu_quota: _,
         cpu_period,
         cpuset,
-    } = at.1.container.resources.normal();
+    } = at.workload.container.resources.normal();
     for (field, is_given) in [
         ("memory_swap", memory_swap.is_some()),
         ("pids", pids.is_some()),
@@ -388,8 +388,15 @@ fn resources(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Value 
     if reserved != memory_reservation {
         writer.lost.field(at, "resources", "`memory_reservation`: a request is not higher than its limit");
     }
-    let gpus =
-        at.1.container.host.device_requests.iter().filter(|it| is_gpu(it)).map(|it| it.count).sum::<i64>();
+    let gpus = at
+        .workload
+        .container
+        .host
+        .device_requests
+        .iter()
+        .filter(|it| is_gpu(it))
+        .map(|it| it.count)
+        .sum::<i64>();
     let mut limits = Map::new();
     let mut put = |name: &str, amount: Option<String>| {
         if let Some(amount) = amount {
@@ -414,8 +421,8 @@ fn is_gpu(it: &driftless_model::DeviceRequest) -> bool {
         && it.capabilities == ["gpu"]
 }
 
-fn security(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Value {
-    let it = &at.1.container;
+fn security(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) -> Value {
+    let it = &at.workload.container;
     let (mut user, mut group) = (None, None);
     if let Some(text) = &it.user {
         let (name, of_group) =
@@ -455,8 +462,8 @@ fn security(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) -> Value {
 }
 
 /// Reports fields of the container that a pod does not have.
-fn report_unsupported(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) {
-    let it: &Container = &at.1.container;
+fn report_unsupported(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) {
+    let it: &Container = &at.workload.container;
     let mut lose = |is_given: bool, field: &str, why: &str| {
         if is_given {
             writer.lost.field(at, field, why);
@@ -504,7 +511,7 @@ fn report_unsupported(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) 
 }
 
 /// Reports host settings that a pod does not have.
-fn report_host_settings(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>) {
+fn report_host_settings(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) {
     let HostSettings {
         platform,
         runtime,
@@ -527,7 +534,7 @@ fn report_host_settings(writer: &mut KubernetesWriter<'_>, at: NamedWorkload<'_>
         mount_options,
         post_start: _,
         pre_stop: _,
-    } = &*at.1.container.host;
+    } = &*at.workload.container.host;
     let other_options = mount_options.values().any(|options| {
         let driftless_model::MountOptions { subpath: _, labels, recursive, tmpfs, group } = options;
         !labels.is_empty() || recursive.is_some() || !tmpfs.is_empty() || group.is_some()

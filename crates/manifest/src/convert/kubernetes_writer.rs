@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::output::{HIDDEN, Lost, NamedWorkload, SecretValues, object};
-use driftless_model::{Contents, WorkloadName};
+use super::output::{HIDDEN, Lost, SecretValues, object};
+use driftless_model::{Contents, Subject, WorkloadName};
 
 /// The objects of one stack that are already written.
 pub(super) struct KubernetesWriter<'a> {
@@ -33,7 +33,7 @@ impl<'a> KubernetesWriter<'a> {
     }
 
     /// The value of a secret, or the placeholder for it.
-    pub(super) fn hidden(&mut self, at: NamedWorkload<'_>, field: &str, value: &str) -> String {
+    pub(super) fn hidden(&mut self, at: Subject<'_>, field: &str, value: &str) -> String {
         if self.secrets == SecretValues::Shown {
             return value.to_owned();
         }

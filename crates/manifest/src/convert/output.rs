@@ -2,10 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use driftless_model::{Finding, Workload, WorkloadName};
-
-/// A workload with its name.
-pub(super) type NamedWorkload<'a> = (&'a WorkloadName, &'a Workload);
+use driftless_model::{Finding, Subject};
 
 /// Whether values of secrets are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +30,8 @@ pub(super) struct Lost(Vec<Finding>);
 
 impl Lost {
     /// Adds a field of a workload, with its name in the model.
-    pub(super) fn field(&mut self, (name, workload): NamedWorkload<'_>, field: &str, why: impl Into<String>) {
+    pub(super) fn field(&mut self, subject: Subject<'_>, field: &str, why: impl Into<String>) {
+        let Subject { name, workload } = subject;
         self.0.push(Finding::warning(workload.origin.clone(), format!("{name}.{field}"), why.into()));
     }
 

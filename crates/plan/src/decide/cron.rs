@@ -19,8 +19,8 @@ pub(crate) fn look_ahead(draft: &mut Draft<'_>) {
         draft.look_again(now);
     }
     let next = all(draft.facts.target.stack)
-        .filter(|(_, _, cron)| !cron.suspended)
-        .filter_map(|(_, _, cron)| parsed(cron)?.next(now));
+        .filter(|cron_job| !cron_job.schedule.suspended)
+        .filter_map(|cron_job| parsed(cron_job.schedule)?.next(now));
     if let Some(next) = next.min() {
         draft.look_again(next);
     }

@@ -1,19 +1,13 @@
 //! Images: pulled or built before anything is stopped for them.
 
-use driftless_model::{HELPER_IMAGE, PullPolicy, State, Workload};
+use driftless_model::{HELPER_IMAGE, PullPolicy, State, Subject, Workload};
 
-use crate::{
-    action::Action,
-    cause::Cause,
-    draft::Draft,
-    facts::{jobs, subject::Subject},
-    wait::Wait,
-};
+use crate::{action::Action, cause::Cause, draft::Draft, facts::jobs, wait::Wait};
 
 /// Plans the pulls and builds of images that are not here, before anything is stopped, and notes which cannot be had for now.
 pub(crate) fn pull_missing(draft: &mut Draft<'_>) {
-    for (name, workload) in &draft.facts.target.stack.workloads {
-        let subject = Subject { name, workload };
+    for subject in draft.facts.target.stack.subjects() {
+        let Subject { name, workload } = subject;
         let spec = draft.facts.spec(subject);
         let present = draft
             .facts

@@ -6,15 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use driftless_model::{Container, ContainerId, Instance, Peer, State, Timestamp, Workload, WorkloadName};
+use driftless_model::{
+    Container, ContainerId, Instance, Peer, State, Subject, Timestamp, Workload, WorkloadName,
+};
 
 use crate::{
     cause::Cause,
     draft::Draft,
-    facts::{
-        namespaces::{is_orphaned, plainly},
-        subject::Subject,
-    },
+    facts::namespaces::{is_orphaned, plainly},
     wait::Wait,
 };
 

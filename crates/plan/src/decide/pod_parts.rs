@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use driftless_model::{
-    Completion, DownwardValues, Instance, Part, PartOf, Peer, RestartPolicy, Role, State, Workload,
+    Completion, DownwardValues, Instance, Part, PartOf, Peer, RestartPolicy, Role, State, Subject, Workload,
 };
 
 use crate::{
@@ -15,7 +15,6 @@ use crate::{
         Facts, classify,
         pods::{has_started, name_of, parts_of, was_told_otherwise},
         standing,
-        subject::Subject,
     },
     fields::diff::FieldDifference,
     wait::Wait,
@@ -67,7 +66,7 @@ fn sort<'a>(draft: &mut Draft<'a>, subject: Subject<'_>, pod: &Instance) -> BTre
     let observed = draft.facts.observed;
     let mut claimants = parts_of(observed, &pod.id);
     claimants.retain(|it| it.agent == *draft.facts.target.agent && !draft.removed.contains_key(&it.id));
-    claimants.sort_by_key(|it| (!draft.facts.record.ledger.contains(&it.id), it.created, &it.id));
+    claimants.sort_by_key(|it| (!draft.facts.record.own_containers.contains(&it.id), it.created, &it.id));
     let mut parts: BTreeMap<&str, &Instance> = BTreeMap::new();
     for claimant in claimants {
         let Some(own) = name_of(claimant) else { continue };
@@ -75,7 +74,7 @@ fn sort<'a>(draft: &mut Draft<'a>, subject: Subject<'_>, pod: &Instance) -> BTre
             draft.remove(claimant, &Cause::Exited, &[]);
             continue;
         }
-        let is_known = draft.facts.record.ledger.contains(&claimant.id);
+        let is_known = draft.facts.record.own_containers.contains(&claimant.id);
         let (want, found) = match workload.part(own) {
             None => ("no such container in the pod".to_owned(), "present".to_owned()),
             Some(_) if parts.contains_key(own) => {
@@ -237,7 +236,7 @@ fn make(draft: &mut Draft<'_>, subject: Subject<'_>, pod: &Instance, part: &Part
             pod: pod.id.clone(),
             name: part.name.clone(),
             role: part.role,
-            told: DownwardValues::new(),
+            downward: DownwardValues::new(),
         }),
         manifests: stack.manifests.clone(),
         depends_on: Vec::new(),

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use driftless_model::{Condition, Container, Dependency, Instance, MountSource, Peer, Workload};
+use driftless_model::{Condition, Container, Dependency, Instance, MountSource, Peer, Subject, Workload};
 
 use crate::{
     decide::{images, namespaces, stateful_order},
@@ -13,7 +13,6 @@ use crate::{
     facts::{
         ownership::{is_usable_network, is_usable_volume},
         standing::{crash_of, has_run_hooks, is_up},
-        subject::Subject,
     },
     wait::{Wait, WaitObject},
 };

@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use driftless_model::{
-    Completion, Crash, Endpoint, Instance, LiveSettings, Readiness, Resources, State, Timestamp, Workload,
-    WorkloadName,
+    Completion, Crash, Endpoint, Instance, LiveSettings, Readiness, Resources, State, Subject, Timestamp,
+    Workload, WorkloadName,
 };
 
 use crate::{
@@ -19,7 +19,6 @@ use crate::{
         Facts,
         namespaces::is_orphaned,
         standing::{crash_of, deleted_network, failure, has_run_hooks},
-        subject::Subject,
     },
     text,
     wait::{Wait, WaitObject},

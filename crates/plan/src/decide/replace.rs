@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use driftless_model::{Instance, InstanceId, Workload, WorkloadName};
+use driftless_model::{Instance, InstanceId, Subject, Workload, WorkloadName};
 
 use crate::{
     cause::Cause,
     decide::{group::Instances, images},
     draft::{Draft, heal::Difference, slots::Slots},
-    facts::{limits::Limits, namespaces::is_needed, standing::is_spent, subject::Subject},
+    facts::{limits::Limits, namespaces::is_needed, standing::is_spent},
 };
 
 /// Creates what is missing and removes what is outdated, as far as the limits allow. Everything waits for the
@@ -139,14 +139,17 @@ impl<'a, 'b> Exchange<'a, 'b> {
 /// Anonymous volumes of a removed instance whose successor was not created, because the agent ended in between.
 fn left_volumes(draft: &mut Draft<'_>, name: &WorkloadName, slot: u32) -> BTreeMap<String, String> {
     let of = |slot: u32| InstanceId { workload: name.clone(), slot }.to_string();
-    let is_left =
-        |key: &String| draft.facts.record.bequests.contains_key(key) && !draft.inherited.contains(key);
+    let is_left = |key: &String| {
+        draft.facts.record.volumes_to_inherit.contains_key(key) && !draft.inherited.contains(key)
+    };
     // Its own slot's first, or else any that nobody took: the successor may have got another number.
     let is_of_workload = |key: &&String| key.rsplit_once('.').is_some_and(|(it, _)| it == name.as_str());
     let own = Some(of(slot)).filter(is_left);
-    let any = || draft.facts.record.bequests.keys().filter(is_of_workload).find(|it| is_left(it)).cloned();
+    let any = || {
+        draft.facts.record.volumes_to_inherit.keys().filter(is_of_workload).find(|it| is_left(it)).cloned()
+    };
     let Some(key) = own.or_else(any) else { return BTreeMap::new() };
-    let volumes = draft.facts.record.bequests.get(&key).cloned().unwrap_or_default();
+    let volumes = draft.facts.record.volumes_to_inherit.get(&key).cloned().unwrap_or_default();
     let is_held = |volume: &String| {
         draft
             .facts

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use driftless_model::{Instance, Peer, Readiness, State, Timestamp, Update, Workload, WorkloadName};
+use driftless_model::{Instance, Peer, Readiness, State, Subject, Timestamp, Update, Workload, WorkloadName};
 
 use crate::{
     cause::Cause,
@@ -21,7 +21,6 @@ use crate::{
         limits::limits,
         namespaces::{in_order, is_needed},
         standing::{Outdated, Standing, is_spent, is_up},
-        subject::Subject,
     },
     wait::{Wait, WaitReason},
 };

@@ -5,14 +5,13 @@
 
 use std::time::Duration;
 
-use driftless_model::{Instance, Member, Replacement, Update, Workload, WorkloadName};
+use driftless_model::{Instance, Member, Replacement, Subject, Update, Workload, WorkloadName};
 
 use crate::{
     draft::Draft,
     facts::{
         standing::is_spent,
         stateful::{Sibling, member_of, siblings},
-        subject::Subject,
     },
     wait::Wait,
 };

@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use driftless_model::{Condition, ContainerId, Dependency, Instance, InstanceId, Role, State, Workload};
+use driftless_model::{
+    Condition, ContainerId, Dependency, Instance, InstanceId, Role, State, Subject, Workload,
+};
 
 use crate::{
     action::{Action, ContainerRef, Creation},
     cause::Cause,
     draft::Draft,
-    facts::{namespaces::guests, standing::is_up, subject::Subject},
+    facts::{namespaces::guests, standing::is_up},
 };
 
 impl Draft<'_> {

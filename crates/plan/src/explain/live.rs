@@ -116,7 +116,7 @@ impl Live<'_> {
     /// As it would be made on the image that is here.
     fn effective(&self) -> Container {
         let image = self.observed.images.get(&self.workload.container.image);
-        self.workload.container.over(image.map_or(&Container::default(), |it| &it.defaults))
+        self.workload.container.effective(image.map_or(&Container::default(), |it| &it.defaults))
     }
 
     /// A container that stands for a wanted one, if anything about it is not as wanted.
@@ -127,7 +127,7 @@ impl Live<'_> {
 
     fn difference(&self, instance: &Instance, name: &str, is_of_spec: bool) -> Option<ObjectDifference> {
         let Self { target, observed, workload, .. } = self;
-        let effective = workload.container.over(image_defaults(workload, instance, observed));
+        let effective = workload.container.effective(image_defaults(workload, instance, observed));
         let mut found = fields(&diff::instance_config(instance, &effective));
         let mut want = fields(&effective);
         self.pin_image(&mut want, &found);

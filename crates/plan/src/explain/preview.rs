@@ -56,7 +56,7 @@ fn outline(stack: Option<&Stack>) -> BTreeMap<Key, Side> {
     let mut all = BTreeMap::new();
     let Some(stack) = stack else { return all };
     for (name, workload) in &stack.workloads {
-        let mut fields = fields(&workload.container.over(&Container::default()));
+        let mut fields = fields(&workload.container.effective(&Container::default()));
         let outer =
             Workload { container: Container::default(), origin: Location::default(), ..workload.clone() };
         flatten(&mut fields, &mut Vec::new(), json(&outer), &["container", "parts", "origin", "after"]);
@@ -101,7 +101,7 @@ fn outline(stack: Option<&Stack>) -> BTreeMap<Key, Side> {
 
 /// One container of a pod of several.
 fn part_side(workload: &Workload, part: &Part) -> Side {
-    let mut fields = fields(&part.container.over(&Container::default()));
+    let mut fields = fields(&part.container.effective(&Container::default()));
     let outer = Part { container: Container::default(), ..part.clone() };
     flatten(&mut fields, &mut Vec::new(), json(&outer), &["container", "name"]);
     fields.retain(|path, value| !is_default(path, value));

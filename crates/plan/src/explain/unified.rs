@@ -55,7 +55,7 @@ fn workload_diff(
     let label = format!("git/{}/{name}", stack.app);
     let mut by_text: BTreeMap<(String, String), Vec<&str>> = BTreeMap::new();
     for instance in observed.containers().filter(|it| it.instance.workload == *name) {
-        let want = workload.container.over(image_defaults(workload, instance, observed));
+        let want = workload.container.effective(image_defaults(workload, instance, observed));
         let found = instance_config(instance, &want);
         let (want, found) = (fields(&want), fields(&found));
         if want != found {

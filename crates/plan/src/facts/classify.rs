@@ -30,7 +30,7 @@ impl<'a> Classified<'a> {
             let workload = &instance.instance.workload;
             if !target.stack.workloads.contains_key(workload) {
                 all.orphans.push(instance);
-            } else if record.ledger.contains(&instance.id) {
+            } else if record.own_containers.contains(&instance.id) {
                 all.members.entry(workload.clone()).or_default().push(instance);
             } else {
                 match impostor(target, observed, instance) {
@@ -113,7 +113,7 @@ fn rank<'a>(
 ) -> impl Ord + use<'a> {
     let slot = instance.instance.slot;
     let is_named = instance.name == container_name(stack, name, slot);
-    (slot, !record.ledger.contains(&instance.id), !is_named, instance.created, &instance.id)
+    (slot, !record.own_containers.contains(&instance.id), !is_named, instance.created, &instance.id)
 }
 
 fn short(image_id: &str) -> &str {

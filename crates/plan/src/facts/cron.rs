@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 
 use driftless_model::{
-    Cron, Job, JobOutcome, Kind, ObjectRef, Record, Schedule, Stack, StackHash, Workload, WorkloadKind,
-    WorkloadName,
+    Cron, Job, JobOutcome, Kind, ObjectRef, Record, Schedule, Stack, StackHash, Subject, Workload,
+    WorkloadKind, WorkloadName,
 };
 
 /// The stack with the runs that were begun. Its hash is that of what Git says.
@@ -48,8 +48,9 @@ fn is_run(workload: &Workload) -> bool {
     workload.job().is_some_and(|job| job.cron.is_some())
 }
 
-/// A run of this template, at this moment.
-pub fn run_of(template: &Workload, cron: &WorkloadName, run: &WorkloadName, name: &str) -> Option<Workload> {
+/// The Job `run` of a CronJob.
+pub fn run_of(template: Subject<'_>, run: &WorkloadName, name: &str) -> Option<Workload> {
+    let Subject { name: cron, workload: template } = template;
     let job = Job { of: run.clone(), cron: Some(cron.clone()), ..template.job_or_template()?.clone() };
     let replicas = u32::from(!job.suspended);
     let mut workload = Workload { replicas, kind: WorkloadKind::Job(job), ..template.clone() };
@@ -68,8 +69,9 @@ pub fn run_name(cron: &WorkloadName, object: Option<&ObjectRef>, job: &str) -> W
 
 /// Whether this is the name of a run that was begun once.
 pub(crate) fn was_run(stack: &Stack, name: &WorkloadName) -> bool {
-    all(stack).any(|(cron, ..)| {
-        let plain = stack.inventory.workloads.get(cron).map_or(cron.as_str(), |it| &it.name);
+    all(stack).any(|cron_job| {
+        let cron = cron_job.subject.name;
+        let plain = stack.inventory.workloads.get(cron).map_or(cron.as_str(), |object| &object.name);
         name.as_str().strip_prefix(plain).is_some_and(|it| it.starts_with('-'))
     })
 }
@@ -84,8 +86,16 @@ pub(crate) fn failure<'a>(record: &'a Record, name: &WorkloadName) -> Option<(&'
     (end.outcome != JobOutcome::Complete && !is_made_up_for).then_some((run, end.outcome))
 }
 
-pub(crate) fn all(stack: &Stack) -> impl Iterator<Item = (&WorkloadName, &Workload, &Cron)> {
-    stack.workloads.iter().filter_map(|(name, it)| Some((name, it, it.schedule()?)))
+/// A CronJob.
+#[derive(Clone, Copy)]
+pub(crate) struct CronJob<'a> {
+    pub(crate) subject: Subject<'a>,
+    pub(crate) schedule: &'a Cron,
+}
+
+/// All CronJobs of a stack.
+pub(crate) fn all(stack: &Stack) -> impl Iterator<Item = CronJob<'_>> {
+    stack.subjects().filter_map(|subject| Some(CronJob { subject, schedule: subject.workload.schedule()? }))
 }
 
 /// It was parsed when it was read; what an older program wrote and this one cannot read is never due.

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use driftless_model::{
-    Instance, Job, JobRecord, Observed, Record, SpecHash, Stack, State, Workload, WorkloadName,
+    Instance, Job, JobRecord, Observed, Record, SpecHash, Stack, State, Subject, Workload, WorkloadName,
 };
 
-use crate::facts::{standing, subject::Subject};
+use crate::facts::standing;
 
 /// One part of a Job.
 #[derive(Clone, Copy)]
@@ -18,9 +18,8 @@ pub(crate) struct JobPart<'a> {
 /// All Jobs of a stack, each with its parts in their order.
 pub(crate) fn all(stack: &Stack) -> BTreeMap<&WorkloadName, Vec<JobPart<'_>>> {
     let mut all: BTreeMap<&WorkloadName, Vec<JobPart<'_>>> = BTreeMap::new();
-    for (name, workload) in &stack.workloads {
-        let subject = Subject { name, workload };
-        if let Some(job) = workload.job() {
+    for subject in stack.subjects() {
+        if let Some(job) = subject.workload.job() {
             all.entry(&job.of).or_default().push(JobPart { subject, job });
         }
     }
@@ -32,12 +31,11 @@ pub(crate) fn all(stack: &Stack) -> BTreeMap<&WorkloadName, Vec<JobPart<'_>>> {
 
 /// The parts of one Job in their order.
 pub(crate) fn parts_of<'a>(stack: &'a Stack, of: &WorkloadName) -> Vec<JobPart<'a>> {
-    let part = |(name, workload): (&'a WorkloadName, &'a Workload)| {
-        let subject = Subject { name, workload };
-        let job = workload.job().filter(|job| job.of == *of)?;
+    let part = |subject: Subject<'a>| {
+        let job = subject.workload.job().filter(|job| job.of == *of)?;
         Some(JobPart { subject, job })
     };
-    let mut parts: Vec<JobPart<'a>> = stack.workloads.iter().filter_map(part).collect();
+    let mut parts: Vec<JobPart<'a>> = stack.subjects().filter_map(part).collect();
     parts.sort_by_key(|it| it.job.ordinal);
     parts
 }

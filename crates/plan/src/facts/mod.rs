@@ -5,14 +5,10 @@
 use std::{cell::OnceCell, collections::BTreeMap};
 
 use driftless_model::{
-    Instance, Observed, Record, SpecHash, Stack, StackHash, Timestamp, Workload, WorkloadName,
+    Instance, Observed, Record, SpecHash, Stack, StackHash, Subject, Timestamp, Workload, WorkloadName,
 };
 
-use crate::{
-    facts::{classify::Classified, subject::Subject},
-    names::container_name_at,
-    target::Target,
-};
+use crate::{facts::classify::Classified, names::container_name_at, target::Target};
 
 pub(crate) mod adoption;
 pub(crate) mod classify;
@@ -28,7 +24,6 @@ pub(crate) mod ownership;
 pub(crate) mod pods;
 pub(crate) mod standing;
 pub(crate) mod stateful;
-pub(crate) mod subject;
 
 /// The inputs of one round.
 pub(crate) struct Facts<'a> {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use driftless_model::{ContainerId, Instance, Peer, Stack, WorkloadName};
+use driftless_model::{ContainerId, Instance, Peer, Stack, Subject, WorkloadName};
 
-use crate::facts::{Facts, subject::Subject};
+use crate::facts::Facts;
 
 /// The workloads of a stack by name, but each after those it shares something with.
 pub(crate) fn in_order(stack: &Stack) -> Vec<Subject<'_>> {

@@ -1,8 +1,8 @@
 //! The Kubernetes objects that a stack stands for, and their names.
 
-use driftless_model::{Format, Kind, ObjectRef, Record, ResourceStatus, Stack, Workload, WorkloadName};
-
-use crate::facts::subject::Subject;
+use driftless_model::{
+    Format, Kind, ObjectRef, Record, ResourceStatus, Stack, Subject, Workload, WorkloadName,
+};
 
 /// The Kubernetes object of a workload. A Compose service is a Deployment in the namespace of its application.
 pub(crate) fn object(stack: &Stack, name: &WorkloadName) -> ObjectRef {

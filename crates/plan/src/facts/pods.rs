@@ -176,8 +176,8 @@ pub(crate) fn has_started(part: &Part, found: &Instance) -> bool {
 pub(crate) fn was_told_otherwise(pod: &Instance, found: &Instance) -> bool {
     let Some(of) = &found.part else { return false };
     let endpoint = pod.networks.values().find(|it| it.ip.is_some());
-    of.told.iter().any(|(told, then)| {
-        let now = match told {
+    of.downward.iter().any(|(field, then)| {
+        let now = match field {
             Downward::PodIp => endpoint.and_then(|it| it.ip.as_ref()),
             Downward::HostIp => endpoint.and_then(|it| it.gateway.as_ref()),
             Downward::PodName | Downward::NodeName => None,

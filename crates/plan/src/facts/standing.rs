@@ -210,5 +210,5 @@ pub(crate) fn deleted_network<'a>(observed: &Observed, instance: &'a Instance) -
 
 /// Whether the `post_start` commands of an instance have run, or there are none.
 pub(crate) fn has_run_hooks(record: &Record, instance: &InstanceId) -> bool {
-    !record.unhooked.contains(&instance.to_string())
+    !record.pending_post_start.contains(&instance.to_string())
 }

@@ -1,8 +1,8 @@
 //! Which workloads are the pods of one StatefulSet.
 
-use driftless_model::{Instance, Member};
+use driftless_model::{Instance, Member, Subject};
 
-use crate::facts::{Facts, subject::Subject};
+use crate::facts::Facts;
 
 /// One pod of a StatefulSet.
 #[derive(Clone, Copy)]
@@ -13,11 +13,8 @@ pub(crate) struct Sibling<'a> {
 
 /// All desired pods of the same StatefulSet, including this one.
 pub(crate) fn siblings<'a>(facts: &Facts<'a>, member: &Member) -> Vec<Sibling<'a>> {
-    let sibling = |(name, workload)| {
-        let subject: Subject<'a> = Subject { name, workload };
-        Some(Sibling { subject, member: subject.workload.member()? })
-    };
-    let all = facts.target.stack.workloads.iter().filter_map(sibling);
+    let sibling = |subject: Subject<'a>| Some(Sibling { subject, member: subject.workload.member()? });
+    let all = facts.target.stack.subjects().filter_map(sibling);
     all.filter(|it| it.member.of == member.of && it.subject.workload.replicas > 0).collect()
 }
 

@@ -30,7 +30,7 @@ pub fn differences(
     found: &Container,
     mask: &Mask,
 ) -> Vec<FieldDifference> {
-    let want = desired.over(defaults);
+    let want = desired.effective(defaults);
     let found = fields(&without_engine_defaults(found, &want));
     between(&fields(&want), &found, mask)
 }
@@ -42,7 +42,7 @@ pub(crate) fn instance_differences(
     instance: &Instance,
     mask: &Mask,
 ) -> Vec<FieldDifference> {
-    let want = desired.over(defaults);
+    let want = desired.effective(defaults);
     let found = fields(&instance_config(instance, &want));
     between(&fields(&want), &found, mask)
 }

@@ -26,7 +26,7 @@ pub fn adopt(
             Claimed::Container { id, instance } => {
                 let taken = AdoptedContainer { instance: instance.clone(), spec: spec.clone() };
                 record.adopted.containers.insert(id.clone(), taken);
-                record.ledger.insert(id.clone());
+                record.own_containers.insert(id.clone());
             }
             Claimed::Network { id } => {
                 let taken = AdoptedNetwork { id: id.clone(), spec: spec.clone() };

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use driftless_model::{
-    Concurrency, Cron, CronRecord, EventKind, JobOutcome, ObjectRef, Record, Stack, Timestamp, Workload,
+    Concurrency, Cron, CronRecord, EventKind, JobOutcome, ObjectRef, Record, Stack, Subject, Timestamp,
     WorkloadName,
 };
 
-use crate::facts::cron::{all, parsed, run_name, run_of};
+use crate::facts::cron::{CronJob, all, parsed, run_name, run_of};
 
 /// So many times missed are a sign that something is wrong.
 const TOO_MANY: usize = 100;
@@ -23,21 +23,22 @@ pub struct CronEvent {
 
 /// Begins what is due, and forgets what has been kept for long enough.
 pub fn schedule(record: &mut Record, stack: &Stack, now: Timestamp) -> Vec<CronEvent> {
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     let mut crons = std::mem::take(&mut record.crons);
-    for (name, template, cron) in all(stack) {
+    for cron_job in all(stack) {
+        let name = cron_job.subject.name;
         let fresh = || CronRecord { since: now, ..CronRecord::default() };
         let mut known = crons.remove(name).unwrap_or_else(fresh);
         // A clock that was set back has begun nothing in the future.
         known.since = known.since.min(now);
         known.last = known.last.map(|it| it.min(now));
-        tidy(&mut known, cron, record);
+        tidy(&mut known, cron_job.schedule, record);
         let object = stack.inventory.workloads.get(name);
-        renew(&mut known, (name, template), object, record);
-        begin(&mut known, (name, template, cron), object, record, now, &mut told);
+        renew(&mut known, cron_job.subject, object, record);
+        begin(&mut known, cron_job, object, record, now, &mut events);
         record.crons.insert(name.clone(), known);
     }
-    told
+    events
 }
 
 /// Forgets the oldest runs that have ended, beyond those that are kept.
@@ -63,12 +64,7 @@ fn tidy(known: &mut CronRecord, cron: &Cron, record: &Record) {
 
 /// A run whose image cannot be had, so that there never was a container of it, is made of what Git says now: that may
 /// be the cure, and nobody can delete it.
-fn renew(
-    known: &mut CronRecord,
-    (cron, template): (&WorkloadName, &Workload),
-    object: Option<&ObjectRef>,
-    record: &Record,
-) {
+fn renew(known: &mut CronRecord, template: Subject<'_>, object: Option<&ObjectRef>, record: &Record) {
     for (name, run) in &mut known.runs {
         let has_begun = record.jobs.get(name).is_none_or(|it| it.begun || it.ended.is_some());
         if has_begun || !run.containers().any(|it| record.pulls.contains_key(&it.image)) {
@@ -76,7 +72,7 @@ fn renew(
         }
         let dotted = object.map(|it| format!(".{}", it.namespace)).unwrap_or_default();
         let plain = name.as_str().strip_suffix(&dotted).unwrap_or(name.as_str());
-        if let Some(renewed) = run_of(template, cron, name, plain) {
+        if let Some(renewed) = run_of(template, name, plain) {
             *run = renewed;
         }
     }
@@ -84,12 +80,14 @@ fn renew(
 
 fn begin(
     known: &mut CronRecord,
-    (name, template, cron): (&WorkloadName, &Workload, &Cron),
+    cron_job: CronJob<'_>,
     object: Option<&ObjectRef>,
     record: &Record,
     now: Timestamp,
-    told: &mut Vec<CronEvent>,
+    events: &mut Vec<CronEvent>,
 ) {
+    let CronJob { subject, schedule: cron } = cron_job;
+    let name = subject.name;
     let Some(schedule) = parsed(cron).filter(|_| !cron.suspended) else { return };
     // Runs past their starting deadline do not count as missed.
     let earliest = cron.starting_deadline.map(|it| {
@@ -99,8 +97,8 @@ fn begin(
     let since = known.last.unwrap_or(known.since).max(earliest.unwrap_or_default());
     let Some((due, count)) = schedule.missed(since, now, TOO_MANY + 1) else { return };
     let mut tell = |known: &mut CronRecord, kind, reason, message: String| {
-        if known.told.replace(due) != Some(due) {
-            told.push(CronEvent { kind, reason, object: name.to_string(), message });
+        if known.last_reported.replace(due) != Some(due) {
+            events.push(CronEvent { kind, reason, object: name.to_string(), message });
         }
     };
     if count > TOO_MANY {
@@ -125,10 +123,10 @@ fn begin(
     let run = run_name(name, object, &job);
     known.last = Some(due);
     // A clock that was set back comes to the same minute again.
-    let workload = run_of(template, name, &run, &job).filter(|_| !known.runs.contains_key(&run));
+    let workload = run_of(subject, &run, &job).filter(|_| !known.runs.contains_key(&run));
     if let Some(workload) = workload {
         let message = format!("begun for {due}");
-        told.push(CronEvent {
+        events.push(CronEvent {
             kind: EventKind::Normal,
             reason: "SuccessfulCreate",
             object: run.to_string(),

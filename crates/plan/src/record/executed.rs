@@ -27,7 +27,7 @@ pub fn note_executed(
 ) {
     for (step, outcome) in plan.steps.iter().zip(outcomes) {
         if let StepOutcome::Created(id) = outcome {
-            record.ledger.insert(id.clone());
+            record.own_containers.insert(id.clone());
         }
         let (Action::PullImage { image, .. }
         | Action::BuildImage { image, .. }
@@ -50,7 +50,7 @@ pub fn note_executed(
         plan.steps.iter().zip(outcomes).filter(|(_, it)| it.is_done()).map(|(step, _)| step).collect();
     for step in &done {
         if let Action::RunHooks { instance, .. } = &step.action {
-            record.unhooked.remove(&instance.to_string());
+            record.pending_post_start.remove(&instance.to_string());
         }
         // It runs again, so the next end is its own, even if nobody sees it run in between.
         if let Action::StartInstance { container: ContainerRef::Id(id, _) } = &step.action {

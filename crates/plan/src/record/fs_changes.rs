@@ -30,7 +30,7 @@ pub(crate) fn learn(record: &mut Record, target: &Target<'_>, observed: &Observe
     }
     for (id, inside) in &observed.inside {
         let (Some(instance), Some(files)) = (observed.container(id), &inside.files) else { continue };
-        if !record.ledger.contains(id) {
+        if !record.own_containers.contains(id) {
             continue;
         }
         let before = record.inside.get(id);

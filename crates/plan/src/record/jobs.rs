@@ -26,7 +26,7 @@ pub(crate) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed
                 it.instance.workload == *part.subject.name
                     && it.spec == spec
                     && it.agent == *target.agent
-                    && record.ledger.contains(&it.id)
+                    && record.own_containers.contains(&it.id)
             });
             for instance in mine {
                 job.begun = true;

@@ -6,12 +6,12 @@ use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
     Completion, Condition, ContainerId, Crash, Dependency, Format, Instance, InstanceId, Observed, Progress,
-    Readiness, Record, Stack, StackHash, State, Timestamp, Update, Workload, WorkloadName,
+    Readiness, Record, Stack, StackHash, State, Subject, Timestamp, Update, Workload, WorkloadName,
 };
 
 use crate::{
     backoff::{CRASH_RESET, crash_delay},
-    facts::{classify, heals::TRIES, objects, pods, standing, subject::Subject},
+    facts::{classify, heals::TRIES, objects, pods, standing},
     record::{executed::FIGHT, fs_changes, jobs},
     target::Target,
 };
@@ -19,23 +19,23 @@ use crate::{
 /// Longer than any pause of ours. A registry may ask for more; it is then asked again a little early.
 const LONGEST_PAUSE: Duration = Duration::from_mins(15);
 
-/// Before planning: takes into the ledger what proves genuine, counts crashes, notes who is done, and measures
+/// Before planning: adds containers that prove genuine to the own containers, counts crashes, notes who is done, and measures
 /// progress.
 pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observed, now: Timestamp) {
     let observed = &*pods::whole_of(target, observed);
     forget_the_future(record, now);
     let present: BTreeSet<&ContainerId> = observed.containers().map(|it| &it.id).collect();
-    record.ledger.retain(|it| present.contains(it));
+    record.own_containers.retain(|it| present.contains(it));
     record.completed.retain(|it| present.contains(it));
     record.replaced.retain(|it, _| present.contains(it));
     record.stopped.retain(|it| observed.container(it).is_some_and(|it| !it.is_running()));
     // Volumes that an instance mounts now are inherited from that instance.
     let held: BTreeSet<&String> =
         observed.instances.values().flat_map(|it| it.anonymous_volumes.values()).collect();
-    record.bequests.retain(|_, volumes| !volumes.values().all(|it| held.contains(it)));
+    record.volumes_to_inherit.retain(|_, volumes| !volumes.values().all(|it| held.contains(it)));
     record.delivered.retain(|it, _| present.contains(it));
     let slots: BTreeSet<String> = observed.containers().map(|it| it.instance.to_string()).collect();
-    record.unhooked.retain(|it| slots.contains(it));
+    record.pending_post_start.retain(|it| slots.contains(it));
     record.adopted.containers.retain(|it, _| present.contains(it));
     record
         .adopted
@@ -47,11 +47,11 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
     record.settled = record.settled.take().filter(|it| *it == revision);
     for instance in observed.instances.values().filter(|it| it.agent == *target.agent) {
         let Some(workload) = target.definition(instance) else { continue };
-        let is_known = record.ledger.contains(&instance.id);
+        let is_known = record.own_containers.contains(&instance.id);
         if !is_known && classify::impostor(target, observed, instance).is_none() {
-            record.ledger.insert(instance.id.clone());
+            record.own_containers.insert(instance.id.clone());
         }
-        if !record.ledger.contains(&instance.id) {
+        if !record.own_containers.contains(&instance.id) {
             continue;
         }
         if standing::is_completed(record, observed, workload, instance)
@@ -72,8 +72,7 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
     record.paused.retain(|it| wanted.contains(it));
     record.heals.retain(|_, heal| now.since(heal.ended) < FIGHT || heal.ineffective + 1 >= TRIES);
     note_objects(record, target.stack, now);
-    for (name, workload) in &target.stack.workloads {
-        let subject = Subject { name, workload };
+    for subject in target.stack.subjects() {
         measure(record, observed, subject, now);
     }
 }
@@ -97,11 +96,11 @@ fn counts_as_success(record: &Record, stack: &Stack, workload: &Workload, instan
 /// The same for the parts of pods.
 fn note_parts(record: &mut Record, target: &Target<'_>, observed: &Observed, now: Timestamp) {
     for part in observed.parts.values().filter(|it| it.agent == *target.agent) {
-        if !record.ledger.contains(&part.id) && pods::genuine(target, observed, part) {
-            record.ledger.insert(part.id.clone());
+        if !record.own_containers.contains(&part.id) && pods::genuine(target, observed, part) {
+            record.own_containers.insert(part.id.clone());
         }
         let Some(workload) = pods::definition(target, observed, part) else { continue };
-        if !record.ledger.contains(&part.id) {
+        if !record.own_containers.contains(&part.id) {
             continue;
         }
         let pod = part.part.as_ref().and_then(|it| observed.instances.get(&it.pod));
@@ -125,7 +124,7 @@ pub fn note_settled(record: &mut Record, target: &Target<'_>, observed: &Observe
     record.pulls.clear();
     record.slots.clear();
     note_held(record, target, observed);
-    for instance in observed.instances.values().filter(|it| record.ledger.contains(&it.id)) {
+    for instance in observed.instances.values().filter(|it| record.own_containers.contains(&it.id)) {
         let InstanceId { workload, slot } = &instance.instance;
         record.slots.entry(workload.clone()).or_default().insert(*slot);
     }

@@ -32,10 +32,10 @@ pub fn note_planned(record: &mut Record, plan: &Plan) {
             }
             // The volumes that a pod's containers share belong to the pod.
             Action::CreateInstance(creation) if !creation.inherit.is_empty() && creation.part.is_none() => {
-                record.bequests.insert(creation.instance.to_string(), creation.inherit.clone());
+                record.volumes_to_inherit.insert(creation.instance.to_string(), creation.inherit.clone());
             }
             Action::RunHooks { instance, .. } => {
-                record.unhooked.insert(instance.to_string());
+                record.pending_post_start.insert(instance.to_string());
             }
             Action::CreateInstance(_)
             | Action::StopInstance { .. }

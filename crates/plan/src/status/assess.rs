@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use driftless_model::{
-    Drift, HealthStatus, Instance, Observed, Record, Stack, StatusCondition, SyncStatus, Timestamp,
+    Drift, HealthStatus, Instance, Observed, Record, Stack, StatusCondition, Subject, SyncStatus, Timestamp,
     WaitStatus, WorkloadName, WorkloadStatus,
 };
 
 use crate::{
-    facts::{pods, subject::Subject},
+    facts::pods,
     status::{conditions, counts::Counts, inputs::Inputs, instances::workload_status},
     steps::Plan,
     wait::{Wait, WaitSeverity},
@@ -43,8 +43,8 @@ pub fn assess(
     let inputs = Inputs { stack, observed, record, plan, now };
     let mut is_complete = true;
     // Collected, because a map that is filled one by one takes twice the memory, and this one is kept.
-    let statuses = stack.workloads.iter().map(|(name, workload)| {
-        let subject = Subject { name, workload };
+    let statuses = stack.subjects().map(|subject| {
+        let Subject { name, workload } = subject;
         let counts = Counts::new(subject, observed, record, now);
         is_complete &= match workload.job_or_template() {
             Some(_) => counts.old.is_empty(),

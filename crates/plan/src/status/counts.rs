@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use driftless_model::{Health, Instance, Observed, Readiness, Record, SpecHash, State, Timestamp, Workload};
+use driftless_model::{
+    Health, Instance, Observed, Readiness, Record, SpecHash, State, Subject, Timestamp, Workload,
+};
 
-use crate::facts::{standing::Standing, subject::Subject};
+use crate::facts::standing::Standing;
 
 /// The instances of one workload, sorted by slot.
 pub(crate) struct Counts<'a> {

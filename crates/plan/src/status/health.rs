@@ -1,13 +1,12 @@
 //! The health of one workload: which of several reasons says most.
 
-use driftless_model::{Health, HealthStatus, Instance, Readiness, State, Timestamp, Workload, WorkloadName};
+use driftless_model::{
+    Health, HealthStatus, Instance, Readiness, State, Subject, Timestamp, Workload, WorkloadName,
+};
 
 use crate::{
     action::Action,
-    facts::{
-        standing::{Standing, crash_of},
-        subject::Subject,
-    },
+    facts::standing::{Standing, crash_of},
     status::{
         counts::Counts,
         inputs::Inputs,

@@ -2,14 +2,13 @@
 
 use driftless_model::{
     Health, HealthStatus, Instance, InstanceStatus, Part, PartOf, PartSpec, PartStatus, Port, Readiness,
-    State, StatusCondition, Workload, WorkloadStatus,
+    State, StatusCondition, Subject, Workload, WorkloadStatus,
 };
 
 use crate::{
     facts::{
         objects,
         standing::{crash_of, is_completed, is_crash_looping},
-        subject::Subject,
     },
     status::{
         conditions,
@@ -127,7 +126,7 @@ fn parts(inputs: Inputs<'_>, pod: &Instance, workload: &Workload, counts: &Count
         return workload.parts.iter().map(one).collect();
     }
     let one = |found: &&Instance| {
-        let PartOf { pod: _, name, role, told: _ } = found.part.clone()?;
+        let PartOf { pod: _, name, role, downward: _ } = found.part.clone()?;
         let spec = PartSpec { name, role, image: found.config.image.clone() };
         Some(PartStatus { spec, instance: status(found, workload) })
     };

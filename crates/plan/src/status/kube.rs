@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use driftless_model::{
     AwaitedInstance, CronStatus, ExitStatus, Instance, JobOutcome, JobStatus, Observed, Part, PartSpec,
-    PartStatus, Record, Role, Stack, State, Workload, WorkloadName, WorkloadSpec,
+    PartStatus, Record, Role, Stack, State, Subject, Workload, WorkloadName, WorkloadSpec,
 };
 
 use crate::{
@@ -12,7 +12,6 @@ use crate::{
     facts::{
         jobs,
         objects::{object, pod, whole},
-        subject::Subject,
     },
     names::container_name,
     status::counts::Counts,

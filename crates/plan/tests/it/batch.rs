@@ -172,7 +172,7 @@ fn wherever_the_agent_ends_nothing_is_done_twice() {
             // What was not written down before the agent acted is forgotten.
             stage.round_cut_short(if round % 2 == 0 { cut } else { usize::MAX }, |_| 0);
             if round % 3 == 0 {
-                stage.record.ledger.clear();
+                stage.record.own_containers.clear();
             }
             made += stage.world.observed.instances.len().saturating_sub(before);
             stage.tick(Duration::from_secs(1));

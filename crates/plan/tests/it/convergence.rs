@@ -187,7 +187,7 @@ fn place(stage: &mut Stage, all: Vec<Found>, has_network: bool) {
             networks,
             live: LiveSettings { resources: container.resources.clone(), restart: container.restart },
             image_id: format!("sha256:{}", digest_hex(container.image.as_bytes())),
-            config: Arc::new(container.over(&Default::default())),
+            config: Arc::new(container.effective(&Default::default())),
             anonymous_volumes: BTreeMap::new(),
             empty_volumes: BTreeMap::new(),
             part: None,
@@ -204,7 +204,7 @@ fn place(stage: &mut Stage, all: Vec<Found>, has_network: bool) {
             4 => {
                 let mut config = container.clone();
                 config.env.insert("EVIL".into(), Some("1".into()));
-                instance.config = Arc::new(config.over(&Default::default()));
+                instance.config = Arc::new(config.effective(&Default::default()));
             }
             5 => instance.agent = AgentId("another".into()),
             6 => instance.readiness = Readiness::Dead { reason: "it hangs".into() },
@@ -227,7 +227,7 @@ fn place(stage: &mut Stage, all: Vec<Found>, has_network: bool) {
             continue;
         }
         if found.is_known {
-            stage.record.ledger.insert(id.clone());
+            stage.record.own_containers.insert(id.clone());
         }
         let asked = match found.oddity {
             11 => Some(Replacement::Restart),

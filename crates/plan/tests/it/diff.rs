@@ -72,7 +72,7 @@ fn image() -> Container {
 
 /// What an engine says of a container right after it was made: everything filled in, in its own words.
 fn read_back() -> Container {
-    let mut found = desired().over(&image());
+    let mut found = desired().effective(&image());
     found.image = "docker.io/library/web:1".to_owned();
     found.hostname = Some("0123456789ab".to_owned());
     found.working_dir = Some("/".to_owned());
@@ -160,7 +160,7 @@ fn entrypoint_drops_the_command_and_null_unsets_variables() {
     let mut own = desired();
     own.entrypoint = words(&["/mine"]);
     own.env.insert("PATH".to_owned(), None);
-    let whole = own.over(&image());
+    let whole = own.effective(&image());
     assert_eq!((whole.entrypoint, whole.command), (words(&["/mine"]), None));
     assert_eq!(whole.env, env(&[("PORT", "8080")]));
     let targets: Vec<_> = whole.mounts.iter().map(|it| it.target.as_str()).collect();
@@ -179,7 +179,7 @@ fn health_check_overrides_the_image_field_by_field() {
         start_interval: None,
     };
     own.healthcheck = Some(check(&[]));
-    let whole = own.over(&image());
+    let whole = own.effective(&image());
     assert_eq!(whole.healthcheck.clone().unwrap().test, ["CMD", "/check"]);
     assert_eq!(differences(&own, &image(), &read_back(), &mask()), [], "30 s is the engine's own interval");
     own.healthcheck = Some(check(&["NONE"]));
@@ -192,7 +192,7 @@ fn secrets_are_compared_but_never_printed() {
     let mut want = desired();
     want.env.insert("DB_PASSWORD".to_owned(), Some("hunter2x".to_owned()));
     want.command = words(&["serve", "--db=postgres://app@db/x?p=hunter2x", "--token", "abc"]);
-    let mut found = want.over(&image());
+    let mut found = want.effective(&image());
     found.env.insert("DB_PASSWORD".to_owned(), Some("hunter3x".to_owned()));
     found.command = words(&["serve", "--password=hunter3x"]);
     let all = differences(&want, &image(), &found, &mask());

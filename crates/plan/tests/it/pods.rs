@@ -131,7 +131,7 @@ fn part_with_pod_address_is_replaced_when_it_changes() {
     let told =
         [(Downward::PodIp, "10.0.0.2"), (Downward::HostIp, "10.0.0.1"), (Downward::PodName, "shop-web-1")];
     let told: DownwardValues = told.into_iter().map(|(told, value)| (told, value.to_owned())).collect();
-    stage.named("shop-web-1-serve").part.as_mut().unwrap().told = told;
+    stage.named("shop-web-1-serve").part.as_mut().unwrap().downward = told;
     let before = ids(&stage);
     assert!(stage.round().is_settled(), "{:#?}", stage.round());
     // The engine was restarted, and gave the pod's first container another address.
@@ -243,7 +243,7 @@ fn wherever_we_are_cut_off_the_pod_is_finished_as_it_was_begun() {
             break;
         }
         begun.extend(made(&plan).into_iter().next());
-        stage.record.ledger.clear();
+        stage.record.own_containers.clear();
         stage.tick(Duration::from_secs(1));
     }
     assert!(stage.round().is_settled());

@@ -169,7 +169,7 @@ impl Stage {
             }
             outcomes[next] = match self.world.apply(&self.agent, action, self.now) {
                 Ok(Some(id)) => {
-                    self.record.ledger.insert(id.clone());
+                    self.record.own_containers.insert(id.clone());
                     StepOutcome::Created(id)
                 }
                 Ok(None) => StepOutcome::Done,
@@ -263,7 +263,7 @@ impl Stage {
             let mine = || {
                 let all = observed.instances.values();
                 all.filter(|it| {
-                    let is_ours = it.agent == self.agent && self.record.ledger.contains(&it.id);
+                    let is_ours = it.agent == self.agent && self.record.own_containers.contains(&it.id);
                     is_ours && it.instance.workload == *name
                 })
             };

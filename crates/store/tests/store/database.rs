@@ -17,7 +17,7 @@ fn stored_values_survive_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("deep/state");
     let record = Record {
-        ledger: [ContainerId("a".repeat(64))].into(),
+        own_containers: [ContainerId("a".repeat(64))].into(),
         pulls: [("web:2".to_owned(), Attempt { count: 3, next: NOW, error: "not found".to_owned() })].into(),
         ..Record::default()
     };
@@ -151,8 +151,8 @@ fn unreadable_row_loses_no_other_row_and_no_pin() {
         run(&store, image, Outcome::Succeeded);
     }
     store.set_pin(&shop(), &pin(1)).unwrap();
-    let ledger = [ContainerId("a".repeat(64))].into();
-    store.save_record(&shop(), &Record { ledger, ..Record::default() }).unwrap();
+    let own_containers = [ContainerId("a".repeat(64))].into();
+    store.save_record(&shop(), &Record { own_containers, ..Record::default() }).unwrap();
     let other = rusqlite::Connection::open(state.database()).unwrap();
     other
         .execute_batch(

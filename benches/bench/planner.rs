@@ -151,6 +151,7 @@ fn spec(number: usize) -> AppSpec {
         profiles: Vec::new(),
         env_files: Vec::new(),
         has_listed_files: false,
+        findings: Vec::new(),
     }
 }
 

@@ -178,6 +178,7 @@ fn spec(file: &str) -> AppSpec {
         profiles: Vec::new(),
         env_files: Vec::new(),
         has_listed_files: true,
+        findings: Vec::new(),
     }
 }
 

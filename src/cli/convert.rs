@@ -116,6 +116,7 @@ fn application(
             profiles,
             env_files: Vec::new(),
             has_listed_files: true,
+            findings: Vec::new(),
         });
     }
     let is_plain = variables.is_empty() && profiles.is_empty();

@@ -24,6 +24,7 @@ fn rendered(format: Format, text: &str, variables: &[(&str, &str)]) -> Rendered 
         profiles: Vec::new(),
         env_files: Vec::new(),
         has_listed_files: true,
+        findings: Vec::new(),
     };
     render(&MemoryFiles::new([("app.yaml", text)]), &spec)
 }

@@ -63,12 +63,15 @@ fn root_application_is_named_after_the_repository() {
 }
 
 #[test]
-fn both_formats_in_one_folder_is_an_error_naming_both() {
+fn two_formats_in_one_folder_are_an_error_of_the_application() {
     let files = MemoryFiles::new([("a/compose.yaml", COMPOSE), ("a/web.yaml", DEPLOYMENT)]);
     let found = discover(&files, "a", "repository", &[]);
     assert_eq!(apps(&found).len(), 1);
-    let told = findings(&found).join("\n");
-    assert!(told.starts_with("a/web.yaml: error:") && told.contains("a/compose.yaml"), "{told}");
+    let rendered = render(&files, &found.apps[0]);
+    let text: Vec<String> = rendered.findings.iter().map(ToString::to_string).collect();
+    let text = text.join("\n");
+    assert!(text.starts_with("a/web.yaml: error:") && text.contains("a/compose.yaml"), "{text}");
+    assert!(rendered.stack.is_none());
 }
 
 #[test]

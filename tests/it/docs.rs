@@ -300,6 +300,7 @@ fn render_text(format: Format, text: &str) -> Rendered {
         profiles: Vec::new(),
         env_files: Vec::new(),
         has_listed_files: false,
+        findings: Vec::new(),
     };
     render(&files, &spec)
 }

@@ -294,6 +294,7 @@ fn spec(files: &[&str]) -> AppSpec {
         profiles: vec!["*".to_owned()],
         env_files: Vec::new(),
         has_listed_files: true,
+        findings: Vec::new(),
     }
 }
 

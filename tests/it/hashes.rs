@@ -107,6 +107,7 @@ fn manifests(files: &MemoryFiles, format: Format, name: &str, file: &str) -> Opt
         profiles: Vec::new(),
         env_files: Vec::new(),
         has_listed_files: false,
+        findings: Vec::new(),
     };
     render(files, &spec).stack
 }

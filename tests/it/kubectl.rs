@@ -525,6 +525,7 @@ spec: {accessModes: [ReadWriteOnce]}
         profiles: Vec::new(),
         env_files: Vec::new(),
         has_listed_files: false,
+        findings: Vec::new(),
     };
     let stack = kubernetes::render(&MemoryFiles::new([("all.yaml", manifests)]), &spec).stack.unwrap();
     let inventory = serde_json::to_string_pretty(&stack.inventory).unwrap();

@@ -48,6 +48,7 @@ fn render(text: &str) -> Rendered {
         profiles: Vec::new(),
         env_files: Vec::new(),
         has_listed_files: true,
+        findings: Vec::new(),
     };
     kubernetes::render(&MemoryFiles::new([("a.yaml", text)]), &spec)
 }

@@ -16,6 +16,7 @@ fn render(text: &str) -> Rendered {
         profiles: Vec::new(),
         env_files: Vec::new(),
         has_listed_files: false,
+        findings: Vec::new(),
     };
     kubernetes::render(&MemoryFiles::new([("a.yaml", text)]), &spec)
 }

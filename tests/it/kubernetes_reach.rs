@@ -16,6 +16,7 @@ fn render(app: &str, files: &[(&str, &str)]) -> Rendered {
         profiles: Vec::new(),
         env_files: Vec::new(),
         has_listed_files: false,
+        findings: Vec::new(),
     };
     kubernetes::render(&MemoryFiles::new(files.iter().copied()), &spec)
 }

@@ -47,6 +47,7 @@ fn spec(kustomization: &str) -> AppSpec {
         profiles: Vec::new(),
         env_files: Vec::new(),
         has_listed_files: false,
+        findings: Vec::new(),
     }
 }
 

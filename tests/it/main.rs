@@ -61,6 +61,8 @@ mod proxy;
 mod report;
 // Sample applications and an agent's side that answers, for `cli` and `web`.
 mod sample;
+// Settings of one application, and errors among them.
+mod settings;
 // The whole agent on simulated Docker and Git, with everything going wrong.
 mod simulation;
 // The API, the event stream and the page.

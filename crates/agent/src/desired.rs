@@ -167,6 +167,7 @@ impl Rendered {
                 profiles: Vec::new(),
                 env_files: Vec::new(),
                 has_listed_files: false,
+                findings: Vec::new(),
             },
             repository: repository.to_owned(),
             url: String::new(),

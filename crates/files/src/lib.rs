@@ -49,6 +49,8 @@ pub struct AppSpec {
     pub env_files: Vec<String>,
     /// Whether the configuration lists `files`. Otherwise they were found, and `COMPOSE_FILE` may replace them.
     pub has_listed_files: bool,
+    /// Findings about the settings and the folder of the application. With an error among them it is not rendered.
+    pub findings: Vec<Finding>,
 }
 
 impl AppSpec {
@@ -73,6 +75,7 @@ impl AppSpec {
             profiles: Vec::new(),
             env_files: Vec::new(),
             has_listed_files: true,
+            findings: Vec::new(),
         }
     }
 }

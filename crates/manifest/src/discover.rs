@@ -42,15 +42,16 @@ pub struct Configured {
 /// The result of a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Discovery {
-    /// Sorted by name; names are unique.
+    /// Sorted by name; names are unique. Findings about one of them are in [`AppSpec::findings`].
     pub apps: Vec<AppSpec>,
+    /// Findings about the repository as a whole.
     pub findings: Vec<Finding>,
 }
 
 /// Finds the applications at `path` and below, or, if `configured` is not empty, only those. The folder at the root is
 /// named after the repository.
 ///
-/// An application whose manifests cannot be read is also returned; rendering it reports the errors. An error among the
+/// An application whose manifests or settings cannot be used is also returned; rendering it reports the errors. An error among the
 /// findings means that the list may be incomplete: an application that is missing from it must not be treated as
 /// removed.
 pub fn discover(
@@ -86,7 +87,7 @@ struct Search<'a> {
 
 /// The content of a folder.
 enum FolderContent {
-    Application(Format, Vec<String>),
+    Application(Format, Vec<String>, Vec<Finding>),
     /// A kustomization that is only a part of others.
     Component(Vec<String>),
     Nothing,
@@ -104,12 +105,12 @@ impl Search<'_> {
 
     fn application_or_below(&mut self, folder: &str, entries: &[(String, Entry)], depth: usize) {
         match self.content(folder, entries) {
-            FolderContent::Application(format, files) => {
-                self.add(folder, None, format, files, &Configured::default());
+            FolderContent::Application(format, files, findings) => {
+                self.add(folder, format, files, findings, &Configured::default());
             }
             // The user chose this folder, and rendering reports that a component is not an application.
             FolderContent::Component(files) if depth == DEEPEST => {
-                self.add(folder, None, Format::Kubernetes, files, &Configured::default());
+                self.add(folder, Format::Kubernetes, files, Vec::new(), &Configured::default());
             }
             FolderContent::Nothing if depth > 0 => {
                 for (name, entry) in entries {
@@ -125,16 +126,16 @@ impl Search<'_> {
     fn configured(&mut self, one: &Configured) {
         let path = tidy(&one.path);
         if !one.files.is_empty() {
-            let files = self.inside(&path, &one.files);
-            return self.add(&path, one.name.clone(), Format::Compose, files, one);
+            let (files, findings) = inside(&path, "files", &one.files);
+            return self.add(&path, Format::Compose, files, findings, one);
         }
         match self.folder(&path) {
             Ok(Some(entries)) => match self.content(&path, &entries) {
-                FolderContent::Application(format, files) => {
-                    self.add(&path, one.name.clone(), format, files, one);
+                FolderContent::Application(format, files, findings) => {
+                    self.add(&path, format, files, findings, one);
                 }
                 FolderContent::Component(files) => {
-                    self.add(&path, one.name.clone(), Format::Kubernetes, files, one);
+                    self.add(&path, Format::Kubernetes, files, Vec::new(), one);
                 }
                 FolderContent::Nothing => self.report(&path, NO_APPLICATION),
             },
@@ -163,7 +164,7 @@ impl Search<'_> {
             return if documents.iter().any(is_component) {
                 FolderContent::Component(vec![path.clone()])
             } else {
-                FolderContent::Application(Format::Kubernetes, vec![path.clone()])
+                FolderContent::Application(Format::Kubernetes, vec![path.clone()], Vec::new())
             };
         }
         let mut kubernetes: Vec<String> = kustomization.into_iter().collect();
@@ -193,19 +194,20 @@ impl Search<'_> {
             if kubernetes.is_empty() {
                 return FolderContent::Nothing;
             }
-            return FolderContent::Application(Format::Kubernetes, kubernetes);
+            return FolderContent::Application(Format::Kubernetes, kubernetes, Vec::new());
         };
         let compose_path = join(folder, compose);
+        let mut findings = Vec::new();
         for other in kubernetes {
             let message = format!(
                 "is a Kubernetes manifest in the folder of `{compose_path}`, but a folder is one application"
             );
             let finding = Finding::error(Location::file(other), "", message);
-            self.findings.push(finding.help("move one of them to a folder of its own"));
+            findings.push(finding.help("move one of them to a folder of its own"));
         }
         let mut files = vec![compose_path];
         files.extend(override_of(compose).into_iter().filter(|it| is_file(it)).map(|it| join(folder, &it)));
-        FolderContent::Application(Format::Compose, files)
+        FolderContent::Application(Format::Compose, files, findings)
     }
 
     /// Removes applications that a kustomization of another application uses.
@@ -268,14 +270,15 @@ impl Search<'_> {
     fn add(
         &mut self,
         folder: &str,
-        name: Option<AppName>,
         format: Format,
         files: Vec<String>,
+        mut findings: Vec<Finding>,
         settings: &Configured,
     ) {
         let called = folder.rsplit('/').next().filter(|it| !it.is_empty()).unwrap_or(self.repository_name);
-        let env_files = self.inside(folder, &settings.env_files);
-        match name.or_else(|| AppName::normalise(called)) {
+        let (env_files, outside) = inside(folder, "envFiles", &settings.env_files);
+        findings.extend(outside);
+        match settings.name.clone().or_else(|| AppName::normalise(called)) {
             Some(name) => self.found.push(AppSpec {
                 name,
                 path: folder.to_owned(),
@@ -285,30 +288,37 @@ impl Search<'_> {
                 profiles: settings.profiles.clone(),
                 env_files,
                 has_listed_files: !settings.files.is_empty(),
+                findings,
             }),
             None => self.report(folder, "has no letter or digit in its name, so the application has no name"),
         }
     }
 
-    /// Resolves paths of the configuration to paths from the repository's root.
-    fn inside(&mut self, folder: &str, paths: &[String]) -> Vec<String> {
-        let mut found = Vec::new();
-        for path in paths {
-            match paths::join(folder, path).filter(|_| !path.starts_with('/')) {
-                Some(path) => found.push(path),
-                None => {
-                    self.report(folder, &format!("asks for `{path}`, which is outside of the repository"));
-                }
+    fn report(&mut self, folder: &str, message: &str) {
+        self.findings.push(error(folder, message));
+    }
+}
+
+/// Resolves the paths of a setting to paths from the repository's root. A path outside of the repository is an error.
+fn inside(folder: &str, setting: &str, paths: &[String]) -> (Vec<String>, Vec<Finding>) {
+    let (mut found, mut findings) = (Vec::new(), Vec::new());
+    for path in paths {
+        match paths::join(folder, path).filter(|_| !path.starts_with('/')) {
+            Some(path) => found.push(path),
+            None => {
+                let message = format!("has `{path}` in `{setting}`, which is outside of the repository");
+                let help = "add the file to the repository, and give its path from the application's folder";
+                findings.push(error(folder, &message).help(help));
             }
         }
-        found
     }
+    (found, findings)
+}
 
-    fn report(&mut self, folder: &str, message: &str) {
-        let shown = if folder.is_empty() { "the repository's root" } else { folder };
-        let finding = Finding::error(Location::file(folder), "", format!("`{shown}` {message}"));
-        self.findings.push(finding);
-    }
+/// An error about a folder.
+fn error(folder: &str, message: &str) -> Finding {
+    let shown = if folder.is_empty() { "the repository's root" } else { folder };
+    Finding::error(Location::file(folder), "", format!("`{shown}` {message}"))
 }
 
 /// Leaves out applications with the same name, because they would replace each other's containers.

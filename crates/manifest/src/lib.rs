@@ -35,13 +35,19 @@ pub use parallel::on_all_cores;
 /// How many files and folders the mounts, build contexts and manifests of one application may list together.
 const MOST_ENTRIES: usize = 100_000;
 
-/// Renders one application: its manifests, and the files that they refer to.
+/// Renders one application: its manifests, and the files that they refer to. An application with an error in its
+/// settings has no stack: without a file that they name, its values would be empty.
 pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
+    if spec.findings.iter().any(Finding::is_error) {
+        return Rendered { findings: spec.findings.clone(), ..Rendered::default() };
+    }
     let files = Bounded::new(files, MOST_ENTRIES);
-    match spec.format {
+    let mut rendered = match spec.format {
         Format::Compose => driftless_compose::render(&files, spec),
         Format::Kubernetes => checked(driftless_kubernetes::render(&files, spec)),
-    }
+    };
+    rendered.findings.splice(..0, spec.findings.iter().cloned());
+    rendered
 }
 
 /// Checks the rules of the model for a complete stack. (Compose checks them itself, also for incomplete ones.)

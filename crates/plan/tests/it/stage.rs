@@ -52,6 +52,7 @@ pub(crate) fn manifests(path: &str, files: &[&str]) -> AppSpec {
         profiles: Vec::new(),
         env_files: Vec::new(),
         has_listed_files: false,
+        findings: Vec::new(),
     }
 }
 

@@ -20,6 +20,7 @@ use super::{
     plan::plan,
     preview::{PreviewArgs, preview},
     recover::{RecoverArgs, recover},
+    remove::{RemoveArgs, remove},
     report::output::error_code as error_code_of_report,
     resume::{ResumeArgs, resume},
     rollback::{RollbackArgs, rollback},
@@ -80,6 +81,7 @@ pub(super) enum Command {
     Suspend(SuspendArgs),
     Adopt(AdoptArgs),
     Recover(RecoverArgs),
+    Remove(RemoveArgs),
     /// Dry run: show what the agent would do now, round by round, and why.
     Plan(PlanArgs),
     /// Compare the live state with Git, field by field; exit with 1 if something differs.
@@ -197,6 +199,7 @@ async fn dispatch(command: &Command, context: &Context<'_>) -> Result<Verdict, E
         Command::Suspend(args) => suspend(args, context).await,
         Command::Adopt(args) => adopt(args, context).await,
         Command::Recover(args) => recover(args, context).await,
+        Command::Remove(args) => remove(args, context).await,
         Command::Plan(args) => plan(args, context).await,
         Command::Diff(args) => diff(args, context).await,
         Command::Drift(args) => drift(args, context).await,

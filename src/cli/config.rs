@@ -69,7 +69,7 @@ pub(super) fn config(args: &ConfigArgs, context: &Context<'_>) -> Result<Verdict
     let root = args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone());
     let spec = application(&files, &root, args)?;
     if spec.findings.iter().any(Finding::is_error) {
-        return Err(Error::Findings(spec.findings));
+        return Err(CliError::Findings(spec.findings));
     }
     let folder = root.join(&spec.path);
     let mask = (!args.show_secrets).then(|| Mask::new(controller::random_key()));

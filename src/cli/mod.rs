@@ -22,6 +22,7 @@ mod kubectl;
 mod plan;
 mod preview;
 mod recover;
+mod remove;
 mod resume;
 mod rollback;
 mod run;

@@ -22,7 +22,9 @@ Examples:
   driftless sync shop
   driftless sync shop --wait --timeout 3m     # in a pipeline, after a push
   driftless sync shop --prune                 # after a commit that removes most of it on purpose
+  driftless sync shop --heal                  # undo drift once, where `selfHeal` is off
   driftless sync shop --accept-rewrite        # after a force push that `requireFastForward` rejects")]
+#[expect(clippy::struct_excessive_bools, reason = "flags of the command line")]
 pub(super) struct SyncArgs {
     pub(super) app: String,
     /// Accept the rewritten history that was rejected, for all applications of the repository.
@@ -31,6 +33,9 @@ pub(super) struct SyncArgs {
     /// Confirm the removal of workloads that Git does not contain any more (`PruneHeld`).
     #[arg(long, conflicts_with = "accept_rewrite")]
     pub(super) prune: bool,
+    /// Repair the live state once, although `selfHeal` is off.
+    #[arg(long, conflicts_with_all = ["accept_rewrite", "prune"])]
+    pub(super) heal: bool,
     /// Wait until the application is Synced and Healthy; exit with 1 if that takes longer than --timeout.
     #[arg(short, long)]
     pub(super) wait: bool,
@@ -47,6 +52,7 @@ pub(super) async fn sync(args: &SyncArgs, context: &Context<'_>) -> Result<Verdi
     let what = match args {
         SyncArgs { accept_rewrite: true, .. } => "/accept-rewrite",
         SyncArgs { prune: true, .. } => "/prune",
+        SyncArgs { heal: true, .. } => "/heal",
         SyncArgs { .. } => "/sync",
     };
     let _: Accepted = client.post(&application_path(&args.app, what)?, None::<&()>).await?;

@@ -220,6 +220,7 @@ fn container(action: &mut Action) -> Option<&mut ContainerRef> {
         | Action::CreateNetwork { .. }
         | Action::RemoveNetwork { .. }
         | Action::CreateVolume { .. }
+        | Action::RemoveVolume { .. }
         | Action::CreateInstance(_) => None,
     }
 }

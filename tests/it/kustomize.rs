@@ -161,7 +161,7 @@ fn kustomization_wins_over_manifests_but_not_over_compose() {
         ]
     );
     assert_eq!(
-        lines(&found.findings),
+        lines(&render(&files, &found.apps[1]).findings),
         [
             "b/kustomization.yml: error: is a Kubernetes manifest in the folder of `b/compose.yaml`, but a folder is one application (move one of them to a folder of its own)"
         ]

@@ -61,6 +61,8 @@ mod proxy;
 mod report;
 // Sample applications and an agent's side that answers, for `cli` and `web`.
 mod sample;
+// Applications that leave Git.
+mod removal;
 // Settings of one application, and errors among them.
 mod settings;
 // The whole agent on simulated Docker and Git, with everything going wrong.

@@ -296,6 +296,8 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
             RequestKind::Resume
             | RequestKind::AcceptRewrite
             | RequestKind::Prune
+            | RequestKind::Heal
+            | RequestKind::Remove(_)
             | RequestKind::Restart(_)
             | RequestKind::CreateJob(..)
             | RequestKind::Pause(_)

@@ -9,7 +9,7 @@ use driftless_model::{AppName, SyncStatus};
 use crate::sample::NOON;
 use crate::simulation::{Simulation, minutes};
 
-const COMPOSE: &str = "services: {web: {image: 'web:1', environment: ['PASSWORD=${PASSWORD}']}}";
+const COMPOSE: &str = "services: {web: {image: 'web:1', environment: ['GREETING=${GREETING}']}}";
 
 #[tokio::test(start_paused = true)]
 async fn application_with_an_error_in_its_settings_is_not_applied() {

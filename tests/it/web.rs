@@ -8,7 +8,7 @@ use std::{
 use axum::{Router, body::Body};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use driftless_agent::{Readiness, RequestKind, Rollback};
-use driftless_model::{AppName, Application, Event, RepositoryStatus, Until};
+use driftless_model::{AppName, Application, Event, Removal, RepositoryStatus, Until};
 use driftless_web::{Access, Token, router, serve};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -103,7 +103,7 @@ async fn every_route_in_the_documentation_is_there() {
     let documentation = include_str!("../../docs/api.md");
     let rows = documentation.lines().filter_map(|it| it.strip_prefix("| `")?.split_once('`'));
     let routes: Vec<_> = rows.filter_map(|(row, _)| row.split_once(" /")).collect();
-    assert_eq!(routes.len(), 26);
+    assert_eq!(routes.len(), 28);
     for (method, path) in routes {
         let path = format!("/{}", path.replace("{name}", "shop"));
         let path = path.replace("{workload}", "web").replace("{instance}", "shop-web-1");
@@ -142,6 +142,12 @@ async fn request_of_the_page_reaches_the_agent() {
     assert_eq!(accepted.status(), StatusCode::ACCEPTED);
     let pruned = ask(&router, post("/api/v1/applications/shop/prune", "")).await;
     assert_eq!(pruned.status(), StatusCode::ACCEPTED);
+    for path in ["heal", "remove", "remove?volumes=true"] {
+        let accepted = ask(&router, post(&format!("/api/v1/applications/shop/{path}"), "")).await;
+        assert_eq!(accepted.status(), StatusCode::ACCEPTED, "{path}");
+    }
+    let unknown = ask(&router, post("/api/v1/applications/shop/remove?volume=true", "")).await;
+    assert_eq!(unknown.status(), StatusCode::BAD_REQUEST);
     let body = r#"{"to": "2", "reason": "orders fail", "until": "next-commit"}"#;
     let rollback = json(ask(&router, post("/api/v1/applications/blog/rollback", body)).await).await;
     assert_eq!(rollback["pin"]["revision"], 2);
@@ -160,6 +166,9 @@ async fn request_of_the_page_reaches_the_agent() {
             ("shop".into(), RequestKind::Sync),
             ("shop".into(), RequestKind::AcceptRewrite),
             ("shop".into(), RequestKind::Prune),
+            ("shop".into(), RequestKind::Heal),
+            ("shop".into(), RequestKind::Remove(Removal::KeepVolumes)),
+            ("shop".into(), RequestKind::Remove(Removal::WithVolumes)),
             ("blog".into(), rollback(Some("2"), "orders fail", Until::NextCommit)),
             ("blog".into(), rollback(None, "", Until::Manual)),
             ("blog".into(), RequestKind::Resume),

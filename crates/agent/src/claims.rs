@@ -8,7 +8,12 @@ use std::{
 use driftless_model::{AppName, Finding, Held, Location, Stack, conflicts};
 use driftless_store::{self as store, KnownApplication, Store};
 
-use crate::{Applications, desired::Rendered, error::chain, repository::RepositoryView};
+use crate::{
+    Applications,
+    desired::Rendered,
+    error::chain,
+    repository::{Absence, RepositoryView},
+};
 
 /// A rendered application, with the index of its repository.
 #[derive(Clone)]
@@ -95,7 +100,7 @@ impl Claims {
         let mut absent = Vec::new();
         for known in known.iter().filter(|known| !names.contains(&known.app)) {
             let view = inventory.position(&known.repository).and_then(|index| views.get(index));
-            let is_gone = view.is_none_or(RepositoryView::is_complete);
+            let is_gone = view.is_none_or(|view| view.absence(known, inventory.known) != Absence::Unclear);
             if is_gone && inventory.has_nothing_left(&known.app) {
                 continue;
             }

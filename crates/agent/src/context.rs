@@ -75,6 +75,11 @@ impl AppContext {
         self.services.changed.notify_one();
     }
 
+    /// Lets the supervisor compare the applications again.
+    pub(crate) fn wake_supervisor(&self) {
+        self.services.changed.notify_one();
+    }
+
     /// Hides the secrets of the stacks of the last round.
     pub(crate) fn mask(&self) -> &Mask {
         &self.mask

@@ -20,6 +20,8 @@ pub(crate) struct Desired {
     /// Why the commit may not be applied although it was rendered: the application claims what another one has, or
     /// the repository as a whole cannot be read.
     objections: Vec<Finding>,
+    /// The newest accepted commit of the repository, if it could not be rendered for this application.
+    unrendered: Option<CommitInfo>,
     /// Why the forge refuses commit statuses, if it does.
     status_error: Option<String>,
 }
@@ -67,6 +69,8 @@ pub(crate) struct RepositoryState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
     Present,
+    /// The newest commit has no application at all. The removal of several applications waits for the user.
+    Emptied,
     /// Git or the configuration does not have the application any more.
     Gone,
 }
@@ -74,7 +78,14 @@ pub(crate) enum Presence {
 impl Desired {
     /// An application that Git has.
     pub(crate) fn present(rendered: Arc<Rendered>, repository: Arc<RepositoryState>) -> Self {
-        Self { rendered, repository, presence: Presence::Present, objections: Vec::new(), status_error: None }
+        Self {
+            rendered,
+            repository,
+            presence: Presence::Present,
+            objections: Vec::new(),
+            unrendered: None,
+            status_error: None,
+        }
     }
 
     /// An application that Git or the configuration does not have any more.
@@ -92,9 +103,15 @@ impl Desired {
         Self { status_error, ..self }
     }
 
-    /// The same rendered application after another fetch of its repository.
-    pub(crate) fn with_repository(&self, repository: Arc<RepositoryState>) -> Self {
-        Self { repository, ..self.clone() }
+    /// The same rendered application after another fetch of its repository, whose newest commit could not be rendered
+    /// for it.
+    pub(crate) fn kept(&self, repository: Arc<RepositoryState>, newest: Option<CommitInfo>) -> Self {
+        Self { repository, presence: Presence::Present, unrendered: newest, ..self.clone() }
+    }
+
+    /// An application of a repository whose newest commit has no application at all.
+    pub(crate) fn emptied(self) -> Self {
+        Self { presence: Presence::Emptied, ..self }
     }
 
     pub(crate) fn rendered(&self) -> &Rendered {
@@ -111,6 +128,16 @@ impl Desired {
 
     pub(crate) fn is_gone(&self) -> bool {
         self.presence == Presence::Gone
+    }
+
+    /// Whether the newest commit does not have the application, so that a user may remove it.
+    pub(crate) fn may_be_removed(&self) -> bool {
+        matches!(self.presence, Presence::Gone | Presence::Emptied)
+    }
+
+    /// The newest accepted commit of the repository, also if it could not be rendered for this application.
+    pub(crate) fn newest_commit(&self) -> &CommitInfo {
+        self.unrendered.as_ref().unwrap_or(&self.rendered.commit)
     }
 
     pub(crate) fn status_error(&self) -> Option<&str> {
@@ -137,7 +164,8 @@ impl Desired {
         let (one, another) = (&self.rendered, &other.rendered);
         let is_same_stack = match (&one.stack, &another.stack) {
             (Some(one), Some(another)) => Arc::ptr_eq(one, another),
-            _ => false,
+            (None, None) => self.is_gone() || one.commit == another.commit,
+            (Some(_), None) | (None, Some(_)) => false,
         };
         let is_same_repository_state = self.repository.error == other.repository.error
             && self.repository.missed == other.repository.missed
@@ -149,6 +177,7 @@ impl Desired {
             && one.findings == another.findings
             && self.presence == other.presence
             && self.objections == other.objections
+            && self.unrendered == other.unrendered
             && self.status_error == other.status_error
             && self.rejected() == other.rejected()
     }
@@ -181,5 +210,21 @@ impl Rendered {
             rejected: None,
             reads: Arc::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gone(commit: &str) -> Desired {
+        let commit = CommitInfo { id: commit.to_owned(), ..CommitInfo::default() };
+        let nothing = Rendered::nothing(&"shop".into(), "infra", commit, Policy::default());
+        Desired::gone(Arc::new(nothing), Arc::default())
+    }
+
+    #[test]
+    fn application_that_left_git_is_the_same_in_each_commit() {
+        assert!(gone("a").asks_for_the_same(&gone("b")));
     }
 }

@@ -104,7 +104,9 @@ fn event_reason(action: &Action) -> &'static str {
         Action::BuildImage { .. } => "Built",
         Action::ImportImage { .. } => "Imported",
         Action::CreateNetwork { .. } | Action::CreateVolume { .. } | Action::CreateInstance(_) => "Created",
-        Action::RemoveNetwork { .. } | Action::RemoveInstance { .. } => "Removed",
+        Action::RemoveNetwork { .. } | Action::RemoveVolume { .. } | Action::RemoveInstance { .. } => {
+            "Removed"
+        }
         Action::WriteFiles { .. } => "Written",
         Action::RunHooks { .. } => "HooksRun",
         Action::SignalInstance { .. } => "Signalled",

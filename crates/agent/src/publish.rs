@@ -181,14 +181,17 @@ impl Publisher {
     pub(crate) fn publish_same_target(&mut self, context: &AppContext, before: &Desired, desired: &Desired) {
         self.status.fetched_at = desired.repository().fetched_at;
         let ran_last = self.status.commit.as_ref().is_some_and(|commit| commit.id == before.commit().id);
-        if ran_last {
+        let is_applied = desired.applicable_stack().is_some();
+        if ran_last && is_applied {
             self.status.commit = Some(desired.commit().clone());
         }
         let status = self.status.clone();
         self.amend(context, |application| {
             application.status = status;
-            application.spec.commit = Some(desired.commit().clone());
-            application.spec.reference.clone_from(&desired.rendered().reference);
+            if is_applied {
+                application.spec.commit = Some(desired.commit().clone());
+                application.spec.reference.clone_from(&desired.rendered().reference);
+            }
         });
     }
 
@@ -231,8 +234,8 @@ impl Publisher {
             generation: self.generation,
             status: self.status.clone(),
         });
-        let has_ended = inputs.desired.is_gone()
-            && target.is_some_and(|target| target.stack.workloads.is_empty())
+        let has_ended = inputs.desired.may_be_removed()
+            && target.is_some_and(|target| target.stack.is_empty())
             && self.status.sync == SyncStatus::Synced;
         self.applications.send_modify(|all| {
             let all = Arc::make_mut(all);
@@ -241,6 +244,17 @@ impl Publisher {
             } else {
                 all.insert(context.name().clone(), application);
             }
+        });
+    }
+
+    /// Publishes nothing about the application any more: it is not known to Git, to the engine or to the database.
+    pub(crate) fn withdraw(&self, context: &AppContext) {
+        self.applications.send_if_modified(|all| {
+            let is_published = all.contains_key(context.name());
+            if is_published {
+                Arc::make_mut(all).remove(context.name());
+            }
+            is_published
         });
     }
 

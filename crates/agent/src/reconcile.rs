@@ -37,7 +37,7 @@ use crate::{
     record::StoredRecord,
     repository::RepositoryLink,
     requests::{RequestHandler, adopt},
-    revisions::{Revisions, TargetRevision, fallback},
+    revisions::{Revisions, TargetRevision, fallback, forget},
     status::StatusInputs,
 };
 
@@ -158,11 +158,20 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     /// One round: target, observe, plan, publish, act.
     pub(crate) async fn round(&mut self, interrupt: &CancellationToken) -> Next {
         let remembered = self.record.get().clone();
+        if !self.desired.may_be_removed() {
+            // Git has the application again.
+            self.record.get_mut().removal = None;
+        }
         if let Err(error) = self.revisions.read_loss(&self.context) {
             return self.fail(&chain(&error));
         }
         let mut target = match self.revisions.target(&self.context, &self.desired, self.record.get()) {
             Ok(Some(target)) => target,
+            Ok(None) if self.revisions.is_unknown(&self.desired) => {
+                forget(&self.context);
+                self.publisher.withdraw(&self.context);
+                return Next::Sleep(None);
+            }
             Ok(None) => {
                 self.publish(self.now(), Publisher::publish_without_target);
                 return Next::Sleep(None);
@@ -192,6 +201,9 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
                 Err(error) => return self.fail(&chain(&error)),
             }
             if self.revisions.confirm(&self.context, &self.desired, &mut target, &observed) {
+                return Next::Round;
+            }
+            if self.revisions.note_vanished(&self.desired, &observed) {
                 return Next::Round;
             }
         }

@@ -22,11 +22,17 @@ pub(crate) struct AcceptedCommit {
     pub(crate) before: BTreeMap<AppName, Arc<Rendered>>,
 }
 
-/// Finds and renders all applications of a commit. The findings are about the repository as a whole.
-pub(crate) fn render_all(
-    settings: &config::Repository,
-    accepted: &AcceptedCommit,
-) -> (BTreeMap<AppName, Arc<Rendered>>, Vec<Finding>) {
+/// The applications of one commit.
+pub(crate) struct RenderedCommit {
+    pub(crate) applications: BTreeMap<AppName, Arc<Rendered>>,
+    /// About the repository as a whole.
+    pub(crate) findings: Vec<Finding>,
+    /// The searched folder, if the only finding is that it has no application or does not exist.
+    pub(crate) empty_folder: Option<String>,
+}
+
+/// Finds and renders all applications of a commit.
+pub(crate) fn render_all(settings: &config::Repository, accepted: &AcceptedCommit) -> RenderedCommit {
     let files = accepted.checkout.files.as_ref();
     let configured: Vec<Configured> = settings.applications.iter().map(configured).collect();
     let discovery = manifest::discover(files, &settings.path, &settings.name, &configured);
@@ -55,7 +61,8 @@ pub(crate) fn render_all(
             applications.insert(name.clone(), Arc::new(kept));
         }
     }
-    (applications, discovery.findings)
+    let empty_folder = discovery.empty_folder.filter(|_| applications.is_empty());
+    RenderedCommit { applications, findings: discovery.findings, empty_folder }
 }
 
 fn configured(settings: &config::ApplicationSettings) -> Configured {

@@ -16,13 +16,13 @@ use driftless_git::{Checkout, CommitSource};
 use driftless_model::{AppName, CommitInfo, Finding, Timestamp};
 use driftless_plan::{fetch_delay, poll_with_jitter};
 use driftless_store as store;
-use driftless_store::Store;
+use driftless_store::{KnownApplication, Store};
 
 use crate::{
     deliveries::{DeliveryTracker, Newness},
     desired::{Rendered, RepositoryState},
     error::chain,
-    render::{AcceptedCommit, render_all},
+    render::{AcceptedCommit, RenderedCommit, render_all},
     trust::{
         AcceptedRewrite, RejectedCommit, Trust, check_applications, check_commit, remember_verified,
         was_verified,
@@ -40,6 +40,8 @@ pub(crate) struct RepositoryView {
     /// About the repository as a whole, such as a missing path. With an error among them, an application that is not
     /// in `applications` is not known to have left Git.
     pub(crate) findings: Vec<Finding>,
+    /// The searched folder, if the commit has no application there, or not even the folder.
+    pub(crate) empty_folder: Option<String>,
     pub(crate) state: Arc<RepositoryState>,
 }
 
@@ -49,10 +51,40 @@ impl RepositoryView {
         self.commit.is_some() && !self.findings.iter().any(Finding::is_error)
     }
 
+    /// Whether an application that is not in the view has left Git.
+    pub(crate) fn absence(&self, known: &KnownApplication, all: &[KnownApplication]) -> Absence {
+        if self.is_complete() {
+            return Absence::Gone;
+        }
+        let is_below = |folder: &str| {
+            let path = known.path();
+            folder.is_empty() || path == folder || path.starts_with(&format!("{folder}/"))
+        };
+        // A folder of a path that the configuration did not have before is empty by mistake.
+        if !self.empty_folder.as_deref().is_some_and(is_below) {
+            return Absence::Unclear;
+        }
+        match all.iter().filter(|other| other.repository == known.repository).count() {
+            0 | 1 => Absence::Gone,
+            count => Absence::Emptied { count },
+        }
+    }
+
     /// The errors about the repository as a whole.
     pub(crate) fn errors(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| finding.is_error())
     }
+}
+
+/// The reason why a repository does not have an application that was deployed from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Absence {
+    /// Git does not have it any more.
+    Gone,
+    /// The commit removes all applications of the repository at once, which may be a mistake.
+    Emptied { count: usize },
+    /// The repository could not be read completely.
+    Unclear,
 }
 
 /// The connection of an application with its repository's task.
@@ -283,7 +315,7 @@ impl<S: CommitSource> RepositoryTask<S> {
             (self.settings.clone(), AcceptedCommit { checkout, signer, rejected, before });
         // Reading the files of a commit blocks on the disk.
         let rendered = tokio::task::spawn_blocking(move || render_all(&settings, &accepted)).await;
-        let (applications, findings) = match rendered {
+        let RenderedCommit { applications, findings, empty_folder } = match rendered {
             Ok(rendered) => rendered,
             Err(error) => {
                 tracing::error!(repository = self.settings.name, %error, "the rendering of a commit panicked");
@@ -309,7 +341,8 @@ impl<S: CommitSource> RepositoryTask<S> {
                 missed: view.state.missed.clone(),
                 ..RepositoryState::default()
             };
-            *view = RepositoryView { commit: Some(commit), applications, findings, state: Arc::new(state) };
+            let state = Arc::new(state);
+            *view = RepositoryView { commit: Some(commit), applications, findings, empty_folder, state };
         });
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tokio::sync::oneshot;
 
 use driftless_docker as docker;
-use driftless_model::{AppName, Pin, Until, WorkloadName};
+use driftless_model::{AppName, Pin, Removal, Until, WorkloadName};
 use driftless_report as report;
 use driftless_store as store;
 
@@ -31,6 +31,10 @@ pub enum RequestKind {
     AcceptRewrite,
     /// Sync, and confirm the removal that waits for a confirmation.
     Prune,
+    /// Sync, and repair the live state once, although self-heal is off.
+    Heal,
+    /// Remove an application that has left Git.
+    Remove(Removal),
     /// Go back to an older revision and pin the application to it.
     Rollback(Rollback),
     /// End a pin and a suspension.
@@ -72,6 +76,8 @@ impl RequestKind {
             Self::Sync
             | Self::AcceptRewrite
             | Self::Prune
+            | Self::Heal
+            | Self::Remove(_)
             | Self::Rollback(_)
             | Self::Resume
             | Self::Suspend

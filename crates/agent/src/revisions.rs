@@ -58,6 +58,8 @@ pub(crate) struct Revisions {
     last_target: Option<TargetKey>,
     requested: Option<RequestedSync>,
     behind: Option<Behind>,
+    /// Git does not have the application any more, and no container of it is left.
+    has_vanished: bool,
     loss: StateLoss,
 }
 
@@ -87,7 +89,8 @@ impl Revisions {
     /// Continues with the newest revision in the database.
     pub(crate) fn load(context: &AppContext) -> Self {
         let current = context.store().current(context.name()).ok().flatten();
-        Self { current, last_target: None, requested: None, behind: None, loss: StateLoss::default() }
+        let loss = StateLoss::default();
+        Self { current, last_target: None, requested: None, behind: None, has_vanished: false, loss }
     }
 
     /// The newest revision, in progress or ended.
@@ -104,7 +107,7 @@ impl Revisions {
         record: &Record,
     ) -> Result<Option<TargetRevision>, store::Error> {
         self.forget_fruitless_request(desired);
-        let mut target = self.choose(context, desired)?;
+        let mut target = self.choose(context, desired, record)?;
         if let Some(target) = &mut target {
             add_runs(&mut target.stack, record);
         }
@@ -115,8 +118,12 @@ impl Revisions {
         &self,
         context: &AppContext,
         desired: &Desired,
+        record: &Record,
     ) -> Result<Option<TargetRevision>, store::Error> {
         let policy = policy_now(context, desired)?;
+        if record.removal.is_some() && desired.may_be_removed() {
+            return self.target_of_removal(context, policy);
+        }
         if let Some(pin) = current_pin(context, desired)? {
             let revision = context.store().revision(context.name(), pin.revision)?;
             let stack = context.store().stack(context.name(), pin.revision)?;
@@ -182,6 +189,17 @@ impl Revisions {
         self.loss.detect(context, self.current.is_some(), observed)
     }
 
+    /// Notes whether Git and the engine have nothing of the application any more. True: the target must be chosen again.
+    pub(crate) fn note_vanished(&mut self, desired: &Desired, observed: &Observed) -> bool {
+        let has_vanished = desired.is_gone() && observed.containers().next().is_none();
+        std::mem::replace(&mut self.has_vanished, has_vanished) != has_vanished
+    }
+
+    /// Whether nothing of the application is in Git, on the engine or in the database, so that it can be forgotten.
+    pub(crate) fn is_unknown(&self, desired: &Desired) -> bool {
+        desired.is_gone() && self.current.is_none() && self.loss.lost().is_none()
+    }
+
     /// The loss of state, until a user has confirmed it.
     pub(crate) fn lost(&self) -> Option<&str> {
         self.loss.lost()
@@ -205,16 +223,25 @@ impl Revisions {
     }
 
     /// With `prune`, the target of an application that has left Git is an empty stack. Without, the application is
-    /// observed and left alone.
+    /// observed and left alone, until its last container is removed.
     fn target_when_gone(
         &self,
         context: &AppContext,
         mut policy: Policy,
     ) -> Result<Option<TargetRevision>, store::Error> {
-        if !policy.prune {
+        if !policy.prune && !self.has_vanished {
             policy.suspended = true;
             return self.last_target_stack(context, policy);
         }
+        self.target_of_removal(context, policy)
+    }
+
+    /// Nothing: what still runs is removed.
+    fn target_of_removal(
+        &self,
+        context: &AppContext,
+        policy: Policy,
+    ) -> Result<Option<TargetRevision>, store::Error> {
         let Some(last) = self.last_target_stack(context, policy)? else { return Ok(None) };
         let stack = Arc::new(emptied(&last.stack));
         Ok(Some(TargetRevision::new(stack, last.commit, last.policy, last.cause)))
@@ -255,6 +282,10 @@ impl Revisions {
             record.sync = None;
         }
         let rendered = desired.rendered();
+        if rendered.spec.files.is_empty() {
+            // It stands in for an application that Git does not have.
+            return true;
+        }
         let spec = serde_json::json!({ "path": rendered.spec.path, "format": target.stack.format });
         let remembered = context.store().remember_application(context.name(), &spec, &rendered.repository);
         if let Err(error) = remembered {
@@ -315,11 +346,8 @@ impl Revisions {
         }
         self.begin(context, desired, target);
         self.end(context, Outcome::Succeeded, image_digests(observed));
-        if desired.is_gone()
-            && target.stack.workloads.is_empty()
-            && let Err(error) = context.store().forget_application(context.name())
-        {
-            tracing::warn!(app = %context.name(), error = chain(&error), "could not remove the application from the database");
+        if desired.may_be_removed() && target.stack.is_empty() {
+            forget(context);
         }
     }
 
@@ -451,6 +479,17 @@ fn current_pin(context: &AppContext, desired: &Desired) -> Result<Option<Pin>, s
         return Ok(None);
     }
     Ok(Some(pin))
+}
+
+/// Removes an application of which nothing is left from the database.
+pub(crate) fn forget(context: &AppContext) {
+    match context.store().forget_application(context.name()) {
+        // The names and ports of the application are free now.
+        Ok(()) => context.wake_supervisor(),
+        Err(error) => {
+            tracing::warn!(app = %context.name(), error = chain(&error), "could not remove the application from the database");
+        }
+    }
 }
 
 /// The digest of each image on this host, by reference.

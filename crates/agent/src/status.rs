@@ -191,6 +191,32 @@ impl StatusInputs<'_> {
     /// Adds to the planner's view what it does not know: a pin, a rejected or invalid commit, an application that has
     /// left Git, a failed fetch, a failing database, failed steps.
     pub(crate) fn overrule(&self, target: &TargetRevision, status: &mut ApplicationStatus) {
+        // The removal of an application does not depend on Git.
+        if !self.desired.may_be_removed() || !target.stack.is_empty() {
+            self.overrule_by_git(target, status);
+        }
+        if let Some(error) = self.context.store().last_write_error() {
+            let note = format!(
+                "{error}; the application is kept as Git says, but a restart of the agent forgets what could not be stored"
+            );
+            status.message = join(&status.message, &note);
+        }
+        if let Some(attempt) = &self.record.sync {
+            status.health = status.health.max(HealthStatus::Degraded);
+            status.message = join(&attempt.error, &status.message);
+            let waits = self.record.failures.iter().map(|(object, failure)| WaitStatus {
+                reason: "BackOff".into(),
+                object: object.clone(),
+                message: failure.error.clone(),
+                attempt: Some(failure.count),
+                until: Some(failure.next),
+            });
+            status.waits.extend(waits);
+        }
+    }
+
+    /// Adds to the planner's view what it does not know of Git and of the database.
+    fn overrule_by_git(&self, target: &TargetRevision, status: &mut ApplicationStatus) {
         if let Some(pin) = &status.pin {
             let behind = pin.behind.map(|commits| format!(", {commits} behind")).unwrap_or_default();
             let note = format!("pinned to revision {}{behind}: {}", pin.revision, pin.reason);
@@ -198,7 +224,7 @@ impl StatusInputs<'_> {
         }
         if let Some(error) = status.findings.iter().find(|finding| finding.is_error()) {
             status.sync = SyncStatus::OutOfSync;
-            let note = format!("{} is not applied: {error}", self.desired.commit().short());
+            let note = format!("{} is not applied: {error}", self.desired.newest_commit().short());
             status.message = join(&note, &status.message);
         }
         if let Some(why) = self.other_owner {
@@ -218,10 +244,13 @@ impl StatusInputs<'_> {
             let kept = kept.map(|commit| format!("; {} is kept", commit.short())).unwrap_or_default();
             status.message = join(&format!("{}{kept}", rejected.sentence()), &status.message);
         }
-        if self.desired.is_gone() && !target.policy.prune {
+        if self.desired.is_gone() && !target.stack.is_empty() {
             status.sync = SyncStatus::OutOfSync;
-            status.message =
-                "the application is not in Git any more; it keeps running, because `prune` is off".into();
+            let name = self.context.name();
+            let why = if status.pin.is_some() { "it is pinned" } else { "`prune` is off" };
+            status.message = format!(
+                "the application is not in Git any more; it keeps running, because {why}: remove it with `driftless remove {name}`, or restore it in Git"
+            );
         }
         if let Some(error) = &self.desired.repository().error {
             let fetched_at = self.desired.repository().fetched_at;
@@ -230,24 +259,6 @@ impl StatusInputs<'_> {
                 status.sync = status.sync.max(SyncStatus::Unknown);
             }
             status.message = join(&status.message, &format!("the last good commit is kept: {error}"));
-        }
-        if let Some(error) = self.context.store().last_write_error() {
-            let note = format!(
-                "{error}; the application is kept as Git says, but a restart of the agent forgets what could not be stored"
-            );
-            status.message = join(&status.message, &note);
-        }
-        if let Some(attempt) = &self.record.sync {
-            status.health = status.health.max(HealthStatus::Degraded);
-            status.message = join(&attempt.error, &status.message);
-            let waits = self.record.failures.iter().map(|(object, failure)| WaitStatus {
-                reason: "BackOff".into(),
-                object: object.clone(),
-                message: failure.error.clone(),
-                attempt: Some(failure.count),
-                until: Some(failure.next),
-            });
-            status.waits.extend(waits);
         }
     }
 }

@@ -16,7 +16,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use driftless_config as config;
 use driftless_docker::{Docker, ObserveScope};
 use driftless_git::CommitSource;
-use driftless_model::{AppName, Event, EventKind, Finding, Policy, RepositoryStatus};
+use driftless_model::{AppName, Event, EventKind, Finding, Location, Policy, RepositoryStatus};
 use driftless_store::KnownApplication;
 
 use crate::{
@@ -31,7 +31,7 @@ use crate::{
     observe::contents_in_use,
     reconcile::{Reconciler, Shared},
     render::reference_text,
-    repository::{RepositoryLink, RepositoryView},
+    repository::{Absence, RepositoryLink, RepositoryView},
     request::Queued,
 };
 
@@ -189,34 +189,41 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
 
     /// Applications that were deployed before and are in no repository now: gone if their repository was read
     /// completely, else kept as they are.
+    ///
+    /// Where the newest commit has no application any more, the last one is gone. Of several, each waits for the
+    /// user, if it would be removed.
     fn update_absent_applications(
         &mut self,
         views: &[RepositoryView],
         seen: &BTreeSet<AppName>,
-        known: &[KnownApplication],
+        all: &[KnownApplication],
     ) {
-        for known in known.iter().filter(|known| !seen.contains(&known.app)) {
+        for known in all.iter().filter(|known| !seen.contains(&known.app)) {
             let index = self.followed.iter().position(|followed| followed.settings.name == known.repository);
             let view = index.and_then(|index| views.get(index));
-            let is_gone = view.is_none_or(RepositoryView::is_complete);
+            let settings = index.and_then(|index| self.followed.get(index));
+            let policy = settings.map_or_else(Policy::default, |followed| followed.settings.policy.clone());
             let state = view.map(|view| Arc::clone(&view.state)).unwrap_or_default();
-            let errors = view.map(|view| view.errors().cloned().collect()).unwrap_or_default();
-            let before = self.applications.get(&known.app).map(|task| Arc::clone(&task.desired.borrow()));
-            let desired = match before {
-                Some(before) if !is_gone => before.with_repository(state),
-                _ => {
-                    let policy = index.and_then(|index| self.followed.get(index));
-                    let policy =
-                        policy.map_or_else(Policy::default, |followed| followed.settings.policy.clone());
-                    let commit = view.and_then(|view| view.commit.clone()).unwrap_or_default();
-                    let nothing = Rendered::nothing(&known.app, &known.repository, commit, policy);
-                    let nothing = Arc::new(nothing);
-                    if is_gone { Desired::gone(nothing, state) } else { Desired::present(nothing, state) }
+            let newest = view.and_then(|view| view.commit.clone());
+            let nothing = || {
+                let commit = newest.clone().unwrap_or_default();
+                Arc::new(Rendered::nothing(&known.app, &known.repository, commit, policy.clone()))
+            };
+            let kept = |state| match self.applications.get(&known.app) {
+                Some(task) => task.desired.borrow().kept(state, newest.clone()),
+                None => Desired::present(nothing(), state),
+            };
+            let absence = view.map_or(Absence::Gone, |view| view.absence(known, all));
+            let errors = || view.map(|view| view.errors().cloned().collect()).unwrap_or_default();
+            let desired = match absence {
+                Absence::Emptied { count } if policy.prune => {
+                    kept(state).emptied().with_objections(vec![emptied(&known.app, count)])
                 }
+                Absence::Gone | Absence::Emptied { .. } => Desired::gone(nothing(), state),
+                Absence::Unclear => kept(state).with_objections(errors()),
             };
             let status_error = index.and_then(|index| self.status_error(index));
-            let desired = desired.with_objections(errors).with_status_error(status_error);
-            self.set_desired(known.app.clone(), desired, index);
+            self.set_desired(known.app.clone(), desired.with_status_error(status_error), index);
         }
     }
 
@@ -347,6 +354,13 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
             }
         });
     }
+}
+
+/// The error about a commit that removes all applications of a repository at once.
+fn emptied(app: &AppName, count: usize) -> Finding {
+    let message = format!("the commit removes all {count} applications of the repository at once");
+    let help = format!("confirm with `driftless remove {app}`, or restore it in Git");
+    Finding::error(Location::default(), "", message).help(help)
 }
 
 /// The name that events about a repository as a whole are filed under. With the `/` it is no application's name.

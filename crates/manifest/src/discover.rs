@@ -15,6 +15,8 @@ const COMPOSE_FILES: &[&str] = &["compose.yaml", "compose.yml", "docker-compose.
 
 const NO_APPLICATION: &str = "contains no application: there is no Compose file and no Kubernetes manifest";
 
+const NO_FOLDER: &str = "does not exist in the repository, or is no folder";
+
 /// The search depth below the given path, in folders.
 const DEEPEST: usize = 2;
 
@@ -46,14 +48,16 @@ pub struct Discovery {
     pub apps: Vec<AppSpec>,
     /// Findings about the repository as a whole.
     pub findings: Vec<Finding>,
+    /// The searched folder, if the only finding is that it has no application or does not exist.
+    pub empty_folder: Option<String>,
 }
 
 /// Finds the applications at `path` and below, or, if `configured` is not empty, only those. The folder at the root is
 /// named after the repository.
 ///
-/// An application whose manifests or settings cannot be used is also returned; rendering it reports the errors. An error among the
-/// findings means that the list may be incomplete: an application that is missing from it must not be treated as
-/// removed.
+/// An application whose manifests or settings cannot be used is also returned; rendering it reports the errors. An
+/// error among the findings means that the list may be incomplete: an application that is missing from it must not be
+/// treated as removed.
 pub fn discover(
     files: &dyn Files,
     path: &str,
@@ -61,13 +65,20 @@ pub fn discover(
     configured: &[Configured],
 ) -> Discovery {
     let files = &Bounded::new(files, MOST_ENTRIES);
+    let mut empty_folder = None;
     let mut search = Search { files, repository_name, found: Vec::new(), findings: Vec::new() };
     if configured.is_empty() {
         let top = tidy(path);
-        search.below(&top, DEEPEST);
-        search.leave_out_bases();
-        if search.found.is_empty() && search.findings.is_empty() {
-            search.report(&top, NO_APPLICATION);
+        if matches!(files.entry(&top), Ok(None)) {
+            search.report(&top, NO_FOLDER);
+            empty_folder = Some(top);
+        } else {
+            search.below(&top, DEEPEST);
+            search.leave_out_bases();
+            if search.found.is_empty() && search.findings.is_empty() {
+                search.report(&top, NO_APPLICATION);
+                empty_folder = Some(top);
+            }
         }
     }
     for one in configured {
@@ -75,7 +86,7 @@ pub fn discover(
     }
     let Search { found, mut findings, .. } = search;
     let apps = unique(found, &mut findings);
-    Discovery { apps, findings }
+    Discovery { apps, findings, empty_folder }
 }
 
 struct Search<'a> {
@@ -98,7 +109,7 @@ impl Search<'_> {
     fn below(&mut self, folder: &str, depth: usize) {
         match self.folder(folder) {
             Ok(Some(entries)) => self.application_or_below(folder, &entries, depth),
-            Ok(None) => self.report(folder, "does not exist in the repository, or is no folder"),
+            Ok(None) => self.report(folder, NO_FOLDER),
             Err(message) => self.report(folder, &message),
         }
     }
@@ -139,7 +150,7 @@ impl Search<'_> {
                 }
                 FolderContent::Nothing => self.report(&path, NO_APPLICATION),
             },
-            Ok(None) => self.report(&path, "does not exist in the repository, or is no folder"),
+            Ok(None) => self.report(&path, NO_FOLDER),
             Err(message) => self.report(&path, &message),
         }
     }
@@ -303,13 +314,12 @@ impl Search<'_> {
 fn inside(folder: &str, setting: &str, paths: &[String]) -> (Vec<String>, Vec<Finding>) {
     let (mut found, mut findings) = (Vec::new(), Vec::new());
     for path in paths {
-        match paths::join(folder, path).filter(|_| !path.starts_with('/')) {
-            Some(path) => found.push(path),
-            None => {
-                let message = format!("has `{path}` in `{setting}`, which is outside of the repository");
-                let help = "add the file to the repository, and give its path from the application's folder";
-                findings.push(error(folder, &message).help(help));
-            }
+        if let Some(path) = paths::join(folder, path).filter(|_| !path.starts_with('/')) {
+            found.push(path);
+        } else {
+            let message = format!("has `{path}` in `{setting}`, which is outside of the repository");
+            let help = "add the file to the repository, and give its path from the application's folder";
+            findings.push(error(folder, &message).help(help));
         }
     }
     (found, findings)

@@ -89,7 +89,10 @@ impl fmt::Display for Finding {
             Severity::Warning => "warning",
             Severity::Error => "error",
         };
-        write!(f, "{}: {severity}: ", self.location)?;
+        if !self.location.file.is_empty() {
+            write!(f, "{}: ", self.location)?;
+        }
+        write!(f, "{severity}: ")?;
         if !self.path.is_empty() {
             write!(f, "{}: ", self.path)?;
         }

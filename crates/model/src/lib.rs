@@ -91,7 +91,7 @@ pub use observed::{
 pub use pod::{Part, PartOf, Role};
 pub use policy::{Adopt, FilesystemDrift, Policy};
 pub use record::{
-    Adopted, AdoptedContainer, AdoptedNetwork, Attempt, Crash, CronRecord, Heal, Progress, Record,
+    Adopted, AdoptedContainer, AdoptedNetwork, Attempt, Crash, CronRecord, Heal, Progress, Record, Removal,
     Replacement,
 };
 pub use revision::{Cause, CommitInfo, Outcome, Pin, Revision, Until};

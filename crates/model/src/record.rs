@@ -71,6 +71,12 @@ pub struct Record {
     /// The stack for which somebody confirmed that what it does not have is removed, however much that is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prune: Option<StackHash>,
+    /// A user asked to remove the application, which has left Git.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub removal: Option<Removal>,
+    /// The stack to which a user asked to repair the live state once, although self-heal is off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heal_once: Option<StackHash>,
     /// Actions that the engine would not do, by the object they act on. Others go on meanwhile.
     pub failures: BTreeMap<String, Attempt>,
     /// Files changed inside containers, and by whom.
@@ -88,6 +94,16 @@ pub enum Replacement {
     Restart,
     /// At once.
     Delete,
+}
+
+/// The extent of a removal of an application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Removal {
+    /// Containers and networks.
+    KeepVolumes,
+    /// Containers, networks and the volumes that carry the application's labels.
+    WithVolumes,
 }
 
 impl Record {

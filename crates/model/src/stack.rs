@@ -43,6 +43,11 @@ impl Stack {
         self.workloads.iter().map(|(name, workload)| Subject { name, workload })
     }
 
+    /// Whether the application has no workload, network or volume.
+    pub fn is_empty(&self) -> bool {
+        self.workloads.is_empty() && self.networks.is_empty() && self.volumes.is_empty()
+    }
+
     /// The names of all variables that hold secrets by the manifest's own word.
     pub fn secret_env(&self) -> impl Iterator<Item = &String> {
         self.workloads.values().flat_map(|it| &it.secret_env)

@@ -44,6 +44,10 @@ pub enum Action {
         name: String,
         volume: Volume,
     },
+    /// Only for a user who asked to remove the application with its volumes.
+    RemoveVolume {
+        name: String,
+    },
     CreateInstance(Box<Creation>),
     /// Brings the files that are rewritten in place for one container to what they are to hold, by target. The
     /// engine has no part in it.
@@ -165,7 +169,8 @@ impl Action {
             }
             Self::CreateNetwork { name, .. }
             | Self::RemoveNetwork { name, .. }
-            | Self::CreateVolume { name, .. } => name,
+            | Self::CreateVolume { name, .. }
+            | Self::RemoveVolume { name } => name,
             Self::CreateInstance(creation) => &creation.name,
             Self::WriteFiles { container, .. }
             | Self::RunHooks { container, .. }
@@ -194,6 +199,7 @@ impl fmt::Display for Action {
             Self::CreateNetwork { name, network: _ } => write!(f, "create network {name}"),
             Self::RemoveNetwork { name, id: _ } => write!(f, "remove network {name}"),
             Self::CreateVolume { name, volume: _ } => write!(f, "create volume {name}"),
+            Self::RemoveVolume { name } => write!(f, "remove volume {name}"),
             Self::CreateInstance(creation) => creation.fmt(f),
             Self::WriteFiles { container, instance: _, files } => {
                 let targets: Vec<&str> = files.keys().map(String::as_str).collect();

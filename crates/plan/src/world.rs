@@ -88,6 +88,7 @@ impl World {
                     return Err(Refusal::NameInUse(name.clone()));
                 }
             }
+            Action::RemoveVolume { name } => self.remove_volume(agent, name)?,
             Action::CreateInstance(creation) => return self.create(creation, now).map(Some),
             Action::WriteFiles { .. } => {}
             Action::RunHooks { container, instance: _ } | Action::SignalInstance { container, signal: _ } => {
@@ -300,6 +301,23 @@ impl World {
             return Err(Refusal::HasEndpoints(name.to_owned()));
         }
         self.observed.networks.remove(name);
+        Ok(())
+    }
+
+    fn remove_volume(&mut self, agent: &AgentId, name: &str) -> Result<(), Refusal> {
+        let Some(volume) = self.observed.volumes.get(name) else { return Ok(()) };
+        if volume.agent.as_ref() != Some(agent) {
+            return Err(Refusal::NotOurs(name.to_owned()));
+        }
+        let mounts = |container: &Instance| {
+            container.config.mounts.iter().any(
+                |mount| matches!(&mount.source, MountSource::Volume { name: mounted, .. } if mounted == name),
+            )
+        };
+        if self.observed.containers().any(mounts) {
+            return Err(Refusal::NameInUse(name.to_owned()));
+        }
+        self.observed.volumes.remove(name);
         Ok(())
     }
 

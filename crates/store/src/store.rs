@@ -88,6 +88,13 @@ pub struct KnownApplication {
     pub spec: serde_json::Value,
 }
 
+impl KnownApplication {
+    /// The folder of the application in the repository.
+    pub fn path(&self) -> &str {
+        self.spec.get("path").and_then(serde_json::Value::as_str).unwrap_or_default()
+    }
+}
+
 impl Store {
     /// Opens the database in a locked state directory, or creates one. A damaged database is moved aside and replaced by
     /// a new one.

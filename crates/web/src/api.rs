@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use super::{ANSWER_WITHIN, BODY_LIMIT, Shared, error::Error, until::parse_until};
 use driftless_agent::{Against, Answer, RequestKind, Rollback};
-use driftless_model::{AppName, Application, Pin, Revision, Timestamp, Until};
+use driftless_model::{AppName, Application, Pin, Removal, Revision, Timestamp, Until};
 use driftless_store as store;
 use driftless_store::Store;
 
@@ -128,6 +128,28 @@ pub(super) async fn accept_rewrite(
 
 pub(super) async fn prune(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {
     ask(&shared, name, RequestKind::Prune).await
+}
+
+pub(super) async fn heal(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {
+    ask(&shared, name, RequestKind::Heal).await
+}
+
+/// The query of `POST …/remove`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RemoveQuery {
+    #[serde(default)]
+    volumes: bool,
+}
+
+pub(super) async fn remove(
+    State(shared): State<Shared>,
+    Name(name): Name,
+    query: Result<Query<RemoveQuery>, QueryRejection>,
+) -> Result<Response, Error> {
+    let Query(RemoveQuery { volumes }) = query.map_err(|error| Error::Malformed(error.body_text()))?;
+    let removal = if volumes { Removal::WithVolumes } else { Removal::KeepVolumes };
+    ask(&shared, name, RequestKind::Remove(removal)).await
 }
 
 pub(super) async fn resume(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {

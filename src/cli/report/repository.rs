@@ -151,7 +151,7 @@ pub(in crate::cli) fn render(
     is_selected: impl Fn(&AppSpec) -> bool,
     before: &Rendering,
 ) -> Rendering {
-    let Discovery { apps, findings } = manifest::discover(files, folder, name, &[]);
+    let Discovery { apps, findings, empty_folder: _ } = manifest::discover(files, folder, name, &[]);
     let is_there = matches!(files.entry(folder), Ok(Some(driftless_files::Entry::Folder)));
     let is_empty = apps.is_empty() && (!is_there || findings.len() == 1);
     let errors = findings.iter().filter(|it| it.is_error() && !is_empty).map(ToString::to_string).collect();

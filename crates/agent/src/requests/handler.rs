@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use driftless_model::{Mask, Record, Stack};
+use driftless_model::{AppName, Mask, Record, Stack};
 
 use crate::{
     context::AppContext,
@@ -15,6 +15,11 @@ use crate::{
     request::RequestError,
     revisions::{Revisions, TargetRevision},
 };
+
+/// The advice about an application that has left Git.
+pub(super) fn not_in_git(app: &AppName) -> String {
+    format!("{app} is not in Git any more: remove it with `driftless remove {app}`, or restore it in Git")
+}
 
 /// The parts of an application that requests read and change.
 pub(crate) struct RequestHandler<'a, D, S> {
@@ -39,6 +44,9 @@ impl<D, S> RequestHandler<'_, D, S> {
     /// The target, unless the application is suspended.
     pub(super) fn active_target(&mut self) -> Result<TargetRevision, RequestError> {
         let target = self.target()?;
+        if self.desired.is_gone() && target.pin.is_none() {
+            return Err(RequestError::Refused(not_in_git(self.context.name())));
+        }
         if target.policy.suspended {
             let name = self.context.name();
             return Err(RequestError::Refused(format!(

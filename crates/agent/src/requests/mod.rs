@@ -8,6 +8,7 @@ mod create_job;
 mod drift;
 mod handler;
 mod plan;
+mod remove;
 mod rollback;
 mod sync;
 mod workload;
@@ -29,6 +30,8 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             RequestKind::Sync => Ok(self.sync()),
             RequestKind::AcceptRewrite => self.accept_rewrite(),
             RequestKind::Prune => self.confirm_prune(),
+            RequestKind::Heal => self.heal(),
+            RequestKind::Remove(removal) => self.remove(*removal),
             RequestKind::Rollback(rollback) => self.roll_back(rollback).map(Answer::Pinned),
             RequestKind::Resume => self.resume(),
             RequestKind::Suspend => self.suspend(),

@@ -6,7 +6,7 @@ use driftless_model::EventKind;
 use driftless_plan::WaitReason;
 use driftless_store::Suspension;
 
-use super::handler::RequestHandler;
+use super::handler::{RequestHandler, not_in_git};
 use crate::request::{Answer, RequestError};
 
 impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
@@ -64,9 +64,24 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         Ok(self.sync())
     }
 
+    /// Syncs, and repairs the live state once, although self-heal is off. A later change by a user is reported again.
+    pub(super) fn heal(&mut self) -> Result<Answer, RequestError> {
+        let target = self.active_target()?;
+        let mut record = self.record.get().clone();
+        record.heal_once = Some(target.hash);
+        self.record.replace(self.context, record)?;
+        self.publisher.publish_request(self.context);
+        let message = "the live state is repaired once";
+        self.context.event(EventKind::Normal, "RepairRequested", self.context.name().as_str(), message);
+        Ok(self.sync())
+    }
+
     /// Ends a pin and a suspension.
     pub(super) fn resume(&mut self) -> Result<Answer, RequestError> {
         let name = self.context.name();
+        if self.desired.is_gone() && self.context.store().pin(name)?.is_none() {
+            return Err(RequestError::Refused(not_in_git(name)));
+        }
         self.context.store().clear_pin(name)?;
         self.context.store().set_suspended(name, Suspension::Active)?;
         self.context.event(EventKind::Normal, "Resumed", name.as_str(), "following Git again");

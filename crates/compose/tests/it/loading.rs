@@ -283,7 +283,7 @@ fn settings_outside_of_the_repository_are_refused() {
         let own = |list: Vec<&str>| list.into_iter().map(str::to_owned).collect();
         let configured = Configured { files: own(listed), env_files: own(env_files), ..at("app") };
         let found = discover(&files, "", "repository", &[configured]);
-        let rendered = driftless_manifest::render(&files, &found.apps[0]);
+        let rendered = render(&files, &found.apps[0]);
         assert!(rendered.stack.is_none());
         let message = &rendered.findings[0].message;
         assert!(message.contains("outside of the repository"), "{message}");

@@ -105,6 +105,7 @@ impl Actions {
             Action::CreateNetwork { name, network } => self.networks.create(app, name, network).await?,
             Action::RemoveNetwork { name, id } => self.networks.remove(name, id).await?,
             Action::CreateVolume { name, volume } => self.volumes.create(app, name, volume).await?,
+            Action::RemoveVolume { name } => self.volumes.remove(app, name).await?,
             Action::CreateInstance(creation) => {
                 return self.creator.create(creation).await.map(Effect::Created);
             }

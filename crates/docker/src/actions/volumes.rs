@@ -1,19 +1,22 @@
-//! Named volumes. They are created and never removed.
+//! Named volumes. They are created, and removed only if a user asks for it.
 
 use std::sync::Arc;
+
+use bollard::query_parameters as query;
 
 use driftless_model::{AppName, Volume, label};
 
 use crate::{
     agent_claims::OwnAgents,
     cache::{Cache, ObjectKind},
+    call_error::{CallError, tolerate},
     connection::Connection,
     deadline::DEADLINE,
     error::Error,
     to_engine,
 };
 
-/// Creates volumes.
+/// Creates and removes volumes.
 pub(super) struct Volumes {
     connection: Arc<Connection>,
     cache: Arc<Cache>,
@@ -39,5 +42,28 @@ impl Volumes {
         }
         let message = "another volume with this name exists already and is not the application's".to_owned();
         Err(Error::Refused { doing, message })
+    }
+
+    /// Removes a volume that carries the labels of this agent and application. The engine is asked again: no list that
+    /// was read before decides about data.
+    pub(super) async fn remove(&self, app: &AppName, name: &str) -> Result<(), Error> {
+        let doing = format!("remove volume {name}");
+        let inspect = self.connection.docker().inspect_volume(name);
+        let found = match self.connection.call(DEADLINE, inspect).await {
+            Ok(found) => found,
+            Err(error) if error.is_not_found() => return Ok(()),
+            Err(error) => return Err(error.classify(&doing)),
+        };
+        let label = |name: &str| found.labels.get(name).map(String::as_str);
+        let is_own = label(label::AGENT).is_some_and(|agent| self.agents.contain(agent));
+        if !is_own || label(label::APPLICATION) != Some(app.as_str()) {
+            let message = "it does not carry the labels of this agent and application".to_owned();
+            return Err(Error::Refused { doing, message });
+        }
+        let options = None::<query::RemoveVolumeOptions>;
+        let removed =
+            self.connection.call(DEADLINE, self.connection.docker().remove_volume(name, options)).await;
+        self.cache.invalidate_objects(ObjectKind::Volumes);
+        tolerate(removed, CallError::is_not_found).map_err(|error| error.classify(&doing))
     }
 }

@@ -415,6 +415,7 @@ fn event_of(action: &Action) -> (&'static str, &'static str) {
         Action::CreateNetwork { .. } => ("network", "create"),
         Action::RemoveNetwork { .. } => ("network", "destroy"),
         Action::CreateVolume { .. } => ("volume", "create"),
+        Action::RemoveVolume { .. } => ("volume", "destroy"),
         Action::CreateInstance(_) => ("container", "create"),
         // Not done by the engine.
         Action::WriteFiles { .. } => ("file", "write"),

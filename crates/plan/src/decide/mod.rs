@@ -42,6 +42,7 @@ pub fn plan(target: &Target<'_>, observed: &Observed, record: &Record, now: Time
     jobs::run_all(&mut draft);
     rollout::roll_all(&mut draft);
     resources::remove_unused_networks(&mut draft);
+    resources::remove_volumes(&mut draft);
     cron::look_ahead(&mut draft);
     draft.finish()
 }

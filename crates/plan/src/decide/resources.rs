@@ -1,9 +1,10 @@
 //! Networks and volumes: created before a workload needs them, and networks removed when none does.
 //!
-//! A volume is created when it is missing, and never changed or removed.
+//! A volume is created when it is missing, and never changed. It is removed only with its application, if a user asked
+//! for that.
 
 use driftless_model::{
-    Attachment, Instance, Mask, Network, ObservedNetwork, ObservedVolume, SpecHash, Stack, Volume,
+    Attachment, Instance, Mask, Network, ObservedNetwork, ObservedVolume, Removal, SpecHash, Stack, Volume,
 };
 
 use crate::{
@@ -67,6 +68,24 @@ pub(crate) fn remove_unused_networks(draft: &mut Draft<'_>) {
             let action = Action::RemoveNetwork { name: name.clone(), id: network.id.clone() };
             draft.push(action, Cause::NotInGit, after);
         }
+    }
+}
+
+/// Plans the removal of the volumes of an application that a user removes with its volumes. Adopted volumes do not carry
+/// the application's labels, and stay.
+pub(crate) fn remove_volumes(draft: &mut Draft<'_>) {
+    let facts = draft.facts;
+    if facts.record.removal != Some(Removal::WithVolumes) || !facts.target.stack.is_empty() {
+        return;
+    }
+    let after: Vec<usize> = draft.removed.values().copied().collect();
+    if facts.observed.containers().any(|container| !draft.removed.contains_key(&container.id)) {
+        return;
+    }
+    let is_labelled =
+        |name: &String, volume| is_own(facts, volume) && !facts.record.adopted.volumes.contains_key(name);
+    for (name, _) in facts.observed.volumes.iter().filter(|(name, volume)| is_labelled(name, *volume)) {
+        draft.push(Action::RemoveVolume { name: name.clone() }, Cause::NotInGit, after.clone());
     }
 }
 

@@ -96,7 +96,8 @@ impl Draft<'_> {
     /// The pauses between heals of the same field grow. A heal without effect is not repeated for ever.
     fn heal_action(&mut self, difference: &Difference) -> DriftAction {
         let facts = self.facts;
-        if !facts.target.policy.self_heal || facts.target.policy.suspended {
+        let is_allowed = facts.target.policy.self_heal || facts.is_repair_requested();
+        if !is_allowed || facts.target.policy.suspended {
             return DriftAction::Report;
         }
         let Difference { object, workload, field, found, want, .. } = difference;

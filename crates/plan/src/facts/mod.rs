@@ -61,6 +61,11 @@ impl<'a> Facts<'a> {
         self.record.settled.as_ref().is_some_and(|it| it == self.revision())
     }
 
+    /// Whether a user asked to repair the live state once.
+    pub(crate) fn is_repair_requested(&self) -> bool {
+        self.record.heal_once.as_ref().is_some_and(|stack| stack == self.revision())
+    }
+
     /// The hash of the desired stack. Hashing a whole stack takes longer than planning one that needs no step, and a
     /// plan without steps does not need the hash.
     pub(crate) fn revision(&self) -> &StackHash {

@@ -90,6 +90,7 @@ fn undoes(step: &Step, drift: &Drift) -> bool {
         | Action::CreateNetwork { .. }
         | Action::RemoveNetwork { .. }
         | Action::CreateVolume { .. }
+        | Action::RemoveVolume { .. }
         | Action::CreateInstance(_)
         | Action::WriteFiles { .. }
         | Action::RunHooks { .. }

@@ -121,6 +121,7 @@ pub fn note_settled(record: &mut Record, target: &Target<'_>, observed: &Observe
     record.settled = Some(StackHash::of(target.stack));
     record.sync = None;
     record.prune = None;
+    record.heal_once = None;
     record.pulls.clear();
     record.slots.clear();
     note_held(record, target, observed);

@@ -45,6 +45,7 @@ pub fn note_planned(record: &mut Record, plan: &Plan) {
             | Action::CreateNetwork { .. }
             | Action::RemoveNetwork { .. }
             | Action::CreateVolume { .. }
+            | Action::RemoveVolume { .. }
             | Action::WriteFiles { .. }
             | Action::SignalInstance { .. }
             | Action::StartInstance { .. }

@@ -153,7 +153,7 @@ fn is_changing(inputs: Inputs<'_>, name: &WorkloadName, counts: &Counts<'_>) -> 
             | Action::ImportImage { .. }
             | Action::CreateNetwork { .. }
             | Action::CreateVolume { .. } => true,
-            Action::RemoveNetwork { .. } => false,
+            Action::RemoveNetwork { .. } | Action::RemoveVolume { .. } => false,
         })
 }
 

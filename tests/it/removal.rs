@@ -1,0 +1,197 @@
+//! Applications that leave Git: when they are removed, by which request, and what the status says until then.
+
+use std::sync::Arc;
+
+use driftless_agent::{RequestError, RequestKind};
+use driftless_clock::Clock;
+use driftless_docker::UserAction;
+use driftless_model::{AppName, Application, Removal};
+
+use crate::sample::NOON;
+use crate::simulation::{Simulation, app, minutes};
+
+const SHOP: &str = "services: {web: {image: 'web:1', volumes: ['data:/data']}}\nvolumes: {data: }\n";
+const BLOG: &str = "services: {web: {image: 'blog:1'}}";
+
+fn blog() -> AppName {
+    "blog".into()
+}
+
+/// A running agent with these files in Git, and with `prune` as given.
+async fn deployed(prune: bool, path: &str, files: &[(&str, &str)]) -> Simulation {
+    let mut it = Simulation::idle();
+    it.settings.policy.prune = prune;
+    it.settings.path = path.to_owned();
+    it.git.push_files("Ada", files);
+    let it = it.begun();
+    it.synced_with_tip().await;
+    it
+}
+
+/// Deploys a shop with `prune: false`, and removes it from Git.
+async fn kept_shop() -> Simulation {
+    let it = deployed(false, "", &[("shop/compose.yaml", SHOP), ("blog/compose.yaml", BLOG)]).await;
+    it.git.push_files("Ada", &[("blog/compose.yaml", BLOG)]);
+    minutes(3).await;
+    it
+}
+
+impl Simulation {
+    fn listed(&self, name: &AppName) -> Option<Arc<Application>> {
+        self.handle().applications().get(name).cloned()
+    }
+
+    fn containers(&self, name: &AppName) -> usize {
+        self.docker.observed(name).instances.len()
+    }
+
+    async fn refusal(&self, kind: RequestKind) -> String {
+        match self.handle().request(app(), kind).await {
+            Err(RequestError::Refused(why)) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn last_application_of_a_repository_is_pruned() {
+    for (path, folder) in [("", "shop"), ("", "."), ("apps", "apps/shop")] {
+        let file = format!("{folder}/compose.yaml");
+        let compose = format!("name: shop\n{SHOP}");
+        let mut it = Simulation::idle();
+        it.settings.policy.prune = true;
+        it.settings.path = path.to_owned();
+        it.settings.name = "shop".to_owned();
+        it.git.push_files("Ada", &[(file.trim_start_matches("./"), &compose)]);
+        let mut it = it.begun();
+        it.synced_with_tip().await;
+        it.git.push_files("Ada", &[("README.md", "empty")]);
+        minutes(3).await;
+        assert_eq!(it.containers(&app()), 0, "{folder}: {:#?}\n{}", it.listed(&app()), it.story());
+        assert!(it.listed(&app()).is_none());
+        // It is gone for the next life of the agent, too.
+        it.crash();
+        it.begin();
+        minutes(3).await;
+        assert!(it.listed(&app()).is_none());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn folder_that_was_never_searched_removes_nothing() {
+    let mut it = deployed(true, "apps", &[("apps/shop/compose.yaml", SHOP)]).await;
+    for path in ["app", "docs"] {
+        it.crash();
+        it.settings.path = path.to_owned();
+        it.git.push_files("Ada", &[("apps/shop/compose.yaml", SHOP), ("docs/README.md", "none")]);
+        it.begin();
+        minutes(5).await;
+        assert_eq!(it.containers(&app()), 1, "{path}: {}", it.story());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_applications_are_not_pruned_at_once() {
+    let it = deployed(true, "", &[("shop/compose.yaml", SHOP), ("blog/compose.yaml", BLOG)]).await;
+    let empty = it.git.push_files("Ada", &[("README.md", "empty")]);
+    minutes(5).await;
+    assert_eq!((it.containers(&app()), it.containers(&blog())), (1, 1), "{}", it.story());
+    let message = it.listed(&app()).unwrap().status.message.clone();
+    let expected = format!(
+        "{} is not applied: error: the commit removes all 2 applications of the repository at once (confirm with `driftless remove shop`, or restore it in Git)",
+        &empty[..12]
+    );
+    assert_eq!(message, expected);
+    it.ask(RequestKind::Remove(Removal::KeepVolumes)).await;
+    minutes(1).await;
+    assert_eq!(it.containers(&app()), 0);
+    assert!(it.listed(&app()).is_none(), "{:#?}", it.listed(&app()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn application_that_left_git_is_removed_by_one_request() {
+    let it = kept_shop().await;
+    assert_eq!(it.containers(&app()), 1, "{}", it.story());
+    let advice = "`driftless remove shop`";
+    let status = it.listed(&app()).unwrap().status.clone();
+    assert!(status.message.contains(advice), "{status:#?}");
+    for kind in [RequestKind::Prune, RequestKind::Resume, RequestKind::Heal] {
+        let why = it.refusal(kind).await;
+        assert!(why.contains(advice), "{why}");
+    }
+    it.ask(RequestKind::Remove(Removal::KeepVolumes)).await;
+    minutes(1).await;
+    let observed = it.docker.observed(&app());
+    assert!(observed.instances.is_empty() && observed.networks.is_empty(), "{}", it.story());
+    assert!(observed.volumes.contains_key("shop_data"));
+    assert!(it.listed(&app()).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_are_removed_only_on_request() {
+    let it = kept_shop().await;
+    it.ask(RequestKind::Suspend).await;
+    it.ask(RequestKind::Remove(Removal::WithVolumes)).await;
+    minutes(1).await;
+    let observed = it.docker.observed(&app());
+    assert!(!observed.volumes.contains_key("shop_data"), "{}", it.story());
+    assert!(it.listed(&app()).is_none(), "{:#?}", it.listed(&app()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn application_in_git_is_not_removed() {
+    let it = deployed(false, "", &[("shop/compose.yaml", SHOP)]).await;
+    let why = it.refusal(RequestKind::Remove(Removal::WithVolumes)).await;
+    assert!(why.contains("is in Git (folder `shop`"), "{why}");
+    minutes(1).await;
+    assert_eq!(it.containers(&app()), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn application_without_containers_leaves_the_status() {
+    let mut it = kept_shop().await;
+    it.docker.user_action(&app(), &UserAction::Remove { name: "shop-web-1".into() }).unwrap();
+    minutes(6).await;
+    assert!(it.listed(&app()).is_none(), "{:#?}", it.listed(&app()));
+    assert!(it.listed(&blog()).is_some());
+    it.crash();
+    it.begin();
+    minutes(6).await;
+    assert!(it.listed(&app()).is_none(), "{:#?}", it.listed(&app()));
+    // It is deployed again once Git has it again.
+    it.git.push_files("Ada", &[("shop/compose.yaml", SHOP)]);
+    it.synced_with_tip().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn application_dropped_before_it_ran_is_forgotten() {
+    let mut it = Simulation::prepared(BLOG, Clock::starting_at(NOON));
+    it.docker.faults(|faults| faults.registry = Some(["blog:1".into()].into()));
+    it.git.push_files("Ada", &[("shop/compose.yaml", SHOP), ("blog/compose.yaml", BLOG)]);
+    it.begin();
+    minutes(5).await;
+    assert_eq!(it.containers(&app()), 0);
+    it.git.push_files("Ada", &[("blog/compose.yaml", BLOG)]);
+    minutes(5).await;
+    assert!(it.listed(&app()).is_none(), "{:#?}", it.listed(&app()));
+    assert!(it.store.known_applications().unwrap().iter().all(|known| known.app != app()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn repair_on_request_happens_once() {
+    let mut it = Simulation::idle();
+    it.settings.policy.self_heal = false;
+    it.git.push_files("Ada", &[("shop/compose.yaml", SHOP)]);
+    let it = it.begun();
+    it.synced_with_tip().await;
+    let remove = UserAction::Remove { name: "shop-web-1".into() };
+    it.docker.user_action(&app(), &remove).unwrap();
+    minutes(6).await;
+    assert_eq!(it.containers(&app()), 0);
+    it.ask(RequestKind::Heal).await;
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["web:1"]);
+    it.docker.user_action(&app(), &remove).unwrap();
+    minutes(6).await;
+    assert_eq!(it.containers(&app()), 0, "{}", it.story());
+}

@@ -65,6 +65,8 @@ mod sample;
 mod removal;
 // Settings of one application, and errors among them.
 mod settings;
+// Containers that keep exiting.
+mod crash_loops;
 // The whole agent on simulated Docker and Git, with everything going wrong.
 mod simulation;
 // The API, the event stream and the page.

@@ -89,7 +89,9 @@ impl Publisher {
             }
             let awaited = workload.awaited.iter_mut().map(|awaited| &mut awaited.message);
             let messages = workload.instances.iter_mut().map(|instance| &mut instance.message);
-            awaited.chain(messages).for_each(|message| *message = mask.message(message));
+            let conditions = workload.conditions.iter_mut().map(|condition| &mut condition.message);
+            let messages = awaited.chain(messages).chain(conditions).chain([&mut workload.message]);
+            messages.for_each(|message| *message = mask.message(message));
         }
         let mut status = ApplicationStatus {
             observed_generation: self.generation,

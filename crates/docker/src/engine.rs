@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt, path::PathBuf, sync::Arc, time::Duration};
 use driftless_clock::Clock;
 use driftless_model::{AgentId, AppName, Build, ContainerId, Observed, Timestamp};
 use driftless_plan::Action;
-use tokio::sync::broadcast;
+use tokio::sync::{Notify, broadcast};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
@@ -77,7 +77,8 @@ impl Engine {
         let (events, _) = broadcast::channel(EVENT_QUEUE);
         let (connection, cache) = (Arc::new(connection), Arc::<Cache>::default());
         let attribution = Arc::<Attribution>::default();
-        let inventory = Arc::new(Inventory::new(&connection, &cache, &attribution, clock));
+        let missed_event = Arc::<Notify>::default();
+        let inventory = Arc::new(Inventory::new(&connection, &cache, &attribution, &missed_event, clock));
         let exec = Arc::new(Exec::new(&connection, &attribution));
         let agents = Arc::new(OwnAgents::new(agent));
         let claims = Arc::new(AgentClaims::new(&connection, &events));
@@ -87,6 +88,7 @@ impl Engine {
             cache: Arc::clone(&cache),
             attribution: Arc::clone(&attribution),
             events: events.clone(),
+            missed_event,
             clock,
         };
         Ok(Self {

@@ -1,8 +1,8 @@
 //! Plans and their steps, and the form in which people read them.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
-use driftless_model::{Drift, Timestamp};
+use driftless_model::{Drift, InstanceId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -21,6 +21,8 @@ pub struct Plan {
     pub drifts: Vec<Drift>,
     /// The earliest instant at which a wait may end by itself.
     pub look_again: Option<Timestamp>,
+    /// The last lines of instances that ended by themselves with another code than 0, masked, each in one line.
+    pub outputs: BTreeMap<InstanceId, String>,
 }
 
 /// One action and its cause.

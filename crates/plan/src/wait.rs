@@ -209,17 +209,17 @@ impl Wait {
     pub fn crash_loop_back_off(
         instance: &InstanceId,
         code: i64,
-        error: &str,
+        why: &str,
         attempt: u32,
         until: Timestamp,
     ) -> Self {
         let object = WaitObject::Instance(instance.clone());
-        let sentence = format!("exited with code {code}{}", colon(error));
+        let sentence = format!("exited with code {code}{}", colon(why));
         Self::new(object, WaitReason::CrashLoopBackOff, sentence).retry(attempt, until)
     }
 
-    pub fn failed(instance: &InstanceId, code: i64) -> Self {
-        let sentence = format!("failed with code {code} and is not started again");
+    pub fn failed(instance: &InstanceId, code: i64, why: &str) -> Self {
+        let sentence = format!("failed with code {code} and is not started again{}", colon(why));
         Self::new(WaitObject::Instance(instance.clone()), WaitReason::Failed, sentence)
     }
 

@@ -58,9 +58,10 @@ impl Hooks {
         for hook in &hooks.post_start {
             let Err(message) = self.run(id, "post_start", hook).await else { continue };
             let options = None::<query::StopContainerOptions>;
-            self.attribution.record_agent_stop(id, self.clock.now());
+            self.attribution.begin_agent_stop(id);
             let stop = self.connection.docker().stop_container(id.as_str(), options);
             let stopped = self.connection.call(LONGEST, stop).await;
+            self.attribution.end_agent_stop(id, self.clock.now());
             self.cache.invalidate_container(id);
             stopped.map_err(|error| error.classify(&format!("{doing}: {message}, and stop it")))?;
             return Err(Error::Rejected { doing: doing.to_owned(), message });

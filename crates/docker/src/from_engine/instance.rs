@@ -68,6 +68,7 @@ pub(crate) fn instance(
         volumes_of: namespaces::volume_owners(found),
         started: found.state.as_ref().and_then(|it| Timestamp::parse(it.started_at.as_deref()?)),
         touched_by_hand: None,
+        last_output: String::new(),
     }
 }
 

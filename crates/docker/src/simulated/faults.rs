@@ -27,6 +27,8 @@ pub struct Faults {
     pub unhealthy: BTreeSet<String>,
     /// Containers of these images exit by themselves: after how long, and with which exit code.
     pub exits: BTreeMap<String, (Duration, i64)>,
+    /// The last lines that containers of these images print before they exit by themselves.
+    pub outputs: BTreeMap<String, String>,
     /// How long a health check takes to succeed or fail.
     pub warm_up: Duration,
     /// How long a call takes.
@@ -72,6 +74,7 @@ impl Default for Faults {
             unbuildable: BTreeSet::new(),
             unhealthy: BTreeSet::new(),
             exits: BTreeMap::new(),
+            outputs: BTreeMap::new(),
             warm_up: Duration::from_secs(1),
             latency: Duration::from_millis(5),
         }

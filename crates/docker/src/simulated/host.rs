@@ -264,8 +264,12 @@ impl Host {
             }
         };
         let what = format!("{} exits with code {code}", instance.name);
+        let output = self.state().faults.outputs.get(&instance.config.image).cloned().unwrap_or_default();
         let ended = self.state().change(app, ChangedBy::Container, &what, now, |world| {
             let found = user_action::find(world, &instance.name)?;
+            if code != 0 {
+                found.last_output = output;
+            }
             found.state = if is_restarted {
                 State::Restarting { code, finished: now }
             } else {

@@ -337,7 +337,8 @@ fn not_running(instance: &Instance, name: &WorkloadName, found: impl Into<String
 /// Starts what ended by itself: at once the first time, then after growing pauses.
 fn start_after_crash(draft: &mut Draft<'_>, workload: &Workload, instance: &Instance, after: Vec<usize>) {
     if let Some(code) = failure(draft.facts.record, draft.facts.observed, workload, instance) {
-        draft.wait(Wait::failed(&instance.instance, code));
+        let why = text::crash_reason("", draft.plan.outputs.get(&instance.instance));
+        draft.wait(Wait::failed(&instance.instance, code, &why));
         return;
     }
     let Some(crash) = crash_of(draft.facts.record, instance) else {
@@ -420,7 +421,8 @@ fn restart_if_dead(draft: &mut Draft<'_>, instance: &Instance, after: Vec<usize>
 
 fn pause(draft: &mut Draft<'_>, instance: &Instance, until: Timestamp) {
     let Some(crash) = crash_of(draft.facts.record, instance) else { return };
-    draft.wait(Wait::crash_loop_back_off(&instance.instance, crash.code, &crash.error, crash.count, until));
+    let why = text::crash_reason(&crash.error, draft.plan.outputs.get(&instance.instance));
+    draft.wait(Wait::crash_loop_back_off(&instance.instance, crash.code, &why, crash.count, until));
     draft.look_again(until);
 }
 

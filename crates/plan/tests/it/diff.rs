@@ -311,6 +311,7 @@ fn observed(config: Container) -> Observed {
         volumes_of: Default::default(),
         started: None,
         touched_by_hand: None,
+        last_output: String::new(),
     };
     let image = Image { id: "sha256:1".to_owned(), defaults: Arc::new(image()), ..Image::default() };
     Observed {

@@ -103,6 +103,7 @@ impl Case {
             volumes_of: Default::default(),
             started: None,
             touched_by_hand: None,
+            last_output: String::new(),
         };
         self.observed.instances.insert(id.clone(), instance);
         self.observed.instances.get_mut(&id).unwrap()

@@ -255,7 +255,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         plan::merge_adopted(observed, record, target.agent);
         plan::note_observed(record, target, observed, now);
         let plan = plan::plan(target, observed, record, now);
-        plan::note_planned(record, &plan);
+        plan::note_planned(record, &plan, now);
         if record.irretrievable() != remembered.irretrievable() {
             self.record.save(&self.context);
         }

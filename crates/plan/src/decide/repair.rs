@@ -79,7 +79,9 @@ pub(crate) fn revive(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Ins
             draft.starts_left -= 1;
             if let Some(cause) = changed {
                 draft.start(instance, cause, after);
-            } else if instance.touched_by_hand.is_some() {
+            } else if instance.touched_by_hand.is_some()
+                && !draft.facts.record.is_stopped_by_agent(&instance.id)
+            {
                 let difference = not_running(instance, name, format!("exited ({code})"));
                 if let Some(cause) = draft.heal(difference) {
                     draft.start(instance, cause, after);
@@ -344,7 +346,7 @@ fn start_after_crash(draft: &mut Draft<'_>, workload: &Workload, instance: &Inst
     let Some(crash) = crash_of(draft.facts.record, instance) else {
         let has_ended_well = matches!(instance.state, State::Exited { code: 0, .. });
         let cause = match workload.completion {
-            _ if draft.facts.record.stopped.contains(&instance.id) => Cause::NotStarted,
+            _ if draft.facts.record.is_stopped_by_agent(&instance.id) => Cause::NotStarted,
             Completion::OnSuccess if has_ended_well => Cause::EndedWithEngine,
             Completion::OnSuccess | Completion::Never => Cause::Exited,
         };

@@ -412,6 +412,8 @@ fn three_heals_in_ten_minutes_are_a_fight_and_it_ends() {
     let mut heal = Heal {
         count: 3,
         ended: NOW,
+        seen: NOW,
+        again: None,
         recent: vec![ago(500), ago(200), NOW],
         ineffective: 0,
         difference: "exited -> running".to_owned(),

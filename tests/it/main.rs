@@ -65,6 +65,8 @@ mod sample;
 mod removal;
 // Settings of one application, and errors among them.
 mod settings;
+// An engine that answers nothing.
+mod engine_hangs;
 // Containers that keep exiting.
 mod crash_loops;
 // The whole agent on simulated Docker and Git, with everything going wrong.

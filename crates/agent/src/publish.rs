@@ -169,6 +169,19 @@ impl Publisher {
         self.publish(inputs, None);
     }
 
+    /// Publishes that the engine does not answer the steps of a round.
+    pub(crate) fn publish_unanswered(&mut self, context: &AppContext, error: &str) {
+        let error = context.mask().message(error);
+        self.status.sync = SyncStatus::Unknown;
+        self.status.health = HealthStatus::Unknown;
+        self.status.message.clone_from(&error);
+        if let Some(operation) = &mut self.status.operation {
+            operation.message = error;
+        }
+        let status = self.status.clone();
+        self.amend(context, |application| application.status = status);
+    }
+
     /// Publishes the progress of pulls and builds between two rounds.
     pub(crate) fn publish_progress(&mut self, context: &AppContext, progress: Option<String>) {
         let Some(progress) = progress else { return };

@@ -1,8 +1,7 @@
 //! One round of one application: choose the target, observe, plan, publish the status, perform the steps. The owners of
 //! the application's state live here; each keeps its fields to itself.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{Notify, Semaphore, watch},
@@ -23,6 +22,7 @@ use crate::{
     context::{AppContext, Services},
     cron_runs,
     desired::Desired,
+    engine_state::EngineState,
     error::chain,
     execute::{Executor, execute},
     fs_scan::FsScans,
@@ -51,6 +51,8 @@ const MAX_WAIT_FOR_TURN: Duration = Duration::from_secs(10);
 /// The services that all applications of an agent share to observe, act and publish.
 pub(crate) struct Shared<D> {
     pub(crate) docker: Arc<D>,
+    /// Whether the engine answers.
+    pub(crate) engine: EngineState,
     pub(crate) prober: Arc<Prober>,
     pub(crate) builds: BuildLimits,
     /// How many containers may be scanned at the same time.
@@ -74,6 +76,8 @@ pub(crate) struct Reconciler<D, S> {
     images: ImageTasks,
     other_owner: OtherOwner,
     turns: Arc<Semaphore>,
+    engine: EngineState,
+    stop: CancellationToken,
 }
 
 /// The action after a round.
@@ -85,7 +89,8 @@ pub(crate) enum Next {
 }
 
 impl<D: Docker, S: CommitSource> Reconciler<D, S> {
-    /// An application that continues from the database. `wake` is notified when an image or a scan is ready.
+    /// An application that continues from the database. `wake` is notified when an image or a scan is ready. `stop` ends
+    /// it.
     pub(crate) fn new(
         name: AppName,
         services: Arc<Services>,
@@ -93,6 +98,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         repository: Option<RepositoryLink<S>>,
         desired: Arc<Desired>,
         wake: Arc<Notify>,
+        stop: CancellationToken,
     ) -> Self {
         let scans = FsScans::new(Arc::clone(&wake), Arc::clone(&shared.scans), services.clock);
         let context = AppContext::new(name, services);
@@ -107,6 +113,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             images: ImageTasks::new(wake, shared.builds.clone()),
             other_owner: OtherOwner::default(),
             turns: Arc::clone(&shared.turns),
+            engine: shared.engine.clone(),
+            stop,
             context,
         }
     }
@@ -188,9 +196,19 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         {
             return self.fail(&error);
         }
-        let mut observed = match self.observer.observe(&self.context, &target, self.record.get()).await {
+        let observed = tokio::select! {
+            observed = self.observer.observe(&self.context, &target, self.record.get()) => {
+                observed.map_err(|error| chain(&error))
+            }
+            error = self.engine.lost() => {
+                self.observer.note_failure();
+                Err(error)
+            }
+            () = self.stop.cancelled() => return Next::Sleep(None),
+        };
+        let mut observed = match observed {
             Ok(observed) => observed,
-            Err(error) => return self.fail_to_observe(&chain(&error)),
+            Err(error) => return self.fail_to_observe(&error),
         };
         if self.other_owner.check(&self.context, &target.stack, &observed) {
             target.policy.suspended = true;
@@ -308,7 +326,16 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             interrupt,
             report: &mut report,
         };
-        let executed = execute(plan, executor).await;
+        let executed = {
+            let mut executing = pin!(execute(plan, executor));
+            tokio::select! {
+                executed = &mut executing => executed,
+                error = self.engine.lost() => {
+                    self.publisher.publish_unanswered(context, &error);
+                    executing.await
+                }
+            }
+        };
         let now = self.context.now();
         let record = self.record.get_mut();
         plan::note_executed(record, planned, plan, &executed.outcomes, now);

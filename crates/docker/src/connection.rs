@@ -14,7 +14,7 @@ use driftless_model::{ContainerId, Mount, MountSource};
 
 use crate::{
     call_error::CallError,
-    deadline::{DEADLINE, PING, within},
+    deadline::{ANSWER, DEADLINE, PING, within},
     from_engine::Defaults,
     mount_paths::MountPaths,
     self_container::{self, SelfContainer},
@@ -180,7 +180,7 @@ impl Connection {
     }
 
     async fn agree(&self) -> Result<ApiVersion, CallError> {
-        let found = within(DEADLINE, async { self.docker.version().await.map_err(CallError::from) }).await?;
+        let found = within(ANSWER, async { self.docker.version().await.map_err(CallError::from) }).await?;
         let parse = |text: &Option<String>| text.as_deref().and_then(ApiVersion::parse);
         let newest = parse(&found.api_version).ok_or_else(|| {
             CallError::Unreachable("the engine does not state the version of its API".to_owned())

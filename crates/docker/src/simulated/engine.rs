@@ -87,8 +87,15 @@ impl SimulatedEngine {
         self.host.send(EngineEvent::Disconnected { error: "connection refused".to_owned() });
     }
 
-    /// The engine answers again.
+    /// The engine stops answering without ending a connection, as a process does that gets a SIGSTOP.
+    pub fn hang(&self) {
+        self.host.state().is_hanging = true;
+        self.host.send(EngineEvent::Disconnected { error: "no answer within 5 s".to_owned() });
+    }
+
+    /// The engine answers again. Calls that it got while it hung stay without an answer.
     pub fn reconnect(&self) {
+        self.host.state().is_hanging = false;
         self.host.state().is_unreachable = false;
         self.host.send(EngineEvent::Connected);
     }
@@ -147,9 +154,10 @@ impl SimulatedEngine {
         })
     }
 
-    /// A crashed client gets no answer.
+    /// A crashed client gets no answer, and neither does the client of an engine that hangs.
     async fn hang_if_crashed(&self) {
-        if self.has_crashed() {
+        let is_hanging = self.host.state().is_hanging;
+        if self.has_crashed() || is_hanging {
             pending::<()>().await;
         }
     }
@@ -321,7 +329,11 @@ impl Docker for SimulatedEngine {
 
     fn events(&self) -> broadcast::Receiver<EngineEvent> {
         let receiver = self.host.subscribe();
-        if !self.host.state().is_unreachable {
+        let is_silent = {
+            let state = self.host.state();
+            state.is_unreachable || state.is_hanging
+        };
+        if !is_silent {
             self.host.send(EngineEvent::Connected);
         }
         receiver

@@ -43,6 +43,8 @@ pub(super) struct Host {
 pub(super) struct HostState {
     pub(super) faults: Faults,
     pub(super) is_unreachable: bool,
+    /// Calls are not answered at all.
+    pub(super) is_hanging: bool,
     pub(super) apps: BTreeMap<AppName, AppWorld>,
     pub(super) images: BTreeMap<String, Image>,
     pub(super) transcript: Vec<TranscriptEntry>,

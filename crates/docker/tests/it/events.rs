@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use driftless_docker::{Docker, EngineEvent};
-use tokio::{sync::broadcast::Receiver, time::sleep};
+use tokio::{
+    sync::broadcast::Receiver,
+    time::{sleep, timeout},
+};
 
 use crate::fake_engine::{FakeEngine, instance};
 
@@ -66,4 +69,18 @@ async fn quiet_stream_of_a_quiet_engine_is_kept() {
         assert_eq!(instance(&engine, &id).await.touched_by_hand, None);
     }
     assert_eq!(fake.streams(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hanging_engine_is_reported_within_10_seconds() {
+    let fake = FakeEngine::new();
+    let engine = fake.connect();
+    let mut events = engine.events();
+    await_connected(&mut events).await;
+    sleep(Duration::from_secs(10)).await;
+    fake.hang();
+    let reported =
+        async { while !matches!(events.recv().await.unwrap(), EngineEvent::Disconnected { .. }) {} };
+    // Of simulated time.
+    timeout(Duration::from_secs(9), reported).await.unwrap();
 }

@@ -57,6 +57,8 @@ struct Host {
     /// Starts of containers of these names fail with this error.
     start_errors: BTreeMap<String, String>,
     streams: u32,
+    /// Calls get no answer.
+    is_hanging: bool,
 }
 
 impl FakeEngine {
@@ -151,6 +153,12 @@ impl FakeEngine {
         self.host(|host| host.is_mute = true);
     }
 
+    /// From now on, calls get no answer, and present event streams are silent.
+    pub(crate) fn hang(&self) {
+        self.host(|host| host.is_hanging = true);
+        self.mute();
+    }
+
     pub(crate) fn print(&self, id: &ContainerId, log: &str) {
         self.host(|host| host.logs.insert(id.to_string(), log.to_owned()));
     }
@@ -201,6 +209,10 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         None => path.to_owned(),
     };
     let query = request.uri().query().unwrap_or_default().to_owned();
+    let is_hanging = shared.state.lock().unwrap().is_hanging;
+    if is_hanging {
+        std::future::pending::<()>().await;
+    }
     if path == "/events" {
         return events(&shared, &query);
     }

@@ -1,9 +1,6 @@
 //! The pauses between heals: a fight is slowed down, and a storm that has passed is not waited for.
 
-use std::{
-    collections::BTreeMap,
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use driftless_model::Timestamp;
 
@@ -50,7 +47,11 @@ fn pauses_end_when_a_storm_of_removals_has_passed() {
         assert!(stage.now.since(peace) < Duration::from_mins(10), "{:#?}", stage.record.heals);
     }
     let taken = stage.now.since(peace);
-    assert!(taken < Duration::from_secs(45), "all are back after {taken:?} of peace: {:#?}", stage.record.heals);
+    assert!(
+        taken < Duration::from_secs(45),
+        "all are back after {taken:?} of peace: {:#?}",
+        stage.record.heals
+    );
 }
 
 #[test]

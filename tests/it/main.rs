@@ -19,6 +19,8 @@ mod forge;
 mod fuzz;
 // Desired state from real Git repositories and servers, whole and broken.
 mod git;
+// Lock files in the mirror.
+mod git_locks;
 // Ways to a server: host keys, passphrases, a GitHub App, proxies, certificates, rotation.
 mod git_access;
 // Submodules: whole, nested, in circles, elsewhere.

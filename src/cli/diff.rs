@@ -14,7 +14,7 @@ use driftless_agent::DryRun;
 use driftless_model::AppName;
 
 pub(super) async fn diff(args: &PlanArgs, context: &Context<'_>) -> Result<Verdict, Error> {
-    let dry_runs = dry_runs(args, context).await?;
+    let dry_runs = Box::pin(dry_runs(args, context)).await?;
     print(&match args.output {
         TextOrJson::Json => {
             let diffs: BTreeMap<_, _> = dry_runs.iter().map(|(app, it)| (app, &it.diff)).collect();

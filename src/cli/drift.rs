@@ -88,7 +88,7 @@ pub(super) async fn drift(args: &DriftArgs, context: &Context<'_>) -> Result<Ver
     check(&args.report)?;
     let until = Instant::now() + args.report.timeout;
     let mut report = match (&args.direct.docker, &args.direct.repo) {
-        (Some(docker), Some(repo)) => directly(args, docker, repo, until, context).await?,
+        (Some(docker), Some(repo)) => Box::pin(directly(args, docker, repo, until, context)).await?,
         _ => of_agent(args, until, context).await?,
     };
     report.generated_at = Some(context.clock.now());

@@ -61,7 +61,8 @@ pub(super) async fn dry_runs(
     context: &Context<'_>,
 ) -> Result<BTreeMap<AppName, DryRun>, CliError> {
     if let Some(dir) = &args.dir {
-        return dry_runs_of_folder(dir, args.app.as_deref(), args.docker_host.as_deref(), context).await;
+        let runs = dry_runs_of_folder(dir, args.app.as_deref(), args.docker_host.as_deref(), context);
+        return Box::pin(runs).await;
     }
     let client = Client::new(&args.server, context.environment)?;
     let apps = match &args.app {

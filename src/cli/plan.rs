@@ -15,7 +15,7 @@ use driftless_agent::DryRun;
 use driftless_model::AppName;
 
 pub(super) async fn plan(args: &PlanArgs, context: &Context<'_>) -> Result<Verdict, Error> {
-    let dry_runs = dry_runs(args, context).await?;
+    let dry_runs = Box::pin(dry_runs(args, context)).await?;
     print(&match args.output {
         TextOrJson::Json => json(&dry_runs),
         TextOrJson::Text => render_plan(&dry_runs, context.colours),

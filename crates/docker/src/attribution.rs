@@ -9,11 +9,11 @@ use std::{
 
 use driftless_model::{AppName, Container, ContainerId, Healthcheck, Timestamp, Visit};
 
-/// How many stops by users are remembered, over all containers.
+/// The number of stops by users that are remembered, over all containers.
 const MAX_USER_STOPS: usize = 1000;
-/// How many visits of one container are remembered.
+/// The number of visits of one container that are remembered.
 const MAX_VISITS: usize = 32;
-/// How many commands of the agent may run at the same time.
+/// The number of commands of the agent that may run at the same time.
 const MAX_EXECS: usize = 10_000;
 /// The engine reports a copy into a container when it is done. It is assumed to have begun this much earlier.
 const COPY_TIME: Duration = Duration::from_secs(1);
@@ -21,24 +21,24 @@ const COPY_TIME: Duration = Duration::from_secs(1);
 /// The event of an exit may be this much older than the time that the engine notes for it.
 const EXIT_MARGIN: Duration = Duration::from_secs(1);
 
-/// How a visit by `docker exec` is described; the command follows.
+/// The description of a visit by `docker exec`; the command follows.
 const EXEC: &str = "docker exec ";
-/// How a visit by `docker cp` is described.
+/// The description of a visit by `docker cp`.
 const COPY: &str = "docker cp";
 
 /// The record of who did what. Thread-safe.
 #[derive(Debug, Default)]
 pub(crate) struct Attribution {
-    state: Mutex<State>,
+    state: Mutex<AttributionState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct AttributionState {
     /// Names and ids of containers that the agent created. Labels never change, so these stay the agent's.
     created: BTreeMap<String, ContainerId>,
     /// Those of them that have commands to run after a start or before a stop.
     with_hooks: BTreeSet<ContainerId>,
-    /// What each application has adopted, by its record; labels do not tell.
+    /// The adopted objects of each application, by its record: labels do not show them.
     adopted: BTreeMap<AppName, Adopted>,
     /// When a user last stopped, killed or paused a container.
     user_stops: BTreeMap<ContainerId, Timestamp>,
@@ -98,7 +98,7 @@ impl Attribution {
         self.lock().created.get(name).cloned()
     }
 
-    /// What an application has adopted, according to its record.
+    /// The adopted objects of an application, according to its record.
     pub(crate) fn set_adopted(
         &self,
         app: &AppName,
@@ -254,7 +254,7 @@ impl Attribution {
 
     /// Forgets containers that do not exist any more.
     pub(crate) fn retain_containers(&self, exists: impl Fn(&ContainerId) -> bool) {
-        let State {
+        let AttributionState {
             created,
             with_hooks,
             adopted: _,
@@ -283,12 +283,12 @@ impl Attribution {
         state.agent_copies.clear();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, AttributionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl AttributionState {
     fn add_visit(&mut self, id: &ContainerId, exec: &str, visit: Visit) {
         let visits = self.visits.entry(id.clone()).or_default();
         visits.insert(exec.to_owned(), visit);

@@ -25,7 +25,7 @@ use crate::{
 const NEWEST: ApiVersion = ApiVersion::new(1, 53);
 const OLDEST: ApiVersion = ApiVersion::new(1, 40);
 
-/// What the engine says about itself.
+/// The facts that the engine states about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineInfo {
     /// Its release, such as `20.10.24`.
@@ -128,7 +128,7 @@ impl Connection {
         self.transport.set_version(None);
     }
 
-    /// What the engine said about itself; `None` while it is unreachable.
+    /// The facts that the engine stated about itself; `None` while it is unreachable.
     pub(crate) fn info(&self) -> Option<EngineInfo> {
         self.transport.version()?;
         self.agreed().map(|agreed| agreed.info)

@@ -28,10 +28,10 @@ use crate::{
     transport::Address,
 };
 
-/// How many events a slow receiver may lag behind before it has to observe everything.
+/// The number of events that a slow receiver may lag behind before it has to observe everything.
 const EVENT_QUEUE: usize = 1024;
 
-/// How to reach an engine, and what it mounts for the agent.
+/// The address of an engine, and the folders that it mounts for the agent.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
     /// `unix:///var/run/docker.sock` or `tcp://host:port`.
@@ -117,7 +117,7 @@ impl Engine {
         self.connection.ping().await.map_err(|error| error.classify("reach the Docker Engine"))
     }
 
-    /// What the engine said about itself; `None` while it is unreachable.
+    /// The facts that the engine stated about itself; `None` while it is unreachable.
     pub fn info(&self) -> Option<EngineInfo> {
         self.connection.info()
     }

@@ -32,7 +32,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_secs(3);
 /// After so many pings in a row the engine is asked whether there were events.
 const PINGS_PER_CHECK: u32 = 10;
-/// How long an event that the engine remembers may take to arrive in the stream.
+/// The time that an event may take to arrive in the stream.
 const DELIVERY: Duration = Duration::from_secs(2);
 /// Bytes. An event has a few hundred; an engine that sends this much without a line end is broken.
 const LONGEST_LINE: usize = 1 << 20;
@@ -75,7 +75,7 @@ struct EventStream {
     body: Incoming,
     /// The beginning of an event whose end has not arrived.
     pending: Vec<u8>,
-    /// The time of the last event in nanoseconds, as the engine's clock tells it. `None` if it never told its time.
+    /// The time of the last event in nanoseconds, by the engine's clock. `None` if the engine never stated its time.
     last_event: Option<u64>,
 }
 

@@ -101,11 +101,12 @@ impl Inventory {
         let (paths, defaults) = (self.connection.host_paths(), self.connection.defaults());
         let mut instance = from_engine::instance(id, &found, &paths, &defaults);
         instance.config = self.cache.share_config(instance.config);
-        instance.touched_by_hand = self.user_stop(&instance).await?;
+        instance.touched_by_hand = Box::pin(self.user_stop(&instance)).await?;
         let has_terminal = found.config.as_ref().and_then(|config| config.tty).unwrap_or_default();
         let is_stopped =
             instance.touched_by_hand.is_some() || self.attribution.is_stopped_by_agent(&instance.id);
-        instance.last_output = self.outputs.of(&self.connection, &instance, has_terminal, is_stopped).await;
+        let output = self.outputs.of(&self.connection, &instance, has_terminal, is_stopped);
+        instance.last_output = Box::pin(output).await;
         let instance = Arc::new(instance);
         let inspected = InspectedContainer { listed: Arc::clone(listed), instance: Arc::clone(&instance) };
         self.cache.store_container(id, token, inspected);

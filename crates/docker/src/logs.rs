@@ -17,7 +17,7 @@ use crate::{
     transport::Transport,
 };
 
-/// Which part of a log to read, and how.
+/// The part of a log to read, and its form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogOptions {
     /// Continue with new output until the container exits.
@@ -128,7 +128,7 @@ pub(crate) async fn read_end(
     Ok(end)
 }
 
-/// How much earlier than the start time that the engine noted a container may have printed.
+/// The time by which a container may have printed before the start that the engine noted.
 const EARLY_MILLIS: u64 = 500;
 /// A container that was started this soon after its creation was not started before.
 const FIRST_MILLIS: u64 = 10_000;

@@ -18,14 +18,14 @@ use crate::{
     from_engine, to_engine,
 };
 
-/// How much longer than its grace period a stop may take.
+/// The time beyond its grace period that a stop may take.
 const STOP_MARGIN: Duration = Duration::from_secs(30);
 /// The engine's grace period for a container that was created without one.
 const DEFAULT_GRACE: Duration = Duration::from_secs(10);
 
-/// What the engine says if the host port or address is in use.
+/// Messages of the engine if the host port or address is in use.
 const PORT_IN_USE: &[&str] = &["port is already allocated", "address already in use"];
-/// What the engine says about a start that fails however often it is tried.
+/// Messages of the engine about a start that fails however often it is tried.
 const START_IMPOSSIBLE: &[&str] = &[
     "executable file not found",
     "no such file or directory",

@@ -15,7 +15,7 @@ use crate::{
 
 /// The longest time that one hook may take: a stop must end.
 const LONGEST: Duration = Duration::from_mins(5);
-/// How many characters of a command's output an error repeats.
+/// The number of characters of a command's output in an error.
 const SHOWN_OUTPUT: usize = 200;
 
 /// Runs hooks.

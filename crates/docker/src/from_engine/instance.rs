@@ -15,7 +15,7 @@ use super::{
 };
 use crate::mount_paths::MountPaths;
 
-/// How many results of a health check the engine keeps.
+/// The number of results of a health check that the engine keeps.
 const HEALTH_LOG: usize = 5;
 
 /// A container as the engine describes it. A container that Docker Compose created is an instance of its service. Whether

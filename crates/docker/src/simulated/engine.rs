@@ -32,7 +32,7 @@ use driftless_plan::{Action, Refusal};
 #[derive(Clone, Debug)]
 pub struct SimulatedEngine {
     host: Arc<Host>,
-    /// How many more steps are performed before the client crashes. Later calls never return.
+    /// The number of steps that are performed before the client crashes. Later calls never return.
     steps_left: Arc<AtomicU32>,
 }
 
@@ -49,7 +49,7 @@ impl SimulatedEngine {
         Self { host: Arc::clone(&self.host), steps_left: Arc::new(AtomicU32::new(u32::MAX)) }
     }
 
-    /// Everything on the host was created by an agent with this id, which lives beside the simulated one or not.
+    /// Everything on the host was created by an agent with this id, which runs at the same time as the simulated one or not.
     pub fn give_to(&self, agent: &AgentId, is_living: bool) {
         self.set_living(agent, is_living);
         self.host.state().relabel(|_| true, agent);
@@ -120,7 +120,7 @@ impl SimulatedEngine {
         self.host.state().count
     }
 
-    /// How often the files of a container were listed.
+    /// The number of times that the files of a container were listed.
     pub fn file_scans(&self) -> u64 {
         self.host.state().file_scans
     }

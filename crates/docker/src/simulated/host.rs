@@ -24,7 +24,7 @@ use driftless_model::{
 };
 use driftless_plan::{Action, ContainerRef, Refusal, World};
 
-/// What the engine waits before it restarts a container by its policy, doubled each time up to the longest.
+/// The pause before the engine restarts a container by its policy, doubled each time up to the longest.
 const FIRST_RESTART: Duration = Duration::from_millis(100);
 const LONGEST_RESTART: Duration = Duration::from_mins(1);
 
@@ -35,7 +35,7 @@ pub(super) struct Host {
     clock: Clock,
     events: broadcast::Sender<EngineEvent>,
     state: Mutex<HostState>,
-    /// What containers will do by themselves later.
+    /// The later actions of containers by themselves.
     scheduled: Mutex<JoinSet<()>>,
 }
 
@@ -51,9 +51,9 @@ pub(super) struct HostState {
     pub(super) mistakes: Vec<String>,
     /// Counts observations and changes, to know their order.
     pub(super) count: u64,
-    /// Agents that live beside the one that is simulated.
+    /// Agents that run at the same time as the simulated one.
     pub(super) living: BTreeSet<AgentId>,
-    /// How often the files of a container were listed.
+    /// The number of times that the files of a container were listed.
     pub(super) file_scans: u64,
 }
 

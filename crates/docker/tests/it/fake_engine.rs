@@ -258,15 +258,13 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         }
         (&Method::POST, ["containers", id, "start"]) => {
             let name = host.containers[*id]["Name"].as_str().unwrap().trim_start_matches('/').to_owned();
-            match host.start_errors.get(&name) {
-                Some(message) => error(StatusCode::FORBIDDEN, message),
-                None => {
-                    let state = &mut host.containers.get_mut(*id).unwrap()["State"];
-                    state["Status"] = json!("running");
-                    state["Running"] = json!(true);
-                    text(StatusCode::NO_CONTENT, "")
-                }
+            if let Some(message) = host.start_errors.get(&name) {
+                return error(StatusCode::FORBIDDEN, message);
             }
+            let state = &mut host.containers.get_mut(*id).unwrap()["State"];
+            state["Status"] = json!("running");
+            state["Running"] = json!(true);
+            text(StatusCode::NO_CONTENT, "")
         }
         _ => error(StatusCode::NOT_FOUND, &format!("not made for this test: {path}")),
     }

@@ -114,7 +114,7 @@ impl Draft<'_> {
             return DriftAction::Ineffective;
         }
         let until = heal.ended.after(heal_delay(heal.count));
-        let until = end_of_pause(facts.record, &key).map_or(until, |end| until.min(end));
+        let until = end_of_pause(facts.record, &key, facts.now).map_or(until, |end| until.min(end));
         if facts.now >= until {
             return DriftAction::Heal;
         }

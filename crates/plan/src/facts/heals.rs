@@ -24,17 +24,21 @@ const PEACE: Duration = Duration::from_secs(10);
 /// After this time without a further difference, one of several objects is healed to find out whether it stays so.
 const PROBE: Duration = Duration::from_secs(20);
 
-/// The time from which on a pending heal need not wait any longer, whatever its pause. `None` while nothing shows that
-/// the differences have stopped.
+/// The time from which on the heal of a difference, which is there now, need not wait any longer, whatever its pause.
+/// `None` while nothing shows that the differences have stopped.
 ///
 /// They have stopped if something was healed after the last one appeared, and stayed so. After a storm over several
 /// objects one of them is healed early to find that out. In a fight over one object each heal is undone, so its pauses
 /// stay as they are.
-pub(crate) fn end_of_pause(record: &Record, key: &str) -> Option<Timestamp> {
-    let appeared = |heal: &Heal| heal.again.unwrap_or(heal.seen);
-    let last = record.heals.values().map(appeared).max()?;
-    let lasting = record.heals.values().filter(|heal| heal.again.is_none() && heal.ended >= last);
-    if let Some(healed) = lasting.map(|heal| heal.ended).min() {
+pub(crate) fn end_of_pause(record: &Record, key: &str, now: Timestamp) -> Option<Timestamp> {
+    let appeared = |(of, heal): (&String, &Heal)| match heal.again {
+        Some(at) => at,
+        None if of == key => now,
+        None => heal.seen,
+    };
+    let last = record.heals.iter().map(appeared).max()?;
+    let is_lasting = |(of, heal): &(&String, &Heal)| *of != key && heal.again.is_none() && heal.ended >= last;
+    if let Some(healed) = record.heals.iter().filter(is_lasting).map(|(_, heal)| heal.ended).min() {
         return Some(healed.after(PEACE));
     }
     let pending = || record.heals.iter().filter(|(_, heal)| heal.again.is_some() && heal.had_effect);

@@ -198,15 +198,6 @@ impl Simulation {
         self.handle = None;
     }
 
-    /// Asks the agent to end, and waits until it has.
-    pub(crate) async fn end(&mut self) {
-        self.stop.cancel();
-        self.handle = None;
-        self.tasks.close();
-        self.tasks.wait().await;
-        self.tasks.reopen();
-    }
-
     pub(crate) fn handle(&self) -> Handle {
         self.handle.clone().unwrap()
     }

@@ -32,7 +32,6 @@ mod context;
 mod cron_runs;
 mod deliveries;
 mod desired;
-mod engine_state;
 mod error;
 mod execute;
 mod fs_scan;

@@ -14,7 +14,7 @@ use crate::{
     error::Error,
 };
 
-/// Bytes of output that are kept.
+/// How many bytes of output are kept.
 const OUTPUT: usize = 1024;
 
 /// Runs commands inside containers.

@@ -1,4 +1,4 @@
-//! Actions of users on a simulated host, without the agent.
+//! What users do to a simulated host without the agent.
 
 use std::sync::Arc;
 

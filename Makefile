@@ -13,7 +13,7 @@ SOAK_CASES ?= 20000
 # How long broken files are made up, in seconds.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo build dist test unit e2e differential differential-podman lint deny fmt bench fuzz soak clean-tests
+.PHONY: help demo build dist test unit e2e e2e-faults differential differential-podman lint deny fmt bench fuzz soak clean-tests
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,11 @@ unit: ## Tests that need no Docker Engine
 
 e2e: ## End-to-end tests on the real engine
 	E2E_THREADS=$(E2E_THREADS) scripts/e2e.sh
+
+# Needs root.
+e2e-faults: ## Kill, stop and starve a second engine while the agent works with it
+	scripts/ensure-docker.sh
+	cargo test --locked --test e2e -- --ignored --nocapture --test-threads=1 engine_faults::
 
 # Needs Docker Compose 2, and minutes. ONLY=a,b runs these projects alone.
 differential: ## Compare every project of tests/e2e/projects with Docker Compose, field by field

@@ -33,6 +33,8 @@ mod revisions;
 mod trust;
 // Kills at any moment.
 mod crash;
+// Engines that are killed, stopped or out of space at the worst moment.
+mod engine_faults;
 // Several agents on one engine, and an agent without its state.
 mod ownership;
 // A push that a forge announces runs at once, whatever else is sent.

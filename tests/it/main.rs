@@ -19,6 +19,8 @@ mod forge;
 mod fuzz;
 // Desired state from real Git repositories and servers, whole and broken.
 mod git;
+// Lock files in the mirror.
+mod git_locks;
 // Ways to a server: host keys, passphrases, a GitHub App, proxies, certificates, rotation.
 mod git_access;
 // Submodules: whole, nested, in circles, elsewhere.
@@ -65,6 +67,10 @@ mod sample;
 mod removal;
 // Settings of one application, and errors among them.
 mod settings;
+// An engine that answers nothing.
+mod engine_hangs;
+// Containers that keep exiting.
+mod crash_loops;
 // The whole agent on simulated Docker and Git, with everything going wrong.
 mod simulation;
 // The API, the event stream and the page.

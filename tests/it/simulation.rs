@@ -198,6 +198,15 @@ impl Simulation {
         self.handle = None;
     }
 
+    /// Asks the agent to end, and waits until it has.
+    pub(crate) async fn end(&mut self) {
+        self.stop.cancel();
+        self.handle = None;
+        self.tasks.close();
+        self.tasks.wait().await;
+        self.tasks.reopen();
+    }
+
     pub(crate) fn handle(&self) -> Handle {
         self.handle.clone().unwrap()
     }

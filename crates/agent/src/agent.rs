@@ -7,7 +7,10 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::{
+    sync::{Notify, Semaphore, watch},
+    time::timeout,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use driftless_clock::Clock;
@@ -25,6 +28,7 @@ use crate::{
     claims::Claims,
     commit_status::StatusReporter,
     context::Services,
+    engine_state::EngineState,
     error::chain,
     fs_scan::CONCURRENT_SCANS,
     image_tasks::{BuildLimits, CONCURRENT_BUILDS},
@@ -43,6 +47,12 @@ use crate::{
 
 /// How many applications act at the same time.
 const CONCURRENT_TURNS: usize = 4;
+
+/// How long running steps may take after a request to stop. It is shorter than `TimeoutStopSec` of the systemd unit.
+const LONGEST_STOP: Duration = Duration::from_secs(15);
+
+/// The same while the engine does not answer.
+const LONGEST_STOP_WITHOUT_ENGINE: Duration = Duration::from_secs(2);
 
 /// The agent: one process that manages one engine.
 pub struct Agent;
@@ -131,11 +141,19 @@ async fn open_mirrors(
 }
 
 impl Running {
-    /// Finishes the running steps and ends all tasks.
+    /// Finishes the running steps and ends all tasks. Steps that take too long, or that the engine does not answer, are
+    /// left: the next start continues from what it observes.
     pub async fn stop(self) {
+        let limit = if self.handle.readiness().docker { LONGEST_STOP } else { LONGEST_STOP_WITHOUT_ENGINE };
         self.stop.cancel();
         self.tasks.close();
-        self.tasks.wait().await;
+        if timeout(limit, self.tasks.wait()).await.is_err() {
+            let seconds = limit.as_secs();
+            tracing::warn!(
+                seconds,
+                "ending although steps are under way; the next start continues with them"
+            );
+        }
     }
 }
 
@@ -200,7 +218,9 @@ pub fn launch<D: Docker, S: CommitSource>(
         ownership,
         changed: Arc::new(Notify::new()),
     });
+    let (engine_tx, engine) = EngineState::new();
     let shared = Arc::new(Shared {
+        engine: engine.clone(),
         prober: Arc::new(Prober::new(clock, Arc::new(EngineExec(Arc::clone(&docker))), changed)),
         docker: Arc::clone(&docker),
         applications,
@@ -211,7 +231,6 @@ pub fn launch<D: Docker, S: CommitSource>(
     });
     let finder = AgentFinder { docker: Arc::clone(&docker), services: Arc::clone(&services) };
     tasks.spawn(finder.clone().run(questions, stop.clone()));
-    let (engine_tx, engine) = watch::channel(Err("the engine was not reached yet".to_owned()));
     tasks.spawn(wake_on_engine_events(docker, wakes, engine_tx, stop.clone()));
     let mut followed = Vec::new();
     for (settings, source) in sources {

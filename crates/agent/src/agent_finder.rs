@@ -41,15 +41,18 @@ impl<D> Clone for AgentFinder<D> {
 
 impl<D: Docker> AgentFinder<D> {
     /// Claims the agent's id, and finds out about other agents, until stopped.
-    pub(crate) async fn run(self, mut questions: mpsc::UnboundedReceiver<AgentId>, stop: CancellationToken) {
-        let mut events = self.docker.events();
+    pub(crate) async fn run(self, questions: mpsc::UnboundedReceiver<AgentId>, stop: CancellationToken) {
         tokio::select! {
-            () = stop.cancelled() => return,
-            () = self.claim_own() => {}
+            () = stop.cancelled() => {}
+            () = self.find(questions) => {}
         }
+    }
+
+    async fn find(&self, mut questions: mpsc::UnboundedReceiver<AgentId>) {
+        let mut events = self.docker.events();
+        self.claim_own().await;
         loop {
             tokio::select! {
-                () = stop.cancelled() => return,
                 Some(agent) = questions.recv() => self.settle(&agent).await,
                 event = events.recv() => match event {
                     Ok(EngineEvent::ClaimLost { .. }) => self.claim_own().await,

@@ -67,7 +67,10 @@ impl<D: Docker, S: CommitSource> App<D, S> {
     ) {
         loop {
             for Queued { kind, reply } in std::mem::take(&mut self.queue) {
-                let answer = self.reconciler.requests().answer(&kind).await;
+                let answer = tokio::select! {
+                    answer = async { self.reconciler.requests().answer(&kind).await } => answer,
+                    () = stop.cancelled() => return,
+                };
                 // The client may have gone.
                 let _ = reply.send(answer);
             }

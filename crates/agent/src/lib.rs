@@ -32,6 +32,7 @@ mod context;
 mod cron_runs;
 mod deliveries;
 mod desired;
+mod engine_state;
 mod error;
 mod execute;
 mod fs_scan;

@@ -34,6 +34,11 @@ impl<D: Docker> Observer<D> {
         self.failures
     }
 
+    /// An observation was given up.
+    pub(crate) fn note_failure(&mut self) {
+        self.failures = self.failures.saturating_add(1);
+    }
+
     /// Asks the engine about a target, and the prober about what runs of it.
     pub(crate) async fn observe(
         &mut self,

@@ -3,12 +3,16 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{Attempt, EventKind, HELPER_IMAGE, Observed, Record, Timestamp};
-use driftless_plan::{Action, Plan, Step, StepOutcome, sync_delay};
+use driftless_plan::{Action, Cause, Plan, Step, StepOutcome, sync_delay};
 
 use crate::{context::AppContext, execute::Executed, image_tasks::EndedTask};
 
 /// How often in a row the engine may refuse a step because of what it found, before the object is held back.
 const REFUSALS_WITHOUT_BACKOFF: u32 = 3;
+
+/// The end of the event about a container that ended well while the engine was down.
+const ONE_SHOT_ADVICE: &str =
+    "a one-shot is not run again if another service waits for it with `service_completed_successfully`";
 
 /// Whether a step gets an image. Such a step does not block a round and has a backoff of its own.
 pub(crate) fn gets_image(action: &Action) -> bool {
@@ -71,6 +75,10 @@ pub(crate) fn log_step(context: &AppContext, step: &Step, outcome: &StepOutcome)
 /// Writes one event about a step that was performed at `at`.
 pub(crate) fn report_step(context: &AppContext, step: &Step, outcome: &StepOutcome, at: Timestamp) {
     let (kind, reason, message) = match outcome {
+        // It may have been a one-shot that a user must not find run twice unannounced.
+        StepOutcome::Done if step.cause == Cause::EndedWithEngine => {
+            (EventKind::Warning, "StartedAgain", format!("{step}; {ONE_SHOT_ADVICE}"))
+        }
         StepOutcome::Done | StepOutcome::Created(_) => {
             (EventKind::Normal, event_reason(&step.action), step.to_string())
         }

@@ -89,7 +89,9 @@ impl Publisher {
             }
             let awaited = workload.awaited.iter_mut().map(|awaited| &mut awaited.message);
             let messages = workload.instances.iter_mut().map(|instance| &mut instance.message);
-            awaited.chain(messages).for_each(|message| *message = mask.message(message));
+            let conditions = workload.conditions.iter_mut().map(|condition| &mut condition.message);
+            let messages = awaited.chain(messages).chain(conditions).chain([&mut workload.message]);
+            messages.for_each(|message| *message = mask.message(message));
         }
         let mut status = ApplicationStatus {
             observed_generation: self.generation,
@@ -98,7 +100,6 @@ impl Publisher {
             message,
             operation: inputs.operation(plan),
             revision: revisions.current().map(|revision| revision.number),
-            revision_commit: revisions.current().map(|revision| revision.commit.clone()),
             commit: inputs.running_commit(target, plan, before.commit),
             pin: revisions.pin_status(desired, target),
             conditions,
@@ -168,6 +169,19 @@ impl Publisher {
         self.publish(inputs, None);
     }
 
+    /// Publishes that the engine does not answer the steps of a round.
+    pub(crate) fn publish_unanswered(&mut self, context: &AppContext, error: &str) {
+        let error = context.mask().message(error);
+        self.status.sync = SyncStatus::Unknown;
+        self.status.health = HealthStatus::Unknown;
+        self.status.message.clone_from(&error);
+        if let Some(operation) = &mut self.status.operation {
+            operation.message = error;
+        }
+        let status = self.status.clone();
+        self.amend(context, |application| application.status = status);
+    }
+
     /// Publishes the progress of pulls and builds between two rounds.
     pub(crate) fn publish_progress(&mut self, context: &AppContext, progress: Option<String>) {
         let Some(progress) = progress else { return };
@@ -196,9 +210,9 @@ impl Publisher {
         });
     }
 
-    /// Keeps the steps of the last plan with their outcomes, for the next publication.
-    pub(crate) fn set_last_plan(&mut self, steps: Vec<String>, at: Timestamp) {
-        self.status.last_plan = Arc::new(steps);
+    /// Keeps the steps of the last plan, for the next publication.
+    pub(crate) fn set_last_plan(&mut self, plan: &Plan, at: Timestamp) {
+        self.status.last_plan = Arc::new(plan.steps.iter().map(ToString::to_string).collect());
         self.status.last_plan_at = Some(at);
     }
 

@@ -1,8 +1,7 @@
 //! One round of one application: choose the target, observe, plan, publish the status, perform the steps. The owners of
 //! the application's state live here; each keeps its fields to itself.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{Notify, Semaphore, watch},
@@ -12,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
-use driftless_model::{AppName, Attempt, Mask, Observed, Record, Timestamp};
+use driftless_model::{AppName, Attempt, Observed, Record, Timestamp};
 use driftless_plan as plan;
 use driftless_plan::{Plan, StepOutcome, Target, sync_delay};
 
@@ -23,6 +22,7 @@ use crate::{
     context::{AppContext, Services},
     cron_runs,
     desired::Desired,
+    engine_state::EngineState,
     error::chain,
     execute::{Executor, execute},
     fs_scan::FsScans,
@@ -51,6 +51,8 @@ const MAX_WAIT_FOR_TURN: Duration = Duration::from_secs(10);
 /// The services that all applications of an agent share to observe, act and publish.
 pub(crate) struct Shared<D> {
     pub(crate) docker: Arc<D>,
+    /// Whether the engine answers.
+    pub(crate) engine: EngineState,
     pub(crate) prober: Arc<Prober>,
     pub(crate) builds: BuildLimits,
     /// How many containers may be scanned at the same time.
@@ -74,6 +76,8 @@ pub(crate) struct Reconciler<D, S> {
     images: ImageTasks,
     other_owner: OtherOwner,
     turns: Arc<Semaphore>,
+    engine: EngineState,
+    stop: CancellationToken,
 }
 
 /// The action after a round.
@@ -85,7 +89,8 @@ pub(crate) enum Next {
 }
 
 impl<D: Docker, S: CommitSource> Reconciler<D, S> {
-    /// An application that continues from the database. `wake` is notified when an image or a scan is ready.
+    /// An application that continues from the database. `wake` is notified when an image or a scan is ready. `stop` ends
+    /// it.
     pub(crate) fn new(
         name: AppName,
         services: Arc<Services>,
@@ -93,6 +98,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         repository: Option<RepositoryLink<S>>,
         desired: Arc<Desired>,
         wake: Arc<Notify>,
+        stop: CancellationToken,
     ) -> Self {
         let scans = FsScans::new(Arc::clone(&wake), Arc::clone(&shared.scans), services.clock);
         let context = AppContext::new(name, services);
@@ -107,6 +113,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             images: ImageTasks::new(wake, shared.builds.clone()),
             other_owner: OtherOwner::default(),
             turns: Arc::clone(&shared.turns),
+            engine: shared.engine.clone(),
+            stop,
             context,
         }
     }
@@ -188,9 +196,19 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         {
             return self.fail(&error);
         }
-        let mut observed = match self.observer.observe(&self.context, &target, self.record.get()).await {
+        let observed = tokio::select! {
+            observed = self.observer.observe(&self.context, &target, self.record.get()) => {
+                observed.map_err(|error| chain(&error))
+            }
+            error = self.engine.lost() => {
+                self.observer.note_failure();
+                Err(error)
+            }
+            () = self.stop.cancelled() => return Next::Sleep(None),
+        };
+        let mut observed = match observed {
             Ok(observed) => observed,
-            Err(error) => return self.fail_to_observe(&chain(&error)),
+            Err(error) => return self.fail_to_observe(&error),
         };
         if self.other_owner.check(&self.context, &target.stack, &observed) {
             target.policy.suspended = true;
@@ -218,7 +236,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         self.revisions.count_behind(source.as_deref(), &self.desired, &target).await;
         if plan.is_settled() {
             self.settle(&target, &planned, &observed);
-        } else if !plan.is_waiting_for_adoption() {
+        } else {
             self.revisions.begin(&self.context, &self.desired, &target);
         }
         self.publish(now, |publisher, inputs| publisher.publish_round(inputs, &target, &observed, &plan));
@@ -230,7 +248,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             self.context.ownership().claimed(interrupt).await;
             Next::Round
         } else {
-            self.act(&target, &planned, &observed, &plan, interrupt).await
+            self.act(&target, &planned, &plan, interrupt).await
         };
         if *self.record.get() != remembered || !self.record.is_stored() {
             self.record.save(&self.context);
@@ -255,7 +273,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         plan::merge_adopted(observed, record, target.agent);
         plan::note_observed(record, target, observed, now);
         let plan = plan::plan(target, observed, record, now);
-        plan::note_planned(record, &plan);
+        plan::note_planned(record, &plan, now);
         if record.irretrievable() != remembered.irretrievable() {
             self.record.save(&self.context);
         }
@@ -283,7 +301,6 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         &mut self,
         target: &TargetRevision,
         planned: &Target<'_>,
-        observed: &Observed,
         plan: &Plan,
         interrupt: &CancellationToken,
     ) -> Next {
@@ -309,17 +326,24 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             interrupt,
             report: &mut report,
         };
-        let executed = execute(plan, executor).await;
+        let executed = {
+            let mut executing = pin!(execute(plan, executor));
+            tokio::select! {
+                executed = &mut executing => executed,
+                error = self.engine.lost() => {
+                    self.publisher.publish_unanswered(context, &error);
+                    executing.await
+                }
+            }
+        };
         let now = self.context.now();
-        let steps = plan::describe_steps(&plan.steps, planned, observed, self.record.get());
-        let steps = with_outcomes(steps, &executed.outcomes, planned.mask);
         let record = self.record.get_mut();
         plan::note_executed(record, planned, plan, &executed.outcomes, now);
         for (step, outcome, at) in ended {
             report_step(&self.context, step, &outcome, at);
         }
         let is_held = count_failures(record, plan, &executed, now);
-        self.publisher.set_last_plan(steps, now);
+        self.publisher.set_last_plan(plan, now);
         // After a failed pull or build, the next round plans with that knowledge.
         let failed = |(step, outcome): (&plan::Step, &StepOutcome)| {
             gets_image(&step.action) && matches!(outcome, StepOutcome::Failed { .. })
@@ -400,16 +424,6 @@ impl Next {
             Self::Sleep(due) => Self::Sleep(earliest(due, Some(latest))),
         }
     }
-}
-
-/// Adds to each step why it was not done. A step without a remark was done.
-fn with_outcomes(steps: Vec<String>, outcomes: &[StepOutcome], mask: &Mask) -> Vec<String> {
-    let one = |(index, step): (usize, String)| match outcomes.get(index) {
-        Some(StepOutcome::Done | StepOutcome::Created(_)) => step,
-        Some(StepOutcome::Failed { error, .. }) => format!("{step}: failed: {}", mask.message(error)),
-        Some(StepOutcome::Skipped) | None => format!("{step}: not done"),
-    };
-    steps.into_iter().enumerate().map(one).collect()
 }
 
 fn earliest(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {

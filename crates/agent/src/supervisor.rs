@@ -27,6 +27,7 @@ use crate::{
     commit_status::StatusErrors,
     context::Services,
     desired::{Desired, Rendered},
+    engine_state::EngineState,
     error::chain,
     observe::contents_in_use,
     reconcile::{Reconciler, Shared},
@@ -83,7 +84,7 @@ pub(crate) struct Supervisor<D, S> {
     pub(crate) shared: Arc<Shared<D>>,
     pub(crate) followed: Vec<FollowedRepository<S>>,
     /// Whether the engine answers, or why not.
-    pub(crate) engine: watch::Receiver<Result<(), String>>,
+    pub(crate) engine: EngineState,
     pub(crate) status_errors: watch::Receiver<StatusErrors>,
     pub(crate) repositories: watch::Sender<Repositories>,
     pub(crate) readiness: watch::Sender<Readiness>,
@@ -119,12 +120,18 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
             tokio::select! {
                 () = self.stop.cancelled() => return,
                 () = self.services.changed.notified() => {}
-                Ok(()) = self.engine.changed() => {}
+                () = self.engine.changed() => {}
                 Ok(()) = self.status_errors.changed() => {}
                 Some(reply) = recoveries.recv() => {
-                    let finder = self.finder.clone();
-                    // The client may have gone.
-                    self.tasks.spawn(async move { drop(reply.send(finder.recover().await)) });
+                    let (finder, stop) = (self.finder.clone(), self.stop.clone());
+                    self.tasks.spawn(async move {
+                        let recovered = tokio::select! {
+                            () = stop.cancelled() => Err(RequestError::Stopping),
+                            recovered = finder.recover() => recovered,
+                        };
+                        // The client may have gone.
+                        drop(reply.send(recovered));
+                    });
                 }
                 request = requests.recv() => match request {
                     Some(request) => self.pass_on(request),
@@ -249,6 +256,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
             link,
             Arc::clone(&desired),
             Arc::clone(&wake),
+            self.stop.child_token(),
         );
         let (desired, desired_rx) = watch::channel(desired);
         let (requests, requests_rx) = mpsc::channel(MAX_QUEUED_REQUESTS);
@@ -273,18 +281,18 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
     }
 
     fn publish_readiness(&self) {
-        let engine = self.engine.borrow().clone();
+        let engine = self.engine.error();
         let is_unread = |followed: &&FollowedRepository<S>| followed.view.borrow().commit.is_none();
         let unread = self.followed.iter().filter(is_unread);
         let unread: Vec<String> = unread
             .map(|followed| format!("{}: {}", followed.settings.name, followed.status().message))
             .collect();
         let lost = self.services.store.loss().unwrap_or_else(|error| Some(chain(&error)));
-        let (docker, repositories, state) = (engine.is_ok(), unread.is_empty(), lost.is_none());
+        let (docker, repositories, state) = (engine.is_none(), unread.is_empty(), lost.is_none());
         let lost = lost.map(|what| {
             format!("state was lost, and no new commit is applied until `driftless recover`: {what}")
         });
-        let message = engine.err().into_iter().chain(lost).chain(unread).collect::<Vec<_>>().join("; ");
+        let message = engine.into_iter().chain(lost).chain(unread).collect::<Vec<_>>().join("; ");
         let readiness = Readiness { docker, repositories, state, message };
         self.readiness.send_if_modified(|published| {
             let is_new = *published != readiness;
@@ -346,8 +354,13 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
     /// Starts to remove mounted files that no revision and no container needs.
     fn remove_unused_contents(&self) {
         let (services, docker) = (Arc::clone(&self.services), Arc::clone(&self.shared.docker));
+        let stop = self.stop.clone();
         self.tasks.spawn(async move {
-            match remove_unused_contents(&services, docker.as_ref()).await {
+            let removed = tokio::select! {
+                () = stop.cancelled() => return,
+                removed = remove_unused_contents(&services, docker.as_ref()) => removed,
+            };
+            match removed {
                 Ok(0) => {}
                 Ok(files) => tracing::info!(files, "unused mounted files removed"),
                 Err(error) => tracing::warn!(error, "could not remove unused mounted files"),

@@ -29,7 +29,7 @@ use driftless_model::AgentId;
 
 /// The beginning of the name of each claim's volume.
 const PREFIX: &str = "driftless-claim.";
-/// How often a claim is looked up.
+/// The interval at which a claim is looked up.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// The agents whose objects belong to this agent: itself, and those that it has taken over.

@@ -9,38 +9,43 @@ use std::{
 
 use driftless_model::{AppName, Container, ContainerId, Healthcheck, Timestamp, Visit};
 
-/// How many stops by users are remembered, over all containers.
+/// The number of stops by users that are remembered, over all containers.
 const MAX_USER_STOPS: usize = 1000;
-/// How many visits of one container are remembered.
+/// The number of visits of one container that are remembered.
 const MAX_VISITS: usize = 32;
-/// How many commands of the agent may run at the same time.
+/// The number of commands of the agent that may run at the same time.
 const MAX_EXECS: usize = 10_000;
 /// The engine reports a copy into a container when it is done. It is assumed to have begun this much earlier.
 const COPY_TIME: Duration = Duration::from_secs(1);
 
-/// How a visit by `docker exec` is described; the command follows.
+/// The event of an exit may be this much older than the time that the engine notes for it.
+const EXIT_MARGIN: Duration = Duration::from_secs(1);
+
+/// The description of a visit by `docker exec`; the command follows.
 const EXEC: &str = "docker exec ";
-/// How a visit by `docker cp` is described.
+/// The description of a visit by `docker cp`.
 const COPY: &str = "docker cp";
 
 /// The record of who did what. Thread-safe.
 #[derive(Debug, Default)]
 pub(crate) struct Attribution {
-    state: Mutex<State>,
+    state: Mutex<AttributionState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct AttributionState {
     /// Names and ids of containers that the agent created. Labels never change, so these stay the agent's.
     created: BTreeMap<String, ContainerId>,
     /// Those of them that have commands to run after a start or before a stop.
     with_hooks: BTreeSet<ContainerId>,
-    /// What each application has adopted, by its record; labels do not tell.
+    /// The adopted objects of each application, by its record: labels do not show them.
     adopted: BTreeMap<AppName, Adopted>,
     /// When a user last stopped, killed or paused a container.
     user_stops: BTreeMap<ContainerId, Timestamp>,
-    /// Containers that the agent is stopping or has stopped, and since when.
-    agent_stops: BTreeMap<ContainerId, Timestamp>,
+    /// Containers that the agent is stopping or has stopped.
+    agent_stops: BTreeMap<ContainerId, AgentStop>,
+    /// When the event stream last reported the exit of a container.
+    exits: BTreeMap<ContainerId, Timestamp>,
     /// Commands that the agent runs in containers, by the engine's ids of them.
     agent_execs: BTreeSet<String>,
     /// Commands of others and copies into containers, by the ids of the commands.
@@ -49,6 +54,15 @@ struct State {
     agent_signals: BTreeMap<ContainerId, u32>,
     /// Copies into a container by the agent, until their event arrives.
     agent_copies: BTreeMap<ContainerId, u32>,
+}
+
+/// A stop by the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AgentStop {
+    /// The call has not returned. The engine may start the container meanwhile by its restart policy.
+    InProgress,
+    /// The call returned at this time.
+    Done(Timestamp),
 }
 
 /// Containers and networks, by id.
@@ -84,7 +98,7 @@ impl Attribution {
         self.lock().created.get(name).cloned()
     }
 
-    /// What an application has adopted, according to its record.
+    /// The adopted objects of an application, according to its record.
     pub(crate) fn set_adopted(
         &self,
         app: &AppName,
@@ -111,9 +125,15 @@ impl Attribution {
         self.lock().adopted.values().any(|adopted| adopted.networks.contains(id))
     }
 
-    /// The agent is about to stop a container. Until the next start, stops are the agent's.
-    pub(crate) fn record_agent_stop(&self, id: &ContainerId, now: Timestamp) {
-        self.lock().agent_stops.insert(id.clone(), now);
+    /// The agent is about to stop a container. Stops are the agent's until the first start after
+    /// [`Self::end_agent_stop`].
+    pub(crate) fn begin_agent_stop(&self, id: &ContainerId) {
+        self.lock().agent_stops.insert(id.clone(), AgentStop::InProgress);
+    }
+
+    /// The engine has answered the agent's stop.
+    pub(crate) fn end_agent_stop(&self, id: &ContainerId, now: Timestamp) {
+        self.lock().agent_stops.insert(id.clone(), AgentStop::Done(now));
     }
 
     pub(crate) fn is_stopped_by_agent(&self, id: &ContainerId) -> bool {
@@ -140,13 +160,24 @@ impl Attribution {
         take_expected(&mut self.lock().agent_copies, id)
     }
 
-    /// A container was started: earlier stops do not count any more. The event may be older than a stop by the agent.
+    /// A container was started: earlier stops do not count any more. The event may be older than a stop by the agent,
+    /// and the engine may restart a container by its restart policy while the agent stops it.
     pub(crate) fn record_start(&self, id: &ContainerId, at: Timestamp) {
         let mut state = self.lock();
         state.user_stops.remove(id);
-        if state.agent_stops.get(id).is_some_and(|since| *since < at) {
+        if matches!(state.agent_stops.get(id), Some(AgentStop::Done(ended)) if *ended < at) {
             state.agent_stops.remove(id);
         }
+    }
+
+    /// The event stream reported that a container exited.
+    pub(crate) fn record_exit(&self, id: &ContainerId, at: Timestamp) {
+        self.lock().exits.insert(id.clone(), at);
+    }
+
+    /// Whether the event stream reported an exit of a container at this time or later.
+    pub(crate) fn has_reported_exit(&self, id: &ContainerId, finished: Timestamp) -> bool {
+        self.lock().exits.get(id).is_some_and(|at| at.after(EXIT_MARGIN) >= finished)
     }
 
     /// A container was stopped, killed or paused: by a user, unless the agent is stopping it.
@@ -223,12 +254,13 @@ impl Attribution {
 
     /// Forgets containers that do not exist any more.
     pub(crate) fn retain_containers(&self, exists: impl Fn(&ContainerId) -> bool) {
-        let State {
+        let AttributionState {
             created,
             with_hooks,
             adopted: _,
             user_stops,
             agent_stops,
+            exits,
             agent_execs: _,
             visits,
             agent_signals,
@@ -238,6 +270,7 @@ impl Attribution {
         with_hooks.retain(|id| exists(id));
         user_stops.retain(|id, _| exists(id));
         agent_stops.retain(|id, _| exists(id));
+        exits.retain(|id, _| exists(id));
         visits.retain(|id, _| exists(id));
         agent_signals.retain(|id, _| exists(id));
         agent_copies.retain(|id, _| exists(id));
@@ -250,12 +283,12 @@ impl Attribution {
         state.agent_copies.clear();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, AttributionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl AttributionState {
     fn add_visit(&mut self, id: &ContainerId, exec: &str, visit: Visit) {
         let visits = self.visits.entry(id.clone()).or_default();
         visits.insert(exec.to_owned(), visit);
@@ -323,14 +356,29 @@ mod tests {
     fn stops_by_the_agent_are_not_attributed_to_users() {
         let attribution = Attribution::default();
         let id = ContainerId::from("a");
-        attribution.record_agent_stop(&id, Timestamp(4));
+        attribution.begin_agent_stop(&id);
         // The event of an earlier start arrives late.
         attribution.record_start(&id, Timestamp(3));
         attribution.record_stop(&id, Timestamp(5));
         assert_eq!(attribution.user_stop(&id), None);
+        attribution.end_agent_stop(&id, Timestamp(5));
         attribution.record_start(&id, Timestamp(6));
         attribution.record_stop(&id, Timestamp(7));
         assert_eq!(attribution.user_stop(&id), Some(Timestamp(7)));
+    }
+
+    #[test]
+    fn restart_policy_during_a_stop_makes_no_user_stop() {
+        let attribution = Attribution::default();
+        let id = ContainerId::from("a");
+        attribution.begin_agent_stop(&id);
+        // The engine restarts the crashed container just before the agent's signal reaches it.
+        attribution.record_start(&id, Timestamp(5));
+        attribution.record_stop(&id, Timestamp(6));
+        attribution.end_agent_stop(&id, Timestamp(8));
+        attribution.record_stop(&id, Timestamp(7));
+        assert_eq!(attribution.user_stop(&id), None);
+        assert!(attribution.is_stopped_by_agent(&id));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 /// Bytes that are sent at once.
 const CHUNK: usize = 64 << 10;
-/// How many chunks may wait to be sent.
+/// The number of chunks that may wait to be sent.
 const AHEAD: usize = 4;
 
 /// The bytes that `write` writes, on a thread of its own. Dropping the stream ends the writing.

@@ -1,4 +1,4 @@
-//! What was inspected and has not changed since, according to the engine's events. It is empty and stays so while the
+//! Inspected objects that have not changed since, according to the engine's events. It is empty and stays so while the
 //! event stream is interrupted. It makes no calls: readers store what they read.
 //!
 //! An answer may be outdated by an event that arrived while it was on its way. So a reader takes a [`ReadToken`] before
@@ -17,13 +17,13 @@ use tokio::time::Instant;
 
 use crate::container_list::ListedContainer;
 
-/// How long an image is kept: not every builder causes an event for the images that it makes.
+/// The time that an image is kept: not every builder causes an event for the images that it makes.
 const IMAGE: Duration = Duration::from_mins(1);
 
 /// The cache. Thread-safe.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    state: Mutex<State>,
+    state: Mutex<CacheState>,
 }
 
 /// A container as it was inspected, and its entry in the list at that time.
@@ -65,7 +65,7 @@ pub(crate) enum ObjectKind {
 pub(crate) struct ReadToken(u64);
 
 #[derive(Debug, Default)]
-struct State {
+struct CacheState {
     /// Since when no event can have been missed; `None` while the stream is interrupted.
     trusted_since: Option<Timestamp>,
     last_token: u64,
@@ -211,12 +211,12 @@ impl Cache {
         state.invalid_images = state.last_token;
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CacheState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl CacheState {
     fn next_token(&mut self) -> u64 {
         self.last_token = self.last_token.saturating_add(1);
         self.last_token

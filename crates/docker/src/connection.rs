@@ -14,7 +14,7 @@ use driftless_model::{ContainerId, Mount, MountSource};
 
 use crate::{
     call_error::CallError,
-    deadline::{DEADLINE, PING, within},
+    deadline::{ANSWER, DEADLINE, PING, within},
     from_engine::Defaults,
     mount_paths::MountPaths,
     self_container::{self, SelfContainer},
@@ -25,7 +25,7 @@ use crate::{
 const NEWEST: ApiVersion = ApiVersion::new(1, 53);
 const OLDEST: ApiVersion = ApiVersion::new(1, 40);
 
-/// What the engine says about itself.
+/// The facts that the engine states about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineInfo {
     /// Its release, such as `20.10.24`.
@@ -128,7 +128,7 @@ impl Connection {
         self.transport.set_version(None);
     }
 
-    /// What the engine said about itself; `None` while it is unreachable.
+    /// The facts that the engine stated about itself; `None` while it is unreachable.
     pub(crate) fn info(&self) -> Option<EngineInfo> {
         self.transport.version()?;
         self.agreed().map(|agreed| agreed.info)
@@ -180,7 +180,7 @@ impl Connection {
     }
 
     async fn agree(&self) -> Result<ApiVersion, CallError> {
-        let found = within(DEADLINE, async { self.docker.version().await.map_err(CallError::from) }).await?;
+        let found = within(ANSWER, async { self.docker.version().await.map_err(CallError::from) }).await?;
         let parse = |text: &Option<String>| text.as_deref().and_then(ApiVersion::parse);
         let newest = parse(&found.api_version).ok_or_else(|| {
             CallError::Unreachable("the engine does not state the version of its API".to_owned())

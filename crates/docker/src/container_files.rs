@@ -90,11 +90,11 @@ fn kind(number: u8) -> FileChangeKind {
 fn modification_time(header: &[u8]) -> Option<Timestamp> {
     use base64::{Engine, engine::general_purpose::STANDARD};
     #[derive(Deserialize)]
-    struct Stat {
+    struct PathStat {
         mtime: String,
     }
     let json = STANDARD.decode(header).ok()?;
-    Timestamp::parse(&serde_json::from_slice::<Stat>(&json).ok()?.mtime)
+    Timestamp::parse(&serde_json::from_slice::<PathStat>(&json).ok()?.mtime)
 }
 
 #[cfg(test)]

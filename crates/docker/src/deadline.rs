@@ -8,6 +8,8 @@ use crate::call_error::CallError;
 
 /// The deadline of an ordinary call.
 pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
+/// The deadline of a call that any engine answers at once.
+pub(crate) const ANSWER: Duration = Duration::from_secs(10);
 /// The deadline of a ping.
 pub(crate) const PING: Duration = Duration::from_secs(5);
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt, path::PathBuf, sync::Arc, time::Duration};
 use driftless_clock::Clock;
 use driftless_model::{AgentId, AppName, Build, ContainerId, Observed, Timestamp};
 use driftless_plan::Action;
-use tokio::sync::broadcast;
+use tokio::sync::{Notify, broadcast};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
@@ -28,10 +28,10 @@ use crate::{
     transport::Address,
 };
 
-/// How many events a slow receiver may lag behind before it has to observe everything.
+/// The number of events that a slow receiver may lag behind before it has to observe everything.
 const EVENT_QUEUE: usize = 1024;
 
-/// How to reach an engine, and what it mounts for the agent.
+/// The address of an engine, and the folders that it mounts for the agent.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
     /// `unix:///var/run/docker.sock` or `tcp://host:port`.
@@ -77,7 +77,8 @@ impl Engine {
         let (events, _) = broadcast::channel(EVENT_QUEUE);
         let (connection, cache) = (Arc::new(connection), Arc::<Cache>::default());
         let attribution = Arc::<Attribution>::default();
-        let inventory = Arc::new(Inventory::new(&connection, &cache, &attribution, clock));
+        let missed_event = Arc::<Notify>::default();
+        let inventory = Arc::new(Inventory::new(&connection, &cache, &attribution, &missed_event, clock));
         let exec = Arc::new(Exec::new(&connection, &attribution));
         let agents = Arc::new(OwnAgents::new(agent));
         let claims = Arc::new(AgentClaims::new(&connection, &events));
@@ -87,6 +88,7 @@ impl Engine {
             cache: Arc::clone(&cache),
             attribution: Arc::clone(&attribution),
             events: events.clone(),
+            missed_event,
             clock,
         };
         Ok(Self {
@@ -115,7 +117,7 @@ impl Engine {
         self.connection.ping().await.map_err(|error| error.classify("reach the Docker Engine"))
     }
 
-    /// What the engine said about itself; `None` while it is unreachable.
+    /// The facts that the engine stated about itself; `None` while it is unreachable.
     pub fn info(&self) -> Option<EngineInfo> {
         self.connection.info()
     }

@@ -5,12 +5,12 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use driftless_clock::Clock;
 use driftless_model::{AppName, ContainerId, Timestamp, label};
-use http::Method;
+use http::{Method, header::DATE};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Bytes, Frame, Incoming};
 use serde::Deserialize;
 use tokio::{
-    sync::broadcast,
+    sync::{Notify, broadcast},
     time::{sleep, timeout},
 };
 use tracing::{info, warn};
@@ -21,15 +21,19 @@ use crate::{
     cache::{Cache, ObjectKind},
     call_error::CallError,
     connection::Connection,
-    deadline::{DEADLINE, PING, within},
+    deadline::{ANSWER, PING, within},
     docker::EngineEvent,
 };
 
 /// The pause before the first reconnection. It doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(800);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// After this time without an event the engine is pinged.
-const QUIET: Duration = Duration::from_secs(30);
+const QUIET: Duration = Duration::from_secs(3);
+/// After so many pings in a row the engine is asked whether there were events.
+const PINGS_PER_CHECK: u32 = 10;
+/// The time that an event may take to arrive in the stream.
+const DELIVERY: Duration = Duration::from_secs(2);
 /// Bytes. An event has a few hundred; an engine that sends this much without a line end is broken.
 const LONGEST_LINE: usize = 1 << 20;
 
@@ -61,7 +65,25 @@ pub(crate) struct EventWatcher {
     pub(crate) attribution: Arc<Attribution>,
     pub(crate) claims: Arc<AgentClaims>,
     pub(crate) events: broadcast::Sender<EngineEvent>,
+    /// Notified when a container was found that exited without an event.
+    pub(crate) missed_event: Arc<Notify>,
     pub(crate) clock: Clock,
+}
+
+/// An open event stream.
+struct EventStream {
+    body: Incoming,
+    /// The beginning of an event whose end has not arrived.
+    pending: Vec<u8>,
+    /// The time of the last event in nanoseconds, by the engine's clock. `None` if the engine never stated its time.
+    last_event: Option<u64>,
+}
+
+/// Why an event stream ended.
+enum StreamEnd {
+    Failed(CallError),
+    /// The engine answers and has events, which do not arrive: a half-open connection, for example.
+    Mute,
 }
 
 impl EventWatcher {
@@ -70,7 +92,7 @@ impl EventWatcher {
         let mut attempt = 0;
         let mut was_reachable = true;
         loop {
-            let error = match self.subscribe().await {
+            let end = match self.subscribe().await {
                 Ok(stream) => {
                     attempt = 0;
                     if !was_reachable {
@@ -81,15 +103,22 @@ impl EventWatcher {
                     self.claims.hear_open_claims().await;
                     self.listen(stream).await
                 }
-                Err(error) => error,
+                Err(error) => StreamEnd::Failed(error),
             };
             self.cache.interrupt();
             self.attribution.forget_expected();
-            self.connection.forget_version();
-            if was_reachable {
-                warn!(%error, "the Docker Engine does not answer; trying again");
-                self.send(EngineEvent::Disconnected { error: error.to_string() });
-                was_reachable = false;
+            match end {
+                StreamEnd::Mute => {
+                    warn!("the event stream misses events of the Docker Engine; opening another one");
+                }
+                StreamEnd::Failed(error) => {
+                    self.connection.forget_version();
+                    if was_reachable {
+                        warn!(%error, "the Docker Engine does not answer; trying again");
+                        self.send(EngineEvent::Disconnected { error: error.to_string() });
+                        was_reachable = false;
+                    }
+                }
             }
             sleep(pause(attempt, self.clock.now())).await;
             attempt += 1;
@@ -104,49 +133,108 @@ impl EventWatcher {
     }
 
     /// Returns as soon as the engine has opened the stream.
-    async fn subscribe(&self) -> Result<Incoming, CallError> {
+    async fn subscribe(&self) -> Result<EventStream, CallError> {
         self.connection.api_version().await?;
         let request = self.connection.transport().send(Method::GET, "/events", Vec::new());
-        Ok(within(DEADLINE, request).await?.into_body())
+        let response = within(ANSWER, request).await?;
+        // The header has whole seconds: events up to the next one may be older than the stream.
+        let opened = response.headers().get(DATE).and_then(|it| Timestamp::parse_http(it.to_str().ok()?));
+        let last_event = opened.map(|at| at.after(Duration::from_secs(1)).0.saturating_mul(1_000_000));
+        Ok(EventStream { body: response.into_body(), pending: Vec::new(), last_event })
     }
 
     /// Returns why the stream ended.
-    async fn listen(&self, mut stream: Incoming) -> CallError {
-        let mut pending = Vec::new();
+    async fn listen(&self, mut stream: EventStream) -> StreamEnd {
+        let mut pings = 0;
         loop {
-            let frame = match timeout(QUIET, stream.frame()).await {
-                Ok(Some(Ok(frame))) => frame,
-                Ok(Some(Err(error))) => return CallError::unreachable(&error),
-                Ok(None) => return CallError::Unreachable("the engine ended the event stream".to_owned()),
+            let must_check = tokio::select! {
+                frame = stream.body.frame() => {
+                    pings = 0;
+                    if let Err(error) = self.handle_frame(&mut stream, frame).await {
+                        return StreamEnd::Failed(error);
+                    }
+                    continue;
+                }
+                () = self.missed_event.notified() => true,
                 // A process that is stopped keeps the connection open and sends nothing.
-                Err(_) => match self.connection.ping().await {
-                    Ok(()) => continue,
-                    Err(_) => return CallError::TimedOut(PING),
-                },
+                () = sleep(QUIET) => {
+                    if self.connection.ping().await.is_err() {
+                        return StreamEnd::Failed(CallError::TimedOut(PING));
+                    }
+                    pings += 1;
+                    pings % PINGS_PER_CHECK == 0
+                }
             };
-            let Ok(data) = frame.into_data() else { continue };
-            pending.extend_from_slice(&data);
-            while let Some(end) = pending.iter().position(|it| *it == b'\n') {
-                let line: Vec<u8> = pending.drain(..=end).collect();
-                self.handle_line(&line);
-            }
-            self.claims.answer_claims().await;
-            if pending.len() > LONGEST_LINE {
-                return CallError::Unreachable("the engine sent an event without an end".to_owned());
+            if must_check && self.has_events_since(stream.last_event).await {
+                match timeout(DELIVERY, stream.body.frame()).await {
+                    Ok(frame) => {
+                        if let Err(error) = self.handle_frame(&mut stream, frame).await {
+                            return StreamEnd::Failed(error);
+                        }
+                    }
+                    Err(_) => return StreamEnd::Mute,
+                }
             }
         }
     }
 
-    /// Handles one event as the engine wrote it. After an unreadable one everything is observed again.
-    fn handle_line(&self, line: &[u8]) {
+    /// Handles the events in a piece of the stream. Fails if the stream has ended.
+    async fn handle_frame(
+        &self,
+        stream: &mut EventStream,
+        frame: Option<Result<Frame<Bytes>, hyper::Error>>,
+    ) -> Result<(), CallError> {
+        let Some(frame) = frame else {
+            return Err(CallError::Unreachable("the engine ended the event stream".to_owned()));
+        };
+        let Ok(data) = frame.map_err(|error| CallError::unreachable(&error))?.into_data() else {
+            return Ok(());
+        };
+        stream.pending.extend_from_slice(&data);
+        while let Some(end) = stream.pending.iter().position(|it| *it == b'\n') {
+            let line: Vec<u8> = stream.pending.drain(..=end).collect();
+            stream.last_event = self.handle_line(&line).max(stream.last_event);
+        }
+        self.claims.answer_claims().await;
+        if stream.pending.len() > LONGEST_LINE {
+            return Err(CallError::Unreachable("the engine sent an event without an end".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Whether the engine remembers events after a time in nanoseconds. False if it cannot tell.
+    async fn has_events_since(&self, nanos: Option<u64>) -> bool {
+        let Some(nanos) = nanos.map(|it| it.saturating_add(1)) else { return false };
+        let Timestamp(now) = self.clock.now();
+        // Podman remembers events that it does not send.
+        if nanos / 1_000_000 >= now || self.connection.is_podman() {
+            return false;
+        }
+        let (since, since_nanos) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
+        let path = format!("/events?since={since}.{since_nanos:09}&until={}.{:03}", now / 1000, now % 1000);
+        let remembered = async {
+            let response = self.connection.transport().send(Method::GET, &path, Vec::new()).await?;
+            Ok(matches!(response.into_body().frame().await, Some(Ok(_))))
+        };
+        within(PING, remembered).await.unwrap_or_default()
+    }
+
+    /// Handles one event as the engine wrote it, and returns its time in nanoseconds. After an unreadable one everything
+    /// is observed again.
+    fn handle_line(&self, line: &[u8]) -> Option<u64> {
         if line.trim_ascii().is_empty() {
-            return;
+            return None;
         }
         match serde_json::from_slice::<RawEvent>(line) {
-            Ok(event) => self.handle(event),
+            Ok(event) => {
+                let time = event.time_nano;
+                self.handle(event);
+                time
+            }
             Err(error) => {
                 warn!(%error, "could not read an event of the Docker Engine; observing everything again");
                 self.begin();
+                None
             }
         }
     }
@@ -235,6 +323,7 @@ impl EventWatcher {
             "kill" if self.attribution.take_signal(id) => {}
             "kill" | "stop" | "pause" => self.attribution.record_stop(id, at),
             "start" | "unpause" => self.attribution.record_start(id, at),
+            "die" => self.attribution.record_exit(id, at),
             "destroy" => self.attribution.forget_container(id),
             _ => {}
         }

@@ -14,7 +14,7 @@ use crate::{
     error::Error,
 };
 
-/// How many bytes of output are kept.
+/// Bytes of output that are kept.
 const OUTPUT: usize = 1024;
 
 /// Runs commands inside containers.

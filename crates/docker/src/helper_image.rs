@@ -82,10 +82,10 @@ fn unreadable(error: &io::Error) -> CallError {
 /// in one of the lines.
 fn import_error(body: &[u8]) -> Option<String> {
     #[derive(serde::Deserialize)]
-    struct Line {
+    struct ImportLine {
         error: Option<String>,
     }
-    let lines = body.split(|it| *it == b'\n').filter_map(|it| serde_json::from_slice::<Line>(it).ok());
+    let lines = body.split(|it| *it == b'\n').filter_map(|it| serde_json::from_slice::<ImportLine>(it).ok());
     lines.into_iter().find_map(|line| line.error).map(|error| clean(&error))
 }
 

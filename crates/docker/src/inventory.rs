@@ -7,6 +7,7 @@ use bollard::query_parameters as query;
 use driftless_clock::Clock;
 use driftless_model::{AgentId, AppName, ContainerId, Image, Instance, SpecHash, State, Timestamp, label};
 use futures_util::{StreamExt, TryStreamExt};
+use tokio::sync::Notify;
 
 use crate::{
     attribution::Attribution,
@@ -14,6 +15,7 @@ use crate::{
     call_error::CallError,
     connection::Connection,
     container_list::{ContainerList, ListedContainer, SharedList},
+    crash_output::CrashOutputs,
     deadline::DEADLINE,
     from_engine,
 };
@@ -27,7 +29,10 @@ pub(crate) struct Inventory {
     connection: Arc<Connection>,
     cache: Arc<Cache>,
     attribution: Arc<Attribution>,
+    outputs: CrashOutputs,
     list: SharedList,
+    /// Notified when the event stream seems to have missed an event.
+    missed_event: Arc<Notify>,
     clock: Clock,
 }
 
@@ -36,13 +41,16 @@ impl Inventory {
         connection: &Arc<Connection>,
         cache: &Arc<Cache>,
         attribution: &Arc<Attribution>,
+        missed_event: &Arc<Notify>,
         clock: Clock,
     ) -> Self {
         Self {
             connection: Arc::clone(connection),
             cache: Arc::clone(cache),
             attribution: Arc::clone(attribution),
+            outputs: CrashOutputs::default(),
             list: SharedList::default(),
+            missed_event: Arc::clone(missed_event),
             clock,
         }
     }
@@ -52,6 +60,7 @@ impl Inventory {
         let forget_removed = |list: &ContainerList| {
             self.cache.retain_containers(|id| list.containers.contains_key(id));
             self.attribution.retain_containers(|id| list.containers.contains_key(id));
+            self.outputs.retain_containers(|id| list.containers.contains_key(id));
         };
         self.list.get(&self.connection, forget_removed).await
     }
@@ -92,7 +101,12 @@ impl Inventory {
         let (paths, defaults) = (self.connection.host_paths(), self.connection.defaults());
         let mut instance = from_engine::instance(id, &found, &paths, &defaults);
         instance.config = self.cache.share_config(instance.config);
-        instance.touched_by_hand = self.user_stop(&instance).await?;
+        instance.touched_by_hand = Box::pin(self.user_stop(&instance)).await?;
+        let has_terminal = found.config.as_ref().and_then(|config| config.tty).unwrap_or_default();
+        let is_stopped =
+            instance.touched_by_hand.is_some() || self.attribution.is_stopped_by_agent(&instance.id);
+        let output = self.outputs.of(&self.connection, &instance, has_terminal, is_stopped);
+        instance.last_output = Box::pin(output).await;
         let instance = Arc::new(instance);
         let inspected = InspectedContainer { listed: Arc::clone(listed), instance: Arc::clone(&instance) };
         self.cache.store_container(id, token, inspected);
@@ -152,7 +166,7 @@ impl Inventory {
     }
 
     /// When a user last stopped, killed or paused a container since it was started. The event stream reported it, or,
-    /// if it was interrupted when the container exited, the engine's memory of its last 256 events does.
+    /// if it did not report the exit, the engine's memory of its last 256 events does.
     async fn user_stop(&self, instance: &Instance) -> Result<Option<Timestamp>, CallError> {
         let user_stop = self.attribution.user_stop(&instance.id);
         let finished = match &instance.state {
@@ -172,8 +186,11 @@ impl Inventory {
         if let Some(at) = user_stop.filter(|at| finished.since(*at) <= longest) {
             return Ok(Some(at));
         }
-        let was_listening = self.cache.trusted_since().is_some_and(|since| since <= finished);
-        if was_listening || self.attribution.is_stopped_by_agent(&instance.id) {
+        let has_reported = self.attribution.has_reported_exit(&instance.id, finished);
+        if !has_reported && self.cache.trusted_since().is_some_and(|since| since <= finished) {
+            self.missed_event.notify_one();
+        }
+        if has_reported || self.attribution.is_stopped_by_agent(&instance.id) {
             return Ok(None);
         }
         self.remembered_stop(&instance.id, finished).await

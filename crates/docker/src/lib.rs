@@ -11,6 +11,7 @@
 //! | `cache`, `attribution` | what was inspected; who caused what happened to containers |
 //! | `container_list`, `inventory`, `observe` | reading: lists, cached inspections, the observed state of an application |
 //! | `events` | the event stream: makes the cache forget, feeds the attribution, wakes the applications |
+//! | `crash_output` | the last lines of containers that exited by themselves |
 //! | `agent_claims` | which agents live on the engine, and whose objects belong to this agent |
 //! | `actions` | the steps: containers, networks, volumes, hooks, images |
 //! | `image_build` | builds with `BuildKit` or the classic builder |
@@ -50,6 +51,7 @@ mod call_error;
 mod connection;
 mod container_files;
 mod container_list;
+mod crash_output;
 mod deadline;
 mod docker;
 mod engine;

@@ -17,7 +17,7 @@ use crate::{
     transport::Transport,
 };
 
-/// Which part of a log to read, and how.
+/// The part of a log to read, and its form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogOptions {
     /// Continue with new output until the container exits.
@@ -96,7 +96,39 @@ pub(crate) async fn open(
     Ok(Box::pin(pieces.map(move |piece| piece.and_then(|piece| frames.payload(&piece)))))
 }
 
-/// How much earlier than the start time that the engine noted a container may have printed.
+/// Bytes of a log's end that are read at most.
+const LONGEST_END: usize = 16 << 10;
+
+/// The end of a log: the lines that the options name, of which at most the first 16 KiB are read.
+pub(crate) async fn read_end(
+    connection: &Connection,
+    container: &str,
+    options: &LogOptions,
+    has_terminal: bool,
+) -> Result<Vec<u8>, CallError> {
+    let path = path(container, options, None);
+    let body = connection.transport().send(Method::GET, &path, Vec::new()).await?;
+    let mut body = body.into_body().into_data_stream();
+    let (mut frames, mut end) = (Frames::default(), Vec::new());
+    while let Some(piece) = body.next().await {
+        let piece = piece.map_err(|error| CallError::unreachable(&error))?;
+        let piece = if has_terminal {
+            piece
+        } else {
+            frames.payload(&piece).map_err(|error| CallError::unreachable(&error))?
+        };
+        end.extend_from_slice(&piece);
+        if end.len() > LONGEST_END {
+            // The rest of the last line is missing: a piece of it could be a piece of a secret.
+            end.truncate(LONGEST_END);
+            end.truncate(end.iter().rposition(|it| *it == b'\n').unwrap_or(0));
+            break;
+        }
+    }
+    Ok(end)
+}
+
+/// The time by which a container may have printed before the start that the engine noted.
 const EARLY_MILLIS: u64 = 500;
 /// A container that was started this soon after its creation was not started before.
 const FIRST_MILLIS: u64 = 10_000;

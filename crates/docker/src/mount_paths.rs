@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Where mounted files lie: as this process sees them, or as the engine's host sees them.
+/// The folders of mounted files: as this process sees them, or as the engine's host sees them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MountPaths {
     /// `<content>/<id>` is a file or folder, stored under the hash of its bytes.

@@ -25,7 +25,7 @@ use crate::{
     peer_names,
 };
 
-/// How many containers or images are inspected at the same time.
+/// The number of containers or images that are inspected at the same time.
 const PARALLEL: usize = 8;
 
 /// Observes applications.
@@ -95,7 +95,7 @@ impl Observer {
         found.await.map_err(|error: CallError| error.classify("list the applications on this host"))
     }
 
-    /// The engine creates its default bridge at every start, and nothing else in its API tells when that was. `None`
+    /// The engine creates its default bridge at every start, and nothing else in its API shows when that was. `None`
     /// for an engine without that bridge.
     async fn engine_started(&self) -> Result<Option<Timestamp>, CallError> {
         let networks = self.inventory.objects(ObjectKind::Networks).await?;
@@ -238,13 +238,8 @@ fn claims(app: &AppName, list: &ContainerList) -> Claims {
     let mut claims = Claims::default();
     for (id, listed) in list.containers.iter().filter(|(_, listed)| listed.app.as_ref() != Some(app)) {
         claims.names.insert(listed.name.clone(), id.clone());
-        match &listed.app {
-            Some(other) => {
-                claims.applications.insert(listed.name.clone(), other.clone());
-            }
-            None => {
-                claims.nobodys.insert(listed.name.clone());
-            }
+        if listed.app.is_none() {
+            claims.nobodys.insert(listed.name.clone());
         }
         if listed.is_running() {
             for (port, protocol, ip) in listed.ports.iter().copied() {

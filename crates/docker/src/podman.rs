@@ -1,4 +1,4 @@
-//! What Podman understands differently from Docker. It is refused before the call, because Podman's own message would
+//! Settings that Podman understands differently from Docker. They are refused before the call, because Podman's own message would
 //! name something that the manifest does not contain. Everything else that Podman cannot do it reports itself.
 
 use bollard::models as api;

@@ -22,7 +22,7 @@ use crate::{
 const MAX_SILENCE: Duration = Duration::from_mins(1);
 /// The deadline of a pull.
 const DEADLINE: Duration = Duration::from_mins(30);
-/// What registries and the engine say if a login is missing or wrong.
+/// Messages of registries and the engine if a login is missing or wrong.
 const UNAUTHORIZED: &[&str] =
     &["unauthorized", "denied", "no basic auth credentials", "authentication required"];
 

@@ -174,10 +174,10 @@ fn parse(bytes: &[u8], name: &str) -> Result<LoginFile, String> {
     let wrong = |_| format!("{name} is not a file as `docker login` writes it");
     let whole: serde_json::Value = serde_json::from_slice(bytes).map_err(wrong)?;
     // The older form is only the map of registries.
-    let is_older = whole.as_object().is_some_and(|it| {
-        !it.is_empty()
-            && !it.keys().any(|key| matches!(key.as_str(), "auths" | "credHelpers" | "credsStore"))
-            && it.values().all(serde_json::Value::is_object)
+    let is_older = whole.as_object().is_some_and(|file| {
+        !file.is_empty()
+            && !file.keys().any(|key| matches!(key.as_str(), "auths" | "credHelpers" | "credsStore"))
+            && file.values().all(serde_json::Value::is_object)
     });
     let file = if is_older {
         LoginFile { auths: serde_json::from_value(whole).map_err(wrong)?, ..LoginFile::default() }
@@ -238,7 +238,7 @@ fn split_key(key: &str) -> (String, String) {
     )
 }
 
-/// How many bytes of the repository's path a key matches, if it matches. A `*` stands for one part of the host's name.
+/// The number of bytes of the repository's path a key matches, if it matches. A `*` stands for one part of the host's name.
 fn match_length(key: &str, host: &str, repository: &str) -> Option<usize> {
     let (pattern, path) = split_key(key);
     let (patterns, parts): (Vec<&str>, Vec<&str>) = (pattern.split('.').collect(), host.split('.').collect());

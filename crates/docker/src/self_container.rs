@@ -205,10 +205,10 @@ fn ids_in(text: &str, after: &[&str]) -> Vec<String> {
 
 /// A path of the container as the host sees it.
 fn on_host(found: &api::ContainerInspectResponse, path: &Path) -> Option<PathBuf> {
-    let mounts = found.mounts.iter().flatten().filter_map(|it| {
-        let target = PathBuf::from(it.destination.as_ref()?);
-        let is_memory = it.typ.as_deref() == Some("tmpfs");
-        let source = it.source.as_ref().filter(|it| !is_memory && !it.is_empty()).map(PathBuf::from);
+    let mounts = found.mounts.iter().flatten().filter_map(|mount| {
+        let target = PathBuf::from(mount.destination.as_ref()?);
+        let is_memory = mount.typ.as_deref() == Some("tmpfs");
+        let source = mount.source.as_ref().filter(|it| !is_memory && !it.is_empty()).map(PathBuf::from);
         Some((target, source))
     });
     let memory = found.host_config.iter().flat_map(|it| it.tmpfs.iter().flatten());

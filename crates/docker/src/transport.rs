@@ -44,7 +44,7 @@ use crate::call_error::{CallError, ConnectError};
 
 /// The deadline for opening a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long an idle connection stays open.
+/// The time that an idle connection stays open.
 const IDLE: Duration = Duration::from_secs(30);
 /// Bytes of the read buffer. Without a limit it grows with the longest list and is kept with the connection.
 const READ_BUFFER: usize = 64 << 10;
@@ -69,13 +69,13 @@ pub struct ApiVersion {
 /// The HTTP client of the engine. Clones share its connections and counts.
 #[derive(Clone)]
 pub(crate) struct Transport {
-    client: Client<Connector, Body>,
+    client: Client<Connector, RequestBody>,
     state: Arc<TransportState>,
     authority: String,
 }
 
 /// The body of a request, as bollard sends it.
-type Body =
+type RequestBody =
     Either<Full<Bytes>, StreamBody<Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, io::Error>> + Send>>>>;
 
 #[derive(Default)]
@@ -221,7 +221,7 @@ impl Transport {
 
     async fn deliver(
         &self,
-        mut request: Request<Body>,
+        mut request: Request<RequestBody>,
     ) -> Result<Response<Incoming>, hyper_util::client::legacy::Error> {
         self.state.calls.fetch_add(1, Ordering::Relaxed);
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -332,7 +332,7 @@ fn versioned(uri: &Uri, version: ApiVersion) -> Option<Uri> {
 }
 
 /// The engine only decodes the URL-safe alphabet.
-fn fix_auth_encoding(request: &mut Request<Body>) {
+fn fix_auth_encoding(request: &mut Request<RequestBody>) {
     for name in ["x-registry-auth", "x-registry-config"] {
         let Some(value) = request.headers().get(name).and_then(|it| it.to_str().ok()) else { continue };
         let fixed = value.replace('+', "-").replace('/', "_");

@@ -8,8 +8,10 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, Weak},
+    time::{Duration, UNIX_EPOCH},
 };
 
+use driftless_model::Timestamp;
 use gix::ObjectId;
 
 /// A folder `<mirror>`, with `<mirror>.lock`, `<mirror>.new` and `<mirror>.old` next to it.
@@ -38,6 +40,9 @@ const ALLOCATION_LIMIT: &str = "gitoxide.objects.allocLimit=268435456";
 
 /// More threads need more buffers, and the containers of the host matter more than the speed of a clone.
 const THREADS: &str = "pack.threads=2";
+
+/// The age from which on a lock file is removed. Writes hold one for milliseconds.
+const OLD_LOCK: Duration = Duration::from_mins(1);
 
 impl Mirror {
     /// Locks the mirror for this process and removes the leftovers of a killed one. The error is a sentence.
@@ -93,6 +98,16 @@ impl Mirror {
                 .map_err(|error| damage("open the repository", &error));
         }
         open(&self.path).map(Some)
+    }
+
+    /// Removes lock files that a write left behind, such as one that panicked or was stopped by a full disk. The caller
+    /// has the right to change the mirror, so none of this process is in use. A young one may belong to a `git` command
+    /// of a user.
+    pub(super) fn remove_old_locks(&self, now: Timestamp) {
+        if let Err(error) = remove_old_locks(&self.path, now) {
+            // The write that follows reports the lock.
+            tracing::warn!(mirror = %self.path.display(), %error, "could not remove old lock files");
+        }
     }
 
     /// Creates an empty repository next to the mirror.
@@ -196,6 +211,23 @@ fn remove_stale_files(folder: &Path) -> io::Result<()> {
             remove_stale_files(&entry.path())?;
         } else if is_stale {
             fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn remove_old_locks(folder: &Path, now: Timestamp) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_old_locks(&entry.path(), now)?;
+        } else if entry.file_name().to_string_lossy().ends_with(".lock") {
+            let modified = entry.metadata()?.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+            let modified = Timestamp(u64::try_from(modified.as_millis()).unwrap_or_default());
+            if now.since(modified) >= OLD_LOCK {
+                tracing::warn!(file = %entry.path().display(), "removing an old lock file of the mirror");
+                fs::remove_file(entry.path())?;
+            }
         }
     }
     Ok(())

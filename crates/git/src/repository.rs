@@ -363,6 +363,7 @@ impl MirrorWorker {
 
     /// Brings the mirror up to date.
     fn receive(&self, state: &mut State, limits: &Limits, target: &FollowedRef) -> Result<ObjectId, Error> {
+        self.mirror.remove_old_locks(self.options.clock.now());
         let repo = match self.mirror.repository() {
             Ok(Some(repo)) => repo,
             Ok(None) => return self.reclone(state, limits, target, None),
@@ -568,6 +569,7 @@ impl MirrorWorker {
             let message = "the repository has not been fetched yet".to_owned();
             return Err(Error::Rejected { doing: doing(), message });
         };
+        self.mirror.remove_old_locks(self.options.clock.now());
         let here =
             |it: &&String| ObjectId::from_hex(it.as_bytes()).is_ok_and(|id| history::has_commit(&repo, id));
         let (here, missing): (Vec<&String>, Vec<&String>) = commits.iter().partition(here);

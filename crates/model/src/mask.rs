@@ -168,6 +168,34 @@ impl Mask {
         self.hide_all(&self.values, self.urls(text))
     }
 
+    /// Output of a program, with everything hidden that [`Mask::text`] hides, and the values of assignments such as
+    /// `password=…` or `token: …`.
+    pub fn output(&self, text: &str) -> String {
+        let mut is_next_secret = false;
+        let text = self.text(text);
+        let words = text.split_inclusive(char::is_whitespace).map(|word| {
+            let (bare, space) = word.split_at(word.trim_end().len());
+            if bare.is_empty() {
+                return word.to_owned();
+            }
+            let was_announced = std::mem::take(&mut is_next_secret);
+            let named = |name: &str| self.is_secret(name.trim_matches(|it: char| !it.is_alphanumeric()));
+            match bare.split_once(['=', ':']) {
+                _ if was_announced => format!("{}{space}", self.hide(bare)),
+                Some((name, "")) => {
+                    is_next_secret = named(name);
+                    word.to_owned()
+                }
+                Some((name, value)) if named(name) && !value.starts_with("//") => {
+                    let sign = bare.get(name.len()..=name.len()).unwrap_or_default();
+                    format!("{name}{sign}{}{space}", self.hide(value))
+                }
+                Some(_) | None => word.to_owned(),
+            }
+        });
+        words.collect()
+    }
+
     /// A sentence for people, such as an error of the engine. A value that is also a name in the stack stays: hiding
     /// it would make every message unreadable.
     pub fn message(&self, text: &str) -> String {
@@ -229,6 +257,23 @@ impl fmt::Debug for Mask {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn output_is_shown_without_assigned_secrets() {
+        let mask = Mask::new([7; 32]).with_values(["geheim4711".to_owned()]);
+        for line in [
+            "cannot log in with geheim4711",
+            "DB_PASSWORD=hunter2 is wrong",
+            "{\"token\": \"hunter2\"}",
+            "password: hunter2",
+            "postgres://shop:hunter2@db/shop is down",
+        ] {
+            let shown = mask.output(line);
+            assert!(!shown.contains("hunter2") && !shown.contains("geheim4711"), "{shown}");
+        }
+        let plain = "error: cannot open /etc/app.conf: no such file\nexit = 3";
+        assert_eq!(mask.output(plain), plain);
+    }
 
     #[test]
     fn a_command_is_shown_without_its_secrets() {

@@ -65,8 +65,6 @@ pub struct Candidate {
 pub struct Claims {
     pub names: BTreeMap<String, ContainerId>,
     pub ports: BTreeSet<HeldPort>,
-    /// The applications of the holders, by container name.
-    pub applications: BTreeMap<String, AppName>,
     /// The names of containers that belong to no application at all.
     pub nobodys: BTreeSet<String>,
 }
@@ -132,6 +130,9 @@ pub struct Instance {
     pub volumes_of: BTreeSet<ContainerId>,
     /// Somebody ran `docker stop`, `kill` or `pause` on it, as far as the engine still tells: when.
     pub touched_by_hand: Option<Timestamp>,
+    /// The last lines of the run that ended by itself with another code than 0, as the container printed them; empty
+    /// if no run did, or if it printed nothing. They may contain secrets.
+    pub last_output: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

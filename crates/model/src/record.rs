@@ -34,6 +34,10 @@ pub struct Record {
     /// Containers that we stopped to start them again: their end is none of their own.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub stopped: BTreeSet<ContainerId>,
+    /// Containers that the agent stopped to remove them, until they are gone. If it ends in between, nobody else stopped
+    /// them, and the old ones among them are not started again.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub leaving: BTreeSet<ContainerId>,
     /// The anonymous volumes, by target, of instances that are being replaced (`web.1`), until the successor mounts them.
     /// Nothing else names them once the old container is removed.
     #[serde(alias = "bequests", skip_serializing_if = "BTreeMap::is_empty")]
@@ -109,7 +113,13 @@ pub enum Removal {
 impl Record {
     /// The parts of the record that cannot be observed again after the steps are done.
     pub fn irretrievable(&self) -> impl PartialEq + '_ {
-        (&self.stopped, &self.volumes_to_inherit, &self.pending_post_start, &self.jobs, &self.crons)
+        let Self { stopped, leaving, volumes_to_inherit, pending_post_start, jobs, crons, .. } = self;
+        (stopped, leaving, volumes_to_inherit, pending_post_start, jobs, crons)
+    }
+
+    /// Whether the agent stopped a container, and it was not seen running since.
+    pub fn is_stopped_by_agent(&self, id: &ContainerId) -> bool {
+        self.stopped.contains(id) || self.leaving.contains(id)
     }
 
     /// Whether an instance is as it is wanted, and nobody asked for another in its place.
@@ -195,6 +205,12 @@ pub struct Heal {
     pub ineffective: u32,
     /// Found and wanted: `exited -> running`.
     pub difference: String,
+    /// When the difference that was healed last was first seen.
+    #[serde(default)]
+    pub seen: Timestamp,
+    /// Since when it is there again, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub again: Option<Timestamp>,
     /// Since the last heal the difference was seen to be gone.
     pub had_effect: bool,
     /// The stack that was desired then. The count starts again with another one.

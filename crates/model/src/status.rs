@@ -73,12 +73,9 @@ pub struct ApplicationStatus {
     /// One sentence: why it is not `Synced` and `Healthy`, or empty.
     pub message: String,
     pub operation: Option<Operation>,
-    /// The number of the current revision.
+    /// The revision that runs.
     pub revision: Option<u64>,
-    /// The commit of that revision: the newest one that changed this application.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub revision_commit: Option<CommitInfo>,
-    /// The newest commit that the live state is equal to. It may have changed only other applications.
+    /// The commit of that revision.
     pub commit: Option<CommitInfo>,
     pub pin: Option<PinStatus>,
     pub conditions: Vec<StatusCondition>,
@@ -93,7 +90,7 @@ pub struct ApplicationStatus {
     pub waits: Vec<WaitStatus>,
     /// The differences from Git at this moment.
     pub drift: Vec<Drift>,
-    /// The last plan that had steps: each step with its cause, and with the reason if it was not done.
+    /// The last plan that had steps: each step with its cause.
     pub last_plan: Arc<Vec<String>>,
     pub last_plan_at: Option<Timestamp>,
     /// When Docker was last looked at for this application.

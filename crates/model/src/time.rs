@@ -26,6 +26,12 @@ impl Timestamp {
         u64::try_from(parsed.as_millisecond()).ok().filter(|it| *it > 0).map(Self)
     }
 
+    /// Reads the date of an HTTP header, such as `Sun, 22 Nov 2026 15:47:50 GMT`.
+    pub fn parse_http(text: &str) -> Option<Self> {
+        let parsed = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
+        u64::try_from(parsed.as_millisecond()).ok().map(Self)
+    }
+
     /// The inverse of how it is printed, for every value: what was stored can be read again.
     fn read_back(text: &str) -> Option<Self> {
         if let Some(number) = text.strip_suffix(" ms") {

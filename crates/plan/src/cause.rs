@@ -57,7 +57,7 @@ impl fmt::Display for Cause {
             Self::Interrupted => f.write_str("interrupted"),
             Self::Exited => f.write_str("exited"),
             Self::EndedWithEngine => {
-                f.write_str("ended with code 0 before the engine started: done, or stopped with the engine")
+                f.write_str("ended with code 0 before the engine started; a service that the engine stopped looks the same")
             }
             Self::Over => f.write_str("its pod is over"),
             Self::Unhealthy { reason } => write!(f, "unhealthy: {reason}"),

@@ -43,8 +43,7 @@ pub use explain::{
     live::compare_live,
     objects::{Change, ObjectDifference},
     preview::compare_stacks,
-    step::describe_steps,
-    unified::unified_diff,
+    unified::{stack_diff, unified_diff},
 };
 pub use facts::{
     adoption::{Claim, Claimed, survey},

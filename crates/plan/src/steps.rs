@@ -1,8 +1,8 @@
 //! Plans and their steps, and the form in which people read them.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
-use driftless_model::{Drift, Timestamp};
+use driftless_model::{Drift, InstanceId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -21,6 +21,8 @@ pub struct Plan {
     pub drifts: Vec<Drift>,
     /// The earliest instant at which a wait may end by itself.
     pub look_again: Option<Timestamp>,
+    /// The last lines of instances that ended by themselves with another code than 0, masked, each in one line.
+    pub outputs: BTreeMap<InstanceId, String>,
 }
 
 /// One action and its cause.
@@ -36,11 +38,6 @@ impl Plan {
     /// Whether the application is suspended, so that nothing is done.
     pub fn is_suspended(&self) -> bool {
         self.waits.iter().any(|wait| wait.is(WaitReason::Suspended))
-    }
-
-    /// Whether nothing is done because the application's containers are Docker Compose's and not adopted.
-    pub fn is_waiting_for_adoption(&self) -> bool {
-        self.steps.is_empty() && self.waits.iter().any(|wait| wait.is(WaitReason::NotAdopted))
     }
 
     /// Nothing to do and nothing to wait for: the live state equals the target.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use driftless_model::{RestartPolicy, Timestamp};
+use driftless_model::{Mask, RestartPolicy, Timestamp};
 
 /// `04:12:30 UTC`: the time of day, for sentences about the next few minutes.
 pub(crate) fn time_of_day(at: Timestamp) -> String {
@@ -49,6 +49,28 @@ pub(crate) fn restart(policy: RestartPolicy) -> String {
 /// Errors of engines and programs may have many lines; a sentence has one.
 pub(crate) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// How much of a container's output a sentence repeats, in characters.
+const OUTPUT: usize = 300;
+
+/// The last lines that a container printed, masked, in one line.
+pub(crate) fn output(lines: &str, mask: &Mask) -> String {
+    let masked = mask.output(lines);
+    let lines: Vec<String> = masked.lines().map(one_line).filter(|line| !line.is_empty()).collect();
+    let text = lines.join(" | ");
+    // The end says why.
+    let cut = text.chars().count().saturating_sub(OUTPUT);
+    if cut == 0 { text } else { format!("…{}", text.chars().skip(cut).collect::<String>()) }
+}
+
+/// Why a container ended, as far as the engine, a probe and its output tell.
+pub(crate) fn crash_reason(error: &str, output: Option<&String>) -> String {
+    match (error, output) {
+        (error, None) => error.to_owned(),
+        ("", Some(output)) => format!("last output `{output}`"),
+        (error, Some(output)) => format!("{error}; last output `{output}`"),
+    }
 }
 
 /// `1.5`: whole and fractional CPUs.

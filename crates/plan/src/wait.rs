@@ -209,17 +209,17 @@ impl Wait {
     pub fn crash_loop_back_off(
         instance: &InstanceId,
         code: i64,
-        error: &str,
+        why: &str,
         attempt: u32,
         until: Timestamp,
     ) -> Self {
         let object = WaitObject::Instance(instance.clone());
-        let sentence = format!("exited with code {code}{}", colon(error));
+        let sentence = format!("exited with code {code}{}", colon(why));
         Self::new(object, WaitReason::CrashLoopBackOff, sentence).retry(attempt, until)
     }
 
-    pub fn failed(instance: &InstanceId, code: i64) -> Self {
-        let sentence = format!("failed with code {code} and is not started again");
+    pub fn failed(instance: &InstanceId, code: i64, why: &str) -> Self {
+        let sentence = format!("failed with code {code} and is not started again{}", colon(why));
         Self::new(WaitObject::Instance(instance.clone()), WaitReason::Failed, sentence)
     }
 
@@ -235,14 +235,9 @@ impl Wait {
         Self::new(object, WaitReason::HealIneffective, sentence)
     }
 
-    /// The container `by` holds `what`. `owner` is its application, if it has one.
-    pub fn blocked(object: WaitObject, what: &str, by: &str, owner: Option<&AppName>) -> Self {
-        let sentence = match owner {
-            Some(owner) => format!(
-                "needs {what}, which {by} of the application `{owner}` holds: change one of the two in Git"
-            ),
-            None => format!("needs {what}, which {by} holds and this agent does not own"),
-        };
+    /// `by` holds `what`, and the agent does not own it.
+    pub fn blocked(object: WaitObject, what: &str, by: &str) -> Self {
+        let sentence = format!("needs {what}, which {by} holds and this agent does not own");
         Self::new(object, WaitReason::Blocked, sentence)
     }
 

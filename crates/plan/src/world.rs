@@ -232,6 +232,7 @@ impl World {
             volumes_of: container.volumes_from.iter().filter_map(|it| peers.get(&it.peer)).cloned().collect(),
             started: None,
             touched_by_hand: None,
+            last_output: String::new(),
         };
         let all = if part.is_some() { &mut self.observed.parts } else { &mut self.observed.instances };
         all.insert(id.clone(), made);

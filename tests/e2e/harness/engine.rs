@@ -13,6 +13,8 @@ pub struct Engine {
     directory: PathBuf,
     namespace: String,
     child: Option<Child>,
+    /// A containerd of its own, which outlives the engine.
+    containerd: Option<Child>,
 }
 
 impl Engine {
@@ -24,7 +26,7 @@ impl Engine {
             return None;
         }
         let _ = Command::new("ip").args(["-n", &namespace, "link", "set", "lo", "up"]).output();
-        Some(Self { directory: directory.join("engine"), namespace, child: None })
+        Some(Self { directory: directory.join("engine"), namespace, child: None, containerd: None })
     }
 
     pub fn host(&self) -> String {
@@ -43,6 +45,7 @@ impl Engine {
             .args(["dockerd", "--config-file", &at("daemon.json"), "-H", &self.host()])
             .args(["--data-root", &at("data"), "--exec-root", &at("exec"), "--pidfile", &at("pid")])
             .args(["--cgroup-parent", &format!("/{}", self.namespace), "--bip", "172.31.98.1/24"])
+            .args(self.containerd.iter().flat_map(|_| ["--containerd".to_owned(), at("containerd.sock")]))
             .stdout(log.try_clone().unwrap())
             .stderr(log)
             .stdin(Stdio::null())
@@ -51,6 +54,73 @@ impl Engine {
         self.child = Some(child);
         let docker = Docker { host: Some(self.host()) };
         wait_until("the second engine answers", || docker.attempt(&["version"]).ok()).await;
+    }
+
+    /// Starts it with a containerd that outlives it, as under systemd.
+    pub async fn start_with_containerd(&mut self) {
+        fs::create_dir_all(&self.directory).unwrap();
+        let at = |name: &str| format!("{}/{name}", self.directory.display());
+        let log = fs::File::create(at("containerd.log")).unwrap();
+        let child = Command::new("nsenter")
+            .arg(format!("--net=/run/netns/{}", self.namespace))
+            .args(["containerd", "--config", "/dev/null", "--address", &at("containerd.sock")])
+            .args(["--root", &at("containerd-root"), "--state", &at("containerd-state")])
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        self.containerd = Some(child);
+        let socket = self.directory.join("containerd.sock");
+        wait_until("containerd listens", || socket.exists().then_some(())).await;
+        self.start().await;
+    }
+
+    /// Kills the engine alone: containerd and the containers go on.
+    pub fn kill9_alone(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        let _ = fs::remove_file(self.directory.join("pid"));
+    }
+
+    /// Starts it after [`Self::kill9_alone`].
+    pub async fn start_again(&mut self) {
+        self.start().await;
+    }
+
+    /// SIGSTOP: it keeps its connections and answers nothing.
+    pub fn pause(&self) {
+        self.signal("-STOP");
+    }
+
+    pub fn resume(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let id = self.child.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    }
+
+    /// Bytes that its files may have. `None`: any number.
+    pub fn limit_file_size(&self, bytes: Option<u64>) {
+        let id = self.child.as_ref().unwrap().id().to_string();
+        let limit = bytes.map_or("unlimited".to_owned(), |it| it.to_string());
+        let arguments = ["--pid", &id, &format!("--fsize={limit}:")];
+        assert!(Command::new("prlimit").args(arguments).status().unwrap().success());
+    }
+
+    /// How many of its containers have a process.
+    pub fn shims(&self) -> usize {
+        let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+        let ours = self.directory.join("containerd.sock").to_string_lossy().into_owned();
+        let is_shim = |command: &[u8]| {
+            let command = String::from_utf8_lossy(command);
+            command.contains("containerd-shim") && command.contains(&ours)
+        };
+        processes.filter(|it| fs::read(it.path().join("cmdline")).is_ok_and(|it| is_shim(&it))).count()
     }
 
     pub fn kill9(&mut self) {
@@ -81,11 +151,17 @@ impl Drop for Engine {
     fn drop(&mut self) {
         let docker = Docker { host: Some(self.host()) };
         if self.child.is_some() {
+            // A test may have failed while it was paused.
+            self.resume();
             for id in docker.attempt(&["ps", "-aq"]).unwrap_or_default().lines() {
                 let _ = docker.attempt(&["rm", "-f", id]);
             }
         }
         self.stop();
+        if let Some(mut containerd) = self.containerd.take() {
+            let _ = Command::new("kill").arg(containerd.id().to_string()).output();
+            let _ = containerd.wait();
+        }
         let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
         let below = self.directory.to_string_lossy().into_owned();
         for mount in mounts.lines().filter_map(|it| it.split(' ').nth(1)).filter(|it| it.starts_with(&below))

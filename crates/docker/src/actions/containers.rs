@@ -18,14 +18,14 @@ use crate::{
     from_engine, to_engine,
 };
 
-/// How much longer than its grace period a stop may take.
+/// The time beyond its grace period that a stop may take.
 const STOP_MARGIN: Duration = Duration::from_secs(30);
 /// The engine's grace period for a container that was created without one.
 const DEFAULT_GRACE: Duration = Duration::from_secs(10);
 
-/// What the engine says if the host port or address is in use.
+/// Messages of the engine if the host port or address is in use.
 const PORT_IN_USE: &[&str] = &["port is already allocated", "address already in use"];
-/// What the engine says about a start that fails however often it is tried.
+/// Messages of the engine about a start that fails however often it is tried.
 const START_IMPOSSIBLE: &[&str] = &[
     "executable file not found",
     "no such file or directory",
@@ -51,15 +51,48 @@ impl Containers {
         let doing = format!("start {}", name_of(container));
         let id = self.ownership.require(container, &doing).await?;
         self.first_start.prepare(&id).await.map_err(|error| error.classify(&doing))?;
-        let options = None::<query::StartContainerOptions>;
-        let start = self.connection.docker().start_container(id.as_str(), options);
-        let started = self.connection.call(DEADLINE, start).await;
+        let mut started = self.try_start(&id).await;
+        if let Err(error) = &started
+            && error.contains(&["endpoint with name"])
+            && error.contains(&["already exists in network"])
+        {
+            tracing::warn!(container = name_of(container), %error, "starting the container under another name");
+            started = self.start_under_another_name(&id).await;
+        }
         self.cache.invalidate_container(&id);
         match started {
             Ok(()) => Ok(()),
             Err(error) if error.code() == Some(304) => Ok(()),
             Err(error) => Err(classify_start_error(error, &doing)),
         }
+    }
+
+    async fn try_start(&self, id: &ContainerId) -> Result<(), CallError> {
+        let options = None::<query::StartContainerOptions>;
+        let start = self.connection.docker().start_container(id.as_str(), options);
+        self.connection.call(DEADLINE, start).await
+    }
+
+    /// Starts a container under another name, and gives its name back. After a failed start, such as one for lack of
+    /// space, the engine may keep an endpoint of the container's name in a network, which refuses each further one of
+    /// that name until the network or the engine is restarted. The endpoint is made at the start and renamed with the
+    /// container.
+    async fn start_under_another_name(&self, id: &ContainerId) -> Result<(), CallError> {
+        let found = self.connection.inspect_container(id.as_str()).await?;
+        let name = found.name.as_deref().unwrap_or_default().trim_start_matches('/').to_owned();
+        self.rename_to(id, &format!("{name}_{}", id.short())).await?;
+        let started = self.try_start(id).await;
+        if let Err(error) = self.rename_to(id, &name).await {
+            // The next round finds the other name and corrects it.
+            tracing::warn!(container = name, %error, "could not give the container its name back");
+        }
+        started
+    }
+
+    async fn rename_to(&self, id: &ContainerId, name: &str) -> Result<(), CallError> {
+        let options = query::RenameContainerOptionsBuilder::new().name(name).build();
+        let rename = self.connection.docker().rename_container(id.as_str(), options);
+        self.connection.call(DEADLINE, rename).await
     }
 
     pub(super) async fn stop(&self, container: &ContainerRef, grace: Option<Duration>) -> Result<(), Error> {
@@ -84,9 +117,10 @@ impl Containers {
                 "a pre_stop hook failed; the container is stopped anyway"
             );
         }
-        self.attribution.record_agent_stop(&id, self.clock.now());
+        self.attribution.begin_agent_stop(&id);
         let stop = self.connection.docker().stop_container(id.as_str(), Some(options));
         let stopped = self.connection.call(deadline, stop).await;
+        self.attribution.end_agent_stop(&id, self.clock.now());
         self.cache.invalidate_container(&id);
         tolerate(stopped, |error| matches!(error.code(), Some(304 | 404)))
             .map_err(|error| error.classify(&doing))
@@ -153,9 +187,7 @@ impl Containers {
     pub(super) async fn rename(&self, container: &ContainerRef, to: &str) -> Result<(), Error> {
         let doing = format!("rename {} to {to}", name_of(container));
         let id = self.ownership.require(container, &doing).await?;
-        let options = query::RenameContainerOptionsBuilder::new().name(to).build();
-        let rename = self.connection.docker().rename_container(id.as_str(), options);
-        let renamed = self.connection.call(DEADLINE, rename).await;
+        let renamed = self.rename_to(&id, to).await;
         self.cache.invalidate_container(&id);
         tolerate(renamed, |error| error.contains(&["same name"])).map_err(|error| error.classify(&doing))
     }

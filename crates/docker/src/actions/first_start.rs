@@ -45,7 +45,7 @@ impl FolderMode {
 /// One way to change a folder by an archive.
 #[derive(Debug, PartialEq, Eq)]
 struct Upload {
-    /// Where the archive is unpacked.
+    /// The folder that the archive is unpacked into.
     folder: String,
     /// The name of the changed folder in the archive.
     entry: String,

@@ -15,7 +15,7 @@ use crate::{
 
 /// The longest time that one hook may take: a stop must end.
 const LONGEST: Duration = Duration::from_mins(5);
-/// How many characters of a command's output an error repeats.
+/// The number of characters of a command's output in an error.
 const SHOWN_OUTPUT: usize = 200;
 
 /// Runs hooks.
@@ -58,9 +58,10 @@ impl Hooks {
         for hook in &hooks.post_start {
             let Err(message) = self.run(id, "post_start", hook).await else { continue };
             let options = None::<query::StopContainerOptions>;
-            self.attribution.record_agent_stop(id, self.clock.now());
+            self.attribution.begin_agent_stop(id);
             let stop = self.connection.docker().stop_container(id.as_str(), options);
             let stopped = self.connection.call(LONGEST, stop).await;
+            self.attribution.end_agent_stop(id, self.clock.now());
             self.cache.invalidate_container(id);
             stopped.map_err(|error| error.classify(&format!("{doing}: {message}, and stop it")))?;
             return Err(Error::Rejected { doing: doing.to_owned(), message });

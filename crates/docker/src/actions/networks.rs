@@ -19,7 +19,7 @@ use crate::{
     to_engine,
 };
 
-/// What engines say about a container that is connected to the network already.
+/// Messages of engines about a container that is connected to the network already.
 const ALREADY_CONNECTED: &[&str] =
     &["already exists in network", "already attached to network", "network is already connected"];
 

@@ -89,8 +89,8 @@ pub(crate) fn container(
             .ulimits
             .iter()
             .flatten()
-            .filter_map(|it| {
-                Some((it.name.clone()?, (it.soft.unwrap_or_default(), it.hard.unwrap_or_default())))
+            .filter_map(|limit| {
+                Some((limit.name.clone()?, (limit.soft.unwrap_or_default(), limit.hard.unwrap_or_default())))
             })
             .collect(),
         logging: logging(host.log_config.as_ref(), defaults),
@@ -348,9 +348,9 @@ fn devices(list: Option<&Vec<api::DeviceMapping>>) -> Vec<(String, String, Strin
     let all: BTreeSet<_> = list
         .into_iter()
         .flatten()
-        .map(|it| {
+        .map(|device| {
             let text = |it: &Option<String>| it.clone().unwrap_or_default();
-            (text(&it.path_on_host), text(&it.path_in_container), text(&it.cgroup_permissions))
+            (text(&device.path_on_host), text(&device.path_in_container), text(&device.cgroup_permissions))
         })
         .collect();
     all.into_iter().collect()

@@ -97,11 +97,11 @@ fn long_options(mount: &api::Mount) -> MountOptions {
             .filter(|(name, _)| *name != label::EMPTY && *name != label::GROUP)
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect(),
-        recursive: bind.and_then(|it| {
+        recursive: bind.and_then(|bind| {
             let found = [
-                (it.non_recursive, "disabled"),
-                (it.read_only_non_recursive, "writable"),
-                (it.read_only_force_recursive, "readonly"),
+                (bind.non_recursive, "disabled"),
+                (bind.read_only_non_recursive, "writable"),
+                (bind.read_only_force_recursive, "readonly"),
             ];
             found.into_iter().find(|(set, _)| is(*set)).map(|(_, word)| word.to_owned())
         }),

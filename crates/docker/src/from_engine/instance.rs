@@ -15,7 +15,7 @@ use super::{
 };
 use crate::mount_paths::MountPaths;
 
-/// How many results of a health check the engine keeps.
+/// The number of results of a health check that the engine keeps.
 const HEALTH_LOG: usize = 5;
 
 /// A container as the engine describes it. A container that Docker Compose created is an instance of its service. Whether
@@ -68,6 +68,7 @@ pub(crate) fn instance(
         volumes_of: namespaces::volume_owners(found),
         started: found.state.as_ref().and_then(|it| Timestamp::parse(it.started_at.as_deref()?)),
         touched_by_hand: None,
+        last_output: String::new(),
     }
 }
 

@@ -36,9 +36,9 @@ pub(crate) fn empty_volumes(found: &api::ContainerInspectResponse) -> BTreeMap<S
 }
 
 fn anonymous_mounts(found: &api::ContainerInspectResponse) -> impl Iterator<Item = (String, String)> {
-    found.mounts.iter().flatten().filter_map(|it| {
-        let name = it.name.as_ref().filter(|it| is_anonymous(it))?;
-        Some((it.destination.clone()?, name.clone()))
+    found.mounts.iter().flatten().filter_map(|mount| {
+        let name = mount.name.as_ref().filter(|name| is_anonymous(name))?;
+        Some((mount.destination.clone()?, name.clone()))
     })
 }
 
@@ -197,9 +197,9 @@ fn tmpfs(target: &str, options: &str) -> Mount {
     let value = |name: &str| {
         options.split(',').find_map(|it| it.strip_prefix(name).and_then(|it| it.strip_prefix('=')))
     };
-    let size = value("size").and_then(|it| {
-        let digits = it.trim_end_matches(|letter: char| !letter.is_ascii_digit());
-        let unit = match it.get(digits.len()..)?.to_ascii_lowercase().as_str() {
+    let size = value("size").and_then(|size| {
+        let digits = size.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+        let unit = match size.get(digits.len()..)?.to_ascii_lowercase().as_str() {
             "k" => 1 << 10,
             "m" => 1 << 20,
             "g" => 1 << 30,

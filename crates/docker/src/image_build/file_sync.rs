@@ -1,4 +1,4 @@
-//! How `BuildKit` asks for files: the agent lists all files, `BuildKit` asks for the content of those that it does not have
+//! The protocol in which `BuildKit` asks for files: the agent lists all files, `BuildKit` asks for the content of those that it does not have
 //! yet and says when it is done. The protocol is that of its `fsutil`: a stream of packets in both directions.
 //!
 //! The list is already without the files that `.dockerignore` excludes, so patterns that `BuildKit` sends are ignored.
@@ -101,13 +101,13 @@ pub(super) async fn serve(
 
 /// An entry of the list.
 #[derive(Debug)]
-struct Stat {
+struct FileStat {
     mode: u32,
     size: u64,
     target: String,
 }
 
-impl Stat {
+impl FileStat {
     fn packed(&self, path: &str, time: u64) -> Vec<u8> {
         Writer::default()
             .bytes(1, path.as_bytes())
@@ -120,8 +120,8 @@ impl Stat {
 }
 
 /// In the order of a walk through the tree: the content of a folder follows the folder.
-fn list(job: &BuildJob, folder: Folder) -> Vec<(String, Stat)> {
-    let plain = |mode, size| Stat { mode, size, target: String::new() };
+fn list(job: &BuildJob, folder: Folder) -> Vec<(String, FileStat)> {
+    let plain = |mode, size| FileStat { mode, size, target: String::new() };
     let entries = match folder {
         Folder::Ignored => return Vec::new(),
         Folder::Dockerfile => {
@@ -135,7 +135,7 @@ fn list(job: &BuildJob, folder: Folder) -> Vec<(String, Stat)> {
             ContextEntry::Folder => plain(FOLDER | 0o755, 0),
             ContextEntry::File { size, executable: true } => plain(0o755, *size),
             ContextEntry::File { size, executable: false } => plain(0o644, *size),
-            ContextEntry::Link(target) => Stat { mode: LINK | 0o777, size: 0, target: target.clone() },
+            ContextEntry::Link(target) => FileStat { mode: LINK | 0o777, size: 0, target: target.clone() },
         };
         (path.replace('/', "\0"), (path.clone(), stat))
     });

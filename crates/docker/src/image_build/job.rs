@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::{call_error::CallError, registry_logins::RegistryLogins};
 
-/// What a build needs besides its definition.
+/// The inputs of a build besides its definition.
 #[derive(Clone, Debug)]
 pub struct BuildInputs {
     /// The files of a commit; those of the build are the ones that its digest stands for.

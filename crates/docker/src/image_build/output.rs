@@ -11,9 +11,9 @@ use serde::Deserialize;
 use super::protobuf::{Value, fields};
 use crate::call_error::clean;
 
-/// How many last lines of the output an error repeats.
+/// The number of last lines of the output in an error.
 const TAIL: usize = 15;
-/// How many characters of each line are kept.
+/// The number of characters that are kept of each line.
 const WIDTH: usize = 200;
 /// Bytes. A longer line is cut.
 const LONGEST: usize = 4 << 20;
@@ -35,7 +35,7 @@ pub(super) struct Output {
 /// A line of the answer.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Line {
+struct OutputLine {
     id: Option<String>,
     stream: Option<String>,
     status: Option<String>,
@@ -103,7 +103,9 @@ impl Output {
     }
 
     fn line(&mut self, line: &[u8]) -> bool {
-        let Ok(Line { id, stream, status, error, aux }) = serde_json::from_slice(line) else { return false };
+        let Ok(OutputLine { id, stream, status, error, aux }) = serde_json::from_slice(line) else {
+            return false;
+        };
         if let Some(error) = error {
             self.error = Some(clean(&error));
         }

@@ -32,10 +32,10 @@ const NOT_FOUND: u8 = 5;
 const UNIMPLEMENTED: u8 = 12;
 const INTERNAL: u8 = 13;
 
-/// How many packets may wait to be sent.
+/// The number of packets that may wait to be sent.
 const QUEUE: usize = 16;
 
-type Body = UnsyncBoxBody<Bytes, Infallible>;
+type SessionBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// An open session. Dropping it ends it.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ fn id_of(job: &BuildJob) -> String {
     digest.get(..25).unwrap_or(&digest).to_owned()
 }
 
-async fn answer(job: Arc<BuildJob>, request: Request<hyper::body::Incoming>) -> Response<Body> {
+async fn answer(job: Arc<BuildJob>, request: Request<hyper::body::Incoming>) -> Response<SessionBody> {
     let (head, body) = request.into_parts();
     let mut messages = Incoming::new(body);
     match head.uri.path() {
@@ -114,7 +114,7 @@ async fn answer(job: Arc<BuildJob>, request: Request<hyper::body::Incoming>) -> 
 }
 
 /// The login for a registry. With an empty answer `BuildKit` asks the registry anonymously.
-fn credentials(job: &BuildJob, message: &[u8]) -> Response<Body> {
+fn credentials(job: &BuildJob, message: &[u8]) -> Response<SessionBody> {
     match job.logins.for_host(&first_text(message)) {
         Ok(None) => one(&[]),
         Ok(Some(Login { token: Some(token), .. })) => {
@@ -136,7 +136,7 @@ fn first_text(message: &[u8]) -> String {
     text.unwrap_or_default()
 }
 
-fn secret(job: &BuildJob, message: &[u8]) -> Response<Body> {
+fn secret(job: &BuildJob, message: &[u8]) -> Response<SessionBody> {
     let id = first_text(message);
     match job.secrets.get(&id) {
         Some(value) => one(&Writer::default().bytes(1, value).finish()),
@@ -149,7 +149,7 @@ fn folder(headers: &HeaderMap) -> Option<Folder> {
     Folder::of(all("dir-name").first()?, &all("include-patterns"))
 }
 
-fn files(job: Arc<BuildJob>, folder: Folder, messages: Incoming) -> Response<Body> {
+fn files(job: Arc<BuildJob>, folder: Folder, messages: Incoming) -> Response<SessionBody> {
     let (sender, mut receiver) = mpsc::channel(QUEUE);
     let serving = tokio::spawn(async move {
         let trailers = match file_sync::serve(job, folder, messages, &sender).await {
@@ -169,19 +169,19 @@ fn files(job: Arc<BuildJob>, folder: Folder, messages: Incoming) -> Response<Bod
 }
 
 /// An answer of one message.
-fn one(message: &[u8]) -> Response<Body> {
+fn one(message: &[u8]) -> Response<SessionBody> {
     let frames = [framed(message), Frame::trailers(status(OK, ""))];
     respond(StreamBody::new(futures_util::stream::iter(frames.map(Ok))).boxed_unsync())
 }
 
-fn ended(code: u8, message: &str) -> Response<Body> {
+fn ended(code: u8, message: &str) -> Response<SessionBody> {
     respond(
         StreamBody::new(futures_util::stream::iter([Ok(Frame::trailers(status(code, message)))]))
             .boxed_unsync(),
     )
 }
 
-fn respond(body: Body) -> Response<Body> {
+fn respond(body: SessionBody) -> Response<SessionBody> {
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::OK;
     response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));

@@ -32,7 +32,7 @@ use driftless_plan::{Action, Refusal};
 #[derive(Clone, Debug)]
 pub struct SimulatedEngine {
     host: Arc<Host>,
-    /// How many more steps are performed before the client crashes. Later calls never return.
+    /// The number of steps that are performed before the client crashes. Later calls never return.
     steps_left: Arc<AtomicU32>,
 }
 
@@ -49,7 +49,7 @@ impl SimulatedEngine {
         Self { host: Arc::clone(&self.host), steps_left: Arc::new(AtomicU32::new(u32::MAX)) }
     }
 
-    /// Everything on the host was created by an agent with this id, which lives beside the simulated one or not.
+    /// Everything on the host was created by an agent with this id, which runs at the same time as the simulated one or not.
     pub fn give_to(&self, agent: &AgentId, is_living: bool) {
         self.set_living(agent, is_living);
         self.host.state().relabel(|_| true, agent);
@@ -87,8 +87,15 @@ impl SimulatedEngine {
         self.host.send(EngineEvent::Disconnected { error: "connection refused".to_owned() });
     }
 
-    /// The engine answers again.
+    /// The engine stops answering without ending a connection, as a process does that gets a SIGSTOP.
+    pub fn hang(&self) {
+        self.host.state().is_hanging = true;
+        self.host.send(EngineEvent::Disconnected { error: "no answer within 5 s".to_owned() });
+    }
+
+    /// The engine answers again. Calls that it got while it hung stay without an answer.
     pub fn reconnect(&self) {
+        self.host.state().is_hanging = false;
         self.host.state().is_unreachable = false;
         self.host.send(EngineEvent::Connected);
     }
@@ -113,7 +120,7 @@ impl SimulatedEngine {
         self.host.state().count
     }
 
-    /// How often the files of a container were listed.
+    /// The number of times that the files of a container were listed.
     pub fn file_scans(&self) -> u64 {
         self.host.state().file_scans
     }
@@ -147,9 +154,10 @@ impl SimulatedEngine {
         })
     }
 
-    /// A crashed client gets no answer.
+    /// A crashed client gets no answer, and neither does the client of an engine that hangs.
     async fn hang_if_crashed(&self) {
-        if self.has_crashed() {
+        let is_hanging = self.host.state().is_hanging;
+        if self.has_crashed() || is_hanging {
             pending::<()>().await;
         }
     }
@@ -321,7 +329,11 @@ impl Docker for SimulatedEngine {
 
     fn events(&self) -> broadcast::Receiver<EngineEvent> {
         let receiver = self.host.subscribe();
-        if !self.host.state().is_unreachable {
+        let is_silent = {
+            let state = self.host.state();
+            state.is_unreachable || state.is_hanging
+        };
+        if !is_silent {
             self.host.send(EngineEvent::Connected);
         }
         receiver

@@ -1,4 +1,4 @@
-//! What can go wrong on a simulated engine, and the transcript of what changed on it.
+//! Faults of a simulated engine, and the transcript of its changes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,9 +17,9 @@ pub struct Faults {
     pub events: EventDelivery,
     /// The images that the registry has; `None`: all of them.
     pub registry: Option<BTreeSet<String>>,
-    /// How long these images take to pull; others take [`Self::latency`].
+    /// The time that these images take to pull; others take [`Self::latency`].
     pub pulls: BTreeMap<String, Duration>,
-    /// How long these images take to build, by name without tag; others take [`Self::latency`].
+    /// The time that these images take to build, by name without tag; others take [`Self::latency`].
     pub builds: BTreeMap<String, Duration>,
     /// The build of these images fails; names without tag.
     pub unbuildable: BTreeSet<String>,
@@ -27,9 +27,11 @@ pub struct Faults {
     pub unhealthy: BTreeSet<String>,
     /// Containers of these images exit by themselves: after how long, and with which exit code.
     pub exits: BTreeMap<String, (Duration, i64)>,
-    /// How long a health check takes to succeed or fail.
+    /// The last lines that containers of these images print before they exit by themselves.
+    pub outputs: BTreeMap<String, String>,
+    /// The time that a health check takes to succeed or fail.
     pub warm_up: Duration,
-    /// How long a call takes.
+    /// The time that a call takes.
     pub latency: Duration,
 }
 
@@ -51,7 +53,7 @@ pub struct TranscriptEntry {
     pub after: Observed,
 }
 
-/// Who caused a change.
+/// The origin of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangedBy {
     Agent,
@@ -72,6 +74,7 @@ impl Default for Faults {
             unbuildable: BTreeSet::new(),
             unhealthy: BTreeSet::new(),
             exits: BTreeMap::new(),
+            outputs: BTreeMap::new(),
             warm_up: Duration::from_secs(1),
             latency: Duration::from_millis(5),
         }

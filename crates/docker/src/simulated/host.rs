@@ -24,7 +24,7 @@ use driftless_model::{
 };
 use driftless_plan::{Action, ContainerRef, Refusal, World};
 
-/// What the engine waits before it restarts a container by its policy, doubled each time up to the longest.
+/// The pause before the engine restarts a container by its policy, doubled each time up to the longest.
 const FIRST_RESTART: Duration = Duration::from_millis(100);
 const LONGEST_RESTART: Duration = Duration::from_mins(1);
 
@@ -35,7 +35,7 @@ pub(super) struct Host {
     clock: Clock,
     events: broadcast::Sender<EngineEvent>,
     state: Mutex<HostState>,
-    /// What containers will do by themselves later.
+    /// The later actions of containers by themselves.
     scheduled: Mutex<JoinSet<()>>,
 }
 
@@ -43,15 +43,17 @@ pub(super) struct Host {
 pub(super) struct HostState {
     pub(super) faults: Faults,
     pub(super) is_unreachable: bool,
+    /// Calls are not answered at all.
+    pub(super) is_hanging: bool,
     pub(super) apps: BTreeMap<AppName, AppWorld>,
     pub(super) images: BTreeMap<String, Image>,
     pub(super) transcript: Vec<TranscriptEntry>,
     pub(super) mistakes: Vec<String>,
     /// Counts observations and changes, to know their order.
     pub(super) count: u64,
-    /// Agents that live beside the one that is simulated.
+    /// Agents that run at the same time as the simulated one.
     pub(super) living: BTreeSet<AgentId>,
-    /// How often the files of a container were listed.
+    /// The number of times that the files of a container were listed.
     pub(super) file_scans: u64,
 }
 
@@ -264,8 +266,12 @@ impl Host {
             }
         };
         let what = format!("{} exits with code {code}", instance.name);
+        let output = self.state().faults.outputs.get(&instance.config.image).cloned().unwrap_or_default();
         let ended = self.state().change(app, ChangedBy::Container, &what, now, |world| {
             let found = user_action::find(world, &instance.name)?;
+            if code != 0 {
+                found.last_output = output;
+            }
             found.state = if is_restarted {
                 State::Restarting { code, finished: now }
             } else {

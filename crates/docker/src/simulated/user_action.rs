@@ -1,4 +1,4 @@
-//! What users do to a simulated host without the agent.
+//! Actions of users on a simulated host, without the agent.
 
 use std::sync::Arc;
 

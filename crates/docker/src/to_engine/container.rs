@@ -8,7 +8,7 @@ use std::{
 use bollard::models as api;
 use driftless_model::{
     Attachment, Container, DownwardValues, Healthcheck, LiveSettings, Namespace, NetworkMode, Peer, Port,
-    Protocol, Resources, RestartPolicy, UnreportedSettings, VolumesFrom, downward, label,
+    PortRange, Protocol, Resources, RestartPolicy, UnreportedSettings, VolumesFrom, downward, label,
 };
 use driftless_plan::Creation;
 
@@ -318,12 +318,13 @@ fn port_bindings(ports: &[Port]) -> Option<api::PortMap> {
     let mut bindings = api::PortMap::new();
     for Port { container, protocol, host_ip, host } in ports {
         let key = format!("{container}/{}", protocol.as_str());
-        let binding = api::PortBinding {
-            host_ip: host_ip.map(|it| it.to_string()),
-            host_port: host.map(|it| {
-                if it.first == it.last { it.first.to_string() } else { format!("{}-{}", it.first, it.last) }
-            }),
-        };
+        let binding =
+            api::PortBinding {
+                host_ip: host_ip.map(|it| it.to_string()),
+                host_port: host.map(|PortRange { first, last }| {
+                    if first == last { first.to_string() } else { format!("{first}-{last}") }
+                }),
+            };
         bindings.entry(key).or_default().get_or_insert_default().push(binding);
     }
     (!bindings.is_empty()).then_some(bindings)

@@ -20,6 +20,7 @@ use crate::{
         jobs::{JobPart, all, is_begun, is_fed, record_of},
         standing::deleted_network,
     },
+    text,
     wait::Wait,
 };
 
@@ -121,7 +122,9 @@ fn wind_up(draft: &mut Draft<'_>, job: &Job, end: &JobEnd, current: &[(JobPart<'
     }
     // The status of the CronJob reports a failed run.
     if *outcome != JobOutcome::Complete && job.cron.is_none() {
-        draft.wait(Wait::job_failed(&job.of, &outcome.to_string()));
+        let output = current.iter().find_map(|(_, it)| draft.plan.outputs.get(&(*it)?.instance));
+        let why = text::crash_reason(&outcome.to_string(), output);
+        draft.wait(Wait::job_failed(&job.of, &why));
     }
 }
 
@@ -196,7 +199,8 @@ fn is_pausing(draft: &mut Draft<'_>, known: &JobRecord, job: &Job, instance: &In
     }
     // For a CronJob's run nobody waits.
     if job.cron.is_none() {
-        draft.wait(Wait::crash_loop_back_off(instance, known.last_code, "", known.streak, until));
+        let why = text::crash_reason("", draft.plan.outputs.get(instance));
+        draft.wait(Wait::crash_loop_back_off(instance, known.last_code, &why, known.streak, until));
     }
     draft.look_again(until);
     true

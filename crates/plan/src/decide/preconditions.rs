@@ -79,8 +79,7 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
         }
         Contest::Leaving => Preconditions::MakeRoom(after),
         Contest::Taken { by, what } => {
-            let owner = draft.facts.observed.claims.applications.get(&by).cloned();
-            draft.wait(Wait::blocked(WaitObject::Workload(name.clone()), &what, &by, owner.as_ref()));
+            draft.wait(Wait::blocked(WaitObject::Workload(name.clone()), &what, &by));
             Preconditions::Unmet
         }
     }

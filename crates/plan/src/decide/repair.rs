@@ -79,7 +79,9 @@ pub(crate) fn revive(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Ins
             draft.starts_left -= 1;
             if let Some(cause) = changed {
                 draft.start(instance, cause, after);
-            } else if instance.touched_by_hand.is_some() {
+            } else if instance.touched_by_hand.is_some()
+                && !draft.facts.record.is_stopped_by_agent(&instance.id)
+            {
                 let difference = not_running(instance, name, format!("exited ({code})"));
                 if let Some(cause) = draft.heal(difference) {
                     draft.start(instance, cause, after);
@@ -171,8 +173,7 @@ pub(crate) fn rename(draft: &mut Draft<'_>, name: &WorkloadName, wanted: String,
         }
         Err(by) => {
             let object = WaitObject::Container { name: instance.name.clone(), workload: Some(name.clone()) };
-            let owner = draft.facts.observed.claims.applications.get(&wanted).cloned();
-            draft.wait(Wait::blocked(object, &format!("the name `{wanted}`"), &by, owner.as_ref()));
+            draft.wait(Wait::blocked(object, &format!("the name `{wanted}`"), &by));
             return;
         }
     };
@@ -338,13 +339,14 @@ fn not_running(instance: &Instance, name: &WorkloadName, found: impl Into<String
 /// Starts what ended by itself: at once the first time, then after growing pauses.
 fn start_after_crash(draft: &mut Draft<'_>, workload: &Workload, instance: &Instance, after: Vec<usize>) {
     if let Some(code) = failure(draft.facts.record, draft.facts.observed, workload, instance) {
-        draft.wait(Wait::failed(&instance.instance, code));
+        let why = text::crash_reason("", draft.plan.outputs.get(&instance.instance));
+        draft.wait(Wait::failed(&instance.instance, code, &why));
         return;
     }
     let Some(crash) = crash_of(draft.facts.record, instance) else {
         let has_ended_well = matches!(instance.state, State::Exited { code: 0, .. });
         let cause = match workload.completion {
-            _ if draft.facts.record.stopped.contains(&instance.id) => Cause::NotStarted,
+            _ if draft.facts.record.is_stopped_by_agent(&instance.id) => Cause::NotStarted,
             Completion::OnSuccess if has_ended_well => Cause::EndedWithEngine,
             Completion::OnSuccess | Completion::Never => Cause::Exited,
         };
@@ -421,7 +423,8 @@ fn restart_if_dead(draft: &mut Draft<'_>, instance: &Instance, after: Vec<usize>
 
 fn pause(draft: &mut Draft<'_>, instance: &Instance, until: Timestamp) {
     let Some(crash) = crash_of(draft.facts.record, instance) else { return };
-    draft.wait(Wait::crash_loop_back_off(&instance.instance, crash.code, &crash.error, crash.count, until));
+    let why = text::crash_reason(&crash.error, draft.plan.outputs.get(&instance.instance));
+    draft.wait(Wait::crash_loop_back_off(&instance.instance, crash.code, &why, crash.count, until));
     draft.look_again(until);
 }
 

@@ -6,7 +6,7 @@ use crate::{
     backoff::heal_delay,
     cause::Cause,
     draft::Draft,
-    facts::heals::{TRIES, heal_key},
+    facts::heals::{TRIES, end_of_pause, heal_key},
     wait::{Wait, WaitObject},
 };
 
@@ -101,7 +101,8 @@ impl Draft<'_> {
             return DriftAction::Report;
         }
         let Difference { object, workload, field, found, want, .. } = difference;
-        let Some(heal) = facts.record.heals.get(&heal_key(object, workload.as_ref(), field)) else {
+        let key = heal_key(object, workload.as_ref(), field);
+        let Some(heal) = facts.record.heals.get(&key) else {
             return DriftAction::Heal;
         };
         if heal.revision != *facts.revision() {
@@ -113,6 +114,7 @@ impl Draft<'_> {
             return DriftAction::Ineffective;
         }
         let until = heal.ended.after(heal_delay(heal.count));
+        let until = end_of_pause(facts.record, &key, facts.now).map_or(until, |end| until.min(end));
         if facts.now >= until {
             return DriftAction::Heal;
         }

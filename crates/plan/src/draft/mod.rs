@@ -11,6 +11,7 @@ use crate::{
     cause::Cause,
     facts::Facts,
     steps::{Plan, Step},
+    text,
     wait::Wait,
 };
 
@@ -53,9 +54,12 @@ pub(crate) struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     pub(crate) fn new(facts: &'a Facts<'a>) -> Self {
+        let mask = facts.target.mask;
+        let printed = facts.observed.containers().filter(|it| !it.last_output.is_empty());
+        let outputs = printed.map(|it| (it.instance.clone(), text::output(&it.last_output, mask))).collect();
         Self {
             facts,
-            plan: Plan::default(),
+            plan: Plan { outputs, ..Plan::default() },
             pulls: BTreeMap::new(),
             provided: BTreeMap::new(),
             missing_images: BTreeSet::new(),

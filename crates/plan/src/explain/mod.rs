@@ -3,5 +3,4 @@
 pub(crate) mod live;
 pub(crate) mod objects;
 pub(crate) mod preview;
-pub(crate) mod step;
 pub(crate) mod unified;

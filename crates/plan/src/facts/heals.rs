@@ -1,8 +1,10 @@
 //! How heals of one field are counted.
 
-use driftless_model::WorkloadName;
+use std::time::Duration;
 
-use crate::facts::fs_changes;
+use driftless_model::{Heal, Record, Timestamp, WorkloadName};
+
+use crate::{backoff::heal_delay, facts::fs_changes};
 
 /// How often the same difference is corrected although that has no effect.
 pub(crate) const TRIES: u32 = 2;
@@ -14,4 +16,34 @@ pub(crate) fn heal_key(object: &str, workload: Option<&WorkloadName>, field: &st
         Some(workload) if field == fs_changes::FIELD => format!("{workload} {field}"),
         Some(_) | None => format!("{object} {field}"),
     }
+}
+
+/// A heal that nobody undid for this long shows that whoever made the differences has stopped.
+const PEACE: Duration = Duration::from_secs(10);
+
+/// After this time without a further difference, one of several objects is healed to find out whether it stays so.
+const PROBE: Duration = Duration::from_secs(20);
+
+/// The time from which on the heal of a difference, which is there now, need not wait any longer, whatever its pause.
+/// `None` while nothing shows that the differences have stopped.
+///
+/// They have stopped if something was healed after the last one appeared, and stayed so. After a storm over several
+/// objects one of them is healed early to find that out. In a fight over one object each heal is undone, so its pauses
+/// stay as they are.
+pub(crate) fn end_of_pause(record: &Record, key: &str, now: Timestamp) -> Option<Timestamp> {
+    let appeared = |(of, heal): (&String, &Heal)| match heal.again {
+        Some(at) => at,
+        None if of == key => now,
+        None => heal.seen,
+    };
+    let last = record.heals.iter().map(appeared).max()?;
+    let is_lasting = |(of, heal): &(&String, &Heal)| *of != key && heal.again.is_none() && heal.ended >= last;
+    if let Some(healed) = record.heals.iter().filter(is_lasting).map(|(_, heal)| heal.ended).min() {
+        return Some(healed.after(PEACE));
+    }
+    let pending = || record.heals.iter().filter(|(_, heal)| heal.again.is_some() && heal.had_effect);
+    let object = |key: &str| key.split(' ').next().unwrap_or_default().to_owned();
+    let first = pending().min_by_key(|(key, heal)| (heal.ended.after(heal_delay(heal.count)), *key))?.0;
+    let is_storm = pending().any(|(key, _)| object(key) != object(first));
+    (is_storm && first == key).then(|| last.after(PROBE))
 }

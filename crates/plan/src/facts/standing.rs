@@ -95,7 +95,7 @@ pub(crate) enum Ending {
 /// How the last run of an instance ended, if it has ended.
 pub(crate) fn ending(record: &Record, observed: &Observed, instance: &Instance) -> Option<Ending> {
     let State::Exited { code, finished, ref error, .. } = instance.state else { return None };
-    if record.stopped.contains(&instance.id) {
+    if record.is_stopped_by_agent(&instance.id) {
         return Some(Ending::Interrupted);
     }
     // A run that the agent saw end well counts for ever. Later, a service that ended well in a shutdown of the engine
@@ -181,6 +181,7 @@ pub(crate) fn is_spent(facts: &Facts<'_>, instance: &Instance) -> bool {
     };
     instance.state == State::Created
         || (is_exited && deleted_network(facts.observed, instance).is_some())
+        || (is_exited && facts.record.leaving.contains(&instance.id))
         || (!instance.is_running() && namespaces::is_orphaned(facts, instance))
         || facts.target.definition(instance).is_some_and(is_over)
 }

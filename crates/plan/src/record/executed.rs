@@ -55,6 +55,7 @@ pub fn note_executed(
         // It runs again, so the next end is its own, even if nobody sees it run in between.
         if let Action::StartInstance { container: ContainerRef::Id(id, _) } = &step.action {
             record.stopped.remove(id);
+            record.leaving.remove(id);
         }
         if let Action::StopInstance { container, .. } = &step.action {
             // The end that we brought about is part of the crash that we have counted.
@@ -116,6 +117,8 @@ fn count_heal(record: &mut Record, drift: &Drift, is_whole: bool, revision: &Sta
         None => Heal {
             count: 1,
             ended: now,
+            seen: now,
+            again: None,
             recent: vec![now],
             ineffective: 0,
             had_effect: !is_whole,
@@ -136,6 +139,8 @@ fn count_heal(record: &mut Record, drift: &Drift, is_whole: bool, revision: &Sta
             Heal {
                 count: if is_quiet { 1 } else { before.count.saturating_add(1) },
                 ended: now,
+                seen: before.again.unwrap_or(now),
+                again: None,
                 recent,
                 ineffective: if before.had_effect { 0 } else { before.ineffective.saturating_add(1) },
                 had_effect: !is_whole,

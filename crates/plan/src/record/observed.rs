@@ -28,7 +28,9 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
     record.own_containers.retain(|it| present.contains(it));
     record.completed.retain(|it| present.contains(it));
     record.replaced.retain(|it, _| present.contains(it));
-    record.stopped.retain(|it| observed.container(it).is_some_and(|it| !it.is_running()));
+    let is_down = |id: &ContainerId| observed.container(id).is_some_and(|it| !it.is_running());
+    record.stopped.retain(is_down);
+    record.leaving.retain(is_down);
     // Volumes that an instance mounts now are inherited from that instance.
     let held: BTreeSet<&String> =
         observed.instances.values().flat_map(|it| it.anonymous_volumes.values()).collect();
@@ -84,7 +86,7 @@ fn counts_as_success(record: &Record, stack: &Stack, workload: &Workload, instan
     let has_ended_well = matches!(instance.state, State::Exited { code: 0, .. })
         && workload.completion == Completion::OnSuccess
         && instance.touched_by_hand.is_none()
-        && !record.stopped.contains(&instance.id);
+        && !record.is_stopped_by_agent(&instance.id);
     let waits_for_it = |dependency: &Dependency| {
         dependency.workload == instance.instance.workload
             && dependency.condition == Condition::CompletedSuccessfully
@@ -170,7 +172,7 @@ fn count_crash(record: &mut Record, observed: &Observed, instance: &Instance, no
     let is_ours_to_count =
         instance.touched_by_hand.is_none() && observed.engine_started.is_none_or(|it| finished >= it);
     let is_new = before.is_none_or(|it| finished > it.finished && !is_held(it, finished));
-    if !is_ours_to_count || !is_new || record.stopped.contains(&instance.id) {
+    if !is_ours_to_count || !is_new || record.is_stopped_by_agent(&instance.id) {
         return;
     }
     // The engine restarts at once by itself the first time, as we would.
@@ -201,6 +203,8 @@ fn forget_the_future(record: &mut Record, now: Timestamp) {
     }
     for heal in record.heals.values_mut() {
         heal.ended = heal.ended.min(now);
+        heal.seen = heal.seen.min(now);
+        heal.again = heal.again.map(|it| it.min(now));
         heal.recent.retain(|it| *it <= now);
     }
     for progress in record.progress.values_mut() {

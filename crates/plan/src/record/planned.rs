@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use driftless_model::{Drift, Record};
+use driftless_model::{Drift, Record, Timestamp};
 
 use crate::{
     action::{Action, ContainerRef},
@@ -13,11 +13,16 @@ use crate::{
 
 /// After planning and before acting: a difference that is not there any more was healed with effect; and what can
 /// be seen nowhere once a step is done is written down.
-pub fn note_planned(record: &mut Record, plan: &Plan) {
+pub fn note_planned(record: &mut Record, plan: &Plan, now: Timestamp) {
     let key = |it: &Drift| heal_key(&it.object, it.workload.as_ref(), &it.field);
     let standing: BTreeSet<String> = plan.drifts.iter().map(key).collect();
     for (key, heal) in &mut record.heals {
-        heal.had_effect |= !standing.contains(key);
+        if standing.contains(key) {
+            heal.again.get_or_insert(now);
+        } else {
+            heal.had_effect = true;
+            heal.again = None;
+        }
     }
     for (index, step) in plan.steps.iter().enumerate() {
         match &step.action {
@@ -26,8 +31,9 @@ pub fn note_planned(record: &mut Record, plan: &Plan) {
                     matches!(&it.action, Action::RemoveInstance { container } if container.reference() == id.as_str())
                 });
                 // A pod whose work is done has ended as it should.
-                if !is_end && step.cause != Cause::Over {
-                    record.stopped.insert(id.clone());
+                if step.cause != Cause::Over {
+                    let stopped = if is_end { &mut record.leaving } else { &mut record.stopped };
+                    stopped.insert(id.clone());
                 }
             }
             // The volumes that a pod's containers share belong to the pod.

@@ -95,7 +95,8 @@ fn failure(inputs: Inputs<'_>, subject: Subject<'_>, counts: &Counts<'_>) -> Opt
         let id = &instance.instance;
         if let (Standing::CrashLooping, Some(crash)) = (standing, crash_of(record, instance)) {
             let error = if crash.out_of_memory { "out of memory" } else { &crash.error };
-            let message = crashed(&id.to_string(), crash.code, error);
+            let why = text::crash_reason(error, plan.outputs.get(id));
+            let message = crashed(&id.to_string(), crash.code, &why);
             return degraded("CrashLoopBackOff", format!("{message}, attempt {}", crash.count));
         }
         if let Standing::Failed { code } = standing {

@@ -195,6 +195,7 @@ fn place(stage: &mut Stage, all: Vec<Found>, has_network: bool) {
             volumes_of: if container.volumes_from.is_empty() { BTreeSet::new() } else { shared },
             started: is_up.then_some(if found.oddity == 10 { Timestamp(NOON.0 - 400) } else { LONG_AGO }),
             touched_by_hand: None,
+            last_output: String::new(),
         };
         match found.oddity {
             0 => instance.name = format!("renamed-{index}"),

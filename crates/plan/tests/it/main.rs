@@ -13,6 +13,8 @@ mod convergence;
 mod cron;
 // Fields of containers that differ from Git.
 mod diff;
+// How often differences are undone: fights and storms.
+mod heals;
 // Which slots and names instances get.
 mod names;
 // Dry runs and single rounds.

@@ -140,7 +140,7 @@ impl Stage {
         let made = plan(&target, &self.world.observed, &self.record, self.now);
         let again = plan(&target, &self.world.observed, &self.record, self.now);
         assert_eq!(made, again, "the same input gives the same plan");
-        note_planned(&mut self.record, &made);
+        note_planned(&mut self.record, &made, self.now);
         if made.is_settled() {
             assert!(made.steps.is_empty());
             note_settled(&mut self.record, &target, &self.world.observed);

@@ -103,6 +103,7 @@ impl Case {
             volumes_of: Default::default(),
             started: None,
             touched_by_hand: None,
+            last_output: String::new(),
         };
         self.observed.instances.insert(id.clone(), instance);
         self.observed.instances.get_mut(&id).unwrap()
@@ -348,7 +349,7 @@ fn an_unhealthy_instance_and_a_blocked_name_degrade() {
     assert_eq!(case.health(), is(HealthStatus::Degraded, "Unhealthy"));
     let mut case = Case::new(1);
     let object = WaitObject::Container { name: "shop-web-1".to_owned(), workload: Some("web".into()) };
-    case.plan.waits.push(Wait::blocked(object, "host port 80/tcp", "nginx", None));
+    case.plan.waits.push(Wait::blocked(object, "host port 80/tcp", "nginx"));
     assert_eq!(case.health(), is(HealthStatus::Degraded, "Blocked"));
     assert_eq!(case.condition("ReplicaFailure"), Some((ConditionStatus::True, "FailedCreate".into())));
     assert_eq!(
@@ -411,6 +412,8 @@ fn three_heals_in_ten_minutes_are_a_fight_and_it_ends() {
     let mut heal = Heal {
         count: 3,
         ended: NOW,
+        seen: NOW,
+        again: None,
         recent: vec![ago(500), ago(200), NOW],
         ineffective: 0,
         difference: "exited -> running".to_owned(),

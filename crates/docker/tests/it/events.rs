@@ -1,0 +1,86 @@
+//! The event stream: what happens when events do not arrive.
+
+use std::time::Duration;
+
+use driftless_docker::{Docker, EngineEvent};
+use tokio::{
+    sync::broadcast::Receiver,
+    time::{sleep, timeout},
+};
+
+use crate::fake_engine::{FakeEngine, instance};
+
+/// Waits for an event of the stream's life.
+async fn await_connected(events: &mut Receiver<EngineEvent>) {
+    while events.recv().await.unwrap() != EngineEvent::Connected {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn silent_stream_is_replaced_when_the_engine_has_events() {
+    let fake = FakeEngine::new();
+    let id = fake.run("web", "no");
+    let engine = fake.connect();
+    let mut events = engine.events();
+    await_connected(&mut events).await;
+    assert!(instance(&engine, &id).await.is_running());
+    sleep(Duration::from_secs(10)).await;
+    fake.mute();
+    for action in ["kill", "die", "stop"] {
+        fake.happen(id.as_str(), action);
+    }
+    fake.end(&id, "exited", 0);
+    await_connected(&mut events).await;
+    assert_eq!(fake.streams(), 2);
+    let found = instance(&engine, &id).await;
+    assert!(found.touched_by_hand.is_some(), "the engine remembers the stop: {found:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn exit_without_event_makes_the_agent_ask_at_once() {
+    let fake = FakeEngine::new();
+    let id = fake.run("web", "no");
+    let engine = fake.connect();
+    let mut events = engine.events();
+    await_connected(&mut events).await;
+    sleep(Duration::from_secs(10)).await;
+    fake.mute();
+    for action in ["kill", "die", "stop"] {
+        fake.happen(id.as_str(), action);
+    }
+    fake.end(&id, "exited", 137);
+    // A look for another reason, such as the full pass.
+    let found = instance(&engine, &id).await;
+    assert!(found.touched_by_hand.is_some(), "{found:?}");
+    await_connected(&mut events).await;
+    assert_eq!(fake.streams(), 2, "the exit without event is proof that the stream is dead");
+}
+
+#[tokio::test(start_paused = true)]
+async fn quiet_stream_of_a_quiet_engine_is_kept() {
+    let fake = FakeEngine::new();
+    let id = fake.run("web", "no");
+    let engine = fake.connect();
+    let mut events = engine.events();
+    await_connected(&mut events).await;
+    for _ in 0..5 {
+        sleep(Duration::from_mins(5)).await;
+        fake.happen(id.as_str(), "die");
+        fake.end(&id, "exited", 1);
+        assert_eq!(instance(&engine, &id).await.touched_by_hand, None);
+    }
+    assert_eq!(fake.streams(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hanging_engine_is_reported_within_10_seconds() {
+    let fake = FakeEngine::new();
+    let engine = fake.connect();
+    let mut events = engine.events();
+    await_connected(&mut events).await;
+    sleep(Duration::from_secs(10)).await;
+    fake.hang();
+    let reported =
+        async { while !matches!(events.recv().await.unwrap(), EngineEvent::Disconnected { .. }) {} };
+    // Of simulated time.
+    timeout(Duration::from_secs(9), reported).await.unwrap();
+}

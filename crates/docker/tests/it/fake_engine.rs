@@ -1,0 +1,326 @@
+//! A Docker Engine on a Unix socket that answers what a test tells it to. It has the calls that the tests need.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::{Request, State},
+    response::Response,
+};
+use driftless_clock::Clock;
+use driftless_docker::{Docker, Engine, EngineOptions, ObserveScope, RegistryLogins};
+use driftless_model::{AgentId, AppName, ContainerId, Instance, Timestamp};
+use futures_util::{StreamExt, stream};
+use http::{Method, StatusCode, header};
+use serde_json::{Value, json};
+use tokio::{net::UnixListener, sync::broadcast};
+use tokio_util::task::AbortOnDropHandle;
+
+/// 2026-01-01T12:00:00Z
+pub(crate) const NOON: Timestamp = Timestamp(1_767_268_800_000);
+/// The application of all containers.
+pub(crate) const APP: &str = "shop";
+/// The agent of all containers.
+pub(crate) const AGENT: &str = "ours";
+
+/// An engine and what happens on it.
+#[derive(Clone)]
+pub(crate) struct FakeEngine {
+    shared: Arc<Shared>,
+    _server: Arc<AbortOnDropHandle<()>>,
+    folder: Arc<tempfile::TempDir>,
+    pub(crate) clock: Clock,
+}
+
+struct Shared {
+    state: Mutex<Host>,
+    events: broadcast::Sender<Bytes>,
+    clock: Clock,
+}
+
+#[derive(Default)]
+struct Host {
+    containers: BTreeMap<String, Value>,
+    /// The log of each container, as one frame of its standard output.
+    logs: BTreeMap<String, String>,
+    /// Events with their time in nanoseconds.
+    remembered: Vec<(u64, Bytes)>,
+    /// Events are remembered and not sent.
+    is_mute: bool,
+    /// Calls other than of the event stream, with their paths.
+    calls: Vec<String>,
+    /// Starts of containers of these names fail with this error.
+    start_errors: BTreeMap<String, String>,
+    streams: u32,
+    /// Calls get no answer.
+    is_hanging: bool,
+}
+
+impl FakeEngine {
+    pub(crate) fn new() -> Self {
+        let clock = Clock::starting_at(NOON);
+        let folder = tempfile::tempdir().unwrap();
+        let (events, _) = broadcast::channel(64);
+        let shared = Arc::new(Shared { state: Mutex::default(), events, clock });
+        let listener = UnixListener::bind(socket(folder.path())).unwrap();
+        let router = Router::new().fallback(answer).with_state(Arc::clone(&shared));
+        let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let server = Arc::new(AbortOnDropHandle::new(server));
+        Self { shared, _server: server, folder: Arc::new(folder), clock }
+    }
+
+    /// A client of this engine.
+    pub(crate) fn connect(&self) -> Engine {
+        let folder = self.folder.path();
+        let options = EngineOptions {
+            host: format!("unix://{}", socket(folder).display()),
+            agent: AgentId::from(AGENT),
+            content_dir: folder.join("content"),
+            secret_dir: folder.join("secret"),
+            app_dir: folder.join("app"),
+            registries: RegistryLogins::default(),
+            clock: self.clock,
+        };
+        Engine::connect(options).unwrap()
+    }
+
+    /// Adds a running container of the agent.
+    pub(crate) fn run(&self, name: &str, restart: &str) -> ContainerId {
+        let id = format!("{:0>64}", name.len());
+        let container = json!({
+            "Id": id,
+            "Name": format!("/{name}"),
+            "Created": self.time(),
+            "Image": "sha256:aa",
+            "RestartCount": 0,
+            "State": {"Status": "running", "Running": true, "StartedAt": self.time(), "ExitCode": 0, "Error": ""},
+            "Config": {"Image": "web:1", "Tty": false, "Labels": {
+                "driftless.application": APP,
+                "driftless.agent": AGENT,
+                "driftless.workload": name,
+                "driftless.slot": "1",
+                "driftless.spec": "spec",
+            }},
+            "HostConfig": {"RestartPolicy": {"Name": restart, "MaximumRetryCount": 0}, "NetworkMode": "none"},
+            "NetworkSettings": {"Networks": {}},
+            "Mounts": [],
+        });
+        self.host(|host| host.containers.insert(id.clone(), container));
+        self.happen(&id, "start");
+        ContainerId(id)
+    }
+
+    /// Sets the state of a container that does not run.
+    pub(crate) fn end(&self, id: &ContainerId, status: &str, code: i64) {
+        let time = self.time();
+        self.host(|host| {
+            let state = &mut host.containers.get_mut(id.as_str()).unwrap()["State"];
+            state["Status"] = json!(status);
+            state["Running"] = json!(status == "restarting");
+            state["Restarting"] = json!(status == "restarting");
+            state["ExitCode"] = json!(code);
+            state["FinishedAt"] = json!(time);
+        });
+    }
+
+    /// An event of a container, which is remembered, and sent if the stream is not mute.
+    pub(crate) fn happen(&self, id: &str, action: &str) {
+        let nanos = self.clock.now().0 * 1_000_000;
+        let event = json!({
+            "Type": "container",
+            "Action": action,
+            "Actor": {"ID": id, "Attributes": {"driftless.application": APP, "name": id}},
+            "timeNano": nanos,
+        });
+        let line = Bytes::from(format!("{event}\n"));
+        let is_mute = self.host(|host| {
+            host.remembered.push((nanos, line.clone()));
+            host.is_mute
+        });
+        if !is_mute {
+            // There may be no stream.
+            let _ = self.shared.events.send(line);
+        }
+    }
+
+    /// From now on, present event streams are silent. New ones are not.
+    pub(crate) fn mute(&self) {
+        self.host(|host| host.is_mute = true);
+    }
+
+    /// From now on, calls get no answer, and present event streams are silent.
+    pub(crate) fn hang(&self) {
+        self.host(|host| host.is_hanging = true);
+        self.mute();
+    }
+
+    pub(crate) fn print(&self, id: &ContainerId, log: &str) {
+        self.host(|host| host.logs.insert(id.to_string(), log.to_owned()));
+    }
+
+    /// Starts of this container fail while it has this name.
+    pub(crate) fn fail_start(&self, name: &str, error: &str) {
+        self.host(|host| host.start_errors.insert(name.to_owned(), error.to_owned()));
+    }
+
+    /// The number of event streams so far.
+    pub(crate) fn streams(&self) -> u32 {
+        self.host(|host| host.streams)
+    }
+
+    /// The calls so far whose paths contain this text.
+    pub(crate) fn calls(&self, text: &str) -> Vec<String> {
+        self.host(|host| host.calls.iter().filter(|call| call.contains(text)).cloned().collect())
+    }
+
+    /// The name of a container.
+    pub(crate) fn name(&self, id: &ContainerId) -> String {
+        self.host(|host| host.containers[id.as_str()]["Name"].as_str().unwrap().to_owned())
+    }
+
+    fn host<T>(&self, change: impl FnOnce(&mut Host) -> T) -> T {
+        change(&mut self.shared.state.lock().unwrap())
+    }
+
+    fn time(&self) -> String {
+        self.clock.now().to_string()
+    }
+}
+
+/// The observed state of one container.
+pub(crate) async fn instance(engine: &Engine, id: &ContainerId) -> Instance {
+    let observed = engine.observe(&AppName::from(APP), &ObserveScope::default()).await.unwrap();
+    observed.instances[id].clone()
+}
+
+fn socket(folder: &Path) -> PathBuf {
+    folder.join("docker.sock")
+}
+
+async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let path = request.uri().path();
+    let path = match path.strip_prefix("/v1.").and_then(|rest| rest.find('/')) {
+        Some(at) => path[4 + at..].to_owned(),
+        None => path.to_owned(),
+    };
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let is_hanging = shared.state.lock().unwrap().is_hanging;
+    if is_hanging {
+        std::future::pending::<()>().await;
+    }
+    if path == "/events" {
+        return events(&shared, &query);
+    }
+    let mut host = shared.state.lock().unwrap();
+    host.calls.push(format!("{} {path}?{query}", request.method()));
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    match (request.method(), parts.as_slice()) {
+        (_, ["_ping"]) => text(StatusCode::OK, "OK"),
+        (_, ["version"]) => {
+            ok(&json!({"Version": "20.10.24", "ApiVersion": "1.41", "MinAPIVersion": "1.12"}))
+        }
+        (_, ["info"]) => ok(&json!({"LoggingDriver": "json-file", "Name": "host"})),
+        (_, ["networks"]) => ok(&json!([{"Name": "bridge", "Id": "b", "Created": "2026-01-01T00:00:00Z"}])),
+        (_, ["volumes"]) => ok(&json!({"Volumes": [], "Warnings": []})),
+        (_, ["containers", "json"]) => {
+            let rows = host.containers.values().map(|it| {
+                json!({
+                    "Id": it["Id"],
+                    "Names": [it["Name"]],
+                    "ImageID": it["Image"],
+                    "Labels": it["Config"]["Labels"],
+                    "State": it["State"]["Status"],
+                    "NetworkSettings": it["NetworkSettings"],
+                    "Ports": [],
+                })
+            });
+            ok(&rows.collect())
+        }
+        (_, ["containers", id, "json"]) => match host.containers.get(*id) {
+            Some(container) => ok(container),
+            None => error(StatusCode::NOT_FOUND, "no such container"),
+        },
+        (_, ["containers", id, "logs"]) => {
+            let log = host.logs.get(*id).cloned().unwrap_or_default();
+            let length = u32::try_from(log.len()).unwrap().to_be_bytes();
+            Response::new(Body::from([&[1, 0, 0, 0], &length[..], log.as_bytes()].concat()))
+        }
+        (&Method::POST, ["containers", id, "rename"]) => {
+            let name = query.split('&').find_map(|it| it.strip_prefix("name=")).unwrap();
+            let container = host.containers.get_mut(*id).unwrap();
+            container["Name"] = json!(format!("/{name}"));
+            text(StatusCode::NO_CONTENT, "")
+        }
+        (&Method::POST, ["containers", id, "start"]) => {
+            let name = host.containers[*id]["Name"].as_str().unwrap().trim_start_matches('/').to_owned();
+            if let Some(message) = host.start_errors.get(&name) {
+                return error(StatusCode::FORBIDDEN, message);
+            }
+            let state = &mut host.containers.get_mut(*id).unwrap()["State"];
+            state["Status"] = json!("running");
+            state["Running"] = json!(true);
+            text(StatusCode::NO_CONTENT, "")
+        }
+        _ => error(StatusCode::NOT_FOUND, &format!("not made for this test: {path}")),
+    }
+}
+
+fn events(shared: &Shared, query: &str) -> Response {
+    let bound = |name: &str| {
+        let value = query.split('&').find_map(|it| it.strip_prefix(name)?.strip_prefix('='))?;
+        let (seconds, part) = value.split_once('.').unwrap_or((value, "0"));
+        let nanos: u64 = format!("{part:0<9}").parse().unwrap();
+        Some(seconds.parse::<u64>().unwrap() * 1_000_000_000 + nanos)
+    };
+    let mut host = shared.state.lock().unwrap();
+    if let (Some(since), Some(until)) = (bound("since"), bound("until")) {
+        let found = host.remembered.iter().filter(|(at, _)| (since..=until).contains(at));
+        let lines: Vec<Result<Bytes, std::io::Error>> = found.map(|(_, line)| Ok(line.clone())).collect();
+        return Response::new(Body::from_stream(stream::iter(lines)));
+    }
+    host.streams += 1;
+    host.is_mute = false;
+    let lines = tokio_stream(shared.events.subscribe());
+    let mut response = Response::new(Body::from_stream(lines));
+    // As RFC 9110 writes it.
+    let Timestamp(now) = shared.clock.now();
+    assert_eq!((now - NOON.0) / 3_600_000, 0, "a test takes less than an hour");
+    let (minutes, seconds) = ((now - NOON.0) / 60_000, (now - NOON.0) / 1000 % 60);
+    let date = format!("Thu, 01 Jan 2026 12:{minutes:02}:{seconds:02} GMT");
+    response.headers_mut().insert(header::DATE, date.parse().unwrap());
+    response
+}
+
+fn tokio_stream(
+    receiver: broadcast::Receiver<Bytes>,
+) -> impl futures_util::Stream<Item = Result<Bytes, std::io::Error>> {
+    stream::unfold(receiver, |mut receiver| async move {
+        receiver.recv().await.ok().map(|line| (Ok(line), receiver))
+    })
+    .boxed()
+}
+
+fn ok(value: &Value) -> Response {
+    Response::builder()
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Body::from(value.to_string()))
+        .unwrap()
+}
+
+fn text(status: StatusCode, text: &'static str) -> Response {
+    Response::builder().status(status).body(Body::from(text)).unwrap()
+}
+
+fn error(status: StatusCode, message: &str) -> Response {
+    let body = json!({ "message": message }).to_string();
+    Response::builder()
+        .status(status)
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Body::from(body))
+        .unwrap()
+}

@@ -1,0 +1,9 @@
+//! [`driftless_docker::Engine`] against an engine that is made for these tests: faults that a real engine does not show
+//! when it is asked to.
+
+#![allow(clippy::unwrap_used)]
+
+mod events;
+mod fake_engine;
+mod output;
+mod start;

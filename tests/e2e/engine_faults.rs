@@ -1,0 +1,160 @@
+//! An engine that is killed, stopped or out of space at the worst moment: a second engine, with a containerd that
+//! outlives it as under systemd. These tests need root and take minutes: `make e2e-faults`.
+
+use std::time::Duration;
+
+use driftless_model::SyncStatus;
+
+use crate::harness::{Container, Engine, Settings, Site, images, wait_until};
+
+/// A site on an engine of its own, and the name of an image on it.
+async fn site(test: &str) -> (Engine, Site, String, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let mut engine = Engine::new(directory.path()).expect("root and network namespaces");
+    engine.start_with_containerd().await;
+    let settings = Settings { docker_host: Some(engine.host()), ..Settings::default() };
+    let site = Site::with(test, settings);
+    let image = images::server_as(&site.docker, "driftless-e2e/server:1.0", "1.0");
+    (engine, site, image, directory)
+}
+
+fn job(image: &str, version: usize, seconds: u64) -> String {
+    format!(
+        "apiVersion: batch/v1
+kind: Job
+metadata: {{name: work}}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+        - name: work
+          image: \"{image}\"
+          args: [--wait]
+          env: [{{name: GREETING, value: \"version {version}\"}}, {{name: RUN_FOR, value: \"{seconds}\"}}]
+"
+    )
+}
+
+/// How often the program of a container has begun.
+fn greetings(site: &Site, container: &Container, greeting: &str) -> usize {
+    let output = site.docker.command(&["logs", &container.id()]).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).lines().filter(|line| line.contains(greeting)).count()
+}
+
+#[tokio::test]
+#[ignore = "needs a second engine; `make e2e-faults`"]
+async fn job_whose_start_the_engine_did_not_survive_is_done() {
+    let (mut engine, site, image, directory) = site("starting").await;
+    let agent = site.agent().await;
+    let mut stuck = 0;
+    for version in 1..=5 {
+        let commit = site.repository.commit(&[(&site.path("job.yaml"), &job(&image, version, 1))]);
+        let shims = engine.shims();
+        agent.sync().await;
+        wait_until("the container starts", || (engine.shims() > shims).then_some(())).await;
+        engine.kill9_alone();
+        engine.start_again().await;
+        agent.settled(&commit).await;
+        stuck += agent.log().matches("cannot start it again").count();
+    }
+    println!("{stuck} containers could not be started again and were replaced");
+    drop((agent, site, engine, directory));
+}
+
+#[tokio::test]
+#[ignore = "needs a second engine; `make e2e-faults`"]
+async fn job_that_ends_well_while_the_engine_is_dead_is_not_run_again() {
+    let (mut engine, site, image, directory) = site("ending").await;
+    let commit = site.repository.commit(&[(&site.path("job.yaml"), &job(&image, 1, 8))]);
+    let agent = site.agent().await;
+    let running = site.until("it runs", |docker| docker.running(&site.app).pop()).await;
+    site.until("it has begun", |_| (greetings(&site, &running, "version 1") == 1).then_some(())).await;
+    let shims = engine.shims();
+    engine.kill9_alone();
+    wait_until("the program ends", || (engine.shims() < shims).then_some(())).await;
+    engine.start_again().await;
+    agent.settled(&commit).await;
+    let ended = site.container("work");
+    assert_eq!((ended.id(), ended.started()), (running.id(), running.started()));
+    assert_eq!(greetings(&site, &ended, "version 1"), 1);
+    drop((agent, site, engine, directory));
+}
+
+#[tokio::test]
+#[ignore = "needs a second engine; `make e2e-faults`"]
+async fn one_shots_that_end_while_the_engine_is_dead() {
+    let (mut engine, site, image, directory) = site("one-shots").await;
+    let compose = format!(
+        "services:
+  web:
+    image: {image}
+    depends_on: {{migrate: {{condition: service_completed_successfully}}}}
+  migrate:
+    image: {image}
+    command: [--wait]
+    environment: {{GREETING: migrated, RUN_FOR: 8}}
+  alone:
+    image: {image}
+    command: [--wait]
+    environment: {{GREETING: alone, RUN_FOR: 8}}
+"
+    );
+    let commit = site.compose(&compose);
+    let agent = site.agent().await;
+    site.until("both run", |docker| (docker.running(&site.app).len() == 2).then_some(())).await;
+    let [migrate, alone] = ["migrate", "alone"].map(|name| site.container(name));
+    engine.kill9_alone();
+    wait_until("both end", || (engine.shims() == 0).then_some(())).await;
+    engine.start_again().await;
+    agent.settled(&commit).await;
+    assert_eq!(site.container("migrate").started(), migrate.started(), "another service waits for it");
+    // The engine may have stopped it: that looks the same for a service.
+    assert!(site.container("alone").started() > alone.started());
+    let told = agent.events().await;
+    let told = told.iter().find(|event| event.reason == "StartedAgain").expect("it is said loudly");
+    assert!(told.message.contains("service_completed_successfully"), "{}", told.message);
+    drop((agent, site, engine, directory));
+}
+
+#[tokio::test]
+#[ignore = "needs a second engine; `make e2e-faults`"]
+async fn hanging_engine_is_reported_and_the_agent_ends() {
+    let (engine, site, image, directory) = site("hanging").await;
+    let mut agent = site.running(&format!("services:\n  web:\n    image: {image}\n")).await;
+    engine.pause();
+    agent.until_not_ready().await;
+    agent.until("it is unknown", |it| it.status.sync == SyncStatus::Unknown).await;
+    assert!(agent.terminate().await.success());
+    agent.launch();
+    agent.until("it is listed", |it| it.status.sync == SyncStatus::Unknown).await;
+    engine.resume();
+    agent.ready().await;
+    agent.settled(&site.repository.head()).await;
+    drop((agent, site, engine, directory));
+}
+
+#[tokio::test]
+#[ignore = "needs a second engine; `make e2e-faults`"]
+async fn container_whose_endpoint_the_engine_kept_is_started() {
+    let (engine, site, image, directory) = site("endpoint").await;
+    let compose = format!("services:\n  web:\n    image: {image}\n    container_name: {}-fixed\n", site.app);
+    let agent = site.running(&compose).await;
+    let fixed = format!("{}-fixed", site.app);
+    let before = site.docker.container(&fixed).unwrap();
+    // The engine cannot delete the endpoint from its database while its files may not grow.
+    engine.limit_file_size(Some(100));
+    let _ = site.docker.attempt(&["rm", "-f", &fixed]);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    engine.limit_file_size(None);
+    let again = site
+        .until("it runs again", |docker| {
+            docker.container(&fixed).filter(|it| it.id() != before.id() && it.state() == "running")
+        })
+        .await;
+    agent.settled(&site.repository.head()).await;
+    assert_eq!(again.name(), fixed);
+    let log = agent.log();
+    assert!(log.contains("under another name"), "the fault did not occur: {log}");
+    drop((agent, site, engine, directory));
+}

@@ -1,0 +1,66 @@
+//! An engine that hangs: it keeps its connections open and answers nothing.
+
+use std::time::Duration;
+
+use driftless_agent::Handle;
+use driftless_model::{Application, SyncStatus};
+use tokio::time::{sleep, timeout};
+
+use crate::simulation::Simulation;
+
+const COMPOSE: &str = "
+services:
+  web:
+    image: web:1
+    restart: always
+";
+
+fn is_unknown(it: &Application) -> bool {
+    it.status.sync == SyncStatus::Unknown
+}
+
+/// Waits until the agent says that the engine does not answer.
+async fn until_not_ready(handle: &Handle) {
+    while handle.readiness().docker {
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hanging_engine_at_rest_makes_applications_unknown() {
+    let mut it = Simulation::of(COMPOSE);
+    it.synced_with_tip().await;
+    it.docker.hang();
+    let found = timeout(Duration::from_secs(3), it.until("it is unknown", is_unknown)).await.unwrap();
+    assert!(found.status.message.contains("no answer"), "{}", found.status.message);
+    until_not_ready(&it.handle()).await;
+    timeout(Duration::from_secs(1), it.end()).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn hanging_engine_during_steps_makes_applications_unknown() {
+    let it = Simulation::of(COMPOSE);
+    it.synced_with_tip().await;
+    it.docker.faults(|faults| faults.latency = Duration::from_secs(5));
+    it.push(&COMPOSE.replace("web:1", "web:2")).await;
+    // Long enough for a step to be under way.
+    sleep(Duration::from_secs(12)).await;
+    it.docker.hang();
+    let found = timeout(Duration::from_secs(3), it.until("it is unknown", is_unknown)).await.unwrap();
+    assert!(found.status.message.contains("no answer"), "{}", found.status.message);
+}
+
+#[tokio::test(start_paused = true)]
+async fn applications_are_listed_though_the_engine_hangs_at_the_start() {
+    let mut it = Simulation::of(COMPOSE);
+    it.synced_with_tip().await;
+    it.end().await;
+    it.docker.hang();
+    it.begin();
+    let found = timeout(Duration::from_secs(3), it.until("it is listed", is_unknown)).await.unwrap();
+    assert!(found.status.message.contains("has not answered yet"), "{}", found.status.message);
+    timeout(Duration::from_secs(1), it.end()).await.unwrap();
+    it.docker.reconnect();
+    it.begin();
+    it.synced_with_tip().await;
+}

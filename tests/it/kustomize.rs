@@ -349,6 +349,21 @@ fn unsupported_kustomize_fields_are_refused_in_place() {
             "2:30: error: images[0].newTag: must be a string, but it is a number (put it in quotes)",
         ),
         (
+            with("patchesStrategicMerge: [empty.yaml]"),
+            &[("app/over/empty.yaml", "")],
+            "2:25: error: patchesStrategicMerge[0]: the patch is empty (remove the entry, or write the patch)",
+        ),
+        (
+            with("patches: [{path: empty.yaml}]"),
+            &[("app/over/empty.yaml", "")],
+            "2:11: error: patches[0]: the patch is empty (remove the entry, or write the patch)",
+        ),
+        (
+            with("patches: [{path: empty.yaml, target: {kind: Deployment}}]"),
+            &[("app/over/empty.yaml", "# nothing\n")],
+            "2:11: error: patches[0]: the patch is empty (remove the entry, or write the patch)",
+        ),
+        (
             with("apiVersion: v1"),
             &[],
             "2:13: error: apiVersion: `v1` is not a value of this field (use `kustomize.config.k8s.io/v1beta1`)",

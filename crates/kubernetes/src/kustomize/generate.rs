@@ -84,6 +84,8 @@ fn absorb(
         }
         (behavior, Some(old), None) => {
             resource.take_over(old);
+            // An object that was not generated keeps its name.
+            resource.is_hashed &= old.is_hashed;
             if behavior == Behavior::Merge {
                 for key in ["data", "binaryData"] {
                     keep_data(&mut resource.node, &old.node, key);

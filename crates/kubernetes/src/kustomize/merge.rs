@@ -16,7 +16,7 @@ use driftless_yaml::{Entry, Kind, Node, edit::is_mapping, edit::mapping, edit::s
 /// The key of directives in a patch.
 const DIRECTIVE: &str = "$patch";
 
-/// How the fields of a map are merged. Other fields are replaced.
+/// The rules by which the fields of a map are merged. Other fields are replaced.
 pub(super) struct MergeSchema(&'static [(&'static str, MergeRule)]);
 
 enum MergeRule {

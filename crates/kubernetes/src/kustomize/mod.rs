@@ -16,7 +16,7 @@ use std::{
 
 use super::reader::Report;
 use driftless_files::Files;
-use driftless_yaml::Node;
+use driftless_yaml::{Node, edit::entries_mut, edit::get_mut, edit::text};
 
 mod file_names;
 mod generate;
@@ -58,8 +58,21 @@ pub(crate) fn build(files: &dyn Files, path: &str, report: &Report) -> Built {
         references::fix(&mut resources, &mut findings);
         report.say_all(findings);
     }
+    for resource in &mut resources {
+        quote_annotations(&mut resource.node);
+    }
     resources.retain(|it| it.texts("annotations").get(LOCAL).is_none_or(|it| *it == "false"));
     Built { documents: resources.into_iter().map(|it| it.node).collect(), sources: loader.sources.read }
+}
+
+/// Makes numbers and booleans in the annotations of an object strings, as kustomize does.
+fn quote_annotations(node: &mut Node) {
+    let annotations = get_mut(node, "metadata").and_then(|metadata| get_mut(metadata, "annotations"));
+    for entry in annotations.map(entries_mut).unwrap_or_default() {
+        if let Some(written) = entry.value.as_scalar() {
+            entry.value = text(&entry.value.place, written);
+        }
+    }
 }
 
 /// The files that a kustomization uses.

@@ -40,6 +40,10 @@ pub(super) fn merge(
     let content =
         if is_inline { PatchContent::Inline(located.clone()) } else { PatchContent::File(located.clone()) };
     let Some(documents) = documents(sources, folder, &content) else { return };
+    if documents.is_empty() {
+        sources.report.say(located.error("the patch is empty").help("remove the entry, or write the patch"));
+        return;
+    }
     let Some(patches) = sources.objects(documents) else { return };
     for patch in &patches {
         if let Err(finding) = merge_by_id(resources, patch, May::default()) {
@@ -60,7 +64,19 @@ pub(super) fn apply(
     let report = sources.report;
     let error = |message: &str| Finding::error(patch.place.location(), &*patch.path, message);
     if documents.is_empty() {
-        report.say(error("the patch is empty"));
+        // kustomize takes a file of no bytes for a JSON patch without operations.
+        let is_nothing = matches!(&patch.content, PatchContent::File(located)
+            if sources.file(located, folder).is_some_and(|(_, bytes)| bytes.is_empty()));
+        let message = "the patch is empty";
+        report.say(if is_nothing && patch.target.is_some() {
+            Finding::warning(
+                patch.place.location(),
+                &*patch.path,
+                format!("{message}, so it changes nothing"),
+            )
+        } else {
+            error(message).help("remove the entry, or write the patch")
+        });
         return;
     }
     let is_json = matches!(documents.as_slice(), [one] if matches!(one.kind, Kind::Sequence(_)));

@@ -148,6 +148,12 @@ const REFERRED: &[Referred] = &[
         elsewhere: &[],
     },
     Referred {
+        group: "admissionregistration.k8s.io",
+        kind: "ValidatingAdmissionPolicy",
+        in_pods: &[],
+        elsewhere: &[("ValidatingAdmissionPolicyBinding", "spec/policyName")],
+    },
+    Referred {
         group: "networking.k8s.io",
         kind: "IngressClass",
         in_pods: &[],

@@ -259,7 +259,7 @@ struct Write<'a> {
     /// The place of created fields.
     made: &'a Place,
     count: usize,
-    /// How many more bytes of text may be written.
+    /// The bytes of text that may still be written.
     room: usize,
     trouble: Option<String>,
 }

@@ -2,7 +2,7 @@
 
 use driftless_yaml::{Kind, Node, Place, edit::entry, edit::mapping, edit::text};
 
-/// What to create if the path does not exist.
+/// The value to create if the path does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
     Nothing,

@@ -1,9 +1,10 @@
 //! Manifests that the API server refuses, one for each rule: reported with file, line, column and path, and with what
 //! to do. And the rules of storage: which claim gets what.
 
+use driftless_docker::ObserveScope;
 use driftless_files::{MemoryFiles, Rendered};
 use driftless_kubernetes as kubernetes;
-use driftless_model::{DeviceRequest, Finding, MountSource, Port, Stack};
+use driftless_model::{DeviceRequest, Finding, MountSource, Port, PullPolicy, Stack};
 
 use crate::sample::manifests;
 
@@ -125,19 +126,19 @@ fn of_fields_that_exclude_each_other_there_is_one() {
     each_is_reported(&[
         (
             pod("volumes:\n- {name: v, emptyDir: {}, hostPath: {path: /a}}"),
-            "a.yaml:10:29: error: spec.volumes[0].hostPath: stands beside `emptyDir`; only one of them can be (remove one of the two)",
+            "a.yaml:10:29: error: spec.volumes[0].hostPath: cannot be set together with `emptyDir` (remove one of the two)",
         ),
         (
             container(
                 "env:\n- name: A\n  valueFrom: {fieldRef: {fieldPath: metadata.name}, resourceFieldRef: {resource: limits.cpu}}",
             ),
-            "a.yaml:11:57: error: spec.containers[0].env[0].valueFrom.resourceFieldRef: stands beside `fieldRef`",
+            "a.yaml:11:57: error: spec.containers[0].env[0].valueFrom.resourceFieldRef: cannot be set together with `fieldRef`",
         ),
         (
             container(
                 "envFrom:\n- {configMapRef: {name: a, optional: true}, secretRef: {name: a, optional: true}}",
             ),
-            "a.yaml:10:49: error: spec.containers[0].envFrom[0].secretRef: stands beside `configMapRef`",
+            "a.yaml:10:49: error: spec.containers[0].envFrom[0].secretRef: cannot be set together with `configMapRef`",
         ),
         (
             container("envFrom:\n- {prefix: A_}"),
@@ -147,7 +148,7 @@ fn of_fields_that_exclude_each_other_there_is_one() {
             pod(
                 "volumes:\n- name: v\n  projected: {sources: [{configMap: {name: a, optional: true}, secret: {name: a, optional: true}}]}",
             ),
-            "a.yaml:11:66: error: spec.volumes[0].projected.sources[0].secret: stands beside `configMap`",
+            "a.yaml:11:66: error: spec.volumes[0].projected.sources[0].secret: cannot be set together with `configMap`",
         ),
         (
             pod("volumes:\n- {name: v, projected: {sources: [{}]}}"),
@@ -376,11 +377,27 @@ fn the_files_of_an_image_are_mounted() {
     assert_eq!(sources, [("/a", &image, true), ("/b", &image, true)]);
     assert_eq!(container.host.mount_options["/b"].subpath.as_deref(), Some("docs"));
     assert_eq!(container.needs().map(|it| it.api), Some((1, 48)));
-    let pulled = text.replace("reference:", "pullPolicy: Always, reference:");
-    each_is_reported(&[(
-        pulled,
-        "a.yaml:10:31: error: spec.volumes[0].image.pullPolicy: is not supported: it is pulled as",
-    )]);
+    // An image that is not asked for would count as missing, and be pulled again and again.
+    assert_eq!(
+        ObserveScope::of(&stack).images.into_iter().collect::<Vec<_>>(),
+        ["site:1", container.image.as_str()]
+    );
+}
+
+#[test]
+fn image_volume_has_its_own_pull_policy() {
+    let pulls = |volumes: &str| {
+        let text = container("volumeMounts: [{name: v, mountPath: /a}]");
+        let stack = stack(&format!("{text}  volumes: [{volumes}]\n"));
+        stack.workloads[&"web".into()].mounted_pull("site:1")
+    };
+    assert_eq!(pulls("{name: v, image: {reference: \"site:1\"}}"), PullPolicy::IfNotPresent);
+    assert_eq!(pulls("{name: v, image: {reference: \"site:1\", pullPolicy: Never}}"), PullPolicy::Never);
+    let two = "{name: v, image: {reference: \"site:1\"}}, {name: w, image: {reference: \"site:1\", pullPolicy: Always}}";
+    assert_eq!(pulls(two), PullPolicy::Always);
+    let latest = "{name: v, image: {reference: \"site\"}}";
+    let text = format!("{}  volumes: [{latest}]\n", container("volumeMounts: [{name: v, mountPath: /a}]"));
+    assert_eq!(stack(&text).workloads[&"web".into()].mounted_pull("site"), PullPolicy::Always);
 }
 
 #[test]
@@ -528,7 +545,7 @@ fn a_persistent_volume_has_one_source_of_a_known_kind() {
         ),
         (
             with("local: {path: /a}, hostPath: {path: /b}"),
-            "a.yaml:20:27: error: spec.hostPath: stands beside `local`",
+            "a.yaml:20:27: error: spec.hostPath: cannot be set together with `local`",
         ),
         (
             with("local: {path: a}"),

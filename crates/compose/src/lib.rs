@@ -45,8 +45,8 @@
 struct Readme;
 
 use driftless_files::{AppSpec, Files, Rendered};
-use driftless_model::{Finding, Mask};
-use driftless_yaml::Report;
+use driftless_model::{Finding, Location, Mask, Protocol};
+use driftless_yaml::{Node, Report};
 
 mod load;
 mod lower;
@@ -70,15 +70,44 @@ pub struct Project {
 pub fn load(files: &dyn Files, spec: &AppSpec, folder: &str, mask: Option<&Mask>) -> Project {
     let mut loaded = load::load(files, spec);
     let mut findings = std::mem::take(&mut loaded.findings);
+    if let Some(root) = loaded.root.as_ref().filter(|root| !has_services(root)) {
+        let message = "the file has no services, so the agent refuses it";
+        let finding = root.warning("", message);
+        findings
+            .push(finding.help("add a service; a network or volume is made for the services that use it"));
+    }
     loaded.present(&mut findings);
     let has_error = findings.iter().any(Finding::is_error);
-    let model = if has_error { None } else { loaded.canonical(folder, mask) };
+    let folder = loaded.absolute_folder(folder, spec);
+    let model = if has_error { None } else { loaded.canonical(&folder, mask) };
     Project { model, findings }
+}
+
+/// Whether the variables of an application name its Compose files (`COMPOSE_FILE`).
+pub fn names_files(files: &dyn Files, spec: &AppSpec) -> bool {
+    load::names_files(files, spec)
 }
 
 /// A Markdown table of every key of the specification and what becomes of it.
 pub fn keys() -> String {
     spec::page::page()
+}
+
+/// The place of a published port. The last one counts, since the second of two equal ports is one too many.
+fn port_place(root: &Node, service: &str, port: u16, protocol: Protocol) -> Option<(Location, String)> {
+    let ports = root.get("services")?.get(service)?.get("ports")?.items();
+    let is_it = |(_, item): &(usize, &Node)| {
+        let text = |key: &str| item.get(key).and_then(Node::as_scalar);
+        text("published").and_then(|it| it.parse().ok()) == Some(port)
+            && text("protocol").unwrap_or("tcp") == protocol.as_str()
+    };
+    let (index, item) = ports.iter().enumerate().rev().find(is_it)?;
+    Some((item.place.location(), format!("services.{service}.ports[{index}]")))
+}
+
+/// Whether a project has a service.
+fn has_services(root: &Node) -> bool {
+    root.get("services").is_some_and(|services| !services.entries().is_empty())
 }
 
 /// Renders a Compose application to a stack. The stack is `None` if any finding is an error.
@@ -93,10 +122,13 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     let sections = read::project(&Value::new(root, "", &report));
     let mut more = report.into_findings();
     if sections.services.is_empty() && !findings.iter().any(Finding::is_error) {
-        more.push(root.finding("", "the file has no services"));
+        let finding = root.finding("", "the file has no services");
+        more.push(finding.help("add a service; a network or volume is made for the services that use it"));
     }
     let (stack, contents) = lower::lower(files, spec, &loaded, &sections, &mut more);
-    more.extend(driftless_model::check(&stack));
+    more.extend(driftless_model::check_at(&stack, &|name, port, protocol| {
+        port_place(root, name.as_str(), port, protocol)
+    }));
     // One finding for each location: the loader may have reported the same mistake in other words.
     let reported = errors_at(&findings);
     more.retain(|finding| !reported.contains(&finding.location));

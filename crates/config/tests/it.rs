@@ -61,7 +61,7 @@ fn example_is_valid_and_shows_the_defaults() {
     assert_eq!(shop.variables["TAG"], "1.4.2");
     assert_eq!(shop.profiles, ["metrics"]);
 
-    // What it shows in comments is what holds without it.
+    // Its comments show the defaults.
     let shown: String = text
         .lines()
         .take_while(|it| !it.starts_with("repositories"))

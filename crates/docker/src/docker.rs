@@ -112,7 +112,7 @@ impl ObserveScope {
             Peer::Workload(_) => None,
         };
         Self {
-            images: containers().map(|container| container.image.clone()).collect(),
+            images: stack.images().cloned().collect(),
             networks: stack.networks.keys().cloned().collect(),
             volumes: stack.volumes.keys().cloned().collect(),
             containers: containers().flat_map(Container::peers).filter_map(outside_container).collect(),

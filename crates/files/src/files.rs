@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt, ops::Bound, sync::Arc};
 /// `.` and `..`; the root itself is the empty path. Symbolic links inside the repository are followed by the
 /// implementation; links out of it do not exist.
 pub trait Files: Send + Sync + fmt::Debug {
-    /// What is at a path, if anything.
+    /// The file or folder at a path, if there is one.
     fn entry(&self, path: &str) -> Result<Option<Entry>, ReadError>;
 
     /// The names directly inside a folder, sorted. Empty when there is none.
@@ -63,7 +63,7 @@ pub enum ReadError {
     TooMany {
         /// From the repository's root.
         path: String,
-        /// How many entries one task may list.
+        /// The entries that one task may list.
         limit: usize,
     },
     /// Git holds only a pointer to the file.

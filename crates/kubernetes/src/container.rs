@@ -14,7 +14,7 @@ use super::{
     fields, lifecycle, names,
     object::Key,
     ports::{self, HostPort, NamedPorts, address},
-    probe,
+    probe, pull,
     reader::{Object, Value},
     resources, volumes,
 };
@@ -26,6 +26,8 @@ pub(super) struct Pod {
     pub(super) parts: Vec<Part>,
     pub(super) probes: Probes,
     pub(super) pull: PullPolicy,
+    /// When images are pulled that the pod mounts.
+    pub(super) mounted_pulls: BTreeMap<String, PullPolicy>,
     pub(super) pull_secrets: BTreeSet<ContentId>,
     pub(super) completion: Completion,
     pub(super) named: NamedPorts,
@@ -72,7 +74,7 @@ pub(super) struct Owner<'a> {
     pub(super) catalogue: &'a Catalogue,
 }
 
-/// Which restart policies an owner allows.
+/// The restart policies that an owner allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Restarts {
     /// Only `Always`.
@@ -242,6 +244,7 @@ pub(super) fn read_container(
     let pod = Pod {
         probes: probe::read(object, &named),
         pull,
+        mounted_pulls: BTreeMap::new(),
         pull_secrets: BTreeSet::new(),
         container,
         parts: Vec::new(),
@@ -277,17 +280,5 @@ fn read_image(object: &Object<'_>, container: &mut Container) -> PullPolicy {
         Some(text)
     });
     container.image = image.map(str::to_owned).unwrap_or_default();
-    let words = [
-        ("Always", PullPolicy::Always),
-        ("IfNotPresent", PullPolicy::IfNotPresent),
-        ("Never", PullPolicy::Never),
-    ];
-    let chosen = object.get("imagePullPolicy").and_then(|it| it.one_of(&words));
-    chosen.unwrap_or_else(|| default_pull(&container.image))
-}
-
-fn default_pull(image: &str) -> PullPolicy {
-    let last = image.rsplit('/').next().unwrap_or(image);
-    let tag = last.split_once(':').map_or("latest", |(_, tag)| tag);
-    if tag == "latest" && !image.contains('@') { PullPolicy::Always } else { PullPolicy::IfNotPresent }
+    pull::policy(object, "imagePullPolicy", &container.image)
 }

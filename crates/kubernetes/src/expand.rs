@@ -6,7 +6,7 @@ use std::{cell::Cell, collections::BTreeMap};
 
 use super::reader::Value;
 
-/// How much all texts of an application may grow by expansion, in bytes. Without a limit, forty lines of which each uses
+/// The bytes by which all texts of an application may grow by expansion. Without a limit, forty lines of which each uses
 /// the previous one twice become terabytes.
 const MOST: usize = 32 << 20;
 

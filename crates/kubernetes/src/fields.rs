@@ -369,13 +369,7 @@ pub(super) const DOWNWARD_ITEM: Fields =
 pub(super) const EMPTY_DIR: Fields = &[("medium", Used), ("sizeLimit", Used)];
 pub(super) const HOST_PATH: Fields = &[("path", Used), ("type", Used)];
 pub(super) const CLAIM_VOLUME: Fields = &[("claimName", Used), ("readOnly", Used)];
-pub(super) const IMAGE_VOLUME: Fields = &[
-    (
-        "pullPolicy",
-        Refused("is not supported: it is pulled as the container's own image is; set `imagePullPolicy`"),
-    ),
-    ("reference", Used),
-];
+pub(super) const IMAGE_VOLUME: Fields = &[("pullPolicy", Used), ("reference", Used)];
 pub(super) const NFS: Fields = &[("path", Used), ("readOnly", Used), ("server", Used)];
 pub(super) const VOLUME_MOUNT: Fields = &[
     ("mountPath", Used),

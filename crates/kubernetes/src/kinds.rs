@@ -1,4 +1,4 @@
-//! Which kinds of objects are read, ignored or refused.
+//! The kinds of objects: read, ignored or refused.
 //!
 //! A kind without which the application would be wrong is an error. A kind without a meaning on a single host is a
 //! warning. An unknown kind is an error.
@@ -6,7 +6,7 @@
 use super::reader::{Value, closest};
 use driftless_yaml::join;
 
-/// How a kind is handled.
+/// The support for a kind.
 #[derive(Clone, Debug)]
 pub(super) enum Verdict {
     /// Read.
@@ -124,7 +124,7 @@ pub(super) fn identify<'a>(value: &Value<'a>) -> Option<(&'a str, &'a str)> {
     version.zip(kind)
 }
 
-/// How an object of this version and kind is handled.
+/// The support for objects of this version and kind.
 pub(super) fn judge(version: &str, kind: &str) -> Verdict {
     if let Some((right, name, owned)) =
         OWNED.iter().find(|(_, name, _)| kind.strip_suffix("List").unwrap_or(kind) == *name)

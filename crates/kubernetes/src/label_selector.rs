@@ -7,7 +7,7 @@ use super::{
     reader::{Object, Value},
 };
 
-/// What labels an object must have. Every label and every expression must match; an empty selector matches all.
+/// The labels that an object must have. Every label and every expression must match; an empty selector matches all.
 #[derive(Default)]
 pub(super) struct LabelSelector {
     labels: BTreeMap<String, String>,

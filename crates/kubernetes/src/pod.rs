@@ -81,6 +81,7 @@ pub(super) fn read(template: &Template<'_>, owner: &Owner<'_>, key: &Key) -> Opt
         security::read(spec, &object, &mut pod.container);
         pod
     };
+    pod.mounted_pulls = volumes.image_pulls();
     pod.pull_secrets = pull::secrets(spec, &about);
     pod.subdomain = container::subdomain(spec);
     Some(pod)
@@ -143,6 +144,7 @@ impl Frame<'_> {
             parts: all,
             probes: Probes::default(),
             pull: PullPolicy::IfNotPresent,
+            mounted_pulls: BTreeMap::new(),
             pull_secrets: BTreeSet::new(),
             completion: self.completion,
             named,

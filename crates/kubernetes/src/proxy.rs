@@ -123,6 +123,7 @@ fn workload(service: &Service<'_>, forwards: &Forwards) -> ReadWorkload {
         parts: Vec::new(),
         probes: Probes::default(),
         pull: PullPolicy::IfNotPresent,
+        mounted_pulls: std::collections::BTreeMap::new(),
         pull_secrets: BTreeSet::new(),
         completion: Completion::Never,
         named: NamedPorts::new(),

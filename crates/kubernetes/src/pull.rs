@@ -1,4 +1,4 @@
-//! `imagePullSecrets`: the logins with which a pod's images are pulled.
+//! Pulls: their policies, and `imagePullSecrets`, the logins with which a pod's images are pulled.
 //!
 //! The Secrets are those of the application. A missing one is not an error, because the agent may have the login itself;
 //! the kubelet continues as well.
@@ -11,7 +11,7 @@ use super::{
     fields,
     reader::Object,
 };
-use driftless_model::{Content, ContentId};
+use driftless_model::{Content, ContentId, PullPolicy};
 
 /// The keys of a login Secret, in the current and the legacy form.
 const KEYS: [&str; 2] = [".dockerconfigjson", ".dockercfg"];
@@ -45,4 +45,20 @@ pub(super) fn secrets(spec: &Object<'_>, about: &About<'_>) -> BTreeSet<ContentI
         found.insert(about.catalogue.keep(Content::file(Arc::clone(bytes))));
     }
     found
+}
+
+/// The policy under a key, or the default for the image's tag.
+pub(super) fn policy(object: &Object<'_>, key: &str, image: &str) -> PullPolicy {
+    let words = [
+        ("Always", PullPolicy::Always),
+        ("IfNotPresent", PullPolicy::IfNotPresent),
+        ("Never", PullPolicy::Never),
+    ];
+    object.get(key).and_then(|policy| policy.one_of(&words)).unwrap_or_else(|| default_pull(image))
+}
+
+fn default_pull(image: &str) -> PullPolicy {
+    let last = image.rsplit('/').next().unwrap_or(image);
+    let tag = last.split_once(':').map_or("latest", |(_, tag)| tag);
+    if tag == "latest" && !image.contains('@') { PullPolicy::Always } else { PullPolicy::IfNotPresent }
 }

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_is_none_and_never_a_panic() {
+    fn texts_that_are_no_quantity_are_none_without_a_panic() {
         let huge = "9".repeat(60);
         let tiny = format!("0.{}1", "0".repeat(500));
         for text in [

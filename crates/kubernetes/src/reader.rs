@@ -1,4 +1,4 @@
-//! How Kubernetes reads scalars, for the typed reader of `driftless_yaml`.
+//! The rules by which Kubernetes reads scalars, for the typed reader of `driftless_yaml`.
 //!
 //! The fields themselves are in [`super::fields`].
 

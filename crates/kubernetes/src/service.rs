@@ -13,7 +13,7 @@ use super::{
 use driftless_model::{Finding, Location, Port, PortRange, Protocol};
 use driftless_yaml::Scalar;
 
-/// How a Service is reached from outside the application.
+/// The access to a Service from outside the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
     /// Only inside the application.
@@ -65,7 +65,7 @@ impl NodePort {
     }
 }
 
-/// Where the traffic goes.
+/// The targets of the traffic.
 enum TargetPort<'a> {
     Number(u16),
     Name(&'a str),

@@ -42,7 +42,7 @@ struct Terms {
 
 struct Wanted {
     terms: Terms,
-    /// Which labels the storage must have, with its place.
+    /// The labels that the storage must have, with their place.
     selector: Option<(LabelSelector, Location)>,
     /// The PersistentVolume that it names, later the one bound to it.
     bound: Option<String>,

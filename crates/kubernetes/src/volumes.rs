@@ -15,13 +15,14 @@ use super::{
     file_volumes::{self, Files},
     names,
     object::Key,
+    pull,
     reader::{Object, Value, closest},
     resources::quantity,
     shared_volumes,
     storage::Claim,
     storage_source::{HostPath, host_path, nfs},
 };
-use driftless_model::{Access, Container, Mount, MountOptions, MountSource, Volume, downward};
+use driftless_model::{Access, Container, Mount, MountOptions, MountSource, PullPolicy, Volume, downward};
 use driftless_yaml::Place;
 
 /// A volume of the pod.
@@ -30,8 +31,8 @@ enum Source {
     Files(Files),
     /// A Docker volume, by its name after the project's.
     Named { name: String, volume: Volume },
-    /// The files of an image.
-    Image(String),
+    /// The files of an image, and when it is pulled.
+    Image { reference: String, pull: PullPolicy },
     /// A path of the host, and whether it is created if missing.
     Host { path: String, create: bool },
     /// A device of the host.
@@ -52,6 +53,20 @@ pub(super) struct PodVolumes<'a> {
 }
 
 impl PodVolumes<'_> {
+    /// When images are pulled that are volumes. Of two volumes of one image, the policy that pulls more often counts.
+    pub(super) fn image_pulls(&self) -> BTreeMap<String, PullPolicy> {
+        let mut pulls = BTreeMap::new();
+        for source in self.sources.values().flatten() {
+            let Source::Image { reference, pull } = source else { continue };
+            let known = pulls.get(reference);
+            if known.is_none() || *pull == PullPolicy::Always || known == Some(&PullPolicy::Never) {
+                pulls.insert(reference.clone(), *pull);
+            }
+        }
+        pulls.retain(|_, pull| *pull != PullPolicy::IfNotPresent);
+        pulls
+    }
+
     /// The medium and group of an `emptyDir`.
     pub(super) fn empty(&self, name: &str) -> MountOptions {
         match self.sources.get(name) {
@@ -150,7 +165,9 @@ fn source(volume: &Object<'_>, owner: &str, name: &str, about: &About<'_>) -> Op
         return Some(Source::Named { name, volume });
     }
     if let Some(object) = volume.object("image", fields::IMAGE_VOLUME) {
-        return object.require("reference")?.text().map(|it| Source::Image(it.to_owned()));
+        let reference = object.require("reference")?.text()?.to_owned();
+        let pull = pull::policy(&object, "pullPolicy", &reference);
+        return Some(Source::Image { reference, pull });
     }
     // The default of Kubernetes; other values were refused by the table of fields.
     (!has_source).then_some(Source::Empty)
@@ -335,7 +352,7 @@ fn place(item: &Object<'_>, source: &Source, target: String, inside: &str, into:
             }
             MountSource::Volume { name, no_copy: true }
         }
-        Source::Image(reference) => {
+        Source::Image { reference, pull: _ } => {
             read_only = true;
             if !inside.is_empty() {
                 let options = MountOptions { subpath: Some(inside.to_owned()), ..MountOptions::default() };

@@ -53,6 +53,7 @@ impl ReadWorkload {
             after: Vec::new(),
             probes: pod.probes,
             pull: pod.pull,
+            mounted_pulls: pod.mounted_pulls,
             pull_secrets: pod.pull_secrets,
             build: None,
             in_place: BTreeMap::new(),

@@ -20,7 +20,7 @@ const NO_FOLDER: &str = "does not exist in the repository, or is no folder";
 /// The search depth below the given path, in folders.
 const DEEPEST: usize = 2;
 
-/// How many files and folders the search may list.
+/// The most files and folders that the search may list.
 const MOST_ENTRIES: usize = 200_000;
 
 /// The largest file that is read as a manifest, in bytes.
@@ -148,7 +148,14 @@ impl Search<'_> {
                 FolderContent::Component(files) => {
                     self.add(&path, Format::Kubernetes, files, Vec::new(), one);
                 }
-                FolderContent::Nothing => self.report(&path, NO_APPLICATION),
+                FolderContent::Nothing => {
+                    // `COMPOSE_FILE` may name files elsewhere.
+                    let spec = self.spec(&path, Format::Compose, Vec::new(), Vec::new(), one);
+                    match spec.filter(|spec| driftless_compose::names_files(self.files, spec)) {
+                        Some(spec) => self.found.push(spec),
+                        None => self.report(&path, NO_APPLICATION),
+                    }
+                }
             },
             Ok(None) => self.report(&path, NO_FOLDER),
             Err(message) => self.report(&path, &message),
@@ -283,26 +290,39 @@ impl Search<'_> {
         folder: &str,
         format: Format,
         files: Vec<String>,
-        mut findings: Vec<Finding>,
+        findings: Vec<Finding>,
         settings: &Configured,
     ) {
-        let called = folder.rsplit('/').next().filter(|it| !it.is_empty()).unwrap_or(self.repository_name);
-        let (env_files, outside) = inside(folder, "envFiles", &settings.env_files);
-        findings.extend(outside);
-        match settings.name.clone().or_else(|| AppName::normalise(called)) {
-            Some(name) => self.found.push(AppSpec {
-                name,
-                path: folder.to_owned(),
-                format,
-                files,
-                variables: settings.variables.clone(),
-                profiles: settings.profiles.clone(),
-                env_files,
-                has_listed_files: !settings.files.is_empty(),
-                findings,
-            }),
+        match self.spec(folder, format, files, findings, settings) {
+            Some(spec) => self.found.push(spec),
             None => self.report(folder, "has no letter or digit in its name, so the application has no name"),
         }
+    }
+
+    /// The application of a folder. `None`: neither the settings nor the folder give it a name.
+    fn spec(
+        &self,
+        folder: &str,
+        format: Format,
+        files: Vec<String>,
+        mut findings: Vec<Finding>,
+        settings: &Configured,
+    ) -> Option<AppSpec> {
+        let called = folder.rsplit('/').next().filter(|it| !it.is_empty()).unwrap_or(self.repository_name);
+        let name = settings.name.clone().or_else(|| AppName::normalise(called))?;
+        let (env_files, outside) = inside(folder, "envFiles", &settings.env_files);
+        findings.extend(outside);
+        Some(AppSpec {
+            name,
+            path: folder.to_owned(),
+            format,
+            files,
+            variables: settings.variables.clone(),
+            profiles: settings.profiles.clone(),
+            env_files,
+            has_listed_files: !settings.files.is_empty(),
+            findings,
+        })
     }
 
     fn report(&mut self, folder: &str, message: &str) {

@@ -32,7 +32,7 @@ mod parallel;
 pub use discover::{Configured, Discovery, discover};
 pub use parallel::on_all_cores;
 
-/// How many files and folders the mounts, build contexts and manifests of one application may list together.
+/// The most files and folders that the mounts, build contexts and manifests of one application may list together.
 const MOST_ENTRIES: usize = 100_000;
 
 /// Renders one application: its manifests, and the files that they refer to. An application with an error in its

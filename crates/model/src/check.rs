@@ -13,8 +13,16 @@ use crate::{
     WorkloadName,
 };
 
-/// Findings about one stack by itself.
+/// The place of a published host port in the manifests: its location and its path. `None`: it is not known.
+pub type PortPlace<'a> = &'a dyn Fn(&WorkloadName, u16, Protocol) -> Option<(Location, String)>;
+
+/// Findings about one stack by itself. Conflicts of host ports are reported at the workload.
 pub fn check(stack: &Stack) -> Vec<Finding> {
+    check_at(stack, &|_, _, _| None)
+}
+
+/// The same, with conflicts of host ports reported at the port.
+pub fn check_at(stack: &Stack, place: PortPlace<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for subject in stack.subjects() {
         check_replicas(subject, &mut findings);
@@ -22,7 +30,7 @@ pub fn check(stack: &Stack) -> Vec<Finding> {
         check_targets(subject, &mut findings);
     }
     check_cycles(stack, &mut findings);
-    check_shared_claims(stack, &mut findings);
+    check_shared_claims(stack, place, &mut findings);
     findings
 }
 
@@ -250,16 +258,16 @@ fn check_cycles(stack: &Stack, findings: &mut Vec<Finding>) {
 }
 
 /// Two workloads of one stack must not want the same host port or container name.
-fn check_shared_claims(stack: &Stack, findings: &mut Vec<Finding>) {
+fn check_shared_claims(stack: &Stack, place: PortPlace<'_>, findings: &mut Vec<Finding>) {
     let mut ports = PortTable::default();
     let mut names: BTreeMap<&str, &WorkloadName> = BTreeMap::new();
     for (name, workload) in &stack.workloads {
-        let mut tell = |message: String| {
-            findings.push(Finding::error(workload.origin.clone(), path(name), message));
-        };
         if let Some(wanted) = &workload.container_name {
             match names.get(wanted.as_str()) {
-                Some(other) => tell(format!("the container name `{wanted}` is taken by `{other}`")),
+                Some(other) => {
+                    let message = format!("the container name `{wanted}` is taken by `{other}`");
+                    findings.push(Finding::error(workload.origin.clone(), path(name), message));
+                }
                 None => drop(names.insert(wanted, name)),
             }
         }
@@ -267,15 +275,21 @@ fn check_shared_claims(stack: &Stack, findings: &mut Vec<Finding>) {
             continue;
         }
         for claim in workload.container.ports.iter().filter_map(Claim::of) {
-            match ports.taken(&claim) {
-                Some((_, by)) if by.origin == workload.origin => {
-                    tell(format!("the host port {claim} is published twice"));
-                }
-                Some((_, by)) => {
-                    tell(format!("the host port {claim} is taken already ({})", by.origin));
-                }
-                None => ports.take(claim, stack, workload),
-            }
+            let Some((_, by)) = ports.taken(&claim) else {
+                ports.take(claim, stack, workload);
+                continue;
+            };
+            let place_of = |name: &WorkloadName| place(name, claim.port, claim.protocol);
+            let (location, at) = place_of(name).unwrap_or_else(|| (workload.origin.clone(), path(name)));
+            let message = if by.origin == workload.origin {
+                format!("the host port {claim} is published twice")
+            } else {
+                let holder = stack.workloads.iter().find(|(_, other)| std::ptr::eq(*other, by));
+                let other = holder.and_then(|(name, _)| place_of(name));
+                let other = other.map_or_else(|| by.origin.clone(), |(location, _)| location);
+                format!("the host port {claim} is taken already ({other})")
+            };
+            findings.push(Finding::error(location, at, message));
         }
     }
 }

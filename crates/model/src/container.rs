@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{BoxedDefault, HostSettings, Mount, Namespace, Peer, SpecHash, VolumesFrom};
+use super::{BoxedDefault, HostSettings, Mount, MountSource, Namespace, Peer, SpecHash, VolumesFrom};
 use crate::defaults::is_default;
 
 /// Everything that would require replacing an instance, if changed. Its digest is the [`SpecHash`].
@@ -112,6 +112,22 @@ impl Container {
     /// The hash of the specification, as it stands in the label [`super::label::SPEC`].
     pub fn spec(&self) -> SpecHash {
         SpecHash::of(self)
+    }
+
+    /// The images of which it mounts the files.
+    pub fn mounted_images(&self) -> impl Iterator<Item = &String> {
+        self.mounts.iter().filter_map(|mount| match &mount.source {
+            MountSource::Image(image) => Some(image),
+            MountSource::Volume { .. }
+            | MountSource::Anonymous
+            | MountSource::Empty
+            | MountSource::Bind { .. }
+            | MountSource::Tmpfs { .. }
+            | MountSource::Content(_)
+            | MountSource::Secret(_)
+            | MountSource::InPlace { .. }
+            | MountSource::AppFolder(_) => None,
+        })
     }
 
     /// The networks it joins, by name in Docker; empty in another network mode.

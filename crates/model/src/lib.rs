@@ -60,7 +60,7 @@ mod workload;
 pub use api_version::{INTERFACE_NAME, Need};
 pub use boxed_default::{BoxedDefault, SharedDefault};
 pub use build::{Build, Dockerfile};
-pub use check::{Held, check, conflicts};
+pub use check::{Held, PortPlace, check, check_at, conflicts};
 pub use container::{
     Attachment, Container, Healthcheck, NetworkMode, Port, PortRange, Protocol, Resources, RestartPolicy,
 };

@@ -8,8 +8,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Build, Completion, Container, ContentId, Cron, InPlace, Job, Location, Member, MountSource, Part, Probes,
-    PullPolicy, SpecHash, Update, WorkloadName,
+    Build, Completion, Container, ContentId, Cron, InPlace, Job, Location, Member, Part, Probes, PullPolicy,
+    SpecHash, Update, WorkloadName,
 };
 use crate::defaults::is_default;
 
@@ -46,20 +46,14 @@ impl Workload {
         }
     }
 
-    /// The images whose files it mounts.
+    /// When an image is pulled that it mounts.
+    pub fn mounted_pull(&self, image: &str) -> PullPolicy {
+        self.mounted_pulls.get(image).copied().unwrap_or(PullPolicy::IfNotPresent)
+    }
+
+    /// The images whose files its containers mount.
     pub fn mounted_images(&self) -> impl Iterator<Item = &String> {
-        self.containers().flat_map(|it| &it.mounts).filter_map(|it| match &it.source {
-            MountSource::Image(image) => Some(image),
-            MountSource::Volume { .. }
-            | MountSource::Anonymous
-            | MountSource::Empty
-            | MountSource::Bind { .. }
-            | MountSource::Tmpfs { .. }
-            | MountSource::Content(_)
-            | MountSource::Secret(_)
-            | MountSource::InPlace { .. }
-            | MountSource::AppFolder(_) => None,
-        })
+        self.containers().flat_map(Container::mounted_images)
     }
 }
 
@@ -101,6 +95,9 @@ pub struct Workload {
     #[serde(default, skip_serializing_if = "is_default")]
     pub probes: Probes,
     pub pull: PullPolicy,
+    /// When images are pulled that it mounts. An image that is not listed is pulled if it is not there.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub mounted_pulls: BTreeMap<String, PullPolicy>,
     /// Logins for registries, in files as `docker login` writes them, by content. Kept like mounted secrets.
     #[serde(default, skip_serializing_if = "is_default")]
     pub pull_secrets: BTreeSet<ContentId>,

@@ -119,7 +119,7 @@ pub fn is_too_large(node: &Node) -> bool {
     size(node) > limits.nodes || depth(node) > limits.depth || length(node) > limits.text()
 }
 
-/// How deep maps and lists are nested; 0 for a scalar.
+/// The depth of nested maps and lists; 0 for a scalar.
 pub fn depth(node: &Node) -> usize {
     match &node.kind {
         Kind::Scalar { .. } => 0,

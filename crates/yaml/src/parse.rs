@@ -319,7 +319,7 @@ impl Mapping {
 struct Size {
     nodes: usize,
     bytes: usize,
-    /// How deep maps and lists are nested; 0 for a scalar.
+    /// The depth of nested maps and lists; 0 for a scalar.
     depth: usize,
 }
 

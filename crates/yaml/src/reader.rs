@@ -47,7 +47,7 @@ impl Report {
         self.errors() > 0
     }
 
-    /// How many errors there are so far.
+    /// The number of errors so far.
     pub fn errors(&self) -> usize {
         self.refused.borrow().len() + self.findings.borrow().iter().filter(|it| it.is_error()).count()
     }
@@ -60,7 +60,7 @@ impl Report {
     }
 }
 
-/// What becomes of a key.
+/// The support for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
     /// It is read.
@@ -73,7 +73,7 @@ pub enum Support {
 
 /// The keys that a map may have.
 pub trait Keys {
-    /// What becomes of a key. `None`: the format does not know it.
+    /// The support for a key. `None`: the format does not know it.
     fn support(&self, key: &str) -> Option<Support>;
 
     /// The names of all keys, for "did you mean".
@@ -101,7 +101,7 @@ impl Keys for [&'static str] {
     }
 }
 
-/// How one format reads scalars, and how it words its findings.
+/// The rules by which a format reads scalars, and its words in findings.
 pub trait Dialect: Clone + std::fmt::Debug {
     /// Text, as [`Value::string`] returns it.
     type Text<'n>: AsRef<str>;
@@ -158,7 +158,7 @@ pub trait Dialect: Clone + std::fmt::Debug {
 pub struct Value<'a, D> {
     /// The value itself.
     pub node: &'a Node,
-    /// Where in the document, such as `services.web.ports[0]`.
+    /// The path in the document, such as `services.web.ports[0]`.
     pub path: String,
     report: &'a Report,
     dialect: PhantomData<D>,
@@ -444,7 +444,7 @@ impl<'a, D: Dialect> Object<'a, D> {
         let Some(first) = given.next() else { return false };
         for entry in given {
             let path = join(&self.value.path, &entry.key);
-            let message = format!("stands beside `{}`; only one of them can be", first.key);
+            let message = format!("cannot be set together with `{}`", first.key);
             let finding = Finding::error(entry.key_place.location(), path, message);
             self.value.report.say(finding.help("remove one of the two"));
         }

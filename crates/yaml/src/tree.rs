@@ -22,7 +22,7 @@ pub struct Place {
 pub struct Node {
     /// Scalar, list or map.
     pub kind: Kind,
-    /// Where the value starts in its file.
+    /// The start of the value in its file.
     pub place: Place,
     /// The tag as written, such as `!reset`; tags of YAML itself as `!!str`, `!!int` and so on.
     pub tag: Option<String>,
@@ -49,7 +49,7 @@ pub enum Kind {
 pub struct Entry {
     /// The text of the key.
     pub key: String,
-    /// Where the key starts.
+    /// The start of the key.
     pub key_place: Place,
     /// The value under the key.
     pub value: Node,
@@ -62,7 +62,7 @@ pub struct Limits {
     pub bytes: usize,
     /// Keys and values in the file, aliases expanded. Default: 100,000.
     pub nodes: usize,
-    /// How deep maps and lists may be nested. Default: 64.
+    /// The depth to which maps and lists may be nested. Default: 64.
     pub depth: usize,
 }
 

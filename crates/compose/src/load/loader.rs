@@ -30,7 +30,7 @@ pub(crate) struct Scope<'s> {
     pub(crate) variables: &'s Variables,
 }
 
-/// How much of a file is processed.
+/// The extent to which a file is processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
     /// All of it.
@@ -50,9 +50,11 @@ pub(crate) struct Loader<'a> {
     /// The files that were used.
     used: BTreeSet<String>,
     pub(crate) progress: Progress,
-    /// How many keys and values may still be used. `None`: there were too many, which was reported.
+    /// The number of keys and values that may still be used. `None`: there were too many, which was reported.
     nodes_left: Option<usize>,
-    /// How many ports ranges may still expand to.
+    /// The number of findings at the moment when a limit was exceeded. Later ones are about values that were left out.
+    true_findings: Option<usize>,
+    /// The number of ports that ranges may still expand to.
     pub(crate) ports_left: usize,
     /// Variables from the `.env` of included files that configs and secrets need.
     pub(crate) included_variables: BTreeMap<String, String>,
@@ -68,6 +70,7 @@ impl<'a> Loader<'a> {
             used: BTreeSet::new(),
             progress: Progress::default(),
             nodes_left: Some(MOST_NODES),
+            true_findings: None,
             ports_left: MOST_PORTS,
             included_variables: BTreeMap::new(),
         }
@@ -128,6 +131,14 @@ impl<'a> Loader<'a> {
         if self.charge(size, &Location::file(path)) { documents } else { Vec::new() }
     }
 
+    /// Whether a limit was exceeded, so that the project is incomplete. Drops the findings that follow from it.
+    pub(crate) fn drop_untrue_findings(&mut self) -> bool {
+        if let Some(count) = self.true_findings {
+            self.findings.truncate(count);
+        }
+        self.true_findings.is_some()
+    }
+
     /// Counts keys and values. False: there are too many, which is reported.
     pub(crate) fn charge(&mut self, nodes: usize, location: &Location) -> bool {
         let Some(before) = self.nodes_left else { return false };
@@ -136,6 +147,7 @@ impl<'a> Loader<'a> {
             let message = "the files of the application have too many keys and values together";
             let finding = Finding::error(location.clone(), "", message);
             self.findings.push(finding.help("include and extend less, or split the application"));
+            self.true_findings = Some(self.findings.len());
         }
         self.nodes_left.is_some()
     }

@@ -12,7 +12,7 @@ use crate::spec::{
     tree::{self, is_mapping},
 };
 
-/// How a value is merged.
+/// The way in which a value is merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
     /// Maps deeply, lists one after the other, scalars replaced.

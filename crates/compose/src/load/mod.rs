@@ -46,6 +46,9 @@ pub(crate) struct Loaded {
     /// The whole project in the canonical form. `None`: the files are empty or cannot be read.
     pub(crate) root: Option<Node>,
     pub(crate) name: String,
+    /// The folder of relative paths, from the repository's root: that of the application, or of the first file that
+    /// `COMPOSE_FILE` names.
+    pub(crate) folder: String,
     pub(crate) variables: Variables,
     /// The Compose files, from the repository's root.
     pub(crate) manifests: Vec<String>,
@@ -63,6 +66,14 @@ impl Loaded {
         if let Some(root) = &self.root {
             self.unset_passwords.report(root, &is_used, findings);
         }
+    }
+
+    /// The absolute path of the project's folder. `app` is that of the application's folder.
+    pub(crate) fn absolute_folder(&self, app: &str, spec: &AppSpec) -> String {
+        if self.folder == spec.path {
+            return app.to_owned();
+        }
+        print::absolute(app, &paths::relative(&spec.path, &self.folder))
     }
 
     /// The canonical form as JSON. `folder` is the absolute path of the project's folder.
@@ -121,15 +132,20 @@ fn no_place() -> Place {
 pub(crate) fn load(files: &dyn Files, spec: &AppSpec) -> Loaded {
     let mut findings = Vec::new();
     let mut variables = Variables::load(files, spec, &mut findings);
-    let manifests = manifests(spec, &variables, &mut findings);
+    let (manifests, folder) = manifests(spec, &variables, &mut findings);
+    if folder != spec.path && spec.env_files.is_empty() {
+        variables = variables.with_dotenv(files, &folder, &mut findings);
+    }
     let mut loader = Loader::new(files, findings);
     let given = loader.given_name(&manifests);
     let name = project_name(spec, &variables, given.as_ref(), &mut loader.findings);
     variables.set("COMPOSE_PROJECT_NAME", &name);
-    let scope = Scope { folder: &spec.path, variables: &variables };
+    let scope = Scope { folder: &folder, variables: &variables };
     let mut root = loader.model(&manifests, &scope, &[]);
     let profiles = active_profiles(spec, &variables);
-    if root.entries().is_empty() {
+    if loader.drop_untrue_findings() {
+        root = tree::mapping(&no_place(), []);
+    } else if root.entries().is_empty() {
         if !loader.findings.iter().any(Finding::is_error) {
             let location = Location::file(manifests.first().map_or(spec.path.as_str(), String::as_str));
             loader.findings.push(Finding::error(location, "", "the file is empty"));
@@ -145,13 +161,20 @@ pub(crate) fn load(files: &dyn Files, spec: &AppSpec) -> Loaded {
     let Loader { findings, sources, progress, .. } = loader;
     let unset_passwords = progress.unset_passwords;
     let root = (!root.entries().is_empty()).then_some(root);
-    Loaded { root, name, variables, manifests, findings, sources, profiles, unset_passwords }
+    Loaded { root, name, folder, variables, manifests, findings, sources, profiles, unset_passwords }
 }
 
-/// The files of the settings, or of `COMPOSE_FILE`, or those that were found.
-fn manifests(spec: &AppSpec, variables: &Variables, findings: &mut Vec<Finding>) -> Vec<String> {
+/// Whether the variables of an application name its Compose files, so that none need be found by name.
+pub(crate) fn names_files(files: &dyn Files, spec: &AppSpec) -> bool {
+    // The rendering reports what is wrong with the files of variables.
+    let variables = Variables::load(files, spec, &mut Vec::new());
+    variables.get(FILES_VARIABLE).is_some_and(|listed| !listed.is_empty())
+}
+
+/// The files of the settings, or of `COMPOSE_FILE`, or those that were found, and the folder of their relative paths.
+fn manifests(spec: &AppSpec, variables: &Variables, findings: &mut Vec<Finding>) -> (Vec<String>, String) {
     let listed = variables.get(FILES_VARIABLE).filter(|it| !it.is_empty() && !spec.has_listed_files);
-    let Some(listed) = listed else { return spec.files.clone() };
+    let Some(listed) = listed else { return (spec.files.clone(), spec.path.clone()) };
     let separator = variables.get("COMPOSE_PATH_SEPARATOR").filter(|it| !it.is_empty()).unwrap_or(":");
     let mut manifests = Vec::new();
     for path in listed.split(separator).filter(|it| !it.is_empty()) {
@@ -162,7 +185,8 @@ fn manifests(spec: &AppSpec, variables: &Variables, findings: &mut Vec<Finding>)
             findings.push(Finding::error(Location::file(&spec.path), FILES_VARIABLE, message));
         }
     }
-    manifests
+    let folder = manifests.first().map_or(spec.path.as_str(), |first| paths::parent(first)).to_owned();
+    (manifests, folder)
 }
 
 /// `COMPOSE_PROJECT_NAME`, or `name` of the last file that has one, or the name of the application.

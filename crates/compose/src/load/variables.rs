@@ -32,13 +32,17 @@ pub(crate) struct Progress {
     warned: BTreeSet<String>,
     /// The unset variables that are passwords.
     pub(crate) unset_passwords: UnsetPasswords,
-    /// How many bytes values may still have.
-    left: usize,
+    /// The bytes that values may still have. `None`: they had too many, which was reported.
+    left: Option<usize>,
 }
 
 impl Default for Progress {
     fn default() -> Self {
-        Self { warned: BTreeSet::new(), unset_passwords: UnsetPasswords::default(), left: LARGEST_DOCUMENT }
+        Self {
+            warned: BTreeSet::new(),
+            unset_passwords: UnsetPasswords::default(),
+            left: Some(LARGEST_DOCUMENT),
+        }
     }
 }
 
@@ -49,13 +53,18 @@ impl Variables {
         if !spec.env_files.is_empty() {
             return settings.below(files, &spec.env_files, findings);
         }
-        let path = paths::join(&spec.path, ".env").unwrap_or_else(|| ".env".to_owned());
+        settings.with_dotenv(files, &spec.path, findings)
+    }
+
+    /// These variables, and those of the `.env` in a folder that are not set yet.
+    pub(crate) fn with_dotenv(&self, files: &dyn Files, folder: &str, findings: &mut Vec<Finding>) -> Self {
+        let path = paths::join(folder, ".env").unwrap_or_else(|| ".env".to_owned());
         match files.entry(&path) {
-            Ok(Some(Entry::File { .. })) => settings.below(files, &[path], findings),
-            Ok(Some(Entry::Folder | Entry::Submodule) | None) => settings,
+            Ok(Some(Entry::File { .. })) => self.below(files, &[path], findings),
+            Ok(Some(Entry::Folder | Entry::Submodule) | None) => self.clone(),
             Err(error) => {
                 findings.push(Finding::error(Location::file(path), "", error.to_string()));
-                settings
+                self.clone()
             }
         }
     }
@@ -173,11 +182,11 @@ impl Pass<'_> {
             Ok(done) => done,
             Err(cause) => return error(cause.to_string()),
         };
-        if done.text.len() > self.progress.left {
-            self.progress.left = 0;
+        let Some(left) = self.progress.left else { return false };
+        self.progress.left = left.checked_sub(done.text.len());
+        if self.progress.left.is_none() {
             return error("the values of the application are too large after interpolation".to_owned());
         }
-        self.progress.left -= done.text.len();
         // The result is a string, even if it looks like a number.
         *plain = false;
         *text = done.text;

@@ -87,9 +87,15 @@ impl Builds {
         Ok((reference, build))
     }
 
-    /// Gives services that name the image of another service the build of that image.
+    /// Gives services that name or mount the image of another service the build of that image.
     pub(crate) fn share(&self, workloads: &mut BTreeMap<WorkloadName, Workload>) {
         for workload in workloads.values_mut() {
+            for mount in &mut workload.container.mounts {
+                let MountSource::Image(image) = &mut mount.source else { continue };
+                if let Some((reference, _)) = self.built.get(&image_name::with_tag(image)) {
+                    image.clone_from(reference);
+                }
+            }
             if workload.build.is_some() || matches!(workload.pull, PullPolicy::Always | PullPolicy::Every(_))
             {
                 continue;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use driftless_files::{AppSpec, Files};
+use driftless_files::Files;
 use driftless_model::{Finding, Network};
 
 use crate::{
@@ -14,9 +14,10 @@ use crate::{
 /// The inputs of a lowering, and the results so far.
 pub(crate) struct Lowering<'a> {
     pub(crate) files: &'a dyn Files,
-    pub(crate) spec: &'a AppSpec,
     /// The name of the project.
     pub(crate) name: &'a str,
+    /// The folder of relative paths, from the repository's root.
+    pub(crate) folder: &'a str,
     pub(crate) variables: &'a Variables,
     pub(crate) project: &'a Sections,
     pub(crate) profiles: Vec<String>,

@@ -53,12 +53,12 @@ pub(crate) fn lower(
     let profiles = active_profiles(spec, variables);
     let mut lowering = Lowering {
         files,
-        spec,
         name,
+        folder: &loaded.folder,
         variables,
         project,
         profiles,
-        files_to_mount: MountedFiles::new(files, spec),
+        files_to_mount: MountedFiles::new(files, spec, &loaded.folder),
         networks: BTreeMap::new(),
         builds: Builds::default(),
         findings,
@@ -107,7 +107,7 @@ impl Lowering<'_> {
         self.agree(limit, memory.as_ref(), "mem_limit");
         self.agree(reserved, memory_reservation.as_ref(), "mem_reservation");
         self.agree(most, pids.as_ref(), "pids_limit");
-        container.env = environment(self.variables, self.files, &self.spec.path, service, self.findings);
+        container.env = environment(self.variables, self.files, self.folder, service, self.findings);
         container.network_mode = self.network_mode(key, service);
         let (mounts, in_place) = self.mounts(service, &mut container.host.mount_options);
         container.mounts = mounts;
@@ -142,6 +142,7 @@ impl Lowering<'_> {
             paused: false,
             after,
             probes: Probes::default(),
+            mounted_pulls: BTreeMap::new(),
             pull_secrets: BTreeSet::new(),
             pull: match &build {
                 Some(_) => PullPolicy::IfNotPresent,
@@ -171,7 +172,7 @@ impl Lowering<'_> {
         }
         let inputs = BuildInputs {
             files: self.files,
-            folder: &self.spec.path,
+            folder: self.folder,
             project: self.name,
             variables: self.variables,
             secrets: &self.project.secrets,

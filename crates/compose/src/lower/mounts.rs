@@ -25,6 +25,8 @@ const DEEPEST: usize = 64;
 pub(crate) struct MountedFiles<'a> {
     files: &'a dyn Files,
     spec: &'a AppSpec,
+    /// The folder of relative paths, from the repository's root.
+    folder: &'a str,
     pub(crate) contents: Contents,
     /// By path in the application's own folder.
     pub(crate) app_files: BTreeMap<String, ContentId>,
@@ -37,10 +39,11 @@ pub(crate) struct MountedFiles<'a> {
 }
 
 impl<'a> MountedFiles<'a> {
-    pub(crate) fn new(files: &'a dyn Files, spec: &'a AppSpec) -> Self {
+    pub(crate) fn new(files: &'a dyn Files, spec: &'a AppSpec, folder: &'a str) -> Self {
         Self {
             files,
             spec,
+            folder,
             contents: Contents::new(),
             app_files: BTreeMap::new(),
             known: BTreeMap::new(),
@@ -233,7 +236,7 @@ impl<'a> MountedFiles<'a> {
         if path.contains(['\\', ':']) {
             return Err(format!("`{path}` is not a path on Linux"));
         }
-        paths::join(&self.spec.path, path).ok_or_else(|| format!("`{path}` is outside of the repository"))
+        paths::join(self.folder, path).ok_or_else(|| format!("`{path}` is outside of the repository"))
     }
 
     fn keep(&mut self, content: Content) -> ContentId {

@@ -70,7 +70,7 @@ impl Lowering<'_> {
     fn label_files(&mut self, service: &Service, container: &mut Container) {
         let mut labels = BTreeMap::new();
         for file in &service.label_files {
-            match label_file(self.variables, self.files, &self.spec.path, file) {
+            match label_file(self.variables, self.files, self.folder, file) {
                 Ok(found) => labels.extend(found),
                 Err(finding) => self.findings.push(finding),
             }
@@ -98,9 +98,15 @@ impl Lowering<'_> {
     /// so it outlives the containers of the service.
     fn links(&mut self, key: &str, service: &Service, container: &mut Container) {
         let NetworkMode::Networks(networks) = &mut container.network_mode else {
-            if let Some(link) = service.links.iter().chain(&service.external_links).next() {
-                self.findings.push(link.warning("links have no effect without a network of this project"));
-            }
+            let Some(link) = service.links.iter().chain(&service.external_links).next() else { return };
+            self.findings.push(match container.network_mode {
+                NetworkMode::Bridge => link
+                    .error(
+                        "links on the engine's default bridge are not supported: the name would not resolve",
+                    )
+                    .help("remove `network_mode`: services of the project's network find each other by name"),
+                _ => link.warning("links have no effect without a network of this project"),
+            });
             return;
         };
         for link in &service.links {

@@ -66,6 +66,13 @@ pub(crate) fn healthcheck(value: &Value<'_>) -> Option<Healthcheck> {
             _ => value.refuse("is not supported yet"),
         }
     }
+    if check.start_interval.is_some() && check.start_period.is_none() {
+        let interval = value.node.get("start_interval").map(|node| value.key("start_interval", node));
+        if let Some(interval) = interval {
+            let message = "needs `start_period`, the time in which it applies";
+            interval.report().say(interval.node.finding(&*interval.path, message).help("set `start_period`"));
+        }
+    }
     let disable = value.node.get("disable").map(|node| value.key("disable", node));
     if disable.and_then(|disable| disable.boolean()).unwrap_or_default() {
         check.test = vec!["NONE".to_owned()];

@@ -102,7 +102,7 @@ fn build(build: &mut Node, variables: Lookup<'_>) {
     }
 }
 
-/// What happens to a bare name whose variable is not set.
+/// The result for a bare name without a variable that is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unset {
     Kept,

@@ -62,7 +62,7 @@ impl Plain {
     }
 }
 
-/// How Compose reads scalars, for the typed reader of `driftless_yaml`.
+/// The rules by which Compose reads scalars, for the typed reader of `driftless_yaml`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Compose;
 

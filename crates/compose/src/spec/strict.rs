@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use driftless_yaml::{Entry, Keys as _, Kind};
+use driftless_yaml::{Entry, Keys as _, Kind, Node};
 
 use crate::spec::{
     command_line,
@@ -19,7 +19,23 @@ use crate::spec::{
 
 /// Checks a whole file, or several files merged into one.
 pub(crate) fn check(root: &Value<'_>) {
+    if let Some(service) = service_at_top_level(root.node) {
+        let message =
+            format!("`{}` is a service at the top level, as in version 1 of Compose files", service.key);
+        let path = service.key.clone();
+        let finding = driftless_model::Finding::error(service.key_place.location(), path, message);
+        return root.report().say(finding.help("put all services under `services:`"));
+    }
     check_object(root, &PROJECT);
+}
+
+/// The first service of a file of version 1, which has no `services`.
+fn service_at_top_level(root: &Node) -> Option<&Entry> {
+    let is_service = |entry: &&Entry| {
+        let has = |key: &str| entry.value.get(key).is_some();
+        PROJECT.shape(&entry.key).is_none() && !entry.key.starts_with("x-") && (has("image") || has("build"))
+    };
+    root.entries().iter().find(is_service).filter(|_| root.get("services").is_none())
 }
 
 /// As [`check`], for the list under `include`.

@@ -325,7 +325,7 @@ fn passwords_without_value_are_errors_where_they_are_used() {
 }
 
 #[test]
-fn passwords_without_value_are_found_through_extends_and_include() {
+fn unset_passwords_are_found_through_extends_and_include() {
     let files = MemoryFiles::new([
         (
             "app/compose.yaml",
@@ -349,6 +349,152 @@ fn passwords_without_value_are_found_through_extends_and_include() {
             "app/base.yaml:1 services.web.command",
             "app/compose.yaml:2 services.web.environment.PW",
             "db/compose.yaml:1 services.db.command",
+        ]
+    );
+}
+
+/// As Docker Compose 2.26: the first file's folder is that of the project, and its `.env` counts after the first one.
+#[test]
+fn compose_file_variable_may_name_another_folder() {
+    let files = [
+        ("app/.env", "COMPOSE_FILE=../common/compose.yaml\nA=app\nONLY_APP=1\n"),
+        ("common/.env", "A=common\nONLY_COMMON=1\n"),
+        (
+            "common/compose.yaml",
+            "services: {web: {image: 'web:$A-$ONLY_APP-$ONLY_COMMON', env_file: web.env, volumes: ['./conf:/conf:ro', \
+             './data:/data']}}",
+        ),
+        ("common/web.env", "FROM=common"),
+        ("app/web.env", "FROM=app"),
+        ("common/conf/a", "hello"),
+    ];
+    let found = model(&files, at("app"));
+    assert_eq!(found["name"], "app");
+    assert_eq!(found["services"]["web"]["image"], "web:app-1-1");
+    assert_eq!(found["services"]["web"]["volumes"][0]["source"], "/repo/common/conf");
+    let container = stack(&files, at("app")).workloads.remove(&WorkloadName::from("web")).unwrap().container;
+    assert_eq!(container.env["FROM"].as_deref(), Some("common"));
+    let sources: Vec<&MountSource> = container.mounts.iter().map(|mount| &mount.source).collect();
+    assert!(matches!(sources[0], MountSource::Content(_)), "{sources:?}");
+    assert_eq!(*sources[1], MountSource::AppFolder("_parent/common/data".into()));
+}
+
+#[test]
+fn compose_file_variable_of_an_env_file_is_enough() {
+    let files = [
+        ("app/prod.env", "COMPOSE_FILE=files/compose.yaml\nTAG=2\n"),
+        ("app/files/compose.yaml", "services: {web: {image: 'web:$TAG$MORE'}}"),
+        ("app/files/.env", "MORE=no"),
+    ];
+    let env_files = vec!["prod.env".to_owned()];
+    let found = model(&files, Configured { env_files, ..at("app") });
+    assert_eq!(found["services"]["web"]["image"], "web:2", "an env file takes the place of every `.env`");
+    let variables = [("COMPOSE_FILE".to_owned(), "files/compose.yaml".to_owned())].into();
+    let found = model(&files, Configured { variables, ..at("app") });
+    assert_eq!(found["services"]["web"]["image"], "web:no");
+    let nothing = discover(&MemoryFiles::new(files), "", "repository", &[at("app")]);
+    assert!(nothing.apps.is_empty() && nothing.findings.len() == 1, "{:?}", nothing.findings);
+}
+
+#[test]
+fn project_without_services_is_refused_by_the_agent_alone() {
+    let files = MemoryFiles::new([("app/compose.yaml", "volumes: {data: }\nnetworks: {net: }\n")]);
+    let project = load(&files, at("app"));
+    assert!(project.model.is_some());
+    assert_eq!(project.findings[0].message, "the file has no services, so the agent refuses it");
+    let rendered = render(&files, &app(&files, at("app")));
+    assert!(rendered.stack.is_none());
+    assert_eq!(rendered.findings[0].message, "the file has no services");
+}
+
+#[test]
+fn settings_that_the_engine_would_not_honour_are_refused() {
+    let compose = "services:\n  db:\n    image: db\n    network_mode: bridge\n  web:\n    image: web\n    network_mode: \
+                   bridge\n    links: [db]\n    healthcheck:\n      test: [CMD, a]\n      start_interval: 5s\n";
+    let files = MemoryFiles::new([("app/compose.yaml", compose)]);
+    assert!(load(&files, at("app")).model.is_some(), "the reference accepts it");
+    let findings = render(&files, &app(&files, at("app"))).findings;
+    let errors: Vec<String> =
+        findings.iter().map(|it| format!("{} {}", it.location.line, it.message)).collect();
+    assert_eq!(
+        errors,
+        [
+            "8 links on the engine's default bridge are not supported: the name would not resolve",
+            "11 needs `start_period`, the time in which it applies",
+        ]
+    );
+    let right = compose
+        .replace("    links: [db]\n", "")
+        .replace("start_interval", "start_period: 9s\n      start_interval");
+    let files = MemoryFiles::new([("app/compose.yaml", right.as_str())]);
+    assert_eq!(render(&files, &app(&files, at("app"))).findings, []);
+}
+
+#[test]
+fn mounted_image_that_is_built_is_mounted_by_its_content() {
+    let compose = "services:\n  app:\n    build: .\n    image: app:1\n  web:\n    image: web\n    volumes:\n      - {type: \
+                   image, source: 'app:1', target: /app}\n      - {type: image, source: 'other:1', target: /other}\n";
+    let mounted = |dockerfile: &str| -> (String, Vec<String>) {
+        let files = [("app/compose.yaml", compose), ("app/Dockerfile", dockerfile)];
+        let stack = stack(&files, at("app"));
+        let image = |name: &str| &stack.workloads[&WorkloadName::from(name)];
+        (image("app").container.image.clone(), image("web").mounted_images().cloned().collect())
+    };
+    let (first, images) = mounted("FROM scratch\n");
+    assert_eq!(images, [first.clone(), "other:1".to_owned()]);
+    let (second, images) = mounted("FROM scratch\nENV A=1\n");
+    assert_eq!(images, [second.clone(), "other:1".to_owned()]);
+    assert_ne!(first, second);
+}
+
+#[test]
+fn file_of_version_1_gets_one_error_with_the_way_out() {
+    let files =
+        [("compose.yaml", "db:\n  image: db\n  volumes: [./data:/data]\nweb:\n  build: .\n  links: [db]\n")];
+    assert_eq!(
+        errors(&files, at("")),
+        [
+            "compose.yaml:1:1: error: db: `db` is a service at the top level, as in version 1 of Compose files (put all \
+             services under `services:`)"
+        ]
+    );
+}
+
+#[test]
+fn exceeded_limit_is_one_error_without_those_that_follow() {
+    let services: String =
+        (0..120).map(|n| format!("  s{n}: {{extends: {{file: big.yaml, service: b{n}}}}}\n")).collect();
+    let list = "a, ".repeat(900);
+    let big: String = (0..100).map(|n| format!("  b{n}: {{image: a, command: [{list}]}}\n")).collect();
+    let (services, big) = (format!("services:\n{services}"), format!("services:\n{big}"));
+    let errors = errors(&[("compose.yaml", &services), ("big.yaml", &big)], at(""));
+    assert_eq!(errors.len(), 1, "{errors:#?}");
+    assert!(errors[0].contains("too many keys and values together"), "{errors:?}");
+}
+
+#[test]
+fn values_that_are_too_large_are_one_error() {
+    let services: String = (0..40).map(|n| format!("  s{n}: {{image: a, command: '$A$A$A$A'}}\n")).collect();
+    let text = format!("services:\n{services}");
+    let files = MemoryFiles::new([("compose.yaml", text.as_str())]);
+    let variables = [("A".to_owned(), "x".repeat(1 << 19))].into();
+    let findings = load(&files, Configured { variables, ..at("") }).findings;
+    let errors: Vec<&str> = findings.iter().map(|it| it.message.as_str()).collect();
+    assert_eq!(errors, ["the values of the application are too large after interpolation"]);
+}
+
+#[test]
+fn conflicts_of_host_ports_point_at_the_port() {
+    let compose = "services:\n  a:\n    image: a\n    ports:\n      - 81:81\n      - 80:80\n  b:\n    image: b\n    ports:\n      \
+                   - 82:82\n      - {target: 8080, published: 80}\n  c:\n    image: c\n    ports:\n      - '90:1'\n      - '90:2'\n";
+    let files = MemoryFiles::new([("app/compose.yaml", compose)]);
+    let findings = render(&files, &app(&files, at("app"))).findings;
+    let errors: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        errors,
+        [
+            "app/compose.yaml:11:9: error: services.b.ports[1]: the host port 80/tcp is taken already (app/compose.yaml:6:9)",
+            "app/compose.yaml:16:9: error: services.c.ports[1]: the host port 90/tcp is published twice",
         ]
     );
 }

@@ -177,6 +177,7 @@ impl<'a> KubernetesWriter<'a> {
             after,
             probes: _,
             pull,
+            mounted_pulls: _,
             pull_secrets,
             in_place,
             build,

@@ -9,7 +9,7 @@ use super::{
     kubernetes_writer::KubernetesWriter,
     output::{HIDDEN, SecretValues, flag, object},
 };
-use driftless_model::{Access, Content, ContentId, ContentTree, Mount, MountSource, Subject};
+use driftless_model::{Access, Content, ContentId, ContentTree, Mount, MountSource, PullPolicy, Subject};
 
 /// The `volumes` of a pod and the `volumeMounts` of its container.
 #[derive(Default)]
@@ -151,7 +151,15 @@ fn volume(writer: &mut KubernetesWriter<'_>, at: Subject<'_>, mount: &Mount) -> 
                 if is_socket { json!({ "path": path, "type": "Socket" }) } else { json!({ "path": path }) };
             Some(Volume { source: ("hostPath", source), sub_path: None, propagation })
         }
-        MountSource::Image(image) => Some(Volume::plain("image", json!({ "reference": image }))),
+        MountSource::Image(image) => {
+            // The default of Kubernetes depends on the tag.
+            let policy = match at.workload.mounted_pull(image) {
+                PullPolicy::Always | PullPolicy::Every(_) => "Always",
+                PullPolicy::IfNotPresent => "IfNotPresent",
+                PullPolicy::Never => "Never",
+            };
+            Some(Volume::plain("image", json!({ "reference": image, "pullPolicy": policy })))
+        }
         MountSource::Content(id) => files(writer, at, mount, id, "ConfigMap"),
         MountSource::Secret(id) => files(writer, at, mount, id, "Secret"),
         MountSource::InPlace { secret, folder: _ } => {

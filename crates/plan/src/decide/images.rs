@@ -1,6 +1,6 @@
 //! Images: pulled or built before anything is stopped for them.
 
-use driftless_model::{HELPER_IMAGE, PullPolicy, State, Subject, Workload};
+use driftless_model::{Build, Container, HELPER_IMAGE, PullPolicy, State, Subject, Workload};
 
 use crate::{action::Action, cause::Cause, draft::Draft, facts::jobs, wait::Wait};
 
@@ -37,40 +37,68 @@ pub(crate) fn obtain_all(draft: &mut Draft<'_>, subject: Subject<'_>) {
 /// Sees that the image of a workload is or will be here, and says so where it cannot be had for now.
 pub(crate) fn obtain(draft: &mut Draft<'_>, subject: Subject<'_>) {
     let workload = subject.workload;
-    let image = draft.facts.image(workload);
-    obtain_image(draft, subject, image);
-    for mounted in workload.mounted_images() {
-        obtain_image(draft, subject, mounted.clone());
+    obtain_image(draft, subject, &own_image(draft, workload));
+    // A part is obtained by itself.
+    for mounted in mounted_by(draft, workload, &workload.container) {
+        obtain_image(draft, subject, &mounted);
     }
 }
 
-fn obtain_image(draft: &mut Draft<'_>, subject: Subject<'_>, image: String) {
+/// An image that a workload needs.
+struct Needed {
+    image: String,
+    pull: PullPolicy,
+    /// How it is made, if it is not pulled.
+    build: Option<Build>,
+}
+
+/// The image of a workload's container.
+fn own_image(draft: &Draft<'_>, workload: &Workload) -> Needed {
+    Needed { image: draft.facts.image(workload), pull: workload.pull, build: workload.build.clone() }
+}
+
+/// The images that a container mounts. One may be built by another workload of the stack.
+fn mounted_by(draft: &Draft<'_>, workload: &Workload, container: &Container) -> Vec<Needed> {
+    let build_of = |image: &String| {
+        let mut all = draft.facts.target.stack.workloads.values();
+        all.find(|it| it.build.is_some() && it.container.image == *image).and_then(|it| it.build.clone())
+    };
+    let needed = |image: &String| Needed {
+        image: image.clone(),
+        pull: workload.mounted_pull(image),
+        build: build_of(image),
+    };
+    container.mounted_images().map(needed).collect()
+}
+
+fn obtain_image(draft: &mut Draft<'_>, subject: Subject<'_>, needed: &Needed) {
     let Subject { name, workload } = subject;
-    let is_here = draft.facts.observed.images.contains_key(&image);
-    match workload.pull {
+    let Needed { image, pull, build } = needed;
+    let is_here = draft.facts.observed.images.contains_key(image);
+    match pull {
         PullPolicy::IfNotPresent | PullPolicy::Never | PullPolicy::Every(_) if is_here => return,
         PullPolicy::Never => {
-            draft.wait(Wait::never_pulled(name, &image));
+            draft.wait(Wait::never_pulled(name, image));
             hold_for(draft, subject);
             return;
         }
         PullPolicy::Always | PullPolicy::IfNotPresent | PullPolicy::Every(_) => {}
     }
-    match draft.facts.record.pulls.get(&image).filter(|it| it.next > draft.facts.now) {
+    match draft.facts.record.pulls.get(image).filter(|it| it.next > draft.facts.now) {
         Some(attempt) => {
             let (count, until, error) = (attempt.count, attempt.next, attempt.error.clone());
             draft.look_again(until);
             hold_for(draft, subject);
-            draft.wait(match &workload.build {
-                Some(_) => Wait::build_failed(name, &image, &error, count, until),
-                None => Wait::image_pull_back_off(name, &image, &error, count, until),
+            draft.wait(match build {
+                Some(_) => Wait::build_failed(name, image, &error, count, until),
+                None => Wait::image_pull_back_off(name, image, &error, count, until),
             });
         }
         // What is here and is to be refreshed is pulled when an instance is made of it, and not while the
         // rollout waits.
         None if is_here => {}
         None => {
-            fetch(draft, workload, image);
+            fetch(draft, workload, needed);
         }
     }
 }
@@ -87,30 +115,36 @@ fn hold_for(draft: &mut Draft<'_>, subject: Subject<'_>) {
 /// The steps that have to come before instances are made of this image, or anything is stopped for them.
 pub(crate) fn refresh(draft: &mut Draft<'_>, workload: &Workload) -> Vec<usize> {
     let parts: Vec<Workload> = workload.parts.iter().map(|it| workload.of_part(it)).collect();
-    std::iter::once(workload).chain(&parts).filter_map(|it| refresh_one(draft, it)).collect()
+    let mut steps = Vec::new();
+    for one in std::iter::once(workload).chain(&parts) {
+        steps.extend(refresh_one(draft, one, &own_image(draft, one)));
+        for mounted in mounted_by(draft, one, &one.container) {
+            steps.extend(refresh_one(draft, one, &mounted));
+        }
+    }
+    steps
 }
 
-fn refresh_one(draft: &mut Draft<'_>, workload: &Workload) -> Option<usize> {
-    let image = draft.facts.image(workload);
-    let is_due = match workload.pull {
+fn refresh_one(draft: &mut Draft<'_>, workload: &Workload, needed: &Needed) -> Option<usize> {
+    let is_due = match needed.pull {
         PullPolicy::Always => true,
         PullPolicy::IfNotPresent | PullPolicy::Never => false,
         // An image that was never tagged on this host counts as too old.
         PullPolicy::Every(age) => {
-            let tagged = draft.facts.observed.images.get(&image).and_then(|it| it.tagged);
+            let tagged = draft.facts.observed.images.get(&needed.image).and_then(|it| it.tagged);
             tagged.is_none_or(|it| draft.facts.now.since(it) >= age)
         }
     };
-    let image = draft.facts.image(workload);
-    is_due.then(|| fetch(draft, workload, image))
+    is_due.then(|| fetch(draft, workload, needed))
 }
 
 /// From its registry, from the commit, or from this agent itself.
-fn fetch(draft: &mut Draft<'_>, workload: &Workload, image: String) -> usize {
-    if let Some(step) = draft.pulls.get(&image) {
+fn fetch(draft: &mut Draft<'_>, workload: &Workload, needed: &Needed) -> usize {
+    let Needed { image, pull: _, build } = needed;
+    if let Some(step) = draft.pulls.get(image) {
         return *step;
     }
-    let action = match &workload.build {
+    let action = match build {
         None if image == HELPER_IMAGE => Action::ImportImage { image: image.clone() },
         Some(build) => Action::BuildImage { image: image.clone(), build: Box::new(build.clone()) },
         None => {
@@ -120,6 +154,6 @@ fn fetch(draft: &mut Draft<'_>, workload: &Workload, image: String) -> usize {
         }
     };
     let step = draft.push(action, Cause::Missing, vec![]);
-    draft.pulls.insert(image, step);
+    draft.pulls.insert(image.clone(), step);
     step
 }

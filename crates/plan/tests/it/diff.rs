@@ -266,6 +266,7 @@ fn stack() -> Stack {
         after: Vec::new(),
         probes: Default::default(),
         pull: PullPolicy::IfNotPresent,
+        mounted_pulls: BTreeMap::new(),
         pull_secrets: std::collections::BTreeSet::new(),
         in_place: BTreeMap::new(),
         build: None,

@@ -3,10 +3,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use driftless_model::{
-    AgentId, Completion, Endpoint, Mask, NetworkMode, Observed, Policy, Record, Stack, StackHash, State,
+    AgentId, Build, Completion, Endpoint, Mask, Mount, MountSource, NetworkMode, Observed, Policy,
+    PullPolicy, Record, Stack, StackHash, State,
 };
 use driftless_plan as plan;
-use driftless_plan::{Target, dry_run};
+use driftless_plan::{Action, Target, dry_run};
 
 use crate::stage::{NOON, Stage, stack, workload};
 
@@ -25,6 +26,60 @@ fn reached(stack: Stack) -> Stage {
         stage.tick(Duration::from_secs(10));
     }
     stage
+}
+
+/// The pulls and builds of each round of a rollout, by image.
+fn obtained(stage: &mut Stage) -> Vec<String> {
+    let mut all = Vec::new();
+    loop {
+        let round = stage.round();
+        for step in &round.steps {
+            match &step.action {
+                Action::PullImage { image, .. } => all.push(format!("pull {image}")),
+                Action::BuildImage { image, .. } => all.push(format!("build {image}")),
+                _ => {}
+            }
+        }
+        if round.is_settled() {
+            return all;
+        }
+        stage.tick(Duration::from_secs(10));
+    }
+}
+
+#[test]
+fn mounted_images_are_pulled_by_their_own_policy() {
+    let with = |policy: PullPolicy| {
+        let mut web = workload("web:1", 1);
+        let source = MountSource::Image("site:1".to_owned());
+        web.container.mounts = vec![Mount { target: "/site".to_owned(), source, read_only: true }];
+        web.pull = PullPolicy::Always;
+        web.mounted_pulls = BTreeMap::from([("site:1".to_owned(), policy)]);
+        web
+    };
+    for (policy, again) in [
+        (PullPolicy::IfNotPresent, vec!["pull web:1"]),
+        (PullPolicy::Always, vec!["pull web:1", "pull site:1"]),
+    ] {
+        let mut stage = Stage::new(stack([("web", with(policy))]));
+        assert_eq!(obtained(&mut stage), ["pull web:1", "pull site:1"]);
+        stage.stack.workloads.get_mut(&"web".into()).unwrap().container.user = Some("1000".to_owned());
+        assert_eq!(obtained(&mut stage), again, "{policy:?}");
+    }
+    let mut stage = Stage::new(stack([("web", with(PullPolicy::Never))]));
+    let plan = stage.round();
+    assert!(plan.waits.iter().any(|wait| wait.to_string().contains("site:1")), "{plan}");
+}
+
+#[test]
+fn mounted_image_that_is_built_is_never_pulled() {
+    let mut app = workload("app:content", 1);
+    app.build = Some(Build { context: "app".to_owned(), digest: "content".to_owned(), ..Build::default() });
+    let mut web = workload("web:1", 1);
+    let source = MountSource::Image("app:content".to_owned());
+    web.container.mounts = vec![Mount { target: "/app".to_owned(), source, read_only: true }];
+    let mut stage = Stage::new(stack([("app", app), ("web", web)]));
+    assert_eq!(obtained(&mut stage), ["build app:content", "pull web:1"]);
 }
 
 #[test]

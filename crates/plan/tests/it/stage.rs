@@ -76,6 +76,7 @@ pub(crate) fn workload(image: &str, replicas: u32) -> Workload {
         after: Vec::new(),
         probes: Default::default(),
         pull: PullPolicy::IfNotPresent,
+        mounted_pulls: BTreeMap::new(),
         pull_secrets: BTreeSet::new(),
         in_place: BTreeMap::new(),
         build: None,

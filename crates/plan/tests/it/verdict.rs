@@ -31,6 +31,7 @@ fn workload(replicas: u32) -> Workload {
         after: Vec::new(),
         probes: Default::default(),
         pull: PullPolicy::IfNotPresent,
+        mounted_pulls: BTreeMap::new(),
         pull_secrets: std::collections::BTreeSet::new(),
         build: None,
         in_place: BTreeMap::new(),

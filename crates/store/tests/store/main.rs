@@ -56,6 +56,7 @@ pub(crate) fn stack(image: &str, mounts: Vec<MountSource>) -> Stack {
         after: vec![],
         probes: driftless_model::Probes::default(),
         pull: PullPolicy::IfNotPresent,
+        mounted_pulls: BTreeMap::new(),
         pull_secrets: BTreeSet::new(),
         in_place: BTreeMap::new(),
         build: None,

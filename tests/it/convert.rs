@@ -138,7 +138,8 @@ fn silent(
     let lost = lost(converted);
     let none = BTreeSet::new();
     let mut wrong = Vec::new();
-    for (name, workload) in &before.workloads {
+    // A pod of several containers becomes several services, which a test of their own compares.
+    for (name, workload) in before.workloads.iter().filter(|(_, it)| it.parts.is_empty()) {
         let listed = lost.get(name.as_str()).unwrap_or(&none);
         let Some(other) = after.workloads.get(&name_of(name.as_str()).as_str().into()) else {
             wrong.push(format!("{name} is gone"));
@@ -352,6 +353,67 @@ fn converted_files_equal_the_ones_written_by_hand() {
     );
     let lost: Vec<String> = converted.lost.iter().map(|it| format!("{} {}", it.location, it.path)).collect();
     assert_eq!(lost, ["app.yaml:3:3 web.after", "app.yaml:15:3 db.mounts"]);
+}
+
+const POD: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: { name: shop }
+spec:
+  replicas: 1
+  selector: { matchLabels: { app: shop } }
+  template:
+    metadata: { labels: { app: shop } }
+    spec:
+      initContainers:
+        - { name: fetch, image: "fetch:1", volumeMounts: [{ name: files, mountPath: /out }] }
+        - { name: migrate, image: "migrate:1" }
+        - { name: mesh, image: "mesh:1", restartPolicy: Always }
+      containers:
+        - name: web
+          image: "web:1"
+          ports: [{ containerPort: 80, hostPort: 8080 }]
+          volumeMounts: [{ name: files, mountPath: /srv, readOnly: true }, { name: cache, mountPath: /cache }]
+        - { name: log, image: "log:1", volumeMounts: [{ name: cache, mountPath: /read }] }
+      volumes:
+        - { name: files, emptyDir: {} }
+        - { name: cache, emptyDir: { medium: Memory, sizeLimit: 64Mi } }
+"#;
+
+#[test]
+fn pod_of_several_containers_becomes_a_service_for_each() {
+    let first = rendered(Format::Kubernetes, POD, &[]);
+    let stack = first.stack.unwrap_or_else(|| panic!("{}", told(&first.findings)));
+    let converted = to_compose(&stack, &first.contents, SecretValues::Shown);
+    let document = &converted.documents[0];
+    let services = document["services"].as_object().unwrap();
+    let images: BTreeMap<&str, &str> =
+        services.iter().map(|(name, it)| (name.as_str(), it["image"].as_str().unwrap())).collect();
+    let expected = [
+        ("shop", "web:1"),
+        ("shop_fetch", "fetch:1"),
+        ("shop_log", "log:1"),
+        ("shop_mesh", "mesh:1"),
+        ("shop_migrate", "migrate:1"),
+    ];
+    assert_eq!(images, expected.into());
+    for other in ["shop_log", "shop_mesh"] {
+        assert_eq!(services[other]["network_mode"], "service:shop");
+    }
+    assert_eq!(services["shop"]["ports"][0]["published"], "8080", "{document:#}");
+    let waits = |name: &str| services[name]["depends_on"].clone();
+    assert_eq!(waits("shop")["shop_fetch"]["condition"], "service_completed_successfully");
+    assert_eq!(waits("shop")["shop_migrate"]["condition"], "service_completed_successfully");
+    assert_eq!(waits("shop_migrate")["shop_fetch"]["condition"], "service_completed_successfully");
+    assert_eq!(services["shop_fetch"]["volumes"][0]["source"], "shop_files");
+    assert_eq!(services["shop"]["volumes"].as_array().unwrap().len(), 2);
+    assert_eq!(services["shop_log"]["volumes"][0]["source"], "shop_cache");
+    assert_eq!(document["volumes"]["shop_cache"]["driver_opts"]["type"], "tmpfs");
+    let lost = told(&converted.lost);
+    assert!(lost.contains("shop.parts: ") && !lost.contains("helper image"), "{lost}");
+    let second = rendered(Format::Compose, &text(&converted.documents), &[]);
+    let after = second.stack.unwrap_or_else(|| panic!("{}", told(&second.findings)));
+    assert_eq!(after.workloads.len(), 5);
 }
 
 #[test]

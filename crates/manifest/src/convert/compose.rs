@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{
     compose_values::{depends_on, escaped, expose, limits_of, ports},
     output::{Converted, HIDDEN, Lost, SecretValues, flag, object, seconds},
+    pods,
 };
 use driftless_model::{
     Attachment, Contents, HELPER_IMAGE, Healthcheck, Hook, HostSettings, NetworkMode, Probe, ProbeAction,
@@ -27,7 +28,9 @@ pub(super) struct ComposeWriter<'a> {
 
 pub(super) fn convert(stack: &Stack, contents: &Contents, secrets: SecretValues) -> Converted {
     let (configs, variables) = (BTreeMap::new(), BTreeMap::new());
-    let mut writer = ComposeWriter { stack, contents, secrets, lost: Lost::default(), configs, variables };
+    let mut lost = Lost::default();
+    let stack = &pods::flatten(stack, &mut lost);
+    let mut writer = ComposeWriter { stack, contents, secrets, lost, configs, variables };
     let services: Map<String, Value> =
         stack.subjects().map(|subject| (subject.name.to_string(), writer.service(subject))).collect();
     let mut networks = Map::new();
@@ -368,9 +371,9 @@ impl ComposeWriter<'_> {
                 "logins for registries: name them in the agent's configuration",
             ),
             (
-                "parts",
-                !at.workload.parts.is_empty(),
-                "the further containers of the pod: give each a service",
+                "mountedPulls",
+                !at.workload.mounted_pulls.is_empty(),
+                "the pull policy of a mounted image: Compose pulls it if it is missing",
             ),
             (
                 "build",

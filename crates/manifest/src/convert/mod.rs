@@ -14,6 +14,7 @@ mod kubernetes_mounts;
 mod kubernetes_pod;
 mod kubernetes_writer;
 mod output;
+mod pods;
 
 pub use output::{Converted, SecretValues};
 

@@ -2,7 +2,9 @@
 
 use std::{env, process::ExitCode, sync::Arc};
 
-use driftless::cli::{Colours, Environment, Invocation, LogFormat, Logging, Screen, pause, proxy};
+use driftless::cli::{
+    Colours, Environment, Invocation, LogFormat, Logging, Screen, pause, proxy, proxy_ready,
+};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
@@ -12,9 +14,11 @@ fn main() -> ExitCode {
     }
     let environment: Environment = Arc::new(|name| env::var(name).ok());
     let screen = Screen::stderr(environment("NO_COLOR").as_deref());
-    if env::args_os().nth(1).is_some_and(|it| it == "proxy") {
-        trace(Logging { format: LogFormat::Text, filter: "info" }, environment("RUST_LOG"), &screen);
-        return proxy(env::args_os().skip(2).map(|it| it.to_string_lossy().into_owned()));
+    for (name, command) in [("proxy", proxy as fn(Vec<String>) -> ExitCode), ("proxy-ready", proxy_ready)] {
+        if env::args_os().nth(1).is_some_and(|word| word == name) {
+            trace(Logging { format: LogFormat::Text, filter: "info" }, environment("RUST_LOG"), &screen);
+            return command(env::args_os().skip(2).map(|word| word.to_string_lossy().into_owned()).collect());
+        }
     }
     let invocation = match Invocation::parse(env::args_os()) {
         Ok(invocation) => invocation,

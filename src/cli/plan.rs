@@ -26,12 +26,13 @@ pub(super) async fn plan(args: &PlanArgs, context: &Context<'_>) -> Result<Verdi
 /// The rounds that would follow, application by application.
 pub fn render_plan(dry_runs: &BTreeMap<AppName, DryRun>, colours: Colours) -> String {
     let mut out = String::new();
-    for (app, DryRun { rounds, adoption, waits, diff: _ }) in dry_runs {
+    for (app, DryRun { suspended, rounds, adoption, waits, diff: _ }) in dry_runs {
         let rounds: Vec<_> = rounds.iter().filter(|it| !it.is_empty()).collect();
         let sum = match rounds.iter().map(|it| it.len()).sum() {
             0 => "nothing to do".to_owned(),
             steps => format!("{} in {}", counted(steps, "step"), counted(rounds.len(), "round")),
         };
+        let sum = if *suspended { format!("suspended; after `driftless resume {app}`: {sum}") } else { sum };
         let _ = writeln!(out, "{}: {sum}", colours.paint(Paint::Strong, app.as_str()));
         if !adoption.is_empty() {
             let _ = writeln!(out, "  {}", colours.paint(Paint::Soft, "to be taken over from docker compose"));

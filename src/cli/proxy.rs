@@ -1,7 +1,7 @@
 //! `driftless proxy`: the process in the container of a Service that needs more than a name. [`Forwards`] defines its
 //! arguments.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::Arc};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::{
@@ -10,8 +10,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-use crate::proxy;
-use crate::{proxy::ENGINE, proxy::Names};
+use crate::proxy::{self, ENGINE, Gate, Names, REPORT_SOCKET};
 use driftless_model::{Forwards, error_chain};
 
 /// Forwards until SIGTERM or SIGINT, which end it at once.
@@ -38,6 +37,18 @@ pub fn proxy(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     code
 }
 
+/// `driftless proxy-ready`: gives the proxy of this container its ready endpoints.
+pub fn proxy_ready(arguments: impl IntoIterator<Item = String>) -> ExitCode {
+    let words: Vec<String> = arguments.into_iter().collect();
+    match proxy::send_report(REPORT_SOCKET, words.iter().map(String::as_str)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{}", error_chain(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Raises the limit of open files. A connection needs two, and newer engines start processes with a limit of 1024.
 fn open_many_files() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
@@ -59,8 +70,9 @@ async fn forward_until_signal(forwards: Forwards) -> ExitCode {
     let targets: Vec<String> =
         forwards.ports.iter().flat_map(|it| it.targets.iter().map(|(name, _)| name.clone())).collect();
     let names = Names::new(ENGINE, targets.iter().map(String::as_str));
+    let gate = if forwards.ready_only { Gate::by_report(REPORT_SOCKET) } else { Gate::open() };
     select! {
-        served = proxy::serve(forwards, names) => match served {
+        served = proxy::serve(forwards, names, Arc::new(gate)) => match served {
             Ok(()) => ExitCode::FAILURE,
             Err(error) => {
                 tracing::error!("{}", error_chain(&error));

@@ -1,9 +1,11 @@
-//! The proxy of a Service: it listens on the Service's ports and forwards what comes to the pods behind them, on
-//! layer 4. It runs as `driftless proxy` in a container of its own, where name resolution alone cannot do it.
+//! The proxy of a Service: it listens on the Service's ports and forwards connections and datagrams to the pods behind
+//! them (layer 4). It runs as `driftless proxy` in a container of its own, for Services that name resolution alone cannot
+//! serve.
 //!
-//! Endpoints are what a name is answered with, asked anew at most every second; so nobody has to tell it of a pod that
-//! comes or goes. It keeps nothing, and its memory is bounded: connections beyond a number wait to be accepted.
-//! Deliberately not here: which Service needs one, and what it is told ([`driftless_model::Forwards`]).
+//! Endpoints are the addresses that a name resolves to, looked up again at most every second, so pods may come and go
+//! without a message to the proxy. If it forwards to ready pods only, the agent reports which ones are ready ([`Gate`]).
+//! It stores nothing, and its memory is bounded: further connections wait to be accepted. The agent decides which Service
+//! needs a proxy, and with which arguments ([`driftless_model::Forwards`]).
 
 use std::{
     io,
@@ -20,13 +22,15 @@ use driftless_model::{Forward, Forwards, Protocol};
 
 mod balance;
 mod names;
+mod ready;
 mod tcp;
 mod udp;
 
 pub use balance::Balance;
 pub use names::{ENGINE, Names};
+pub use ready::{Gate, REPORT_SOCKET, ReportError, send_report};
 
-/// Why the proxy cannot do its work.
+/// Why the proxy ends.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("could not listen on {port}/{protocol}")]
@@ -38,6 +42,8 @@ pub enum Error {
     },
     #[error("there is no port to forward")]
     NoPorts,
+    #[error("could not listen for the ready endpoints")]
+    Reports(#[source] io::Error),
 }
 
 /// One port and its endpoints.
@@ -45,6 +51,7 @@ pub enum Error {
 struct Route {
     forward: Forward,
     names: Arc<Names>,
+    gate: Arc<Gate>,
     balance: Balance,
 }
 
@@ -53,12 +60,21 @@ impl Route {
     async fn endpoints(&self, client: IpAddr) -> Vec<SocketAddr> {
         let mut all = Vec::new();
         for (name, port) in &self.forward.targets {
-            let addresses = self.names.addresses(name).await;
-            all.extend(addresses.into_iter().map(|it| SocketAddr::new(IpAddr::V4(it), *port)));
+            let addresses = self.names.addresses(name).await.into_iter();
+            let ready = addresses.filter(|address| self.gate.admits(name, *address));
+            all.extend(ready.map(|address| SocketAddr::new(IpAddr::V4(address), *port)));
         }
         all.sort_unstable();
         all.dedup();
         self.balance.order(client, &all)
+    }
+
+    /// Whether an endpoint that was chosen earlier may still get traffic.
+    fn admits(&self, endpoint: SocketAddr) -> bool {
+        let IpAddr::V4(address) = endpoint.ip() else { return true };
+        let is_of =
+            |(name, port): &(String, u16)| *port == endpoint.port() && self.gate.admits(name, address);
+        self.forward.targets.iter().any(is_of)
     }
 }
 
@@ -68,14 +84,20 @@ enum Listening {
     Udp(Arc<UdpSocket>, Arc<Route>),
 }
 
-/// Forwards for ever. All ports are bound before anything is forwarded, and one that cannot be bound is an error.
-pub async fn serve(forwards: Forwards, names: Names) -> Result<(), Error> {
-    let Forwards { ports, affinity } = forwards;
+/// Forwards for ever, to the endpoints that the gate admits. All ports are bound before anything is forwarded, and one
+/// that cannot be bound is an error.
+pub async fn serve(forwards: Forwards, names: Names, gate: Arc<Gate>) -> Result<(), Error> {
+    let Forwards { ports, affinity, ready_only: _ } = forwards;
     let names = Arc::new(names);
     let mut all = Vec::new();
     for forward in ports {
         let (port, protocol) = (forward.port, forward.protocol);
-        let route = Arc::new(Route { forward, names: Arc::clone(&names), balance: Balance::new(affinity) });
+        let route = Arc::new(Route {
+            forward,
+            names: Arc::clone(&names),
+            gate: Arc::clone(&gate),
+            balance: Balance::new(affinity),
+        });
         let failed = |source| Error::Listen { port, protocol: protocol.as_str(), source };
         all.push(match protocol {
             Protocol::Tcp => Listening::Tcp(tcp_socket(port).await.map_err(failed)?, route),
@@ -100,11 +122,13 @@ pub async fn serve(forwards: Forwards, names: Names) -> Result<(), Error> {
             }
         };
     }
-    while tasks.join_next().await.is_some() {}
-    Ok(())
+    tokio::select! {
+        failed = gate.listen() => failed.map_err(Error::Reports),
+        () = async { while tasks.join_next().await.is_some() {} } => Ok(()),
+    }
 }
 
-/// On all addresses, of both families where the kernel has both.
+/// Binds a port on all addresses, of both families if the kernel has both.
 async fn tcp_socket(port: u16) -> io::Result<TcpListener> {
     match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
         Err(error) if has_no_address(&error) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await,
@@ -119,7 +143,7 @@ async fn udp_socket(port: u16) -> io::Result<UdpSocket> {
     }
 }
 
-/// Whether it failed for want of the other family.
+/// Whether binding failed because the kernel has no IPv6.
 fn has_no_address(error: &io::Error) -> bool {
     !matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied)
 }

@@ -31,6 +31,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// What a client has on this side.
 struct Session {
     endpoint: Arc<UdpSocket>,
+    address: SocketAddr,
     /// Told of each datagram of the client. Without it, the task ends.
     heard: watch::Sender<()>,
     /// What carries answers back.
@@ -81,13 +82,16 @@ async fn receive_of(socket: Arc<UdpSocket>, route: Arc<Route>, most: usize) {
         let datagram = buffer.get(..length).unwrap_or_default();
         // Once more, if it only learns that its endpoint is not there any more.
         for _ in 0..2 {
+            if sessions.by_client.get(&client).is_some_and(|session| !route.admits(session.address)) {
+                sessions.end(client);
+            }
             if !sessions.by_client.contains_key(&client) {
-                let Some(endpoint) = open(client, &route).await else { break };
+                let Some((endpoint, address)) = open(client, &route).await else { break };
                 let endpoint = Arc::new(endpoint);
                 let (heard, listening) = watch::channel(());
                 let carrier = answers(client, Arc::clone(&socket), Arc::clone(&endpoint), listening);
                 let task = tasks.spawn(carrier).id();
-                sessions.begin(client, Session { endpoint, heard, task, last: 0 });
+                sessions.begin(client, Session { endpoint, address, heard, task, last: 0 });
             }
             if sessions.send(client, datagram) {
                 break;
@@ -134,13 +138,13 @@ impl Sessions {
 }
 
 /// A socket towards the endpoint whose turn it is. Nobody can say whether it will be listened to.
-async fn open(client: SocketAddr, route: &Route) -> Option<UdpSocket> {
+async fn open(client: SocketAddr, route: &Route) -> Option<(UdpSocket, SocketAddr)> {
     let address = client.ip().to_canonical();
     let endpoint = route.endpoints(address).await.into_iter().next()?;
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await.ok()?;
     socket.connect(endpoint).await.ok()?;
     route.balance.sent(address, endpoint);
-    Some(socket)
+    Some((socket, endpoint))
 }
 
 /// Carries answers back, until both sides are silent or the endpoint says that nobody listens.
@@ -188,7 +192,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::{proxy::Balance, proxy::Names};
+    use crate::{proxy::Balance, proxy::Gate, proxy::Names};
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -207,7 +211,8 @@ mod tests {
         let (to, port) = (socket.local_addr().unwrap(), endpoint.local_addr().unwrap().port());
         let forward = format!("1/udp=end:{port}").parse().unwrap();
         let names = Arc::new(Names::fixed_to("end", Ipv4Addr::LOCALHOST));
-        let route = Arc::new(Route { forward, names, balance: Balance::new(None) });
+        let gate = Arc::new(Gate::open());
+        let route = Arc::new(Route { forward, names, gate, balance: Balance::new(None) });
         let mut tasks = JoinSet::new();
         tasks.spawn(receive_of(socket, route, 3));
         // It says from where it was asked, which is another port for each session.

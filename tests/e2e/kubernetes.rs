@@ -210,3 +210,65 @@ fn empty_volume(mounts: &serde_json::Value) -> String {
     let mount = mounts.iter().find(|it| it["Destination"] == "/tmp").unwrap();
     mount["Name"].as_str().unwrap().to_owned()
 }
+
+#[tokio::test]
+async fn pod_has_its_full_name_and_stops_within_its_grace_period() {
+    let site = Site::new("grace");
+    let text = |greeting: &str| {
+        format!(
+            "apiVersion: apps/v1
+kind: StatefulSet
+metadata: {{name: db}}
+spec:
+  serviceName: db
+  selector: {{matchLabels: {{app: db}}}}
+  template:
+    metadata: {{labels: {{app: db}}}}
+    spec:
+      terminationGracePeriodSeconds: 3
+      containers:
+        - name: db
+          image: \"{}\"
+          env: [{{name: GREETING, value: {greeting}}}]
+          command: [/bin/busybox, sleep, \"10000\"]
+          lifecycle: {{preStop: {{exec: {{command: [/bin/busybox, sleep, \"1000\"]}}}}}}
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: db}}
+spec: {{clusterIP: None, selector: {{app: db}}, ports: [{{port: 80}}]}}
+",
+            images::placeholder()
+        )
+    };
+    let commit = site.repository.commit(&[(&site.path("all.yaml"), &text("one"))]);
+    let agent = site.agent().await;
+    agent.settled(&commit).await;
+    let pod = site.container("db-0");
+    let name = site.docker.run(&["exec", &pod.id(), "/bin/busybox", "hostname", "-f"]);
+    assert_eq!(name.trim(), "db-0.db.default.svc.cluster.local");
+    // The hook takes longer than anybody waits here; the pod is stopped at the end of its grace period.
+    let commit = site.repository.commit(&[(&site.path("all.yaml"), &text("two"))]);
+    agent.sync().await;
+    agent.settled(&commit).await;
+    assert_ne!(site.container("db-0").id(), pod.id());
+}
+
+#[tokio::test]
+async fn pod_for_another_architecture_is_not_started() {
+    let site = Site::new("architecture");
+    let other = if cfg!(target_arch = "x86_64") { "arm64" } else { "amd64" };
+    let text = format!(
+        "{}      nodeSelector: {{kubernetes.io/arch: {other}}}\n      containers: [{{name: web, image: \"{}\"}}]\n",
+        manifests::deployment("web"),
+        images::placeholder()
+    );
+    site.repository.commit(&[(&site.path("all.yaml"), &text)]);
+    let agent = site.agent().await;
+    agent
+        .until("the workload to be degraded", |application| {
+            application.status.workloads.values().any(|it| it.reason == "OtherArchitecture")
+        })
+        .await;
+    assert!(site.of("web").is_empty());
+}

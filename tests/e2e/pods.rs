@@ -1,6 +1,6 @@
 //! Pods of several containers, and the image that they need beside their own.
 
-use crate::harness::{Agent, Container, Counting, Site, images, manifests};
+use crate::harness::{Agent, Container, Counting, Site, images, manifests, wait_until};
 
 #[tokio::test]
 async fn helper_image_is_generated_and_its_container_stops_at_once() {
@@ -233,6 +233,36 @@ fn prepared(busybox: &str, second: &str) -> String {
 ",
         manifests::deployment("web")
     )
+}
+
+#[tokio::test]
+async fn failed_init_container_fails_a_pod_that_is_never_restarted() {
+    let site = Site::new("initial-failed");
+    let text = format!(
+        "apiVersion: v1
+kind: Pod
+metadata: {{name: once}}
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 0
+  initContainers: [{{name: first, image: \"{0}\", command: [/bin/busybox, sh, -c, exit 3]}}]
+  containers: [{{name: main, image: \"{0}\", command: [/bin/busybox, sleep, \"1000\"]}}]
+",
+        images::placeholder()
+    );
+    site.repository.commit(&[(&site.path("all.yaml"), &text)]);
+    let agent = site.agent().await;
+    let words = || -> Option<Vec<String>> {
+        let listed = agent.said("get pods --no-headers");
+        let words: Vec<String> = listed.split_whitespace().map(str::to_owned).collect();
+        (words.get(2).map(String::as_str) == Some("Init:Error")).then_some(words)
+    };
+    let words = wait_until("the init container to fail", words).await;
+    assert_eq!(words[1..4], ["0/1", "Init:Error", "0"], "it ran once and is not restarted");
+    let phase = || {
+        Some(agent.said("get pods -o jsonpath={.items[0].status.phase}")).filter(|it| it.trim() == "Failed")
+    };
+    wait_until("the pod to be failed", phase).await;
 }
 
 #[tokio::test]

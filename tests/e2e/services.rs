@@ -132,6 +132,74 @@ async fn service_proxy_balances_and_survives_restarts() {
     assert_eq!((ended.state().as_str(), ended.number("/State/ExitCode")), ("exited", 0));
 }
 
+/// Two Deployments behind one Service, the second of which is ready if its probe is on the right port.
+fn half_ready(image: &str, port_of_second: u16) -> String {
+    let deployment = |name: &str, port: u16| {
+        format!(
+            "apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: {name}}}
+spec:
+  selector: {{matchLabels: {{name: {name}}}}}
+  template:
+    metadata: {{labels: {{name: {name}, app: web}}}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers:
+        - name: web
+          image: \"{image}\"
+          ports: [{{containerPort: 8080}}]
+          readinessProbe: {{tcpSocket: {{port: {port}}}, periodSeconds: 1, failureThreshold: 1}}
+---
+"
+        )
+    };
+    let service = |name: &str, more: &str| {
+        format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{selector: {{app: web}}, ports: [{{port: \
+             8080}}]{more}}}\n---\n"
+        )
+    };
+    let all = service("all", ", publishNotReadyAddresses: true");
+    format!("{}{}{}{all}", deployment("one", 8080), deployment("two", port_of_second), service("front", ""))
+}
+
+#[tokio::test]
+async fn service_traffic_goes_to_ready_pods_only() {
+    let site = Site::new("ready");
+    let image = images::server("1.0");
+    let write = |port: u16| site.repository.commit(&[(&site.path("all.yaml"), &half_ready(&image, port))]);
+    write(1);
+    let agent = site.agent().await;
+    let heard = |name: &str| -> BTreeSet<String> {
+        asked_inside(&site, name, 8080, 8).into_iter().filter(|answer| answer != "none").collect()
+    };
+    let stands = |name: &str| site.of(name).iter().any(|pod| pod.state() == "running");
+    let all_stand = || ["one", "two", "front_proxy"].into_iter().all(stands).then_some(());
+    wait_until("the pods and the proxy to run", all_stand).await;
+    wait_until("both pods to run", || Some(heard("all")).filter(|all| all.len() == 2)).await;
+    let one =
+        wait_until("the ready pod to answer", || Some(heard("front")).filter(|found| found.len() == 1)).await;
+    for _ in 0..3 {
+        assert_eq!(heard("front"), one, "the pod that is not ready gets no traffic");
+    }
+    // Probes are not part of a container's specification: the same pod becomes ready, and is not ready again.
+    let pods = [site.container("one").id(), site.container("two").id()];
+    write(8080);
+    agent.sync().await;
+    wait_until("both pods to be ready", || Some(heard("front")).filter(|found| found.len() == 2)).await;
+    write(1);
+    agent.sync().await;
+    wait_until("the second pod to lose its traffic", || Some(heard("front")).filter(|found| *found == one))
+        .await;
+    assert_eq!(pods, [site.container("one").id(), site.container("two").id()]);
+    // A proxy that was restarted gets the report again.
+    let proxy = site.container("front_proxy").id();
+    site.docker.run(&["restart", "-t", "1", &proxy]);
+    wait_until("the proxy to answer again", || Some(heard("front")).filter(|found| !found.is_empty())).await;
+    assert_eq!(heard("front"), one);
+}
+
 #[tokio::test]
 async fn node_port_is_assigned_and_external_name_is_forwarded() {
     let site = Site::new("reach");

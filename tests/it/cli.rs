@@ -135,6 +135,15 @@ fn plan_is_printed_round_by_round() {
                 ],
                 waits: vec!["web: another container holds port 80".to_owned()],
                 diff: "--- a\n+++ b\n@@ -1 +1 @@\n-image: 1\n+image: 2\n".to_owned(),
+                ..DryRun::default()
+            },
+        ),
+        (
+            AppName::from("quiet"),
+            DryRun {
+                suspended: true,
+                rounds: vec![vec!["create quiet-web-1".to_owned()]],
+                ..DryRun::default()
             },
         ),
         (AppName::from("shop"), DryRun::default()),
@@ -149,6 +158,9 @@ fn plan_is_printed_round_by_round() {
       round 2
         create blog-web-1: its specification is another
       waits: web: another container holds port 80
+    quiet: suspended; after `driftless resume quiet`: 1 step in 1 round
+      round 1
+        create quiet-web-1
     shop: nothing to do
     ");
     assert_snapshot!(render_diff(&previews, Colours::Off), @r"

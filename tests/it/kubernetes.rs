@@ -443,17 +443,12 @@ fn fields_without_meaning_on_one_host_are_warnings() {
     let pods = [
         "affinity: {nodeAffinity: {}}",
         "automountServiceAccountToken: true",
-        "enableServiceLinks: true",
         "nodeName: a",
-        "nodeSelector: {a: b}",
-        "os: {name: linux}",
         "overhead: {cpu: 1}",
         "preemptionPolicy: Never",
         "priority: 5",
         "priorityClassName: high",
         "schedulerName: mine",
-        "serviceAccount: a",
-        "serviceAccountName: a",
         "tolerations: [{operator: Exists}]",
         "topologySpreadConstraints: [{maxSkew: 1}]",
     ];

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use driftless_files::{MemoryFiles, Rendered};
 use driftless_kubernetes as kubernetes;
 use driftless_model::{
-    Access, Completion, Content, Mount, MountSource, NetworkMode, PortRange, RestartPolicy, Stack, Strategy,
-    Workload,
+    Access, Completion, Content, Mount, MountSource, NetworkMode, PortRange, READY_PROXY_IMAGE,
+    RestartPolicy, Stack, Strategy, Workload,
 };
 
 use crate::sample::manifests;
@@ -503,6 +503,153 @@ fn service_gets_a_proxy_where_names_do_not_suffice() {
     let ends = "80/tcp=_front._one:1,_host:2";
     assert_eq!(command(&both), words(&["proxy", ends, "53/udp=_front._one:53,_host:53"]));
     assert_eq!(both.workloads[&"front_proxy".into()].container.extra_hosts, ["_host:host-gateway"]);
+}
+
+#[test]
+fn services_of_probed_pods_forward_to_ready_pods_only() {
+    let probe = "readinessProbe: {tcpSocket: {port: 8080}}";
+    let init = "initContainers: [{name: first, image: a:1}]";
+    let with = |controller: &str, pod: &str, container: &str, spec: &str| {
+        let web = deployment("web", pod, container);
+        let web = web.replace("spec:\n  selector", &format!("spec:\n  {controller}\n  selector"));
+        let text = format!(
+            "{web}{}",
+            service("front", &format!("{{selector: {{app: web}}, {spec}, ports: [{{port: 8080}}]}}"))
+        );
+        let found = stack(&text);
+        let proxy = found.workloads.get(&"front_proxy".into())?;
+        Some((proxy.container.command.clone().unwrap(), proxy.container.image.clone()))
+    };
+    let ready = Some((
+        ["proxy", "--ready-only", "8080/tcp=_front._web:8080"].map(str::to_owned).to_vec(),
+        READY_PROXY_IMAGE.to_owned(),
+    ));
+    for (controller, pod, container) in [
+        ("replicas: 2", "", probe),
+        ("replicas: 2", "", "startupProbe: {tcpSocket: {port: 8080}}"),
+        ("replicas: 2", init, "tty: false"),
+        ("strategy: {type: RollingUpdate}", "", probe),
+    ] {
+        assert_eq!(
+            with(controller, pod, container, "type: ClusterIP"),
+            ready,
+            "{controller} {pod} {container}"
+        );
+    }
+    for (controller, container, spec) in [
+        ("replicas: 2", "tty: false", "type: ClusterIP"),
+        ("replicas: 2", probe, "publishNotReadyAddresses: true"),
+        ("replicas: 2", probe, "clusterIP: None"),
+        ("strategy: {type: Recreate}", probe, "type: ClusterIP"),
+    ] {
+        assert_eq!(with(controller, "", container, spec), None, "{controller} {container} {spec}");
+    }
+    // Pods on the host's network have the host's address; each workload is ready by itself.
+    let on_host = with(
+        "replicas: 1",
+        "hostNetwork: true",
+        &format!("ports: [{{containerPort: 8080}}]\n{probe}"),
+        "type: ClusterIP",
+    );
+    assert_eq!(on_host.unwrap().0[2], "8080/tcp=_host.web:8080");
+}
+
+#[test]
+fn pod_runs_on_linux_and_on_the_architecture_it_selects() {
+    let of = |pod: &str| {
+        let found = render(&deployment("web", pod, "tty: false"));
+        (found.stack.as_ref().map(|it| web(it).architecture.clone()), lines(&found))
+    };
+    for quiet in [
+        "nodeSelector: {kubernetes.io/os: linux}",
+        "os: {name: linux}",
+        "serviceAccountName: web",
+        "serviceAccount: web",
+    ] {
+        assert_eq!(of(quiet), (Some(None), Vec::new()), "{quiet}");
+    }
+    for selector in ["kubernetes.io/arch", "beta.kubernetes.io/arch"] {
+        let selected = of(&format!("nodeSelector: {{{selector}: arm64}}"));
+        assert_eq!(selected, (Some(Some("arm64".to_owned())), Vec::new()));
+    }
+    let (stack, said) = of("nodeSelector: {disk: ssd}");
+    assert!(stack.is_some() && said[0].contains("nodeSelector.disk: has no effect"), "{said:?}");
+    for windows in ["nodeSelector: {kubernetes.io/os: windows}", "os: {name: windows}"] {
+        let (stack, said) = of(windows);
+        assert!(stack.is_none() && said[0].contains("a.yaml:10:"), "{said:?}");
+        assert!(said[0].contains("`windows` is not supported: containers run on Linux here"), "{said:?}");
+    }
+}
+
+#[test]
+fn services_set_variables_in_pods_that_ask_for_them() {
+    let services = format!(
+        "{}{}",
+        service(
+            "cache-db",
+            "{selector: {app: web}, ports: [{name: sql, port: 80}, {name: dns, port: 53, protocol: UDP}]}"
+        ),
+        service("none", "{clusterIP: None, selector: {app: web}, ports: [{port: 80}]}"),
+    );
+    let container = "command: [a, $(CACHE_DB_SERVICE_HOST)]\nenv: [{name: CACHE_DB_PORT, value: own}, {name: URL, value: \
+                     x:$(CACHE_DB_SERVICE_PORT)}]";
+    let asked = stack(&format!("{}{services}", deployment("web", "enableServiceLinks: true", container)));
+    let own = &web(&asked).container;
+    assert_eq!(own.entrypoint.as_deref(), Some(&["a".to_owned(), "cache-db".to_owned()][..]));
+    let value = |name: &str| own.env.get(name).cloned().flatten().unwrap_or_default();
+    for (name, expected) in [
+        ("URL", "x:80"),
+        ("CACHE_DB_SERVICE_HOST", "cache-db"),
+        ("CACHE_DB_SERVICE_PORT", "80"),
+        ("CACHE_DB_SERVICE_PORT_DNS", "53"),
+        ("CACHE_DB_PORT", "own"),
+        ("CACHE_DB_PORT_53_UDP", "udp://cache-db:53"),
+        ("CACHE_DB_PORT_80_TCP_ADDR", "cache-db"),
+        ("NONE_SERVICE_HOST", ""),
+    ] {
+        assert_eq!(value(name), expected, "{name}");
+    }
+    for pod in ["hostPID: false", "enableServiceLinks: false"] {
+        let text = format!("{}{services}", deployment("web", pod, "tty: false"));
+        assert_eq!(web(&stack(&text)).container.env, BTreeMap::new(), "{pod}");
+        let refers = format!("{}{services}", deployment("web", pod, container));
+        told(&refers, &["`$(CACHE_DB_SERVICE_HOST)` is not set: Services set variables only on request"]);
+    }
+}
+
+#[test]
+fn kinds_for_http_routes_say_what_to_use_instead() {
+    for kind in ["Ingress", "Gateway", "HTTPRoute"] {
+        let found =
+            render(&format!("apiVersion: networking.k8s.io/v1\nkind: {kind}\nmetadata: {{name: a}}\n"));
+        let finding = &found.findings[0];
+        assert!(
+            finding.is_error() && finding.help.as_deref().is_some_and(|it| it.contains("reverse proxy")),
+            "{finding}"
+        );
+    }
+}
+
+#[test]
+fn services_on_one_host_port_name_each_other() {
+    let balancer = "{type: LoadBalancer, selector: {app: web}, ports: [{port: 80}]}";
+    let text = format!(
+        "{}{}{}",
+        deployment("web", "", "tty: false"),
+        service("one", balancer),
+        service("two", balancer)
+    );
+    let found = render(&text.replacen(
+        "selector: {app: web}, ports: [{port: 80}]",
+        "selector: {app: web}, ports: [{port: 80, targetPort: 8080}]",
+        1,
+    ));
+    let finding = &found.findings[0];
+    assert!(finding.message.contains("port 80 of the host is already taken by the Service of"), "{finding}");
+    assert!(
+        finding.help.as_deref().is_some_and(|it| it.contains("another `port` (LoadBalancer)")),
+        "{finding}"
+    );
 }
 
 #[test]

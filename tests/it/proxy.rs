@@ -12,7 +12,7 @@ use std::{
 };
 
 use driftless::proxy;
-use driftless::proxy::Names;
+use driftless::proxy::{Gate, Names};
 use driftless_model::{Forward, Forwards, Protocol};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -37,6 +37,10 @@ struct Scene {
 impl Scene {
     /// `n` endpoints at which nobody listens yet.
     async fn new(count: u8, protocol: Protocol, affinity: Option<Duration>) -> Self {
+        Self::behind(Gate::open(), count, protocol, affinity).await
+    }
+
+    async fn behind(gate: Gate, count: u8, protocol: Protocol, affinity: Option<Duration>) -> Self {
         let target = free_port(protocol).await;
         let port = free_port(protocol).await;
         let addresses: Vec<Ipv4Addr> = (1..=count).map(|it| Ipv4Addr::new(127, 0, 7, it)).collect();
@@ -47,8 +51,11 @@ impl Scene {
         let mut tasks = JoinSet::new();
         tasks.spawn(answer(server, Arc::clone(&answers), Arc::clone(&questions)));
         let targets = vec![("_endpoints.web".to_owned(), target)];
-        let forwards = Forwards { ports: vec![Forward { port, protocol, targets }], affinity };
-        tasks.spawn(async move { panic!("the proxy ended: {:?}", proxy::serve(forwards, names).await) });
+        let forwards =
+            Forwards { ports: vec![Forward { port, protocol, targets }], affinity, ready_only: false };
+        let gate = Arc::new(gate);
+        tasks
+            .spawn(async move { panic!("the proxy ended: {:?}", proxy::serve(forwards, names, gate).await) });
         let endpoints = addresses.into_iter().map(|it| (it, target).into()).collect();
         Self { port, endpoints, answers, questions, tasks }
     }
@@ -237,6 +244,83 @@ async fn a_client_stays_where_it_was_as_long_as_that_answers() {
     assert_eq!(scene.ask("a").await, second);
 }
 
+/// Reports ready endpoints as the agent does, until the proxy listens.
+async fn report(socket: &str, words: &[&str]) {
+    let began = Instant::now();
+    loop {
+        let (socket, words): (String, Vec<String>) =
+            (socket.to_owned(), words.iter().map(ToString::to_string).collect());
+        let send = move || proxy::send_report(&socket, words.iter().map(String::as_str));
+        match tokio::task::spawn_blocking(send).await.unwrap() {
+            Ok(()) => return,
+            Err(error) => assert!(began.elapsed() < PATIENCE, "{error:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn only_ready_endpoints_get_traffic() {
+    let socket = format!("driftless-test-{}-{}", std::process::id(), free_port(Protocol::Tcp).await);
+    let mut scene = Scene::behind(Gate::by_report(&socket), 3, Protocol::Tcp, None).await;
+    for index in 0..3 {
+        scene.echo(index).await;
+    }
+    let heard = async |scene: &Scene| {
+        let mut heard = BTreeSet::new();
+        for _ in 0..9 {
+            heard.insert(scene.ask("a").await);
+        }
+        heard.into_iter().collect::<Vec<_>>()
+    };
+    report(&socket, &["_endpoints.web=127.0.7.1,127.0.7.3"]).await;
+    assert_eq!(heard(&scene).await, ["127.0.7.1", "127.0.7.3"]);
+    // An address that the name does not resolve to may belong to another container by now.
+    report(&socket, &["_endpoints.web=127.0.7.2,127.0.7.9"]).await;
+    assert_eq!(heard(&scene).await, ["127.0.7.2"]);
+    let mut open = scene.connect().await;
+    open.read_exact(&mut [0; 10]).await.unwrap();
+    report(&socket, &["_endpoints.web="]).await;
+    let mut refused = scene.connect().await;
+    let ended = timeout(PATIENCE, refused.read(&mut [0; 10])).await.expect("an end");
+    assert!(ended.is_err(), "no endpoint is ready: {ended:?}");
+    open.write_all(b"b").await.unwrap();
+    timeout(PATIENCE, open.read_exact(&mut [0; 1])).await.expect("open connections stay").unwrap();
+    let invalid = proxy::send_report(&socket, ["_endpoints.web=nowhere"]);
+    assert!(matches!(invalid, Err(proxy::ReportError::Invalid(_))), "{invalid:?}");
+}
+
+#[tokio::test]
+async fn udp_client_moves_from_a_pod_that_is_not_ready() {
+    let socket = format!("driftless-test-{}-{}", std::process::id(), free_port(Protocol::Udp).await);
+    let scene = Scene::behind(Gate::by_report(&socket), 2, Protocol::Udp, None).await;
+    let mut tasks = JoinSet::new();
+    for address in scene.endpoints.clone() {
+        let endpoint = UdpSocket::bind(address).await.unwrap();
+        tasks.spawn(async move {
+            loop {
+                let (_, from) = endpoint.recv_from(&mut [0; 64]).await.unwrap();
+                endpoint.send_to(address.ip().to_string().as_bytes(), from).await.unwrap();
+            }
+        });
+    }
+    let client = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    client.connect((Ipv4Addr::LOCALHOST, scene.port)).await.unwrap();
+    for ready in ["127.0.7.1", "127.0.7.2"] {
+        report(&socket, &[&format!("_endpoints.web={ready}")]).await;
+        let began = Instant::now();
+        loop {
+            assert!(began.elapsed() < PATIENCE, "{ready} is not asked");
+            let _ = client.send(b"a").await;
+            let mut buffer = [0; 64];
+            let answer = timeout(Duration::from_millis(200), client.recv(&mut buffer)).await;
+            if matches!(answer, Ok(Ok(length)) if buffer[..length] == *ready.as_bytes()) {
+                break;
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn connections_that_a_client_makes_at_once_go_to_one_endpoint() {
     let mut scene = Scene::new(3, Protocol::Tcp, Some(Duration::from_secs(100))).await;
@@ -295,9 +379,11 @@ async fn a_port_that_is_taken_is_an_error() {
     let taken = TcpListener::bind("[::]:0").await.unwrap();
     let forward: Forward = format!("{}/tcp=web:1", taken.local_addr().unwrap().port()).parse().unwrap();
     let names = || Names::new(([127, 0, 0, 1], 1).into(), ["web"]);
-    let served = proxy::serve(Forwards { ports: vec![forward], affinity: None }, names()).await;
+    let gate = || Arc::new(Gate::open());
+    let served =
+        proxy::serve(Forwards { ports: vec![forward], ..Forwards::default() }, names(), gate()).await;
     assert!(matches!(served, Err(proxy::Error::Listen { .. })), "{served:?}");
-    let served = proxy::serve(Forwards::default(), names()).await;
+    let served = proxy::serve(Forwards::default(), names(), gate()).await;
     assert!(matches!(served, Err(proxy::Error::NoPorts)), "{served:?}");
 }
 

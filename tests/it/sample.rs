@@ -324,6 +324,7 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
                 Ok(Answer::Adopted(vec!["container shop-web-1: as in Git, keeps running".to_owned()]))
             }
             RequestKind::Plan => Ok(Answer::Plan(DryRun {
+                suspended: false,
                 adoption: Vec::new(),
                 rounds: vec![
                     vec!["pull image blog:2.0.0: Git asks for it and it is not there".to_owned()],

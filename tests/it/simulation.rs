@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use driftless_agent::{Handle, InstanceName, Parts, RequestKind, Rollback, launch};
+use driftless_agent::{Answer, Handle, InstanceName, Parts, RequestKind, Rollback, launch};
 use driftless_clock::Clock;
 use driftless_config as config;
 use driftless_config::Verify;
@@ -657,6 +657,14 @@ async fn suspended_application_is_left_alone_until_resumed() {
     it.push(&web("web:2")).await;
     minutes(30).await;
     assert_eq!(it.writes(), writes, "{}", it.story());
+    let Ok(Answer::Plan(plan)) = it.handle().request(app(), RequestKind::Plan).await else {
+        panic!("no plan")
+    };
+    assert!(plan.suspended, "{plan:?}");
+    let steps: Vec<&String> = plan.rounds.iter().flatten().collect();
+    assert!(steps.iter().any(|step| step.contains("web:2")), "the commit that waits is shown: {steps:?}");
+    let unique: BTreeSet<&String> = plan.waits.iter().collect();
+    assert_eq!(unique.len(), plan.waits.len(), "each wait once: {:?}", plan.waits);
     it.ask(RequestKind::Resume).await;
     it.synced_with_tip().await;
     assert_eq!(it.images(), ["db:1", "web:2", "web:2"]);

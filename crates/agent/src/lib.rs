@@ -32,6 +32,7 @@ mod context;
 mod cron_runs;
 mod deliveries;
 mod desired;
+mod endpoints;
 mod engine_state;
 mod error;
 mod execute;

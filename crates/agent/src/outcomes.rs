@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use driftless_model::{Attempt, EventKind, HELPER_IMAGE, Observed, Record, Timestamp};
+use driftless_model::{Attempt, EventKind, Observed, Record, Timestamp, is_helper_image};
 use driftless_plan::{Action, Cause, Plan, Step, StepOutcome, sync_delay};
 
 use crate::{context::AppContext, execute::Executed, image_tasks::EndedTask};
@@ -97,7 +97,7 @@ pub(crate) fn report_images(context: &AppContext, ended: Vec<EndedTask>, observe
         }
         let (reason, action) = match image.as_str() {
             _ if is_build => ("Built", "build"),
-            HELPER_IMAGE => ("Imported", "import"),
+            image if is_helper_image(image) => ("Imported", "import"),
             _ => ("Pulled", "pull"),
         };
         tracing::info!(app = %context.name(), image, action, "image present");

@@ -22,6 +22,7 @@ use crate::{
     context::{AppContext, Services},
     cron_runs,
     desired::Desired,
+    endpoints::EndpointReports,
     engine_state::EngineState,
     error::chain,
     execute::{Executor, execute},
@@ -75,6 +76,7 @@ pub(crate) struct Reconciler<D, S> {
     mounts: Mounts,
     images: ImageTasks,
     other_owner: OtherOwner,
+    endpoints: EndpointReports,
     turns: Arc<Semaphore>,
     engine: EngineState,
     stop: CancellationToken,
@@ -112,6 +114,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             mounts: Mounts::default(),
             images: ImageTasks::new(wake, shared.builds.clone()),
             other_owner: OtherOwner::default(),
+            endpoints: EndpointReports::default(),
             turns: Arc::clone(&shared.turns),
             engine: shared.engine.clone(),
             stop,
@@ -240,6 +243,14 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             self.revisions.begin(&self.context, &self.desired, &target);
         }
         self.publish(now, |publisher, inputs| publisher.publish_round(inputs, &target, &observed, &plan));
+        // Before the steps: a pod that they stop must not get new connections.
+        let report_again = match self.other_owner.reason() {
+            None => {
+                let proxies = plan::proxy_endpoints(&target.stack, &observed, &plan);
+                self.endpoints.send(&self.context, self.observer.docker(), proxies).await
+            }
+            Some(_) => None,
+        };
         let next = if plan.steps.is_empty() {
             self.revisions.check_deadline(&self.context, &plan);
             let scan = self.observer.start_scans(&target.policy, &observed, self.record.get());
@@ -253,7 +264,11 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         if *self.record.get() != remembered || !self.record.is_stored() {
             self.record.save(&self.context);
         }
-        if self.record.is_stored() { next } else { next.by(now.after(STORE_AGAIN)) }
+        let store_again = (!self.record.is_stored()).then(|| now.after(STORE_AGAIN));
+        match earliest(store_again, report_again) {
+            Some(latest) => next.by(latest),
+            None => next,
+        }
     }
 
     fn source(&self) -> Option<Arc<S>> {

@@ -154,6 +154,9 @@ pub enum Answer {
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DryRun {
+    /// The application is suspended: the rounds follow after `driftless resume`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspended: bool,
     /// The rounds that would follow, each a list of steps with their causes.
     pub rounds: Vec<Vec<String>>,
     /// The objects of Docker Compose that would be adopted first, and how they differ.

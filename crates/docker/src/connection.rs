@@ -34,6 +34,8 @@ pub struct EngineInfo {
     pub api: ApiVersion,
     /// It is Podman, which implements most of Docker's API.
     pub is_podman: bool,
+    /// Its architecture in the words of Go, such as `amd64`.
+    pub architecture: Option<String>,
 }
 
 /// A connection to one engine.
@@ -210,7 +212,8 @@ impl Connection {
                 "the engine is Podman; docs/container.md lists what is known to work on it"
             );
         }
-        let info = EngineInfo { version: found.version.unwrap_or_default(), api, is_podman };
+        let architecture = found.arch.filter(|name| !name.is_empty());
+        let info = EngineInfo { version: found.version.unwrap_or_default(), api, is_podman, architecture };
         let own = self_container::find(&self.docker, &self.self_candidates, &self.local_paths).await?;
         let agreed = Agreed { info, defaults, own };
         *self.agreed.lock().unwrap_or_else(PoisonError::into_inner) = Some(agreed);

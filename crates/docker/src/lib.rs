@@ -48,6 +48,7 @@ mod attribution;
 mod body_writer;
 mod cache;
 mod call_error;
+mod cluster_domain;
 mod connection;
 mod container_files;
 mod container_list;

@@ -35,6 +35,10 @@ pub(super) struct Pod {
     /// Variables whose values come from a Secret.
     pub(super) secret_env: BTreeSet<String>,
     pub(super) subdomain: Option<Subdomain>,
+    /// Services set variables in its containers (`enableServiceLinks: true`).
+    pub(super) service_links: bool,
+    /// The architecture of the nodes that it may run on.
+    pub(super) architecture: Option<String>,
 }
 
 /// The DNS name of a pod under a headless Service.
@@ -253,6 +257,8 @@ pub(super) fn read_container(
         published,
         secret_env: secret,
         subdomain: None,
+        service_links: false,
+        architecture: None,
     };
     ReadContainer { pod, shared }
 }

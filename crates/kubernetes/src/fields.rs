@@ -226,10 +226,7 @@ pub(super) const SERVICE: Fields = &[
     ("loadBalancerIP", BY_ENGINE),
     ("loadBalancerSourceRanges", NOT_YET),
     ("ports", Used),
-    (
-        "publishNotReadyAddresses",
-        NoEffect("has no effect: the name resolves to all running pods, ready or not"),
-    ),
+    ("publishNotReadyAddresses", Used),
     ("selector", Used),
     ("sessionAffinity", Used),
     ("sessionAffinityConfig", Used),
@@ -268,7 +265,7 @@ pub(super) const POD: Fields = &[
     ("containers", Used),
     ("dnsConfig", Used),
     ("dnsPolicy", Used),
-    ("enableServiceLinks", NoEffect("has no effect: Services do not create variables")),
+    ("enableServiceLinks", Used),
     (
         "ephemeralContainers",
         Refused("is not allowed in a template: such containers are added to running pods"),
@@ -283,8 +280,8 @@ pub(super) const POD: Fields = &[
     ("imagePullSecrets", Used),
     ("initContainers", Used),
     ("nodeName", NO_PLACING),
-    ("nodeSelector", NO_PLACING),
-    ("os", NO_PLACING),
+    ("nodeSelector", Used),
+    ("os", Used),
     ("overhead", NO_PLACING),
     ("preemptionPolicy", NO_PLACING),
     ("priority", NO_PLACING),
@@ -297,8 +294,9 @@ pub(super) const POD: Fields = &[
     ("schedulerName", NO_PLACING),
     ("schedulingGates", NOT_YET),
     ("securityContext", Used),
-    ("serviceAccount", NO_API),
-    ("serviceAccountName", NO_API),
+    // Containers have no Kubernetes API to talk to. Only a `fieldRef` reads the name.
+    ("serviceAccount", Used),
+    ("serviceAccountName", Used),
     ("setHostnameAsFQDN", NOT_YET),
     ("shareProcessNamespace", Used),
     ("subdomain", Used),
@@ -309,6 +307,7 @@ pub(super) const POD: Fields = &[
     ("workloadRef", NO_PLACING),
 ];
 
+pub(super) const POD_OS: Fields = &[("name", Used)];
 pub(super) const DNS_CONFIG: Fields = &[("nameservers", Used), ("options", Used), ("searches", Used)];
 pub(super) const DNS_OPTION: Fields = &[("name", Used), ("value", Used)];
 

@@ -93,9 +93,20 @@ const NO_METRICS: &str = "Driftless does not collect metrics";
 const NO_SERVER: &str = "there is no API server";
 const NO_API: &str = "containers have no Kubernetes API to talk to";
 
-/// Known kinds that are not supported yet.
-const NOT_YET: &[&str] =
-    &["Endpoints", "EndpointSlice", "Gateway", "HTTPRoute", "Ingress", "IngressClass", "PodTemplate"];
+/// Known kinds that are not supported yet, each with what to do instead.
+const NOT_YET: &[(&str, &str)] = &[
+    ("Endpoints", NAME_INSTEAD),
+    ("EndpointSlice", NAME_INSTEAD),
+    ("Gateway", REVERSE_PROXY),
+    ("HTTPRoute", REVERSE_PROXY),
+    ("Ingress", REVERSE_PROXY),
+    ("IngressClass", REVERSE_PROXY),
+    ("PodTemplate", "put the template into the workload that uses it"),
+];
+
+const NAME_INSTEAD: &str = "use a Service of `type: ExternalName`, or the address itself";
+const REVERSE_PROXY: &str = "run a reverse proxy such as Caddy, nginx or Traefik as a Deployment with a Service of `type: \
+                             LoadBalancer`, and write the routes into its configuration with the names of the Services";
 
 /// The API group of kustomizations. Flux has another kind with the same name.
 const KUSTOMIZE: &str = "kustomize.config.k8s.io/";
@@ -104,8 +115,9 @@ const KUSTOMIZE: &str = "kustomize.config.k8s.io/";
 pub(super) fn all() -> Vec<(&'static str, &'static str, &'static str)> {
     let owned = OWNED.iter().map(|(_, kind, _)| (*kind, "used", ""));
     let no_ops = NO_OPS.iter().map(|(kind, why)| (*kind, "no effect", *why));
-    let not_yet =
-        NOT_YET.iter().map(|kind| (*kind, "refused", "ignoring it would change how the application works"));
+    let not_yet = NOT_YET
+        .iter()
+        .map(|(kind, _)| (*kind, "refused", "ignoring it would change how the application works"));
     owned.chain(no_ops).chain(not_yet).collect()
 }
 
@@ -143,11 +155,12 @@ pub(super) fn judge(version: &str, kind: &str) -> Verdict {
     if let Some((_, why)) = NO_OPS.iter().find(|(name, _)| *name == kind) {
         return Verdict::NoEffect(format!("the kind {kind} has no effect: {why}"));
     }
+    let not_yet = NOT_YET.iter().find(|(name, _)| *name == kind);
     let message = match kind {
         "Kustomization" if version.starts_with(KUSTOMIZE) => {
             "a kustomization counts only under its own name, and is no manifest".to_owned()
         }
-        _ if NOT_YET.contains(&kind) => {
+        _ if not_yet.is_some() => {
             format!(
                 "the kind {kind} is not supported yet, and ignoring it would change how the application works"
             )
@@ -157,15 +170,17 @@ pub(super) fn judge(version: &str, kind: &str) -> Verdict {
     let known = NO_OPS
         .iter()
         .map(|(name, _)| *name)
-        .chain(NOT_YET.iter().copied())
+        .chain(NOT_YET.iter().map(|(name, _)| *name))
         .chain(OWNED.iter().map(|(_, it, _)| *it))
         .chain(["List"]);
     let help = match kind {
         "Kustomization" if version.starts_with(KUSTOMIZE) => {
             Some("call the file `kustomization.yaml`, and give it a folder of its own".to_owned())
         }
-        _ if NOT_YET.contains(&kind) => None,
-        _ => closest(kind, known).map(|it| format!("did you mean `{it}`?")),
+        _ => match not_yet {
+            Some((_, help)) => Some((*help).to_owned()),
+            None => closest(kind, known).map(|it| format!("did you mean `{it}`?")),
+        },
     };
     Verdict::Refused { field: "kind", message, help }
 }

@@ -68,6 +68,7 @@ mod lifecycle;
 mod masked_documents;
 mod names;
 mod networks;
+mod node;
 mod node_ports;
 mod object;
 mod pod;
@@ -80,6 +81,7 @@ mod reader;
 mod resources;
 mod security;
 mod service;
+mod service_links;
 mod service_routes;
 mod shared_volumes;
 mod single_pod;
@@ -93,7 +95,7 @@ mod workload;
 use catalogue::{Catalogue, DataKind};
 use kinds::{Owned, Verdict};
 use networks::AppNetworks;
-use ports::HostPort;
+use ports::{HostPort, Taker};
 use reader::{Report, Value};
 use workload::ReadWorkload;
 
@@ -131,6 +133,7 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     node_ports::assign(spec.name.as_str(), &mut services, &workloads);
     let namespaces: BTreeSet<&str> = workloads.iter().map(|it| it.key.namespace.as_str()).collect();
     let networks = AppNetworks::new(spec.name.as_str(), &namespaces);
+    service_links::add(&services, &mut workloads, &report);
     let proxies = service_routes::connect(&services, &mut workloads, &networks, &report);
     workloads.extend(proxies);
     check_host_ports(&workloads, &report);
@@ -367,8 +370,20 @@ fn check_host_ports(workloads: &[ReadWorkload], report: &Report) {
             let others = taken.entry((host, port.protocol)).or_default();
             if let Some((first, owner)) = others.iter().find(|(it, _)| overlap(it.host_ip, port.host_ip)) {
                 let place = &first.location;
-                let message = format!("port {host} of the host is already taken by `{owner}` at {place}");
-                report.say(error(message).help("choose another `hostPort`"));
+                let owner = match first.taken_by {
+                    Taker::Container => format!("`{owner}`"),
+                    Taker::Service => {
+                        format!("the Service of `{}`", owner.as_str().trim_end_matches("_proxy"))
+                    }
+                };
+                let message = format!("port {host} of the host is already taken by {owner} at {place}");
+                let help = match port.taken_by {
+                    Taker::Container => "choose another `hostPort`",
+                    Taker::Service => {
+                        "give one of them another `port` (LoadBalancer) or `nodePort` (NodePort), or set `type: ClusterIP`"
+                    }
+                };
+                report.say(error(message).help(help));
             }
             others.push((port, name));
         }

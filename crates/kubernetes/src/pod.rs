@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     container::{self, ANNOTATION, Owner, Pod, Restarts, Template},
     env::{self, About},
-    fields,
+    fields, node,
     object::Key,
     ports::{HostPort, NamedPorts},
     pull,
@@ -84,6 +84,8 @@ pub(super) fn read(template: &Template<'_>, owner: &Owner<'_>, key: &Key) -> Opt
     pod.mounted_pulls = volumes.image_pulls();
     pod.pull_secrets = pull::secrets(spec, &about);
     pod.subdomain = container::subdomain(spec);
+    pod.service_links = spec.boolean("enableServiceLinks").unwrap_or(false);
+    pod.architecture = node::architecture(spec);
     Some(pod)
 }
 
@@ -151,6 +153,8 @@ impl Frame<'_> {
             published,
             secret_env,
             subdomain: None,
+            service_links: false,
+            architecture: None,
         }
     }
 

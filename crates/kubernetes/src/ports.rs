@@ -19,6 +19,15 @@ pub(super) struct HostPort {
     pub(super) protocol: Protocol,
     /// `None`: every address of the host.
     pub(super) host_ip: Option<IpAddr>,
+    pub(super) taken_by: Taker,
+}
+
+/// The object whose manifest asks for a host port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taker {
+    /// A container, with `hostPort` or on the host's network.
+    Container,
+    Service,
 }
 
 /// Reads `ports` into the container. Returns its named ports, and the ports of the host that it takes.
@@ -57,6 +66,7 @@ pub(super) fn read(object: &Object<'_>, container: &mut Container) -> (NamedPort
                     host,
                     protocol,
                     host_ip,
+                    taken_by: Taker::Container,
                 });
                 container.ports.push(Port {
                     container: number,

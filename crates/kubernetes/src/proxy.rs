@@ -15,25 +15,55 @@ use super::{
     workload::ReadWorkload,
 };
 use driftless_model::{
-    Completion, Container, Forward, Forwards, HELPER_IMAGE, NetworkMode, Probes, Protocol, PullPolicy,
-    RestartPolicy, WorkloadName,
+    Completion, Container, Forward, Forwards, HELPER_IMAGE, HOST_ENDPOINT, Mount, MountSource, NetworkMode,
+    Probes, Protocol, PullPolicy, READY_PROXY_IMAGE, RestartPolicy, Role, Strategy, Workload, WorkloadName,
 };
-
-/// The name under which a container reaches its host.
-const HOST: &str = "_host";
 
 /// Whether the Service needs a proxy.
 pub(super) fn is_needed(service: &Service<'_>, selected: &[&mut ReadWorkload]) -> bool {
     if service.is_headless() {
         return false;
     }
-    let has_several = selected.len() > 1 || selected.iter().any(|it| it.workload.replicas > 1);
+    let has_several = has_several(selected);
     let is_elsewhere = |it: &ReadWorkload| {
         service.ports.iter().any(|port| port.target_in(it).is_some_and(|to| to != port.port))
     };
     let is_published = service.ports.iter().any(|it| !it.published.is_empty());
+    let has_sctp = service.ports.iter().any(|port| port.protocol == Protocol::Sctp);
+    let runs_several = has_several || (!is_published && selected.iter().any(|it| starts_first(&it.workload)));
     selected.iter().any(|it| is_elsewhere(it) || is_on_host(it))
         || (has_several && (is_published || service.affinity.is_some()))
+        || (runs_several && !has_sctp && is_ready_only(service, selected))
+}
+
+fn has_several(selected: &[&mut ReadWorkload]) -> bool {
+    selected.len() > 1 || selected.iter().any(|it| it.workload.replicas > 1)
+}
+
+/// Whether a rollout runs a new pod beside the old one. It does not if both would write to one volume or need one port of the
+/// host.
+fn starts_first(workload: &Workload) -> bool {
+    let is_written = |mount: &Mount| {
+        let is_kept = matches!(mount.source, MountSource::Volume { .. } | MountSource::Bind { .. });
+        is_kept && !mount.read_only
+    };
+    let is_exclusive = |container: &Container| {
+        container.mounts.iter().any(is_written) || container.ports.iter().any(|port| port.host.is_some())
+    };
+    matches!(workload.strategy, Strategy::RollingUpdate { max_surge: 1.., .. })
+        && !workload.containers().any(is_exclusive)
+}
+
+/// Whether pods of the Service can run without being ready, and get no traffic then.
+fn is_ready_only(service: &Service<'_>, selected: &[&mut ReadWorkload]) -> bool {
+    !service.publishes_not_ready && selected.iter().any(|it| is_ready_late(&it.workload))
+}
+
+/// Whether a pod that runs may not be ready: it has probes, or init containers.
+fn is_ready_late(workload: &Workload) -> bool {
+    let is_probed = |probes: &Probes| probes.readiness.is_some() || probes.startup.is_some();
+    is_probed(&workload.probes)
+        || workload.parts.iter().any(|part| part.role == Role::Init || is_probed(&part.probes))
 }
 
 /// The proxy, and the alias by which it finds the pods.
@@ -43,9 +73,15 @@ pub(super) fn before(
     networks: &AppNetworks,
     report: &Report,
 ) -> Option<ReadWorkload> {
+    let ready_only = is_ready_only(service, selected);
     let ends: Vec<String> = selected
         .iter_mut()
-        .map(|it| if is_on_host(it) { HOST.to_owned() } else { networks.name_endpoints(it, &service.key) })
+        .map(|found| match is_on_host(found) {
+            // The agent reports the readiness of each workload under a name of its own.
+            true if ready_only => format!("{HOST_ENDPOINT}.{}", found.name),
+            true => HOST_ENDPOINT.to_owned(),
+            false => networks.name_endpoints(found, &service.key),
+        })
         .collect();
     let mut ports = Vec::new();
     for port in &service.ports {
@@ -63,11 +99,11 @@ pub(super) fn before(
         let targets: Vec<_> = targets.into_iter().collect();
         ports.push(Forward { port: port.port, protocol: port.protocol, targets });
     }
-    let forwards = Forwards { ports, affinity: service.affinity };
+    let forwards = Forwards { ports, affinity: service.affinity, ready_only };
     let mut found = workload(service, &forwards);
-    if ends.iter().any(|it| it == HOST) {
-        found.workload.container.extra_hosts.push(format!("{HOST}:host-gateway"));
-    }
+    let hosts: BTreeSet<&String> = ends.iter().filter(|end| end.starts_with(HOST_ENDPOINT)).collect();
+    let extra_hosts = &mut found.workload.container.extra_hosts;
+    extra_hosts.extend(hosts.into_iter().map(|name| format!("{name}:host-gateway")));
     networks.name(&mut found, &service.key);
     for port in &service.ports {
         for published in &port.published {
@@ -88,7 +124,7 @@ pub(super) fn to(service: &Service<'_>, name: &str, networks: &AppNetworks) -> O
         let targets = vec![(name.to_owned(), port.target_number())];
         ports.push(Forward { port: port.port, protocol: port.protocol, targets });
     }
-    let mut found = workload(service, &Forwards { ports, affinity: None });
+    let mut found = workload(service, &Forwards { ports, affinity: None, ready_only: false });
     networks.name(&mut found, &service.key);
     Some(found)
 }
@@ -101,7 +137,7 @@ pub(super) fn is_on_host(found: &ReadWorkload) -> bool {
 fn workload(service: &Service<'_>, forwards: &Forwards) -> ReadWorkload {
     let command = std::iter::once("proxy".to_owned()).chain(forwards.command());
     let container = Container {
-        image: HELPER_IMAGE.to_owned(),
+        image: if forwards.ready_only { READY_PROXY_IMAGE } else { HELPER_IMAGE }.to_owned(),
         command: Some(command.collect()),
         restart: RestartPolicy::UnlessStopped,
         expose: forwards
@@ -130,6 +166,8 @@ fn workload(service: &Service<'_>, forwards: &Forwards) -> ReadWorkload {
         published: Vec::new(),
         secret_env: BTreeSet::new(),
         subdomain: None,
+        service_links: false,
+        architecture: None,
     };
     let labels = std::collections::BTreeMap::new();
     let mut found = ReadWorkload::new(service.key.clone(), service.origin.clone(), "Service", labels, pod);

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 use super::{
     fields, names,
     object::{Identity, Key, identity},
-    ports::{HostPort, port_number},
+    ports::{HostPort, Taker, port_number},
     reader::{Object, Report, Value},
     workload::ReadWorkload,
 };
@@ -33,6 +33,8 @@ pub(super) struct Service<'a> {
     pub(super) ports: Vec<ServicePort<'a>>,
     /// The duration of session affinity.
     pub(super) affinity: Option<Duration>,
+    /// Pods that are not ready get traffic too (`publishNotReadyAddresses`).
+    pub(super) publishes_not_ready: bool,
 }
 
 /// One of the `ports` of a Service.
@@ -119,7 +121,8 @@ pub(super) fn read<'a>(value: Value<'a>) -> Option<Service<'a>> {
         Some(if is_headless { ServicePort { published: Vec::new(), ..port } } else { port })
     };
     let ports = spec.items("ports").into_iter().filter_map(read).collect();
-    Some(Service { key, origin, answer, is_headless, ports, affinity })
+    let publishes_not_ready = spec.boolean("publishNotReadyAddresses").unwrap_or(false);
+    Some(Service { key, origin, answer, is_headless, ports, affinity, publishes_not_ready })
 }
 
 /// The target of a Service that selects pods.
@@ -316,6 +319,7 @@ pub(super) fn publish(
             host,
             protocol: port.protocol,
             host_ip,
+            taken_by: Taker::Service,
         });
     }
 }

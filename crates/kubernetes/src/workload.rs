@@ -28,6 +28,7 @@ pub(super) struct ReadWorkload {
     pub(super) pod_name: Option<String>,
     pub(super) service: Option<String>,
     pub(super) subdomain: Option<Subdomain>,
+    pub(super) service_links: bool,
 }
 
 impl ReadWorkload {
@@ -61,11 +62,26 @@ impl ReadWorkload {
             completion: pod.completion,
             kind: WorkloadKind::Replicas,
             update: Update::Rolling,
+            architecture: pod.architecture,
         };
         let (named, published, subdomain) = (pod.named, pod.published, pod.subdomain);
+        let service_links = pod.service_links;
         let (name, object) = (WorkloadName(key.dotted()), key.clone());
         let (pod_name, service) = (None, None);
-        Self { key, object, name, kind, labels, named, workload, published, pod_name, service, subdomain }
+        Self {
+            key,
+            object,
+            name,
+            kind,
+            labels,
+            named,
+            workload,
+            published,
+            pod_name,
+            service,
+            subdomain,
+            service_links,
+        }
     }
 
     /// Joins a network under further names. A pod on the host's network joins none.

@@ -1,16 +1,36 @@
-//! What a proxy of a Service is told: which of its ports leads where. It is part of the proxy's command, and so of
-//! what its container is.
+//! The arguments of a Service's proxy: which of its ports leads where, and which endpoints are ready. The first are part
+//! of the proxy's command, and so of its container's specification; the second change while it runs.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    net::Ipv4Addr,
+    str::FromStr,
+    time::Duration,
+};
 
 use super::Protocol;
 
-/// Everything that `driftless proxy` does.
+/// The arguments of `driftless proxy`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Forwards {
     pub ports: Vec<Forward>,
     /// For so long after its last connection a client is sent to the same endpoint.
     pub affinity: Option<Duration>,
+    /// Forward to the endpoints that the agent reports as ready ([`ReadyEndpoints`]), and to no others.
+    pub ready_only: bool,
+}
+
+/// The ready endpoints of a proxy's targets, by the target's name. A name that is missing has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadyEndpoints(pub BTreeMap<String, ReadyAddresses>);
+
+/// The ready addresses of one target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadyAddresses {
+    /// Every address that the name resolves to: the pod is on the host's network.
+    All,
+    These(BTreeSet<Ipv4Addr>),
 }
 
 /// One port, and where it leads.
@@ -22,23 +42,39 @@ pub struct Forward {
     pub targets: Vec<(String, u16)>,
 }
 
-/// Why a word of the command makes no sense.
+/// An argument of the command is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is none of --affinity=SECONDS and PORT/PROTOCOL=NAME:PORT[,NAME:PORT…]")]
+#[error("`{0}` is none of --affinity=SECONDS, --ready-only and PORT/PROTOCOL=NAME:PORT[,NAME:PORT…]")]
 pub struct InvalidForward(pub String);
 
+/// A word of [`ReadyEndpoints`] is invalid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not NAME=ADDRESS[,ADDRESS…] or NAME=*")]
+pub struct InvalidEndpoints(pub String);
+
+/// The name under which a proxy reaches its host: the target of pods on the host's network. With
+/// [`Forwards::ready_only`] each of these has a name of its own, `_host.WORKLOAD`.
+pub const HOST_ENDPOINT: &str = "_host";
+
 const AFFINITY: &str = "--affinity=";
+const READY_ONLY: &str = "--ready-only";
 
 impl Forwards {
     /// The words of the command, which [`Self::parse`] reads.
     pub fn command(&self) -> Vec<String> {
         let affinity = self.affinity.map(|it| format!("{AFFINITY}{}", it.as_secs()));
-        affinity.into_iter().chain(self.ports.iter().map(ToString::to_string)).collect()
+        let ready_only = self.ready_only.then(|| READY_ONLY.to_owned());
+        let flags = affinity.into_iter().chain(ready_only);
+        flags.chain(self.ports.iter().map(ToString::to_string)).collect()
     }
 
     pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, InvalidForward> {
         let mut found = Self::default();
         for word in words {
+            if word == READY_ONLY {
+                found.ready_only = true;
+                continue;
+            }
             match word.strip_prefix(AFFINITY) {
                 Some(seconds) => {
                     let seconds = seconds.parse().map_err(|_| InvalidForward(word.to_owned()))?;
@@ -48,6 +84,47 @@ impl Forwards {
             }
         }
         Ok(found)
+    }
+}
+
+impl ReadyEndpoints {
+    /// One word for each target, which [`Self::parse`] reads.
+    pub fn words(&self) -> Vec<String> {
+        let word = |(name, addresses): (&String, &ReadyAddresses)| match addresses {
+            ReadyAddresses::All => format!("{name}=*"),
+            ReadyAddresses::These(addresses) => {
+                let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+                format!("{name}={}", addresses.join(","))
+            }
+        };
+        self.0.iter().map(word).collect()
+    }
+
+    /// Reads the words of [`Self::words`].
+    pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, InvalidEndpoints> {
+        let parse = |word: &str| {
+            let (name, addresses) = word.split_once('=').filter(|(name, _)| !name.is_empty())?;
+            let addresses = match addresses {
+                "*" => ReadyAddresses::All,
+                "" => ReadyAddresses::These(BTreeSet::new()),
+                list => {
+                    let addresses = list.split(',').map(|address| address.parse().ok());
+                    ReadyAddresses::These(addresses.collect::<Option<_>>()?)
+                }
+            };
+            Some((name.to_owned(), addresses))
+        };
+        let read = |word| parse(word).ok_or_else(|| InvalidEndpoints(word.to_owned()));
+        words.into_iter().map(read).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether an address of a target is ready.
+    pub fn contains(&self, name: &str, address: Ipv4Addr) -> bool {
+        match self.0.get(name) {
+            Some(ReadyAddresses::All) => true,
+            Some(ReadyAddresses::These(addresses)) => addresses.contains(&address),
+            None => false,
+        }
     }
 }
 
@@ -86,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_what_makes_no_sense_is_refused() {
+    fn arguments_are_read_as_written_and_invalid_ones_are_refused() {
         let forwards = Forwards {
             ports: vec![
                 Forward {
@@ -97,9 +174,13 @@ mod tests {
                 Forward { port: 53, protocol: Protocol::Udp, targets: vec![("dns.shop".into(), 5353)] },
             ],
             affinity: Some(Duration::from_hours(3)),
+            ready_only: true,
         };
         let words = forwards.command();
-        assert_eq!(words, ["--affinity=10800", "80/tcp=_web:8080,b:1", "53/udp=dns.shop:5353"]);
+        assert_eq!(
+            words,
+            ["--affinity=10800", "--ready-only", "80/tcp=_web:8080,b:1", "53/udp=dns.shop:5353"]
+        );
         assert_eq!(Forwards::parse(words.iter().map(String::as_str)), Ok(forwards));
         for wrong in [
             "",
@@ -113,6 +194,31 @@ mod tests {
             "--affinity=x",
         ] {
             assert_eq!(Forwards::parse([wrong]), Err(InvalidForward(wrong.to_owned())));
+        }
+    }
+
+    #[test]
+    fn ready_endpoints_are_read_as_written() {
+        let these = |addresses: &[[u8; 4]]| {
+            ReadyAddresses::These(addresses.iter().map(|address| Ipv4Addr::from(*address)).collect())
+        };
+        let endpoints = ReadyEndpoints(
+            [
+                ("_a".to_owned(), these(&[[10, 0, 0, 2], [10, 0, 0, 10]])),
+                ("_b".to_owned(), these(&[])),
+                ("_host.web".to_owned(), ReadyAddresses::All),
+            ]
+            .into(),
+        );
+        let words = endpoints.words();
+        assert_eq!(words, ["_a=10.0.0.2,10.0.0.10", "_b=", "_host.web=*"]);
+        assert_eq!(ReadyEndpoints::parse(words.iter().map(String::as_str)), Ok(endpoints.clone()));
+        assert!(endpoints.contains("_a", [10, 0, 0, 2].into()));
+        assert!(endpoints.contains("_host.web", [172, 17, 0, 1].into()));
+        assert!(!endpoints.contains("_b", [10, 0, 0, 2].into()));
+        assert!(!endpoints.contains("_c", [10, 0, 0, 2].into()));
+        for wrong in ["", "_a", "=10.0.0.1", "_a=x", "_a=10.0.0.1,", "_a=::1"] {
+            assert_eq!(ReadyEndpoints::parse([wrong]), Err(InvalidEndpoints(wrong.to_owned())));
         }
     }
 }

@@ -70,10 +70,12 @@ pub use downward::{Downward, DownwardValues};
 pub use error_chain::{error_chain, root_cause};
 pub use event::{Event, EventKind};
 pub use finding::{Finding, Location, Severity};
-pub use forward::{Forward, Forwards, InvalidForward};
+pub use forward::{
+    Forward, Forwards, HOST_ENDPOINT, InvalidEndpoints, InvalidForward, ReadyAddresses, ReadyEndpoints,
+};
 pub use fs_changes::{Author, ChangedFiles, FileChange, FileChangeKind, Inside, KnownInside, Visit};
 pub use hash::{SpecHash, StackHash, digest_hex};
-pub use helper::HELPER_IMAGE;
+pub use helper::{HELPER_IMAGE, READY_PROXY_IMAGE, is_helper_image};
 pub use host_config::{BlockIo, DeviceRequest, Hook, HostSettings, HttpHook, MountOptions};
 pub use image_ref::ImageRef;
 pub use job::{Job, JobEnd, JobOutcome, JobRecord};

@@ -41,6 +41,8 @@ pub struct Observed {
     pub engine_started: Option<Timestamp>,
     /// The version (major, minor) of the engine's API, if it is known.
     pub engine_api: Option<(u16, u16)>,
+    /// The architecture of the engine in the words of Go (`amd64`), if it is known.
+    pub engine_architecture: Option<String>,
 }
 
 /// A container of somebody else.

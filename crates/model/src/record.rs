@@ -29,6 +29,10 @@ pub struct Record {
     pub pulls: BTreeMap<String, Attempt>,
     #[serde(with = "by_instance")]
     pub crashes: BTreeMap<InstanceId, Crash>,
+    /// How often containers have ended by themselves or by a failed probe. Unlike [`Crash::count`], which the backoff uses,
+    /// it does not start again.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub ends: BTreeMap<ContainerId, u32>,
     /// Containers that were seen to end well by themselves, and so have done their work.
     pub completed: BTreeSet<ContainerId>,
     /// Containers that we stopped to start them again: their end is none of their own.
@@ -182,6 +186,9 @@ pub struct Crash {
     pub count: u32,
     /// When it last ended: the key by which an end is recognised.
     pub finished: Timestamp,
+    /// The start of the run that ended by a failed liveness or startup probe: it counts once, while it is being stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dead_run: Option<Timestamp>,
     pub container: ContainerId,
     pub code: i64,
     pub out_of_memory: bool,
@@ -285,6 +292,7 @@ mod tests {
             spec: spec.clone(),
             count: 1,
             finished: Timestamp(1),
+            dead_run: Some(Timestamp(0)),
             container: ContainerId("c".into()),
             code: 1,
             out_of_memory: false,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AppName, CommitInfo, Finding, Format, Member, ObjectRef, Outcome, Policy, Protocol, Resource, Role,
-    Strategy, Timestamp, Until, WorkloadName,
+    Strategy, Timestamp, Until, Update, WorkloadName,
 };
 use crate::defaults::is_default;
 
@@ -247,6 +247,9 @@ pub struct WorkloadSpec {
     /// Its place in a StatefulSet.
     #[serde(skip_serializing_if = "is_default")]
     pub member: Option<Member>,
+    /// When an instance of an older specification is replaced.
+    #[serde(skip_serializing_if = "is_default")]
+    pub update: Update,
     /// The ports that the container listens on.
     pub ports: Vec<(u16, Protocol)>,
     /// The container in full, field by field as YAML, masked.

@@ -116,6 +116,9 @@ pub struct Workload {
     pub kind: WorkloadKind,
     #[serde(default, skip_serializing_if = "is_default")]
     pub update: Update,
+    /// The architecture that the engine must have, in the words of Go (`amd64`). It does not change a container.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub architecture: Option<String>,
 }
 
 /// A workload together with its name in the stack.

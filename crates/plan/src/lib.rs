@@ -64,7 +64,10 @@ pub use record::{
     outcome::StepOutcome,
     planned::note_planned,
 };
-pub use status::assess::{Assessment, assess};
+pub use status::{
+    assess::{Assessment, assess},
+    endpoints::{ProxyEndpoints, proxy_endpoints},
+};
 pub use steps::{Plan, Step};
 pub use target::Target;
 pub use wait::{Adoption, Wait, WaitObject, WaitReason, WaitSeverity};

@@ -109,6 +109,8 @@ reasons! {
     OfAnotherApplication: Failure, None;
     /// The engine does not know a field of the manifest.
     EngineTooOld: Failure, None;
+    /// The pod needs an engine of another architecture.
+    OtherArchitecture: Failure, Some("Pending");
     /// The rollout has made no progress for too long.
     ProgressDeadlineExceeded: Failure, None;
     /// Docker Compose started the containers, and nobody has adopted them yet.
@@ -286,6 +288,15 @@ impl Wait {
             needs.0, needs.1, speaks.0, speaks.1
         );
         Self::new(object, WaitReason::EngineTooOld, sentence)
+    }
+
+    /// `needs` and `has` are architectures in the words of Go.
+    pub fn other_architecture(workload: &WorkloadName, needs: &str, has: &str) -> Self {
+        let sentence = format!(
+            "asks for nodes of the architecture {needs} (`nodeSelector`), but this engine has {has}; remove the selector or \
+             the workload"
+        );
+        Self::workload(workload, WaitReason::OtherArchitecture, sentence)
     }
 
     /// `differences` are masked, one text for each field.

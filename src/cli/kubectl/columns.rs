@@ -173,9 +173,11 @@ pub(super) fn pod_status(it: &Value) -> String {
     if it.pointer("/metadata/deletionTimestamp").is_some() {
         return "Terminating".to_owned();
     }
-    // When the Pod has ended, its sidecars have too, however they ended.
+    // When the Pod has ended, its sidecars have too, however they ended. An init container that failed ended it before.
+    let containers = list(it, "/status/containerStatuses");
     let is_over = matches!(at(it, "/status/phase").as_str(), "Succeeded" | "Failed");
-    let init = if is_over { &[] } else { list(it, "/status/initContainerStatuses") };
+    let has_begun = containers.iter().any(|container| container.pointer("/state/waiting").is_none());
+    let init = if is_over && has_begun { &[] } else { list(it, "/status/initContainerStatuses") };
     let has_ended = |it: &Value| it.pointer("/state/terminated/exitCode") == Some(&Value::from(0));
     // A sidecar counts as done once it has started.
     let unfinished = init.iter().position(|it| !has_ended(it) && it["started"] != true);
@@ -186,7 +188,6 @@ pub(super) fn pod_status(it: &Value) -> String {
             word => format!("Init:{word}"),
         };
     }
-    let containers = list(it, "/status/containerStatuses");
     let words: Vec<String> = containers.iter().map(container_status).collect();
     let telling = words.iter().find(|it| !matches!(it.as_str(), "" | "Running" | "Completed"));
     let is_running = words.iter().any(|it| it == "Running");

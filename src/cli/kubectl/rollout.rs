@@ -168,10 +168,20 @@ fn sentence(kind: Kind, it: &Value) -> Progress {
                 number("/status/readyReplicas"),
             );
             let revision = at(it, "/status/updateRevision");
+            let partition = number("/spec/updateStrategy/rollingUpdate/partition");
             if is_unseen {
                 Progress::UnderWay("Waiting for statefulset spec update to be observed...".to_owned())
             } else if ready < wanted {
                 Progress::UnderWay(format!("Waiting for {} pods to be ready...", wanted - ready))
+            } else if partition > 0 && updated < wanted.saturating_sub(partition) {
+                let new = wanted.saturating_sub(partition);
+                Progress::UnderWay(format!(
+                    "Waiting for partitioned roll out to finish: {updated} out of {new} new pods have been updated..."
+                ))
+            } else if partition > 0 {
+                Progress::Done(format!(
+                    "partitioned roll out complete: {updated} new pods have been updated..."
+                ))
             } else if updated < wanted || number("/status/currentReplicas") > 0 {
                 Progress::UnderWay(format!(
                     "waiting for statefulset rolling update to complete {updated} pods at revision {revision}..."
@@ -350,6 +360,20 @@ mod tests {
         for (found, wanted) in cases {
             assert_eq!(found, wanted);
         }
+        let partitioned = |updated: u64| {
+            let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 2 } });
+            let status = json!({ "observedGeneration": 1, "updatedReplicas": updated, "readyReplicas": 4, "currentReplicas": 4 - updated });
+            let spec = json!({ "replicas": 4, "updateStrategy": strategy });
+            said(
+                Kind::StatefulSet,
+                &json!({ "metadata": { "name": "db", "generation": 1 }, "spec": spec, "status": status }),
+            )
+        };
+        assert_eq!(
+            partitioned(1),
+            "Waiting for partitioned roll out to finish: 1 out of 2 new pods have been updated..."
+        );
+        assert_eq!(partitioned(2), "done: partitioned roll out complete: 2 new pods have been updated...");
         let set = |updated: u64, ready: u64| {
             let status = json!({
                 "observedGeneration": 1, "updatedReplicas": updated, "readyReplicas": ready, "updateRevision": "db-1a",

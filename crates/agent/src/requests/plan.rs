@@ -16,12 +16,14 @@ use crate::{Error, random::random_key, revisions::fallback};
 impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Plans the rounds from now until nothing is left to do, supposing that every step succeeds.
     pub(super) async fn plan(&mut self) -> Result<DryRun, RequestError> {
-        let target = self.target()?;
+        let mut target = self.target()?;
+        // Planned as if it were resumed, to show the steps that wait for that.
+        let suspended = std::mem::take(&mut target.policy.suspended);
         let observed = self.observer.observe(self.context, &target, self.record.get()).await?;
         let fallback = fallback(self.context, &target);
         let mask = self.mask_of(&target, fallback.as_ref());
         let planned = target.for_planner(fallback.as_ref(), self.context.agent(), &mask);
-        Ok(dry_run(&planned, &observed, self.record.get(), self.context.clock()))
+        Ok(DryRun { suspended, ..dry_run(&planned, &observed, self.record.get(), self.context.clock()) })
     }
 }
 
@@ -65,12 +67,17 @@ fn dry_run(target: &Target<'_>, observed: &Observed, record: &Record, clock: Clo
     let first = plan::plan(target, &observed, &record, clock.now());
     let adoption = adopt_in_dry_run(target, &mut observed, &mut record);
     let plans = plan::dry_run(target, &observed, &record, clock.now());
-    let mut waits: Vec<String> = first.waits.iter().map(ToString::to_string).collect();
-    // The waits that are left at the end.
-    waits.extend(plans.last().into_iter().flat_map(|plan| &plan.waits).map(ToString::to_string));
-    waits.dedup();
+    // The waits that are left at the end follow, each once.
+    let last = plans.last().into_iter().flat_map(|plan| &plan.waits);
+    let mut waits: Vec<String> = Vec::new();
+    for wait in first.waits.iter().chain(last).map(ToString::to_string) {
+        if !waits.contains(&wait) {
+            waits.push(wait);
+        }
+    }
     let steps = |plan: &plan::Plan| plan.steps.iter().map(ToString::to_string).collect::<Vec<_>>();
     DryRun {
+        suspended: false,
         rounds: plans.iter().map(steps).filter(|round| !round.is_empty()).collect(),
         adoption,
         waits,

@@ -154,6 +154,7 @@ impl Lowering<'_> {
             completion,
             kind: WorkloadKind::Replicas,
             update: Update::Rolling,
+            architecture: None,
         }
     }
 

@@ -7,7 +7,12 @@ use driftless_clock::Clock;
 use driftless_model::{Attachment, ContainerId, LiveSettings};
 use driftless_plan::ContainerRef;
 
-use super::{first_start::FirstStart, hooks::Hooks, networks::Networks, ownership::Ownership};
+use super::{
+    first_start::FirstStart,
+    hooks::{Hooks, PreStop},
+    networks::Networks,
+    ownership::Ownership,
+};
 use crate::{
     attribution::Attribution,
     cache::Cache,
@@ -102,6 +107,15 @@ impl Containers {
             let message = "the agent runs in it and could not start it again".to_owned();
             return Err(Error::Rejected { doing, message });
         }
+        let PreStop { error, grace: rest } = self.hooks.run_pre_stop(&id, grace).await;
+        if let Some(error) = error {
+            tracing::warn!(
+                container = name_of(container),
+                error,
+                "a pre_stop hook failed; the container is stopped anyway"
+            );
+        }
+        let grace = rest.or(grace);
         let seconds = grace.map(to_engine::whole_seconds);
         let options = query::StopContainerOptions {
             t: seconds.map(|seconds| i32::try_from(seconds).unwrap_or(i32::MAX)),
@@ -110,13 +124,6 @@ impl Containers {
         let inspected = self.cache.container(&id);
         let own_grace = inspected.and_then(|inspected| inspected.instance.config.stop_grace_period);
         let deadline = grace.or(own_grace).unwrap_or(DEFAULT_GRACE).saturating_add(STOP_MARGIN);
-        if let Some(error) = self.hooks.run_pre_stop(&id).await {
-            tracing::warn!(
-                container = name_of(container),
-                error,
-                "a pre_stop hook failed; the container is stopped anyway"
-            );
-        }
         self.attribution.begin_agent_stop(&id);
         let stop = self.connection.docker().stop_container(id.as_str(), Some(options));
         let stopped = self.connection.call(deadline, stop).await;

@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 
 use bollard::{exec::CreateExecOptions, query_parameters as query};
 use driftless_clock::Clock;
-use driftless_model::{ContainerId, Hook};
+use driftless_model::{ContainerId, Hook, label};
+use tokio::time::Instant;
 
 use super::http_hooks;
 use crate::{
@@ -13,8 +14,10 @@ use crate::{
     exec::Exec, from_engine,
 };
 
-/// The longest time that one hook may take: a stop must end.
+/// The longest time that one hook may take, where no grace period limits it: a stop must end.
 const LONGEST: Duration = Duration::from_mins(5);
+/// The grace period that is left at least for the stop signal, as in the kubelet.
+const LEAST_GRACE: Duration = Duration::from_secs(2);
 /// The number of characters of a command's output in an error.
 const SHOWN_OUTPUT: usize = 200;
 
@@ -32,6 +35,15 @@ pub(super) struct Hooks {
 struct ContainerHooks {
     post_start: Vec<Hook>,
     pre_stop: Vec<Hook>,
+}
+
+/// The result of the hooks before a stop.
+#[derive(Debug, Default)]
+pub(super) struct PreStop {
+    /// Their errors, for the log.
+    pub(super) error: Option<String>,
+    /// The rest of the grace period, if the hooks count in it.
+    pub(super) grace: Option<Duration>,
 }
 
 impl Hooks {
@@ -56,7 +68,7 @@ impl Hooks {
     pub(super) async fn run_post_start(&self, id: &ContainerId, doing: &str) -> Result<(), Error> {
         let hooks = self.hooks_of(id).await.map_err(|error| error.classify(doing))?;
         for hook in &hooks.post_start {
-            let Err(message) = self.run(id, "post_start", hook).await else { continue };
+            let Err(message) = self.run(id, "post_start", hook, LONGEST).await else { continue };
             let options = None::<query::StopContainerOptions>;
             self.attribution.begin_agent_stop(id);
             let stop = self.connection.docker().stop_container(id.as_str(), options);
@@ -69,19 +81,39 @@ impl Hooks {
         Ok(())
     }
 
-    /// Runs the hooks before a stop. The container is stopped even if they fail, so their errors are only returned for
-    /// the log.
-    pub(super) async fn run_pre_stop(&self, id: &ContainerId) -> Option<String> {
-        let hooks = match self.hooks_of(id).await {
-            Ok(hooks) => hooks,
-            Err(error) if error.is_not_found() => return None,
-            Err(error) => return Some(format!("its pre_stop hooks could not be read: {error}")),
+    /// Runs the hooks before a stop. The container is stopped even if they fail.
+    ///
+    /// In Kubernetes the grace period begins before them: they are cut off at its end, and the stop signal gets the rest of
+    /// it. In Compose it begins after them. `grace` replaces the grace period of the container.
+    pub(super) async fn run_pre_stop(&self, id: &ContainerId, grace: Option<Duration>) -> PreStop {
+        let failed = |error: &CallError| {
+            let error = Some(format!("its pre_stop hooks could not be read: {error}"));
+            PreStop { error, grace: None }
         };
+        let hooks = match self.hooks_of(id).await {
+            Ok(hooks) if hooks.pre_stop.is_empty() => return PreStop::default(),
+            Ok(hooks) => hooks.pre_stop,
+            Err(error) if error.is_not_found() => return PreStop::default(),
+            Err(error) => return failed(&error),
+        };
+        let config = match self.connection.inspect_container(id.as_str()).await {
+            Ok(found) => found.config.unwrap_or_default(),
+            Err(error) if error.is_not_found() => return PreStop::default(),
+            Err(error) => return failed(&error),
+        };
+        let is_compose = config.labels.is_some_and(|labels| labels.contains_key(label::compose::PROJECT));
+        let own_grace = config.stop_timeout.and_then(|seconds| u64::try_from(seconds).ok());
+        let grace = grace.or(own_grace.map(Duration::from_secs)).filter(|_| !is_compose);
+        let begun = Instant::now();
         let mut errors = Vec::new();
-        for hook in &hooks.pre_stop {
-            errors.extend(self.run(id, "pre_stop", hook).await.err());
+        for hook in &hooks {
+            let limit = grace.map_or(LONGEST, |grace| grace.saturating_sub(begun.elapsed()));
+            let ended = tokio::time::timeout(limit, self.run(id, "pre_stop", hook, limit)).await;
+            let late = || Err(format!("its pre_stop hook did not end within {} s", limit.as_secs()));
+            errors.extend(ended.unwrap_or_else(|_| late()).err());
         }
-        (!errors.is_empty()).then(|| errors.join("; "))
+        let error = (!errors.is_empty()).then(|| errors.join("; "));
+        PreStop { error, grace: grace.map(|grace| rest_of(grace, begun.elapsed())) }
     }
 
     /// Asks the engine only if neither the cache nor the attribution knows.
@@ -99,15 +131,15 @@ impl Hooks {
         Ok(ContainerHooks { post_start: asked.post_start, pre_stop: asked.pre_stop })
     }
 
-    async fn run(&self, id: &ContainerId, kind: &str, hook: &Hook) -> Result<(), String> {
+    async fn run(&self, id: &ContainerId, kind: &str, hook: &Hook, limit: Duration) -> Result<(), String> {
         let Hook { command, sleep, http, user, privileged, working_dir, env } = hook;
         if let Some(sleep) = sleep {
-            tokio::time::sleep((*sleep).min(LONGEST)).await;
+            tokio::time::sleep((*sleep).min(limit)).await;
             return Ok(());
         }
         if let Some(http) = http {
-            let sent = tokio::time::timeout(LONGEST, http_hooks::send(&self.connection, id, http)).await;
-            let sent = sent.unwrap_or_else(|_| Err(format!("no answer within {} s", LONGEST.as_secs())));
+            let sent = tokio::time::timeout(limit, http_hooks::send(&self.connection, id, http)).await;
+            let sent = sent.unwrap_or_else(|_| Err(format!("no answer within {} s", limit.as_secs())));
             return sent.map_err(|error| format!("its {kind} request failed: {error}"));
         }
         let options = CreateExecOptions {
@@ -121,7 +153,7 @@ impl Hooks {
             ..CreateExecOptions::default()
         };
         let program = command.first().map_or("", String::as_str);
-        match self.exec.run_with(id, options, LONGEST).await {
+        match self.exec.run_with(id, options, limit).await {
             Ok((0, _)) => Ok(()),
             Ok((code, output)) => {
                 let start = output.char_indices().rev().nth(SHOWN_OUTPUT).map_or(0, |(at, _)| at);
@@ -133,5 +165,22 @@ impl Hooks {
             Err(error) if error.code() == Some(409) && kind == "pre_stop" => Ok(()),
             Err(error) => Err(format!("its {kind} command `{program}` could not be run: {error}")),
         }
+    }
+}
+
+/// The grace period that the hooks have left.
+fn rest_of(grace: Duration, elapsed: Duration) -> Duration {
+    grace.saturating_sub(elapsed).max(LEAST_GRACE.min(grace))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stop_signal_gets_the_rest_of_the_grace_period() {
+        let rest =
+            |grace, elapsed| rest_of(Duration::from_secs(grace), Duration::from_secs(elapsed)).as_secs();
+        assert_eq!([rest(30, 0), rest(30, 12), rest(30, 29), rest(30, 65), rest(1, 5)], [30, 18, 2, 2, 1]);
     }
 }

@@ -20,7 +20,7 @@ use super::{
     mounts, namespaces,
     values::{filled, map, positive, user_labels},
 };
-use crate::mount_paths::MountPaths;
+use crate::{cluster_domain::cluster_domain, mount_paths::MountPaths};
 
 /// Values that the engine fills in and a container does not show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -102,6 +102,9 @@ pub(crate) fn container(
         volumes_from: namespaces::volumes_from(host),
     };
     asked.downward.restore(&mut container);
+    if container.domainname.as_deref() == cluster_domain(&container) {
+        container.domainname = None;
+    }
     container
 }
 

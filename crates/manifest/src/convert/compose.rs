@@ -10,8 +10,8 @@ use super::{
     pods,
 };
 use driftless_model::{
-    Attachment, Contents, HELPER_IMAGE, Healthcheck, Hook, HostSettings, NetworkMode, Probe, ProbeAction,
-    PullPolicy, RestartPolicy, Stack, Strategy, Subject, Update, Workload, downward,
+    Attachment, Contents, Healthcheck, Hook, HostSettings, NetworkMode, Probe, ProbeAction, PullPolicy,
+    RestartPolicy, Stack, Strategy, Subject, Update, Workload, downward, is_helper_image,
 };
 
 /// The parts of one Compose file while it is written.
@@ -350,6 +350,11 @@ impl ComposeWriter<'_> {
             ("cron", at.workload.schedule().is_some(), "the schedule: start the runs with another tool"),
             ("strategy", at.workload.schedule().is_some(), "another tool starts the runs"),
             (
+                "architecture",
+                at.workload.architecture.is_some(),
+                "the architecture of the node: use `platform`",
+            ),
+            (
                 "job",
                 at.workload.job_or_template().is_some_and(|it| !it.is_plain(at.name)),
                 "completions, parallelism and deadline of the Job",
@@ -382,7 +387,7 @@ impl ComposeWriter<'_> {
             ),
             (
                 "image",
-                at.workload.container.image == HELPER_IMAGE,
+                is_helper_image(&at.workload.container.image),
                 "the helper image, which only the agent builds",
             ),
             ("volumesFrom", !at.workload.container.volumes_from.is_empty(), "volumes of another container"),

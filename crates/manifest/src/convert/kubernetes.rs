@@ -185,6 +185,8 @@ impl<'a> KubernetesWriter<'a> {
             completion: _,
             kind: _,
             update: _,
+            // Only Kubernetes has an architecture, and its own documents are not converted.
+            architecture: _,
         } = at.workload;
         if container_name.is_some() {
             self.lost.field(at, "containerName", "pods are named by the cluster");
@@ -234,7 +236,12 @@ impl<'a> KubernetesWriter<'a> {
             }
         }
         let ports = service_ports(container);
+        // A name in Compose resolves to every container, ready or not.
+        let probes = &at.workload.probes;
+        let is_probed =
+            container.healthcheck.is_some() || probes.readiness.is_some() || probes.startup.is_some();
         let spec = object([
+            ("publishNotReadyAddresses", flag(is_probed && !ports.is_empty())),
             ("clusterIP", if ports.is_empty() { json!("None") } else { Value::Null }),
             ("selector", json!({ APP: plain })),
             ("ports", json!(ports)),

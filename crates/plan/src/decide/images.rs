@@ -1,6 +1,6 @@
 //! Images: pulled or built before anything is stopped for them.
 
-use driftless_model::{Build, Container, HELPER_IMAGE, PullPolicy, State, Subject, Workload};
+use driftless_model::{Build, Container, PullPolicy, State, Subject, Workload, is_helper_image};
 
 use crate::{action::Action, cause::Cause, draft::Draft, facts::jobs, wait::Wait};
 
@@ -145,7 +145,7 @@ fn fetch(draft: &mut Draft<'_>, workload: &Workload, needed: &Needed) -> usize {
         return *step;
     }
     let action = match build {
-        None if image == HELPER_IMAGE => Action::ImportImage { image: image.clone() },
+        None if is_helper_image(image) => Action::ImportImage { image: image.clone() },
         Some(build) => Action::BuildImage { image: image.clone(), build: Box::new(build.clone()) },
         None => {
             let platform = workload.container.host.platform.clone();

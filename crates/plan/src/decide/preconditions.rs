@@ -54,6 +54,12 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
         draft.wait(Wait::engine_too_old(object, &need.field, need.api, speaks));
         return Preconditions::Unmet;
     }
+    if let (Some(has), Some(needs)) = (&draft.facts.observed.engine_architecture, &workload.architecture)
+        && has != needs
+    {
+        draft.wait(Wait::other_architecture(name, needs, has));
+        return Preconditions::Unmet;
+    }
     // The image of an instance that is replaced for another reason than its spec may be gone from the host.
     images::obtain_all(draft, subject);
     let parts = workload.parts.iter().map(|it| draft.facts.image(&workload.of_part(it)));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use driftless_model::{Attempt, Drift, DriftAction, Heal, Record, StackHash, Timestamp};
+use driftless_model::{Attempt, Crash, Drift, DriftAction, Heal, Record, StackHash, Timestamp};
 
 use crate::{
     action::{Action, ContainerRef},
@@ -58,10 +58,12 @@ pub fn note_executed(
             record.leaving.remove(id);
         }
         if let Action::StopInstance { container, .. } = &step.action {
-            // The end that we brought about is part of the crash that we have counted.
-            for crash in
-                record.crashes.values_mut().filter(|it| it.container.as_str() == container.reference())
-            {
+            // The end that we brought about is part of the crash that we have counted. If the container has been started
+            // again since, its next end is another one.
+            let starts = |step: &&Step| matches!(&step.action, Action::StartInstance { container: it } if it == container);
+            let is_started = done.iter().any(starts);
+            let is_of = |crash: &&mut Crash| crash.container.as_str() == container.reference();
+            for crash in record.crashes.values_mut().filter(|crash| is_of(crash) && !is_started) {
                 crash.finished = crash.finished.max(now);
             }
         }

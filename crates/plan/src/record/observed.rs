@@ -27,6 +27,7 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
     let present: BTreeSet<&ContainerId> = observed.containers().map(|it| &it.id).collect();
     record.own_containers.retain(|it| present.contains(it));
     record.completed.retain(|it| present.contains(it));
+    record.ends.retain(|it, _| present.contains(it));
     record.replaced.retain(|it, _| present.contains(it));
     let is_down = |id: &ContainerId| observed.container(id).is_some_and(|it| !it.is_running());
     record.stopped.retain(is_down);
@@ -154,7 +155,7 @@ fn count_crash(record: &mut Record, observed: &Observed, instance: &Instance, no
     let (finished, code, out_of_memory, error) = match &instance.state {
         State::Running { since, .. } => match &instance.readiness {
             // It ends here and now, once: the run that began after the last end is over.
-            Readiness::Dead { .. } if before.is_some_and(|it| it.finished > *since) => return,
+            Readiness::Dead { .. } if before.is_some_and(|it| it.dead_run == Some(*since)) => return,
             Readiness::Dead { reason } => (now, -1, false, reason.clone()),
             Readiness::Ready { .. } | Readiness::Starting { .. } | Readiness::NotReady { .. } => {
                 if now.since(*since) >= CRASH_RESET {
@@ -171,10 +172,18 @@ fn count_crash(record: &mut Record, observed: &Observed, instance: &Instance, no
     };
     let is_ours_to_count =
         instance.touched_by_hand.is_none() && observed.engine_started.is_none_or(|it| finished >= it);
-    let is_new = before.is_none_or(|it| finished > it.finished && !is_held(it, finished));
+    let dead_run = match instance.state {
+        State::Running { since, .. } => Some(since),
+        _ => None,
+    };
+    let is_new =
+        before.is_none_or(|it| dead_run.is_some() || (finished > it.finished && !is_held(it, finished)));
     if !is_ours_to_count || !is_new || record.is_stopped_by_agent(&instance.id) {
         return;
     }
+    // The rounds may have missed the moment after which the kubelet counts from the beginning.
+    let has_run_long = instance.started.is_some_and(|it| finished.since(it) >= CRASH_RESET);
+    let before = before.filter(|_| !has_run_long);
     // The engine restarts at once by itself the first time, as we would.
     let count = before
         .map_or(0, |it| it.count)
@@ -184,12 +193,15 @@ fn count_crash(record: &mut Record, observed: &Observed, instance: &Instance, no
         spec: instance.spec.clone(),
         count,
         finished,
+        dead_run,
         container: instance.id.clone(),
         code,
         out_of_memory,
         error,
     };
     record.crashes.insert(instance.instance.clone(), crash);
+    let ends = record.ends.entry(instance.id.clone()).or_default();
+    *ends = ends.saturating_add(1);
 }
 
 /// The wall clock may have been set back. What lies further ahead than any pause of ours is not waited for, and

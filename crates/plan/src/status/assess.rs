@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use driftless_model::{
     Drift, HealthStatus, Instance, Observed, Record, Stack, StatusCondition, Subject, SyncStatus, Timestamp,
-    WaitStatus, WorkloadName, WorkloadStatus,
+    Update, WaitStatus, WorkloadName, WorkloadStatus,
 };
 
 use crate::{
     facts::pods,
     status::{conditions, counts::Counts, inputs::Inputs, instances::workload_status},
     steps::Plan,
-    wait::{Wait, WaitSeverity},
+    wait::{Wait, WaitReason, WaitSeverity},
 };
 
 /// The part of an application's status that follows from one round.
@@ -48,7 +48,7 @@ pub fn assess(
         let counts = Counts::new(subject, observed, record, now);
         is_complete &= match workload.job_or_template() {
             Some(_) => counts.old.is_empty(),
-            None => counts.is_rolled_out(workload),
+            None => counts.is_rolled_out(workload) || is_held(subject, &counts, plan),
         };
         let before = before_workloads.get(name).map_or(&[][..], |it| &it.conditions);
         (name.clone(), workload_status(inputs, subject, &counts, before))
@@ -76,6 +76,14 @@ pub fn assess(
         waits: plan.waits.iter().map(Wait::status).collect(),
         drift: plan.drifts.clone(),
     }
+}
+
+/// Whether the manifest keeps all instances at their older version, so that there is nothing left to do: the pods of a
+/// StatefulSet below its partition.
+fn is_held(subject: Subject<'_>, counts: &Counts<'_>, plan: &Plan) -> bool {
+    let is_about = |wait: &&Wait| wait.is(WaitReason::Held) && wait.concerns(subject.name);
+    let is_kept = subject.workload.update == Update::Never && plan.waits.iter().any(|wait| is_about(&wait));
+    is_kept && counts.old.len() == subject.workload.replicas as usize && counts.updated() == 0
 }
 
 /// Whether every network and volume of the stack exists, and no instance of another workload.

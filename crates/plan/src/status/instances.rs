@@ -2,7 +2,7 @@
 
 use driftless_model::{
     Health, HealthStatus, Instance, InstanceStatus, Part, PartOf, PartSpec, PartStatus, Port, Readiness,
-    State, StatusCondition, Subject, Workload, WorkloadStatus,
+    Record, State, StatusCondition, Subject, Workload, WorkloadStatus,
 };
 
 use crate::{
@@ -88,7 +88,6 @@ fn instance_status(
     };
     let image =
         if containers.is_empty() { instance.config.image.clone() } else { kube::images_of(&containers) };
-    let crashes = crash_of(record, instance).map_or(0, |it| it.count);
     InstanceStatus {
         name: instance.name.clone(),
         pod: None,
@@ -98,7 +97,7 @@ fn instance_status(
         ready: is_ready(instance),
         available: counts.is_available(instance),
         updated: counts.is_updated(instance),
-        restarts: instance.restarts.max(crashes).max(restarts),
+        restarts: instance.restarts.max(restarts_of(record, instance)).max(restarts),
         since,
         message: message(instance),
         spec: instance.spec.short().to_owned(),
@@ -110,6 +109,22 @@ fn instance_status(
         ip: instance.networks.values().find_map(|it| it.ip.clone()),
         containers,
     }
+}
+
+/// How often a container was started again after it had ended: once less than it has ended, until it runs again.
+fn restarts_of(record: &Record, instance: &Instance) -> u32 {
+    let ends = record.ends.get(&instance.id).copied().unwrap_or_default();
+    let runs_again = match instance.state {
+        // A container that failed its liveness probe has ended as well, but runs until it is stopped.
+        State::Running { since, .. } => {
+            crash_of(record, instance).is_none_or(|crash| crash.dead_run != Some(since))
+        }
+        State::Paused => true,
+        State::Created | State::Restarting { .. } | State::Exited { .. } | State::Removing | State::Dead => {
+            false
+        }
+    };
+    if runs_again { ends } else { ends.saturating_sub(1) }
 }
 
 /// The containers of a pod, including those that do not exist yet.

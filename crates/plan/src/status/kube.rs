@@ -35,6 +35,7 @@ pub(crate) fn spec(stack: &Stack, subject: Subject<'_>, record: &Record) -> Work
         progress_deadline_seconds: workload.progress_deadline.as_secs(),
         paused: workload.paused || record.paused.contains(name),
         containers: workload.parts.iter().map(part_spec).collect(),
+        update: workload.update,
         whole: whole(workload).filter(|it| it != name),
         member: workload.member().cloned(),
         ports: ports.into_iter().collect(),

@@ -5,6 +5,7 @@
 pub(crate) mod assess;
 mod conditions;
 mod counts;
+pub(crate) mod endpoints;
 mod health;
 mod inputs;
 mod instances;

@@ -274,6 +274,7 @@ fn stack() -> Stack {
         completion: driftless_model::Completion::Never,
         kind: Default::default(),
         update: Default::default(),
+        architecture: None,
     };
     Stack {
         app: "shop".into(),

@@ -93,6 +93,9 @@ fn play(script: &str) -> String {
             }
             ["forget-all"] => stage.record = Default::default(),
             ["ps"] => out.push_str(&listing(&stage.world.observed)),
+            ["steps-take", time] => {
+                stage.step_time = Duration::from_secs(time.trim_end_matches('s').parse().unwrap());
+            }
             ["tick", pause] => stage.tick(Duration::from_secs(pause.trim_end_matches('s').parse().unwrap())),
             _ if in_git(&mut stage, &words)
                 || on_the_host(&mut stage, &words)

@@ -29,6 +29,8 @@ pub(crate) struct Stage {
     pub(crate) policy: Policy,
     pub(crate) agent: AgentId,
     pub(crate) now: Timestamp,
+    /// How long each step takes.
+    pub(crate) step_time: Duration,
     /// Containers of these images never become healthy.
     pub(crate) sick: BTreeSet<String>,
     /// Containers of these images end with code 1 as soon as they run.
@@ -84,6 +86,7 @@ pub(crate) fn workload(image: &str, replicas: u32) -> Workload {
         completion: Completion::Never,
         kind: Default::default(),
         update: Default::default(),
+        architecture: None,
     }
 }
 
@@ -112,6 +115,7 @@ impl Stage {
             policy: Policy::default(),
             agent: AgentId("ours".to_owned()),
             now: NOON,
+            step_time: Duration::ZERO,
             sick: BTreeSet::new(),
             crashing: BTreeSet::new(),
             finishing: BTreeSet::new(),
@@ -181,6 +185,7 @@ impl Stage {
                     StepOutcome::Failed { error: refusal.to_string(), retry_after: None }
                 }
             };
+            self.now = self.now.after(self.step_time);
             self.read(action);
             self.check(&limits, &before, &self.scene(), action, &made);
         }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use driftless_files::{MemoryFiles, Rendered};
 use driftless_manifest::render;
-use driftless_model::{HealthStatus, Replacement, Severity, Stack, Update};
+use driftless_model::{HealthStatus, Replacement, Severity, Stack, SyncStatus, Update};
 use driftless_plan::{Action, Plan, assess};
 
 use crate::stage::{Stage, manifests};
@@ -197,7 +197,15 @@ fn below_the_partition_nothing_changes_even_if_it_is_lost() {
     assert_eq!(played(&mut stage), "+db-0 | +db-1 | +db-2");
     stage.stack = stack(&manifest("db:2", 3, &partition(2)));
     assert_eq!(played(&mut stage), "-db-2 +db-2");
-    assert!(stage.round().is_settled(), "{}", stage.round());
+    let plan = stage.round();
+    assert!(plan.is_settled(), "{plan}");
+    let (stack_now, observed) = (&stage.stack, &stage.world.observed);
+    let found = assess(stack_now, observed, &stage.record, &plan, stage.now, &[], &BTreeMap::new());
+    assert_eq!(
+        (found.sync, found.health),
+        (SyncStatus::Synced, HealthStatus::Healthy),
+        "the partition is reached"
+    );
     let lost = stage.named("shop-db-0").id.clone();
     stage.world.observed.instances.remove(&lost);
     assert_eq!(played(&mut stage), "+db-0");

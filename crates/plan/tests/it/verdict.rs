@@ -39,6 +39,7 @@ fn workload(replicas: u32) -> Workload {
         completion: Completion::Never,
         kind: Default::default(),
         update: Default::default(),
+        architecture: None,
     }
 }
 
@@ -119,6 +120,7 @@ impl Case {
             spec: container("web:1.0.1").spec(),
             count,
             finished: NOW,
+            dead_run: None,
             container: ContainerId(format!("c{slot}")),
             code: 3,
             out_of_memory: false,
@@ -486,4 +488,28 @@ fn drift() -> Drift {
         at: None,
         action: DriftAction::Heal,
     }
+}
+
+#[test]
+fn restarts_are_ends_after_which_the_container_runs_again() {
+    let mut case = Case::new(1);
+    let restarts = |case: &Case| case.assess().workloads[&"web".into()].instances[0].restarts;
+    case.new_one(1, exited(3));
+    case.crashed(1, 1);
+    case.record.ends.insert(ContainerId("c1".to_owned()), 1);
+    assert_eq!(restarts(&case), 0, "it ran once, and failed");
+    case.new_one(1, running());
+    assert_eq!(restarts(&case), 1);
+    case.record.crashes.clear();
+    assert_eq!(restarts(&case), 1, "the count outlives the backoff");
+    // A container that failed its liveness probe runs until it is stopped.
+    case.crashed(1, 2);
+    case.record.ends.insert(ContainerId("c1".to_owned()), 2);
+    case.record.crashes.values_mut().for_each(|crash| crash.dead_run = Some(Timestamp(1)));
+    assert_eq!(restarts(&case), 1);
+    case.new_one(1, State::Running { since: NOW, health: Health::Healthy });
+    assert_eq!(restarts(&case), 2);
+    // The engine's own restarts count as well.
+    case.new_one(1, running()).restarts = 5;
+    assert_eq!(restarts(&case), 5);
 }

@@ -64,6 +64,7 @@ pub(crate) fn stack(image: &str, mounts: Vec<MountSource>) -> Stack {
         completion: driftless_model::Completion::Never,
         kind: Default::default(),
         update: Default::default(),
+        architecture: None,
     };
     Stack {
         app: shop(),

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use super::{Shared, error::Error};
 use driftless_model::{
     Application, ConditionStatus, Facts, Kind, ObjectRef, PartSpec, ResourceStatus, Role, Selector,
-    StatusCondition, Strategy, Timestamp, WorkloadName, WorkloadStatus, label,
+    StatusCondition, Strategy, Timestamp, Update, WorkloadName, WorkloadStatus, label,
 };
 
 mod jobs;
@@ -129,10 +129,22 @@ fn moment(at: Timestamp) -> Value {
 fn objects_of(application: &Application) -> Vec<Object> {
     let mut all = Vec::new();
     for (name, workload) in wholes::of(&application.status.workloads) {
-        all.extend(workload_objects(application, name, &workload));
+        all.extend(workload_objects(
+            application,
+            name,
+            &workload,
+            partition(&application.status.workloads, name),
+        ));
     }
     all.extend(application.status.resources.iter().map(|it| resource(application, it)));
     all
+}
+
+/// The partition of a StatefulSet: pods with a lower ordinal stay at their older version.
+fn partition(workloads: &BTreeMap<WorkloadName, WorkloadStatus>, set: &WorkloadName) -> u32 {
+    let members = workloads.values().filter(|it| it.spec.update == Update::Never);
+    let members = members.filter_map(|it| it.spec.member.as_ref()).filter(|member| member.of == *set);
+    members.map(|member| member.ordinal.saturating_add(1)).max().unwrap_or_default()
 }
 
 /// The namespaces of all objects.
@@ -154,7 +166,12 @@ fn namespaces(items: &[Object]) -> Vec<Object> {
 }
 
 /// The workload itself, its ReplicaSets if it has any, and its Pods.
-fn workload_objects(application: &Application, name: &WorkloadName, it: &WorkloadStatus) -> Vec<Object> {
+fn workload_objects(
+    application: &Application,
+    name: &WorkloadName,
+    it: &WorkloadStatus,
+    partition: u32,
+) -> Vec<Object> {
     let own = selector(application, name);
     let mut labels = it.spec.labels.clone();
     labels.extend(own.clone());
@@ -171,7 +188,7 @@ fn workload_objects(application: &Application, name: &WorkloadName, it: &Workloa
             annotations: workload_annotations(application, it),
             created: it.spec.created,
             metadata: json!({ "generation": application.generation }),
-            rest: json!({ "spec": spec(it, &own), "status": status(application, it) }),
+            rest: json!({ "spec": spec(it, &own, partition), "status": status(application, it) }),
         });
     }
     all
@@ -201,7 +218,7 @@ fn annotations(application: &Application, origin: &str) -> BTreeMap<String, Stri
     all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
-fn spec(it: &WorkloadStatus, own: &BTreeMap<String, String>) -> Value {
+fn spec(it: &WorkloadStatus, own: &BTreeMap<String, String>, partition: u32) -> Value {
     let template = template(it);
     let selector = json!({ "matchLabels": own });
     match it.spec.object.kind {
@@ -213,7 +230,7 @@ fn spec(it: &WorkloadStatus, own: &BTreeMap<String, String>) -> Value {
         }),
         Kind::StatefulSet => json!({
             "replicas": it.replicas, "minReadySeconds": it.spec.min_ready_seconds, "selector": selector,
-            "template": template, "updateStrategy": set_strategy(it), "podManagementPolicy": management(it),
+            "template": template, "updateStrategy": set_strategy(it, partition), "podManagementPolicy": management(it),
         }),
         Kind::ReplicaSet => json!({ "replicas": it.replicas, "selector": selector, "template": template }),
         Kind::Deployment
@@ -244,10 +261,13 @@ fn strategy(it: &WorkloadStatus) -> Value {
     }
 }
 
-/// The update strategy of a StatefulSet; without a partition, all pods are updated one by one.
-fn set_strategy(it: &WorkloadStatus) -> Value {
+/// The update strategy of a StatefulSet.
+fn set_strategy(it: &WorkloadStatus, partition: u32) -> Value {
+    if it.spec.update == Update::OnDelete {
+        return json!({ "type": "OnDelete" });
+    }
     let most = it.spec.member.as_ref().map_or(1, |it| it.max_unavailable);
-    json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": most } })
+    json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": most, "partition": partition } })
 }
 
 fn management(it: &WorkloadStatus) -> &'static str {

@@ -35,7 +35,9 @@ fn pod(
         apps => apps.iter().map(|it| part(it)).collect(),
     };
     let is_begun = it.containers.iter().any(|it| !is_initial(&it) && it.instance.is_some());
-    let phase = if it.containers.is_empty() || is_begun { life.phase(workload) } else { "Pending" };
+    let has_failed = life.has_failed(workload);
+    let phase =
+        if it.containers.is_empty() || is_begun || has_failed { life.phase(workload) } else { "Pending" };
     let mut status = json!({
         "phase": phase,
         "conditions": conditions(it.ready, it.available),
@@ -208,10 +210,14 @@ impl Life {
         }
     }
 
+    /// Whether it is not started again.
+    fn has_failed(&self, workload: &WorkloadStatus) -> bool {
+        matches!(self, Self::Ended) && FAILED.contains(&workload.reason.as_str())
+    }
+
     fn phase(&self, workload: &WorkloadStatus) -> &'static str {
         match self {
-            // It is not started again.
-            Self::Ended if FAILED.contains(&workload.reason.as_str()) => "Failed",
+            Self::Ended if self.has_failed(workload) => "Failed",
             Self::Creating => "Pending",
             Self::Running | Self::Paused | Self::BackOff | Self::Leaving | Self::Ended => "Running",
             Self::Completed => "Succeeded",

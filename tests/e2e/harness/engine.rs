@@ -1,6 +1,7 @@
 //! A second Docker Engine with everything of its own, for what must not happen to the machine's.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -112,15 +113,28 @@ impl Engine {
         assert!(Command::new("prlimit").args(arguments).status().unwrap().success());
     }
 
-    /// How many of its containers have a process.
-    pub fn shims(&self) -> usize {
-        let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    /// The processes that hold its containers. One stays until the engine has taken note of its container's end.
+    pub fn shims(&self) -> BTreeSet<String> {
         let ours = self.directory.join("containerd.sock").to_string_lossy().into_owned();
-        let is_shim = |command: &[u8]| {
-            let command = String::from_utf8_lossy(command);
+        let is_shim = |id: &String| {
+            let command = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+            let command = String::from_utf8_lossy(&command).into_owned();
             command.contains("containerd-shim") && command.contains(&ours)
         };
-        processes.filter(|it| fs::read(it.path().join("cmdline")).is_ok_and(|it| is_shim(&it))).count()
+        processes().filter(is_shim).collect()
+    }
+
+    /// How many programs run in its containers.
+    pub fn programs(&self) -> usize {
+        let shims = self.shims();
+        let is_program = |id: &String| {
+            let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+            // After the name, which is in parentheses: state and parent.
+            let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+            let (state, parent) = (fields.next(), fields.next());
+            state != Some("Z") && parent.is_some_and(|parent| shims.contains(parent))
+        };
+        processes().filter(is_program).count()
     }
 
     pub fn kill9(&mut self) {
@@ -145,6 +159,12 @@ impl Engine {
             let _ = child.wait();
         }
     }
+}
+
+fn processes() -> impl Iterator<Item = String> {
+    let all = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    all.map(|it| it.file_name().to_string_lossy().into_owned())
+        .filter(|it| it.bytes().all(|it| it.is_ascii_digit()))
 }
 
 impl Drop for Engine {

@@ -46,6 +46,7 @@ mod kubernetes_downward;
 // Manifests that the API server refuses, rule by rule, and which claim gets which storage.
 mod kubernetes_rules;
 // Secret values in everything that can be read.
+mod masked_places;
 mod masking;
 // Small files that describe something very large.
 mod bombs;

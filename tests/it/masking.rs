@@ -58,12 +58,15 @@ spec:
     )
 }
 
-/// Values of variables and labels whose names tell.
+/// Values in every place of a Compose file that the rule of `docs/masking.md` names.
 fn compose(mark: &str, second: &str) -> String {
     format!(
-        "services:\n  {second}:\n    image: planted:1\n    command: [app, 'a=PLANTED-{mark}-variable']\n    \
-         environment: {{DB_PASSWORD: PLANTED-{mark}-variable, URL: 'x://u:PLANTED-{mark}-url@h/'}}\n    \
-         labels: {{x.basicauth.users: 'a:PLANTED-{mark}-label'}}\n"
+        "services:\n  {second}:\n    image: planted:1\n    command: [app, 'a=PLANTED-{mark}-variable', --requirepass, \
+         PLANTED-{mark}-option, -pPLANTED-{mark}-glued]\n    \
+         environment: {{DB_PASSWORD: PLANTED-{mark}-variable, URL: 'x://u:PLANTED-{mark}-url/x@h/', \
+         JSON: '{{\"password\": \"PLANTED-{mark}-json\"}}', JDBC: 'jdbc:x://h/?a=b&password=PLANTED-{mark}-jdbc'}}\n    \
+         healthcheck: {{test: 'redis-cli -a PLANTED-{mark}-check ping'}}\n    \
+         labels: {{x.basicauth.users: 'a:PLANTED-{mark}-label', url: 'https://u:PLANTED-{mark}-url2@h/'}}\n"
     )
 }
 

@@ -192,9 +192,7 @@ pub fn documents(files: &dyn Files, spec: &AppSpec, mask: Option<&Mask>) -> Docu
     let mut documents: Vec<_> =
         parsed.iter().flat_map(|(_, it)| it).filter(|it| !it.is_null()).map(yaml::edit::json).collect();
     if let Some(mask) = mask {
-        for document in &mut documents {
-            masked_documents::hide(document, mask);
-        }
+        masked_documents::hide(&mut documents, mask);
     }
     Documents { documents: Some(documents), findings }
 }

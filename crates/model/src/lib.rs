@@ -44,6 +44,7 @@ mod object;
 mod observed;
 mod pod;
 mod policy;
+mod printable;
 mod record;
 mod revision;
 mod schedule;
@@ -92,6 +93,7 @@ pub use observed::{
 };
 pub use pod::{Part, PartOf, Role};
 pub use policy::{Adopt, FilesystemDrift, Policy};
+pub use printable::{is_unprintable, printable};
 pub use record::{
     Adopted, AdoptedContainer, AdoptedNetwork, Attempt, Crash, CronRecord, Heal, Progress, Record, Removal,
     Replacement,

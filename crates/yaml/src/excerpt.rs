@@ -1,6 +1,6 @@
 //! The source line that a finding points at, unless it may hold a secret.
 
-use driftless_model::{Finding, Mask};
+use driftless_model::{Finding, Mask, is_unprintable};
 
 /// Adds the source line it points at, unless that line may hold a secret.
 #[must_use]
@@ -17,10 +17,17 @@ pub fn with_excerpt(mut finding: Finding, source: &[u8]) -> Finding {
 fn is_harmless(line: &str) -> bool {
     !line.trim().is_empty()
         && line.len() <= 200
-        && !Mask::is_telling(line)
+        && !has_secret(line)
         && !line.contains("://")
         && !line.contains("value:")
-        && !line.chars().any(|it| it.is_control() && it != '\t')
+        && !line.chars().any(|letter| is_unprintable(letter) && letter != '\t')
+}
+
+/// Whether a name in the line tells of a secret, or the mask hides a part of the line.
+fn has_secret(line: &str) -> bool {
+    let is_of_name = |letter: char| letter.is_alphanumeric() || "_-.".contains(letter);
+    let mut names = line.split(|letter| !is_of_name(letter));
+    names.any(Mask::is_telling) || Mask::new([0; 32]).text(line) != line
 }
 
 /// Environments, arguments and contents may hold a secret under any name.

@@ -33,8 +33,8 @@ use crate::{
         variables::Variables,
     },
     spec::{
-        canonical, consistency, normalise, paths, print, print::Printer, scalar::Compose, strict, tree,
-        value::Value,
+        canonical, consistency, masked, normalise, paths, print, print::Printer, scalar::Compose, strict,
+        tree, value::Value,
     },
 };
 
@@ -98,7 +98,11 @@ impl Loaded {
             }
         }
         tree::set(&mut root, "name", tree::text(&no_place(), self.name.clone()));
-        Some(Printer { folder, mask }.project(&root))
+        let mut printed = Printer { folder }.project(&root);
+        if let Some(mask) = mask {
+            masked::hide(&mut printed, mask);
+        }
+        Some(printed)
     }
 
     /// Sorts findings, removes duplicates, and adds the lines they point at.

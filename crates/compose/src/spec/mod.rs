@@ -7,6 +7,7 @@ pub(crate) mod command_line;
 pub(crate) mod consistency;
 pub(crate) mod env_format;
 pub(crate) mod keys;
+pub(crate) mod masked;
 pub(crate) mod normalise;
 pub(crate) mod page;
 pub(crate) mod path;

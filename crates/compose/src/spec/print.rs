@@ -12,15 +12,12 @@ use crate::spec::{
     shape::{Object, Shape, Zero},
     short, tree,
 };
-use driftless_model::Mask;
 use driftless_yaml::{Kind, Node};
 
 /// Prints a project.
 pub(crate) struct Printer<'a> {
     /// The project's folder, as an absolute path on some machine.
     pub(crate) folder: &'a str,
-    /// Hides values that may be secret.
-    pub(crate) mask: Option<&'a Mask>,
 }
 
 impl Printer<'_> {
@@ -162,10 +159,7 @@ impl Printer<'_> {
                 (None, Shape::Environment) => Value::Null,
                 (None, _) => Value::from(""),
                 (Some(value), Shape::Contexts) => self.context(&value),
-                (Some(value), _) => match self.mask {
-                    Some(mask) => mask.value(&name, &value).into(),
-                    None => value.into(),
-                },
+                (Some(value), _) => value.into(),
             };
             printed.insert(name, value);
         }

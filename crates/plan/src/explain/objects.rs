@@ -84,6 +84,19 @@ pub(crate) fn flatten(out: &mut Fields, path: &mut Vec<String>, value: Json, lef
         Json::Bool(it) => it.to_string(),
         Json::Number(it) => it.to_string(),
         Json::String(it) => it,
+        // The headers of a probe: pairs of name and value.
+        Json::Array(all) if path.last().is_some_and(|name| name == "headers") => {
+            for pair in all {
+                if let [Json::String(name), Json::String(value)] =
+                    pair.as_array().map_or(&[][..], Vec::as_slice)
+                {
+                    path.push(name.clone());
+                    out.insert(path.clone(), Value::Text(value.clone()));
+                    path.pop();
+                }
+            }
+            return;
+        }
         Json::Array(all) if all.iter().all(Json::is_string) => {
             let all = all.iter().filter_map(Json::as_str).map(str::to_owned).collect();
             out.insert(path.clone(), Value::Words(all));

@@ -171,15 +171,15 @@ fn is_short_id(name: &str) -> bool {
     name.len() == 12 && name.bytes().all(|it| it.is_ascii_digit() || (b'a'..=b'f').contains(&it))
 }
 
-/// A mask that hides the values of secret variables of these containers in a command or a URL too.
+/// A mask that hides the values of secret variables and labels of these containers in free text too.
 fn knowing<'a>(mask: &Mask, sides: impl IntoIterator<Item = &'a Fields>) -> Mask {
-    let secret = |(path, value): (&Vec<String>, &Value)| match value {
-        Value::Text(text) => (text.len() >= Mask::SHORTEST
-            && path.last().is_some_and(|name| mask.is_secret(name)))
-        .then(|| text.clone()),
+    let texts = sides.into_iter().flatten().filter_map(|(path, value)| match value {
+        Value::Text(text) => Some((path, text.as_str())),
         Value::Flag | Value::List(_) | Value::Words(_) => None,
-    };
-    mask.clone().with_values(sides.into_iter().flatten().filter_map(secret))
+    });
+    let (names, entries): (Vec<_>, Vec<_>) = texts.partition(|(path, _)| path.len() == 1);
+    mask.with_public_names(names.into_iter().map(|(_, text)| text))
+        .with_variables(entries.into_iter().filter_map(|(path, text)| Some((path.last()?.as_str(), text))))
 }
 
 fn yaml(fields: &Fields, mask: &Mask) -> String {

@@ -21,42 +21,64 @@ pub(crate) enum Value {
 impl Value {
     /// On one line, masked as the value of the field at this path.
     pub(crate) fn shown(&self, path: &[String], mask: &Mask) -> String {
-        let name = path.last().map_or("", String::as_str);
         match self {
             Self::Text(text) => masked(path, text, mask),
             Self::Flag => "true".to_owned(),
-            Self::List(all) => self.parts(all, name, mask).join(", "),
-            Self::Words(all) => shell_words::join(self.parts(all, name, mask)),
+            Self::List(all) => self.parts(all, path, mask).join(", "),
+            Self::Words(all) => shell_words::join(self.parts(all, path, mask)),
         }
     }
 
     /// As YAML, masked as the value of the field at this path.
     pub(crate) fn yaml(&self, path: &[String], mask: &Mask) -> serde_yaml::Value {
-        let name = path.last().map_or("", String::as_str);
         match self {
             Self::Text(text) => serde_yaml::Value::String(masked(path, text, mask)),
             Self::Flag => serde_yaml::Value::Bool(true),
             Self::List(all) | Self::Words(all) => {
-                let parts = self.parts(all, name, mask).into_iter();
+                let parts = self.parts(all, path, mask).into_iter();
                 serde_yaml::Value::Sequence(parts.map(serde_yaml::Value::String).collect())
             }
         }
     }
 
-    fn parts(&self, all: &[String], name: &str, mask: &Mask) -> Vec<String> {
+    fn parts(&self, all: &[String], path: &[String], mask: &Mask) -> Vec<String> {
+        let is_free = is_free_text(path);
         match self {
-            Self::Words(_) => words(all, mask),
-            Self::Text(_) | Self::Flag | Self::List(_) => all.iter().map(|it| mask.value(name, it)).collect(),
+            Self::Words(_) if is_free => mask.arguments(all),
+            Self::Text(_) | Self::Flag | Self::List(_) | Self::Words(_) => {
+                all.iter().map(|text| masked(path, text, mask)).collect()
+            }
         }
     }
 }
 
-/// The name of an image never contains a secret, but a password may be a word like `nextcloud`.
+/// Fields with text that people write freely. A secret of the application is hidden wherever it occurs in them. All other
+/// fields are names, sizes and switches, in which a word like `nextcloud` is no secret only because it is also a password.
+const FREE_TEXT: &[&str] = &[
+    "env",
+    "labels",
+    "command",
+    "entrypoint",
+    "test",
+    "exec",
+    "headers",
+    "httpHeaders",
+    "httpGet",
+    "args",
+    "logging",
+    "annotations",
+    "storageOpt",
+    "driverOpts",
+    "options",
+];
+
+fn is_free_text(path: &[String]) -> bool {
+    path.iter().any(|part| FREE_TEXT.contains(&part.as_str()))
+}
+
 fn masked(path: &[String], text: &str, mask: &Mask) -> String {
-    match path {
-        [field] if field == "image" => mask.without_values().value(field, text),
-        _ => mask.value(path.last().map_or("", String::as_str), text),
-    }
+    let name = path.last().map_or("", String::as_str);
+    if is_free_text(path) { mask.value(name, text) } else { mask.name(text) }
 }
 
 pub(crate) struct Out(pub(crate) Fields);
@@ -98,25 +120,4 @@ impl Out {
             self.put([path], Value::Words(all.iter().map(|it| shown(it)).collect()));
         }
     }
-}
-
-/// Hides the values of options whose names tell: `--password=…`, `--token …`, `PASSWORD=…`, also inside a line
-/// of shell.
-fn words(all: &[String], mask: &Mask) -> Vec<String> {
-    let mut is_next_secret = false;
-    let mut one = |word: &str| {
-        let hide = std::mem::take(&mut is_next_secret);
-        match word.split_once('=') {
-            _ if hide => mask.hide(word),
-            Some((name, value)) if Mask::is_telling(name) && !value.is_empty() => {
-                format!("{name}={}", mask.hide(value))
-            }
-            Some(_) => mask.text(word),
-            None => {
-                is_next_secret = word.starts_with('-') && Mask::is_telling(word);
-                mask.text(word)
-            }
-        }
-    };
-    all.iter().map(|arg| arg.split(' ').map(&mut one).collect::<Vec<_>>().join(" ")).collect()
 }

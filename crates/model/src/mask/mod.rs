@@ -1,0 +1,312 @@
+//! Hides values that may be secret. `docs/masking.md` is the rule for users.
+//!
+//! There are three reasons to hide a part of a text: the name that it belongs to ([`names`]), its form ([`patterns`],
+//! [`arguments`]), and its value, if a secret of the application has that value. Equal values are hidden equally within
+//! one run, so that a reader can tell "changed" from "the same". The key of the digest is random.
+
+mod arguments;
+mod names;
+mod patterns;
+
+use std::{collections::BTreeSet, fmt, ops::Range};
+
+use sha2::{Digest, Sha256};
+
+use self::{
+    names::{Telling, is_no_secret, is_path, telling},
+    patterns::{Kind, Spans},
+};
+use crate::{Stack, Workload, WorkloadName};
+
+/// Hides secrets for one run of the program.
+#[derive(Clone)]
+pub struct Mask {
+    key: [u8; 32],
+    /// Names of variables that hold secrets, whatever they are called.
+    secrets: BTreeSet<String>,
+    /// Values that are hidden wherever they occur in free text: a command may contain the value of a variable.
+    values: BTreeSet<String>,
+    /// Names that everybody sees. A secret that is a word of one is hidden in its own place only.
+    names: BTreeSet<String>,
+}
+
+impl Mask {
+    pub fn new(key: [u8; 32]) -> Self {
+        Self { key, secrets: BTreeSet::new(), values: BTreeSet::new(), names: BTreeSet::new() }
+    }
+
+    /// One that also hides the variables which these stacks take from Secrets, and the values of all secret variables
+    /// where they occur in free text. Equal values are hidden as this one hides them.
+    #[must_use]
+    pub fn with_stacks<'a>(&self, stacks: impl IntoIterator<Item = &'a Stack>) -> Self {
+        let stacks: Vec<&Stack> = stacks.into_iter().collect();
+        let mut mask = self.clone();
+        mask.secrets.extend(stacks.iter().flat_map(|stack| stack.secret_env()).cloned());
+        mask.names.extend(stacks.iter().flat_map(|stack| public_names(stack)).map(str::to_owned));
+        let workloads = stacks.iter().flat_map(|stack| stack.workloads.values());
+        let values: BTreeSet<&str> = workloads.flat_map(values_to_find).map(str::trim).collect();
+        mask.find(values);
+        mask
+    }
+
+    /// One that also hides the values of these variables.
+    #[must_use]
+    pub fn with_names<'a>(&self, names: impl IntoIterator<Item = &'a String>) -> Self {
+        let mut mask = self.clone();
+        mask.secrets.extend(names.into_iter().cloned());
+        mask
+    }
+
+    /// One that also hides the values of these variables in free text, where their names tell.
+    #[must_use]
+    pub fn with_variables<'a>(&self, variables: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let (naming, others): (Vec<_>, Vec<_>) = variables.into_iter().partition(|(name, _)| is_naming(name));
+        let mut mask = self.clone();
+        mask.names.extend(naming.into_iter().map(|(_, value)| value.to_owned()));
+        let is_meant = |(name, value): &(&str, &str)| {
+            is_findable(self.how_telling(name), value.trim()) && !is_path(name, value)
+        };
+        mask.find(others.into_iter().filter(is_meant).map(|(_, value)| value.trim()));
+        mask
+    }
+
+    /// One that also hides these values of Secrets in free text.
+    #[must_use]
+    pub fn with_secret_values<'a>(&self, values: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut mask = self.clone();
+        let values = values.into_iter().map(str::trim);
+        mask.find(values.filter(|value| is_findable(Telling::Surely, value)));
+        mask
+    }
+
+    /// One that knows that these names are shown to everybody.
+    #[must_use]
+    pub fn with_public_names<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut mask = self.clone();
+        mask.names.extend(names.into_iter().map(str::to_owned));
+        mask
+    }
+
+    /// Hides these values in free text, except those that are a word of a public name.
+    fn find<'a>(&mut self, values: impl IntoIterator<Item = &'a str>) {
+        let is_public = |value: &&str| self.names.iter().any(|name| is_word_of(name, value));
+        let secret: Vec<&str> = values.into_iter().filter(|value| !is_public(value)).collect();
+        self.values.extend(secret.into_iter().flat_map(written_forms));
+    }
+
+    fn how_telling(&self, name: &str) -> Telling {
+        if self.secrets.contains(name) { Telling::Surely } else { telling(name) }
+    }
+
+    /// Whether a variable, option or label of this name holds a secret, or is taken to.
+    pub fn is_secret(&self, name: &str) -> bool {
+        self.how_telling(name) != Telling::No
+    }
+
+    /// Whether a variable, option or label of this name is taken to hold a secret.
+    pub fn is_telling(name: &str) -> bool {
+        telling(name) != Telling::No
+    }
+
+    /// `••••3f9a`: the same for the same value.
+    pub fn hide(&self, value: &str) -> String {
+        let digest = Sha256::new().chain_update(self.key).chain_update(value.as_bytes()).finalize();
+        format!("{MARK}{:02x}{:02x}", digest[0], digest[1])
+    }
+
+    /// The value of a variable, option or label: hidden if its name tells that it is secret, else as [`Self::text`].
+    pub fn value(&self, name: &str, value: &str) -> String {
+        let is_hidden = self.secrets.contains(name)
+            || (telling(name) != Telling::No && !is_no_secret(value) && !is_path(name, value));
+        if is_hidden && !is_mark(value) { self.hide(value) } else { self.text(value) }
+    }
+
+    /// The arguments of a program.
+    pub fn arguments(&self, all: &[String]) -> Vec<String> {
+        let spans = arguments::secrets(all.iter().map(String::as_str));
+        all.iter().zip(spans).map(|(text, spans)| self.cover(text, spans, Kind::Configuration)).collect()
+    }
+
+    /// A command as it was typed, on one line, cut where it becomes long.
+    pub fn command(&self, command: &str) -> String {
+        let line = command.split_whitespace().collect::<Vec<_>>().join(" ");
+        let shown = self.text(&line);
+        match shown.char_indices().nth(Self::COMMAND) {
+            Some((end, _)) => format!("{}…", shown.get(..end).unwrap_or_default()),
+            None => shown,
+        }
+    }
+
+    /// How much of a command is shown, in letters.
+    const COMMAND: usize = 100;
+
+    /// Free text of a configuration: the value of a variable or label, a line of shell.
+    pub fn text(&self, text: &str) -> String {
+        self.cover(text, arguments::secrets([text]).concat(), Kind::Configuration)
+    }
+
+    /// Output of a program. Like a configuration it may contain assignments: `password=…`, `token: …`.
+    pub fn output(&self, text: &str) -> String {
+        self.text(text)
+    }
+
+    /// A sentence for people, such as an error of the engine.
+    pub fn message(&self, text: &str) -> String {
+        self.cover(text, arguments::secrets([text]).concat(), Kind::Sentence)
+    }
+
+    /// A name or reference, such as that of an image, a volume or a host. A secret that happens to have the value of a
+    /// name does not hide it.
+    pub fn name(&self, text: &str) -> String {
+        let mut spans = patterns::secrets(text, Kind::Sentence);
+        self.replace(text, &mut spans)
+    }
+
+    fn cover(&self, text: &str, mut spans: Spans, kind: Kind) -> String {
+        spans.extend(patterns::secrets(text, kind));
+        for value in &self.values {
+            spans.extend(occurrences(text, value));
+        }
+        self.replace(text, &mut spans)
+    }
+
+    /// The text with these places hidden. Places that overlap are one.
+    fn replace(&self, text: &str, spans: &mut Spans) -> String {
+        spans.retain(|span| text.get(span.clone()).is_some_and(|part| !part.is_empty() && !is_mark(part)));
+        if spans.is_empty() {
+            return text.to_owned();
+        }
+        spans.sort_by_key(|span| (span.start, span.end));
+        let mut merged: Vec<Range<usize>> = Vec::new();
+        for span in spans.iter() {
+            match merged.last_mut() {
+                Some(last) if span.start < last.end => last.end = last.end.max(span.end),
+                Some(_) | None => merged.push(span.clone()),
+            }
+        }
+        let mut shown = String::with_capacity(text.len());
+        let mut done = 0;
+        for Range { start, end } in merged {
+            shown.push_str(text.get(done..start).unwrap_or_default());
+            shown.push_str(&self.hide(text.get(start..end).unwrap_or_default()));
+            done = end;
+        }
+        shown.push_str(text.get(done..).unwrap_or_default());
+        shown
+    }
+}
+
+/// The beginning of every hidden value.
+const MARK: &str = "••••";
+
+/// Whether a text is a hidden value already.
+fn is_mark(text: &str) -> bool {
+    text.strip_prefix(MARK).is_some_and(|code| {
+        let code = code.strip_prefix('#').unwrap_or(code);
+        code.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
+}
+
+/// In bytes. A value that is as long occurs nowhere by accident, so it is hidden inside longer words too.
+const LONG: usize = 12;
+
+/// Where a value occurs: as a word of its own, or anywhere if it is long.
+fn occurrences<'a>(text: &'a str, value: &'a str) -> impl Iterator<Item = Range<usize>> + 'a {
+    let is_free = move |at: usize| {
+        let before = text.get(..at).and_then(|before| before.chars().next_back());
+        let after = text.get(at + value.len()..).and_then(|after| after.chars().next());
+        let extends = |edge: Option<char>, neighbour: Option<char>| {
+            edge.is_some_and(is_of_word) && neighbour.is_some_and(is_of_word)
+        };
+        value.len() >= LONG
+            || !(extends(value.chars().next(), before) || extends(value.chars().next_back(), after))
+    };
+    text.match_indices(value).map(|(at, _)| at).filter(move |at| is_free(*at)).map(|at| at..at + value.len())
+}
+
+fn is_of_word(letter: char) -> bool {
+    letter.is_alphanumeric() || matches!(letter, '_' | '-')
+}
+
+/// The values of the secret variables of a workload that are worth searching for.
+fn values_to_find(workload: &Workload) -> impl Iterator<Item = &str> {
+    let variables = workload.containers().flat_map(|container| &container.env);
+    variables.filter_map(|(name, value)| {
+        let value = value.as_deref()?;
+        let is_declared = workload.secret_env.contains(name);
+        let how = if is_declared { Telling::Surely } else { telling(name) };
+        let shortest_number = if is_declared { 4 } else { 6 };
+        let is_number = value.trim().bytes().all(|byte| byte.is_ascii_digit());
+        let is_meant = is_findable(how, value.trim()) && !(is_number && value.trim().len() < shortest_number);
+        (is_meant && (is_declared || !is_path(name, value))).then_some(value)
+    })
+}
+
+/// Whether a value is looked for in other texts. A short one under a name that tells weakly is a word like `basic`.
+fn is_findable(how: Telling, value: &str) -> bool {
+    let shortest = match how {
+        Telling::No => return false,
+        Telling::Weakly => 8,
+        Telling::Surely => 3,
+    };
+    value.len() >= shortest && !is_no_secret(value)
+}
+
+/// A value as it is, in a URL, and in JSON.
+fn written_forms(value: &str) -> impl Iterator<Item = String> {
+    let in_url: String = value
+        .bytes()
+        .map(|byte| match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                char::from(byte).to_string()
+            }
+            _ => format!("%{byte:02X}"),
+        })
+        .collect();
+    let in_json = serde_json::to_string(value).unwrap_or_default();
+    let in_json = in_json.trim_matches('"').to_owned();
+    [value.to_owned(), in_url, in_json].into_iter().collect::<BTreeSet<_>>().into_iter()
+}
+
+/// Last words of variables that hold a name: `POSTGRES_DB`, `DB_USER`.
+const NAMING: &[&str] =
+    &["USER", "USERNAME", "LOGIN", "DB", "DATABASE", "NAME", "HOST", "HOSTNAME", "SCHEMA", "DOMAIN", "REALM"];
+
+/// Whether a variable of this name holds a name: hiding it everywhere would garble what is shown.
+fn is_naming(variable: &str) -> bool {
+    let last = variable.rsplit('_').next().unwrap_or_default();
+    NAMING.iter().any(|naming| last.eq_ignore_ascii_case(naming))
+}
+
+/// The names of a stack that everybody sees anyway: of the application, the workloads, images, networks and volumes,
+/// and the values of variables that hold a name.
+fn public_names(stack: &Stack) -> impl Iterator<Item = &str> {
+    let names = [stack.app.as_str(), stack.project.as_str()].into_iter();
+    let names = names.chain(stack.workloads.keys().map(WorkloadName::as_str));
+    let objects = stack.networks.keys().chain(stack.volumes.keys()).chain(stack.images());
+    let naming = stack.workloads.values().flat_map(|workload| {
+        let variables = workload.containers().flat_map(|container| &container.env);
+        variables
+            .filter(|(name, _)| is_naming(name) && !workload.secret_env.contains(*name))
+            .filter_map(|(_, value)| value.as_deref())
+    });
+    names.chain(objects.map(String::as_str)).chain(naming)
+}
+
+/// Whether a value is a word of a name.
+fn is_word_of(name: &str, value: &str) -> bool {
+    name.match_indices(value).any(|(at, _)| {
+        let before = name.get(..at).and_then(|before| before.chars().next_back());
+        let after = name.get(at + value.len()..).and_then(|after| after.chars().next());
+        !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
+    })
+}
+
+impl fmt::Debug for Mask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mask")
+    }
+}
+
+#[cfg(test)]
+mod tests;

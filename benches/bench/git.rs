@@ -319,6 +319,7 @@ pub async fn child(task: &str) {
         ca_file: None,
         proxy: Proxy::Direct,
         submodules: false,
+        submodule_paths: Vec::new(),
         policies: Vec::new(),
         timeout: Duration::from_mins(5),
         idle_timeout: Duration::from_mins(1),

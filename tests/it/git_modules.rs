@@ -74,7 +74,8 @@ fn pin_in(origin: &Origin, path: &str, url: &str, commit: &str) -> String {
 }
 
 fn with_modules(origin: &Origin, url: &str) -> Repository {
-    open(RepositoryOptions { submodules: true, ..options(origin, url) })
+    let submodule_paths = vec![origin.dir.path().to_owned()];
+    open(RepositoryOptions { submodules: true, submodule_paths, ..options(origin, url) })
 }
 
 fn local(origin: &Origin) -> Repository {
@@ -180,4 +181,37 @@ async fn invalid_submodules_are_rejected_and_old_commit_stays() {
     let checkout = off.fetch(None).await.unwrap();
     let told = checkout.files.read("lib/a.yaml", 9).unwrap_err();
     assert!(matches!(told, ReadError::Submodule { .. }) && told.to_string().contains("`submodules: true`"));
+}
+
+#[tokio::test]
+async fn local_submodules_are_refused_outside_the_allowed_folders() {
+    let origin = Origin::new();
+    let lib = Other::new(&origin, "lib");
+    let one = lib.commit("a.yaml", "one");
+    let url = origin.path().to_str().unwrap().to_owned();
+    let outside = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(origin.dir.path().join("lib.git"), outside.path().join("link.git")).unwrap();
+    let link = outside.path().join("link.git");
+    let absolute = origin.dir.path().join("lib.git");
+    for path in ["../lib.git", absolute.to_str().unwrap(), link.to_str().unwrap(), "../other/../lib.git"] {
+        pin_in(&origin, "lib", path, &one);
+        for submodule_paths in [Vec::new(), vec![outside.path().to_owned()]] {
+            let allowed = RepositoryOptions { submodules: true, submodule_paths, ..options(&origin, &url) };
+            let error = rejection(open(allowed).fetch(None).await);
+            assert!(
+                error.contains("the submodule `lib`") && error.contains("`submodulePaths`"),
+                "{path}: {error}"
+            );
+        }
+    }
+    // The mirror of a repository, of which this one may be told to read the folder.
+    pin_in(&origin, "lib", absolute.to_str().unwrap(), &one);
+    let mirror = origin.dir.path().join("mirror");
+    let allowed = RepositoryOptions {
+        submodules: true,
+        submodule_paths: vec![origin.dir.path().to_owned()],
+        mirror,
+        ..options(&origin, &url)
+    };
+    assert!(rejection(open(allowed).fetch(None).await).contains("`submodulePaths`"));
 }

@@ -137,6 +137,7 @@ impl Check<'_> {
             ca_file,
             proxy,
             submodules,
+            submodule_paths,
             require_fast_forward,
             verify,
             policy,
@@ -165,10 +166,14 @@ impl Check<'_> {
                     Some("give each a name of its own".to_owned());
             }
         }
+        let reference = self.reference(path, branch, tag, semver, commit);
+        // A signature says who wrote a commit, not that it is newer than the one before it.
+        let is_signed = verify.is_some() || applications.iter().any(|(_, it)| it.verify.is_some());
+        let needs_fast_forward = is_signed && !matches!(reference, Reference::Semver(_));
         let mut repository = Repository {
             name: name.unwrap_or(defaults.name),
             url,
-            reference: self.reference(path, branch, tag, semver, commit),
+            reference,
             path: folder,
             poll: poll.unwrap_or(defaults.poll),
             timeout: timeout.unwrap_or(defaults.timeout),
@@ -180,7 +185,8 @@ impl Check<'_> {
             ca_file: ca_file.or_else(|| host.filter(|_| is_https).and_then(|it| it.ca_file.clone())),
             proxy: proxy.or_else(|| host.and_then(|it| it.proxy.clone())).unwrap_or_default(),
             submodules,
-            require_fast_forward,
+            submodule_paths,
+            require_fast_forward: require_fast_forward.unwrap_or(needs_fast_forward),
             verify,
             applications: applications.into_iter().map(|it| it.1).collect(),
             policy,

@@ -60,7 +60,11 @@ pub struct Repository {
     /// Whether submodules are read, at their pinned commits, with the same credentials and from the same host only.
     /// Default: off.
     pub submodules: bool,
-    /// Whether a commit that is no descendant of the one before is refused. Default: off.
+    /// Folders of this machine with repositories that a submodule may be at, where the repository itself is at a path.
+    /// Default: none.
+    pub submodule_paths: Vec<PathBuf>,
+    /// Whether a commit that is no descendant of the one before is refused. Default: on with `verify`, off without, and off
+    /// for `semver`, where a newer version of an older line is no descendant.
     pub require_fast_forward: bool,
     /// The signatures that every commit needs. Default: none.
     pub verify: Option<Verify>,
@@ -293,6 +297,7 @@ impl Repository {
             ca_file: None,
             proxy: Proxy::default(),
             submodules: false,
+            submodule_paths: Vec::new(),
             require_fast_forward: false,
             verify: None,
             applications: Vec::new(),

@@ -45,6 +45,9 @@ pub(super) trait Fields {
     /// An absolute path.
     fn absolute(&self, key: &str) -> Option<PathBuf>;
 
+    /// A list of absolute paths.
+    fn absolutes(&self, key: &str) -> Vec<PathBuf>;
+
     fn address(&self, key: &str) -> Option<SocketAddr>;
 
     /// A duration of at least one second.
@@ -87,6 +90,16 @@ impl Fields for Object<'_> {
                 Err("the path must be absolute: it must start with `/`".to_owned())
             }
         })
+    }
+
+    fn absolutes(&self, key: &str) -> Vec<PathBuf> {
+        let all = self.strings(key);
+        for path in all.iter().filter(|path| !path.starts_with('/')) {
+            if let Some(list) = self.get(key) {
+                list.error(format!("`{path}` must be absolute: it must start with `/`"));
+            }
+        }
+        all.into_iter().map(PathBuf::from).collect()
     }
 
     fn address(&self, key: &str) -> Option<SocketAddr> {

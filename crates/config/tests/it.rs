@@ -316,6 +316,7 @@ repositories:
     semver: ">=1.2 <2"
     requireFastForward: true
     submodules: true
+    submodulePaths: [/srv/git]
     verify:
       mode: both
       ssh: { allowedSigners: ["ada@example.com ssh-ed25519 AAAA"], revokedKeysFile: /revoked }
@@ -326,6 +327,7 @@ repositories:
     let settings = Settings::parse("c", text).unwrap();
     let it = &settings.repositories[0];
     assert!(it.require_fast_forward && it.submodules);
+    assert_eq!(it.submodule_paths, [PathBuf::from("/srv/git")]);
     assert_eq!(it.reference, Reference::Semver(VersionRange::parse(">=1.2 <2").unwrap()));
     let verify = it.verify.clone().unwrap();
     assert_eq!((verify.mode, verify.allowed_signers.len()), (VerifyMode::Both, 1));
@@ -335,6 +337,25 @@ repositories:
         (app.app.as_str(), app.installation.as_str(), app.api.as_str()),
         ("12", "34", "https://api.github.com")
     );
+}
+
+#[test]
+fn signatures_require_fast_forward_unless_told_otherwise() {
+    let signed = "verify: { ssh: { allowedSignersFile: /signers } }";
+    let of_app = "applications: [{ path: shop, verify: { openpgp: { keyringFile: /ring } } }]";
+    for (more, wanted) in [
+        ("branch: main", false),
+        (signed, true),
+        (of_app, true),
+        (&format!("{signed}\n    tag: stable"), true),
+        (&format!("{signed}\n    semver: '>=1'"), false),
+        (&format!("{signed}\n    requireFastForward: false"), false),
+        ("requireFastForward: true", true),
+    ] {
+        let settings =
+            Settings::parse("c", &format!("repositories:\n  - url: https://h/a\n    {more}\n")).unwrap();
+        assert_eq!(settings.repositories[0].require_fast_forward, wanted, "{more}");
+    }
 }
 
 #[test]

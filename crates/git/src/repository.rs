@@ -46,6 +46,8 @@ pub struct RepositoryOptions {
     pub proxy: Proxy,
     /// Read submodules, too.
     pub submodules: bool,
+    /// Folders of this machine in which submodules of a repository at a path may be. See [`Submodules`].
+    pub submodule_paths: Vec<PathBuf>,
     /// The policies for [`CommitSource::verify`]. Opening the repository fails if one is invalid.
     pub policies: Vec<Verify>,
     /// The deadline of a fetch.
@@ -126,6 +128,7 @@ impl RepositoryOptions {
             ca_file: repository.ca_file.clone(),
             proxy: repository.proxy.clone(),
             submodules: repository.submodules,
+            submodule_paths: repository.submodule_paths.clone(),
             policies: repository
                 .applications
                 .iter()

@@ -1,7 +1,8 @@
 //! Submodules: files of other repositories, at the commits that a commit pins.
 //!
 //! Each submodule has its own mirror. Only repositories on the same server with the same transport are followed, because
-//! credentials must not be sent anywhere else. Commits are pinned by their id, so a signature of the outer commit covers
+//! credentials must not be sent anywhere else. On this machine the server is the file system, of which the agent may read
+//! more than whoever pushes: there only the folders of `submodulePaths` are followed. Commits are pinned by their id, so a signature of the outer commit covers
 //! them. Symbolic links do not lead from one repository to another.
 
 use std::{
@@ -124,6 +125,9 @@ impl Submodules {
         let mut modules: BTreeMap<String, Arc<dyn Files>> = BTreeMap::new();
         for PinnedSubmodule { path, remote, commit } in pinned(&files, remote, at)? {
             let place = join(at, &path);
+            if let Remote::Local(path) = &remote {
+                self.check_path(path).map_err(|message| refused(&place, message))?;
+            }
             let address = remote.to_string();
             if descent.above.contains(&address) {
                 return Err(refused(&place, format!("it leads back to {address}, which contains it")));
@@ -147,6 +151,24 @@ impl Submodules {
         } else {
             Ok(Arc::new(FilesWithSubmodules { files, modules }))
         }
+    }
+
+    /// Whether a submodule may be at this path of the machine. The error is a sentence.
+    fn check_path(&self, path: &Path) -> Result<(), String> {
+        let shown = path.display();
+        let found = path
+            .canonicalize()
+            .map_err(|error| format!("there is no such repository as `{shown}` on this machine: {error}"))?;
+        let mirrors = self.options.mirror.parent().and_then(|folder| folder.canonicalize().ok());
+        let is_below = |folder: &PathBuf| folder.canonicalize().is_ok_and(|folder| found.starts_with(folder));
+        let is_mirror = mirrors.is_some_and(|folder| found.starts_with(folder));
+        if !is_mirror && self.options.submodule_paths.iter().any(is_below) {
+            return Ok(());
+        }
+        Err(format!(
+            "it is the repository `{shown}` of this machine, which the configuration does not allow; add its folder to \
+             `submodulePaths` of the repository"
+        ))
     }
 
     fn files_of(

@@ -221,6 +221,72 @@ async fn a_page_of_another_origin_may_not_act() {
 }
 
 #[tokio::test]
+async fn pages_of_another_origin_may_not_read() {
+    let (router, _) = answering();
+    let with = |path: &str, headers: &[(&'static str, &'static str)]| {
+        let mut request = get(path);
+        for (name, value) in headers {
+            request.headers_mut().insert(*name, value.parse().unwrap());
+        }
+        request
+    };
+    for path in ["/api/v1/applications", "/api/v1/applications/shop/plan", "/api/v1/events"] {
+        for site in ["cross-site", "same-site"] {
+            let followed =
+                [("sec-fetch-site", site), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")];
+            let refused = ask(&router, with(path, &followed)).await;
+            assert_eq!(error(refused, StatusCode::FORBIDDEN).await, "forbidden", "{path}");
+        }
+        let refused = ask(&router, with(path, &[("origin", "http://evil.example")])).await;
+        assert_eq!(error(refused, StatusCode::FORBIDDEN).await, "forbidden", "{path}");
+    }
+    let cross =
+        [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors"), ("sec-fetch-dest", "image")];
+    assert_eq!(ask(&router, with("/", &cross)).await.status(), StatusCode::FORBIDDEN);
+    let link =
+        [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")];
+    let page = ask(&router, with("/", &link)).await;
+    assert_eq!(
+        (page.status(), &page.headers()["cross-origin-resource-policy"]),
+        (StatusCode::OK, &"same-origin".parse().unwrap())
+    );
+    let own = ask(&router, with("/api/v1/applications", &[("sec-fetch-site", "same-origin")])).await;
+    assert_eq!(own.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn streams_are_limited_and_leave_seats_for_requests() {
+    let (router, _) = answering();
+    let mut open = Vec::new();
+    for _ in 0..64 {
+        let response = ask(&router, stream("/api/v1/events", None)).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        open.push(response);
+    }
+    let refused = ask(&router, stream("/api/v1/events", None)).await;
+    assert_eq!(error(refused, StatusCode::SERVICE_UNAVAILABLE).await, "busy");
+    assert_eq!(ask(&router, get("/api/v1/applications")).await.status(), StatusCode::OK);
+    assert_eq!(ask(&router, get("/healthz")).await.status(), StatusCode::OK);
+    open.pop();
+    assert_eq!(ask(&router, stream("/api/v1/events", None)).await.status(), StatusCode::OK);
+
+    // Answers that nobody reads hold no seat of a probe.
+    let mut unread = Vec::new();
+    let busy = loop {
+        let response = ask(&router, get("/api/v1/applications")).await;
+        if response.status() != StatusCode::OK {
+            break response;
+        }
+        unread.push(response);
+        assert!(unread.len() < 256, "there is no limit");
+    };
+    assert_eq!(error(busy, StatusCode::SERVICE_UNAVAILABLE).await, "busy");
+    assert_eq!(ask(&router, get("/healthz")).await.status(), StatusCode::OK);
+    drop(unread);
+    assert_eq!(ask(&router, get("/api/v1/applications")).await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
 async fn without_the_token_only_health_is_served() {
     let sample::Agent { handle, store, inbox } = agent([shop()]);
     let reason = "repository `secret-project` was never read".to_owned();

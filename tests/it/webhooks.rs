@@ -804,6 +804,36 @@ async fn too_many_deliveries_are_refused_with_retry_after() {
 }
 
 #[tokio::test]
+async fn unsigned_deliveries_do_not_lock_signed_ones_out() {
+    let stand = Stand::new("github", SECRET).await;
+    let body = github_payload("refs/heads/main", AFTER).to_string();
+    let request = |secret: &str, body: &str| {
+        let mut text =
+            format!("POST {} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n", stand.path);
+        for (name, value) in github(secret, "one", body) {
+            text.push_str(&format!("{name}: {value}\r\n"));
+        }
+        text.push_str(&format!("content-length: {}\r\n\r\n{body}", body.len()));
+        text
+    };
+    for _ in 0..120 {
+        let mut socket = TcpStream::connect(stand.address).await.unwrap();
+        socket.write_all(request("another secret of 32 characters!", &body).as_bytes()).await.unwrap();
+        assert_eq!(answer(&mut socket).await.0, 401);
+    }
+    // A large payload is not even read.
+    let mut socket = TcpStream::connect(stand.address).await.unwrap();
+    let head = request("x", "").replace("content-length: 0", "content-length: 1000000");
+    socket.write_all(head.as_bytes()).await.unwrap();
+    assert_eq!(answer(&mut socket).await.0, 429);
+
+    let mut socket = TcpStream::connect(stand.address).await.unwrap();
+    socket.write_all(request(SECRET, &body).as_bytes()).await.unwrap();
+    assert_eq!(answer(&mut socket).await.0, 202);
+    assert_eq!(stand.deliveries(), 1);
+}
+
+#[tokio::test]
 async fn accepted_delivery_survives_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let open = || {

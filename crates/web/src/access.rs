@@ -1,9 +1,10 @@
-//! Access control. Without a token only programs of this machine are answered, and no web page of another origin.
+//! Access control. Without a token only programs of this machine are answered, and no web page of another origin; only root
+//! and the agent's own user may act and read logs.
 //! With a token, every client that sends it, as `Bearer` or as the password of HTTP Basic.
 //!
 //! There are no users and no scopes: a client that may read may also act.
 
-use std::{fmt, net::IpAddr};
+use std::{fmt, net::IpAddr, sync::Arc};
 
 use axum::{
     extract::{Request, State},
@@ -11,11 +12,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
-use http::{HeaderMap, HeaderValue, Method, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use super::{Shared, error::Error, page};
+use super::{Shared, error::Error, page, peer::Peer, serve::Seat};
 
 /// Which requests are answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,10 +96,42 @@ pub(super) async fn guard(State(shared): State<Shared>, request: Request, next: 
     }
     // A browser adds Basic credentials by itself, so a token alone does not prove which page sent the request.
     let acts = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    if acts && is_cross_origin(headers) {
-        return Error::Forbidden("a page of another origin may not act here").into_response();
+    if is_cross_origin(headers) && (acts || !is_navigation(&request)) {
+        return Error::Forbidden("a page of another origin may neither act nor read here").into_response();
     }
-    next.run(request).await
+    let is_open = matches!(*shared.access, Access::Loopback);
+    let peer = request.extensions().get::<Peer>().copied();
+    if is_open && (acts || is_logs(request.uri().path())) && !is_trusted(peer).await {
+        return Error::Forbidden(
+            "without a token, only programs of root and of the agent's user may act and read logs",
+        )
+        .into_response();
+    }
+    let Ok(permit) = Arc::clone(&shared.requests).try_acquire_owned() else {
+        return Error::Busy("the agent answers too many requests: try again".to_owned()).into_response();
+    };
+    let mut response = next.run(request).await;
+    response.extensions_mut().insert(Seat::new(permit));
+    response
+}
+
+/// Whether this is the route of logs, which may contain anything that a program prints.
+fn is_logs(path: &str) -> bool {
+    path.trim_end_matches('/').ends_with("/logs")
+}
+
+/// Whether the client is a program of root or of the agent's user. A request without a connection is the process's own.
+async fn is_trusted(peer: Option<Peer>) -> bool {
+    let Some(peer) = peer else { return true };
+    tokio::task::spawn_blocking(move || peer.is_trusted_user()).await.unwrap_or_default()
+}
+
+/// Whether a browser opens the page because somebody followed a link. The page itself does nothing.
+fn is_navigation(request: &Request) -> bool {
+    let is = |name: &str, wanted: &[u8]| {
+        request.headers().get(name).is_some_and(|value| value.as_bytes() == wanted)
+    };
+    request.uri().path() == "/" && is("sec-fetch-mode", b"navigate") && is("sec-fetch-dest", b"document")
 }
 
 /// Adds the security headers of every answer: no caching, no framing, no sniffing, nothing from other origins.
@@ -111,6 +144,8 @@ pub(super) async fn harden(mut response: Response) -> Response {
     add(headers, header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     add(headers, header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     add(headers, header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    let own_pages_only = HeaderValue::from_static("same-origin");
+    add(headers, HeaderName::from_static("cross-origin-resource-policy"), own_pages_only);
     add(headers, header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     response
 }
@@ -139,23 +174,26 @@ fn given_token(headers: &HeaderMap) -> Option<String> {
 /// Whether `Host` names loopback. Another site can resolve its own name to 127.0.0.1 (DNS rebinding), but the browser
 /// still sends that name.
 fn names_loopback(headers: &HeaderMap) -> bool {
-    let Some(host) = headers.get(header::HOST).and_then(|it| it.to_str().ok()) else { return false };
-    let name = host_name(host);
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
+    let Some(name) = host.to_str().ok().and_then(host_name) else { return false };
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|it| it.is_loopback())
 }
 
-/// `[::1]:80` → `::1`, `localhost:80` → `localhost`.
-fn host_name(host: &str) -> &str {
-    match host.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').map_or("", |(name, _)| name),
-        None => host.split_once(':').map_or(host, |(name, _)| name),
-    }
+/// `[::1]:80` → `::1`, `localhost:80` → `localhost`. `None` if it is no host with an optional port.
+fn host_name(host: &str) -> Option<&str> {
+    let (name, rest) = match host.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
+    };
+    let is_port = rest.strip_prefix(':').map_or(rest.is_empty(), |port| port.parse::<u16>().is_ok());
+    is_port.then_some(name)
 }
 
 /// Whether the browser's headers say that a page of another origin sent the request.
 fn is_cross_origin(headers: &HeaderMap) -> bool {
     let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
-    let foreign_origin = headers.get(header::ORIGIN).is_some_and(|origin| {
+    let foreign_origin = headers.get_all(header::ORIGIN).iter().any(|origin| {
         let origin = origin.as_bytes();
         let authority = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));
         authority.is_none() || authority != host
@@ -178,11 +216,23 @@ mod tests {
         for good in ["localhost", "LOCALHOST:8484", "127.0.0.1:1", "127.8.8.8", "[::1]", "[::1]:8484"] {
             assert!(names_loopback(&headers(&[("host", good)])), "{good}");
         }
-        for bad in ["evil.example", "localhost.evil.example", "10.0.0.1", "[::2]:8484", "", "[::1", "0.0.0.0"]
-        {
+        for bad in [
+            "evil.example",
+            "localhost.evil.example",
+            "localhost:evil.example",
+            "[::1]evil",
+            "10.0.0.1",
+            "[::2]:8484",
+            "",
+            "[::1",
+            "0.0.0.0",
+        ] {
             assert!(!names_loopback(&headers(&[("host", bad)])), "{bad}");
         }
         assert!(!names_loopback(&HeaderMap::new()));
+        let mut two = headers(&[("host", "localhost")]);
+        two.append(header::HOST, HeaderValue::from_static("evil.example"));
+        assert!(!names_loopback(&two));
     }
 
     #[test]

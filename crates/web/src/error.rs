@@ -129,9 +129,9 @@ impl Error {
             Self::Unauthorized => Some(
                 "send `Authorization: Bearer TOKEN`, or in a browser the token as password with any user name",
             ),
-            Self::Forbidden(_) => {
-                Some("start the agent with a token (`--token-file`) to use another host name or origin")
-            }
+            Self::Forbidden(_) => Some(
+                "start the agent with a token (`--token-file`), which any user, host name and origin may send",
+            ),
             Self::Database => Some("the agent's log has the cause"),
             Self::State(_) => Some("check the free space and the permissions of the state directory"),
             Self::Refused(_)

@@ -19,6 +19,7 @@ use axum::{
     routing::{get, post},
 };
 use http::{StatusCode, header};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use driftless_agent::Handle;
 use driftless_clock::Clock;
@@ -31,6 +32,7 @@ mod error;
 mod events;
 mod objects;
 mod page;
+mod peer;
 mod serve;
 mod until;
 mod webhooks;
@@ -57,6 +59,25 @@ struct Shared {
     access: Arc<Access>,
     clock: Clock,
     hooks: Receiver,
+    /// Requests that are answered at the same time. Connections beyond them stay free for webhooks and probes.
+    requests: Arc<Semaphore>,
+    /// Streams of events and logs that are open at the same time.
+    streams: Arc<Semaphore>,
+}
+
+/// The most requests to the guarded routes at a time, of the 256 connections of a listener.
+const MOST_REQUESTS: usize = 160;
+
+/// The most streams of events and logs at a time.
+const MOST_STREAMS: usize = 64;
+
+impl Shared {
+    /// A seat for one stream of events or logs.
+    fn stream_seat(&self) -> Result<OwnedSemaphorePermit, error::Error> {
+        Arc::clone(&self.streams).try_acquire_owned().map_err(|_| {
+            error::Error::Busy(format!("there are {MOST_STREAMS} streams of events and logs: close one"))
+        })
+    }
 }
 
 /// All routes of an agent without webhooks, behind the checks of [`Access`].
@@ -68,7 +89,15 @@ pub fn router(handle: Handle, store: Store, access: Access) -> Router {
 
 /// All routes except the webhooks' own, which are [`Receiver::routes`], because forges have no token.
 pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Receiver) -> Router {
-    let shared = Shared { handle, store, access: Arc::new(access), clock: Clock::System, hooks };
+    let shared = Shared {
+        handle,
+        store,
+        access: Arc::new(access),
+        clock: Clock::System,
+        hooks,
+        requests: Arc::new(Semaphore::new(MOST_REQUESTS)),
+        streams: Arc::new(Semaphore::new(MOST_STREAMS)),
+    };
     let guarded = Router::new()
         .route("/", get(page::show))
         .route("/api/v1/applications", get(api::list))

@@ -6,7 +6,7 @@
 use std::{
     collections::BTreeMap,
     future::Future,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -21,13 +21,14 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
+    sync::OwnedSemaphorePermit,
     task::JoinSet,
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
-use super::events::Stopping;
+use super::{events::Stopping, peer::Peer};
 
 /// The most connections at a time; more would use up the agent's file descriptors.
 const CONNECTIONS: usize = 256;
@@ -44,9 +45,17 @@ const GRACE: Duration = Duration::from_secs(3);
 /// Pause after a failed accept, for example when file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// The address of the connection; behind a proxy, the proxy's.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Peer(pub(super) IpAddr);
+/// A seat among the requests that are answered at the same time. A response carries it until its last byte is sent.
+#[derive(Clone)]
+pub(super) struct Seat {
+    _permit: Arc<OwnedSemaphorePermit>,
+}
+
+impl Seat {
+    pub(super) fn new(permit: OwnedSemaphorePermit) -> Self {
+        Self { _permit: Arc::new(permit) }
+    }
+}
 
 /// Serves until `shutdown` completes. Then it accepts no connection, ends streams, and gives running requests 3 s.
 pub async fn serve(listener: TcpListener, router: Router, shutdown: impl Future<Output = ()> + Send) {
@@ -91,7 +100,8 @@ async fn connection(
     // Answers are small and must not wait for more data (Nagle).
     let _ = socket.set_nodelay(true);
     let serving = Arc::clone(&slot);
-    let service = service_fn(move |request| answer(router.clone(), request, address, Busy::new(&serving)));
+    let peer = socket.local_addr().ok().map(|server| Peer { client: address, server });
+    let service = service_fn(move |request| answer(router.clone(), request, peer, Busy::new(&serving)));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADERS_WITHIN)
@@ -116,14 +126,17 @@ async fn connection(
 async fn answer(
     mut router: Router,
     mut request: Request<Incoming>,
-    address: SocketAddr,
+    peer: Option<Peer>,
     busy: Busy,
 ) -> Result<Response<Body>, std::convert::Infallible> {
-    request.extensions_mut().insert(Peer(address.ip()));
-    let response = router.call(request).await?;
+    if let Some(peer) = peer {
+        request.extensions_mut().insert(peer);
+    }
+    let mut response = router.call(request).await?;
+    let seat = response.extensions_mut().remove::<Seat>();
     Ok(response.map(|body| {
         Body::new(body.map_frame(move |frame| {
-            let _busy = &busy;
+            let _held = (&busy, &seat);
             frame
         }))
     }))

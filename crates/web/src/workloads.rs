@@ -113,10 +113,15 @@ pub(super) async fn logs(
     let since = query.since.as_deref().map(|it| since(it, shared.clock.now())).transpose()?;
     let LogQuery { follow, tail, since: _, timestamps, previous, container: _, namespace: _ } = query;
     let options = LogOptions { follow, tail, since, timestamps, previous };
+    let seat = follow.then(|| shared.stream_seat()).transpose()?;
     let opened = tokio::time::timeout(ANSWER_WITHIN, shared.handle.logs(&instance.container, &options)).await;
     let stream = opened.map_err(|_| Error::TooSlow)??;
     let stopping = stopping.map(|Extension(it)| it).unwrap_or_default();
     // When the client disconnects, the body is dropped, which ends reading from the engine.
+    let stream = stream.map(move |part| {
+        let _seat = &seat;
+        part
+    });
     let body = Body::from_stream(stream.take_until(stopping.0.cancelled_owned()));
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response())
 }

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use driftless_model::Timestamp;
+use driftless_model::{Timestamp, is_unprintable};
 use maud::{Markup, Render, html};
 
 /// A text from outside, such as a commit subject or a log line.
@@ -25,9 +25,7 @@ impl<T: Display> Render for Text<T> {
 }
 
 fn visible(letter: char) -> char {
-    let changes_direction = matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let is_control = letter.is_control() && letter != '\n' && letter != '\t';
-    if changes_direction || is_control { '\u{fffd}' } else { letter }
+    if is_unprintable(letter) && letter != '\n' && letter != '\t' { '\u{fffd}' } else { letter }
 }
 
 /// A time relative to now, such as `12 s ago` or `in 3 min`; its title is the exact time.

@@ -1,4 +1,5 @@
-//! Rate limits of webhooks: a token bucket per webhook and one per client address. The number of buckets is bounded.
+//! Rate limits of webhooks: a token bucket per webhook for signed deliveries, and one per client address for the others. The
+//! number of buckets is bounded.
 
 use std::{
     collections::BTreeMap,
@@ -12,8 +13,8 @@ use tokio::time::Instant;
 /// A push to many branches sends one delivery for each.
 const PER_HOOK: Limit = Limit { burst: 60.0, per_second: 5.0 };
 
-/// Forges behind one reverse proxy share this limit.
-const PER_ADDRESS: Limit = Limit { burst: 240.0, per_second: 20.0 };
+/// Deliveries without a valid signature. All that come through one reverse proxy share this limit.
+const PER_ADDRESS: Limit = Limit { burst: 30.0, per_second: 1.0 };
 
 /// The most buckets that are kept of each kind.
 const MOST: usize = 4096;
@@ -26,19 +27,31 @@ struct Limit {
 
 pub(super) struct Rates {
     hooks: Mutex<Buckets<String>>,
-    addresses: Mutex<Buckets<IpAddr>>,
+    failures: Mutex<Buckets<IpAddr>>,
 }
 
 impl Rates {
     pub(super) fn new() -> Self {
-        Self { hooks: Mutex::new(Buckets::new(PER_HOOK)), addresses: Mutex::new(Buckets::new(PER_ADDRESS)) }
+        Self { hooks: Mutex::new(Buckets::new(PER_HOOK)), failures: Mutex::new(Buckets::new(PER_ADDRESS)) }
     }
 
-    /// Takes a token of both buckets. `Err`: the seconds until one is available.
-    pub(super) fn take(&self, hook: &str, address: IpAddr) -> Result<(), u64> {
-        let now = Instant::now();
-        self.addresses.lock().unwrap_or_else(PoisonError::into_inner).take(network(address), now)?;
-        self.hooks.lock().unwrap_or_else(PoisonError::into_inner).take(hook.to_owned(), now)
+    /// Takes a token of a webhook for a signed delivery. `Err`: the seconds until one is available.
+    pub(super) fn take(&self, hook: &str) -> Result<(), u64> {
+        let mut hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
+        hooks.take(hook.to_owned(), Instant::now())
+    }
+
+    /// Counts a delivery without a valid signature.
+    pub(super) fn note_failure(&self, address: IpAddr) {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        // Too many are noticed by the check before the next one.
+        let _ = failures.take(network(address), Instant::now());
+    }
+
+    /// Whether an address has sent few deliveries without a valid signature. `Err`: the seconds until it has.
+    pub(super) fn check_failures(&self, address: IpAddr) -> Result<(), u64> {
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.check(&network(address), Instant::now())
     }
 }
 
@@ -62,6 +75,18 @@ struct Buckets<K> {
 impl<K: Ord> Buckets<K> {
     fn new(limit: Limit) -> Self {
         Self { limit, left: BTreeMap::new() }
+    }
+
+    /// Whether a token is left. `Err`: the seconds until one is.
+    fn check(&self, key: &K, now: Instant) -> Result<(), u64> {
+        let Limit { burst, per_second } = self.limit;
+        let Some((left, at)) = self.left.get(key) else { return Ok(()) };
+        let have = (left + now.duration_since(*at).as_secs_f64() * per_second).min(burst);
+        if have >= 1.0 {
+            Ok(())
+        } else {
+            Err(Duration::from_secs_f64((1.0 - have) / per_second).as_secs() + 1)
+        }
     }
 
     fn take(&mut self, key: K, now: Instant) -> Result<(), u64> {
@@ -102,6 +127,9 @@ mod tests {
         assert_eq!((take(2), take(2)), (Ok(()), Err(3)));
         assert_eq!((take(600), take(600), take(600)), (Ok(()), Ok(()), Ok(())));
         assert!(take(600).is_err(), "a bucket holds no more than its burst");
+        let at = |seconds| now + Duration::from_secs(seconds);
+        assert_eq!((buckets.check(&"a", at(600)), buckets.check(&"a", at(602))), (Err(3), Ok(())));
+        assert_eq!(buckets.check(&"b", now), Ok(()));
     }
 
     #[test]

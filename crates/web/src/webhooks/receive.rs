@@ -14,10 +14,13 @@ use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{BODY_LIMIT, BODY_WITHIN, Receiver, keyring::ActiveWebhook};
-use crate::{error::Error, serve::Peer};
+use crate::{error::Error, peer::Peer};
 use driftless_forge::webhook;
 use driftless_forge::{webhook::Moved, webhook::Verdict};
 use driftless_model::{Delivery, DeliveryResult};
+
+/// In bytes: the largest payload from an address that sent many without a valid signature. A push is smaller.
+const SMALL_BODY: usize = 256 * 1024;
 
 /// Why a delivery is refused.
 #[derive(Debug, thiserror::Error)]
@@ -72,7 +75,7 @@ pub(super) async fn receive(
     peer: Option<Extension<Peer>>,
     request: Request,
 ) -> Response {
-    let from = peer.map_or(IpAddr::from([0, 0, 0, 0]), |it| it.0.0);
+    let from = peer.map_or(IpAddr::from([0, 0, 0, 0]), |Extension(peer)| peer.client.ip());
     let id = request.uri().path().trim_start_matches("/hook/").to_owned();
     let Some(webhook) = find(&receiver, &id).await else { return refuse(&Refusal::NoSuchHook) };
     let repository = webhook.hook.repository.name.clone();
@@ -120,18 +123,24 @@ async fn accept(
     from: IpAddr,
     request: Request,
 ) -> Result<Delivery, Refusal> {
-    receiver
-        .0
-        .rates
-        .take(&webhook.hook.repository.name, from)
-        .map_err(|seconds| Refusal::TooMany { seconds })?;
+    let rates = &receiver.0.rates;
     let (parts, body) = request.into_parts();
     let announced = length(&parts.headers)?;
+    // Whoever sends many deliveries without a valid signature may send small ones only. They are not refused, because a
+    // reverse proxy gives the deliveries of the forge the same address.
+    if let Err(seconds) = rates.check_failures(from)
+        && announced.is_none_or(|length| length > SMALL_BODY)
+    {
+        return Err(Refusal::TooMany { seconds });
+    }
     let _room = reserve(receiver, announced)?;
     let body = tokio::time::timeout(BODY_WITHIN, read(body, announced)).await;
     let body = body.map_err(|_| Refusal::TooSlow)??;
     let now = receiver.0.clock.now();
-    let provider = webhook::verify(webhook.hook.provider, &webhook.keys, &parts.headers, &body, now)?;
+    let provider = webhook::verify(webhook.hook.provider, &webhook.keys, &parts.headers, &body, now);
+    let provider = provider.inspect_err(|_| rates.note_failure(from))?;
+    // Only a signed delivery counts for the limit of the webhook.
+    rates.take(&webhook.hook.repository.name).map_err(|seconds| Refusal::TooMany { seconds })?;
     let (notice, id) = webhook::read(provider, &parts.headers, &body)?;
     let id = id.unwrap_or_else(|| format!("{}-{}", now.0, next_number()));
     let delivery = |result, moved: Option<Moved>, message: String| Delivery {

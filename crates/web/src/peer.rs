@@ -1,0 +1,109 @@
+//! The client of a connection: its address, and on this machine the user whose program it is.
+//!
+//! Without a token the agent is reachable for every program of the machine, and for containers with the host's network.
+//! For a connection over loopback the kernel lists the socket of the client with its user, so requests that act need no
+//! token for root and the agent's own user, and are refused for all others.
+
+use std::{
+    fs::File,
+    io::Read,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::unix::fs::MetadataExt,
+};
+
+/// Both ends of a connection. Behind a proxy, the client is the proxy.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer {
+    pub(super) client: SocketAddr,
+    pub(super) server: SocketAddr,
+}
+
+/// In bytes: about 100,000 sockets.
+const LONGEST_TABLE: u64 = 16 << 20;
+
+impl Peer {
+    /// Whether the client is a program of root or of the agent's own user. Reads files of the kernel.
+    pub(super) fn is_trusted_user(&self) -> bool {
+        let own = std::fs::metadata("/proc/self").map(|process| process.uid());
+        let user = ["/proc/self/net/tcp", "/proc/self/net/tcp6"].iter().find_map(|path| {
+            let mut table = String::new();
+            File::open(path).ok()?.take(LONGEST_TABLE).read_to_string(&mut table).ok()?;
+            user_in(&table, self.client, self.server)
+        });
+        user.is_some_and(|user| user == 0 || own.is_ok_and(|own| own == user))
+    }
+}
+
+/// The user of the socket from `client` to `server`, in a table as `/proc/net/tcp` and `/proc/net/tcp6`.
+fn user_in(table: &str, client: SocketAddr, server: SocketAddr) -> Option<u32> {
+    let wanted = (canonical(client), canonical(server));
+    table.lines().skip(1).find_map(|line| {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let ends = (address(fields.next()?)?, address(fields.next()?)?);
+        // State, queues, timer, retransmissions; then the user.
+        (ends == wanted).then(|| fields.nth(4)?.parse().ok())?
+    })
+}
+
+/// IPv4 addresses in their own form also where a socket of IPv6 has them.
+fn canonical(address: SocketAddr) -> (IpAddr, u16) {
+    (address.ip().to_canonical(), address.port())
+}
+
+/// `0100007F:1F90`: each 32 bits of the address in the byte order of the machine, then the port.
+fn address(text: &str) -> Option<(IpAddr, u16)> {
+    let (address, port) = text.split_once(':')?;
+    let word = |index: usize| {
+        let digits = address.get(index * 8..index * 8 + 8)?;
+        Some(u32::from_str_radix(digits, 16).ok()?.to_ne_bytes())
+    };
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let ip = match address.len() {
+        8 => IpAddr::V4(Ipv4Addr::from(word(0)?)),
+        32 => {
+            let bytes = [word(0)?, word(1)?, word(2)?, word(3)?].concat();
+            IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?))
+        }
+        _ => return None,
+    };
+    Some((ip.to_canonical(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    #[cfg(target_endian = "little")]
+    const TABLE: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
+        \x20  0: 0100007F:2124 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1 0 100 0 0 10 0\n\
+        \x20  1: 0100007F:C001 0100007F:2124 01 00000000:00000000 00:00000000 00000000  1000        0 2 1 0 20 4 30 10 -1\n\
+        \x20  2: 0100007F:2124 0100007F:C001 01 00000000:00000000 00:00000000 00000000     0        0 3 1 0 20 4 30 10 -1\n\
+        \x20  3: 0000000000000000FFFF00000100007F:C002 0000000000000000FFFF00000100007F:2124 01 0:0 00:0 0 65534 0 4\n\
+        garbage\n";
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn user_is_that_of_the_client_socket() {
+        let server = "127.0.0.1:8484".parse().unwrap();
+        let user = |client: &str| user_in(TABLE, client.parse().unwrap(), server);
+        assert_eq!(user("127.0.0.1:49153"), Some(1000));
+        assert_eq!(user("127.0.0.1:49154"), Some(65534), "a socket of IPv6");
+        assert_eq!(user("127.0.0.1:49155"), None);
+        assert_eq!(user("127.0.0.2:49153"), None);
+    }
+
+    #[test]
+    fn own_connections_are_trusted() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(listener) = TcpListener::bind(address) else { continue };
+            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (server, from) = listener.accept().unwrap();
+            let peer = Peer { client: from, server: server.local_addr().unwrap() };
+            assert!(peer.is_trusted_user());
+            let elsewhere = SocketAddr::new(from.ip(), from.port().wrapping_add(1));
+            assert!(!Peer { client: elsewhere, ..peer }.is_trusted_user());
+            drop(client);
+        }
+    }
+}

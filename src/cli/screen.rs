@@ -125,5 +125,7 @@ impl Colours {
 
 /// Foreign text without control characters, which could move the cursor or hide text.
 pub(super) fn plain(text: &str) -> String {
-    text.chars().map(|it| if it.is_control() && it != '\n' && it != '\t' { '\u{fffd}' } else { it }).collect()
+    let is_shown =
+        |letter: char| !driftless_model::is_unprintable(letter) || letter == '\n' || letter == '\t';
+    text.chars().map(|letter| if is_shown(letter) { letter } else { '\u{fffd}' }).collect()
 }

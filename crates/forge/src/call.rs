@@ -10,7 +10,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::Kind;
-use driftless_model::root_cause;
+use driftless_model::{is_unprintable, root_cause};
 
 /// How many characters of a forge's error message are kept.
 const LONGEST_MESSAGE: usize = 300;
@@ -183,6 +183,6 @@ fn explanation(body: &[u8]) -> String {
         None => String::from_utf8_lossy(body).into_owned(),
     };
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let line: String = line.chars().filter(|it| !it.is_control()).take(LONGEST_MESSAGE).collect();
+    let line: String = line.chars().filter(|letter| !is_unprintable(*letter)).take(LONGEST_MESSAGE).collect();
     if line.is_empty() { "without a word".to_owned() } else { line }
 }

@@ -33,7 +33,12 @@ impl ServerMessages {
         if said.len() == MOST_LINES {
             said.remove(0);
         }
-        said.push(line.chars().filter(|it| !it.is_control()).take(LONGEST_LINE).collect());
+        said.push(
+            line.chars()
+                .filter(|letter| !driftless_model::is_unprintable(*letter))
+                .take(LONGEST_LINE)
+                .collect(),
+        );
     }
 }
 

@@ -17,7 +17,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use driftless_model::{AppName, CommitInfo, HealthStatus, SyncStatus, Timestamp};
+use driftless_model::{AppName, CommitInfo, HealthStatus, SyncStatus, Timestamp, is_unprintable};
 
 mod annotations;
 mod build;
@@ -309,7 +309,7 @@ fn on_one_line(value: &str) -> String {
         match it {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
-            it if it.is_control() => out.push('\u{fffd}'),
+            letter if is_unprintable(letter) => out.push('\u{fffd}'),
             it => out.push(it),
         }
     }

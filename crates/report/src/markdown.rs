@@ -231,7 +231,10 @@ fn body(app: &App, kind: Kind) -> String {
 /// A code block whose fence is longer than any fence in the text.
 fn fenced(language: &str, text: &str) -> String {
     let fence = "`".repeat(longest_run(text).max(2) + 1);
-    let text: String = text.chars().filter(|it| !it.is_control() || *it == '\n' || *it == '\t').collect();
+    let text: String = text
+        .chars()
+        .filter(|it| !driftless_model::is_unprintable(*it) || *it == '\n' || *it == '\t')
+        .collect();
     format!("{fence}{language}\n{}\n{fence}\n", text.trim_end_matches('\n'))
 }
 
@@ -253,7 +256,7 @@ fn escaped(text: &str) -> String {
         match it {
             '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '#' | '~' | '!' | '(' | ')' => out.extend(['\\', it]),
             '@' => out.push_str("&#64;"),
-            it if it.is_control() => {}
+            letter if driftless_model::is_unprintable(letter) => {}
             it => out.push(it),
         }
     }

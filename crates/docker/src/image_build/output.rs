@@ -208,7 +208,8 @@ impl Output {
 
 /// Without control characters, such as the colours of a terminal.
 fn shortened(text: &str) -> String {
-    let plain: String = text.chars().filter(|it| !it.is_control()).take(WIDTH).collect();
+    let plain: String =
+        text.chars().filter(|letter| !driftless_model::is_unprintable(*letter)).take(WIDTH).collect();
     if plain.len() < text.trim_end().len() && plain.chars().count() == WIDTH {
         format!("{plain}…")
     } else {

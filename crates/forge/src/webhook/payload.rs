@@ -9,7 +9,7 @@ use serde::{
 };
 
 use super::{Kind, Moved, Notice, Origin, header};
-use driftless_model::HookProvider;
+use driftless_model::{HookProvider, is_unprintable};
 
 /// The longest text that is read from a payload, in bytes.
 const LONGEST_TEXT: usize = 2048;
@@ -209,7 +209,7 @@ impl<'de> Deserialize<'de> for Text {
                 if text.len() > LONGEST_TEXT {
                     return Err(E::custom("a text in it is too long"));
                 }
-                Ok(Text(text.chars().filter(|it| !it.is_control()).collect()))
+                Ok(Text(text.chars().filter(|letter| !is_unprintable(*letter)).collect()))
             }
         }
         deserializer.deserialize_str(Short)

@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 
 use driftless_model::{
-    Author, Container, FileChangeKind, Instance, Observed, Record, digest_hex, label, matches_star,
+    Author, Container, FileChangeKind, Instance, Observed, Record, digest_hex, is_unprintable, label,
+    matches_star,
 };
 
 use crate::text;
@@ -168,7 +169,7 @@ fn more(all: usize) -> String {
 
 /// A path may hold anything, and be as long as it likes.
 pub(crate) fn shown(path: &str) -> String {
-    let clean = path.chars().map(|it| if it.is_control() { '\u{fffd}' } else { it });
+    let clean = path.chars().map(|letter| if is_unprintable(letter) { '\u{fffd}' } else { letter });
     let shown: String = clean.clone().take(150).collect();
     if clean.count() > 150 { format!("{shown}…") } else { shown }
 }

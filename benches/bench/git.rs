@@ -11,6 +11,7 @@ use std::{
 use driftless_clock::Clock;
 use driftless_config::{Proxy, Reference};
 use driftless_git::{CommitSource, Credentials, FetchPermits, Repository, RepositoryOptions};
+use driftless_model::CommitId;
 use tokio::time::Instant;
 
 use crate::{
@@ -334,11 +335,11 @@ pub async fn child(task: &str) {
         repository.fetch(None).await.unwrap();
         return;
     }
-    let mut known: Option<String> = None;
+    let mut known: Option<CommitId> = None;
     for line in std::io::stdin().lines() {
         line.unwrap();
         let began = Instant::now();
-        let checkout = repository.fetch(known.as_deref()).await.unwrap();
+        let checkout = repository.fetch(known.as_ref()).await.unwrap();
         println!("{}", began.elapsed().as_nanos());
         known = Some(checkout.commit.id);
     }

@@ -49,7 +49,7 @@ pub(super) async fn rollback(args: &RollbackArgs, context: &Context<'_>) -> Resu
         print(&format!("{app}: rollback asked for; `driftless status {app}` shows it\n"))?;
         return Ok(Verdict::Yes);
     };
-    let commit = pin.commit.get(..12).unwrap_or(&pin.commit);
+    let commit = pin.commit.short();
     let until = match pin.until {
         Until::Manual => format!("until `driftless resume {app}`"),
         Until::NextCommit => format!("until the next commit, or `driftless resume {app}`"),

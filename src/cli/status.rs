@@ -187,7 +187,7 @@ pub(super) fn headline(application: &Application) -> String {
 /// `pinned to #3 3f2a9c1d0b7e, 2 behind, until next-commit: orders fail`
 pub(super) fn pin_line(pin: &PinStatus, now: Timestamp) -> String {
     let PinStatus { revision, commit, reason, at: _, until, behind } = pin;
-    let mut line = format!("pinned to #{revision} {}", commit.get(..12).unwrap_or(commit));
+    let mut line = format!("pinned to #{revision} {}", commit.short());
     if let Some(behind) = behind {
         let _ = write!(line, ", {behind} behind");
     }

@@ -61,6 +61,7 @@ async fn on_a_full_disk_what_runs_is_kept_and_with_room_it_goes_on() {
     let application = agent.settled(&second).await;
     assert_eq!(application.status.message, "", "nothing is wrong any more");
     assert_eq!(site.container("web").variable("GREETING").as_deref(), Some("two"));
-    let history: Vec<String> = agent.history().await.into_iter().map(|it| it.commit.id).collect();
+    let history: Vec<String> =
+        agent.history().await.into_iter().map(|revision| revision.commit.id.to_string()).collect();
     assert!(history.contains(&second), "{history:?}");
 }

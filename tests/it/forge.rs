@@ -13,6 +13,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use driftless_forge::{Error, Forge, Kind, LONGEST_COMMENT, State, Status, Written};
+use driftless_model::CommitId;
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -216,7 +217,7 @@ async fn commit_status_uses_the_states_of_each_forge() {
         let (played, address) = Played::start(kind).await;
         let forge = forge(kind, &address);
         for state in [State::Pending, State::Success, State::Failure, State::Error] {
-            forge.set_status(COMMIT, &status(state)).await.unwrap();
+            forge.set_status(&CommitId::from_stored(COMMIT), &status(state)).await.unwrap();
         }
         let sent = played.statuses();
         let said: Vec<&str> = sent.iter().map(|(_, it)| it["state"].as_str().unwrap()).collect();
@@ -234,7 +235,7 @@ async fn commit_status_uses_the_states_of_each_forge() {
 async fn a_description_is_cut_to_what_forges_take() {
     let (played, address) = Played::start(Kind::GitHub).await;
     let long = Status { description: "ä".repeat(500), ..status(State::Success) };
-    forge(Kind::GitHub, &address).set_status(COMMIT, &long).await.unwrap();
+    forge(Kind::GitHub, &address).set_status(&CommitId::from_stored(COMMIT), &long).await.unwrap();
     let description = played.statuses()[0].1["description"].as_str().unwrap().to_owned();
     assert_eq!(description.chars().count(), 140);
     assert!(description.ends_with('…'));
@@ -244,7 +245,7 @@ async fn a_description_is_cut_to_what_forges_take() {
 async fn refusal_quotes_the_forge_without_the_token() {
     let (played, address) = Played::start(Kind::GitHub).await;
     let wrong = Forge::new(Kind::GitHub, &address, "me/infra", "wr0ng").unwrap();
-    let error = wrong.set_status(COMMIT, &status(State::Success)).await.unwrap_err();
+    let error = wrong.set_status(&CommitId::from_stored(COMMIT), &status(State::Success)).await.unwrap_err();
     assert!(error.is_permission());
     let told = format!("{error} {error:?} {wrong:?}");
     assert!(told.contains("Bad credentials") && !told.contains("wr0ng"), "{told}");
@@ -265,9 +266,9 @@ async fn gitlab_is_forgiven_for_refusing_the_state_it_has() {
     let (played, address) = Played::start(Kind::GitLab).await;
     let forge = forge(Kind::GitLab, &address);
     played.refuse(400, json!({"message": {"state": ["Cannot transition status via :run from :running"]}}));
-    forge.set_status(COMMIT, &status(State::Pending)).await.unwrap();
+    forge.set_status(&CommitId::from_stored(COMMIT), &status(State::Pending)).await.unwrap();
     played.refuse(400, json!({"message": "400 Bad request"}));
-    forge.set_status(COMMIT, &status(State::Pending)).await.unwrap_err();
+    forge.set_status(&CommitId::from_stored(COMMIT), &status(State::Pending)).await.unwrap_err();
 }
 
 #[tokio::test]
@@ -286,7 +287,7 @@ async fn invalid_request_is_refused_before_anything_is_sent() {
     let long = "x".repeat(LONGEST_COMMENT + 1);
     assert!(matches!(forge.set_comment(7, MARKER, &long).await, Err(Error::TooLong)));
     for commit in ["main", "../0", "0123456"] {
-        let error = forge.set_status(commit, &status(State::Success)).await;
+        let error = forge.set_status(&CommitId::from_stored(commit), &status(State::Success)).await;
         assert!(matches!(error, Err(Error::Commit(_))));
     }
     assert_eq!(played.seen(), [""; 0]);

@@ -16,7 +16,7 @@ use driftless_git::{
 };
 use tokio::time::Instant;
 
-use crate::git_origin::{Mode, Origin, Server, Sshd, ca_file};
+use crate::git_origin::{Mode, Origin, Server, Sshd, ca_file, known};
 
 const LIMIT: u64 = 1 << 20;
 
@@ -200,9 +200,9 @@ async fn a_second_fetch_lists_references_only() {
     assert_eq!((new.commit.id.as_str(), new.rewritten), (id.as_str(), false));
     assert_eq!(text(&new, "compose.yaml"), "services: {a: {}}");
     assert_eq!(text(&first, "compose.yaml"), "services: {}", "the checkout before stays readable");
-    assert_eq!(repository.ahead(&first.commit.id, &id).await, Some(1));
-    assert_eq!(repository.ahead(&id, &first.commit.id).await, Some(0));
-    assert_eq!(repository.ahead(&"0".repeat(40), &id).await, None);
+    assert_eq!(repository.ahead(&first.commit.id, &known(&id)).await, Some(1));
+    assert_eq!(repository.ahead(&known(&id), &first.commit.id).await, Some(0));
+    assert_eq!(repository.ahead(&known(&"0".repeat(40)), &known(&id)).await, None);
 }
 
 #[tokio::test]
@@ -212,16 +212,16 @@ async fn a_forced_push_is_followed_and_told() {
     let old = origin.commit("compose.yaml", "old");
     let repository = local(&origin);
     repository.fetch(None).await.unwrap();
-    repository.keep(vec![old.clone()]).await.unwrap();
+    repository.keep(vec![known(&old)]).await.unwrap();
 
     origin.work(&["reset", "-q", "--hard", &base]);
     let new = origin.commit("compose.yaml", "new");
-    let checkout = repository.fetch(Some(&old)).await.unwrap();
+    let checkout = repository.fetch(Some(&known(&old))).await.unwrap();
     assert_eq!((checkout.commit.id.as_str(), checkout.rewritten), (new.as_str(), true));
-    assert_eq!(text(&repository.local(&old).await.unwrap(), "compose.yaml"), "old");
-    assert_eq!(repository.ahead(&old, &new).await, Some(1));
+    assert_eq!(text(&repository.local(&known(&old)).await.unwrap(), "compose.yaml"), "old");
+    assert_eq!(repository.ahead(&known(&old), &known(&new)).await, Some(1));
 
-    let settled = repository.fetch(Some(&new)).await.unwrap();
+    let settled = repository.fetch(Some(&known(&new))).await.unwrap();
     assert!(!settled.rewritten);
 }
 
@@ -232,7 +232,7 @@ async fn kept_commits_outlive_collections_and_others_do_not() {
     let repository = local(&origin);
     let kept = origin.commit("compose.yaml", "kept");
     repository.fetch(None).await.unwrap();
-    repository.keep(vec![kept.clone()]).await.unwrap();
+    repository.keep(vec![known(&kept)]).await.unwrap();
     origin.work(&["reset", "-q", "--hard", &base]);
     let read_from = origin.commit("compose.yaml", "read from");
     let open_checkout = repository.fetch(None).await.unwrap();
@@ -244,19 +244,19 @@ async fn kept_commits_outlive_collections_and_others_do_not() {
     let mut last = None;
     for number in 0..40 {
         let id = origin.commit("compose.yaml", &format!("number {number}"));
-        let checkout = repository.fetch(last.as_deref()).await.unwrap();
+        let checkout = repository.fetch(last.as_ref()).await.unwrap();
         assert_eq!(checkout.commit.id, id);
-        last = Some(id);
+        last = Some(known(&id));
     }
     assert!(packs(&origin.mirror(), "pack").len() < 20, "packs pile up");
     assert_eq!(packs(&origin.mirror(), "keep"), Vec::<PathBuf>::new());
     assert_eq!(text(&open_checkout, "compose.yaml"), "read from");
-    assert_eq!(text(&repository.local(&read_from).await.unwrap(), "compose.yaml"), "read from");
-    assert_eq!(text(&repository.local(&kept).await.unwrap(), "compose.yaml"), "kept");
-    assert!(rejection(repository.local(&dropped).await).contains("no such commit in the mirror"));
-    assert_eq!(repository.ahead(&base, last.as_ref().unwrap()).await, Some(40));
+    assert_eq!(text(&repository.local(&known(&read_from)).await.unwrap(), "compose.yaml"), "read from");
+    assert_eq!(text(&repository.local(&known(&kept)).await.unwrap(), "compose.yaml"), "kept");
+    assert!(rejection(repository.local(&known(&dropped)).await).contains("no such commit in the mirror"));
+    assert_eq!(repository.ahead(&known(&base), last.as_ref().unwrap()).await, Some(40));
 
-    let error = repository.keep(vec![last.unwrap(), dropped.clone()]).await.unwrap_err().to_string();
+    let error = repository.keep(vec![last.unwrap(), known(&dropped)]).await.unwrap_err().to_string();
     assert!(error.contains(&dropped), "{error}");
     let references = fs::read_to_string(origin.mirror().join("packed-refs")).unwrap();
     assert_eq!(references.matches("refs/driftless/keep/").count(), 1, "{references}");
@@ -274,20 +274,20 @@ async fn what_vanishes_from_the_server_is_an_error_and_stays_here() {
     origin.work(&["push", "-q", "origin", "HEAD:other"]);
     origin.bare(&["symbolic-ref", "HEAD", "refs/heads/other"]);
     origin.bare(&["update-ref", "-d", "refs/heads/main"]);
-    let error = rejection(repository.fetch(Some(&id)).await);
+    let error = rejection(repository.fetch(Some(&known(&id))).await);
     assert!(error.contains("branch `main`") && error.contains("deleted"), "{error}");
 
     origin.bare(&["update-ref", "-d", "refs/heads/other"]);
-    let error = rejection(repository.fetch(Some(&id)).await);
+    let error = rejection(repository.fetch(Some(&known(&id))).await);
     assert!(error.contains("emptied"), "{error}");
 
     fs::rename(origin.path(), origin.dir.path().join("moved.git")).unwrap();
-    let error = rejection(repository.fetch(Some(&id)).await);
+    let error = rejection(repository.fetch(Some(&known(&id))).await);
     assert!(error.contains("no such repository"), "{error}");
-    let error = rejection(following_elsewhere(&origin).fetch(Some(&id)).await);
+    let error = rejection(following_elsewhere(&origin).fetch(Some(&known(&id))).await);
     assert!(error.contains("is not a folder"), "{error}");
 
-    assert_eq!(text(&repository.local(&id).await.unwrap(), "compose.yaml"), "services: {}");
+    assert_eq!(text(&repository.local(&known(&id)).await.unwrap(), "compose.yaml"), "services: {}");
 }
 
 /// Another mirror of the same path.
@@ -359,7 +359,7 @@ async fn a_pinned_commit_needs_no_server_once_it_is_here() {
     let repository = following(&origin, Reference::Commit(id.clone()));
     repository.fetch(None).await.unwrap();
     fs::rename(origin.path(), origin.dir.path().join("moved.git")).unwrap();
-    assert_eq!(repository.fetch(Some(&id)).await.unwrap().commit.id, id);
+    assert_eq!(repository.fetch(Some(&known(&id))).await.unwrap().commit.id, id);
     drop(repository);
     assert_eq!(following(&origin, Reference::Commit(id.clone())).fetch(None).await.unwrap().commit.id, id);
 }
@@ -429,7 +429,8 @@ async fn a_damaged_mirror_is_cloned_anew() {
             let first = repository.fetch(None).await.unwrap().commit.id;
             drop(repository);
             damage(&origin.mirror());
-            let wanted = if moved { origin.commit("compose.yaml", "services: {} # new") } else { first };
+            let wanted =
+                if moved { known(&origin.commit("compose.yaml", "services: {} # new")) } else { first };
 
             let repository = local(&origin);
             let checkout = repository.fetch(None).await.unwrap_or_else(|it| panic!("{name}, {moved}: {it}"));
@@ -455,7 +456,7 @@ async fn damage_is_detected_and_repaired_by_the_next_fetch() {
     let kept = origin.work(&["rev-parse", "HEAD"]);
     let repository = local(&origin);
     repository.fetch(None).await.unwrap();
-    repository.keep(vec![kept.clone()]).await.unwrap();
+    repository.keep(vec![known(&kept)]).await.unwrap();
     let id = origin.commit("compose.yaml", "two");
     repository.fetch(None).await.unwrap();
 
@@ -464,9 +465,9 @@ async fn damage_is_detected_and_repaired_by_the_next_fetch() {
         .into_iter()
         .max_by_key(|it| fs::metadata(it).unwrap().modified().unwrap());
     fs::remove_file(newest.unwrap()).unwrap();
-    assert!(repository.local(&id).await.is_err());
-    assert_eq!(text(&repository.fetch(Some(&id)).await.unwrap(), "compose.yaml"), "two");
-    assert_eq!(text(&repository.local(&kept).await.unwrap(), "compose.yaml"), "services: {}");
+    assert!(repository.local(&known(&id)).await.is_err());
+    assert_eq!(text(&repository.fetch(Some(&known(&id))).await.unwrap(), "compose.yaml"), "two");
+    assert_eq!(text(&repository.local(&known(&kept)).await.unwrap(), "compose.yaml"), "services: {}");
     let references = fs::read_to_string(origin.mirror().join("packed-refs")).unwrap();
     assert!(references.contains(&format!("refs/driftless/keep/{kept}")), "{references}");
 }
@@ -478,7 +479,7 @@ async fn a_kept_commit_is_carried_over_to_a_new_mirror() {
     let kept = origin.commit("compose.yaml", "kept");
     let repository = local(&origin);
     repository.fetch(None).await.unwrap();
-    repository.keep(vec![kept.clone()]).await.unwrap();
+    repository.keep(vec![known(&kept)]).await.unwrap();
     origin.work(&["reset", "-q", "--hard", &base]);
     let new = origin.commit("compose.yaml", "new");
     repository.fetch(None).await.unwrap();
@@ -494,7 +495,7 @@ async fn a_kept_commit_is_carried_over_to_a_new_mirror() {
 
     let repository = local(&origin);
     assert_eq!(repository.fetch(None).await.unwrap().commit.id, new);
-    assert_eq!(text(&repository.local(&kept).await.unwrap(), "compose.yaml"), "kept");
+    assert_eq!(text(&repository.local(&known(&kept)).await.unwrap(), "compose.yaml"), "kept");
 }
 
 #[tokio::test]
@@ -775,7 +776,7 @@ async fn an_old_server_is_understood() {
     let repository = open(options(&origin, &server.url()));
     assert_eq!(repository.fetch(None).await.unwrap().commit.id, first);
     let second = origin.commit("compose.yaml", "second");
-    assert_eq!(repository.fetch(Some(&first)).await.unwrap().commit.id, second);
+    assert_eq!(repository.fetch(Some(&known(&first))).await.unwrap().commit.id, second);
     drop(repository);
     for (reference, wanted) in [(Reference::Head, &second), (Reference::Tag("v1".into()), &first)] {
         let repository = open(RepositoryOptions { reference, ..options(&origin, &server.url()) });

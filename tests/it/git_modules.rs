@@ -8,7 +8,7 @@ use driftless_git::{Checkout, CommitSource, Repository, RepositoryOptions};
 
 use crate::{
     git::{open, options, rejection, text, with_auth},
-    git_origin::{Origin, Server, ca_file},
+    git_origin::{Origin, Server, ca_file, known},
 };
 
 /// Another repository beside the origin's: a work tree and a bare one that is pushed to.
@@ -159,9 +159,9 @@ async fn invalid_submodules_are_rejected_and_old_commit_stays() {
         ("lib", "../nothing.git", one.as_str(), "no such repository"),
     ] {
         pin_in(&origin, path, url, commit);
-        let error = rejection(repository.fetch(Some(&good)).await);
+        let error = rejection(repository.fetch(Some(&known(&good))).await);
         assert!(error.contains("the submodule `lib") && error.contains(wanted), "{url}: {error}");
-        let kept = repository.local(&good).await.unwrap();
+        let kept = repository.local(&known(&good)).await.unwrap();
         assert_eq!(text(&kept, "lib/a.yaml"), "one");
     }
     fs::write(
@@ -170,10 +170,10 @@ async fn invalid_submodules_are_rejected_and_old_commit_stays() {
     )
     .unwrap();
     origin.commit_all("a path that leaves");
-    assert!(rejection(repository.fetch(Some(&good)).await).contains("leaves the repository"));
+    assert!(rejection(repository.fetch(Some(&known(&good))).await).contains("leaves the repository"));
     fs::write(origin.tree().join(".gitmodules"), "[[[").unwrap();
     origin.commit_all("no list");
-    assert!(rejection(repository.fetch(Some(&good)).await).contains("not in Git's format"));
+    assert!(rejection(repository.fetch(Some(&known(&good))).await).contains("not in Git's format"));
 
     // With submodules off, none is asked for, and a file in one is told.
     drop(repository);

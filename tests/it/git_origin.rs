@@ -9,12 +9,18 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use driftless_model::CommitId;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpStream},
     task::JoinHandle,
 };
+
+/// The id of a commit that an origin made.
+pub(crate) fn known(id: &str) -> CommitId {
+    CommitId::parse(id).unwrap()
+}
 
 /// A bare repository and a work tree that pushes to it, with everything in one temporary folder.
 pub(crate) struct Origin {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io::Write, process::Stdio};
 
-use driftless_model::{AppName, CommitInfo, Timestamp};
+use driftless_model::{AppName, CommitId, CommitInfo, Timestamp};
 use driftless_report as report;
 use driftless_report::{
     App, COMMENT_LIMIT, Ignore, Item, Kind, ObjectDiff, Report, STEP_SUMMARY_LIMIT, Selector, Type,
@@ -68,12 +68,12 @@ fn sample() -> Report {
     let mut blog = app("blog");
     blog.error = Some("sites/blog/compose.yaml:4:7: error: services.web: unknown key `imag`\nsites/blog/compose.yaml:9:1: error: more".to_owned());
     let mut wiki = app("wiki");
-    wiki.pinned = Some("b".repeat(40));
+    wiki.pinned = Some(CommitId::from_stored("b".repeat(40)));
     let mut report = Report::new(Kind::Drift);
     report.generated_at = Some(Timestamp(1_767_225_600_000));
     report.agent = Some("http://127.0.0.1:8484".to_owned());
     report.head = Some(CommitInfo {
-        id: "0".repeat(40),
+        id: CommitId::from_stored("0".repeat(40)),
         author: "Ops".to_owned(),
         subject: "Fix | the <shop> @everyone".to_owned(),
         time: Timestamp(1),

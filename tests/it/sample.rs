@@ -8,7 +8,7 @@ use driftless_agent::{
 use driftless_clock::Clock;
 use driftless_files::AppSpec;
 use driftless_model::{
-    AppName, Application, ApplicationSpec, ApplicationStatus, CommitInfo, ConditionStatus, Drift,
+    AppName, Application, ApplicationSpec, ApplicationStatus, CommitId, CommitInfo, ConditionStatus, Drift,
     DriftAction, Event, EventKind, Finding, Format, HealthStatus, InstanceStatus, Location, Operation,
     OperationPhase, Pin, PinStatus, Policy, StatusCondition, SyncStatus, Timestamp, Until, WaitStatus,
     WorkloadStatus,
@@ -27,7 +27,7 @@ pub(crate) fn before(seconds: u64) -> Timestamp {
 
 pub(crate) fn commit(id: char, subject: &str) -> CommitInfo {
     CommitInfo {
-        id: id.to_string().repeat(40),
+        id: CommitId::from_stored(id.to_string().repeat(40)),
         author: "Ada <ada@example.com>".to_owned(),
         subject: subject.to_owned(),
         time: before(7200),
@@ -152,7 +152,7 @@ pub(crate) fn blog() -> Application {
         commit: Some(commit('b', "First <script>alert('post')</script>")),
         pin: Some(PinStatus {
             revision: 1,
-            commit: "b".repeat(40),
+            commit: CommitId::from_stored("b".repeat(40)),
             reason: "orders fail".to_owned(),
             at: before(600),
             until: Until::NextCommit,
@@ -306,7 +306,7 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
             RequestKind::Suspend => Err(RequestError::Refused(format!("`{app}` is suspended already"))),
             RequestKind::Rollback(rollback) => Ok(Answer::Pinned(Pin {
                 revision: rollback.to.and_then(|it| it.parse().ok()).unwrap_or(3),
-                commit: "c".repeat(40),
+                commit: CommitId::from_stored("c".repeat(40)),
                 reason: rollback.reason,
                 at: NOW,
                 until: rollback.until,

@@ -15,8 +15,9 @@ use driftless_docker::{ChangedBy, EventDelivery, SimulatedEngine, UserAction};
 use driftless_files::MemoryFiles;
 use driftless_git::{Checkout, CommitSource, Error};
 use driftless_model::{
-    Adopt, AgentId, AppName, Application, Cause, CommitInfo, ConditionStatus, ContainerId, DriftAction,
-    FilesystemDrift, HealthStatus, Instance, Observed, Policy, SyncStatus, Timestamp, Until, digest_hex,
+    Adopt, AgentId, AppName, Application, Cause, CommitId, CommitInfo, ConditionStatus, ContainerId,
+    DriftAction, FilesystemDrift, HealthStatus, Instance, Observed, Policy, SyncStatus, Timestamp, Until,
+    digest_hex,
 };
 use driftless_store::{ContentDir, StateDir, Store};
 use tokio::time::{Instant, sleep, timeout};
@@ -45,8 +46,12 @@ impl Git {
         let number = it.commits.len();
         let id = digest_hex(format!("{number} {files:?}").as_bytes())[..40].to_owned();
         let time = NOON;
-        let commit =
-            CommitInfo { id: id.clone(), author: author.into(), subject: format!("push {number}"), time };
+        let commit = CommitInfo {
+            id: CommitId::from_stored(id.clone()),
+            author: author.into(),
+            subject: format!("push {number}"),
+            time,
+        };
         it.commits.push((commit, MemoryFiles::new(files.iter().copied())));
         id
     }
@@ -60,11 +65,11 @@ impl Git {
         self.0.lock().unwrap().is_down = is_down;
     }
 
-    fn checkout(&self, commit: Option<&str>) -> Result<Checkout, Error> {
+    fn checkout(&self, commit: Option<&CommitId>) -> Result<Checkout, Error> {
         let it = self.0.lock().unwrap();
         let found = match commit {
             None => it.commits.last(),
-            Some(id) => it.commits.iter().find(|(commit, _)| commit.id == id),
+            Some(id) => it.commits.iter().find(|(commit, _)| commit.id == *id),
         };
         let missing = || Error::Rejected { doing: "read".into(), message: "no such commit".into() };
         let (commit, files) = found.ok_or_else(missing)?;
@@ -74,7 +79,7 @@ impl Git {
 }
 
 impl CommitSource for Git {
-    async fn fetch(&self, _known: Option<&str>) -> Result<Checkout, Error> {
+    async fn fetch(&self, _known: Option<&CommitId>) -> Result<Checkout, Error> {
         sleep(Duration::from_millis(20)).await;
         if self.0.lock().unwrap().is_down {
             let message = "connection refused".into();
@@ -83,17 +88,17 @@ impl CommitSource for Git {
         self.checkout(None)
     }
 
-    async fn local(&self, commit: &str) -> Result<Checkout, Error> {
+    async fn local(&self, commit: &CommitId) -> Result<Checkout, Error> {
         self.checkout(Some(commit))
     }
 
-    async fn ahead(&self, base: &str, tip: &str) -> Option<u64> {
+    async fn ahead(&self, base: &CommitId, tip: &CommitId) -> Option<u64> {
         let it = self.0.lock().unwrap();
-        let at = |id: &str| it.commits.iter().position(|(commit, _)| commit.id == id);
+        let at = |id: &CommitId| it.commits.iter().position(|(commit, _)| commit.id == *id);
         at(tip)?.checked_sub(at(base)?).map(|it| it as u64)
     }
 
-    async fn verify(&self, commit: &str, policy: &Verify) -> Result<Result<String, String>, Error> {
+    async fn verify(&self, commit: &CommitId, policy: &Verify) -> Result<Result<String, String>, Error> {
         let (commit, _) = self.checkout(Some(commit)).map(|it| (it.commit, ()))?;
         Ok(if policy.allowed_signers.contains(&commit.author) {
             Ok(commit.author)
@@ -102,7 +107,7 @@ impl CommitSource for Git {
         })
     }
 
-    async fn keep(&self, _commits: Vec<String>) -> Result<(), Error> {
+    async fn keep(&self, _commits: Vec<CommitId>) -> Result<(), Error> {
         Ok(())
     }
 }
@@ -241,7 +246,7 @@ impl Simulation {
     }
 
     pub(crate) fn tip(&self) -> String {
-        self.git.0.lock().unwrap().commits.last().unwrap().0.id.clone()
+        self.git.0.lock().unwrap().commits.last().unwrap().0.id.to_string()
     }
 
     pub(crate) async fn synced_with_tip(&self) -> Arc<Application> {
@@ -623,7 +628,7 @@ async fn silent_repository_is_reported_with_the_reason() {
     let repositories = it.handle().repositories();
     let [repository] = repositories.as_slice() else { panic!("{repositories:#?}") };
     assert!(repository.message.contains("sites"), "{repository:#?}");
-    assert_eq!(repository.commit.as_ref().map(|it| &it.id), Some(&it.tip()));
+    assert_eq!(repository.commit.as_ref().map(|commit| commit.id.to_string()), Some(it.tip()));
     let events =
         it.store.newest_events(10, Some(&AppName(format!("repository/{}", repository.name)))).unwrap();
     let [event] = events.as_slice() else { panic!("{events:#?}") };
@@ -1084,7 +1089,7 @@ async fn commit_without_a_trusted_signature_is_not_applied() {
     let told = it.until("it is refused", is_refused).await;
     assert!(told.status.message.contains(&bad[..12]), "{}", told.status.message);
     assert!(told.status.message.contains("it is not signed"), "{}", told.status.message);
-    assert_eq!(told.status.commit.as_ref().map(|it| it.id.clone()), Some(good.clone()));
+    assert_eq!(told.status.commit.as_ref().map(|commit| commit.id.to_string()), Some(good.clone()));
     // The last good one is enforced all the same, and an application cannot be taken away either.
     it.hand(&UserAction::Remove { name: "shop-web-1".into() });
     it.git.push_files("Eve <e@b.c>", &[("other/compose.yaml", &web("evil:1"))]);
@@ -1222,7 +1227,7 @@ async fn unrelated_commit_creates_no_revision_and_no_call() {
         let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
         let id = it.git.push_files("Ada <a@b.c>", &files);
         let shown = it.synced(&id).await;
-        assert_eq!(shown.spec.commit.as_ref().map(|it| &it.id), Some(&id));
+        assert_eq!(shown.spec.commit.as_ref().map(|commit| commit.id.as_str()), Some(id.as_str()));
     }
     assert_eq!(it.docker.calls(), calls);
     assert_eq!(it.store.revisions(&app()).unwrap(), revisions);

@@ -50,7 +50,7 @@ use driftless_clock::Clock;
 use driftless_config::Settings;
 use driftless_forge::webhook;
 use driftless_model::{
-    Delivery, DeliveryOutcome, DeliveryResult, HookProvider, HookStatus, Missed, Timestamp,
+    CommitId, Delivery, DeliveryOutcome, DeliveryResult, HookProvider, HookStatus, Missed, Timestamp,
 };
 use driftless_store::{DeliveryState, StateDir, Store};
 use driftless_web::{Access, Receiver, Token, router_with_hooks, serve};
@@ -450,7 +450,7 @@ async fn deliveries_of_every_forge_need_a_valid_signature() {
         assert_eq!(stand.deliveries(), 1, "{provider}");
         let kept = stand.store.last_delivery("infra").unwrap().unwrap();
         assert_eq!(kept.reference.as_deref(), Some("refs/heads/main"), "{provider}");
-        assert_eq!(kept.commit.as_deref(), Some(AFTER), "{provider}");
+        assert_eq!(kept.commit.as_ref().map(CommitId::as_str), Some(AFTER), "{provider}");
         assert_eq!(kept.provider.to_string(), provider);
 
         // The same again is known, and rings all the same.
@@ -848,7 +848,7 @@ async fn accepted_delivery_survives_a_restart() {
         provider: HookProvider::Gitea,
         event: "push".into(),
         reference: Some("refs/heads/main".into()),
-        commit: Some(AFTER.into()),
+        commit: Some(CommitId::from_stored(AFTER)),
         from: "192.0.2.1".into(),
         result: DeliveryResult::Accepted,
         message: String::new(),
@@ -888,7 +888,7 @@ async fn status_and_page_show_deliveries_without_secrets() {
     let body = github_payload("refs/heads/main", AFTER).to_string();
     stand.deliver(&github(SECRET, "delivery-<b>", &body), &body).await;
     stand.deliver(&github(OTHER, "two", &body), &body).await;
-    let missed = Missed { commit: "c".repeat(40), at: NOW };
+    let missed = Missed { commit: CommitId::from_stored("c".repeat(40)), at: NOW };
     stand.store.set_missed("infra", Some(&missed)).unwrap();
     let status = stand.status().await;
     assert_eq!(status.pending, 1);

@@ -7,7 +7,7 @@ use driftless_docker::{BuildInputs, BuildSecrets};
 use driftless_files::{AppSpec, Context, Files};
 use driftless_git::CommitSource;
 use driftless_manifest as manifest;
-use driftless_model::{Build, Content};
+use driftless_model::{Build, CommitId, Content};
 use driftless_plan::Target;
 
 use crate::{
@@ -19,7 +19,7 @@ pub(crate) struct BuildContext<S> {
     source: Option<Arc<S>>,
     spec: AppSpec,
     /// The commit of the target, and that of the revision that is kept while an image of the target is missing.
-    commits: Vec<String>,
+    commits: Vec<CommitId>,
 }
 
 impl<S: CommitSource> BuildContext<S> {

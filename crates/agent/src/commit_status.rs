@@ -16,7 +16,7 @@ use driftless_config::{CommitStatus, StatusProvider};
 use driftless_forge as forge;
 use driftless_forge::{Forge, Kind, State, Status};
 use driftless_git::{Lookup, read_secret};
-use driftless_model::{AppName, CommitInfo, Finding, HealthStatus, Outcome, PinStatus, Revision};
+use driftless_model::{AppName, CommitId, CommitInfo, Finding, HealthStatus, Outcome, PinStatus, Revision};
 use driftless_plan::fetch_delay;
 use driftless_store as store;
 use driftless_store::{Store, StoredStatus};
@@ -37,7 +37,7 @@ pub(crate) type StatusErrors = BTreeMap<String, String>;
 pub(crate) struct AppCommitStatus {
     /// The repository's name in the configuration.
     pub(crate) repository: String,
-    pub(crate) commit: String,
+    pub(crate) commit: CommitId,
     pub(crate) state: State,
     pub(crate) description: String,
 }
@@ -282,7 +282,7 @@ mod tests {
     use driftless_model::{Cause, Location, StackHash, Timestamp, Until};
 
     fn commit(id: &str) -> CommitInfo {
-        CommitInfo { id: id.repeat(40), ..CommitInfo::default() }
+        CommitInfo { id: CommitId::from_stored(id.repeat(40)), ..CommitInfo::default() }
     }
 
     fn revision(id: &str, outcome: Outcome) -> Revision {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use driftless_forge::webhook;
-use driftless_model::{CommitInfo, Delivery, DeliveryOutcome, DeliveryResult, Missed, Timestamp};
+use driftless_model::{CommitId, CommitInfo, Delivery, DeliveryOutcome, DeliveryResult, Missed, Timestamp};
 use driftless_store::{DeliveryState, Error, Store};
 
 use crate::error::chain;
@@ -43,7 +43,7 @@ pub(crate) struct DeliveryTracker {
 
 /// A commit that a delivery announced and no fetch has found.
 struct Awaited {
-    commit: String,
+    commit: CommitId,
     /// How many fetches have not found it.
     fetches: usize,
 }
@@ -158,7 +158,7 @@ impl DeliveryTracker {
         if let Some(missed) = &self.missed {
             tracing::warn!(
                 repository = self.repository,
-                commit = missed.commit,
+                commit = missed.commit.as_str(),
                 "the webhook did not announce a commit"
             );
         }
@@ -198,14 +198,14 @@ mod tests {
 
     const START: Timestamp = Timestamp(1_000_000);
 
-    fn deliver(store: &Store, id: &str, commit: Option<&str>) {
+    fn deliver(store: &Store, id: &str, commit: Option<&CommitId>) {
         let delivery = Delivery {
             id: id.to_owned(),
             at: START,
             provider: HookProvider::GitHub,
             event: "push".to_owned(),
             reference: None,
-            commit: commit.map(str::to_owned),
+            commit: commit.cloned(),
             from: String::new(),
             result: DeliveryResult::Accepted,
             message: String::new(),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     fn commit(id: &str) -> CommitInfo {
-        CommitInfo { id: id.repeat(40), ..CommitInfo::default() }
+        CommitInfo { id: CommitId::from_stored(id.repeat(40)), ..CommitInfo::default() }
     }
 
     fn later(seconds: u64) -> Timestamp {
@@ -247,7 +247,7 @@ mod tests {
         deliveries.fetched(&commit("c"), Newness::New, START);
         assert!(!deliveries.end_grace(later(59)) && deliveries.missed().is_none());
         assert!(deliveries.end_grace(later(60)) && !deliveries.end_grace(later(61)));
-        assert_eq!(deliveries.missed().map(|missed| missed.commit.clone()), Some("c".repeat(40)));
+        assert_eq!(deliveries.missed().map(|missed| missed.commit.clone()), Some(commit("c").id));
         assert!(tracker(&store).missed().is_some(), "it survives a restart");
         assert!(DeliveryTracker::new(store.clone(), "infra", false).missed().is_none());
 

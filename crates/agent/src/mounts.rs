@@ -6,7 +6,7 @@ use driftless_files::AppSpec;
 use driftless_git as git;
 use driftless_git::CommitSource;
 use driftless_manifest as manifest;
-use driftless_model::{Contents, StackHash};
+use driftless_model::{CommitId, Contents, StackHash};
 
 use crate::{context::AppContext, desired::Desired, error::chain, revisions::TargetRevision};
 
@@ -57,7 +57,7 @@ async fn write(context: &AppContext, target: &TargetRevision, contents: Arc<Cont
 /// Renders one application of one commit again, for the files that it mounts.
 async fn contents_of<S: CommitSource>(
     source: &S,
-    commit: &str,
+    commit: &CommitId,
     spec: AppSpec,
 ) -> Result<Contents, git::Error> {
     let checkout = source.local(commit).await?;

@@ -13,7 +13,7 @@ use driftless_clock::Clock;
 use driftless_config as config;
 use driftless_git as git;
 use driftless_git::{Checkout, CommitSource};
-use driftless_model::{AppName, CommitInfo, Finding, Timestamp};
+use driftless_model::{AppName, CommitId, CommitInfo, Finding, Timestamp};
 use driftless_plan::{fetch_delay, poll_with_jitter};
 use driftless_store as store;
 use driftless_store::{KnownApplication, Store};
@@ -119,7 +119,7 @@ pub(crate) struct RepositoryTask<S> {
 impl<S: CommitSource> RepositoryTask<S> {
     /// Fetches until stopped.
     pub(crate) async fn run(self, stop: CancellationToken) {
-        let mut last_accepted: Option<String> = None;
+        let mut last_accepted: Option<CommitId> = None;
         if let Err(error) = self.resume(&mut last_accepted).await {
             tracing::warn!(
                 repository = self.settings.name,
@@ -135,13 +135,13 @@ impl<S: CommitSource> RepositoryTask<S> {
             deliveries.begin_fetch();
             let fetched = tokio::select! {
                 () = stop.cancelled() => return,
-                fetched = self.link.source.fetch(last_accepted.as_deref()) => fetched,
+                fetched = self.link.source.fetch(last_accepted.as_ref()) => fetched,
             };
             let mut fetch_again = None;
             let accepted = match fetched {
                 Ok(checkout) => {
                     let commit = checkout.commit.clone();
-                    let newness = self.newness(&commit, last_accepted.as_deref(), is_first);
+                    let newness = self.newness(&commit, last_accepted.as_ref(), is_first);
                     let accepted = self.accept(checkout, &mut last_accepted).await;
                     fetch_again = deliveries.fetched(&commit, newness, self.clock.now());
                     is_first = false;
@@ -164,10 +164,10 @@ impl<S: CommitSource> RepositoryTask<S> {
         }
     }
 
-    fn newness(&self, commit: &CommitInfo, last_accepted: Option<&str>, is_first: bool) -> Newness {
+    fn newness(&self, commit: &CommitInfo, last_accepted: Option<&CommitId>, is_first: bool) -> Newness {
         let view = self.view.borrow();
         let is_rejected = view.state.rejected.as_ref().is_some_and(|rejected| rejected.commit == *commit);
-        if last_accepted == Some(commit.id.as_str()) || is_rejected {
+        if last_accepted == Some(&commit.id) || is_rejected {
             Newness::Known
         } else if is_first {
             Newness::PushedBeforeStart
@@ -205,7 +205,7 @@ impl<S: CommitSource> RepositoryTask<S> {
     }
 
     /// Publishes the commit of the last run, so that a Git server that is down at the start delays nothing.
-    async fn resume(&self, last_accepted: &mut Option<String>) -> Result<(), String> {
+    async fn resume(&self, last_accepted: &mut Option<CommitId>) -> Result<(), String> {
         let last = self.store.last_commit(&self.settings.name).map_err(|error| chain(&error))?;
         let Some(commit) = last else { return Ok(()) };
         // The next commit must build on this one, even if this one is rejected now.
@@ -224,7 +224,11 @@ impl<S: CommitSource> RepositoryTask<S> {
     }
 
     /// Publishes a fetched commit, unless it is rejected.
-    async fn accept(&self, checkout: Checkout, last_accepted: &mut Option<String>) -> Result<(), git::Error> {
+    async fn accept(
+        &self,
+        checkout: Checkout,
+        last_accepted: &mut Option<CommitId>,
+    ) -> Result<(), git::Error> {
         let now = self.clock.now();
         let commit = checkout.commit.clone();
         let is_published =
@@ -237,8 +241,7 @@ impl<S: CommitSource> RepositoryTask<S> {
             return Ok(());
         }
         let (source, accepted_rewrite) = (self.link.source.as_ref(), &self.link.accepted_rewrite);
-        let trust =
-            check_commit(&self.settings, source, &checkout, last_accepted.as_deref(), accepted_rewrite);
+        let trust = check_commit(&self.settings, source, &checkout, last_accepted.as_ref(), accepted_rewrite);
         let signer = match trust.await? {
             Trust::Accepted { signer } => signer,
             Trust::Rejected(rejected) => {
@@ -285,7 +288,7 @@ impl<S: CommitSource> RepositoryTask<S> {
         }
     }
 
-    fn commits_of_revisions(&self) -> Result<Vec<String>, store::Error> {
+    fn commits_of_revisions(&self) -> Result<Vec<CommitId>, store::Error> {
         let mut commits = Vec::new();
         for known in self.store.known_applications()? {
             if known.repository == self.settings.name {
@@ -303,7 +306,7 @@ impl<S: CommitSource> RepositoryTask<S> {
         &self,
         checkout: Checkout,
         signer: Option<String>,
-        last_accepted: &mut Option<String>,
+        last_accepted: &mut Option<CommitId>,
         fetched_at: Option<Timestamp>,
     ) -> Result<(), git::Error> {
         let commit = checkout.commit.clone();

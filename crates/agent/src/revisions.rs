@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use driftless_git::CommitSource;
 use driftless_model::{
-    AgentId, Cause, CommitInfo, EventKind, Image, Mask, Observed, Outcome, Pin, PinStatus, Policy, Record,
-    Revision, Stack, StackHash, Timestamp, Until,
+    AgentId, Cause, CommitId, CommitInfo, EventKind, Image, Mask, Observed, Outcome, Pin, PinStatus, Policy,
+    Record, Revision, Stack, StackHash, Timestamp, Until,
 };
 use driftless_plan::{Plan, Target, WaitReason, is_in_force, without_runs};
 use driftless_store as store;
@@ -74,14 +74,14 @@ struct TargetKey {
 /// A sync that a user requested and that has not begun a revision yet.
 struct RequestedSync {
     /// The newest commit at the time of the request.
-    commit: String,
+    commit: CommitId,
     at: Timestamp,
 }
 
 /// How many commits the followed reference is ahead of the pin.
 struct Behind {
-    pinned: String,
-    newest: String,
+    pinned: CommitId,
+    newest: CommitId,
     commits: Option<u64>,
 }
 

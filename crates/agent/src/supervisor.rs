@@ -325,7 +325,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
     fn report_missed(&self, followed: &FollowedRepository<S>) {
         let view = followed.view.borrow();
         let Some(missed) = &view.state.missed else { return };
-        let commit = missed.commit.get(..12).unwrap_or(&missed.commit);
+        let commit = missed.commit.short();
         self.report(followed, "WebhookMissed", commit, missed.to_string());
     }
 

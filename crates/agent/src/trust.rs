@@ -10,7 +10,7 @@ use driftless_config as config;
 use driftless_config::Verify;
 use driftless_git as git;
 use driftless_git::{Checkout, CommitSource};
-use driftless_model::{AppName, CommitInfo, Finding, Location};
+use driftless_model::{AppName, CommitId, CommitInfo, Finding, Location};
 use driftless_store::Store;
 
 use crate::error::chain;
@@ -29,18 +29,18 @@ pub(crate) struct RejectedCommit {
 
 /// The rewritten commit that a user has accepted.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct AcceptedRewrite(Arc<Mutex<Option<String>>>);
+pub(crate) struct AcceptedRewrite(Arc<Mutex<Option<CommitId>>>);
 
 const HELP_SIGN: &str = "sign the commit with a trusted key, or add the signer's key to the trusted ones";
 const HELP_REWRITTEN: &str = "accept it with `driftless sync APP --accept-rewrite`";
 
 impl AcceptedRewrite {
-    pub(crate) fn set(&self, commit: &str) {
+    pub(crate) fn set(&self, commit: &CommitId) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(commit.to_owned());
     }
 
-    fn is(&self, commit: &str) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_deref() == Some(commit)
+    fn is(&self, commit: &CommitId) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref() == Some(commit)
     }
 }
 
@@ -76,12 +76,12 @@ pub(crate) async fn check_commit<S: CommitSource>(
     settings: &config::Repository,
     source: &S,
     checkout: &Checkout,
-    last_accepted: Option<&str>,
+    last_accepted: Option<&CommitId>,
     accepted_rewrite: &AcceptedRewrite,
 ) -> Result<Trust, git::Error> {
     let commit = &checkout.commit;
     if settings.require_fast_forward && checkout.rewritten && !accepted_rewrite.is(&commit.id) {
-        let before = last_accepted.and_then(|id| id.get(..12)).unwrap_or_default();
+        let before = last_accepted.map(CommitId::short).unwrap_or_default();
         let why =
             format!("the history was rewritten: it does not build on {before}, which was taken up before");
         return Ok(Trust::Rejected(RejectedCommit {
@@ -124,16 +124,16 @@ pub(crate) async fn check_applications<S: CommitSource>(
 
 /// Whether this commit was verified before, with the same policy. A key that expires later and a restart of the agent
 /// do not change that.
-pub(crate) fn was_verified(store: &Store, key: &str, commit: &str, policy: &Verify) -> bool {
+pub(crate) fn was_verified(store: &Store, key: &str, commit: &CommitId, policy: &Verify) -> bool {
     store.verified(key).ok().flatten().is_some_and(|verified| verified == fingerprint(commit, policy))
 }
 
 /// Stores that a commit was verified.
-pub(crate) fn remember_verified(store: &Store, key: &str, commit: &str, policy: &Verify) {
+pub(crate) fn remember_verified(store: &Store, key: &str, commit: &CommitId, policy: &Verify) {
     if let Err(error) = store.set_verified(key, &fingerprint(commit, policy)) {
         tracing::warn!(
             repository = key,
-            commit,
+            commit = commit.as_str(),
             error = chain(&error),
             "could not store that the commit is verified"
         );
@@ -141,6 +141,6 @@ pub(crate) fn remember_verified(store: &Store, key: &str, commit: &str, policy: 
 }
 
 /// The commit and the policy in one text. Keys in files are named, not included, so that they can be rotated.
-fn fingerprint(commit: &str, policy: &Verify) -> String {
+fn fingerprint(commit: &CommitId, policy: &Verify) -> String {
     format!("{commit} {policy:?}")
 }

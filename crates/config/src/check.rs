@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use driftless_model::{AppName, Finding, Location, Policy};
+use driftless_model::{AppName, CommitId, Finding, Location, Policy};
 
 use crate::{
     access::{self, HostAccess, HostEntry, RawAuth},
@@ -105,9 +105,9 @@ fn findings(file: &str, settings: &Settings) -> Vec<Finding> {
             check.error(format!("{path}.path"), "must be a path inside the repository, without `..`");
         }
         if let Reference::Commit(id) = &repository.reference
-            && !url::is_commit(id)
+            && let Err(error) = CommitId::parse(id)
         {
-            check.error(format!("{path}.commit"), url::NOT_A_COMMIT);
+            check.error(format!("{path}.commit"), error.to_string());
         }
     }
     check.whole(settings);

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
-use driftless_model::{Adopt, AppName, FilesystemDrift, Finding, Location};
+use driftless_model::{Adopt, AppName, CommitId, FilesystemDrift, Finding, Location};
 use driftless_yaml::{Limits, Report, parse};
 
 use crate::{
@@ -215,7 +215,7 @@ fn repository(value: Value<'_>) -> Option<RepositoryEntry> {
 }
 
 fn commit(text: &str) -> Result<String, String> {
-    if url::is_commit(text) { Ok(text.to_ascii_lowercase()) } else { Err(url::NOT_A_COMMIT.to_owned()) }
+    CommitId::parse(text).map(|id| id.to_string()).map_err(|error| error.to_string())
 }
 
 fn application(value: Value<'_>) -> Option<ApplicationEntry> {

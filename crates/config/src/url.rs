@@ -49,14 +49,6 @@ pub(super) fn check_docker(host: &str) -> Result<(), String> {
     }
 }
 
-/// The message about a text for which [`is_commit`] is false.
-pub(super) const NOT_A_COMMIT: &str = "must be the full id of a commit: 40 (or 64) hexadecimal digits";
-
-/// Whether a text is the full id of a commit.
-pub(super) fn is_commit(text: &str) -> bool {
-    (text.len() == 40 || text.len() == 64) && text.bytes().all(|it| it.is_ascii_hexdigit())
-}
-
 /// A folder of the repository in its plain form: without slashes at the ends; empty for the root.
 pub(super) fn folder(path: &str) -> Result<String, String> {
     if path.starts_with('/') {

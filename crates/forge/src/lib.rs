@@ -12,6 +12,7 @@
 
 use std::time::Duration;
 
+use driftless_model::CommitId;
 use reqwest::{StatusCode, Url};
 use serde::Deserialize;
 use serde_json::json;
@@ -118,10 +119,10 @@ impl Forge {
     }
 
     /// Sets the status of a commit, given by its full id.
-    pub async fn set_status(&self, commit: &str, status: &Status) -> Result<(), Error> {
-        let doing = format!("set the status of {}", commit.get(..12).unwrap_or(commit));
-        if commit.len() < 40 || !commit.bytes().all(|it| it.is_ascii_hexdigit()) {
-            return Err(Error::Commit(commit.to_owned()));
+    pub async fn set_status(&self, commit: &CommitId, status: &Status) -> Result<(), Error> {
+        let doing = format!("set the status of {}", commit.short());
+        if CommitId::parse(commit.as_str()).is_err() {
+            return Err(Error::Commit(commit.to_string()));
         }
         let path = format!("{}/statuses/{commit}", self.project);
         let Status { state, context, description, url } = status;

@@ -38,7 +38,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use driftless_config::Verify;
 use driftless_files::Files;
-use driftless_model::CommitInfo;
+use driftless_model::{CommitId, CommitInfo};
 
 mod commit_files;
 mod credentials;
@@ -73,24 +73,24 @@ pub use repository::{FetchPermits, Repository, RepositoryOptions};
 pub trait CommitSource: Send + Sync + 'static {
     /// Fetches the tip of the followed reference. If nothing changed since `known`, this costs one listing of references
     /// and returns the same commit.
-    fn fetch(&self, known: Option<&str>) -> impl Future<Output = Result<Checkout, Error>> + Send;
+    fn fetch(&self, known: Option<&CommitId>) -> impl Future<Output = Result<Checkout, Error>> + Send;
 
     /// A commit from the mirror, without the network: the pinned one, or the last good one after a restart.
-    fn local(&self, commit: &str) -> impl Future<Output = Result<Checkout, Error>> + Send;
+    fn local(&self, commit: &CommitId) -> impl Future<Output = Result<Checkout, Error>> + Send;
 
     /// The signer of a commit, or of the tag that was followed to it, if the policy trusts it. The inner error says why
     /// the signature is not accepted.
     fn verify(
         &self,
-        commit: &str,
+        commit: &CommitId,
         policy: &Verify,
     ) -> impl Future<Output = Result<Result<String, String>, Error>> + Send;
 
     /// The number of commits in `tip` that are not in `base`; `None` if it is unknown.
-    fn ahead(&self, base: &str, tip: &str) -> impl Future<Output = Option<u64>> + Send;
+    fn ahead(&self, base: &CommitId, tip: &CommitId) -> impl Future<Output = Option<u64>> + Send;
 
     /// Keeps these commits even if their branches change, and no others.
-    fn keep(&self, commits: Vec<String>) -> impl Future<Output = Result<(), Error>> + Send;
+    fn keep(&self, commits: Vec<CommitId>) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
 /// One commit and its files.

@@ -34,6 +34,7 @@ use driftless_clock::Clock;
 use driftless_config as config;
 use driftless_config::{Proxy, Reference, Verify};
 use driftless_files::Files;
+use driftless_model::CommitId;
 
 /// The options of a [`Repository`].
 #[derive(Clone, Debug)]
@@ -211,8 +212,8 @@ impl Repository {
 }
 
 impl CommitSource for Repository {
-    async fn fetch(&self, known: Option<&str>) -> Result<Checkout, Error> {
-        let known = known.and_then(|it| ObjectId::from_hex(it.as_bytes()).ok());
+    async fn fetch(&self, known: Option<&CommitId>) -> Result<Checkout, Error> {
+        let known = known.and_then(object_id);
         let RepositoryOptions { timeout, idle_timeout, most_bytes, permits, .. } = &self.work.options;
         let limits = Limits::start(*timeout, *idle_timeout, *most_bytes);
         let _stop = limits.stop_on_drop();
@@ -248,24 +249,23 @@ impl CommitSource for Repository {
         checkout
     }
 
-    async fn local(&self, commit: &str) -> Result<Checkout, Error> {
+    async fn local(&self, commit: &CommitId) -> Result<Checkout, Error> {
         let commit = commit.to_owned();
         self.blocking(move |work| work.local(&commit)).await?
     }
 
-    async fn verify(&self, commit: &str, policy: &Verify) -> Result<Result<String, String>, Error> {
+    async fn verify(&self, commit: &CommitId, policy: &Verify) -> Result<Result<String, String>, Error> {
         let (commit, policy) = (commit.to_owned(), policy.clone());
         self.blocking(move |work| work.verify(&commit, &policy)).await?
     }
 
-    async fn ahead(&self, base: &str, tip: &str) -> Option<u64> {
-        let (base, tip) =
-            (ObjectId::from_hex(base.as_bytes()).ok()?, ObjectId::from_hex(tip.as_bytes()).ok()?);
+    async fn ahead(&self, base: &CommitId, tip: &CommitId) -> Option<u64> {
+        let (base, tip) = (object_id(base)?, object_id(tip)?);
         self.blocking(move |work| work.ahead(base, tip)).await.ok().flatten()
     }
 
     /// The error names the commits that are not in the mirror; the others are kept.
-    async fn keep(&self, commits: Vec<String>) -> Result<(), Error> {
+    async fn keep(&self, commits: Vec<CommitId>) -> Result<(), Error> {
         let held = self.hold(limits::after(self.work.options.timeout)).await?;
         self.blocking(move |work| {
             let _held = held;
@@ -273,6 +273,11 @@ impl CommitSource for Repository {
         })
         .await?
     }
+}
+
+/// The id as gix has it.
+fn object_id(commit: &CommitId) -> Option<ObjectId> {
+    ObjectId::from_hex(commit.as_str().as_bytes()).ok()
 }
 
 impl fmt::Debug for Repository {
@@ -351,9 +356,9 @@ impl MirrorWorker {
         self.tag.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn verify(&self, commit: &str, policy: &Verify) -> Result<Result<String, String>, Error> {
+    fn verify(&self, commit: &CommitId, policy: &Verify) -> Result<Result<String, String>, Error> {
         let doing = || format!("verify the commit {commit}");
-        let id = ObjectId::from_hex(commit.as_bytes()).map_err(|_| Error::Rejected {
+        let id = object_id(commit).ok_or_else(|| Error::Rejected {
             doing: doing(),
             message: "it is not the full id of a commit".to_owned(),
         })?;
@@ -531,7 +536,7 @@ impl MirrorWorker {
         Ok(Checkout { commit, files, rewritten, tag: self.followed().clone() })
     }
 
-    fn local(&self, commit: &str) -> Result<Checkout, Error> {
+    fn local(&self, commit: &CommitId) -> Result<Checkout, Error> {
         let doing = format!("read the commit {commit} from the mirror");
         let repo = match self.mirror.repository() {
             Ok(Some(repo)) => repo,
@@ -541,7 +546,7 @@ impl MirrorWorker {
             }
             Err(damage) => return Err(self.suspicious(doing, &damage)),
         };
-        let Ok(id) = ObjectId::from_hex(commit.as_bytes()) else {
+        let Some(id) = object_id(commit) else {
             let message = "it is not the full id of a commit".to_owned();
             return Err(Error::Rejected { doing, message });
         };
@@ -565,7 +570,7 @@ impl MirrorWorker {
         history::ahead(&repo, base, tip).inspect_err(|damage| self.mirror.suspect(damage.to_string())).ok()?
     }
 
-    fn keep(&self, commits: &[String]) -> Result<(), Error> {
+    fn keep(&self, commits: &[CommitId]) -> Result<(), Error> {
         let doing = || "keep commits for rollbacks".to_owned();
         let repo = self.mirror.repository().map_err(|damage| self.suspicious(doing(), &damage))?;
         let Some(repo) = repo else {
@@ -573,11 +578,9 @@ impl MirrorWorker {
             return Err(Error::Rejected { doing: doing(), message });
         };
         self.mirror.remove_old_locks(self.options.clock.now());
-        let here =
-            |it: &&String| ObjectId::from_hex(it.as_bytes()).is_ok_and(|id| history::has_commit(&repo, id));
-        let (here, missing): (Vec<&String>, Vec<&String>) = commits.iter().partition(here);
-        let mut wanted: BTreeSet<ObjectId> =
-            here.into_iter().filter_map(|it| ObjectId::from_hex(it.as_bytes()).ok()).collect();
+        let here = |commit: &&CommitId| object_id(commit).is_some_and(|id| history::has_commit(&repo, id));
+        let (here, missing): (Vec<&CommitId>, Vec<&CommitId>) = commits.iter().partition(here);
+        let mut wanted: BTreeSet<ObjectId> = here.into_iter().filter_map(object_id).collect();
         history::keep(&repo, &wanted).map_err(|damage| self.suspicious(doing(), &damage))?;
         if let Some(modules) = &self.modules {
             if let Ok(Some(Tip::Commit(tip))) = history::tip(&repo) {

@@ -11,6 +11,13 @@ use super::digest_hex;
 #[serde(transparent)]
 pub struct ContentId(pub String);
 
+impl ContentId {
+    /// The first twelve digits, for people.
+    pub fn short(&self) -> &str {
+        self.0.get(..12).unwrap_or(&self.0)
+    }
+}
+
 /// The content of a mounted file or folder. Never printed: it may be a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Content {

@@ -17,6 +17,7 @@ mod api_version;
 mod boxed_default;
 mod build;
 mod check;
+mod commit_id;
 mod container;
 mod content;
 mod cron;
@@ -62,6 +63,7 @@ pub use api_version::{INTERFACE_NAME, Need};
 pub use boxed_default::{BoxedDefault, SharedDefault};
 pub use build::{Build, Dockerfile};
 pub use check::{Held, PortPlace, check, check_at, conflicts};
+pub use commit_id::{CommitId, InvalidCommitId};
 pub use container::{
     Attachment, Container, Healthcheck, NetworkMode, Port, PortRange, Protocol, Resources, RestartPolicy,
 };

@@ -2,14 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AppName, StackHash, Timestamp};
+use super::{AppName, CommitId, StackHash, Timestamp};
 
 /// A commit, as far as people want to know.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CommitInfo {
-    /// The full id in hexadecimal.
-    pub id: String,
+    pub id: CommitId,
     /// `Name <mail>`.
     pub author: String,
     /// The first line of its message.
@@ -21,7 +20,7 @@ pub struct CommitInfo {
 impl CommitInfo {
     /// The first twelve digits.
     pub fn short(&self) -> &str {
-        self.id.get(..12).unwrap_or(&self.id)
+        self.id.short()
     }
 
     /// The author without the mail address.
@@ -88,13 +87,13 @@ pub enum Outcome {
 #[serde(rename_all = "camelCase")]
 pub struct Pin {
     pub revision: u64,
-    pub commit: String,
+    pub commit: CommitId,
     pub reason: String,
     pub at: Timestamp,
     pub until: Until,
     /// The commit that was rolled back from: reaching it again releases nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub skip: Option<String>,
+    pub skip: Option<CommitId>,
 }
 
 /// When a pin ends.

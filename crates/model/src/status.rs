@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AppName, CommitInfo, Finding, Format, Member, ObjectRef, Outcome, Policy, Protocol, Resource, Role,
+    AppName, CommitId, CommitInfo, Finding, Format, Member, ObjectRef, Outcome, Policy, Protocol, Resource, Role,
     Strategy, Timestamp, Until, Update, WorkloadName,
 };
 use crate::defaults::is_default;
@@ -148,7 +148,7 @@ pub enum OperationPhase {
 #[serde(rename_all = "camelCase")]
 pub struct PinStatus {
     pub revision: u64,
-    pub commit: String,
+    pub commit: CommitId,
     pub reason: String,
     pub at: Timestamp,
     pub until: Until,

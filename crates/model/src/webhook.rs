@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::Timestamp;
+use super::{CommitId, Timestamp};
 
 /// The forge that sends a webhook, and therefore how it is signed and read. Always configured: no header of a request chooses
 /// an algorithm.
@@ -107,7 +107,7 @@ pub struct Delivery {
     pub reference: Option<String>,
     /// The commit that the payload speaks of. Only compared, never fetched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub commit: Option<String>,
+    pub commit: Option<CommitId>,
     /// Who sent it; a proxy's address behind a proxy.
     pub from: String,
     pub result: DeliveryResult,
@@ -158,14 +158,14 @@ pub struct DeliveryOutcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Missed {
-    pub commit: String,
+    pub commit: CommitId,
     /// When it was found.
     pub at: Timestamp,
 }
 
 impl fmt::Display for Missed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let commit = self.commit.get(..12).unwrap_or(&self.commit);
+        let commit = self.commit.short();
         write!(
             f,
             "{commit} was found by asking Git, and no webhook announced it: look at the forge's list of deliveries"

@@ -17,7 +17,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use driftless_model::{AppName, CommitInfo, HealthStatus, SyncStatus, Timestamp, is_unprintable};
+use driftless_model::{AppName, CommitId, CommitInfo, HealthStatus, SyncStatus, Timestamp, is_unprintable};
 
 mod annotations;
 mod build;
@@ -112,7 +112,7 @@ pub struct App {
     pub suspended: bool,
     /// The commit that a rollback pinned the application to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pinned: Option<String>,
+    pub pinned: Option<CommitId>,
     pub has_drift: bool,
     /// Why it could not be rendered or read; whether it drifts is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -163,7 +163,7 @@ fn remark(app: &App) -> String {
         all.push("suspended".to_owned());
     }
     if let Some(commit) = &app.pinned {
-        all.push(format!("pinned to {}", code(commit.get(..12).unwrap_or(commit))));
+        all.push(format!("pinned to {}", code(commit.short())));
     }
     let ignored = app.items.len() - app.counted().count();
     if ignored > 0 {

@@ -145,7 +145,7 @@ pub(super) fn remarks(app: &App) -> String {
         all.push("suspended".to_owned());
     }
     if let Some(commit) = &app.pinned {
-        all.push(format!("pinned to {}", commit.get(..12).unwrap_or(commit)));
+        all.push(format!("pinned to {}", commit.short()));
     }
     if all.is_empty() { String::new() } else { format!(" ({})", all.join(", ")) }
 }

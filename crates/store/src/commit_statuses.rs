@@ -1,6 +1,7 @@
 //! Commit statuses that are posted or to be posted. They survive the process, so that none is posted twice and none is
 //! lost. The store posts nothing.
 
+use driftless_model::CommitId;
 use rusqlite::params;
 
 use crate::{
@@ -15,7 +16,7 @@ const MAX_COMMITS: i64 = 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredStatus {
     /// The commit's id.
-    pub commit: String,
+    pub commit: CommitId,
     /// Such as `driftless/shop`.
     pub context: String,
     /// `pending`, `success`, `failure` or `error`.
@@ -35,31 +36,31 @@ impl Store {
                     "SELECT COUNT(*) FROM statuses WHERE repository = ?1 AND context = ?2 AND commit_id = ?3 \
                      AND state = ?4 AND description = ?5",
                 )?
-                .query_row(params![repository, context, commit, state, description], |row| row.get(0))?;
+                .query_row(params![repository, context, commit.as_str(), state, description], |row| row.get(0))?;
             if known > 0 {
                 return Ok(false);
             }
-            let superseded = format!("superseded by {}", commit.get(..12).unwrap_or(commit));
+            let superseded = format!("superseded by {}", commit.short());
             // A pending status that was never posted needs no end.
             transaction
                 .prepare_cached(
                     "DELETE FROM statuses WHERE repository = ?1 AND context = ?2 AND commit_id <> ?3 AND \
                      state = 'pending' AND told = 0",
                 )?
-                .execute(params![repository, context, commit])?;
+                .execute(params![repository, context, commit.as_str()])?;
             transaction
                 .prepare_cached(
                     "UPDATE statuses SET state = 'error', description = ?4, sent = 0 WHERE repository = ?1 AND \
                      context = ?2 AND commit_id <> ?3 AND state = 'pending'",
                 )?
-                .execute(params![repository, context, commit, superseded])?;
+                .execute(params![repository, context, commit.as_str(), superseded])?;
             transaction
                 .prepare_cached(
                     "INSERT INTO statuses (repository, context, commit_id, state, description, sent, told) \
                      VALUES (?1, ?2, ?3, ?4, ?5, 0, 0) ON CONFLICT (repository, context, commit_id) DO UPDATE \
                      SET state = ?4, description = ?5, sent = 0",
                 )?
-                .execute(params![repository, context, commit, state, description])?;
+                .execute(params![repository, context, commit.as_str(), state, description])?;
             transaction
                 .prepare_cached(
                     "DELETE FROM statuses WHERE repository = ?1 AND context = ?2 AND sequence <= (SELECT sequence \
@@ -80,7 +81,7 @@ impl Store {
                 )?
                 .query_map(params![repository], |row| {
                     Ok(StoredStatus {
-                        commit: row.get(0)?,
+                        commit: CommitId::from_stored(row.get::<_, String>(0)?),
                         context: row.get(1)?,
                         state: row.get(2)?,
                         description: row.get(3)?,
@@ -100,7 +101,7 @@ impl Store {
                     "UPDATE statuses SET told = 1, sent = (state = ?4 AND description = ?5) WHERE repository = ?1 \
                      AND context = ?2 AND commit_id = ?3",
                 )?
-                .execute(params![repository, context, commit, state, description])?;
+                .execute(params![repository, context, commit.as_str(), state, description])?;
             Ok(())
         })
     }
@@ -113,7 +114,7 @@ mod tests {
 
     fn status(commit: &str, state: &str) -> StoredStatus {
         StoredStatus {
-            commit: commit.repeat(40),
+            commit: CommitId::from_stored(commit.repeat(40)),
             context: "driftless/shop".to_owned(),
             state: state.to_owned(),
             description: String::new(),
@@ -150,14 +151,18 @@ mod tests {
         // The status of b was never posted.
         store.set_status("infra", &status("c", "success")).unwrap();
         let unposted = store.unposted_statuses("infra").unwrap();
-        assert_eq!(unposted.iter().map(|status| &status.commit[..1]).collect::<Vec<_>>(), ["a", "c"]);
+        assert_eq!(
+            unposted.iter().map(|status| &status.commit.as_str()[..1]).collect::<Vec<_>>(),
+            ["a", "c"]
+        );
     }
 
     #[test]
     fn old_statuses_are_removed() {
         let store = Store::in_memory(Clock::System).unwrap();
         for number in 0..50 {
-            let status = StoredStatus { commit: number.to_string(), ..status("a", "success") };
+            let status =
+                StoredStatus { commit: CommitId::from_stored(number.to_string()), ..status("a", "success") };
             store.set_status("infra", &status).unwrap();
         }
         assert_eq!(store.unposted_statuses("infra").unwrap().len(), 10);

@@ -1,5 +1,7 @@
 //! The newest accepted commit of each repository, and the newest one whose signature was verified.
 
+use driftless_model::CommitId;
+
 use crate::{
     applications::one,
     error::{Durability, Error},
@@ -8,15 +10,17 @@ use crate::{
 
 impl Store {
     /// The newest accepted commit of a repository, by the repository's name in the configuration.
-    pub fn last_commit(&self, repository: &str) -> Result<Option<String>, Error> {
+    pub fn last_commit(&self, repository: &str) -> Result<Option<CommitId>, Error> {
         self.read("the last commit", |connection| {
-            one(connection, "SELECT commit_id FROM commits WHERE repository = ?1", repository)
+            let id: Option<String> =
+                one(connection, "SELECT commit_id FROM commits WHERE repository = ?1", repository)?;
+            Ok(id.map(CommitId::from_stored))
         })
     }
 
     /// Stores the newest accepted commit of a repository.
-    pub fn set_last_commit(&self, repository: &str, commit: &str) -> Result<(), Error> {
-        if self.last_commit(repository)?.as_deref() == Some(commit) {
+    pub fn set_last_commit(&self, repository: &str, commit: &CommitId) -> Result<(), Error> {
+        if self.last_commit(repository)?.as_ref() == Some(commit) {
             return Ok(());
         }
         self.put(
@@ -24,7 +28,7 @@ impl Store {
             Durability::Process,
             "INSERT OR REPLACE INTO commits (repository, commit_id) VALUES (?1, ?2)",
             repository,
-            commit,
+            commit.as_str(),
         )
     }
 

@@ -138,7 +138,7 @@ fn select(connection: &Connection, query: &str, repository: &str) -> Result<Opti
 mod tests {
     use super::*;
     use driftless_clock::Clock;
-    use driftless_model::{DeliveryResult, HookProvider, Timestamp};
+    use driftless_model::{CommitId, DeliveryResult, HookProvider, Timestamp};
 
     fn delivery(id: &str) -> Delivery {
         Delivery {
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn missed_commit_is_stored_until_it_is_removed() {
         let store = Store::in_memory(Clock::System).unwrap();
-        let missed = Missed { commit: "a".repeat(40), at: Timestamp(7) };
+        let missed = Missed { commit: CommitId::from_stored("a".repeat(40)), at: Timestamp(7) };
         store.set_missed("infra", Some(&missed)).unwrap();
         assert_eq!(store.missed("infra").unwrap(), Some(missed));
         store.set_missed("infra", None).unwrap();

@@ -48,7 +48,7 @@ pub enum Error {
     #[error("there is no revision {number} of `{app}`")]
     NoSuchRevision { app: AppName, number: u64 },
     /// A mounted file is neither in the rendered contents nor on the disk.
-    #[error("the mounted file {} is missing in the state directory; it will be rendered from Git again", id.0.get(..12).unwrap_or(&id.0))]
+    #[error("the mounted file {} is missing in the state directory; it will be rendered from Git again", id.short())]
     NoSuchContent { id: ContentId },
     /// The runtime directory is on a disk, and secrets are never written to a disk.
     #[error(

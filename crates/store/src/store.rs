@@ -301,7 +301,7 @@ pub(crate) fn from_sql(number: i64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use driftless_model::{Event, EventKind, Pin, Record, Timestamp, Until};
+    use driftless_model::{CommitId, Event, EventKind, Pin, Record, Timestamp, Until};
 
     fn event(message: String) -> Event {
         let (at, app) = (Timestamp(1), AppName::from("shop"));
@@ -345,7 +345,7 @@ mod tests {
         store.connection().pragma_update(None, "query_only", true).unwrap();
         let pin = Pin {
             revision: 1,
-            commit: String::new(),
+            commit: CommitId::default(),
             reason: String::new(),
             at: Timestamp(1),
             until: Until::Manual,

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{cli::Context, cli::Verdict};
 use driftless_forge::{Forge, State, Status, Written};
+use driftless_model::CommitId;
 use driftless_report as report;
 use driftless_report::{Kind, Report};
 
@@ -57,8 +58,9 @@ async fn write(
         context.screen.say(format!("comment on request {request}: {done}"));
     }
     if let Some(commit) = &job.commit {
-        forge.set_status(commit, &status(report, args, job, verdict)).await?;
-        context.screen.say(format!("status of {}: set", commit.get(..12).unwrap_or(commit)));
+        let commit = CommitId::parse(commit).map_err(|_| driftless_forge::Error::Commit(commit.clone()))?;
+        forge.set_status(&commit, &status(report, args, job, verdict)).await?;
+        context.screen.say(format!("status of {}: set", commit.short()));
     }
     Ok(())
 }

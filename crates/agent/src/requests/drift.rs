@@ -11,7 +11,8 @@ use driftless_docker::{Docker, Engine, EngineOptions, RegistryLogins};
 use driftless_git::CommitSource;
 use driftless_manifest as manifest;
 use driftless_model::{
-    Adopt, AgentId, AppName, CommitInfo, Finding, Instance, Mask, Observed, Policy, Record, Stack, StackHash,
+    Adopt, AgentId, AppName, CommitId, CommitInfo, Finding, Instance, Mask, Observed, Policy, Record, Stack,
+    StackHash,
 };
 use driftless_plan as plan;
 use driftless_plan::{Claim, Target};
@@ -137,7 +138,10 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let Some(repository) = self.repository else {
             return Err(RequestError::Refused(format!("{name} has no repository any more")));
         };
-        let checkout = repository.source.local(text).await;
+        let commit = CommitId::parse(text).map_err(|error| {
+            RequestError::Refused(format!("`{text}` {error}, or the number of a revision of {name}"))
+        })?;
+        let checkout = repository.source.local(&commit).await;
         let checkout = checkout.map_err(|error| RequestError::Refused(chain(&error)))?;
         let (spec, commit) = (self.desired.rendered().spec.clone(), checkout.commit.clone());
         let rendered =

@@ -59,6 +59,6 @@ fn find_revision<'a>(history: &'a [Revision], text: &str) -> Option<&'a Revision
         let number = text.parse::<u64>().ok()?;
         return history.iter().find(|revision| revision.number == number);
     }
-    let of_commit = || history.iter().filter(|revision| revision.commit.id.starts_with(text));
+    let of_commit = || history.iter().filter(|revision| revision.commit.id.as_str().starts_with(text));
     of_commit().find(|revision| revision.outcome == Outcome::Succeeded).or_else(|| of_commit().next())
 }

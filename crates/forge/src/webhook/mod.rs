@@ -13,7 +13,7 @@
 use http::HeaderMap;
 
 use driftless_config::{Reference, Repository, VersionRange};
-use driftless_model::HookProvider;
+use driftless_model::{CommitId, HookProvider};
 
 mod keys;
 mod origin;
@@ -53,7 +53,7 @@ pub struct Moved {
     /// The full name, such as `refs/heads/main`.
     pub reference: String,
     /// Its new commit; `None` if it was deleted or the payload does not say.
-    pub commit: Option<String>,
+    pub commit: Option<CommitId>,
     pub deleted: bool,
 }
 

@@ -9,7 +9,7 @@ use serde::{
 };
 
 use super::{Kind, Moved, Notice, Origin, header};
-use driftless_model::{HookProvider, is_unprintable};
+use driftless_model::{CommitId, HookProvider, is_unprintable};
 
 /// The longest text that is read from a payload, in bytes.
 const LONGEST_TEXT: usize = 2048;
@@ -166,11 +166,11 @@ fn moved(reference: Option<Text>, after: Option<Text>, deleted: Option<bool>) ->
     let after = text(after);
     let is_gone = after.as_ref().is_some_and(|it| !it.is_empty() && it.bytes().all(|it| it == b'0'));
     let deleted = deleted.unwrap_or(false) || is_gone;
-    vec![Moved { reference, commit: after.filter(|it| !deleted && is_commit(it)), deleted }]
-}
-
-fn is_commit(text: &str) -> bool {
-    (text.len() == 40 || text.len() == 64) && text.bytes().all(|it| it.is_ascii_hexdigit())
+    vec![Moved {
+        reference,
+        commit: after.filter(|_| !deleted).and_then(|id| CommitId::parse(&id).ok()),
+        deleted,
+    }]
 }
 
 fn parse<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, Malformed> {
@@ -309,7 +309,7 @@ impl CloudChange {
             _ => return None,
         };
         let commit = reference.target.and_then(|it| it.hash).map(|it| it.0);
-        let commit = commit.filter(|it| !deleted && is_commit(it));
+        let commit = commit.filter(|_| !deleted).and_then(|id| CommitId::parse(&id).ok());
         Some(Moved { reference: format!("refs/{folder}/{}", reference.name?.0), commit, deleted })
     }
 }

@@ -167,7 +167,7 @@ impl Live<'_> {
             let Some(file) = self.workload.in_place.get(target).filter(|it| it.content != *content) else {
                 continue;
             };
-            let short = |id: &ContentId| Value::Text(id.0.get(..12).unwrap_or(&id.0).to_owned());
+            let short = |id: &ContentId| Value::Text(id.short().to_owned());
             let path = vec!["inPlace".to_owned(), target.clone()];
             want.insert(path.clone(), short(&file.content));
             found.insert(path, short(content));

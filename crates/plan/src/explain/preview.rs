@@ -87,7 +87,7 @@ fn outline(stack: Option<&Stack>) -> BTreeMap<Key, Side> {
     }
     for (path, content) in &stack.app_files {
         let mut side = plain_side(stack, content, &BTreeMap::new());
-        put(&mut side.fields, "content", content.0.get(..12).unwrap_or(&content.0));
+        put(&mut side.fields, "content", content.short());
         all.insert(("file", path.clone()), side);
     }
     let whole = (stack.format, &stack.project);

@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use driftless_model::{AppName, Attempt, ContainerId, Event, EventKind, Outcome, Record, Revision};
+use driftless_model::{AppName, Attempt, CommitId, ContainerId, Event, EventKind, Outcome, Record, Revision};
 use driftless_store::{ContentDir, Error, StateDir, Store, Suspension};
 
 use super::*;
@@ -33,7 +33,7 @@ fn stored_values_survive_a_restart() {
         store.set_pin(&shop(), &pin(1)).unwrap();
         store.set_suspended(&shop(), Suspension::Suspended).unwrap();
         store.remember_application(&shop(), &spec, "infra").unwrap();
-        store.set_last_commit("infra", "abc").unwrap();
+        store.set_last_commit("infra", &CommitId::from_stored("abc")).unwrap();
         let begun = store.begin_revision(&new_revision(), &stack("web:1", vec![])).unwrap();
         store.finish_revision(&shop(), begun.number, &Outcome::Succeeded, &images).unwrap();
         (store.agent_id().unwrap(), begun)
@@ -45,7 +45,7 @@ fn stored_values_survive_a_restart() {
     assert_eq!(store.record(&shop()).unwrap(), record);
     assert_eq!(store.pin(&shop()).unwrap(), Some(pin(1)));
     assert!(store.suspended(&shop()).unwrap());
-    assert_eq!(store.last_commit("infra").unwrap().as_deref(), Some("abc"));
+    assert_eq!(store.last_commit("infra").unwrap(), Some(CommitId::from_stored("abc")));
     assert_eq!(store.stack(&shop(), 1).unwrap(), Some(stack("web:1", vec![])));
     let known = store.known_applications().unwrap();
     assert_eq!((known.len(), &known[0].spec, known[0].repository.as_str()), (1, &spec, "infra"));

@@ -16,8 +16,8 @@ use std::{
 
 use driftless_clock::Clock;
 use driftless_model::{
-    AppName, Cause, CommitInfo, Container, Format, Location, Mount, MountSource, Outcome, Pin, PullPolicy,
-    Revision, Stack, Strategy, Timestamp, Until, Workload, WorkloadName,
+    AppName, Cause, CommitId, CommitInfo, Container, Format, Location, Mount, MountSource, Outcome, Pin,
+    PullPolicy, Revision, Stack, Strategy, Timestamp, Until, Workload, WorkloadName,
 };
 use driftless_store::{NewRevision, Store};
 
@@ -84,7 +84,7 @@ pub(crate) fn new_revision() -> NewRevision {
     NewRevision {
         app: shop(),
         commit: CommitInfo {
-            id: "c".repeat(40),
+            id: CommitId::from_stored("c".repeat(40)),
             subject: "Ship it".to_owned(),
             time: NOW,
             ..CommitInfo::default()
@@ -114,11 +114,11 @@ pub(crate) fn numbers(revisions: &[Revision]) -> Vec<u64> {
 pub(crate) fn pin(revision: u64) -> Pin {
     Pin {
         revision,
-        commit: "c".repeat(40),
+        commit: CommitId::from_stored("c".repeat(40)),
         reason: "it broke".to_owned(),
         at: NOW,
         until: Until::NextCommit,
-        skip: Some("d".repeat(40)),
+        skip: Some(CommitId::from_stored("d".repeat(40))),
     }
 }
 

@@ -212,7 +212,7 @@ fn annotations(application: &Application, origin: &str) -> BTreeMap<String, Stri
     let commit = application.status.commit.as_ref().map(|it| it.id.clone());
     let all = [
         ("deployment.kubernetes.io/revision", revision),
-        ("driftless.commit", commit),
+        ("driftless.commit", commit.map(|id| id.to_string())),
         ("driftless.origin", Some(origin.to_owned()).filter(|it| !it.is_empty())),
     ];
     all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()

@@ -57,7 +57,7 @@ fn pin(pin: &PinStatus, now: Timestamp) -> Markup {
     let PinStatus { revision, commit, reason, at, until, behind } = pin;
     html! {
         p.note.warn {
-            b { "Pinned" } " to revision " (Text(revision)) " (" code { (Text(commit.get(..12).unwrap_or(commit))) } ") "
+            b { "Pinned" } " to revision " (Text(revision)) " (" code { (Text(commit.short())) } ") "
             (RelativeTime { at: *at, now })
             @if let Some(behind) = behind { ", " (Text(behind)) " behind" }
             @match until {

@@ -1,4 +1,4 @@
-//! How an image is made from the files of a commit, and the digest by which its content is known.
+//! Builds of images from the files of a commit, and the digest that identifies the content of the image.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use super::{ContentId, SpecHash};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Build {
-    /// What the image is made from, by content: see [`Build::identify`].
+    /// The digest of all inputs of the image: see [`Build::identify`].
     #[serde(skip_serializing_if = "String::is_empty")]
     pub digest: String,
-    /// The part of it that is the files: the context's, after `.dockerignore`, and the Dockerfile.
+    /// The digest of the files alone: the context after `.dockerignore`, and the Dockerfile.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub files: String,
     /// The folder that the Dockerfile may copy from, from the repository's root; empty is the root.
@@ -74,9 +74,8 @@ impl Default for Dockerfile {
 }
 
 impl Build {
-    /// Names what goes into the image. What only changes how it is come by is no part of it: further names, caches,
-    /// whether base images are refreshed, where in the repository the files lie, and the values of secrets, which
-    /// leave no trace in an image.
+    /// Sets the digest of everything that changes the content of the image. Not part of it: further names, caches, whether
+    /// base images are refreshed, the place of the files in the repository, and the values of secrets.
     pub fn identify(&mut self) {
         let only_ids = |id: &String| (id.clone(), ContentId(String::new()));
         let content = Self {
@@ -93,7 +92,7 @@ impl Build {
         self.digest = SpecHash::of(&content).0;
     }
 
-    /// The name that stands for this very content: that of the image, with the digest in its tag.
+    /// The name of the image with the digest in its tag, so that it names exactly this content.
     pub fn reference(&self, name: &str) -> String {
         let short = self.digest.get(..16).unwrap_or(&self.digest);
         let last = name.rfind('/').map_or(0, |it| it + 1);
@@ -102,7 +101,7 @@ impl Build {
         format!("{name}{separator}{short}")
     }
 
-    /// Where it is built from, for people.
+    /// The folder of the build, for people.
     pub fn place(&self) -> &str {
         if self.context.is_empty() { "." } else { &self.context }
     }

@@ -139,7 +139,7 @@ impl Container {
         }
     }
 
-    /// The containers whose network, processes or memory it shares. It cannot run without them.
+    /// The containers that it shares the network, processes or memory of. It cannot run without them.
     pub fn hosts(&self) -> impl Iterator<Item = &Peer> {
         let network = match &self.network_mode {
             NetworkMode::Of(peer) => Some(peer),
@@ -149,13 +149,13 @@ impl Container {
         network.into_iter().chain(modes.filter_map(Namespace::peer))
     }
 
-    /// All whose replacement replaces it as well.
+    /// All containers that it shares something with. It is replaced when one of them is.
     pub fn peers(&self) -> impl Iterator<Item = &Peer> {
         self.hosts().chain(self.volumes_from.iter().map(|it| &it.peer))
     }
 }
 
-/// How the container reaches the network.
+/// The network mode of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum NetworkMode {
@@ -165,7 +165,7 @@ pub enum NetworkMode {
     None,
     /// The engine's default bridge, without name resolution.
     Bridge,
-    /// That of another container.
+    /// The network of another container.
     Of(Peer),
 }
 

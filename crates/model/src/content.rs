@@ -1,4 +1,4 @@
-//! Files that containers mount, by what is in them: a change is a new thing.
+//! Contents of mounted files, identified by their hash. A changed file is another content.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -26,7 +26,7 @@ pub enum Content {
         executable: bool,
     },
     Folder(ContentTree),
-    /// A file whose owner and mode were asked for.
+    /// A file with the owner and mode that the manifest asks for.
     Owned {
         bytes: Arc<[u8]>,
         mode: u32,
@@ -38,7 +38,7 @@ pub enum Content {
 /// Paths inside the folder, with `/`, never absolute and never with `..`.
 pub type ContentTree = BTreeMap<String, (Arc<[u8]>, Access)>;
 
-/// Who may read and run a file of a mounted folder. Nobody writes it: it is mounted read-only.
+/// Permissions of a file in a mounted folder. The folder is mounted read-only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
     /// Everybody may read it.
@@ -51,7 +51,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// What a file has that says of itself no more than whether it is a program.
+    /// The permissions of a file that is a program or not.
     pub fn of(executable: bool) -> Self {
         if executable { Self::Run } else { Self::Read }
     }
@@ -119,7 +119,7 @@ impl Content {
         ContentId(digest_hex(&text))
     }
 
-    /// How many bytes it holds.
+    /// Size of the content in bytes.
     pub fn size(&self) -> usize {
         match self {
             Self::File { bytes, .. } | Self::Owned { bytes, .. } => bytes.len(),

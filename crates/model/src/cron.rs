@@ -1,6 +1,6 @@
-//! Work that is begun again and again: what a CronJob asks for, and what is remembered of it.
+//! CronJobs: the schedule, and the rules for overlapping and finished runs.
 //!
-//! Its runs are in no manifest. They are remembered, and stand in the stack beside what Git says for as long as they are.
+//! Runs are in no manifest. The record keeps them, and they are part of the stack until they are removed from the record.
 
 use std::time::Duration;
 
@@ -8,33 +8,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::defaults::is_default;
 
-/// When it is due, and what then. The workload that has it is the template of its runs, and never runs itself.
+/// The settings of a CronJob. Its workload is the template of the runs and never runs itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cron {
-    /// For [`super::Schedule::parse`], which has taken it once.
+    /// The text for [`super::Schedule::parse`], which accepted it when the manifest was read.
     pub schedule: String,
     #[serde(default, skip_serializing_if = "is_default")]
     pub zone: Option<String>,
     pub concurrency: Concurrency,
-    /// So late it is still begun.
+    /// The longest delay after which a run is still started.
     #[serde(default, skip_serializing_if = "is_default")]
     pub starting_deadline: Option<Duration>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub suspended: bool,
-    /// So many that succeeded are kept, and so many that failed.
+    /// Number of successful runs that are kept. `keep_failed` is the same for failed runs.
     pub keep_successful: u32,
     pub keep_failed: u32,
 }
 
-/// What a CronJob does when it is due while a run has not ended.
+/// The action when a run is due while an earlier one has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Concurrency {
     /// Both run.
     Allow,
-    /// It waits until that has ended.
+    /// The new run is not started.
     Forbid,
-    /// That is ended first.
+    /// The earlier run is stopped first.
     Replace,
 }
 

@@ -1,5 +1,5 @@
-//! What a container is told about itself that nobody knows before it is made: its pod's name and address, the host's name
-//! and address.
+//! Facts about a container that are known only when it is created: its pod's name and address, the host's name and
+//! address.
 //!
 //! Its variables and words hold a mark in place of each, which becomes the value when the engine is asked for the
 //! container. So the specification is the same wherever and however often it is made, and what was told is no drift.
@@ -97,7 +97,8 @@ pub fn fill(container: &Container, values: &DownwardValues) -> Container {
     }
 }
 
-/// What had marks in it, and what they became: it is written on a label, since the engine tells the latter only.
+/// Texts with marks, and the values that replaced the marks. A label stores both, because the engine reports only the
+/// values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Templates {

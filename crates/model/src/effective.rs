@@ -1,13 +1,13 @@
 //! The effective configuration of a container on an image, in a normal form: equal containers are equal values.
-//! Pure, and about Docker's own rules alone: whether a difference matters is the planner's to say.
+//! It applies only Docker's own rules; the planner decides which differences matter.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{Container, Healthcheck, Mount, MountSource, NetworkMode};
 
 impl Container {
-    /// What the engine makes of this on an image with the given defaults, in normal form: what it fills in by
-    /// itself is left out, so that equal containers are equal values. `docker` reads containers back in this form.
+    /// The configuration that the engine gives the container on an image with these defaults, in normal form: values that the
+    /// engine adds by itself are left out, so that equal containers are equal values. `docker` reads containers in this form.
     #[must_use]
     pub fn effective(&self, defaults: &Self) -> Self {
         let mut all = self.clone();
@@ -92,8 +92,8 @@ fn twice(memory: Option<u64>) -> Option<i64> {
     memory.and_then(|it| i64::try_from(it).ok()).map(|it| it.saturating_mul(2))
 }
 
-/// What comes from the repository is mounted read-only whatever is asked, and only Docker's short form of a bind
-/// mount knows `SELinux`, which makes a missing folder. Volumes of the image that nobody mounts are anonymous.
+/// Mounts in normal form. Files of the repository are always mounted read-only, and only the short form of a bind mount
+/// supports `SELinux` labels; it creates missing folders. Volumes of the image without a mount are anonymous.
 fn effective_mounts(own: &[Mount], image: &[Mount]) -> Vec<Mount> {
     let cleaned = |it: &Mount| (clean(&it.target), Mount { target: clean(&it.target), ..it.clone() });
     let mut all: BTreeMap<String, Mount> = image.iter().chain(own).map(cleaned).collect();

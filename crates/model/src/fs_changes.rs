@@ -14,7 +14,7 @@ use super::Timestamp;
 pub struct Inside {
     /// `None`: nobody has looked yet.
     pub files: Option<Arc<ChangedFiles>>,
-    /// Who was in there, as far as the engine told. Neither we nor the container's own health check.
+    /// Visits that the engine reported, without those of the agent and of the container's own health check.
     pub visits: BTreeSet<Visit>,
 }
 
@@ -63,7 +63,7 @@ pub struct Visit {
 pub struct KnownInside {
     /// The last look that brought something new.
     pub looked: Timestamp,
-    /// Who made each change, by the digest of the path: no memory is as long as a path may be.
+    /// The author of each change, by the digest of the path. Digests bound the memory, because paths may be long.
     pub files: BTreeMap<String, Author>,
     /// The visits that left something behind.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]

@@ -1,4 +1,4 @@
-//! What a container asks of the host beyond its files, networks and limits: devices, the kernel's namespaces and
+//! Settings of the host for a container, beyond files, networks and limits: devices, the kernel's namespaces and
 //! knobs, and commands that run beside it. The engine's own defaults are applied in `effective`.
 
 use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
@@ -58,7 +58,7 @@ pub struct HostSettings {
     /// Do not create it of an image that runs as root, or as a user of whom only the image knows who it is.
     #[serde(skip_serializing_if = "is_default")]
     pub non_root: bool,
-    /// What else a mount asks for, by its path inside the container.
+    /// Further options of mounts, by the path inside the container.
     #[serde(skip_serializing_if = "is_default")]
     pub mount_options: BTreeMap<String, MountOptions>,
     /// Run inside of it after each start that we make; a failure ends it. In this order.
@@ -118,15 +118,15 @@ pub struct MountOptions {
     /// Volumes that are created with the container.
     #[serde(skip_serializing_if = "is_default")]
     pub labels: BTreeMap<String, String>,
-    /// Of a bind mount: what becomes of mounts inside of it, `disabled`, `writable` or `readonly`.
+    /// Of a bind mount: the treatment of mounts inside of it, `disabled`, `writable` or `readonly`.
     #[serde(skip_serializing_if = "is_default")]
     pub recursive: Option<String>,
     /// Of a memory file system, whose size and mode are its own: `noexec`, `uid=1000`. Sorted. Of an empty volume that
     /// is kept in memory: all options, size and mode among them.
     #[serde(skip_serializing_if = "is_default")]
     pub tmpfs: Vec<String>,
-    /// Of a volume: the group that its folder is given, with all rights and the bit thheres it on to what is made
-    /// there, before the container starts for the first time.
+    /// Of a volume: the group of its folder, set before the container starts for the first time. The group gets all rights,
+    /// and the set-group-id bit passes the group on to new files.
     #[serde(skip_serializing_if = "is_default")]
     pub group: Option<u32>,
 }

@@ -69,6 +69,42 @@ impl ImageRef {
         self.digest.as_deref()
     }
 
+    /// The reference as `docker ps` prints it, always with a version: without Docker Hub's host and `library/`, and with the
+    /// tag `latest` if there is neither tag nor digest.
+    ///
+    /// ```
+    /// use driftless_model::ImageRef;
+    ///
+    /// assert_eq!(ImageRef::parse("docker.io/library/nginx").familiar(), "nginx:latest");
+    /// assert_eq!(ImageRef::parse("ghcr.io/team/web:1.2").familiar(), "ghcr.io/team/web:1.2");
+    /// ```
+    pub fn familiar(&self) -> String {
+        let mut text = match self.registry.as_str() {
+            Self::DOCKER_HUB => {
+                self.repository.strip_prefix("library/").unwrap_or(&self.repository).to_owned()
+            }
+            registry => format!("{registry}/{}", self.repository),
+        };
+        if let Some(tag) = self.effective_tag() {
+            text.push(':');
+            text.push_str(tag);
+        }
+        if let Some(digest) = &self.digest {
+            text.push('@');
+            text.push_str(digest);
+        }
+        text
+    }
+
+    /// The tag that the engine pulls: `latest` if the reference has neither tag nor digest.
+    pub fn effective_tag(&self) -> Option<&str> {
+        match (&self.tag, &self.digest) {
+            (Some(tag), _) => Some(tag),
+            (None, Some(_)) => None,
+            (None, None) => Some("latest"),
+        }
+    }
+
     /// Whether both are in one repository, whatever their tags and digests.
     pub fn is_same_repository(&self, other: &Self) -> bool {
         self.registry == other.registry && self.repository == other.repository
@@ -93,6 +129,23 @@ mod tests {
             let image = ImageRef::parse(text);
             assert_eq!((image.registry(), image.repository()), (registry, repository), "{text}");
             assert_eq!((image.tag(), image.digest()), (tag, digest), "{text}");
+        }
+    }
+
+    #[test]
+    fn familiar_form_is_the_same_for_equal_references() {
+        for (text, familiar) in [
+            ("nginx", "nginx:latest"),
+            ("docker.io/library/nginx:1", "nginx:1"),
+            ("index.docker.io/team/web", "team/web:latest"),
+            ("docker.io/nginx", "nginx:latest"),
+            ("localhost:5000/a/b", "localhost:5000/a/b:latest"),
+            ("ghcr.io/library/web@sha256:00", "ghcr.io/library/web@sha256:00"),
+            ("a:1@sha256:00", "a:1@sha256:00"),
+            ("sha256:00", "sha256:00"),
+        ] {
+            assert_eq!(ImageRef::parse(text).familiar(), familiar, "{text}");
+            assert_eq!(ImageRef::parse(familiar).familiar(), familiar, "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Work that ends: what a Job asks for, and what is remembered of how far it has come.
+//! Jobs: their settings, and the record of their progress.
 //!
 //! A Job of several completions is several workloads, one for each; they share their parallelism and their failures.
 
@@ -30,11 +30,11 @@ pub struct Job {
     pub parallelism: u32,
     #[serde(default, skip_serializing_if = "is_default")]
     pub indexed: bool,
-    /// So many failures are forgiven, of all its parts together.
+    /// Number of failures, of all parts together, before the Job has failed.
     pub backoff_limit: u32,
     #[serde(default, skip_serializing_if = "is_default")]
     pub active_deadline: Option<Duration>,
-    /// How long its containers are kept once it has ended.
+    /// Time for which its containers are kept after it has ended.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ttl: Option<Duration>,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -53,7 +53,7 @@ impl Job {
     }
 }
 
-/// How far a Job has come. It outlives its containers, so that what was done is not done again.
+/// Progress of a Job. It outlives the containers, so that completed work is not repeated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct JobRecord {
@@ -75,7 +75,7 @@ pub struct JobRecord {
     pub ended: Option<JobEnd>,
 }
 
-/// How a Job ended, and when.
+/// The outcome of a Job, and its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobEnd {

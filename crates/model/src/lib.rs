@@ -12,6 +12,20 @@
 //! | [`Finding`] | something to say about a manifest, with its place |
 //! | [`Event`] | something that happened, in one sentence |
 //! | [`Application`] | `spec` and `status` as users see them |
+//!
+//! # Example
+//!
+//! The spec hash of a container decides whether a running one is outdated. Fields with their default are not part of it:
+//!
+//! ```
+//! use driftless_model::{Container, RestartPolicy};
+//!
+//! let web = Container { image: "nginx:1.27".to_owned(), ..Container::default() };
+//! let same = Container { restart: RestartPolicy::No, ..web.clone() };
+//! let newer = Container { image: "nginx:1.28".to_owned(), ..web.clone() };
+//! assert_eq!(web.spec(), same.spec());
+//! assert_ne!(web.spec(), newer.spec());
+//! ```
 
 mod api_version;
 mod boxed_default;

@@ -1,5 +1,5 @@
-//! Whose network, processes, memory or volumes a container shares, in Compose's own words: `service:vpn`,
-//! `container:legacy`. Which container that is at the moment is for the planner to say.
+//! Shared namespaces and volumes: the container that another one shares with, as Compose writes it (`service:vpn`,
+//! `container:legacy`). The planner finds the container behind the name.
 
 use std::fmt;
 

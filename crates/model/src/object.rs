@@ -183,7 +183,7 @@ pub struct Resource {
     pub facts: Facts,
 }
 
-/// What is reported for it.
+/// The reported facts of an object, by its kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Facts {

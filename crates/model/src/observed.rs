@@ -83,7 +83,7 @@ pub struct HeldPort {
 }
 
 impl Claims {
-    /// Who holds what this port of ours would need.
+    /// The holder of the address and port that this port needs.
     pub fn holder(&self, port: &Port) -> Option<&str> {
         let host = port.host.filter(|it| it.first == it.last)?;
         let is_in_the_way = |it: &&HeldPort| {
@@ -110,7 +110,7 @@ pub struct Instance {
     pub state: State,
     /// The result of the agent's probes; without probes, `Ready` as soon as it runs.
     pub readiness: Readiness,
-    /// How often the engine restarted it since it was last started by hand or by us.
+    /// Number of restarts by the engine since the agent or a user last started it.
     pub restarts: u32,
     /// By the network's name.
     pub networks: BTreeMap<String, Endpoint>,
@@ -126,9 +126,9 @@ pub struct Instance {
     pub empty_volumes: BTreeMap<String, String>,
     /// The pod that it is a part of. It then counts under the part's own name, such as `web/log`.
     pub part: Option<PartOf>,
-    /// The very containers whose network, processes or memory it shares.
+    /// The containers that it shares the network, processes or memory of.
     pub hosts: BTreeSet<ContainerId>,
-    /// The very containers whose volumes it was given.
+    /// The containers that it has the volumes of.
     pub volumes_of: BTreeSet<ContainerId>,
     /// Somebody ran `docker stop`, `kill` or `pause` on it, as far as the engine still tells: when.
     pub touched_by_hand: Option<Timestamp>,
@@ -199,7 +199,7 @@ pub struct Endpoint {
     pub aliases: Vec<String>,
     /// The address it has now, if it runs.
     pub ip: Option<String>,
-    /// That of the host there, if it runs.
+    /// The address on the host, if it runs.
     pub gateway: Option<String>,
 }
 

@@ -11,7 +11,7 @@ pub struct Policy {
     /// Remove what runs when the application disappears from Git or the configuration. Default: off, which
     /// reports and keeps it. Volumes are kept either way.
     pub prune: bool,
-    /// How large a part of an application's workloads, in percent, is removed at once when Git does not have them any
+    /// The share of an application's workloads, in percent, that is removed at once when Git does not have them any
     /// more. More is kept until somebody confirms it, unless it is three or fewer. Default: 50; with 100 nobody is asked.
     #[serde(default = "half")]
     pub max_prune_percent: u8,

@@ -1,7 +1,7 @@
 //! The record of an application: facts that the engine cannot report, and that the store keeps.
 //!
-//! Everything else is looked up in Git and in Docker at every round. If this is lost, the agent still
-//! arrives: it looks closer at containers it does not remember, and starts its counters anew.
+//! Everything else is read from Git and Docker in every round. Without a record the agent compares its containers field by
+//! field, and its counters start at zero.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use super::{
     Workload, WorkloadName,
 };
 
-/// The memory of one application.
+/// Facts about one application that the engine cannot report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Record {
@@ -46,8 +46,8 @@ pub struct Record {
     /// Nothing else names them once the old container is removed.
     #[serde(alias = "bequests", skip_serializing_if = "BTreeMap::is_empty")]
     pub volumes_to_inherit: BTreeMap<String, BTreeMap<String, String>>,
-    /// What the files that are rewritten in place hold, by target, as containers were last told of it: they were
-    /// started with it, sent their signal, or have nothing to be told. Who is not in here may not know.
+    /// The contents of files that are rewritten in place, by target, that each container has read: it was started with them,
+    /// or was signalled since, or needs no signal. A container that is not listed may have read older contents.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub delivered: BTreeMap<ContainerId, BTreeMap<String, ContentId>>,
     /// Instances (`web.1`) that have been started, but not all of their `post_start` hooks have ended.
@@ -61,7 +61,7 @@ pub struct Record {
     /// Containers that somebody asked to be replaced, although Git may ask for no other.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub replaced: BTreeMap<ContainerId, Replacement>,
-    /// Workloads whose rollout somebody holds up.
+    /// Workloads with a rollout that a user paused.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub paused: BTreeSet<WorkloadName>,
     /// Older definitions of workloads that the manifest holds at their older version.
@@ -70,7 +70,7 @@ pub struct Record {
     /// The runs of CronJobs.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub crons: BTreeMap<WorkloadName, CronRecord>,
-    /// How far Jobs have come.
+    /// Progress of Jobs.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub jobs: BTreeMap<WorkloadName, JobRecord>,
     /// Since when Git asks for each object, by its kind, namespace and name.
@@ -94,7 +94,7 @@ pub struct Record {
     pub sync: Option<Attempt>,
 }
 
-/// How a container is replaced that somebody asked to be.
+/// The way in which a container is replaced on request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Replacement {
@@ -126,7 +126,7 @@ impl Record {
         self.stopped.contains(id) || self.leaving.contains(id)
     }
 
-    /// Whether an instance is as it is wanted, and nobody asked for another in its place.
+    /// Whether an instance has the desired spec, and nobody asked to replace it.
     pub fn is_current(&self, instance: &Instance, spec: &SpecHash) -> bool {
         instance.spec == *spec && !self.replaced.contains_key(&instance.id)
     }
@@ -148,7 +148,7 @@ pub struct Adopted {
 #[serde(rename_all = "camelCase")]
 pub struct AdoptedContainer {
     pub instance: InstanceId,
-    /// That of the workload it was found to be equal to, or else of what it was found to be.
+    /// The spec hash of the workload that it equals, else of its own configuration.
     pub spec: SpecHash,
 }
 
@@ -169,7 +169,7 @@ impl Adopted {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Attempt {
-    /// How often it failed in a row.
+    /// Number of failures in a row.
     pub count: u32,
     pub next: Timestamp,
     /// The last error, for people. Never holds a secret.
@@ -180,9 +180,9 @@ pub struct Attempt {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Crash {
-    /// A new spec starts counting anew.
+    /// The count restarts with another spec.
     pub spec: SpecHash,
-    /// How often it ended, each end at most once.
+    /// Number of exits, each counted once.
     pub count: u32,
     /// When it last ended: the key by which an end is recognised.
     pub finished: Timestamp,
@@ -207,8 +207,8 @@ pub struct Heal {
     pub ended: Timestamp,
     /// The heals of the last ten minutes: three of them are a `DriftFight`.
     pub recent: Vec<Timestamp>,
-    /// How often in a row the difference never went away after a heal: the second heal without an
-    /// effect is the last, and `HealIneffective`.
+    /// Number of heals in a row after which the difference stayed. The second one is the last, and the reason is
+    /// `HealIneffective`.
     pub ineffective: u32,
     /// Found and wanted: `exited -> running`.
     pub difference: String,
@@ -240,7 +240,7 @@ pub struct CronRecord {
     pub runs: BTreeMap<WorkloadName, Workload>,
 }
 
-/// How far a rollout had come when it last came further.
+/// Counts of a rollout when it last made progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Progress {
@@ -251,7 +251,7 @@ pub struct Progress {
     pub at: Timestamp,
 }
 
-/// A map by instance as JSON, whose keys are text: `web.1`.
+/// A map by instance as JSON with keys such as `web.1`.
 mod by_instance {
     use std::collections::BTreeMap;
 

@@ -43,11 +43,11 @@ pub struct Revision {
     pub cause: Cause,
     pub outcome: Outcome,
     pub stack: StackHash,
-    /// What changed against the revision before, one sentence each. Masked.
+    /// Changes since the revision before, one sentence each. Masked.
     pub changes: Vec<String>,
     /// `repository@sha256:…` of each image reference when it was reached.
     pub images: std::collections::BTreeMap<String, String>,
-    /// The revision whose state this one went back to.
+    /// The revision that this one went back to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback_of: Option<u64>,
 }

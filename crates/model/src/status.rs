@@ -1,4 +1,4 @@
-//! `spec` and `status` of an application, as the API, the CLI and the page show them. Derived anew in every
+//! `spec` and `status` of an application, as the API, the CLI and the page show them. Derived in every
 //! round by `plan::verdict`, and set nowhere else.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -34,7 +34,7 @@ pub struct RepositoryStatus {
     pub reference: String,
     /// The newest commit that was read.
     pub commit: Option<CommitInfo>,
-    /// How many applications that commit has.
+    /// Number of applications in that commit.
     pub applications: usize,
     /// One sentence: why the newest commit could not be fetched, is refused, or says nothing; or empty.
     pub message: String,
@@ -125,12 +125,12 @@ pub enum HealthStatus {
 pub struct Operation {
     pub phase: OperationPhase,
     pub revision: Option<u64>,
-    /// What it is at, while it runs: `pulling web:1.2 (34 %)`.
+    /// The current step, while it runs: `pulling web:1.2 (34 %)`.
     pub message: String,
     pub started: Timestamp,
     pub finished: Option<Timestamp>,
     pub outcome: Option<Outcome>,
-    /// How often it failed in a row, and when it will be tried again.
+    /// Number of failures in a row, and the time of the next try.
     pub attempt: u32,
     pub next_retry_at: Option<Timestamp>,
 }
@@ -152,7 +152,7 @@ pub struct PinStatus {
     pub reason: String,
     pub at: Timestamp,
     pub until: Until,
-    /// How many commits the followed reference is ahead; `None` when it cannot be told.
+    /// Number of commits that the followed reference is ahead; `None` if it is unknown.
     pub behind: Option<u64>,
 }
 
@@ -221,7 +221,7 @@ pub struct WorkloadStatus {
     pub origin: String,
 }
 
-/// What is asked for of a workload, in Kubernetes' words. A service of Compose is a Deployment in the namespace of
+/// The specification of a workload in Kubernetes' words. A service of Compose is a Deployment in the namespace of
 /// its application.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -282,7 +282,7 @@ pub struct CronStatus {
     pub last_successful_time: Option<Timestamp>,
 }
 
-/// How far work that ends has come.
+/// Progress of a Job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobStatus {
@@ -329,7 +329,7 @@ pub struct InstanceStatus {
     pub message: String,
     pub spec: String,
     pub ports: Vec<String>,
-    /// That it was created from.
+    /// The image that it was created from.
     #[serde(default)]
     pub image: String,
     #[serde(default)]
@@ -337,7 +337,7 @@ pub struct InstanceStatus {
     /// When its present or last run began.
     #[serde(default, skip_serializing_if = "is_default")]
     pub started: Option<Timestamp>,
-    /// How its last run ended, if it does not run.
+    /// The end of its last run, if it does not run.
     #[serde(default, skip_serializing_if = "is_default")]
     pub exit: Option<ExitStatus>,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -368,7 +368,7 @@ pub struct PartSpec {
     pub image: String,
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExitStatus {

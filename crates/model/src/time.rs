@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// How long after `earlier` this is; zero when the clock went backwards.
+    /// Time since `earlier`; zero if the clock went backwards.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }

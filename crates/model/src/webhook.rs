@@ -78,7 +78,7 @@ pub struct HookStatus {
     /// The newest that was not, or that could not be taken, since the agent was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_refused: Option<Delivery>,
-    /// How many deliveries are written down and not acted upon yet.
+    /// Number of stored deliveries that no fetch has handled yet.
     pub pending: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missed: Option<Missed>,
@@ -108,13 +108,13 @@ pub struct Delivery {
     /// The commit that the payload speaks of. Only compared, never fetched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<CommitId>,
-    /// Who sent it; a proxy's address behind a proxy.
+    /// The address of the sender, or of the proxy before it.
     pub from: String,
     pub result: DeliveryResult,
     /// Why it was ignored or refused, or a remark.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// What the fetch found that it rang for; none while that is not over.
+    /// The result of the fetch that it started; `None` until the fetch has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<DeliveryOutcome>,
 }

@@ -57,8 +57,7 @@ impl Workload {
     }
 }
 
-/// More of one workload are a mistake: a bridge of the kernel has room for 1023 containers, and each is counted anew in
-/// every round.
+/// The most replicas of one workload. A bridge of the kernel has room for 1023 containers, and every round visits each one.
 pub const MOST_REPLICAS: u32 = 1000;
 
 /// A named set of equal replicas.
@@ -68,21 +67,21 @@ pub struct Workload {
     /// Where the manifest defines it.
     pub origin: Location,
     pub replicas: u32,
-    /// The only container of an instance, or that which the others share with.
+    /// The only container of an instance, or the first one, with which the parts share namespaces and volumes.
     pub container: Container,
-    /// The further containers of an instance: initial ones and sidecars in the order of their start, then the others.
+    /// The further containers of an instance: init containers and sidecars in the order of their start, then the others.
     #[serde(default, skip_serializing_if = "is_default")]
     pub parts: Vec<Part>,
     /// A fixed name of its single container (`container_name`). It allows one instance at a time.
     #[serde(default, skip_serializing_if = "is_default")]
     pub container_name: Option<String>,
     pub strategy: Strategy,
-    /// How long an instance must be ready before it counts as available.
+    /// An instance counts as available after it has been ready for this long.
     #[serde(default, skip_serializing_if = "is_default")]
     pub min_ready: Duration,
     /// Without progress for this long, the rollout is `ProgressDeadlineExceeded`.
     pub progress_deadline: Duration,
-    /// How many old revisions of the workload are kept.
+    /// Number of old revisions of the workload that are kept.
     #[serde(default, skip_serializing_if = "is_default")]
     pub revision_history_limit: u32,
     /// Scale, but roll nothing out.
@@ -104,13 +103,13 @@ pub struct Workload {
     /// Files that are rewritten in place, by mount target. A change of them replaces no instance.
     #[serde(default, skip_serializing_if = "is_default")]
     pub in_place: BTreeMap<String, InPlace>,
-    /// How its image is made, where it is not pulled. The image's name then stands for this very content.
+    /// The build of its image, if it is not pulled. The name of the image then contains the digest of the build.
     #[serde(default, skip_serializing_if = "is_default")]
     pub build: Option<Build>,
-    /// Variables whose values come from a Secret, and are shown to nobody whatever they are called.
+    /// Names of variables with a value from a Secret. The values are always masked.
     #[serde(default, skip_serializing_if = "is_default")]
     pub secret_env: BTreeSet<String>,
-    /// Whether a container that ends well has done its work (`restart: no` or `on-failure`) or must come back.
+    /// Whether a container that exits with code 0 has completed (`restart: no` or `on-failure`) or is started again.
     pub completion: Completion,
     #[serde(flatten)]
     pub kind: WorkloadKind,
@@ -185,7 +184,7 @@ impl TryFrom<KindFields> for WorkloadKind {
     }
 }
 
-/// How instances of a new spec take the place of the old.
+/// The strategy for replacing outdated instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Strategy {
@@ -193,7 +192,7 @@ pub enum Strategy {
     /// resolved numbers; one of them is at least 1.
     #[serde(rename_all = "camelCase")]
     RollingUpdate { max_surge: u32, max_unavailable: u32 },
-    /// All old ones are gone before a new one starts.
+    /// All outdated instances are removed before a new one starts.
     Recreate,
 }
 
@@ -203,7 +202,7 @@ pub enum Strategy {
 pub struct Dependency {
     pub workload: WorkloadName,
     pub condition: Condition,
-    /// False: a failure or absence of it holds nobody up.
+    /// False: the dependent workload starts even if this one fails or is missing.
     pub required: bool,
     /// Replace this workload's instances too when an instance of the dependency is replaced.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -229,7 +228,7 @@ impl Workload {
         SpecHash::of(&(&self.container, parts))
     }
 
-    /// Whether their instances are the same, which is what [`Workload::spec`] tells, for less.
+    /// Whether instances of both are the same. Cheaper than comparing [`Workload::spec`].
     pub fn is_like(&self, other: &Self) -> bool {
         self.container == other.container
             && self.parts.len() == other.parts.len()
@@ -245,7 +244,7 @@ impl Workload {
         self.parts.iter().find(|it| it.name == name)
     }
 
-    /// One part as if it were a workload of its own, for whoever looks after single containers.
+    /// One part as a workload of its own, for code that handles single containers.
     #[must_use]
     pub fn of_part(&self, part: &Part) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! How long to wait before the next try: every sequence of pauses, as a pure function of the count.
+//! Pauses before the next try: every sequence, as a pure function of the count.
 //!
 //! Nothing is counted or remembered here (see [`driftless_model::Record`]), and nothing is random: where many
 //! hosts must not knock at the same moment, the spread comes from a seed that the caller gives.

@@ -14,7 +14,7 @@ use crate::{
 
 /// More rounds than any real rollout takes. This bound ends the dry run if the planner never settles.
 const ROUNDS: usize = 200;
-/// So long that every pause is over in the next round.
+/// Long enough that every pause is over in the next round.
 const ROUND: Duration = Duration::from_hours(1);
 
 /// Applies plan after plan to a copy of the observed state until nothing is left to do. The first plan is what the agent

@@ -16,7 +16,7 @@ pub struct Wait {
     pub reason: WaitReason,
     /// The workload that must come first. Only with [`WaitReason::Dependency`].
     pub on: Option<WorkloadName>,
-    /// How often it has failed so far, if a pause after failures is the reason.
+    /// Number of failures so far, if the reason is a pause after failures.
     pub attempt: Option<u32>,
     /// When it may end by itself. `None` if something else has to happen first.
     pub until: Option<Timestamp>,
@@ -42,7 +42,7 @@ pub enum WaitObject {
     },
 }
 
-/// How serious a wait is, the least serious first.
+/// Severity of a wait, the least serious first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WaitSeverity {
     /// Information: the live state still counts as equal to the target.
@@ -202,7 +202,7 @@ impl Wait {
         Self::workload(workload, WaitReason::BuildFailed, sentence).retry(attempt, until)
     }
 
-    /// `missing` are the workloads whose images are not on the host.
+    /// `missing` are the workloads with images that are not on the host.
     pub fn images(workload: &WorkloadName, missing: &[String]) -> Self {
         let sentence = format!("waits for the images of {}", missing.join(", "));
         Self::workload(workload, WaitReason::Images, sentence)

@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 
 use driftless_files::{Context, Files, context::DOCKERFILE};
-use driftless_model::{Build, Dockerfile, Finding, MountSource, PullPolicy, Workload, WorkloadName};
+use driftless_model::{
+    Build, Dockerfile, Finding, ImageRef, MountSource, PullPolicy, Workload, WorkloadName,
+};
 
 use crate::{
     load::variables::Variables,
@@ -83,7 +85,7 @@ impl Builds {
         };
         build.identify();
         let reference = build.reference(&name);
-        self.built.insert(image_name::with_tag(&name), (reference.clone(), build.clone()));
+        self.built.insert(ImageRef::parse(&name).familiar(), (reference.clone(), build.clone()));
         Ok((reference, build))
     }
 
@@ -100,7 +102,8 @@ impl Builds {
             {
                 continue;
             }
-            if let Some((reference, build)) = self.built.get(&image_name::with_tag(&workload.container.image))
+            if let Some((reference, build)) =
+                self.built.get(&ImageRef::parse(&workload.container.image).familiar())
             {
                 workload.container.image.clone_from(reference);
                 workload.build = Some(build.clone());

@@ -22,12 +22,6 @@ fn is_part(part: &str) -> bool {
         && ends.is_some_and(|(first, last)| first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric())
 }
 
-/// The name with the tag `latest`, if it has none.
-pub(crate) fn with_tag(name: &str) -> String {
-    let last = name.rsplit('/').next().unwrap_or(name);
-    if last.contains([':', '@']) { name.to_owned() } else { format!("{name}:latest") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::is_valid;

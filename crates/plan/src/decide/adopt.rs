@@ -1,4 +1,4 @@
-//! Holding back workloads whose containers Docker Compose started and nobody adopted.
+//! Holding back workloads with containers that Docker Compose started and nobody adopted.
 
 use std::collections::BTreeSet;
 

@@ -12,7 +12,7 @@ pub(crate) fn look_ahead(draft: &mut Draft<'_>) {
         return;
     }
     let now = draft.facts.now;
-    // A run that was just seen to have ended may let another begin.
+    // The end of a run may let another one begin.
     let mut then = draft.facts.record.clone();
     schedule(&mut then, draft.facts.target.stack, now);
     if then.crons != draft.facts.record.crons {

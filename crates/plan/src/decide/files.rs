@@ -88,7 +88,7 @@ pub(crate) fn ended_with_others(
     (!files.is_empty()).then_some(Cause::FilesChanged { files })
 }
 
-/// The targets whose content a container was not told of. While images are missing, what runs is kept as it was.
+/// The targets with content that a container has not read. While images are missing, running containers stay as they are.
 fn undelivered(draft: &Draft<'_>, workload: &Workload, instance: &Instance) -> BTreeSet<String> {
     if !draft.missing_images.is_empty() || workload.spec() != instance.spec {
         return BTreeSet::new();

@@ -4,7 +4,8 @@ use driftless_model::{Build, Container, PullPolicy, State, Subject, Workload, is
 
 use crate::{action::Action, cause::Cause, draft::Draft, facts::jobs, wait::Wait};
 
-/// Plans the pulls and builds of images that are not here, before anything is stopped, and notes which cannot be had for now.
+/// Plans pulls and builds of missing images before anything is stopped, and marks workloads with images that cannot be
+/// pulled now.
 pub(crate) fn pull_missing(draft: &mut Draft<'_>) {
     for subject in draft.facts.target.stack.subjects() {
         let Subject { name, workload } = subject;
@@ -94,7 +95,7 @@ fn obtain_image(draft: &mut Draft<'_>, subject: Subject<'_>, needed: &Needed) {
                 None => Wait::image_pull_back_off(name, image, &error, count, until),
             });
         }
-        // What is here and is to be refreshed is pulled when an instance is made of it, and not while the
+        // An image that is present and to be refreshed is pulled when an instance is created from it, and not while the
         // rollout waits.
         None if is_here => {}
         None => {

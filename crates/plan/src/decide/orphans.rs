@@ -1,4 +1,4 @@
-//! Removing impostors, and instances whose workload the stack does not have.
+//! Removing impostors, and instances of workloads that the stack does not have.
 
 use crate::{
     cause::Cause,
@@ -56,7 +56,7 @@ pub(crate) fn remove_orphans(draft: &mut Draft<'_>) {
         }
     }
 }
-/// Removes parts whose pod is gone: what they shared went with it.
+/// Removes parts of a pod that is gone, because the shared namespaces went with it.
 fn remove_orphaned_parts(draft: &mut Draft<'_>) {
     let observed = draft.facts.observed;
     for part in observed.parts.values().filter(|it| it.agent == *draft.facts.target.agent) {

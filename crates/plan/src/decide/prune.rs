@@ -19,7 +19,7 @@ use crate::{
     wait::Wait,
 };
 
-/// So few are removed without asking, however large a part they are.
+/// Number of workloads that are removed without confirmation, whatever their share is.
 const FEW: usize = 3;
 
 /// Whether what the stack does not have has to stay until somebody confirms that it goes.

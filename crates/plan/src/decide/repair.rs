@@ -390,7 +390,7 @@ fn may_run(draft: &mut Draft<'_>, name: &WorkloadName, instance: &Instance) -> b
     false
 }
 
-/// Starts anew what hangs, what was left behind in a namespace that is no more, and what had to stop in this round
+/// Restarts what hangs, what was left behind in a namespace that is no more, and what had to stop in this round
 /// for another's sake.
 fn restart(draft: &mut Draft<'_>, instance: &Instance, after: Vec<usize>) {
     if is_orphaned(draft.facts, instance) {

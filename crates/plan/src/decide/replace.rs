@@ -72,7 +72,7 @@ pub(crate) fn replace<'a>(
     exchange.staying
 }
 
-/// How many are made and who goes, in numbers.
+/// Numbers of instances to create and to remove.
 struct Exchange<'a, 'b> {
     /// Outdated, and of no use to anybody: removing them costs nothing.
     spent: Vec<&'b (&'a Instance, Cause)>,
@@ -82,9 +82,9 @@ struct Exchange<'a, 'b> {
     staying: Vec<&'a Instance>,
     /// There is room for so many new ones.
     room: usize,
-    /// So many more can be made, each once one of the victims is gone.
+    /// Number of further instances that can be created, each after one of the victims is removed.
     in_turn: usize,
-    /// So many are there beyond what the limits allow.
+    /// Number of instances beyond the limits.
     excess: usize,
 }
 

@@ -180,7 +180,7 @@ fn replace_network(draft: &mut Draft<'_>, name: &str, network: &Network, found: 
     }
 }
 
-/// How an instance is to be on a network: as its workload is wanted, or else as it was made.
+/// The desired attachment of an instance to a network: that of its workload, else the one it was created with.
 fn attachment(draft: &Draft<'_>, instance: &Instance, network: &str) -> Option<Attachment> {
     let wanted = draft.facts.target.stack.workloads.get(&instance.instance.workload);
     wanted

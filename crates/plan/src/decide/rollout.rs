@@ -25,8 +25,7 @@ use crate::{
     wait::{Wait, WaitReason},
 };
 
-/// Plans all workloads: first goes what only pretends to be ours or is not wanted any more, since it may hold
-/// names and ports.
+/// Plans all workloads. Impostors and orphans are removed first, because they may hold names and ports.
 pub(crate) fn roll_all(draft: &mut Draft<'_>) {
     for subject in in_order(draft.facts.target.stack) {
         let Subject { name, workload: wanted } = subject;
@@ -91,14 +90,14 @@ fn is_held_back(draft: &mut Draft<'_>, subject: Subject<'_>) -> bool {
     true
 }
 
-/// Says that a workload whose own image is there waits for those of others.
+/// Reports that a workload with a present image waits for the images of others.
 fn wait_for_images(draft: &mut Draft<'_>, name: &WorkloadName) {
     if !draft.missing_images.contains(name) {
         draft.wait(Wait::images(name, &draft.missing_image_names()));
     }
 }
 
-/// How long the engine may take to remove a container.
+/// The time that the engine may take to remove a container.
 const REMOVAL: Duration = Duration::from_secs(1);
 
 /// One round for one workload.

@@ -1,7 +1,7 @@
 //! The order among the pods of a StatefulSet: created one after the other, removed in reverse, and replaced from the
 //! highest ordinal down.
 //!
-//! There is no state: whose turn it is follows from which pods are available.
+//! There is no state: the available pods decide which pod is next.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ pub(crate) fn stays(draft: &Draft<'_>, instance: &Instance) -> Option<Wait> {
     Some(Wait::dependency(&instance.instance.workload, &on, reason))
 }
 
-/// Who is to be available first. One that does not serve is replaced at once: whoever waited for it to become ready would
+/// The pod that must be available first. A pod that does not serve is replaced at once: a wait for it to become ready would
 /// wait for the very version that Git has just taken back.
 fn replacement_waits(
     draft: &Draft<'_>,

@@ -28,11 +28,11 @@ pub(crate) struct Draft<'a> {
     pub(crate) pulls: BTreeMap<String, usize>,
     /// Steps that create a network or volume, by name.
     pub(crate) provided: BTreeMap<String, usize>,
-    /// Workloads whose image cannot be pulled or built now. While there is one, nothing is stopped for the commit.
+    /// Workloads with an image that cannot be pulled or built now. While there is one, nothing is stopped for the commit.
     pub(crate) missing_images: BTreeSet<WorkloadName>,
-    /// Workloads whose containers Docker Compose started and nobody adopted.
+    /// Workloads with containers that Docker Compose started and nobody adopted.
     pub(crate) not_adopted: BTreeSet<WorkloadName>,
-    /// How many more containers of the workload that is being planned may be started.
+    /// Number of further containers of the planned workload that may be started.
     pub(crate) starts_left: usize,
     /// Steps that remove an instance.
     pub(crate) removed: BTreeMap<ContainerId, usize>,
@@ -46,9 +46,9 @@ pub(crate) struct Draft<'a> {
     pub(crate) started: BTreeMap<ContainerId, usize>,
     /// The containers that new instances of a workload share namespaces or volumes with.
     pub(crate) peers: BTreeMap<WorkloadName, BTreeMap<Peer, ContainerId>>,
-    /// Instances whose anonymous volumes were given to a successor, by the key in the record.
+    /// Instances with anonymous volumes that were given to a successor, by the key in the record.
     pub(crate) inherited: BTreeSet<String>,
-    /// How many differences are reported and left.
+    /// Number of differences that are reported and left.
     pub(crate) reported: usize,
 }
 
@@ -101,7 +101,7 @@ impl<'a> Draft<'a> {
         self.removed.contains_key(id) || self.stopped.contains_key(id)
     }
 
-    /// The names of the workloads whose images are missing, for messages.
+    /// The names of the workloads with missing images, for messages.
     pub(crate) fn missing_image_names(&self) -> Vec<String> {
         self.missing_images.iter().map(ToString::to_string).collect()
     }

@@ -133,7 +133,7 @@ fn between(
         (None, _) => Change::Missing,
         (_, None) => Change::Extra,
     };
-    // That an application comes or goes is said by its parts.
+    // The parts of an application say that it is added or removed.
     if *kind == "application" && change != Change::Modified {
         return None;
     }

@@ -128,7 +128,7 @@ impl fmt::Display for Claim {
             (Claimed::Container { .. }, false, true) => ("container", "keeps running, set right in place"),
             (Claimed::Container { .. }, false, false) => ("container", "replaced"),
             (Claimed::Network { .. }, true, _) => ("network", "as in Git, kept"),
-            (Claimed::Network { .. }, false, _) => ("network", "made anew"),
+            (Claimed::Network { .. }, false, _) => ("network", "recreated"),
             (Claimed::Volume, true, _) => ("volume", "as in Git, kept"),
             (Claimed::Volume, false, _) => ("volume", "kept as it is, although it is not as in Git"),
         };

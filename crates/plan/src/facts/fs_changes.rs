@@ -16,10 +16,10 @@ use crate::text;
 /// The field under which such drift is told.
 pub(crate) const FIELD: &str = "files";
 
-/// How many changed files of a container are followed.
+/// Number of changed files of a container that are followed.
 pub const FOLLOWED: usize = 1000;
 
-/// How many files are named.
+/// Number of files that are named.
 pub(crate) const NAMED: usize = 5;
 
 /// Folders that every program may write to.
@@ -59,8 +59,8 @@ const IGNORED_NAMES: &[&str] = &[
     "tmp",
 ];
 
-/// What is watched of all that differs from the image: not what is mounted, nor what is ignored, nor a folder of what
-/// differs in it: its time says nothing.
+/// The differences from the image that count. Mounted files, ignored files and folders of other differences do not count:
+/// the time of a folder says nothing.
 pub fn watched(
     changed: &[(String, FileChangeKind)],
     container: &Container,

@@ -1,4 +1,4 @@
-//! How heals of one field are counted.
+//! Counting the heals of one field.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use driftless_model::{Heal, Record, Timestamp, WorkloadName};
 
 use crate::{backoff::heal_delay, facts::fs_changes};
 
-/// How often the same difference is corrected although that has no effect.
+/// Number of times that the same difference is corrected without effect.
 pub(crate) const TRIES: u32 = 2;
 
 /// The key under which heals of a field are counted. Changed files are undone by a container of another name, so those

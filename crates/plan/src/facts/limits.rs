@@ -2,7 +2,7 @@
 
 use driftless_model::{Instance, MountSource, NetworkMode, Strategy, Workload};
 
-/// How far a rollout of this workload may leave the requested size.
+/// The limits within which a rollout of this workload may leave the requested size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) surge: usize,

@@ -73,7 +73,7 @@ fn judge(pod: &Instance, defined: Option<&Workload>, found: &[&Instance]) -> Ins
 /// The code of a container that was taken away from under the others.
 const KILLED: i64 = 137;
 
-/// How a pod's work ended, if all of it did: well, or with the code of the first that failed.
+/// The end of a pod's work, if all containers have ended: 0, or the exit code of the first that failed.
 fn end(workload: &Workload, found: &[&Instance]) -> Option<i64> {
     if workload.completion == Completion::Never {
         return None;

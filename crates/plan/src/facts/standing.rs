@@ -1,4 +1,4 @@
-//! How an instance stands: the one definition of completed, failed, outdated and so on.
+//! Standing of an instance: the one definition of completed, failed, outdated and so on.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use driftless_model::{
 
 use crate::facts::{Facts, namespaces};
 
-/// How long an instance that has crashed before must run until it counts as well.
+/// An instance that has crashed before counts as recovered after it has run for this long.
 pub(crate) const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// How one instance stands to its workload.
+/// The standing of one instance towards its workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// The engine is removing it.
@@ -81,7 +81,7 @@ impl Standing {
     }
 }
 
-/// How the last run of an instance ended.
+/// The end of an instance's last run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// By itself, with code 0.
@@ -92,7 +92,7 @@ pub(crate) enum Ending {
     Interrupted,
 }
 
-/// How the last run of an instance ended, if it has ended.
+/// The end of an instance's last run, if it has ended.
 pub(crate) fn ending(record: &Record, observed: &Observed, instance: &Instance) -> Option<Ending> {
     let State::Exited { code, finished, ref error, .. } = instance.state else { return None };
     if record.is_stopped_by_agent(&instance.id) {

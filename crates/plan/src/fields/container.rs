@@ -9,8 +9,8 @@ use std::{
 };
 
 use driftless_model::{
-    Attachment, Container, Healthcheck, Mount, MountOptions, MountSource, NetworkMode, Port, Protocol,
-    Resources, RestartPolicy, VolumesFrom, digest_hex, downward::shown, label,
+    Attachment, Container, Healthcheck, ImageRef, Mount, MountOptions, MountSource, NetworkMode, Port,
+    Protocol, Resources, RestartPolicy, VolumesFrom, digest_hex, downward::shown, label,
 };
 
 use crate::{
@@ -137,15 +137,7 @@ pub(crate) fn fields(container: &Container) -> Fields {
 
 /// `docker.io/library/web:latest` and `web` are one image.
 pub(crate) fn normal_image(reference: &str) -> String {
-    let short = reference.strip_prefix("docker.io/").or_else(|| reference.strip_prefix("index.docker.io/"));
-    let short = short.unwrap_or(reference);
-    let short = short.strip_prefix("library/").unwrap_or(short);
-    let last = short.rsplit('/').next().unwrap_or(short);
-    if last.contains(':') || short.contains('@') || short.is_empty() {
-        short.to_owned()
-    } else {
-        format!("{short}:latest")
-    }
+    if reference.is_empty() { String::new() } else { ImageRef::parse(reference).familiar() }
 }
 
 /// The engine's `/dev/shm` when nobody says.
@@ -176,7 +168,7 @@ fn published(out: &mut Out, ports: &[Port]) {
     }
 }
 
-/// What can be read back of a mount. Whether a missing folder was made, whether a new volume was filled from the
+/// The fields of a mount that the engine reports. Whether a missing folder was made, whether a new volume was filled from the
 /// image and how a path was relabelled are of the moment of creation only, and do not count.
 fn mounted(mount: &Mount, options: Option<&MountOptions>) -> String {
     let Mount { target: _, source, read_only } = mount;

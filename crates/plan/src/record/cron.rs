@@ -9,7 +9,7 @@ use driftless_model::{
 
 use crate::facts::cron::{CronJob, all, parsed, run_name, run_of};
 
-/// So many times missed are a sign that something is wrong.
+/// More missed runs than this are reported as a fault.
 const TOO_MANY: usize = 100;
 
 /// An event about a CronJob.
@@ -62,8 +62,8 @@ fn tidy(known: &mut CronRecord, cron: &Cron, record: &Record) {
     }
 }
 
-/// A run whose image cannot be had, so that there never was a container of it, is made of what Git says now: that may
-/// be the cure, and nobody can delete it.
+/// Renews the template of runs that never had a container because their image cannot be pulled. Git may contain the repair,
+/// and no user can delete such a run.
 fn renew(known: &mut CronRecord, template: Subject<'_>, object: Option<&ObjectRef>, record: &Record) {
     for (name, run) in &mut known.runs {
         let has_begun = record.jobs.get(name).is_none_or(|it| it.begun || it.ended.is_some());

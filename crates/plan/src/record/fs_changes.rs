@@ -18,7 +18,7 @@ const START: Duration = Duration::from_mins(1);
 /// The clocks of the engine's events and of its files are read at different moments.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// How many visits are remembered, and how many are named.
+/// Number of visits that are kept, and number that are named.
 const VISITS: usize = 8;
 
 /// Takes into memory who changed what, as far as it can be told.

@@ -1,10 +1,10 @@
-//! How a step went.
+//! Outcome of a step.
 
 use std::time::Duration;
 
 use driftless_model::ContainerId;
 
-/// How a step went.
+/// The outcome of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepOutcome {
     Done,

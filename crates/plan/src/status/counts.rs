@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use driftless_model::{
-    Health, Instance, Observed, Readiness, Record, SpecHash, State, Subject, Timestamp, Workload,
+    Health, ImageRef, Instance, Observed, Readiness, Record, SpecHash, State, Subject, Timestamp, Workload,
 };
 
 use crate::facts::standing::Standing;
@@ -13,9 +13,9 @@ pub(crate) struct Counts<'a> {
     pub(crate) spec: SpecHash,
     /// All of them.
     pub(crate) all: Vec<&'a Instance>,
-    /// Those with the desired spec, without those that the engine removes.
+    /// Instances with the desired spec, without those that the engine is removing.
     pub(crate) updated: Vec<(&'a Instance, Standing)>,
-    /// Those that must make way.
+    /// Instances that must be replaced.
     pub(crate) old: Vec<&'a Instance>,
     /// Available instances of any spec.
     pub(crate) available: u32,
@@ -101,8 +101,9 @@ impl<'a> Counts<'a> {
         if image == wanted {
             return "; the old instances keep running".to_owned();
         }
-        match (image.rsplit_once(':'), wanted.rsplit_once(':')) {
-            (Some((name, tag)), Some((same, _))) if name == same && !tag.contains('/') => {
+        let (old, new) = (ImageRef::parse(image), ImageRef::parse(wanted));
+        match (old.tag(), new.tag()) {
+            (Some(tag), Some(next)) if tag != next && old.is_same_repository(&new) => {
                 format!("; version {tag} keeps running")
             }
             _ => format!("; {image} keeps running"),

@@ -130,7 +130,7 @@ fn pending_reason(subject: Subject<'_>, plan: &Plan) -> Option<(&'static str, St
     })
 }
 
-/// How the last run ended of one that does not run.
+/// The end of the last run of a container that does not run.
 pub(crate) fn exit(instance: &Instance) -> Option<ExitStatus> {
     match &instance.state {
         State::Exited { code, finished, out_of_memory, error: _ } => {
@@ -143,7 +143,7 @@ pub(crate) fn exit(instance: &Instance) -> Option<ExitStatus> {
     }
 }
 
-/// How far a Job has come.
+/// Progress of a Job.
 pub(crate) fn job(
     stack: &Stack,
     workload: &Workload,

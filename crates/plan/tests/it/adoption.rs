@@ -1,4 +1,4 @@
-//! What Docker Compose has started, as the planner sees it: held back, taken over, and never more than that.
+//! Adoption: containers that Docker Compose started are left alone or taken over, and no others.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -187,7 +187,7 @@ fn networks_and_volumes_are_compared_by_what_git_says_of_them() {
     assert_eq!(
         said(&other),
         [
-            "network shop_lan: made anew\n  internal is true, not false",
+            "network shop_lan: recreated\n  internal is true, not false",
             "volume shop_data: kept as it is, although it is not as in Git\n  driver is nfs, not local",
         ]
     );

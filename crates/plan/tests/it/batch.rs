@@ -48,7 +48,7 @@ fn stage(text: &str) -> Stage {
     stage
 }
 
-/// What is made (`+work-0`), started (`>`) and removed (`-`) in one round.
+/// Instances that are created (`+work-0`), started (`>`) and removed (`-`) in one round.
 fn changes(stage: &Stage, plan: &Plan) -> String {
     let named = |name: &str| {
         let found = stage.world.observed.instances.values().find(|it| it.name == name);
@@ -97,7 +97,7 @@ fn indexed_job_runs_each_index_once_with_parallelism() {
     assert_eq!(played(&mut stage, 10, 5), ["0s +work-0 >work-0 +work-1 >work-1", "5s +work-2 >work-2"]);
     assert_eq!(judged(&mut stage), (HealthStatus::Healthy, "Completed".to_owned()));
 
-    // What somebody cleans up is not done again, but another template is another Job.
+    // Work is not repeated after its containers are removed by hand, but another template is another Job.
     stage.world.observed.instances.clear();
     assert_eq!(played(&mut stage, 5, 5), [""; 0]);
     assert!(stage.round().is_settled());
@@ -169,7 +169,7 @@ fn wherever_the_agent_ends_nothing_is_done_twice() {
         let mut made = 0;
         for round in 0..30 {
             let before = stage.world.observed.instances.len();
-            // What was not written down before the agent acted is forgotten.
+            // Changes of the record that were not stored before the agent acted are lost.
             stage.round_cut_short(if round % 2 == 0 { cut } else { usize::MAX }, |_| 0);
             if round % 3 == 0 {
                 stage.record.own_containers.clear();

@@ -1,4 +1,4 @@
-//! Whatever there was, whatever fails, wherever we are cut short: we arrive, safely.
+//! Convergence: from any state, after any failure and any interruption, the planner reaches the target safely.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -98,7 +98,7 @@ fn share(it: &mut Workload, what: u8) {
     }
 }
 
-/// What is found in one slot.
+/// The container in one slot.
 #[derive(Clone, Debug)]
 struct Found {
     workload: &'static str,
@@ -106,7 +106,7 @@ struct Found {
     is_current: bool,
     state: State,
     is_known: bool,
-    /// What else is odd about it.
+    /// Further deviations.
     oddity: u8,
 }
 
@@ -240,7 +240,7 @@ fn place(stage: &mut Stage, all: Vec<Found>, has_network: bool) {
     }
 }
 
-/// So many, unless `PROPTEST_CASES` says how many, as `make soak` does.
+/// Number of cases, unless `PROPTEST_CASES` sets it, as `make soak` does.
 fn cases(usual: u32) -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|it| it.parse().ok()).unwrap_or(usual)
 }

@@ -40,7 +40,7 @@ fn stack(text: &str) -> Stack {
     stack.unwrap_or_else(|| panic!("{findings:?}"))
 }
 
-/// A stage whose stack has the runs that are begun.
+/// A stage with a stack that contains the started runs.
 struct Clock {
     git: Stack,
     stage: Stage,

@@ -70,7 +70,7 @@ fn image() -> Container {
     }
 }
 
-/// What an engine says of a container right after it was made: everything filled in, in its own words.
+/// The report of an engine about a new container: all values filled in, in its own form.
 fn read_back() -> Container {
     let mut found = desired().effective(&image());
     found.image = "docker.io/library/web:1".to_owned();

@@ -162,7 +162,7 @@ fn removing_most_workloads_waits_for_confirmation() {
         stage.named(name).state = ended;
     }
     assert_eq!(removed(&stage, &of(&["a"])), 5);
-    // What somebody has paused, or went down with the host, has not ended.
+    // A container that was paused, or stopped together with the host, has not ended.
     let mut down = reached(of(&["a", "b", "c", "d", "e", "f"]));
     down.now = down.now.after(Duration::from_secs(60));
     for it in down.world.observed.instances.values_mut() {

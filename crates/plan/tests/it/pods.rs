@@ -52,7 +52,7 @@ fn stage(workload: Workload) -> Stage {
     stage
 }
 
-/// What a plan creates, by the ends of the names.
+/// Containers that a plan creates, by the ends of their names.
 fn made(plan: &Plan) -> Vec<String> {
     let created = plan.steps.iter().filter_map(|it| match &it.action {
         driftless_plan::Action::CreateInstance(creation) => Some(creation.instance.to_string()),
@@ -153,7 +153,7 @@ fn a_rollout_waits_for_whole_pods_and_old_ones_serve_meanwhile() {
     let mut images = stage.world.observed.parts.values().map(|it| it.config.image.clone());
     assert!(!images.any(|it| it == "serve:1"));
 
-    // What never becomes ready removes nobody.
+    // An instance that never becomes ready removes no other.
     let before = ids(&stage);
     stage.sick.insert("serve:3".to_owned());
     stage.stack = stack([("web", pod("3", 2))]);

@@ -1,7 +1,7 @@
 //! Plays `scenarios/*.txt` against the in-memory Docker. The snapshot beside each script is the script with the
 //! planner's answers written in: read those files as the specification.
 //!
-//! What users of such agents, and of Compose, complain about most, and where it is shown that it cannot happen here:
+//! Frequent complaints of users of such agents and of Compose, and the scenario that shows the right behaviour for each:
 //! a script, a test of that name, or the projects of `differential`. That all of them are there is checked by `docs`.
 //!
 //! | complaint | where |
@@ -83,7 +83,7 @@ fn play(script: &str) -> String {
                     writeln!(out, "{} has {:?}", it.name, it.anonymous_volumes).unwrap();
                 }
             }
-            // What each container has last read of its files, and how often.
+            // The contents that each container has last read, and the number of times.
             ["read"] => {
                 for it in stage.world.observed.instances.values() {
                     let Some((files, times)) = stage.told.get(&it.id) else { continue };
@@ -146,7 +146,7 @@ fn settle(stage: &mut Stage) -> String {
     panic!("it never settles:\n{out}");
 }
 
-/// What somebody asks the agent for.
+/// Requests to the agent.
 fn by_request(stage: &mut Stage, words: &[&str]) -> bool {
     let record = &mut stage.record;
     match *words {
@@ -168,7 +168,7 @@ fn by_request(stage: &mut Stage, words: &[&str]) -> bool {
     true
 }
 
-/// What Git says.
+/// The content of Git.
 fn in_git(stage: &mut Stage, words: &[&str]) -> bool {
     match *words {
         ["want", name, image, size, ref options @ ..] => {
@@ -314,7 +314,7 @@ fn set(it: &mut Workload, option: &str) {
     }
 }
 
-/// What programs, registries and engines do.
+/// Events in programs, registries and engines.
 fn on_the_host(stage: &mut Stage, words: &[&str]) -> bool {
     let now = stage.now;
     let exited = |code| State::Exited { code, finished: now, out_of_memory: false, error: String::new() };
@@ -359,7 +359,7 @@ fn on_the_host(stage: &mut Stage, words: &[&str]) -> bool {
     true
 }
 
-/// What somebody does with `docker`.
+/// Actions of a user with `docker`.
 fn by_hand(stage: &mut Stage, words: &[&str]) -> bool {
     let now = stage.now;
     let exited = |code| State::Exited { code, finished: now, out_of_memory: false, error: String::new() };
@@ -489,7 +489,7 @@ fn change_file(stage: &mut Stage, name: &str, file: &str, kind: FileChangeKind) 
     files.at = now;
 }
 
-/// What was changed in it is seen as it is now.
+/// Changed files are shown as they are now.
 fn look_into(stage: &mut Stage, name: &str) {
     let (id, now) = (stage.named(name).id.clone(), stage.now);
     let inside = stage.world.observed.inside.entry(id).or_default();

@@ -37,9 +37,9 @@ pub(crate) struct Stage {
     pub(crate) crashing: BTreeSet<String>,
     /// Containers of these images end well.
     pub(crate) finishing: BTreeSet<String>,
-    /// What lies on the disk to be rewritten in place.
+    /// Files on the disk that are rewritten in place.
     pub(crate) files: BTreeMap<InstanceId, BTreeMap<String, InPlace>>,
-    /// What containers last read of it, because they were started or signalled then, and how often that was.
+    /// The contents that containers last read, because they were started or signalled, and the number of times.
     pub(crate) told: BTreeMap<ContainerId, (BTreeMap<String, InPlace>, u32)>,
 }
 
@@ -167,7 +167,7 @@ impl Stage {
             open.retain(|it| *it != next);
             let action = &made.steps[next].action;
             self.check_guests(action, &made);
-            // What is unpaused only to be stopped serves nobody in between, and what is restarted was there before.
+            // An instance that is unpaused only to be stopped does not serve, and a restarted one existed before.
             let mut before = self.scene();
             for (name, (available, live)) in &mut before.workloads {
                 *available = at_first.workloads[name].0.min(*available);
@@ -202,7 +202,7 @@ impl Stage {
         made
     }
 
-    /// What a step does to files, and who reads them then.
+    /// The effect of a step on files, and the containers that read them then.
     fn read(&mut self, action: &Action) {
         let container = match action {
             Action::WriteFiles { instance, files, container: _ } => {
@@ -262,7 +262,7 @@ impl Stage {
         self.scene().workloads[name].0
     }
 
-    /// What the checks look at: per workload how many are available and how many are up; what is not ours; volumes.
+    /// The input of the checks: instances available and up for each workload; foreign objects; volumes.
     fn scene(&self) -> Scene {
         let mut workloads = BTreeMap::new();
         let observed = whole(&self.stack, &self.world.observed);
@@ -274,7 +274,7 @@ impl Stage {
                     is_ours && it.instance.workload == *name
                 })
             };
-            // Whoever deletes an instance knows that it serves nobody from then on.
+            // A user who deletes an instance accepts that it does not serve from then on.
             let is_deleted = |it: &Instance| self.record.replaced.get(&it.id) == Some(&Replacement::Delete);
             let available: BTreeSet<u32> = mine()
                 .filter(|it| !is_deleted(it))
@@ -318,7 +318,7 @@ impl Stage {
         }
     }
 
-    /// Whoever shares a namespace stops before the one it shares it with.
+    /// A container that shares a namespace stops before the one it shares it with.
     fn check_guests(&self, action: &Action, plan: &Plan) {
         let Action::StopInstance { container, .. } = action else { return };
         let all = || self.world.observed.containers();
@@ -328,7 +328,7 @@ impl Stage {
         assert_eq!(guest.map(|it| &it.name), None, "{action} pulls the rug from under it\n{plan}");
     }
 
-    /// How few may be available in this round, and how many up. A workload may be kept as it was before.
+    /// The least number of available instances and the largest number of running ones. A workload may be kept as it was before.
     fn limits(&self) -> BTreeMap<WorkloadName, (usize, usize)> {
         let of = |(name, wanted): (&WorkloadName, &Workload)| {
             let held = self.reached.as_ref().and_then(|it| it.workloads.get(name)).unwrap_or(wanted);
@@ -349,7 +349,7 @@ impl Stage {
             || it.container.mounts.iter().any(|it| {
                 matches!(it.source, MountSource::Volume { .. } | MountSource::Bind { .. }) && !it.read_only
             });
-        // Who stores something without a name goes before its successor comes, whatever it is replaced for.
+        // An instance with an anonymous volume is removed before its successor is created, for every cause.
         let may_go_first = is_exclusive || mine().any(|it| !it.anonymous_volumes.is_empty());
         let goes_first =
             is_exclusive || mine().any(|it| is_up(it) && it.spec != spec && !it.anonymous_volumes.is_empty());
@@ -360,7 +360,7 @@ impl Stage {
                 if may_go_first { max_unavailable.max(1) } else { max_unavailable },
             ),
         };
-        // Who asked for restarts gets them.
+        // Requested restarts are done.
         let restarts = it.in_place.values().any(|it| it.on_change == OnChange::Restart);
         let unavailable = if restarts { unavailable.max(1) } else { unavailable };
         // Without the one it shares a namespace with it cannot be.

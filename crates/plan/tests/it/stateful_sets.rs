@@ -62,7 +62,7 @@ fn stage(text: &str) -> Stage {
     stage
 }
 
-/// What is made (`+db-0`) and removed (`-db-0`), round by round, until all is well.
+/// Pods that are created (`+db-0`) and removed (`-db-0`), round by round, until the set is ready.
 fn played(stage: &mut Stage) -> String {
     let mut all = Vec::new();
     for _ in 0..60 {
@@ -163,7 +163,7 @@ fn update_goes_down_from_the_highest_ordinal() {
     assert_eq!(played(&mut stage), "-db-1 +db-1 -db-2 +db-2 | -db-0 +db-0");
     stage.stack = stack(&manifest("db:3", 3, "  minReadySeconds: 8"));
     assert_eq!(played(&mut stage), "-db-2 +db-2 | -db-1 +db-1 | -db-0 +db-0");
-    // What ends by itself comes back without waiting for anybody.
+    // A pod that ends by itself is started again without waiting for others.
     stage.named("shop-db-1").state = driftless_model::State::Exited {
         code: 1,
         finished: stage.now,

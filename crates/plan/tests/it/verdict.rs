@@ -1,4 +1,4 @@
-//! How an application is said to be: sync, health, conditions and the one sentence.
+//! The status of an application: sync, health, conditions and the summary.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

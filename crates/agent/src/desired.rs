@@ -218,7 +218,8 @@ mod tests {
     use super::*;
 
     fn gone(commit: &str) -> Desired {
-        let commit = CommitInfo { id: driftless_model::CommitId::from_stored(commit), ..CommitInfo::default() };
+        let commit =
+            CommitInfo { id: driftless_model::CommitId::from_stored(commit), ..CommitInfo::default() };
         let nothing = Rendered::nothing(&"shop".into(), "infra", commit, Policy::default());
         Desired::gone(Arc::new(nothing), Arc::default())
     }

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use driftless_model::matches_star;
+use driftless_model::{RepoUrl, matches_star};
 
 use crate::{
     settings::{Auth, GithubApp, Proxy, Secret},
@@ -182,15 +182,16 @@ pub(super) fn auth(raw: RawAuth) -> (Auth, Vec<String>) {
 }
 
 impl HostAccess {
-    /// Whether the host of a URL matches; with a port in the pattern, also its port. `*` matches anything.
-    pub(super) fn matches(&self, url: &str) -> bool {
-        let Some((host, port)) = host_of(url) else { return false };
+    /// Whether the host of a URL matches; with a port in the pattern, also its port, written or not. `*` matches anything.
+    pub(super) fn matches(&self, url: &RepoUrl) -> bool {
+        let (Some(host), Some(port)) = (url.host(), url.port()) else { return false };
+        let host = host.to_ascii_lowercase();
         let pattern = self.host.to_ascii_lowercase();
         match pattern
             .rsplit_once(':')
             .filter(|(_, it)| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit()))
         {
-            Some((pattern, wanted)) => port.as_deref() == Some(wanted) && matches_star(pattern, &host),
+            Some((pattern, wanted)) => wanted.parse() == Ok(port) && matches_star(pattern, &host),
             None => matches_star(&pattern, &host),
         }
     }
@@ -215,22 +216,6 @@ impl HostAccess {
             Transport::Http | Transport::Local => Auth::default(),
         }
     }
-}
-
-/// The host of a URL in lower case, and its port if it is written.
-fn host_of(url: &str) -> Option<(String, Option<String>)> {
-    let authority = match url.split_once("://") {
-        Some((_, rest)) => rest.split('/').next()?,
-        None if url.starts_with('/') => return None,
-        None => return Some((url.split(':').next()?.rsplit('@').next()?.to_ascii_lowercase(), None)),
-    };
-    let authority = authority.rsplit('@').next()?;
-    let is_port = |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());
-    let (host, port) = match authority.rsplit_once(':').filter(|(_, port)| is_port(port)) {
-        Some((host, port)) => (host, Some(port.to_owned())),
-        None => (authority, None),
-    };
-    Some((host.to_ascii_lowercase(), port)).filter(|(host, _)| !host.is_empty())
 }
 
 /// `direct`, or the address of a proxy without credentials.
@@ -294,10 +279,13 @@ mod tests {
             ("*.example.com", "https://git.example.com.evil.org/a", false),
             ("*.example.com", "https://evil.org/x.example.com", false),
             ("git.*", "https://git.example.com/a", true),
+            ("git.example.com:443", "https://git.example.com/a", true),
+            ("git.example.com:22", "git@git.example.com:a", true),
             ("*", "https://[::1]:80/a", true),
             ("*", "/srv/git/x", false),
         ] {
-            assert_eq!(of(pattern).matches(url), expected, "{pattern} {url}");
+            let url = RepoUrl::parse(url).unwrap();
+            assert_eq!(of(pattern).matches(&url), expected, "{pattern} {url}");
         }
     }
 
@@ -305,6 +293,6 @@ mod tests {
     fn hostile_host_pattern_takes_no_time() {
         let host = format!("{}b", "*a".repeat(100));
         let access = HostAccess { host, auth: Auth::default(), ca_file: None, proxy: None };
-        assert!(!access.matches(&format!("https://{}/x.git", "a".repeat(250))));
+        assert!(!access.matches(&RepoUrl::parse(&format!("https://{}/x.git", "a".repeat(250))).unwrap()));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use driftless_model::{AppName, CommitId, Finding, Location, Policy};
+use driftless_model::{AppName, CommitId, Finding, Location, Policy, RepoUrl};
 
 use crate::{
     access::{self, HostAccess, HostEntry, RawAuth},
@@ -95,10 +95,10 @@ fn findings(file: &str, settings: &Settings) -> Vec<Finding> {
     let mut check = Check { file, findings: Vec::new() };
     for (index, repository) in settings.repositories.iter().enumerate() {
         let path = format!("repositories[{index}]");
-        match url::check(&repository.url) {
-            Ok(transport) => check.transport(&path, repository, transport),
-            Err(message) => {
-                check.error(format!("{path}.url"), message);
+        match RepoUrl::parse(&repository.url) {
+            Ok(url) => check.transport(&path, repository, Transport::of(&url)),
+            Err(error) => {
+                check.error(format!("{path}.url"), error.to_string());
             }
         }
         if url::folder(&repository.path).as_ref() != Ok(&repository.path) {
@@ -145,11 +145,13 @@ impl Check<'_> {
             status,
             applications,
         } = raw;
-        let transport = url::check(&url);
-        let host = hosts.iter().find(|it| it.matches(&url));
-        let of_host =
-            |it: &HostAccess| transport.as_ref().map_or_else(|_| Auth::default(), |to| it.auth_for(*to));
-        let is_https = transport == Ok(Transport::Https);
+        let address = RepoUrl::parse(&url).ok();
+        let transport = address.as_ref().map(Transport::of);
+        let host = hosts.iter().find(|access| address.as_ref().is_some_and(|url| access.matches(url)));
+        let of_host = |access: &HostAccess| {
+            transport.map_or_else(Auth::default, |transport| access.auth_for(transport))
+        };
+        let is_https = transport == Some(Transport::Https);
         let policy = inherit(inherited, &policy);
         let folder = folder.unwrap_or_default();
         let defaults = Repository::new(&url, "", Reference::Head);
@@ -193,8 +195,8 @@ impl Check<'_> {
             webhook: webhook.and_then(|it| self.webhook(path, it)),
             status: None,
         };
-        repository.status = status.and_then(|it| self.status(path, &repository.url, it));
-        if let Ok(transport) = transport {
+        repository.status = status.and_then(|entry| self.status(path, address.as_ref(), entry));
+        if let Some(transport) = transport {
             self.transport(path, &repository, transport);
         }
         self.trust(path, &repository);
@@ -257,7 +259,7 @@ impl Check<'_> {
         }
     }
 
-    fn status(&mut self, path: &str, url: &str, raw: StatusEntry) -> Option<CommitStatus> {
+    fn status(&mut self, path: &str, url: Option<&RepoUrl>, raw: StatusEntry) -> Option<CommitStatus> {
         raw.check(url).map_err(|message| self.error(format!("{path}.status"), message).clone()).ok()
     }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
-use driftless_model::{Adopt, AppName, CommitId, FilesystemDrift, Finding, Location};
+use driftless_model::{Adopt, AppName, CommitId, FilesystemDrift, Finding, Location, RepoUrl};
 use driftless_yaml::{Limits, Report, parse};
 
 use crate::{
@@ -191,7 +191,7 @@ fn repository(value: Value<'_>) -> Option<RepositoryEntry> {
     object.require("url");
     Some(RepositoryEntry {
         name: object.owned("name"),
-        url: object.parsed("url", |text| url::check(text).map(|_| text.to_owned())).unwrap_or_default(),
+        url: object.parsed("url", checked_url).unwrap_or_default(),
         branch: object.owned("branch"),
         tag: object.owned("tag"),
         semver: object.parsed("semver", VersionRange::parse),
@@ -212,6 +212,10 @@ fn repository(value: Value<'_>) -> Option<RepositoryEntry> {
         status: object.get("status").and_then(StatusEntry::read),
         applications: each(&object, "applications", application),
     })
+}
+
+fn checked_url(text: &str) -> Result<String, String> {
+    RepoUrl::parse(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 fn commit(text: &str) -> Result<String, String> {

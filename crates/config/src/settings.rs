@@ -7,9 +7,9 @@ use std::{
     time::Duration,
 };
 
-use driftless_model::{AppName, HookProvider, Policy};
+use driftless_model::{AppName, HookProvider, Policy, RepoUrl};
 
-use crate::{range::VersionRange, url};
+use crate::range::VersionRange;
 
 /// Everything the agent needs to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -285,8 +285,9 @@ impl Default for Settings {
 impl Repository {
     /// A repository with defaults: named after its URL, fetched every minute, without credentials, applications discovered.
     pub fn new(url: &str, path: &str, reference: Reference) -> Self {
+        let name = RepoUrl::parse(url).ok().and_then(|url| url.name().map(str::to_owned));
         Self {
-            name: url::name(url).unwrap_or("repository").to_owned(),
+            name: name.unwrap_or_else(|| "repository".to_owned()),
             url: url.to_owned(),
             reference,
             path: path.to_owned(),

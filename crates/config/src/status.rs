@@ -1,5 +1,7 @@
 //! Commit statuses: keys, and the forge that a repository's URL names.
 
+use driftless_model::RepoUrl;
+
 use std::path::PathBuf;
 
 use crate::{
@@ -40,7 +42,7 @@ impl StatusEntry {
     }
 
     /// The error is a message about the section.
-    pub(super) fn check(self, repository: &str) -> Result<CommitStatus, &'static str> {
+    pub(super) fn check(self, repository: Option<&RepoUrl>) -> Result<CommitStatus, &'static str> {
         let Self { provider, token_env, token_file, url, project, context } = self;
         let token = match (token_env, token_file) {
             (Some(name), None) => Secret::Environment(name),
@@ -52,7 +54,7 @@ impl StatusEntry {
                 return Err("`tokenEnv` and `tokenFile` exclude each other: give one of them");
             }
         };
-        let place = place(repository);
+        let place = repository.and_then(place);
         let api = url.or_else(|| place.as_ref().map(|it| default_api(provider, &it.0)));
         let project = project.or_else(|| place.map(|it| it.1)).filter(|it| it.contains('/'));
         let (Some(api), Some(project)) = (api, project) else {
@@ -68,28 +70,9 @@ impl StatusEntry {
 }
 
 /// Scheme and host of the forge's pages, and the path without `.git`. `None`: the URL is local.
-fn place(url: &str) -> Option<(String, String)> {
-    let (origin, path) = match url.split_once("://") {
-        Some((scheme, rest)) => {
-            let (authority, path) = rest.split_once('/')?;
-            match scheme.to_ascii_lowercase().as_str() {
-                scheme @ ("http" | "https") => (format!("{scheme}://{authority}"), path),
-                "file" => return None,
-                // A port belongs to SSH.
-                _ => {
-                    let host = authority.rsplit('@').next()?;
-                    (format!("https://{}", host.split(':').next()?), path)
-                }
-            }
-        }
-        None if url.starts_with('/') => return None,
-        None => {
-            let (host, path) = url.split_once(':')?;
-            (format!("https://{}", host.rsplit('@').next()?), path)
-        }
-    };
-    let path = path.trim_matches('/');
-    Some((origin, path.strip_suffix(".git").unwrap_or(path).to_owned()))
+fn place(url: &RepoUrl) -> Option<(String, String)> {
+    let path = url.path().trim_matches('/');
+    Some((url.web_origin()?, path.strip_suffix(".git").unwrap_or(path).to_owned()))
 }
 
 fn default_api(provider: StatusProvider, origin: &str) -> String {
@@ -135,9 +118,11 @@ mod tests {
             ),
             ("http://gitea:3000/me/infra.git", StatusProvider::Gitea, "http://gitea:3000/api/v1", "me/infra"),
         ] {
-            let (origin, path) = place(url).unwrap();
+            let (origin, path) = place(&RepoUrl::parse(url).unwrap()).unwrap();
             assert_eq!((default_api(provider, &origin).as_str(), path.as_str()), (api, project), "{url}");
         }
-        assert_eq!((place("/srv/infra.git"), place("file:///srv/infra.git")), (None, None));
+        for local in ["/srv/infra.git", "file:///srv/infra.git"] {
+            assert_eq!(place(&RepoUrl::parse(local).unwrap()), None);
+        }
     }
 }

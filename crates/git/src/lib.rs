@@ -7,7 +7,7 @@
 //! | module | content |
 //! |---|---|
 //! | `repository` | a fetch from the request to the checkout |
-//! | `remote`, `credentials`, `followed_ref` | the address, the secrets, the reference to follow |
+//! | `credentials`, `followed_ref` | the secrets, the reference to follow |
 //! | `limits` | deadline, silence, bytes, cancellation |
 //! | `remote_client`, `server_messages` | listing references and receiving commits; errors of servers |
 //! | `http`, `process` | the transports |
@@ -55,7 +55,6 @@ mod local_repository;
 mod mirror;
 mod process;
 mod proxy;
-mod remote;
 mod remote_client;
 mod repack;
 mod repository;
@@ -66,7 +65,6 @@ mod submodules;
 pub use credentials::{Credentials, Lookup, read_secret};
 pub use directory::Directory;
 pub use local_repository::LocalRepository;
-pub use remote::{InvalidUrl, Remote, parse_url};
 pub use repository::{FetchPermits, Repository, RepositoryOptions};
 
 /// A repository that the agent follows.

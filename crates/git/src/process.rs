@@ -38,7 +38,7 @@ pub(super) struct Process {
     limits: Limits,
 }
 
-/// Where [`super::Remote::Ssh`] points, resolved for one connection.
+/// Where [`driftless_model::RepoUrl::Ssh`] points, resolved for one connection.
 pub(super) struct SshTarget<'a> {
     pub(super) user: Option<String>,
     pub(super) host: &'a str,

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use driftless_model::RepoUrl;
 use gix::{
     bstr::{BStr, BString, ByteSlice},
     protocol::handshake::Ref,
@@ -19,7 +20,7 @@ use gix_transport::{
 use reqwest::Client;
 
 use super::{
-    Error, Remote,
+    Error,
     credentials::{Account, Credentials},
     github_app::AppTokens,
     host_key,
@@ -33,7 +34,7 @@ use driftless_config::Proxy;
 
 /// One remote and how to reach it.
 pub(super) struct RemoteClient {
-    remote: Remote,
+    remote: RepoUrl,
     credentials: Credentials,
     clock: Clock,
     client: Option<Client>,
@@ -89,7 +90,7 @@ const REFUSALS: &[&str] = &[
 impl RemoteClient {
     /// Fails for contradictory options. The error is a sentence.
     pub(super) fn new(
-        remote: Remote,
+        remote: RepoUrl,
         credentials: Credentials,
         reach: ConnectOptions<'_>,
         clock: Clock,
@@ -119,16 +120,16 @@ impl RemoteClient {
             return Err(format!("a CA file cannot be used over {kind}"));
         }
         let client = match &remote {
-            Remote::Http(_) if kind == "http" => Some(http::plain_client(proxy, credentials.environment())?),
-            Remote::Http(_) => Some(http::secure_client(ca_file, proxy, credentials.environment())?),
-            Remote::Ssh { .. } | Remote::Local(_) => None,
+            RepoUrl::Http(_) if kind == "http" => Some(http::plain_client(proxy, credentials.environment())?),
+            RepoUrl::Http(_) => Some(http::secure_client(ca_file, proxy, credentials.environment())?),
+            RepoUrl::Ssh { .. } | RepoUrl::Local(_) => None,
         };
         let app = credentials.github_app().cloned().zip(client.clone());
         let app = app.map(|(app, client)| AppTokens::new(app, client, clock));
         Ok(Self { remote, credentials, clock, client, app, mirror: mirror.to_owned() })
     }
 
-    pub(super) fn remote(&self) -> &Remote {
+    pub(super) fn remote(&self) -> &RepoUrl {
         &self.remote
     }
 
@@ -153,18 +154,18 @@ impl RemoteClient {
     fn connect(&self, doing: &str, limits: &Limits) -> Result<OpenConnection, Error> {
         let rejected = |message| Error::Rejected { doing: doing.to_owned(), message };
         let (transport, process) = match &self.remote {
-            Remote::Http(url) => {
+            RepoUrl::Http(url) => {
                 let account = self.account(limits, doing)?;
                 (self.http(url.as_str(), account, limits).map_err(rejected)?, None)
             }
-            Remote::Ssh { user, host, port, path } => {
+            RepoUrl::Ssh { user, host, port, path } => {
                 let user = self.credentials.user().map_err(rejected)?.or_else(|| user.clone());
                 let target = SshTarget { user, host, port: *port, path };
                 let (transport, process) =
                     process::ssh(&target, &self.credentials, &self.mirror, limits).map_err(rejected)?;
                 (transport, Some(process))
             }
-            Remote::Local(path) => {
+            RepoUrl::Local(path) => {
                 let (transport, process) = process::local(path, limits).map_err(rejected)?;
                 (transport, Some(process))
             }
@@ -223,7 +224,7 @@ impl RemoteClient {
         }
         // The program has ended; its last message tells most.
         let said = process.map(Process::last_words).unwrap_or_default();
-        if let Remote::Ssh { host, port, .. } = &self.remote
+        if let RepoUrl::Ssh { host, port, .. } = &self.remote
             && let Some(message) = host_key::explain(&said, host, *port, &self.credentials)
         {
             return Error::Rejected { doing, message };
@@ -395,7 +396,7 @@ mod tests {
             "https://h:8443/~me/r+s.git",
             "https://h/r/",
         ] {
-            let remote = super::super::parse_url(text).unwrap().to_string();
+            let remote = RepoUrl::parse(text).unwrap().to_string();
             let url = gix::url::parse(BStr::new(&remote)).unwrap_or_else(|it| panic!("{text}: {it}"));
             assert_eq!(url.to_bstring(), text);
         }

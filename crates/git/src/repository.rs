@@ -25,7 +25,6 @@ use super::{
     history::{self, Tip},
     limits::{self, Limits},
     mirror::{Damage, Lock, Mirror},
-    remote::parse_url,
     remote_client::{ConnectOptions, RemoteClient},
     repack, signature,
     submodules::Submodules,
@@ -34,7 +33,7 @@ use driftless_clock::Clock;
 use driftless_config as config;
 use driftless_config::{Proxy, Reference, Verify};
 use driftless_files::Files;
-use driftless_model::CommitId;
+use driftless_model::{CommitId, RepoUrl};
 
 /// The options of a [`Repository`].
 #[derive(Clone, Debug)]
@@ -158,7 +157,7 @@ impl Repository {
     /// that another process uses.
     pub fn open(options: RepositoryOptions) -> Result<Self, Error> {
         let rejected = |message| Error::Rejected { doing: "set up the repository".into(), message };
-        let remote = parse_url(&options.url).map_err(|error| rejected(error.to_string()))?;
+        let remote = RepoUrl::parse(&options.url).map_err(|error| rejected(error.to_string()))?;
         followed_ref::check(&options.reference).map_err(rejected)?;
         let RepositoryOptions { credentials, ca_file, proxy, clock, mirror, .. } = &options;
         options.policies.iter().try_for_each(signature::check_policy).map_err(rejected)?;

@@ -15,21 +15,20 @@ use std::{
 use gix::ObjectId;
 
 use super::{
-    Error, Remote, RepositoryOptions,
+    Error, RepositoryOptions,
     commit_files::CommitFiles,
     history,
     limits::Limits,
     mirror::{Damage, Lock, Mirror},
-    parse_url,
     remote_client::{ConnectOptions, RemoteClient},
     repack,
 };
 use driftless_files::{Entry, Files, ReadError};
-use driftless_model::digest_hex;
+use driftless_model::{RepoUrl, digest_hex};
 
 /// All submodules of one repository, over all its commits.
 pub(super) struct Submodules {
-    remote: Remote,
+    remote: RepoUrl,
     options: RepositoryOptions,
     folder: PathBuf,
     open: Mutex<BTreeMap<String, Arc<Submodule>>>,
@@ -47,7 +46,7 @@ struct Submodule {
 /// A submodule in one commit: its path, repository and commit.
 struct PinnedSubmodule {
     path: String,
-    remote: Remote,
+    remote: RepoUrl,
     commit: ObjectId,
 }
 
@@ -77,7 +76,7 @@ struct Traversal<'a> {
 }
 
 impl Submodules {
-    pub(super) fn new(remote: Remote, options: RepositoryOptions) -> Self {
+    pub(super) fn new(remote: RepoUrl, options: RepositoryOptions) -> Self {
         let mut folder = options.mirror.as_os_str().to_owned();
         folder.push(".modules");
         Self { remote, options, folder: folder.into(), open: Mutex::default() }
@@ -118,14 +117,14 @@ impl Submodules {
     fn below(
         &self,
         files: CommitFiles,
-        remote: &Remote,
+        remote: &RepoUrl,
         at: &str,
         descent: &mut Traversal<'_>,
     ) -> Result<Arc<dyn Files>, Error> {
         let mut modules: BTreeMap<String, Arc<dyn Files>> = BTreeMap::new();
         for PinnedSubmodule { path, remote, commit } in pinned(&files, remote, at)? {
             let place = join(at, &path);
-            if let Remote::Local(path) = &remote {
+            if let RepoUrl::Local(path) = &remote {
                 self.check_path(path).map_err(|message| refused(&place, message))?;
             }
             let address = remote.to_string();
@@ -174,7 +173,7 @@ impl Submodules {
     fn files_of(
         &self,
         place: &str,
-        remote: &Remote,
+        remote: &RepoUrl,
         commit: ObjectId,
         limits: Option<&Limits>,
     ) -> Result<CommitFiles, Error> {
@@ -183,7 +182,7 @@ impl Submodules {
         CommitFiles::open(Arc::clone(&module.mirror), commit).map_err(|damage| damaged(place, &damage))
     }
 
-    fn module(&self, remote: &Remote) -> Result<Arc<Submodule>, String> {
+    fn module(&self, remote: &RepoUrl) -> Result<Arc<Submodule>, String> {
         let address = remote.to_string();
         let mut open = self.opened();
         if let Some(module) = open.get(&address) {
@@ -330,7 +329,7 @@ impl Files for FilesWithSubmodules {
 }
 
 /// The submodules in a commit's `.gitmodules` that the commit pins.
-fn pinned(files: &CommitFiles, remote: &Remote, at: &str) -> Result<Vec<PinnedSubmodule>, Error> {
+fn pinned(files: &CommitFiles, remote: &RepoUrl, at: &str) -> Result<Vec<PinnedSubmodule>, Error> {
     let wrong = |message: String| refused(&join(at, LIST), message);
     let bytes = match files.read(LIST, LONGEST_LIST) {
         Ok(bytes) => bytes,
@@ -356,11 +355,11 @@ fn pinned(files: &CommitFiles, remote: &Remote, at: &str) -> Result<Vec<PinnedSu
 }
 
 /// Resolves a URL of `.gitmodules` against the outer repository. The error is a sentence.
-fn resolve(parent: &Remote, url: &str) -> Result<Remote, String> {
+fn resolve(parent: &RepoUrl, url: &str) -> Result<RepoUrl, String> {
     let remote = if url.starts_with("./") || url.starts_with("../") {
         relative(parent, url).ok_or_else(|| "its relative URL leads above the server's root".to_owned())?
     } else {
-        parse_url(url).map_err(|error| error.to_string())?
+        RepoUrl::parse(url).map_err(|error| error.to_string())?
     };
     if is_same_server(parent, &remote) {
         return Ok(remote);
@@ -372,7 +371,7 @@ fn resolve(parent: &Remote, url: &str) -> Result<Remote, String> {
     ))
 }
 
-fn relative(parent: &Remote, url: &str) -> Option<Remote> {
+fn relative(parent: &RepoUrl, url: &str) -> Option<RepoUrl> {
     let path_of = |path: &str| -> Option<String> {
         let mut parts: Vec<&str> = path.trim_end_matches('/').split('/').collect();
         for part in url.split('/') {
@@ -387,39 +386,39 @@ fn relative(parent: &Remote, url: &str) -> Option<Remote> {
         Some(parts.join("/"))
     };
     Some(match parent {
-        Remote::Http(base) => {
+        RepoUrl::Http(base) => {
             let mut url = base.clone();
             url.set_path(&path_of(base.path())?);
-            Remote::Http(url)
+            RepoUrl::Http(url)
         }
-        Remote::Ssh { user, host, port, path } => {
-            Remote::Ssh { user: user.clone(), host: host.clone(), port: *port, path: path_of(path)? }
+        RepoUrl::Ssh { user, host, port, path } => {
+            RepoUrl::Ssh { user: user.clone(), host: host.clone(), port: *port, path: path_of(path)? }
         }
-        Remote::Local(path) => Remote::Local(Path::new(&path_of(path.to_str()?)?).to_owned()),
+        RepoUrl::Local(path) => RepoUrl::Local(Path::new(&path_of(path.to_str()?)?).to_owned()),
     })
 }
 
-fn is_same_server(one: &Remote, other: &Remote) -> bool {
+fn is_same_server(one: &RepoUrl, other: &RepoUrl) -> bool {
     match (one, other) {
-        (Remote::Http(one), Remote::Http(other)) => one.origin() == other.origin(),
+        (RepoUrl::Http(one), RepoUrl::Http(other)) => one.origin() == other.origin(),
         (
-            Remote::Ssh { user, host, port, path: _ },
-            Remote::Ssh { user: other_user, host: other_host, port: other_port, path: _ },
+            RepoUrl::Ssh { user, host, port, path: _ },
+            RepoUrl::Ssh { user: other_user, host: other_host, port: other_port, path: _ },
         ) => {
             let is_same_port = port.unwrap_or(22) == other_port.unwrap_or(22);
             user == other_user && host.eq_ignore_ascii_case(other_host) && is_same_port
         }
-        (Remote::Local(_), Remote::Local(_)) => true,
+        (RepoUrl::Local(_), RepoUrl::Local(_)) => true,
         _ => false,
     }
 }
 
 /// The server, without the path.
-fn place_of(remote: &Remote) -> String {
+fn place_of(remote: &RepoUrl) -> String {
     match remote {
-        Remote::Http(url) => url.origin().ascii_serialization(),
-        Remote::Ssh { host, .. } => format!("ssh://{host}"),
-        Remote::Local(_) => "a local path".to_owned(),
+        RepoUrl::Http(url) => url.origin().ascii_serialization(),
+        RepoUrl::Ssh { host, .. } => format!("ssh://{host}"),
+        RepoUrl::Local(_) => "a local path".to_owned(),
     }
 }
 
@@ -460,7 +459,7 @@ mod tests {
     use super::*;
 
     fn resolved(parent: &str, url: &str) -> Result<String, String> {
-        resolve(&parse_url(parent).unwrap(), url).map(|it| it.to_string())
+        resolve(&RepoUrl::parse(parent).unwrap(), url).map(|it| it.to_string())
     }
 
     #[test]

@@ -18,9 +18,7 @@ use super::{
     reader::{Object, Value},
     resources, volumes,
 };
-use driftless_model::{
-    Completion, Container, ContentId, Location, Part, Probes, PullPolicy, RestartPolicy,
-};
+use driftless_model::{Completion, Container, ContentId, Location, Part, Probes, PullPolicy, RestartPolicy};
 
 /// A pod template as it was read.
 pub(super) struct Pod {

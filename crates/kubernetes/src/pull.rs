@@ -11,7 +11,7 @@ use super::{
     fields,
     reader::Object,
 };
-use driftless_model::{Content, ContentId, PullPolicy};
+use driftless_model::{Content, ContentId, ImageRef, PullPolicy};
 
 /// The keys of a login Secret, in the current and the legacy form.
 const KEYS: [&str; 2] = [".dockerconfigjson", ".dockercfg"];
@@ -58,7 +58,7 @@ pub(super) fn policy(object: &Object<'_>, key: &str, image: &str) -> PullPolicy 
 }
 
 fn default_pull(image: &str) -> PullPolicy {
-    let last = image.rsplit('/').next().unwrap_or(image);
-    let tag = last.split_once(':').map_or("latest", |(_, tag)| tag);
-    if tag == "latest" && !image.contains('@') { PullPolicy::Always } else { PullPolicy::IfNotPresent }
+    let image = ImageRef::parse(image);
+    let is_latest = image.digest().is_none() && image.effective_tag() == Some("latest");
+    if is_latest { PullPolicy::Always } else { PullPolicy::IfNotPresent }
 }

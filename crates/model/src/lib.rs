@@ -61,6 +61,7 @@ mod pod;
 mod policy;
 mod printable;
 mod record;
+mod repo_url;
 mod revision;
 mod schedule;
 mod selector;
@@ -114,6 +115,7 @@ pub use record::{
     Adopted, AdoptedContainer, AdoptedNetwork, Attempt, Crash, CronRecord, Heal, Progress, Record, Removal,
     Replacement,
 };
+pub use repo_url::{InvalidUrl, RepoUrl};
 pub use revision::{Cause, CommitInfo, Outcome, Pin, Revision, Until};
 pub use schedule::Schedule;
 pub use selector::{InvalidSelector, Selector};

@@ -94,7 +94,7 @@ impl Builds {
         for workload in workloads.values_mut() {
             for mount in &mut workload.container.mounts {
                 let MountSource::Image(image) = &mut mount.source else { continue };
-                if let Some((reference, _)) = self.built.get(&image_name::with_tag(image)) {
+                if let Some((reference, _)) = self.built.get(&ImageRef::parse(image).familiar()) {
                     image.clone_from(reference);
                 }
             }

@@ -3,6 +3,8 @@
 //! Nothing is fetched from a URL of a payload; the comparison only keeps a webhook from triggering other
 //! repositories.
 
+use driftless_model::RepoUrl;
+
 /// The normal form of a repository's URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
@@ -29,18 +31,12 @@ pub(super) enum Match {
 impl Origin {
     /// Reads URLs, the scp form, and plain paths such as `me/infra`.
     pub fn of(text: &str) -> Self {
-        let text = text.split(['?', '#']).next().unwrap_or(text);
-        let (host, path) = match text.split_once("://") {
-            Some((scheme, rest)) => {
-                let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-                if scheme.eq_ignore_ascii_case("file") { ("", path) } else { (authority, path) }
-            }
-            None => match text.split_once(':') {
-                Some((host, path)) if !host.contains('/') => (host, path),
-                Some(_) | None => ("", text),
-            },
+        let url = RepoUrl::parse_public(text);
+        let (host, path) = match &url {
+            Ok(url) => (url.host().unwrap_or_default(), url.path()),
+            Err(_) => ("", text.split(['?', '#']).next().unwrap_or(text)),
         };
-        let host = host.rsplit_once('@').map_or(host, |it| it.1).to_ascii_lowercase();
+        let host = host.to_ascii_lowercase();
         Self { host: plain_host(&host), path: plain_path(path) }
     }
 

@@ -18,6 +18,7 @@ use crate::{
     crash_output::CrashOutputs,
     deadline::DEADLINE,
     from_engine,
+    shared_images::SharedImages,
 };
 
 /// A stop by a user counts as the cause of an exit that follows it within the grace period and this time.
@@ -33,6 +34,7 @@ pub(crate) struct Inventory {
     list: SharedList,
     /// Notified when the event stream seems to have missed an event.
     missed_event: Arc<Notify>,
+    images: SharedImages,
     clock: Clock,
 }
 
@@ -51,6 +53,7 @@ impl Inventory {
             outputs: CrashOutputs::default(),
             list: SharedList::default(),
             missed_event: Arc::clone(missed_event),
+            images: SharedImages::default(),
             clock,
         }
     }
@@ -120,6 +123,13 @@ impl Inventory {
         }
         if !is_reference(reference) {
             return Ok(None);
+        }
+        self.images.get(reference, self.read_image(reference)).await
+    }
+
+    async fn read_image(&self, reference: &str) -> Result<Option<Arc<Image>>, CallError> {
+        if let Some(image) = self.cache.image(reference) {
+            return Ok(Some(image));
         }
         let token = self.cache.begin_read();
         let inspect = self.connection.docker().inspect_image(reference);

@@ -73,6 +73,7 @@ mod pull;
 mod registry_logins;
 mod self_container;
 #[cfg(feature = "simulated")]
+mod shared_images;
 mod simulated;
 mod to_engine;
 mod transport;

@@ -228,7 +228,6 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
                 return Next::Round;
             }
         }
-        self.observer.add_scans(&mut observed);
         let fallback = fallback(&self.context, &target);
         let mask = self.context.mask_of([target.stack.as_ref()].into_iter().chain(fallback.as_ref()));
         self.context.set_mask(mask.clone());
@@ -286,6 +285,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         adopt::adopt_by_policy(&self.context, &mut self.record, target, observed);
         let record = self.record.get_mut();
         plan::merge_adopted(observed, record, target.agent);
+        // Adopted containers are among the agent's own from here on.
+        self.observer.add_scans(observed);
         plan::note_observed(record, target, observed, now);
         let plan = plan::plan(target, observed, record, now);
         plan::note_planned(record, &plan, now);

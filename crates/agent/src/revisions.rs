@@ -346,7 +346,8 @@ impl Revisions {
         }
         self.begin(context, desired, target);
         self.end(context, Outcome::Succeeded, image_digests(observed));
-        if desired.may_be_removed() && target.stack.is_empty() {
+        let is_left = observed.containers().any(|container| container.agent == *context.agent());
+        if desired.may_be_removed() && target.stack.is_empty() && !is_left {
             forget(context);
         }
     }

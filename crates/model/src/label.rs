@@ -25,9 +25,16 @@ pub const ASKED: &str = "driftless.asked";
 /// On a container, by its manifest: paths inside it that may change. An annotation in Kubernetes.
 pub const IGNORE_FILES: &str = "driftless.ignore-files";
 
+/// On a container or volume, by its manifest: `false` keeps it when Git does not contain it any more. An annotation of
+/// the pod in Kubernetes.
+pub const PRUNE: &str = "driftless.prune";
+
 /// On an image that we built: the digest of what it was made from. No sign of ownership, for every container made
 /// from the image inherits it.
 pub const BUILD: &str = "driftless.build";
+
+/// On the helper image that the agent imported: its name.
+pub const HELPER: &str = "driftless.helper";
 
 /// On a volume without a name: it is empty at first, and removed with its container.
 pub const EMPTY: &str = "driftless.empty";

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use driftless_model::{Adopt, AppName, InstanceId, Timestamp, WaitStatus, WorkloadName};
+use driftless_model::{Adopt, AppName, InstanceId, Timestamp, WaitStatus, WorkloadName, label};
 
 use crate::text::{one_line, time_of_day};
 
@@ -143,6 +143,8 @@ reasons! {
     NotAsInGit: Note, None;
     /// An external volume was created for another application, which shares it.
     SharedVolume: Note, None;
+    /// The manifest protects an object that Git does not contain any more.
+    PruneProtected: Note, None;
     /// A container writes files that no volume keeps.
     WritesInside: Note, None;
 }
@@ -378,6 +380,20 @@ impl Wait {
             names.join(", ")
         );
         Self::application(WaitReason::PruneHeld, sentence)
+    }
+
+    /// Git does not contain the object any more, and its label keeps it.
+    pub fn prune_protected(kind: &'static str, name: &str) -> Self {
+        let sentence = format!(
+            "is not in Git any more and is kept, because its label `{}` is `false`: remove it with `docker {} {name}`",
+            label::PRUNE,
+            if kind == "volume" { "volume rm" } else { "rm -f" }
+        );
+        let object = match kind {
+            "container" => WaitObject::Container { name: name.to_owned(), workload: None },
+            kind => WaitObject::Other { kind, name: name.to_owned() },
+        };
+        Self::new(object, WaitReason::PruneProtected, sentence)
     }
 
     /// The agent would have to change the container that it runs in.

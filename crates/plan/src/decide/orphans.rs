@@ -4,7 +4,7 @@ use crate::{
     cause::Cause,
     decide::{prune, stateful_order},
     draft::{Draft, heal::Difference},
-    facts::{cron::was_run, namespaces},
+    facts::{cron::was_run, namespaces, ownership::is_prune_protected},
     wait::Wait,
 };
 
@@ -27,6 +27,10 @@ pub(crate) fn remove_orphans(draft: &mut Draft<'_>) {
     let pulls: Vec<usize> = draft.pulls.values().copied().collect();
     for orphan in &draft.facts.instances.orphans {
         if is_held && !was_run(draft.facts.target.stack, &orphan.instance.workload) {
+            continue;
+        }
+        if is_prune_protected(&orphan.config.labels) {
+            draft.wait(Wait::prune_protected("container", &orphan.name));
             continue;
         }
         // A desired container uses its namespaces. It is removed when that container has another one.

@@ -14,6 +14,7 @@ use crate::{
         Facts,
         cron::was_run,
         objects::whole,
+        ownership::is_prune_protected,
         standing::{Ending, ending},
     },
     wait::Wait,
@@ -27,7 +28,10 @@ pub(crate) fn is_held(draft: &mut Draft<'_>) -> bool {
     let stack = draft.facts.target.stack;
     let is_lost = |it: &&&Instance| {
         let name = &it.instance.workload;
-        is_loss(draft.facts, it) && !was_run(stack, name) && !is_scaled_down(draft.facts, name)
+        is_loss(draft.facts, it)
+            && !was_run(stack, name)
+            && !is_scaled_down(draft.facts, name)
+            && !is_prune_protected(&it.config.labels)
     };
     let leaving: BTreeSet<&WorkloadName> =
         draft.facts.instances.orphans.iter().filter(is_lost).map(|it| &it.instance.workload).collect();

@@ -11,7 +11,7 @@ use crate::{
     action::Action,
     cause::Cause,
     draft::{Draft, heal::Difference},
-    facts::ownership::{is_own, other_owner},
+    facts::ownership::{is_own, is_prune_protected, other_owner},
     fields::{diff::FieldDifference, resources::volume_differences},
     wait::{Wait, WaitObject},
 };
@@ -84,7 +84,11 @@ pub(crate) fn remove_volumes(draft: &mut Draft<'_>) {
     }
     let is_labelled =
         |name: &String, volume| is_own(facts, volume) && !facts.record.adopted.volumes.contains_key(name);
-    for (name, _) in facts.observed.volumes.iter().filter(|(name, volume)| is_labelled(name, *volume)) {
+    for (name, found) in facts.observed.volumes.iter().filter(|(name, volume)| is_labelled(name, *volume)) {
+        if found.compose.as_ref().is_some_and(|volume| is_prune_protected(&volume.labels)) {
+            draft.wait(Wait::prune_protected("volume", name));
+            continue;
+        }
         draft.push(Action::RemoveVolume { name: name.clone() }, Cause::NotInGit, after.clone());
     }
 }

@@ -1,6 +1,8 @@
 //! Which networks and volumes belong to this application, and which it may use.
 
-use driftless_model::{AgentId, AppName, ObservedNetwork, ObservedVolume};
+use std::collections::BTreeMap;
+
+use driftless_model::{AgentId, AppName, ObservedNetwork, ObservedVolume, label};
 
 use crate::facts::Facts;
 
@@ -32,6 +34,12 @@ pub(crate) fn other_owner<'a>(facts: &Facts<'_>, labels: impl Into<OwnerLabels<'
 pub(crate) fn is_own<'a>(facts: &Facts<'_>, labels: impl Into<OwnerLabels<'a>>) -> bool {
     let labels = labels.into();
     labels.agent == Some(facts.target.agent) && other_owner(facts, labels).is_none()
+}
+
+/// Whether the labels of a manifest keep an object that Git does not contain any more.
+pub(crate) fn is_prune_protected(labels: &BTreeMap<String, String>) -> bool {
+    let annotation = format!("annotation.{}", label::PRUNE);
+    [label::PRUNE, &annotation].into_iter().any(|name| labels.get(name).is_some_and(|value| value == "false"))
 }
 
 /// Whether a network exists and a workload may join it.

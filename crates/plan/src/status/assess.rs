@@ -8,7 +8,7 @@ use driftless_model::{
 };
 
 use crate::{
-    facts::pods,
+    facts::{ownership::is_prune_protected, pods},
     status::{conditions, counts::Counts, inputs::Inputs, instances::workload_status},
     steps::Plan,
     wait::{Wait, WaitReason, WaitSeverity},
@@ -90,7 +90,9 @@ fn is_held(subject: Subject<'_>, counts: &Counts<'_>, plan: &Plan) -> bool {
 fn has_all_and_no_more(stack: &Stack, observed: &Observed) -> bool {
     let has_networks = stack.networks.keys().all(|it| observed.networks.contains_key(it));
     let has_volumes = stack.volumes.keys().all(|it| observed.volumes.contains_key(it));
-    let is_wanted = |it: &Instance| stack.workloads.contains_key(&it.instance.workload);
+    // A removed application stays in the status as long as a container of it is kept.
+    let is_kept = |it: &Instance| !stack.is_empty() && is_prune_protected(&it.config.labels);
+    let is_wanted = |it: &Instance| stack.workloads.contains_key(&it.instance.workload) || is_kept(it);
     has_networks && has_volumes && observed.instances.values().all(is_wanted)
 }
 

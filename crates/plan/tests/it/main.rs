@@ -21,6 +21,8 @@ mod names;
 mod plans;
 // Pods of several containers, round by round.
 mod pods;
+// Prune protection.
+mod prune;
 // Scripts of events, and the plans that follow.
 mod scenarios;
 // One application on an in-memory Docker.

@@ -9,8 +9,8 @@ use std::{
 use driftless_files::AppSpec;
 use driftless_model::{
     AgentId, AppName, Completion, Container, ContainerId, Format, Health, InPlace, Instance, InstanceId,
-    Location, Mask, MountSource, NetworkMode, Observed, OnChange, Policy, PullPolicy, Record, Replacement,
-    Stack, State, Strategy, Timestamp, Workload, WorkloadName,
+    Location, Mask, MountSource, NetworkMode, Observed, OnChange, Policy, PullPolicy, Record, Removal,
+    Replacement, Stack, State, Strategy, Timestamp, Workload, WorkloadName,
 };
 use driftless_plan::{
     Action, Plan, StepOutcome, Target, World, note_executed, note_observed, note_planned, note_settled, plan,
@@ -303,7 +303,9 @@ impl Stage {
         plan: &Plan,
     ) {
         assert_eq!(before.foreign, after.foreign, "{action} touches what is not ours");
-        assert!(before.volumes.is_subset(&after.volumes), "{action} removes a volume");
+        let may_remove_volumes = self.record.removal == Some(Removal::WithVolumes);
+        let has_all = before.volumes.is_subset(&after.volumes);
+        assert!(has_all || may_remove_volumes, "{action} removes a volume");
         for (name, (floor, ceiling)) in limits {
             let ((available, live), (available_after, live_after)) =
                 (before.workloads[name], after.workloads[name]);

@@ -1,0 +1,88 @@
+//! Prune protection: containers and volumes with the label `driftless.prune`.
+
+use std::time::Duration;
+
+use driftless_model::{Removal, Stack, Volume, Workload};
+use driftless_plan::{Action, Plan, WaitReason};
+
+use crate::stage::{Stage, stack, workload};
+
+fn labelled(key: &str) -> Workload {
+    let mut labelled = workload("db:1", 1);
+    labelled.container.labels.insert(key.to_owned(), "false".to_owned());
+    labelled
+}
+
+/// A stage that has reached this stack.
+fn settled(stack: Stack) -> Stage {
+    let mut stage = Stage::new(stack);
+    settle(&mut stage);
+    stage
+}
+
+/// Makes rounds until nothing is left to do. Returns all plans.
+pub(crate) fn settle(stage: &mut Stage) -> Vec<Plan> {
+    let mut plans = Vec::new();
+    for _ in 0..40 {
+        plans.push(stage.round());
+        if plans.last().is_some_and(Plan::is_settled) {
+            return plans;
+        }
+        stage.tick(Duration::from_secs(5));
+    }
+    panic!("the stage never settles: {}", plans.pop().unwrap());
+}
+
+fn count(stage: &Stage, workload: &str) -> usize {
+    let instances = stage.world.observed.instances.values();
+    instances.filter(|instance| instance.instance.workload.as_str() == workload).count()
+}
+
+#[test]
+fn protected_container_is_kept_and_the_wait_says_why() {
+    for key in ["driftless.prune", "annotation.driftless.prune"] {
+        let mut stage = settled(stack([("web", workload("web:1", 1)), ("db", labelled(key))]));
+        stage.stack = stack([("web", workload("web:2", 1))]);
+        settle(&mut stage);
+        // Once more, when the removed workload would be drift.
+        let plan = stage.round();
+        assert!(plan.is_settled() && plan.drifts.is_empty(), "{plan}");
+        let wait = plan.waits.iter().find(|wait| wait.is(WaitReason::PruneProtected)).unwrap();
+        assert_eq!(
+            wait.to_string(),
+            "shop-db-1 is not in Git any more and is kept, because its label `driftless.prune` is `false`: remove it with `docker rm -f shop-db-1`"
+        );
+        assert_eq!(count(&stage, "db"), 1);
+    }
+}
+
+#[test]
+fn only_false_protects() {
+    let mut web = workload("db:1", 1);
+    web.container.labels.insert("driftless.prune".to_owned(), "true".to_owned());
+    let mut stage = settled(stack([("web", workload("web:1", 1)), ("db", web)]));
+    stage.stack = stack([("web", workload("web:1", 1))]);
+    settle(&mut stage);
+    assert_eq!(count(&stage, "db"), 0);
+}
+
+#[test]
+fn protected_objects_stay_when_the_application_is_removed() {
+    let mut first = stack([("web", workload("web:1", 1))]);
+    let labels = [("driftless.prune".to_owned(), "false".to_owned())].into();
+    first.volumes.insert("shop_kept".into(), Volume { key: "kept".into(), labels, ..Volume::default() });
+    first.volumes.insert("shop_data".into(), Volume { key: "data".into(), ..Volume::default() });
+    let mut stage = settled(first);
+    stage.record.removal = Some(Removal::WithVolumes);
+    stage.stack = stack([]);
+    let plans = settle(&mut stage);
+    let steps = plans.iter().flat_map(|plan| &plan.steps);
+    let removed: Vec<&str> = steps
+        .filter(|step| matches!(step.action, Action::RemoveVolume { .. }))
+        .map(|step| step.action.object())
+        .collect();
+    let last = plans.last().unwrap();
+    assert!(last.waits.iter().any(|wait| wait.is(WaitReason::PruneProtected)), "{last}");
+    assert_eq!(removed, ["shop_data"]);
+    assert!(stage.world.observed.volumes.contains_key("shop_kept"));
+}

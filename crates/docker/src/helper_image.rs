@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use driftless_model::label;
 use http::Method;
 use http_body_util::BodyExt;
 use tar::{EntryType, Header};
@@ -61,6 +62,7 @@ async fn send(connection: &Connection, image: &str) -> Result<(), CallError> {
         ("tag", tag),
         ("changes", &format!("ENTRYPOINT {entry_point}")),
         ("changes", "CMD [\"pause\"]"),
+        ("changes", &format!("LABEL {}={image}", label::HELPER)),
     ]
     .map(|(key, value)| format!("{key}={}", encode(value)));
     let body = body_writer::stream(move |writer| write(&libraries, writer));

@@ -124,7 +124,8 @@ impl Inventory {
         if !is_reference(reference) {
             return Ok(None);
         }
-        self.images.get(reference, self.read_image(reference)).await
+        // The future is large, and that of every reader would be as large with it.
+        self.images.get(reference, Box::pin(self.read_image(reference))).await
     }
 
     async fn read_image(&self, reference: &str) -> Result<Option<Arc<Image>>, CallError> {

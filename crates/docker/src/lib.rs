@@ -72,8 +72,8 @@ mod podman;
 mod pull;
 mod registry_logins;
 mod self_container;
-#[cfg(feature = "simulated")]
 mod shared_images;
+#[cfg(feature = "simulated")]
 mod simulated;
 mod to_engine;
 mod transport;

@@ -43,14 +43,13 @@ impl SharedImages {
         let number = inspection.last_number.fetch_add(1, Ordering::AcqRel).saturating_add(1);
         let found = {
             let mut last = inspection.last.lock().await;
-            match last.as_ref().filter(|answer| answer.covers >= number) {
-                Some(answer) => answer.found.clone(),
-                None => {
-                    let covers = inspection.last_number.load(Ordering::Acquire);
-                    let found = read.await;
-                    *last = Some(Answer { covers, found: found.clone() });
-                    found
-                }
+            if let Some(answer) = last.as_ref().filter(|answer| answer.covers >= number) {
+                answer.found.clone()
+            } else {
+                let covers = inspection.last_number.load(Ordering::Acquire);
+                let found = read.await;
+                *last = Some(Answer { covers, found: found.clone() });
+                found
             }
         };
         let mut inspections = self.lock();

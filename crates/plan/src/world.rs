@@ -6,8 +6,8 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use driftless_model::{
-    AgentId, ContainerId, Endpoint, Health, Image, Instance, LiveSettings, MountSource, Observed,
-    ObservedNetwork, ObservedVolume, Port, Readiness, SpecHash, State, Timestamp,
+    AgentId, Container, ContainerId, Endpoint, Health, Image, Instance, LiveSettings, MountSource, Observed,
+    ObservedNetwork, ObservedVolume, Port, Readiness, SpecHash, State, Timestamp, label,
 };
 
 use crate::action::{Action, ContainerRef, Creation};
@@ -68,7 +68,8 @@ impl World {
             Action::BuildImage { image, build: _ } if self.broken.contains(image) => {
                 return Err(Refusal::CannotBuild(image.clone()));
             }
-            Action::BuildImage { image, build: _ } | Action::ImportImage { image } => self.have(image),
+            Action::BuildImage { image, build } => self.have_labelled(image, label::BUILD, &build.digest),
+            Action::ImportImage { image } => self.have_labelled(image, label::HELPER, image),
             Action::CreateNetwork { name, network } => {
                 if self.observed.networks.contains_key(name) {
                     return Err(Refusal::NameInUse(name.clone()));
@@ -172,6 +173,15 @@ impl World {
     fn have(&mut self, image: &str) {
         let id = format!("sha256:{}", driftless_model::digest_hex(image.as_bytes()));
         self.observed.images.insert(image.to_owned(), Image { id, ..Image::default() });
+    }
+
+    /// An image that the agent made, with the label that says so.
+    fn have_labelled(&mut self, image: &str, label: &str, value: &str) {
+        self.have(image);
+        if let Some(found) = self.observed.images.get_mut(image) {
+            let labels = [(label.to_owned(), value.to_owned())].into();
+            found.defaults = Arc::new(Container { labels, ..Container::default() });
+        }
     }
 
     fn create(&mut self, creation: &Creation, now: Timestamp) -> Result<ContainerId, Refusal> {

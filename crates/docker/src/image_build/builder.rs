@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use driftless_clock::Clock;
-use driftless_model::Build;
+use driftless_model::{Build, label};
 use http::Method;
 use http_body_util::BodyExt;
 use hyper::body::{Bytes, Incoming};
@@ -85,6 +85,7 @@ impl Builder {
         let api = self.connection.api_version().await?;
         let platform = self.platform(build).await?;
         let time = self.clock.now().0 / 1000;
+        let build = &Build { tags: Box::pin(self.free_tags(build)).await?, ..build.clone() };
         let job = Arc::new(BuildJob::prepare(image, build, inputs, self.logins.clone(), time).await?);
         let output = Output::new(image, job.hidden());
         let needs_classic = api < BUILDKIT_LIMITS && (build.shm_size.is_some() || !build.ulimits.is_empty());
@@ -126,6 +127,32 @@ impl Builder {
         let sent = transport.upload(Method::POST, &path, "application/x-tar", headers, body);
         let response = timeout(MAX_SILENCE, sent).await.unwrap_or(Err(CallError::TimedOut(MAX_SILENCE)))?;
         follow(response.into_body(), output, progress).await
+    }
+
+    /// The further names that the image may have: those that no image has yet, or that a built one has. Another
+    /// application may use an image that was pulled under one of the other names.
+    async fn free_tags(&self, build: &Build) -> Result<Vec<String>, BuildFailure> {
+        let mut free = Vec::new();
+        for tag in &build.tags {
+            let inspect = self.connection.docker().inspect_image(tag);
+            let is_free = match self.connection.call(DEADLINE, inspect).await {
+                Ok(found) => {
+                    let labels = found.config.and_then(|config| config.labels).unwrap_or_default();
+                    labels.contains_key(label::BUILD)
+                }
+                Err(error) if error.is_not_found() => true,
+                Err(error) => return Err(error.into()),
+            };
+            if is_free {
+                free.push(tag.clone());
+            } else {
+                tracing::warn!(
+                    image = tag,
+                    "the built image does not get this name, because it belongs to an image that was not built here"
+                );
+            }
+        }
+        Ok(free)
     }
 
     /// The platform to build for: the only wanted one, or the engine's own if it is among several.

@@ -75,7 +75,7 @@ fn mounted_by(draft: &Draft<'_>, workload: &Workload, container: &Container) -> 
 fn obtain_image(draft: &mut Draft<'_>, subject: Subject<'_>, needed: &Needed) {
     let Subject { name, workload } = subject;
     let Needed { image, pull, build } = needed;
-    let is_here = draft.facts.observed.images.contains_key(image);
+    let is_here = draft.facts.has_image(workload, image);
     match pull {
         PullPolicy::IfNotPresent | PullPolicy::Never | PullPolicy::Every(_) if is_here => return,
         PullPolicy::Never => {

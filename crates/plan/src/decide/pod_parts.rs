@@ -145,8 +145,7 @@ fn look_after(draft: &mut Draft<'_>, subject: Subject<'_>, pod: &Instance, part:
     if part.role != Role::Init {
         spoilt = spoilt.or_else(|| fs_drift::revert(draft, name, found));
     }
-    if let Some(cause) = spoilt.filter(|_| draft.facts.observed.images.contains_key(&draft.facts.image(&one)))
-    {
+    if let Some(cause) = spoilt.filter(|_| draft.facts.has_image(&one, &draft.facts.image(&one))) {
         let removed = draft.remove(found, &cause, &[]);
         make(draft, subject, pod, part, Occasion::Instead { cause, removed });
         return;
@@ -192,7 +191,7 @@ fn make(draft: &mut Draft<'_>, subject: Subject<'_>, pod: &Instance, part: &Part
     images::obtain(draft, Subject { name, workload: &one });
     let image = draft.facts.image(&one);
     let mut after: Vec<usize> = draft.pulls.get(&image).copied().into_iter().collect();
-    if after.is_empty() && !draft.facts.observed.images.contains_key(&image) {
+    if after.is_empty() && !draft.facts.has_image(&one, &image) {
         return;
     }
     let Some(steps) = draft.claim_name(name, &object) else { return };

@@ -5,7 +5,8 @@
 use std::{cell::OnceCell, collections::BTreeMap};
 
 use driftless_model::{
-    Instance, Observed, Record, SpecHash, Stack, StackHash, Subject, Timestamp, Workload, WorkloadName,
+    HELPER_IMAGE, Instance, Observed, Record, SpecHash, Stack, StackHash, Subject, Timestamp, Workload,
+    WorkloadName, label,
 };
 
 use crate::{facts::classify::Classified, names::container_name_at, target::Target};
@@ -106,6 +107,18 @@ impl<'a> Facts<'a> {
     /// The image to create a workload's instances from.
     pub(crate) fn image(&self, workload: &Workload) -> String {
         self.target.image(workload)
+    }
+
+    /// Whether the engine has an image. Under the name of an image that the agent makes itself, only the agent's own
+    /// counts: its label says what it was made from.
+    pub(crate) fn has_image(&self, workload: &Workload, image: &str) -> bool {
+        let Some(found) = self.observed.images.get(image) else { return false };
+        let label = |name: &str| found.defaults.labels.get(name).map(String::as_str);
+        match &workload.build {
+            Some(build) if image == workload.container.image => label(label::BUILD) == Some(&build.digest),
+            None if image == HELPER_IMAGE => label(label::HELPER) == Some(image),
+            Some(_) | None => true,
+        }
     }
 
     /// Whether an instance has done its work: see [`standing::is_completed`].

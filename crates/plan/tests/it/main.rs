@@ -17,6 +17,8 @@ mod diff;
 mod heals;
 // Which slots and names instances get.
 mod names;
+// Images that the agent makes itself.
+mod own_images;
 // Dry runs and single rounds.
 mod plans;
 // Pods of several containers, round by round.

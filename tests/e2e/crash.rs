@@ -244,6 +244,10 @@ async fn an_engine_that_dies_and_comes_back_is_waited_for() {
     let containers = site.docker.running(&site.app);
     assert_eq!(containers.len(), 3);
     assert!(containers.iter().all(|it| it.variable("GREETING").as_deref() == Some("2")));
+    // The new engine ended what outlived the old one, which is nobody's doing.
+    let log = agent.log();
+    let false_drift = log.lines().find(|line| line.contains("drift detected") && line.contains("exited ("));
+    assert_eq!(false_drift, None, "an end by the engine is reported as drift");
 
     // A clean restart, which stops all containers on the way.
     engine.stop();

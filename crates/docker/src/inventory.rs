@@ -149,6 +149,13 @@ impl Inventory {
         Ok(Some(image))
     }
 
+    /// The engine creates its default bridge at every start, and nothing else in its API tells when that was. `None`
+    /// for an engine without that bridge.
+    pub(crate) async fn engine_started(&self) -> Result<Option<Timestamp>, CallError> {
+        let networks = self.objects(ObjectKind::Networks).await?;
+        Ok(networks.get("bridge").and_then(|network| network.created))
+    }
+
     async fn read_networks(&self) -> Result<BTreeMap<String, NamedObject>, CallError> {
         let options = None::<query::ListNetworksOptions>;
         let found = self.connection.call(DEADLINE, self.connection.docker().list_networks(options)).await?;
@@ -202,6 +209,11 @@ impl Inventory {
             self.missed_event.notify_one();
         }
         if has_reported || self.attribution.is_stopped_by_agent(&instance.id) {
+            return Ok(None);
+        }
+        // A starting engine ends the containers that outlived its predecessor, and remembers that as stops.
+        let started = Box::pin(self.engine_started()).await?;
+        if started.is_some_and(|started| finished < started) {
             return Ok(None);
         }
         self.remembered_stop(&instance.id, finished).await

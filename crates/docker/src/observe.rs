@@ -77,7 +77,7 @@ impl Observer {
                 volumes: self.volumes(app, scope).await?,
                 images: self.images(scope).await?,
                 claims: claims(app, &list),
-                engine_started: self.engine_started().await?,
+                engine_started: self.inventory.engine_started().await?,
                 engine_architecture: self.connection.info().and_then(|info| info.architecture),
                 engine_api: self.connection.known_api_version().map(|api| (api.major, api.minor)),
             })
@@ -94,13 +94,6 @@ impl Observer {
             Ok(list.by_app.keys().cloned().chain(of_networks).collect())
         };
         found.await.map_err(|error: CallError| error.classify("list the applications on this host"))
-    }
-
-    /// The engine creates its default bridge at every start, and nothing else in its API shows when that was. `None`
-    /// for an engine without that bridge.
-    async fn engine_started(&self) -> Result<Option<Timestamp>, CallError> {
-        let networks = self.inventory.objects(ObjectKind::Networks).await?;
-        Ok(networks.get("bridge").and_then(|network| network.created))
     }
 
     async fn instances(

@@ -68,8 +68,11 @@ impl Mirror {
             // The process was killed between the two renames of a swap.
             fs::rename(&old, &path).map_err(failed)?;
         }
-        if path.exists() {
+        if path.is_dir() {
             remove_stale_files(&path).map_err(failed)?;
+        } else {
+            // A file in its place is damage like any other: the repository is cloned again.
+            remove(&path).map_err(failed)?;
         }
         let mirror =
             Self { path, suspicion: Mutex::new(None), in_use: Mutex::new(Vec::new()), is_foreign: false };
@@ -233,8 +236,14 @@ fn remove_old_locks(folder: &Path, now: Timestamp) -> io::Result<()> {
     Ok(())
 }
 
-fn remove(folder: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(folder) {
+/// Removes a folder, or a file in its place.
+fn remove(path: &Path) -> io::Result<()> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(found) if !found.is_dir() => fs::remove_file(path),
+        Ok(_) => fs::remove_dir_all(path),
+        Err(error) => Err(error),
+    };
+    match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => Ok(()),
     }
@@ -257,6 +266,24 @@ mod tests {
         assert!(Mirror::open(dir.path().join("m")).is_err_and(|it| it.contains("in use")));
         drop(first);
         assert!(Mirror::open(dir.path().join("m")).is_ok());
+    }
+
+    #[test]
+    fn file_in_place_of_the_mirror_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m");
+        let names = ["m", "m.new", "m.old"];
+        for name in names {
+            fs::write(dir.path().join(name), "no folder").unwrap();
+        }
+        let (mirror, _lock) = Mirror::open(path.clone()).unwrap();
+        assert!(names.iter().all(|name| !dir.path().join(name).exists()));
+        assert!(mirror.repository().is_ok_and(|it| it.is_none()));
+        // The same while the agent runs.
+        fs::write(&path, "no folder").unwrap();
+        mirror.create_beside(gix::hash::Kind::Sha1).unwrap();
+        mirror.swap().unwrap();
+        assert!(mirror.repository().is_ok_and(|it| it.is_some()));
     }
 
     #[test]

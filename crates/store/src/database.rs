@@ -187,7 +187,24 @@ fn open_file(path: &Path) -> Result<Connection, Broken> {
     connection.pragma_update(None, "journal_mode", "WAL").map_err(sort)?;
     connection.pragma_update(None, "cache_size", CACHE).map_err(sort)?;
     migrate(&mut connection).map_err(sort)?;
-    Ok(connection)
+    match missing_table(&connection)? {
+        Some(table) => Err(Broken::Damaged(format!("the table `{table}` is missing"))),
+        None => Ok(connection),
+    }
+}
+
+/// A table of the schema that the database lacks.
+fn missing_table(connection: &Connection) -> Result<Option<String>, Broken> {
+    let complete = in_memory().map_err(Broken::Other)?;
+    let expected = table_names(&complete).map_err(sort)?;
+    let found = table_names(connection).map_err(sort)?;
+    Ok(expected.into_iter().find(|table| !found.contains(table)))
+}
+
+fn table_names(connection: &Connection) -> Result<Vec<String>, rusqlite::Error> {
+    let mut names =
+        connection.prepare("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")?;
+    names.query_map([], |row| row.get(0))?.collect()
 }
 
 /// Creates an empty file with mode 0600 before `SQLite` creates one with the umask of the process. `SQLite` gives its

@@ -168,7 +168,14 @@ fn unreadable_row_loses_no_other_row_and_no_pin() {
 #[test]
 fn damaged_database_is_moved_aside_and_the_agent_id_kept() {
     type Damage = fn(&Path);
-    let damages: [(&str, Damage); 4] = [
+    fn without(path: &Path, table: &str) {
+        let connection = rusqlite::Connection::open(path).unwrap();
+        connection.execute_batch(&format!("DROP TABLE {table}")).unwrap();
+    }
+    let damages: [(&str, Damage); 7] = [
+        ("without `meta`", |path| without(path, "meta")),
+        ("without `pins`", |path| without(path, "pins")),
+        ("without `records`", |path| without(path, "records")),
         ("no database", |path| fs::write(path, "hello, this is certainly no database ".repeat(40)).unwrap()),
         ("overwritten in the midst", |path| {
             let mut bytes = fs::read(path).unwrap();

@@ -10,10 +10,13 @@ E2E_THREADS ?= 4
 PROPTEST_RNG_SEED ?= 20261121
 SOAK_CASES ?= 20000
 
+# The build profile of the agent in the fault campaign.
+CHAOS_PROFILE ?= dev
+
 # How long broken files are made up, in seconds.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo build dist test unit e2e e2e-faults differential differential-podman lint deny fmt bench fuzz soak clean-tests
+.PHONY: help demo build dist test unit e2e e2e-faults differential differential-podman lint deny fmt bench chaos fuzz soak clean-tests
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
@@ -86,6 +89,12 @@ else
 	scripts/test-compose.sh "$${CARGO_TARGET_DIR:-target}/test-tools"
 	status=0; cargo bench --profile dist --locked --bench bench || status=$$?; scripts/test-clean.sh e2e-bench-; exit $$status
 endif
+
+# Needs root. CHAOS_ONLY=agent,engine,disk,files,network picks parts, CHAOS_SCALE=0.02 shortens them, CHAOS_SEED repeats.
+chaos: ## Kill the agent and engines of its own, fill disks, damage files, disturb networks; write docs/reliability.md
+	scripts/ensure-docker.sh
+	scripts/test-tools.sh
+	cargo bench --profile $(CHAOS_PROFILE) --locked --bench chaos
 
 fuzz: ## Feed broken files, manifests, patches and schedules to all readers, for FUZZ_SECONDS
 	FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --locked --test it fuzz::fuzz -- --exact --ignored --nocapture

@@ -1,45 +1,99 @@
-//! `driftless diff`: compares the live state with Git.
+//! `driftless diff`: compares the live state with Git. It is the comparison of `driftless drift`, printed as one unified
+//! diff.
 
-use std::collections::BTreeMap;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use clap::Args;
 
 use super::{
     context::{Context, Verdict},
-    dry_run::{PlanArgs, dry_runs},
     error::Error,
-    options::TextOrJson,
-    output::{json, print},
-    screen::{Colours, Paint, plain},
+    findings::render_findings,
+    folder::{Folder, docker_host, render_folder},
+    options::{ServerArgs, TextOrJson},
+    output::print,
+    report::{
+        live::{Deadline, EngineAddress, Rendered, compare_by_agent, compare_with_engine},
+        output::painted,
+        selection::Selection,
+    },
+    screen::plain,
 };
-use driftless_agent::DryRun;
-use driftless_model::AppName;
+use driftless_report as report;
+use driftless_report::{Report, Type};
 
-pub(super) async fn diff(args: &PlanArgs, context: &Context<'_>) -> Result<Verdict, Error> {
-    let dry_runs = Box::pin(dry_runs(args, context)).await?;
-    print(&match args.output {
-        TextOrJson::Json => {
-            let diffs: BTreeMap<_, _> = dry_runs.iter().map(|(app, it)| (app, &it.diff)).collect();
-            json(&diffs)
-        }
-        TextOrJson::Text => render_diff(&dry_runs, context.colours),
-    })?;
-    let differs = dry_runs.values().any(|it| !it.diff.is_empty());
-    Ok(if differs { Verdict::No } else { Verdict::Yes })
+/// Compare the live state with Git, field by field; exit with 1 if something differs.
+///
+/// Prints one unified diff from the live state to Git. `driftless drift` makes the same comparison and has more output
+/// formats, filters and exit codes. An application that cannot be compared is reported, the others are compared, and the
+/// exit code is 2.
+#[derive(Debug, Args)]
+pub(super) struct DiffArgs {
+    /// Only this application [default: all]
+    pub(super) app: Option<String>,
+    /// Without an agent: read the manifests of this folder and observe Docker directly.
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["server", "token_file"])]
+    pub(super) dir: Option<PathBuf>,
+    /// Address of the Docker Engine, with --dir [default: `DOCKER_HOST`, or the local engine]
+    #[arg(long, value_name = "URL", requires = "dir")]
+    pub(super) docker_host: Option<String>,
+    /// Output format.
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = TextOrJson::Text)]
+    pub(super) output: TextOrJson,
+    #[command(flatten)]
+    pub(super) server: ServerArgs,
 }
 
-/// What runs against what Git says, as one unified diff.
-pub fn render_diff(dry_runs: &BTreeMap<AppName, DryRun>, colours: Colours) -> String {
-    let mut out = String::new();
-    for line in dry_runs.values().flat_map(|it| it.diff.lines()) {
-        let line = plain(line);
-        let paint = match line.as_bytes() {
-            [b'+', b'+', b'+', ..] | [b'-', b'-', b'-', ..] => Some(Paint::Strong),
-            [b'+', ..] => Some(Paint::Good),
-            [b'-', ..] => Some(Paint::Bad),
-            [b'@', ..] => Some(Paint::Busy),
-            _ => None,
-        };
-        out.push_str(&paint.map_or_else(|| line.clone(), |it| colours.paint(it, &line)));
-        out.push('\n');
+/// Maximum time for the comparison.
+const TIMEOUT: Duration = Duration::from_mins(1);
+
+pub(super) async fn diff(args: &DiffArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+    let deadline = Deadline::after(TIMEOUT);
+    let selection = Selection { apps: args.app.iter().cloned().collect(), path: None };
+    let mut report = match &args.dir {
+        Some(dir) => at_engine(args, dir, &selection, deadline, context).await?,
+        None => compare_by_agent(&args.server, &selection, None, deadline, context).await?,
+    };
+    report.unmanaged.clear();
+    report.generated_at = Some(context.clock.now());
+    report::settle(&mut report);
+    match args.output {
+        TextOrJson::Json => print(&report::json(&report))?,
+        TextOrJson::Text => print(&painted(&plain(&report::diff(&report)), context.colours))?,
     }
-    out
+    if report.has_errors() {
+        context.screen.say(report::headline(&report));
+        return Ok(Verdict::Code(2));
+    }
+    Ok(if report.has_drift(&Type::ALL) { Verdict::No } else { Verdict::Yes })
+}
+
+/// Compares the manifests of a folder with an engine.
+async fn at_engine(
+    args: &DiffArgs,
+    dir: &Path,
+    selection: &Selection,
+    deadline: Deadline,
+    context: &Context<'_>,
+) -> Result<Report, Error> {
+    let Folder { applications, findings } = render_folder(dir, "")?;
+    selection.check(applications.iter().map(|(spec, _)| spec.name.as_str()))?;
+    if !findings.is_empty() {
+        context.screen.say(render_findings(&findings, context.screen.colours()).trim_end());
+    }
+    let applications = applications.into_iter().filter(|(spec, _)| selection.names(spec.name.as_str()));
+    let rendered = applications.map(|(spec, stack)| {
+        let stack = stack.ok_or_else(|| "its manifests have errors".to_owned());
+        Rendered { name: spec.name, path: spec.path, stack }
+    });
+    let host = docker_host(args.docker_host.as_deref(), context);
+    let engine = EngineAddress {
+        host: &host,
+        state_dir: Path::new("/var/lib/driftless"),
+        runtime_dir: Path::new("/run/driftless"),
+    };
+    compare_with_engine(engine, rendered.collect(), "git", deadline).await
 }

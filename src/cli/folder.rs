@@ -5,11 +5,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::error::CommandError;
+use super::{context::Context, error::CommandError};
 use driftless_files::AppSpec;
 use driftless_git::Directory;
 use driftless_manifest as manifest;
 use driftless_model::{Finding, Stack};
+
+/// Address of the local engine.
+const DEFAULT_DOCKER_HOST: &str = "unix:///var/run/docker.sock";
 
 /// Why a folder cannot be read, or why it does not hold exactly one application.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +70,12 @@ pub(super) fn render_folder(dir: &Path, path: &str) -> Result<Folder, Error> {
     findings.sort_by(|a, b| (&a.location, &a.path).cmp(&(&b.location, &b.path)));
     findings.dedup();
     Ok(Folder { applications, findings })
+}
+
+/// The address of the engine: the option, `DOCKER_HOST`, or the default.
+pub(super) fn docker_host(option: Option<&str>, context: &Context<'_>) -> String {
+    let from_environment = || (context.environment)("DOCKER_HOST").filter(|host| !host.is_empty());
+    option.map(str::to_owned).or_else(from_environment).unwrap_or_else(|| DEFAULT_DOCKER_HOST.to_owned())
 }
 
 /// The name of the repository: that of its folder, as with a clone.

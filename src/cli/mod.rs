@@ -38,7 +38,6 @@ mod proxy;
 
 // Shared by several commands.
 mod client;
-mod dry_run;
 mod findings;
 mod folder;
 mod goal;
@@ -53,16 +52,15 @@ mod yaml;
 
 pub use command_line::{Invocation, Logging};
 pub use context::Environment;
-pub use diff::render_diff;
 pub use findings::{render_findings, summary};
 pub use history::render_history;
 pub use pause::pause;
-pub use plan::render_plan;
+pub use plan::{PlanResult, render_plan};
 pub use proxy::{proxy, proxy_ready};
 pub use reference::reference;
 pub use run::LogFormat;
 pub use screen::{Colours, LogWriter, Screen};
-pub use status::{Detail, render_status};
+pub use status::{Detail, render_application, render_status};
 
 pub(crate) use context::{Context, Verdict};
 pub(crate) use error::Error;

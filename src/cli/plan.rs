@@ -1,57 +1,223 @@
-//! `driftless plan`: the dry run, round by round.
+//! `driftless plan`: the dry run, round by round. From the agent or, with `--dir`, from a folder and an engine.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use serde::Serialize;
 
 use super::{
+    client,
+    client::{Client, application_path},
     context::{Context, Verdict},
-    dry_run::{PlanArgs, dry_runs},
-    error::Error,
-    findings::counted,
-    options::TextOrJson,
+    error::{CommandError, Error as CliError},
+    findings::{counted, render_findings},
+    folder::{Folder, docker_host, render_folder},
+    options::{ServerArgs, TextOrJson},
     output::{json, print},
     screen::{Colours, Paint, plain},
 };
+use driftless_agent as controller;
 use driftless_agent::DryRun;
-use driftless_model::AppName;
+use driftless_model::{AppName, Application, Finding};
 
-pub(super) async fn plan(args: &PlanArgs, context: &Context<'_>) -> Result<Verdict, Error> {
-    let dry_runs = Box::pin(dry_runs(args, context)).await?;
+/// Dry run: show what the agent would do now, round by round, and why.
+///
+/// Without APP, an application that cannot be planned is reported, the others are planned, and the exit code is 2.
+#[derive(Debug, Args)]
+pub(super) struct PlanArgs {
+    /// Only this application [default: all]
+    pub(super) app: Option<String>,
+    /// Without an agent: read the manifests of this folder and observe Docker directly.
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["server", "token_file"])]
+    pub(super) dir: Option<PathBuf>,
+    /// Address of the Docker Engine, with --dir [default: `DOCKER_HOST`, or the local engine]
+    #[arg(long, value_name = "URL", requires = "dir")]
+    pub(super) docker_host: Option<String>,
+    /// Output format.
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = TextOrJson::Text)]
+    pub(super) output: TextOrJson,
+    #[command(flatten)]
+    pub(super) server: ServerArgs,
+}
+
+/// Why there is no dry run.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("{dir} has no application `{app}`")]
+    NoSuchApplication { app: String, dir: PathBuf },
+    #[error("could not observe the engine")]
+    Observe(#[source] controller::Error),
+}
+
+impl CommandError for Error {
+    fn help(&self) -> Option<String> {
+        match self {
+            Self::NoSuchApplication { .. } => Some("`driftless validate DIR -o json` lists them".to_owned()),
+            Self::Observe(_) => None,
+        }
+    }
+}
+
+/// The dry run of one application, or why there is none.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum PlanResult {
+    Plan(DryRun),
+    Failed { error: String },
+}
+
+pub(super) async fn plan(args: &PlanArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+    let results = match &args.dir {
+        Some(dir) => plan_folder(dir, args, context).await?,
+        None => plan_by_agent(args, context).await?,
+    };
     print(&match args.output {
-        TextOrJson::Json => json(&dry_runs),
-        TextOrJson::Text => render_plan(&dry_runs, context.colours),
+        TextOrJson::Json => json(&results),
+        TextOrJson::Text => render_plan(&results, context.colours),
     })?;
-    Ok(Verdict::Yes)
+    let failed: Vec<&str> = results
+        .iter()
+        .filter(|(_, result)| matches!(result, PlanResult::Failed { .. }))
+        .map(|(app, _)| app.as_str())
+        .collect();
+    if failed.is_empty() {
+        return Ok(Verdict::Yes);
+    }
+    let all = counted(results.len(), "application");
+    context.screen.say(format!("error: no plan for {} of {all}: {}", failed.len(), failed.join(", ")));
+    Ok(Verdict::Code(2))
+}
+
+async fn plan_by_agent(
+    args: &PlanArgs,
+    context: &Context<'_>,
+) -> Result<BTreeMap<AppName, PlanResult>, CliError> {
+    let client = Client::new(&args.server, context.environment)?;
+    if let Some(app) = &args.app {
+        let dry_run = client.get(&application_path(app, "/plan")?).await?;
+        return Ok(BTreeMap::from([(AppName(app.clone()), PlanResult::Plan(dry_run))]));
+    }
+    let mut results = BTreeMap::new();
+    for Application { name, .. } in client.get::<Vec<Application>>("/api/v1/applications").await? {
+        let result = match client.get(&application_path(name.as_str(), "/plan")?).await {
+            Ok(dry_run) => PlanResult::Plan(dry_run),
+            // The agent has answered, so the others can be planned.
+            Err(client::Error::Answer { message, .. }) => PlanResult::Failed { error: message },
+            Err(error) => return Err(error.into()),
+        };
+        results.insert(name, result);
+    }
+    Ok(results)
+}
+
+/// Plans the applications of a folder as an agent without a record would.
+async fn plan_folder(
+    dir: &Path,
+    args: &PlanArgs,
+    context: &Context<'_>,
+) -> Result<BTreeMap<AppName, PlanResult>, CliError> {
+    let Folder { applications, findings } = render_folder(dir, "")?;
+    if !findings.is_empty() {
+        context.screen.say(render_findings(&findings, context.screen.colours()).trim_end());
+    }
+    let host = docker_host(args.docker_host.as_deref(), context);
+    let is_wanted = |name: &AppName| args.app.as_deref().is_none_or(|app| app == name.as_str());
+    let mut results = BTreeMap::new();
+    for (spec, stack) in applications.into_iter().filter(|(spec, _)| is_wanted(&spec.name)) {
+        let result = match stack {
+            Some(stack) => PlanResult::Plan(
+                Box::pin(controller::plan_stack(&stack, &host)).await.map_err(Error::Observe)?,
+            ),
+            None => PlanResult::Failed { error: "its manifests have errors".to_owned() },
+        };
+        results.insert(spec.name, result);
+    }
+    match &args.app {
+        Some(app) if results.is_empty() => {
+            Err(Error::NoSuchApplication { app: app.clone(), dir: dir.to_owned() }.into())
+        }
+        Some(_) | None if findings.iter().any(Finding::is_error) && results.is_empty() => {
+            Err(CliError::Findings(findings))
+        }
+        Some(_) | None => Ok(results),
+    }
 }
 
 /// The rounds that would follow, application by application.
-pub fn render_plan(dry_runs: &BTreeMap<AppName, DryRun>, colours: Colours) -> String {
+pub fn render_plan(results: &BTreeMap<AppName, PlanResult>, colours: Colours) -> String {
     let mut out = String::new();
-    for (app, DryRun { suspended, rounds, adoption, waits, diff: _ }) in dry_runs {
-        let rounds: Vec<_> = rounds.iter().filter(|it| !it.is_empty()).collect();
-        let sum = match rounds.iter().map(|it| it.len()).sum() {
-            0 => "nothing to do".to_owned(),
-            steps => format!("{} in {}", counted(steps, "step"), counted(rounds.len(), "round")),
-        };
-        let sum = if *suspended { format!("suspended; after `driftless resume {app}`: {sum}") } else { sum };
-        let _ = writeln!(out, "{}: {sum}", colours.paint(Paint::Strong, app.as_str()));
-        if !adoption.is_empty() {
-            let _ = writeln!(out, "  {}", colours.paint(Paint::Soft, "to be taken over from docker compose"));
-            for line in adoption.iter().flat_map(|it| it.lines()) {
-                let _ = writeln!(out, "    {}", plain(line));
+    for (app, result) in results {
+        let name = colours.paint(Paint::Strong, app.as_str());
+        match result {
+            PlanResult::Plan(dry_run) => {
+                let mut headline = headline(dry_run);
+                if dry_run.suspended {
+                    headline = format!("suspended; after `driftless resume {app}`: {headline}");
+                }
+                let _ = writeln!(out, "{name}: {headline}");
+                details(&mut out, dry_run, colours);
             }
-        }
-        for (index, round) in rounds.iter().enumerate() {
-            let _ = writeln!(out, "  {}", colours.paint(Paint::Soft, &format!("round {}", index + 1)));
-            for step in *round {
-                let _ = writeln!(out, "    {}", plain(step));
+            PlanResult::Failed { error } => {
+                let error = plain(error).replace('\n', "\n  ");
+                let _ = writeln!(out, "{name}: {}: {error}", colours.paint(Paint::Bad, "error"));
             }
-        }
-        for wait in waits {
-            let _ = writeln!(out, "  {}", colours.paint(Paint::Warn, &format!("waits: {}", plain(wait))));
         }
     }
-    if dry_runs.is_empty() {
+    if results.is_empty() {
         out.push_str("no applications\n");
     }
     out
+}
+
+/// `3 steps in 2 rounds`, `nothing to do`, or why nothing is done.
+fn headline(dry_run: &DryRun) -> String {
+    let DryRun { suspended: _, rounds, adoption, adoption_obstacles, waits } = dry_run;
+    let rounds: Vec<_> = rounds.iter().filter(|round| !round.is_empty()).collect();
+    let steps: usize = rounds.iter().map(|round| round.len()).sum();
+    if !adoption_obstacles.is_empty() && steps == 0 {
+        return "nothing is done: it cannot be adopted from docker compose".to_owned();
+    }
+    let adopted = match adoption.len() {
+        0 => String::new(),
+        count => format!("{} to adopt, ", counted(count, "object")),
+    };
+    match steps {
+        0 if !adopted.is_empty() => format!("{adopted}no steps"),
+        0 if !waits.is_empty() => "nothing is done now, it waits".to_owned(),
+        0 => "nothing to do".to_owned(),
+        steps => format!("{adopted}{} in {}", counted(steps, "step"), counted(rounds.len(), "round")),
+    }
+}
+
+fn details(out: &mut String, dry_run: &DryRun, colours: Colours) {
+    let DryRun { suspended: _, rounds, adoption, adoption_obstacles, waits } = dry_run;
+    if !adoption.is_empty() {
+        let heading = if adoption_obstacles.is_empty() {
+            "to be adopted from docker compose"
+        } else {
+            "started by docker compose"
+        };
+        let _ = writeln!(out, "  {}", colours.paint(Paint::Soft, heading));
+        for line in adoption.iter().flat_map(|object| object.lines()) {
+            let _ = writeln!(out, "    {}", plain(line));
+        }
+    }
+    let is_named = |obstacle: &&String| adoption.iter().any(|object| object.contains(obstacle.as_str()));
+    for obstacle in adoption_obstacles.iter().filter(|obstacle| !is_named(obstacle)) {
+        let _ =
+            writeln!(out, "  {}", colours.paint(Paint::Warn, &format!("not adopted: {}", plain(obstacle))));
+    }
+    for (index, round) in rounds.iter().filter(|round| !round.is_empty()).enumerate() {
+        let _ = writeln!(out, "  {}", colours.paint(Paint::Soft, &format!("round {}", index + 1)));
+        for step in round {
+            let _ = writeln!(out, "    {}", plain(step));
+        }
+    }
+    for wait in waits {
+        let _ = writeln!(out, "  {}", colours.paint(Paint::Warn, &format!("waits: {}", plain(wait))));
+    }
 }

@@ -10,7 +10,6 @@ use super::{
         options::{GitArgs, ReportArgs},
         output::{check, finish},
         repository::{Place, RenderedApp, Rendering, mistakes, render},
-        selection::{check_names, is_selected},
     },
 };
 use clap::Args;
@@ -75,10 +74,11 @@ async fn make(args: &PreviewArgs, context: &Context<'_>) -> Result<Report, CliEr
     let base = place.commit(&base, context).await?;
     let mut report = Report::new(Kind::Preview);
     (report.base, report.head) = (Some(base.commit.clone()), Some(head.commit.clone()));
-    let apps = args.report.app.clone();
+    let selection = args.report.selection();
+    let selected = selection.clone();
     let labels = (format!("git@{}", base.commit.short()), format!("git@{}", head.commit.short()));
     let rendered = tokio::task::spawn_blocking(move || {
-        let wanted = |it: &AppSpec| apps.is_empty() || apps.iter().any(|app| app == it.name.as_str());
+        let wanted = |spec: &AppSpec| selected.names(spec.name.as_str());
         let of = |checkout: &Checkout, before: &Rendering| {
             render(checkout.files.as_ref(), &folder, &name, wanted, before)
         };
@@ -89,10 +89,8 @@ async fn make(args: &PreviewArgs, context: &Context<'_>) -> Result<Report, CliEr
     let (before, after) = rendered.await.map_err(|error| Error::Broken(error.to_string()))?;
     compare(&mut report, before, after, (&labels.0, &labels.1));
     let names: Vec<String> = report.apps.iter().map(|it| it.name.to_string()).collect();
-    check_names(&args.report, names.iter().map(String::as_str))?;
-    report
-        .apps
-        .retain(|it| is_selected(&args.report, it.name.as_str(), &it.path) || args.report.path.is_some());
+    selection.check(names.iter().map(String::as_str))?;
+    report.apps.retain(|app| selection.includes(app.name.as_str(), &app.path) || args.report.path.is_some());
     Ok(report)
 }
 

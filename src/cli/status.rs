@@ -10,6 +10,7 @@ use super::{
     client::{Client, application_path},
     context::{Context, Verdict},
     error::Error,
+    findings::counted,
     options::{Output, ServerArgs},
     output::{json, print, yaml},
     screen::{Colours, Paint, plain},
@@ -17,18 +18,20 @@ use super::{
     table::{Cell, Table},
 };
 use driftless_model::{
-    Application, CommitInfo, Delivery, Drift, DriftAction, Finding, HealthStatus, HookStatus, InstanceStatus,
+    Application, CommitInfo, Delivery, Drift, DriftAction, HealthStatus, HookStatus, InstanceStatus,
     Operation, OperationPhase, PinStatus, RepositoryStatus, SyncStatus, Timestamp, Until, WaitStatus,
     WorkloadStatus,
 };
 
-/// Show the status of all applications.
+/// Show the status of all applications, one line each.
 ///
-/// With an application: also its workloads, instances, waits, drift and findings.
+/// Lines are cut to the width of the terminal, or to 80 columns if there is none; `--wide` prints them whole. With an
+/// application: also its workloads, instances, waits, drift and findings.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   driftless status
+  driftless status --wide
   driftless status shop --watch
   driftless status -o json | jq -r '.[] | select(.status.health != \"Healthy\") | .name'")]
 pub(super) struct StatusArgs {
@@ -37,6 +40,9 @@ pub(super) struct StatusArgs {
     /// Output format.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Output::Table)]
     pub(super) output: Output,
+    /// Print whole lines instead of cutting them to the width of the terminal.
+    #[arg(long)]
+    pub(super) wide: bool,
     /// Print the status again whenever it changes, until interrupted.
     #[arg(short, long)]
     pub(super) watch: bool,
@@ -80,9 +86,10 @@ async fn status_text(args: &StatusArgs, client: &Client, context: &Context<'_>) 
             Output::Json => json(&one),
             Output::Yaml => yaml(&one),
             Output::Table | Output::Wide => {
-                let hooks = hooks(client, |it| it == one.spec.repository).await?;
+                let hooks = hooks(client, |repository| repository == one.spec.repository).await?;
                 let now = context.clock.now();
-                let text = render_status(&[one], Detail::Everything, now, context.colours);
+                let detail = if args.output == Output::Wide { Detail::Warnings } else { Detail::Everything };
+                let text = render_application(&one, detail, now, context.colours);
                 text + &render_hooks(&hooks, now, context.colours)
             }
         });
@@ -91,15 +98,23 @@ async fn status_text(args: &StatusArgs, client: &Client, context: &Context<'_>) 
     let detail = match args.output {
         Output::Json => return Ok(json(&all)),
         Output::Yaml => return Ok(yaml(&all)),
-        Output::Table => Detail::Problems,
-        Output::Wide => Detail::Workloads,
+        Output::Table => None,
+        Output::Wide => Some(Detail::Workloads),
     };
     let repositories: Vec<RepositoryStatus> = list(client, "/api/v1/repositories").await?;
     let hooks = hooks(client, |_| true).await?;
     let now = context.clock.now();
-    Ok(render_status(&all, detail, now, context.colours)
+    let width = (!args.wide && args.output == Output::Table).then(|| width(context));
+    let mut text = render_status(&all, width, now, context.colours);
+    if let Some(detail) = detail {
+        for application in &all {
+            let name = context.colours.paint(Paint::Strong, application.name.as_str());
+            let _ = write!(text, "\n{name}\n{}", block(application, detail, now, context.colours));
+        }
+    }
+    Ok(text
         + &render_repositories(&repositories, context.colours)
-        + &render_hooks(&hooks, now, context.colours))
+        + &render_hook_problems(&hooks, now, context.colours))
 }
 
 /// The webhooks of the repositories.
@@ -117,21 +132,31 @@ async fn list<T: DeserializeOwned>(client: &Client, path: &str) -> Result<Vec<T>
     }
 }
 
-/// Details below the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The parts of an application that are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detail {
-    /// Problems only.
-    Problems,
-    /// Also workloads and instances.
+    /// Waits, drift, errors in manifests, workloads and instances.
     Workloads,
     /// Also the source, the conditions and the last plan.
     Everything,
+    /// Also the warnings about manifests.
+    Warnings,
 }
 
-/// One line per application, followed by details.
+/// Width of the output if there is no terminal, in columns.
+const DEFAULT_WIDTH: usize = 80;
+
+/// The width of the terminal, `COLUMNS`, or 80.
+fn width(context: &Context<'_>) -> usize {
+    let terminal = || terminal_size::terminal_size_of(std::io::stdout());
+    let columns = (context.environment)("COLUMNS").and_then(|columns| columns.parse().ok());
+    terminal().map(|(width, _)| usize::from(width.0)).or(columns).unwrap_or(DEFAULT_WIDTH)
+}
+
+/// One line per application, cut to `width` columns if it is given.
 pub fn render_status(
     applications: &[Application],
-    detail: Detail,
+    width: Option<usize>,
     now: Timestamp,
     colours: Colours,
 ) -> String {
@@ -139,29 +164,62 @@ pub fn render_status(
         return "no applications: the agent has not read its repository yet, or found no application in it\n"
             .to_owned();
     }
-    let mut table = Table::new(0, &["NAME", "SYNC", "HEALTH", "REVISION", "COMMIT", "MESSAGE"]);
-    for Application { name, spec: _, generation: _, status } in applications {
+    let mut table = Table::new(0, &["NAME", "SYNC", "HEALTH", "REV", "COMMIT", "MESSAGE"]);
+    for application in applications {
+        let Application { name, spec: _, generation: _, status } = application;
+        let commit = status.commit.as_ref().map_or("-", CommitInfo::short);
+        let digits = if width.is_some() { NARROW_DIGITS } else { commit.len() };
         table.row([
             Cell::painted(Paint::Strong, name.as_str()),
             sync_cell(status.sync),
             health_cell(status.health),
-            status.revision.map_or_else(|| "-".to_owned(), |it| format!("#{it}")).into(),
-            status.commit.as_ref().map_or("-", CommitInfo::short).into(),
-            status.message.as_str().into(),
+            status.revision.map_or_else(|| "-".to_owned(), |number| format!("#{number}")).into(),
+            commit.get(..digits).unwrap_or(commit).into(),
+            summary(application, now).into(),
         ]);
     }
-    let mut out = table.render(colours);
-    for application in applications {
-        let block = block(application, detail, now, colours);
-        if !block.is_empty() {
-            let _ = write!(out, "\n{}\n{block}", colours.paint(Paint::Strong, application.name.as_str()));
-        }
+    if let Some(width) = width {
+        table.fit(width);
     }
-    out
+    table.render(colours)
+}
+
+/// Digits of a commit id where the width is limited.
+const NARROW_DIGITS: usize = 7;
+
+/// The most important sentence about an application: its message, else its pin or its drift.
+fn summary(application: &Application, now: Timestamp) -> String {
+    let status = &application.status;
+    if !status.message.is_empty() {
+        return status.message.clone();
+    }
+    if let Some(pin) = &status.pin {
+        return pin_line(pin, now);
+    }
+    status.drift.first().map(|drift| drift_line(drift, now)).unwrap_or_default()
+}
+
+/// Everything about one application.
+pub fn render_application(
+    application: &Application,
+    detail: Detail,
+    now: Timestamp,
+    colours: Colours,
+) -> String {
+    let Application { name, spec: _, generation: _, status } = application;
+    let mut table = Table::new(0, &["NAME", "SYNC", "HEALTH", "REV", "COMMIT"]);
+    table.row([
+        Cell::painted(Paint::Strong, name.as_str()),
+        sync_cell(status.sync),
+        health_cell(status.health),
+        status.revision.map_or_else(|| "-".to_owned(), |number| format!("#{number}")).into(),
+        status.commit.as_ref().map_or("-", CommitInfo::short).into(),
+    ]);
+    table.render(colours) + &block(application, detail, now, colours)
 }
 
 /// Repositories with errors. An error of a whole repository belongs to no application.
-pub(super) fn render_repositories(repositories: &[RepositoryStatus], colours: Colours) -> String {
+fn render_repositories(repositories: &[RepositoryStatus], colours: Colours) -> String {
     let mut out = String::new();
     for it in repositories.iter().filter(|it| !it.message.is_empty()) {
         let name = colours.paint(Paint::Strong, &format!("repository {}", plain(&it.name)));
@@ -204,40 +262,84 @@ pub(super) fn pin_line(pin: &PinStatus, now: Timestamp) -> String {
     line
 }
 
+/// The lines below an application. No sentence is printed twice.
 fn block(application: &Application, detail: Detail, now: Timestamp, colours: Colours) -> String {
     let status = &application.status;
-    let mut out = String::new();
-    let mut line = |paint: Paint, text: String| {
-        let _ = writeln!(out, "  {}", colours.paint(paint, &plain(&text).replace('\n', " ")));
-    };
-    if detail == Detail::Everything {
+    let mut lines = Lines { text: String::new(), colours };
+    if detail >= Detail::Everything {
         for text in origin_lines(application, now) {
-            line(Paint::Soft, text);
+            lines.push(Paint::Soft, &text);
         }
     }
-    if let Some(pin) = &status.pin {
-        line(Paint::Warn, pin_line(pin, now));
+    if !status.message.is_empty() {
+        lines.push(health_paint(status.health), &status.message);
     }
-    if let Some((paint, text)) = status.operation.as_ref().and_then(|it| operation_line(it, now)) {
-        line(paint, text);
+    if let Some(pin) = &status.pin {
+        lines.push(Paint::Warn, &pin_line(pin, now));
     }
     for wait in &status.waits {
-        line(Paint::Warn, wait_line(wait, now));
+        lines.push(Paint::Warn, &wait_line(wait, now, &lines));
+    }
+    if let Some(operation) = status.operation.as_ref().filter(|it| !lines.contain(&it.message))
+        && let Some((paint, text)) = operation_line(operation, now)
+    {
+        lines.push(paint, &text);
     }
     for drift in &status.drift {
-        line(Paint::Warn, drift_line(drift, now));
+        lines.push(Paint::Warn, &drift_line(drift, now));
     }
     for finding in &status.findings {
-        line(if finding.is_error() { Paint::Bad } else { Paint::Warn }, Finding::to_string(finding));
+        let text = finding.to_string();
+        match finding.is_error() {
+            true if !lines.contain(&text) => lines.push(Paint::Bad, &text),
+            false if detail == Detail::Warnings => lines.push(Paint::Warn, &text),
+            true | false => {}
+        }
     }
-    if detail != Detail::Problems {
-        out.push_str(&workloads(application, now, colours));
+    let warnings = status.findings.iter().filter(|finding| !finding.is_error()).count();
+    if warnings > 0 && detail == Detail::Everything {
+        let text = format!(
+            "{} about its manifests: `driftless status {} -o wide` lists them",
+            counted(warnings, "warning"),
+            application.name
+        );
+        lines.push(Paint::Soft, &text);
     }
-    if detail == Detail::Everything {
-        out.push_str(&conditions(application, now, colours));
-        out.push_str(&last_plan(application, now));
+    let workloads = workloads(application, now, &lines);
+    lines.text.push_str(&workloads);
+    if detail >= Detail::Everything {
+        let conditions = conditions(application, now, &lines);
+        lines.text.push_str(&conditions);
+        lines.text.push_str(&last_plan(application, now));
     }
-    out
+    lines.text
+}
+
+/// Indented lines, without control characters.
+struct Lines {
+    text: String,
+    colours: Colours,
+}
+
+impl Lines {
+    fn push(&mut self, paint: Paint, text: &str) {
+        let line = self.colours.paint(paint, &one_line(text));
+        let _ = writeln!(self.text, "  {line}");
+    }
+
+    /// Whether a sentence is part of a line.
+    fn contain(&self, sentence: &str) -> bool {
+        self.text.contains(&one_line(sentence))
+    }
+
+    /// A sentence, or nothing if it is part of a line.
+    fn unless_contained<'t>(&self, sentence: &'t str) -> &'t str {
+        if self.contain(sentence) { "" } else { sentence }
+    }
+}
+
+fn one_line(text: &str) -> String {
+    plain(text).replace('\n', " ")
 }
 
 fn origin_lines(application: &Application, now: Timestamp) -> Vec<String> {
@@ -248,14 +350,19 @@ fn origin_lines(application: &Application, now: Timestamp) -> Vec<String> {
         spec.reference,
         if spec.path.is_empty() { "/" } else { &spec.path }
     )];
-    if let Some(commit) = &status.commit {
+    // The newest commit may have changed only other applications.
+    if let Some(commit) = status.revision_commit.as_ref().or(status.commit.as_ref()) {
+        let number = status.revision.map_or_else(String::new, |number| format!("revision {number}: "));
         lines.push(format!(
-            "runs {} \"{}\" by {}, {} ago",
+            "{number}{} \"{}\" by {}, {} ago",
             commit.short(),
             commit.subject,
             commit.author_name(),
             span(now.since(commit.time))
         ));
+        if let Some(newest) = status.commit.as_ref().filter(|newest| newest.id != commit.id) {
+            lines.push(format!("unchanged since, up to commit {}", newest.short()));
+        }
     }
     let seen = |at: Option<Timestamp>| {
         at.map_or_else(|| "never".to_owned(), |at| format!("{} ago", span(now.since(at))))
@@ -282,7 +389,7 @@ fn operation_line(operation: &Operation, now: Timestamp) -> Option<(Paint, Strin
 }
 
 /// `ImagePullBackOff web, attempt 3, next try in 18s: manifest unknown`
-fn wait_line(wait: &WaitStatus, now: Timestamp) -> String {
+fn wait_line(wait: &WaitStatus, now: Timestamp, lines: &Lines) -> String {
     let WaitStatus { reason, object, message, attempt, until } = wait;
     let mut line = reason.clone();
     if !object.is_empty() {
@@ -294,7 +401,10 @@ fn wait_line(wait: &WaitStatus, now: Timestamp) -> String {
     if let Some(until) = until {
         let _ = write!(line, ", next try in {}", span(until.since(now)));
     }
-    if message.is_empty() { line } else { format!("{line}: {message}") }
+    match lines.unless_contained(message) {
+        "" => line,
+        message => format!("{line}: {message}"),
+    }
 }
 
 fn drift_line(drift: &Drift, now: Timestamp) -> String {
@@ -309,7 +419,7 @@ fn drift_line(drift: &Drift, now: Timestamp) -> String {
     format!("drift: {kind} {object} {field}: wanted {want}, found {found}{when} ({action})")
 }
 
-fn workloads(application: &Application, now: Timestamp, colours: Colours) -> String {
+fn workloads(application: &Application, now: Timestamp, lines: &Lines) -> String {
     if application.status.workloads.is_empty() {
         return String::new();
     }
@@ -331,16 +441,16 @@ fn workloads(application: &Application, now: Timestamp, colours: Colours) -> Str
             "".into(),
             image.as_str().into(),
             "".into(),
-            message.as_str().into(),
+            lines.unless_contained(message).into(),
         ]);
         for instance in &workload.instances {
-            table.row(instance_row(instance, now));
+            table.row(instance_row(instance, now, lines));
         }
     }
-    table.render(colours)
+    table.render(lines.colours)
 }
 
-fn instance_row(instance: &InstanceStatus, now: Timestamp) -> [Cell; 8] {
+fn instance_row(instance: &InstanceStatus, now: Timestamp, lines: &Lines) -> [Cell; 8] {
     let InstanceStatus {
         name,
         container: _,
@@ -364,11 +474,11 @@ fn instance_row(instance: &InstanceStatus, now: Timestamp) -> [Cell; 8] {
         since.map_or_else(String::new, |it| span(now.since(it))).into(),
         "".into(),
         ports.join(", ").into(),
-        message.as_str().into(),
+        lines.unless_contained(message).into(),
     ]
 }
 
-fn conditions(application: &Application, now: Timestamp, colours: Colours) -> String {
+fn conditions(application: &Application, now: Timestamp, lines: &Lines) -> String {
     if application.status.conditions.is_empty() {
         return String::new();
     }
@@ -379,10 +489,10 @@ fn conditions(application: &Application, now: Timestamp, colours: Colours) -> St
             format!("{:?}", it.status).into(),
             it.reason.as_str().into(),
             span(now.since(it.last_transition_time)).into(),
-            it.message.as_str().into(),
+            lines.unless_contained(&it.message).into(),
         ]);
     }
-    table.render(colours)
+    table.render(lines.colours)
 }
 
 fn last_plan(application: &Application, now: Timestamp) -> String {
@@ -430,7 +540,7 @@ fn health_paint(health: HealthStatus) -> Paint {
 }
 
 /// Webhooks, one line each, with their errors.
-pub(super) fn render_hooks(hooks: &[HookStatus], now: Timestamp, colours: Colours) -> String {
+fn render_hooks(hooks: &[HookStatus], now: Timestamp, colours: Colours) -> String {
     let mut out = String::new();
     for hook in hooks {
         let name = colours.paint(Paint::Strong, &hook.repository);
@@ -443,7 +553,9 @@ pub(super) fn render_hooks(hooks: &[HookStatus], now: Timestamp, colours: Colour
             line(Paint::Bad, format!("off: {trouble}"));
         }
         match &hook.last {
-            Some(last) => line(Paint::Soft, format!("last {} ago: {}", span(now.since(last.at)), told(last))),
+            Some(last) => {
+                line(Paint::Soft, format!("last {} ago: {}", span(now.since(last.at)), delivery_line(last)));
+            }
             None => line(Paint::Soft, "no delivery yet".to_owned()),
         }
         if hook.pending > 0 {
@@ -461,8 +573,20 @@ pub(super) fn render_hooks(hooks: &[HookStatus], now: Timestamp, colours: Colour
     out
 }
 
+/// Webhooks that are off, that refused a delivery, or that missed a push.
+fn render_hook_problems(hooks: &[HookStatus], now: Timestamp, colours: Colours) -> String {
+    let is_newer =
+        |hook: &HookStatus, refused: &Delivery| hook.last.as_ref().is_none_or(|last| refused.at >= last.at);
+    let has_problem = |hook: &&HookStatus| {
+        let is_refused = hook.last_refused.as_ref().is_some_and(|refused| is_newer(hook, refused));
+        hook.trouble.is_some() || hook.missed.is_some() || is_refused
+    };
+    let hooks: Vec<HookStatus> = hooks.iter().filter(has_problem).cloned().collect();
+    render_hooks(&hooks, now, colours)
+}
+
 /// `push refs/heads/main by gitea (5b0c…), accepted; fetched 3f2a9c1d0b7e "…"`
-fn told(delivery: &Delivery) -> String {
+fn delivery_line(delivery: &Delivery) -> String {
     let Delivery { id, provider, event, reference, .. } = delivery;
     let reference = reference.as_deref().map(|it| format!(" {it}")).unwrap_or_default();
     format!("{event}{reference} by {provider} ({id}), {}", delivery.summary())

@@ -1,4 +1,4 @@
-//! Aligned columns. The last column is not padded, and no text is truncated.
+//! Aligned columns. The last column is not padded. Text is cut only by [`Table::fit`].
 
 use super::screen::{Colours, Paint};
 
@@ -44,13 +44,42 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    pub(super) fn render(&self, colours: Colours) -> String {
-        let mut widths: Vec<usize> = self.head.iter().map(|it| width(it)).collect();
+    /// Cuts the first and the last column so that no line is longer than `limit` columns.
+    pub(super) fn fit(&mut self, limit: usize) {
+        const SHORTEST_FIRST: usize = 12;
+        const LEAST_FOR_LAST: usize = 16;
+        let widths = self.widths();
+        let Some((last, fixed)) = widths.split_last() else { return };
+        let taken: usize = self.indent + fixed.iter().map(|width| width + self.gap).sum::<usize>();
+        let needed = (*last).min(LEAST_FOR_LAST);
+        let excess = (taken + needed).saturating_sub(limit);
+        let first = fixed.first().copied().unwrap_or_default();
+        let first_limit = first.saturating_sub(excess).max(first.min(SHORTEST_FIRST));
+        let last_limit = limit.saturating_sub(taken - (first - first_limit));
+        let cut_row = |row: &mut Vec<Cell>| {
+            if let Some(cell) = row.first_mut() {
+                cell.text = cut(&cell.text, first_limit);
+            }
+            if let Some(cell) = row.get_mut(widths.len() - 1) {
+                cell.text = cut(&cell.text, last_limit);
+            }
+        };
+        self.rows.iter_mut().for_each(cut_row);
+    }
+
+    /// The width of each column.
+    fn widths(&self) -> Vec<usize> {
+        let mut widths: Vec<usize> = self.head.iter().map(|head| width(head)).collect();
         for row in &self.rows {
             for (wide, cell) in widths.iter_mut().zip(row) {
                 *wide = (*wide).max(width(&cell.text));
             }
         }
+        widths
+    }
+
+    pub(super) fn render(&self, colours: Colours) -> String {
+        let widths = self.widths();
         let head = self.head.iter().map(|it| Cell::painted(Paint::Soft, it.clone())).collect();
         let mut out = String::new();
         for row in std::iter::once(&head).chain(&self.rows) {
@@ -78,6 +107,14 @@ impl Table {
 /// A cell has one line: line breaks become spaces, and control characters are escaped.
 fn one_line(text: &str) -> String {
     super::screen::plain(text).replace(['\n', '\t'], " ")
+}
+
+/// The first `limit` columns of a text, with `…` in place of the rest.
+fn cut(text: &str, limit: usize) -> String {
+    if width(text) <= limit {
+        return text.to_owned();
+    }
+    text.chars().take(limit.saturating_sub(1)).chain(std::iter::once('…')).take(limit).collect()
 }
 
 /// Width in columns; wide characters count as one.

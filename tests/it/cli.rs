@@ -10,11 +10,11 @@ use std::{
 };
 
 use driftless::{
-    cli::Colours, cli::Detail, cli::reference, cli::render_diff, cli::render_findings, cli::render_history,
-    cli::render_plan, cli::render_status, cli::summary,
+    cli::Colours, cli::Detail, cli::PlanResult, cli::reference, cli::render_application,
+    cli::render_findings, cli::render_history, cli::render_plan, cli::render_status, cli::summary,
 };
 use driftless_agent::{DryRun, RequestKind};
-use driftless_model::{AppName, Cause, Finding, Location, Outcome, Revision, StackHash};
+use driftless_model::{AppName, Application, Cause, Finding, Location, Outcome, Revision, StackHash};
 use driftless_web::{Access, Token, router, serve};
 use insta::assert_snapshot;
 use tokio::{net::TcpListener, process::Command};
@@ -25,45 +25,46 @@ use crate::{
 };
 
 #[test]
-fn status_lists_applications_and_their_problems() {
-    let text = render_status(&[blog(), shop()], Detail::Problems, NOW, Colours::Off);
+fn status_has_one_line_per_application() {
+    let text = render_status(&[blog(), shop()], None, NOW, Colours::Off);
     assert_snapshot!(text, @r"
-    NAME  SYNC       HEALTH    REVISION  COMMIT        MESSAGE
-    blog  OutOfSync  Degraded  #1        bbbbbbbbbbbb  web: image registry.example.com/blog:2.0.0 <cannot> be pulled
-    shop  Synced     Healthy   #4        aaaaaaaaaaaa
-
-    blog
-      pinned to #1 bbbbbbbbbbbb, 2 behind, until next-commit: orders fail
-      waiting, attempt 3, next try in 18s: waiting for the image of web
-      ImagePullBackOff web, attempt 3, next try in 18s: registry.example.com/blog:2.0.0: manifest unknown
-      drift: container blog-web-1 state: wanted running, found exited, 3s ago (being healed)
-      sites/blog/compose.yaml:9:5: warning: services.web.links: `links` is ignored (services of one network find each other by name)
+    NAME  SYNC       HEALTH    REV  COMMIT        MESSAGE
+    blog  OutOfSync  Degraded  #1   bbbbbbbbbbbb  web: image registry.example.com/blog:2.0.0 <cannot> be pulled
+    shop  Synced     Healthy   #4   aaaaaaaaaaaa
     ");
 }
 
 #[test]
-fn wide_status_lists_workloads_and_instances() {
-    assert_snapshot!(render_status(&[shop()], Detail::Workloads, NOW, Colours::Off), @r"
-    NAME  SYNC    HEALTH   REVISION  COMMIT        MESSAGE
-    shop  Synced  Healthy  #4        aaaaaaaaaaaa
-
-    shop
-      WORKLOAD      STATE    READY  RESTARTS  AGE  IMAGE                                PORTS                    MESSAGE
-      web           Healthy  2/2                   registry.example.com/shop/web:1.4.2
-        shop-web-1  Running  yes    0         60m                                       127.0.0.1:8081→8080/tcp
-        shop-web-2  Running  yes    1         60m                                       127.0.0.1:8082→8080/tcp
+fn status_is_cut_to_the_width() {
+    let applications: Vec<Application> = (0..12)
+        .map(|number| {
+            let mut application = if number % 2 == 0 { blog() } else { shop() };
+            application.name = format!("application-{}{number}", "long-".repeat(number)).as_str().into();
+            application
+        })
+        .collect();
+    for width in [60, 80, 120] {
+        let text = render_status(&applications, Some(width), NOW, Colours::Off);
+        assert_eq!(text.lines().count(), 13, "{text}");
+        for line in text.lines() {
+            assert!(line.chars().count() <= width, "{width}: {line}");
+        }
+    }
+    let text = render_status(&applications[..1], Some(80), NOW, Colours::Off);
+    assert_snapshot!(text, @r"
+    NAME           SYNC       HEALTH    REV  COMMIT   MESSAGE
+    application-0  OutOfSync  Degraded  #1   bbbbbbb  web: image registry.example.c…
     ");
 }
 
 #[test]
 fn status_of_one_application_is_complete() {
-    assert_snapshot!(render_status(&[shop()], Detail::Everything, NOW, Colours::Off), @r#"
-    NAME  SYNC    HEALTH   REVISION  COMMIT        MESSAGE
-    shop  Synced  Healthy  #4        aaaaaaaaaaaa
-
-    shop
+    let text = render_application(&shop(), Detail::Everything, NOW, Colours::Off);
+    assert_snapshot!(text, @r#"
+    NAME  SYNC    HEALTH   REV  COMMIT
+    shop  Synced  Healthy  #4   aaaaaaaaaaaa
       from https://git.example.com/me/infra.git (main), folder sites/shop
-      runs aaaaaaaaaaaa "Serve the spring catalogue" by Ada, 2h ago
+      revision 4: aaaaaaaaaaaa "Serve the spring catalogue" by Ada, 2h ago
       Git read 25s ago, Docker read 2s ago
       WORKLOAD      STATE    READY  RESTARTS  AGE  IMAGE                                PORTS                    MESSAGE
       web           Healthy  2/2                   registry.example.com/shop/web:1.4.2
@@ -77,10 +78,58 @@ fn status_of_one_application_is_complete() {
 }
 
 #[test]
+fn status_says_each_sentence_once() {
+    let mut blog = blog();
+    let sentence = "registry.example.com/blog:2.0.0: manifest unknown";
+    blog.status.message = format!("web: {sentence}");
+    blog.status.operation.as_mut().unwrap().message = sentence.to_owned();
+    let web = Arc::make_mut(&mut blog.status.workloads).values_mut().next().unwrap();
+    web.message = sentence.to_owned();
+    web.instances[0].message = sentence.to_owned();
+    blog.status.conditions = shop().status.conditions;
+    blog.status.conditions[0].message = sentence.to_owned();
+    let text = render_application(&blog, Detail::Everything, NOW, Colours::Off);
+    assert_eq!(text.matches(sentence).count(), 1, "{text}");
+    assert_snapshot!(text, @r#"
+    NAME  SYNC       HEALTH    REV  COMMIT
+    blog  OutOfSync  Degraded  #1   bbbbbbbbbbbb
+      from https://git.example.com/me/infra.git (main), folder sites/blog
+      revision 1: bbbbbbbbbbbb "First <script>alert('post')</script>" by Ada, 2h ago
+      Git read 40s ago, Docker read 1s ago
+      web: registry.example.com/blog:2.0.0: manifest unknown
+      pinned to #1 bbbbbbbbbbbb, 2 behind, until next-commit: orders fail
+      ImagePullBackOff web, attempt 3, next try in 18s
+      drift: container blog-web-1 state: wanted running, found exited, 3s ago (being healed)
+      1 warning about its manifests: `driftless status blog -o wide` lists them
+      WORKLOAD      STATE               READY  RESTARTS  AGE  IMAGE                            PORTS  MESSAGE
+      web           ImagePullBackOff    1/1                   registry.example.com/blog:2.0.0
+        blog-web-1  Exited (137) (old)  no     7         90s
+      CONDITION  STATUS  REASON                    SINCE  MESSAGE
+      Available  True    MinimumReplicasAvailable  60m
+    "#);
+    let all = render_application(&blog, Detail::Warnings, NOW, Colours::Off);
+    assert!(all.contains("`links` is ignored") && !text.contains("`links` is ignored"), "{all}");
+}
+
+#[test]
+fn status_names_the_commit_that_changed_the_application() {
+    let mut shop = shop();
+    shop.status.revision_commit = Some(commit('e', "Raise the limits of the shop"));
+    let text = render_application(&shop, Detail::Everything, NOW, Colours::Off);
+    assert!(text.contains("  revision 4: eeeeeeeeeeee \"Raise the limits of the shop\" by Ada"), "{text}");
+    assert!(text.contains("  unchanged since, up to commit aaaaaaaaaaaa\n"), "{text}");
+}
+
+#[test]
 fn colours_do_not_change_the_text() {
-    let coloured = render_status(&[blog(), shop()], Detail::Everything, NOW, Colours::On);
+    let rendered = |colours| {
+        let mut text = render_status(&[blog(), shop()], None, NOW, colours);
+        text.push_str(&render_application(&blog(), Detail::Warnings, NOW, colours));
+        text
+    };
+    let coloured = rendered(Colours::On);
     assert!(coloured.contains("\x1b[31mDegraded\x1b[0m") && coloured.contains("\x1b[32mSynced\x1b[0m"));
-    let plain = render_status(&[blog(), shop()], Detail::Everything, NOW, Colours::Off);
+    let plain = rendered(Colours::Off);
     let mut stripped = String::new();
     let mut rest = coloured.as_str();
     while let Some((text, code)) = rest.split_once('\x1b') {
@@ -122,35 +171,41 @@ fn history_lists_the_newest_revision_first() {
 
 #[test]
 fn plan_is_printed_round_by_round() {
-    let previews = BTreeMap::from([
+    let adoption = vec!["container blog-web-1: replaced\n  image is blog:1, not blog:2.0.0".to_owned()];
+    let waits = vec!["web: another container holds port 80".to_owned()];
+    let full = DryRun {
+        adoption: adoption.clone(),
+        adoption_obstacles: Vec::new(),
+        suspended: false,
+        rounds: vec![
+            vec!["pull image blog:2.0.0: it is not there".to_owned()],
+            vec!["create blog-web-1: its specification is another".to_owned()],
+        ],
+        waits: waits.clone(),
+    };
+    let obstacles = vec!["pihole: cannot be adopted".to_owned()];
+    let refused = DryRun { adoption, adoption_obstacles: obstacles, ..DryRun::default() };
+    let plans = BTreeMap::from([
+        (AppName::from("blog"), PlanResult::Plan(full)),
         (
-            AppName::from("blog"),
-            DryRun {
-                adoption: vec![
-                    "container blog-web-1: replaced\n  image is blog:1, not blog:2.0.0".to_owned(),
-                ],
-                rounds: vec![
-                    vec!["pull image blog:2.0.0: it is not there".to_owned()],
-                    vec!["create blog-web-1: its specification is another".to_owned()],
-                ],
-                waits: vec!["web: another container holds port 80".to_owned()],
-                diff: "--- a\n+++ b\n@@ -1 +1 @@\n-image: 1\n+image: 2\n".to_owned(),
-                ..DryRun::default()
-            },
+            AppName::from("mail"),
+            PlanResult::Failed { error: "mail/compose.yaml:3:5: error: unknown key".to_owned() },
         ),
         (
             AppName::from("quiet"),
-            DryRun {
+            PlanResult::Plan(DryRun {
                 suspended: true,
                 rounds: vec![vec!["create quiet-web-1".to_owned()]],
                 ..DryRun::default()
-            },
+            }),
         ),
-        (AppName::from("shop"), DryRun::default()),
+        (AppName::from("pihole"), PlanResult::Plan(refused)),
+        (AppName::from("proxy"), PlanResult::Plan(DryRun { waits, ..DryRun::default() })),
+        (AppName::from("shop"), PlanResult::Plan(DryRun::default())),
     ]);
-    assert_snapshot!(render_plan(&previews, Colours::Off), @r"
-    blog: 2 steps in 2 rounds
-      to be taken over from docker compose
+    assert_snapshot!(render_plan(&plans, Colours::Off), @r"
+    blog: 1 object to adopt, 2 steps in 2 rounds
+      to be adopted from docker compose
         container blog-web-1: replaced
           image is blog:1, not blog:2.0.0
       round 1
@@ -158,17 +213,18 @@ fn plan_is_printed_round_by_round() {
       round 2
         create blog-web-1: its specification is another
       waits: web: another container holds port 80
+    mail: error: mail/compose.yaml:3:5: error: unknown key
+    pihole: nothing is done: it cannot be adopted from docker compose
+      started by docker compose
+        container blog-web-1: replaced
+          image is blog:1, not blog:2.0.0
+      not adopted: pihole: cannot be adopted
+    proxy: nothing is done now, it waits
+      waits: web: another container holds port 80
     quiet: suspended; after `driftless resume quiet`: 1 step in 1 round
       round 1
         create quiet-web-1
     shop: nothing to do
-    ");
-    assert_snapshot!(render_diff(&previews, Colours::Off), @r"
-    --- a
-    +++ b
-    @@ -1 +1 @@
-    -image: 1
-    +image: 2
     ");
 }
 
@@ -249,7 +305,10 @@ async fn status_is_printed_in_every_format() {
     let (server, _) = served(Access::Loopback).await;
     let (code, table, _) = run(server, &["status"]).await;
     assert_eq!(code, 0);
-    assert!(table.starts_with("NAME  SYNC") && table.contains("shop  Synced"), "{table}");
+    assert!(
+        table.starts_with("NAME  SYNC") && table.contains("shop  Synced") && table.lines().count() == 3,
+        "{table}"
+    );
     let (_, json, _) = run(server, &["status", "-o", "json"]).await;
     assert!(json.contains("\"observedGeneration\": 4") && json.starts_with('['), "{json}");
     let (_, yaml, _) = run(server, &["status", "shop", "-o", "yaml"]).await;
@@ -291,9 +350,48 @@ async fn diff_with_differences_exits_with_1() {
     let (code, out, _) = run(server, &["diff", "blog"]).await;
     assert_eq!(code, 1);
     assert!(out.contains("+image: blog:2.0.0"), "{out}");
+    let (code, drift, _) = run(server, &["drift", "--app", "blog", "-o", "diff"]).await;
+    assert_eq!((code, drift), (1, out));
+    let (code, out, _) = run(server, &["diff", "shop"]).await;
+    assert_eq!((code, out.as_str()), (0, ""));
+    let (code, _, error) = run(server, &["diff", "nothing"]).await;
+    assert_eq!((code, error.lines().next()), (2, Some("error: there is no application `nothing`")));
     let (code, out, _) = run(server, &["plan", "blog"]).await;
     assert_eq!(code, 0);
     assert!(out.starts_with("blog: 3 steps in 2 rounds\n"), "{out}");
+}
+
+#[tokio::test]
+async fn plan_and_diff_go_on_past_a_broken_application() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = listener.local_addr().unwrap();
+    let mut broken = shop();
+    broken.name = "broken".into();
+    let agent = sample::agent([blog(), broken, shop()]);
+    let routes = router(agent.handle, agent.store, Access::Loopback);
+    tokio::spawn(serve(listener, routes, std::future::pending()));
+    tokio::spawn(sample::answer(agent.inbox, Seen::default()));
+    let (code, out, error) = run(server, &["plan"]).await;
+    assert_eq!(code, 2, "{out}");
+    for expected in
+        ["blog: 3 steps", "broken: error: broken has no commit that can be applied", "shop: 3 steps"]
+    {
+        assert!(out.contains(expected), "{out}");
+    }
+    assert_eq!(error, "error: no plan for 1 of 3 applications: broken\n");
+    let (code, out, _) = run(server, &["plan", "-o", "json"]).await;
+    let plans: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(
+        (code, plans["broken"]["error"].is_string(), plans["blog"]["rounds"].is_array()),
+        (2, true, true)
+    );
+    let (code, out, error) = run(server, &["diff"]).await;
+    assert_eq!(code, 2, "{out}");
+    assert!(
+        out.contains("+image: blog:2.0.0") && out.contains("# broken: error: broken has no commit"),
+        "{out}"
+    );
+    assert_eq!(error, "1 of 3 applications drifts: 1 modified; 1 error\n");
 }
 
 #[tokio::test]

@@ -1,12 +1,13 @@
 //! The rule of `docs/masking.md` on whole applications: a secret is planted in every place that a manifest has for one,
 //! and no report shows it; and nothing innocent is changed.
+use std::collections::BTreeMap;
 
 use driftless_compose as compose;
 use driftless_files::{AppSpec, MemoryFiles};
 use driftless_kubernetes as kubernetes;
 use driftless_manifest::render;
-use driftless_model::{Container, Format, Mask, Observed, Stack};
-use driftless_plan::{canonical_yaml, differences, stack_diff};
+use driftless_model::{AgentId, Container, Format, Mask, Observed, Policy, Record, Stack};
+use driftless_plan::{Target, canonical_yaml, compare_live, differences};
 use driftless_report as report;
 use proptest::prelude::*;
 
@@ -140,7 +141,14 @@ fn outputs(format: Format, before: &str, after: &str) -> String {
     }
     // The agent does not know any more which variables of what runs came from a Secret: it hides values by the new stack.
     let known = mask.with_stacks([&from, &to]);
-    all.push_str(&stack_diff(&to, &Observed::default(), &known));
+    let (agent, policy, images) = (AgentId("agent".to_owned()), Policy::default(), BTreeMap::new());
+    let target =
+        Target { stack: &to, fallback: None, agent: &agent, policy: &policy, images: &images, mask: &known };
+    let live = compare_live(&target, &Observed::default(), &Record::default());
+    for difference in live {
+        all.push_str(&difference.want);
+        all.push_str(&format!("{:?}\n", difference.labels));
+    }
     for (old, new) in from.workloads.values().zip(to.workloads.values()) {
         for (old, new) in old.containers().zip(new.containers()) {
             all.push_str(&canonical_yaml(new, &known));

@@ -282,6 +282,9 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
         let Some(Request { app, kind, reply }) = request else { return };
         seen.lock().unwrap().push((app.clone(), kind.clone()));
         let answer = match kind {
+            RequestKind::Plan | RequestKind::Drift(_) if app.as_str() == "broken" => {
+                Err(RequestError::Refused(format!("{app} has no commit that can be applied")))
+            }
             RequestKind::Sync => {
                 let applications = inbox.applications.borrow().clone();
                 let newer = applications.values().map(|application| {
@@ -316,6 +319,12 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
                 let mut it = report::application(&app, &format!("sites/{app}"));
                 if app.as_str() == "blog" {
                     it.items.push(stopped());
+                    it.diffs.push(report::ObjectDiff {
+                        kind: "container".to_owned(),
+                        name: "blog-web-1".to_owned(),
+                        text: "--- live\n+++ git\n@@ -1 +1 @@\n-image: blog:1.0.0\n+image: blog:2.0.0\n"
+                            .to_owned(),
+                    });
                 }
                 let unmanaged = std::collections::BTreeSet::from(["pihole".to_owned()]);
                 Ok(Answer::Drift(Box::new(Inspection { app: it, unmanaged })))
@@ -333,9 +342,8 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
                         "create blog-web-1: its specification in Git is another".to_owned(),
                     ],
                 ],
+                adoption_obstacles: Vec::new(),
                 waits: vec!["web: another container holds port 80".to_owned()],
-                diff: "--- live/blog\n+++ git/blog\n@@ -1 +1 @@\n-image: blog:1.0.0\n+image: blog:2.0.0\n"
-                    .to_owned(),
             })),
         };
         let _ = reply.send(answer);

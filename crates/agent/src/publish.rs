@@ -100,6 +100,7 @@ impl Publisher {
             message,
             operation: inputs.operation(plan),
             revision: revisions.current().map(|revision| revision.number),
+            revision_commit: revisions.current().map(|revision| revision.commit.clone()),
             commit: inputs.running_commit(target, plan, before.commit),
             pin: revisions.pin_status(desired, target),
             conditions,
@@ -210,9 +211,9 @@ impl Publisher {
         });
     }
 
-    /// Keeps the steps of the last plan, for the next publication.
-    pub(crate) fn set_last_plan(&mut self, plan: &Plan, at: Timestamp) {
-        self.status.last_plan = Arc::new(plan.steps.iter().map(ToString::to_string).collect());
+    /// Keeps the steps of the last plan with their outcomes, for the next publication.
+    pub(crate) fn set_last_plan(&mut self, steps: Vec<String>, at: Timestamp) {
+        self.status.last_plan = Arc::new(steps);
         self.status.last_plan_at = Some(at);
     }
 

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
-use driftless_model::{AppName, Attempt, Observed, Record, Timestamp};
+use driftless_model::{AppName, Attempt, Mask, Observed, Record, Timestamp};
 use driftless_plan as plan;
 use driftless_plan::{Plan, StepOutcome, Target, sync_delay};
 
@@ -238,7 +238,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         self.revisions.count_behind(source.as_deref(), &self.desired, &target).await;
         if plan.is_settled() {
             self.settle(&target, &planned, &observed);
-        } else {
+        } else if !plan.is_waiting_for_adoption() {
             self.revisions.begin(&self.context, &self.desired, &target);
         }
         self.publish(now, |publisher, inputs| publisher.publish_round(inputs, &target, &observed, &plan));
@@ -258,7 +258,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             self.context.ownership().claimed(interrupt).await;
             Next::Round
         } else {
-            self.act(&target, &planned, &plan, interrupt).await
+            self.act(&target, &planned, &observed, &plan, interrupt).await
         };
         if *self.record.get() != remembered || !self.record.is_stored() {
             self.record.save(&self.context);
@@ -317,6 +317,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         &mut self,
         target: &TargetRevision,
         planned: &Target<'_>,
+        observed: &Observed,
         plan: &Plan,
         interrupt: &CancellationToken,
     ) -> Next {
@@ -353,13 +354,15 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             }
         };
         let now = self.context.now();
+        let steps = plan::describe_steps(&plan.steps, planned, observed, self.record.get());
+        let steps = with_outcomes(steps, &executed.outcomes, planned.mask);
         let record = self.record.get_mut();
         plan::note_executed(record, planned, plan, &executed.outcomes, now);
         for (step, outcome, at) in ended {
             report_step(&self.context, step, &outcome, at);
         }
         let is_held = count_failures(record, plan, &executed, now);
-        self.publisher.set_last_plan(plan, now);
+        self.publisher.set_last_plan(steps, now);
         // After a failed pull or build, the next round plans with that knowledge.
         let failed = |(step, outcome): (&plan::Step, &StepOutcome)| {
             gets_image(&step.action) && matches!(outcome, StepOutcome::Failed { .. })
@@ -440,6 +443,16 @@ impl Next {
             Self::Sleep(due) => Self::Sleep(earliest(due, Some(latest))),
         }
     }
+}
+
+/// Adds to each step why it was not done. A step without a remark was done.
+fn with_outcomes(steps: Vec<String>, outcomes: &[StepOutcome], mask: &Mask) -> Vec<String> {
+    let one = |(index, step): (usize, String)| match outcomes.get(index) {
+        Some(StepOutcome::Done | StepOutcome::Created(_)) => step,
+        Some(StepOutcome::Failed { error, .. }) => format!("{step}: failed: {}", mask.message(error)),
+        Some(StepOutcome::Skipped) | None => format!("{step}: not done"),
+    };
+    steps.into_iter().enumerate().map(one).collect()
 }
 
 fn earliest(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {

@@ -162,10 +162,11 @@ pub struct DryRun {
     /// The objects of Docker Compose that would be adopted first, and how they differ.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adoption: Vec<String>,
-    /// Why something would not be done.
+    /// Why the objects of Docker Compose would not be adopted. Empty if they would be.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub adoption_obstacles: Vec<String>,
+    /// Why something would not be done, each reason once.
     pub waits: Vec<String>,
-    /// Unified diff of the live state against Git, with secrets masked.
-    pub diff: String,
 }
 
 /// Why a request was not accepted.

@@ -232,8 +232,13 @@ fn claims(app: &AppName, list: &ContainerList) -> Claims {
     let mut claims = Claims::default();
     for (id, listed) in list.containers.iter().filter(|(_, listed)| listed.app.as_ref() != Some(app)) {
         claims.names.insert(listed.name.clone(), id.clone());
-        if listed.app.is_none() {
-            claims.nobodys.insert(listed.name.clone());
+        match &listed.app {
+            Some(other) => {
+                claims.applications.insert(listed.name.clone(), other.clone());
+            }
+            None => {
+                claims.nobodys.insert(listed.name.clone());
+            }
         }
         if listed.is_running() {
             for (port, protocol, ip) in listed.ports.iter().copied() {

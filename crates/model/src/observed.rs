@@ -67,6 +67,8 @@ pub struct Candidate {
 pub struct Claims {
     pub names: BTreeMap<String, ContainerId>,
     pub ports: BTreeSet<HeldPort>,
+    /// The applications of the holders, by container name.
+    pub applications: BTreeMap<String, AppName>,
     /// The names of containers that belong to no application at all.
     pub nobodys: BTreeSet<String>,
 }

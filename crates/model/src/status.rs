@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AppName, CommitId, CommitInfo, Finding, Format, Member, ObjectRef, Outcome, Policy, Protocol, Resource, Role,
-    Strategy, Timestamp, Until, Update, WorkloadName,
+    AppName, CommitId, CommitInfo, Finding, Format, Member, ObjectRef, Outcome, Policy, Protocol, Resource,
+    Role, Strategy, Timestamp, Until, Update, WorkloadName,
 };
 use crate::defaults::is_default;
 
@@ -73,9 +73,12 @@ pub struct ApplicationStatus {
     /// One sentence: why it is not `Synced` and `Healthy`, or empty.
     pub message: String,
     pub operation: Option<Operation>,
-    /// The revision that runs.
+    /// The number of the current revision.
     pub revision: Option<u64>,
-    /// The commit of that revision.
+    /// The commit of that revision: the newest one that changed this application.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision_commit: Option<CommitInfo>,
+    /// The newest commit that the live state is equal to. It may have changed only other applications.
     pub commit: Option<CommitInfo>,
     pub pin: Option<PinStatus>,
     pub conditions: Vec<StatusCondition>,
@@ -90,7 +93,7 @@ pub struct ApplicationStatus {
     pub waits: Vec<WaitStatus>,
     /// The differences from Git at this moment.
     pub drift: Vec<Drift>,
-    /// The last plan that had steps: each step with its cause.
+    /// The last plan that had steps: each step with its cause, and with the reason if it was not done.
     pub last_plan: Arc<Vec<String>>,
     pub last_plan_at: Option<Timestamp>,
     /// When Docker was last looked at for this application.

@@ -43,7 +43,8 @@ pub use explain::{
     live::compare_live,
     objects::{Change, ObjectDifference},
     preview::compare_stacks,
-    unified::{stack_diff, unified_diff},
+    step::describe_steps,
+    unified::unified_diff,
 };
 pub use facts::{
     adoption::{Claim, Claimed, survey},

@@ -40,6 +40,11 @@ impl Plan {
         self.waits.iter().any(|wait| wait.is(WaitReason::Suspended))
     }
 
+    /// Whether nothing is done because the application's containers are Docker Compose's and not adopted.
+    pub fn is_waiting_for_adoption(&self) -> bool {
+        self.steps.is_empty() && self.waits.iter().any(|wait| wait.is(WaitReason::NotAdopted))
+    }
+
     /// Nothing to do and nothing to wait for: the live state equals the target.
     pub fn is_settled(&self) -> bool {
         self.steps.is_empty() && self.waits.iter().all(|it| it.severity() == WaitSeverity::Note)

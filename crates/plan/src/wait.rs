@@ -239,9 +239,14 @@ impl Wait {
         Self::new(object, WaitReason::HealIneffective, sentence)
     }
 
-    /// `by` holds `what`, and the agent does not own it.
-    pub fn blocked(object: WaitObject, what: &str, by: &str) -> Self {
-        let sentence = format!("needs {what}, which {by} holds and this agent does not own");
+    /// The container `by` holds `what`. `owner` is its application, if it has one.
+    pub fn blocked(object: WaitObject, what: &str, by: &str, owner: Option<&AppName>) -> Self {
+        let sentence = match owner {
+            Some(owner) => format!(
+                "needs {what}, which {by} of the application `{owner}` holds: change one of the two in Git"
+            ),
+            None => format!("needs {what}, which {by} holds and this agent does not own"),
+        };
         Self::new(object, WaitReason::Blocked, sentence)
     }
 

@@ -152,6 +152,7 @@ pub(in crate::cli) struct RolloutUndoArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  driftless logs shop/web
   driftless logs shop-web-1
   driftless logs -l app=web --prefix
   driftless logs -f deployment/web --tail 20
@@ -159,8 +160,8 @@ Examples:
   driftless logs --previous shop-web-1")]
 #[expect(clippy::struct_excessive_bools, reason = "kubectl's own switches")]
 pub(in crate::cli) struct LogsArgs {
-    /// Pod, or KIND/NAME.
-    #[arg(value_name = "POD|KIND/NAME", required_unless_present = "selector")]
+    /// Pod, KIND/NAME, or APP/WORKLOAD such as shop/web for the service `web` of the application `shop`.
+    #[arg(value_name = "POD|KIND/NAME|APP/WORKLOAD", required_unless_present = "selector")]
     pub(super) what: Option<String>,
     /// All pods with these labels, such as app=web,tier!=cache; the last ten lines of each unless --tail is given.
     #[arg(short = 'l', long, value_name = "LABELS", conflicts_with = "what")]

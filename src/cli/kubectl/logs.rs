@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use futures_util::future::try_join_all;
 use serde_json::Value;
 
-use super::{Error, Scope, Wanted, args::LogsArgs, at, objects, path, target::Target};
+use super::{Error, Scope, Wanted, args::LogsArgs, at, objects, path, say_missing, target::Target};
 use crate::cli;
 use crate::{cli::Context, cli::Verdict, cli::client::Client};
 use driftless_model::{Kind, Selector};
@@ -26,14 +26,7 @@ struct Source {
 pub(in crate::cli) async fn logs(args: &LogsArgs, context: &Context<'_>) -> Result<Verdict, cli::Error> {
     let client = Client::new(&args.server, context.environment)?;
     let Some(what) = &args.what else { return of_selected(args, &client, context).await };
-    let wanted = if what.contains('/') {
-        Wanted::pair(what)?
-    } else {
-        Wanted { kinds: vec![Kind::Pod], name: Some(what.clone()) }
-    };
-    let Some(target) = Target::find(&wanted, &args.scope, &client, context).await? else {
-        return Ok(Verdict::No);
-    };
+    let Some(target) = find(what, args, &client, context).await? else { return Ok(Verdict::No) };
     if target.workload.is_empty() {
         let text = format!("{} has no logs: name a pod or a workload", target.qualified());
         return Err(Error::Usage(text).into());
@@ -42,6 +35,83 @@ pub(in crate::cli) async fn logs(args: &LogsArgs, context: &Context<'_>) -> Resu
     let Some(source) = source(args, args.tail, &target, &pod, context)? else { return Ok(Verdict::No) };
     pass_on(&source, args.prefix, false, &client).await?;
     Ok(Verdict::Yes)
+}
+
+/// The object that `POD`, `KIND/NAME` or `APP/WORKLOAD` names. `None`: there is none, which was reported.
+async fn find(
+    what: &str,
+    args: &LogsArgs,
+    client: &Client,
+    context: &Context<'_>,
+) -> Result<Option<Target>, cli::Error> {
+    let wanted = match what.split_once('/') {
+        None => Wanted { kinds: vec![Kind::Pod], name: Some(what.to_owned()) },
+        Some((app, workload)) => match Wanted::pair(what) {
+            Err(Error::NoSuchKind(_)) if !workload.is_empty() && !workload.contains('/') => {
+                return of_application(app, workload, client, context).await;
+            }
+            wanted => wanted?,
+        },
+    };
+    if !what.contains('/') && pods_named(what, args, client).await?.is_empty() {
+        say_missing(&wanted, context);
+        if let Some(hint) = hint(what, client).await? {
+            context.screen.say(format!("help: {hint}"));
+        }
+        return Ok(None);
+    }
+    Target::find(&wanted, &args.scope, client, context).await
+}
+
+async fn pods_named(name: &str, args: &LogsArgs, client: &Client) -> Result<Vec<Value>, cli::Error> {
+    let wanted = Wanted { kinds: vec![Kind::Pod], name: Some(name.to_owned()) };
+    let (namespace, app) = (args.scope.namespace.as_deref(), args.scope.app.as_deref());
+    Ok(objects(client, &wanted, &Scope { namespace, app, selector: None }).await?)
+}
+
+/// The workload of an application, as Compose users name it: `shop/web`.
+async fn of_application(
+    app: &str,
+    workload: &str,
+    client: &Client,
+    context: &Context<'_>,
+) -> Result<Option<Target>, cli::Error> {
+    let workloads = workloads(Some(app), client).await?;
+    let is_it = |item: &&Value| at(item, "/metadata/name") == workload;
+    if let Some(item) = workloads.iter().find(is_it) {
+        return Ok(Some(Target::of(item.clone())));
+    }
+    context.screen.say(format!("error: there is no workload `{workload}` in an application `{app}`"));
+    let names: Vec<String> =
+        workloads.iter().map(|item| format!("{app}/{}", at(item, "/metadata/name"))).collect();
+    match names.as_slice() {
+        [] => context.screen.say("help: `driftless status` lists the applications"),
+        names => context.screen.say(format!("help: there is {}", names.join(", "))),
+    }
+    Ok(None)
+}
+
+/// The next step if a name is not a pod but an application or a workload.
+async fn hint(name: &str, client: &Client) -> Result<Option<String>, cli::Error> {
+    let of_app = workloads(Some(name), client).await?;
+    let as_command = |item: &Value| {
+        let target = Target::of(item.clone());
+        format!("`driftless logs {}/{}`", target.app, target.name)
+    };
+    if !of_app.is_empty() {
+        let commands: Vec<String> = of_app.iter().map(as_command).collect();
+        return Ok(Some(format!("{name} is an application: {}", commands.join(", "))));
+    }
+    let all = workloads(None, client).await?;
+    let named: Vec<String> =
+        all.iter().filter(|item| at(item, "/metadata/name") == name).map(as_command).collect();
+    Ok((!named.is_empty()).then(|| format!("{name} is a workload: {}", named.join(", "))))
+}
+
+/// The workloads of an application, or of all.
+async fn workloads(app: Option<&str>, client: &Client) -> Result<Vec<Value>, cli::Error> {
+    let kinds = vec![Kind::Deployment, Kind::StatefulSet, Kind::DaemonSet, Kind::Job];
+    Ok(objects(client, &Wanted { kinds, name: None }, &Scope { app, ..Scope::default() }).await?)
 }
 
 /// Prints the output of all pods with the labels, one after the other, or all at once when following.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::selection::Selection;
 use crate::cli::options::parse_span;
 use driftless_report::{Selector, Type};
 
@@ -72,6 +73,13 @@ pub(in crate::cli) struct GitArgs {
     /// Additional certificate authorities for https, as a PEM file.
     #[arg(long, value_name = "FILE")]
     pub(in crate::cli) ca_file: Option<PathBuf>,
+}
+
+impl ReportArgs {
+    /// The applications that the options select.
+    pub(in crate::cli) fn selection(&self) -> Selection {
+        Selection { apps: self.app.clone(), path: self.path.clone() }
+    }
 }
 
 /// One output of the report: its format and its destination.

@@ -120,7 +120,7 @@ fn append(path: &Path, text: &str) -> io::Result<()> {
 }
 
 /// Colours a line by its first character.
-fn painted(text: &str, colours: Colours) -> String {
+pub(in crate::cli) fn painted(text: &str, colours: Colours) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.lines() {
         let paint = match line.trim_start().as_bytes() {

@@ -70,18 +70,29 @@ fn report_adoption(context: &AppContext, claims: &[Claim]) {
     }
 }
 
-/// Adopts in a copy of the live state. Returns what would be adopted, one sentence each.
+/// Adopts in a copy of the live state. Returns the objects that can be adopted, one sentence each, and the obstacles
+/// because of which none of them would be.
 pub(crate) fn adopt_in_dry_run(
     target: &Target<'_>,
     observed: &mut Observed,
     record: &mut Record,
-) -> Vec<String> {
+) -> (Vec<String>, Vec<String>) {
     plan::merge_adopted(observed, record, target.agent);
     let claims = plan::survey(target, observed);
-    let sentences = claims.iter().map(ToString::to_string).collect();
-    let is_allowed = target.policy.adopt != Adopt::Never && !target.policy.suspended;
-    if is_allowed && plan::adopt(record, target, observed).is_ok() {
-        plan::merge_adopted(observed, record, target.agent);
+    let sentences: Vec<String> = claims.iter().map(ToString::to_string).collect();
+    if sentences.is_empty() {
+        return (sentences, Vec::new());
     }
-    sentences
+    let obstacles = match target.policy {
+        policy if policy.adopt == Adopt::Never => vec!["the policy `adopt` is `never`".to_owned()],
+        policy if policy.suspended => vec!["the application is suspended".to_owned()],
+        _ => match plan::adopt(record, target, observed) {
+            Ok(_) => {
+                plan::merge_adopted(observed, record, target.agent);
+                Vec::new()
+            }
+            Err(obstacles) => obstacles,
+        },
+    };
+    (sentences, obstacles)
 }

@@ -7,7 +7,7 @@ use driftless_docker::{Docker, Engine, EngineOptions, ObserveScope, RegistryLogi
 use driftless_git::CommitSource;
 use driftless_model::{AgentId, Mask, Observed, Policy, Record, Stack};
 use driftless_plan as plan;
-use driftless_plan::{Target, stack_diff};
+use driftless_plan::Target;
 
 use super::{adopt::adopt_in_dry_run, handler::RequestHandler};
 use crate::request::{DryRun, RequestError};
@@ -65,22 +65,22 @@ fn dry_run(target: &Target<'_>, observed: &Observed, record: &Record, clock: Clo
     plan::merge_adopted(&mut observed, &record, target.agent);
     // The waits of this moment, before anything is adopted.
     let first = plan::plan(target, &observed, &record, clock.now());
-    let adoption = adopt_in_dry_run(target, &mut observed, &mut record);
+    let (adoption, adoption_obstacles) = adopt_in_dry_run(target, &mut observed, &mut record);
     let plans = plan::dry_run(target, &observed, &record, clock.now());
-    // The waits that are left at the end follow, each once.
-    let last = plans.last().into_iter().flat_map(|plan| &plan.waits);
+    // The waits of this moment, then those that are left at the end.
+    let left = plans.last().into_iter().flat_map(|plan| &plan.waits);
     let mut waits: Vec<String> = Vec::new();
-    for wait in first.waits.iter().chain(last).map(ToString::to_string) {
+    for wait in first.waits.iter().chain(left).map(ToString::to_string) {
         if !waits.contains(&wait) {
             waits.push(wait);
         }
     }
-    let steps = |plan: &plan::Plan| plan.steps.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let steps = |plan: &plan::Plan| plan::describe_steps(&plan.steps, target, &observed, &record);
     DryRun {
         suspended: false,
         rounds: plans.iter().map(steps).filter(|round| !round.is_empty()).collect(),
         adoption,
+        adoption_obstacles,
         waits,
-        diff: stack_diff(target.stack, &observed, target.mask),
     }
 }

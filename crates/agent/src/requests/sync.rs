@@ -77,10 +77,23 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     }
 
     /// Ends a pin and a suspension.
+    ///
+    /// # Errors
+    ///
+    /// If there is neither.
     pub(super) fn resume(&mut self) -> Result<Answer, RequestError> {
         let name = self.context.name();
-        if self.desired.is_gone() && self.context.store().pin(name)?.is_none() {
+        let is_pinned = self.context.store().pin(name)?.is_some();
+        if self.desired.is_gone() && !is_pinned {
             return Err(RequestError::Refused(not_in_git(name)));
+        }
+        if !is_pinned && !self.context.store().suspended(name)? {
+            let is_suspended_in_settings = self.desired.rendered().policy.suspended;
+            return Err(RequestError::Refused(if is_suspended_in_settings {
+                format!("{name} is suspended by its settings: set `suspend: false` there")
+            } else {
+                format!("{name} is neither pinned nor suspended; it follows Git")
+            }));
         }
         self.context.store().clear_pin(name)?;
         self.context.store().set_suspended(name, Suspension::Active)?;

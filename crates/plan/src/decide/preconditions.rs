@@ -85,7 +85,8 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
         }
         Contest::Leaving => Preconditions::MakeRoom(after),
         Contest::Taken { by, what } => {
-            draft.wait(Wait::blocked(WaitObject::Workload(name.clone()), &what, &by));
+            let owner = draft.facts.observed.claims.applications.get(&by).cloned();
+            draft.wait(Wait::blocked(WaitObject::Workload(name.clone()), &what, &by, owner.as_ref()));
             Preconditions::Unmet
         }
     }

@@ -173,7 +173,8 @@ pub(crate) fn rename(draft: &mut Draft<'_>, name: &WorkloadName, wanted: String,
         }
         Err(by) => {
             let object = WaitObject::Container { name: instance.name.clone(), workload: Some(name.clone()) };
-            draft.wait(Wait::blocked(object, &format!("the name `{wanted}`"), &by));
+            let owner = draft.facts.observed.claims.applications.get(&wanted).cloned();
+            draft.wait(Wait::blocked(object, &format!("the name `{wanted}`"), &by, owner.as_ref()));
             return;
         }
     };

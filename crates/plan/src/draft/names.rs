@@ -31,7 +31,8 @@ impl Draft<'_> {
             Err(by) => {
                 let object =
                     WaitObject::Container { name: name.to_owned(), workload: Some(workload.clone()) };
-                self.wait(Wait::blocked(object, &format!("the name `{name}`"), &by));
+                let owner = self.facts.observed.claims.applications.get(name).cloned();
+                self.wait(Wait::blocked(object, &format!("the name `{name}`"), &by, owner.as_ref()));
                 None
             }
         }

@@ -3,4 +3,5 @@
 pub(crate) mod live;
 pub(crate) mod objects;
 pub(crate) mod preview;
+pub(crate) mod step;
 pub(crate) mod unified;

@@ -3,11 +3,15 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use driftless_model::{
-    AgentId, Attachment, Container, ContainerId, Format, Healthcheck, Image, Instance, InstanceId,
-    LiveSettings, Location, Mask, Mount, MountSource, NetworkMode, Observed, Port, PortRange, Protocol,
-    PullPolicy, Readiness, Resources, RestartPolicy, Stack, State, Strategy, Timestamp, Workload,
+    AgentId, AppName, Attachment, Container, ContainerId, Format, Healthcheck, Image, Instance, InstanceId,
+    LiveSettings, Location, Mask, Mount, MountSource, NetworkMode, Observed, Policy, Port, PortRange,
+    Protocol, PullPolicy, Readiness, Record, Resources, RestartPolicy, SpecHash, Stack, State, Strategy,
+    Timestamp, Workload,
 };
-use driftless_plan::{FieldDifference, canonical_yaml, differences, stack_diff, unified_diff};
+use driftless_plan::{
+    Action, Cause, ContainerRef, FieldDifference, Step, Target, Wait, WaitObject, canonical_yaml,
+    describe_steps, differences, unified_diff,
+};
 
 fn mask() -> Mask {
     Mask::new([7; 32])
@@ -206,41 +210,48 @@ fn secrets_are_compared_but_never_printed() {
 }
 
 #[test]
-fn the_diff_of_a_stack_goes_from_what_runs_to_what_git_says() {
+fn changed_spec_names_the_fields_of_its_steps() {
+    let stack = stack();
+    let (agent, policy, images) = (AgentId("agent".to_owned()), Policy::default(), BTreeMap::new());
+    let mask = mask();
+    let target = Target {
+        stack: &stack,
+        fallback: None,
+        agent: &agent,
+        policy: &policy,
+        images: &images,
+        mask: &mask,
+    };
     let mut found = read_back();
+    found.image = "web:0".to_owned();
     found.env.insert("PORT".to_owned(), Some("9".to_owned()));
-    let (stack, mut observed) = (stack(), observed(found));
-    let text = stack_diff(&stack, &observed, &mask());
-    let expected = "\
---- live/shop/shop-web-1
-+++ git/shop/web
-";
-    assert!(text.starts_with(expected), "{text}");
-    assert!(text.contains("\n-  PORT: '9'\n+  PORT: '8080'\n"), "{text}");
+    let mut observed = observed(found);
     for instance in observed.instances.values_mut() {
-        instance.config = Arc::new(read_back());
+        instance.spec = SpecHash("0".repeat(64));
+        instance.agent = agent.clone();
     }
-    assert_eq!(stack_diff(&stack, &observed, &mask()), "");
-    observed.instances.clear();
-    let spec = desired().spec();
-    let text = stack_diff(&stack, &observed, &mask());
-    assert!(text.contains(&format!("+workload web: 1 at {spec}")), "{text}");
+    let instance = observed.instances.values().next().unwrap();
+    let action = Action::StopInstance { container: ContainerRef::from(instance), grace: None };
+    let step = |cause| Step { action: action.clone(), cause, after: Vec::new() };
+    let steps = [step(Cause::SpecChanged), step(Cause::NotInGit)];
+    let text = describe_steps(&steps, &target, &observed, &Record::default()).join("\n");
+    assert!(text.ends_with("(not in Git)"), "{text}");
+    assert!(text.contains("(spec changed: env.PORT, image web:0 -> web:1"), "{text}");
+    assert!(!text.contains("8080"), "values of the environment are not shown: {text}");
 }
 
-/// The engine doubles an alias that equals the container's name, or leaves it out: it tells it as no alias.
 #[test]
-fn alias_that_equals_the_container_name_is_no_difference() {
-    let mut found = read_back();
-    for network in ["shop_default", "other"] {
-        found.network_mode =
-            NetworkMode::Networks(BTreeMap::from([(network.to_owned(), Attachment::default())]));
-        let mut observed = observed(found.clone());
-        for instance in observed.instances.values_mut() {
-            instance.name = "web".to_owned();
-        }
-        let text = stack_diff(&stack(), &observed, &mask());
-        assert_eq!(text.is_empty(), network == "shop_default", "{text}");
-    }
+fn blocked_workload_names_the_application_of_the_holder() {
+    let blog: AppName = "blog".into();
+    let wait = |owner| {
+        let object = WaitObject::Workload("web".into());
+        Wait::blocked(object, "host port 80/tcp", "blog-web-1", owner).to_string()
+    };
+    assert_eq!(
+        wait(Some(&blog)),
+        "web needs host port 80/tcp, which blog-web-1 of the application `blog` holds: change one of the two in Git"
+    );
+    assert_eq!(wait(None), "web needs host port 80/tcp, which blog-web-1 holds and this agent does not own");
 }
 
 #[test]

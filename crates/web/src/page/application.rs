@@ -40,12 +40,16 @@ fn commit(status: &ApplicationStatus, now: Timestamp) -> Markup {
     html! {
         span.commit {
             @if let Some(revision) = status.revision { "revision " (Text(revision)) " · " }
-            @match &status.commit {
+            // The newest commit may have changed only other applications.
+            @match status.revision_commit.as_ref().or(status.commit.as_ref()) {
                 Some(commit) => {
                     code title=(Text(&commit.id)) { (Text(commit.short())) }
                     " · " (Text(&commit.subject))
                     " · " (Text(commit.author_name()))
                     " · " (RelativeTime { at: commit.time, now })
+                    @if let Some(newest) = status.commit.as_ref().filter(|newest| newest.id != commit.id) {
+                        " · unchanged since, up to " code title=(Text(&newest.id)) { (Text(newest.short())) }
+                    }
                 }
                 None => "nothing applied yet",
             }

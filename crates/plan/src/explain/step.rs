@@ -1,0 +1,73 @@
+//! Steps as people read them, with the fields because of which a container is outdated.
+
+use std::collections::BTreeMap;
+
+use driftless_model::{Observed, Record};
+
+use crate::{
+    action::Action, cause::Cause, explain::live::compare_live, fields::diff::FieldDifference, steps::Step,
+    target::Target,
+};
+
+/// The largest number of fields that a step names.
+const FIELDS: usize = 3;
+
+/// Describes each step. After `spec changed` come the fields that differ between the live state and the target:
+/// `create shop-web-1 from web:2 at 3f9a1b2c (spec changed: image web:1 -> web:2)`.
+pub fn describe_steps(
+    steps: &[Step],
+    target: &Target<'_>,
+    observed: &Observed,
+    record: &Record,
+) -> Vec<String> {
+    if steps.iter().all(|step| step.cause != Cause::SpecChanged) {
+        return steps.iter().map(ToString::to_string).collect();
+    }
+    let differences: BTreeMap<String, Vec<FieldDifference>> = compare_live(target, observed, record)
+        .into_iter()
+        .map(|difference| (difference.name, difference.fields))
+        .collect();
+    let describe = |step: &Step| {
+        let changed = match (&step.cause, &step.action) {
+            (Cause::SpecChanged, Action::CreateInstance(creation)) => {
+                // A new container may have another name than the one that it replaces.
+                let instances = observed.instances.values();
+                let of_workload = instances.filter(|it| it.instance.workload == creation.instance.workload);
+                let mut names = std::iter::once(&creation.name).chain(of_workload.map(|it| &it.name));
+                names.find_map(|name| summary(differences.get(name)?))
+            }
+            (Cause::SpecChanged, action) => differences.get(action.object()).and_then(|it| summary(it)),
+            _ => None,
+        };
+        match changed {
+            Some(fields) => format!("{} ({}: {fields})", step.action, step.cause),
+            None => step.to_string(),
+        }
+    };
+    steps.iter().map(describe).collect()
+}
+
+/// `image web:1 -> web:2, env.PORT, and 2 more`. `None` if only the hash differs.
+fn summary(fields: &[FieldDifference]) -> Option<String> {
+    let fields: Vec<&FieldDifference> = fields.iter().filter(|it| !is_hash_or_state(&it.field)).collect();
+    let (first, rest) = fields.split_at(fields.len().min(FIELDS));
+    let mut parts: Vec<String> = first.iter().map(|it| one(it)).collect();
+    if !rest.is_empty() {
+        parts.push(format!("and {} more", rest.len()));
+    }
+    Some(parts.join(", ")).filter(|text| !text.is_empty())
+}
+
+/// Fields that are no part of the specification in Git.
+fn is_hash_or_state(field: &str) -> bool {
+    matches!(field, "spec" | "state" | "name" | crate::facts::fs_changes::FIELD)
+}
+
+/// A value of the environment may be a secret, and long values hide the rest, so only short ones are shown.
+fn one(difference: &FieldDifference) -> String {
+    const LONGEST: usize = 80;
+    let FieldDifference { field, want, found } = difference;
+    let is_hidden = field.starts_with("env.") || field.starts_with("labels.");
+    let is_long = want.len().max(found.len()) > LONGEST || want.contains('\n') || found.contains('\n');
+    if is_hidden || is_long { field.clone() } else { format!("{field} {found} -> {want}") }
+}

@@ -43,6 +43,7 @@ Exit codes:
 Environment:
   DRIFTLESS_SERVER      address of the agent, like --server
   DRIFTLESS_TOKEN_FILE  file with the agent's token, like --token-file
+  SOPS_AGE_KEY_FILE     file with the age key for encrypted files, as for sops
   DOCKER_HOST           address of the Docker Engine if no option or file names one
   RUST_LOG              log filter of `run`, such as driftless=debug
   NO_COLOR              print without colours";

@@ -2,7 +2,10 @@
 //! in, merged and filled out; of Kubernetes the documents, as its kustomization makes them if it has one. It needs
 //! neither agent nor Docker.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -14,11 +17,12 @@ use super::{
     folder::{Error, repository_name},
     options::{YamlOrJson, parse_variable},
     output::{self, print},
+    sops_keys::decrypted,
     yaml,
 };
 use driftless_agent as controller;
 use driftless_compose as compose;
-use driftless_files::AppSpec;
+use driftless_files::{AppSpec, Files};
 use driftless_git::Directory;
 use driftless_kubernetes as kubernetes;
 use driftless_manifest as manifest;
@@ -66,6 +70,8 @@ pub(super) struct ConfigArgs {
 pub(super) fn config(args: &ConfigArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let files =
         Directory::open(&args.dir).map_err(|source| Error::Open { path: args.dir.clone(), source })?;
+    let directory = Arc::new(files);
+    let files = decrypted(Arc::<Directory>::clone(&directory), context)?;
     let root = args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone());
     let spec = application(&files, &root, args)?;
     if spec.findings.iter().any(Finding::is_error) {
@@ -83,7 +89,7 @@ pub(super) fn config(args: &ConfigArgs, context: &Context<'_>) -> Result<Verdict
             (found.documents.map(|it| documents(&it, args.output)), found.findings)
         }
     };
-    let mut shown = files.ignored_findings();
+    let mut shown = directory.ignored_findings();
     shown.extend(findings.iter().cloned());
     if !shown.is_empty() {
         context.screen.say(render_findings(&shown, context.screen.colours()).trim_end());
@@ -110,7 +116,7 @@ fn documents(documents: &[Value], output: YamlOrJson) -> String {
 }
 
 /// The application that the arguments select.
-fn application(files: &Directory, root: &Path, args: &ConfigArgs) -> Result<AppSpec, CliError> {
+fn application(files: &dyn Files, root: &Path, args: &ConfigArgs) -> Result<AppSpec, CliError> {
     let name = repository_name(root);
     let path = args.path.trim_matches('/');
     let configured = Configured {

@@ -3,9 +3,14 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use super::{context::Context, error::CommandError};
+use super::{
+    context::Context,
+    error::{CommandError, Error as CliError},
+    sops_keys::decrypted,
+};
 use driftless_files::AppSpec;
 use driftless_git::Directory;
 use driftless_manifest as manifest;
@@ -51,8 +56,10 @@ pub(super) struct Folder {
 }
 
 /// Renders every application below `path` in a folder.
-pub(super) fn render_folder(dir: &Path, path: &str) -> Result<Folder, Error> {
-    let files = Directory::open(dir).map_err(|source| Error::Open { path: dir.to_owned(), source })?;
+pub(super) fn render_folder(dir: &Path, path: &str, context: &Context<'_>) -> Result<Folder, CliError> {
+    let folder = Directory::open(dir).map_err(|source| Error::Open { path: dir.to_owned(), source })?;
+    let folder = Arc::new(folder);
+    let files = decrypted(Arc::<Directory>::clone(&folder), context)?;
     let name = repository_name(&dir.canonicalize().unwrap_or_else(|_| dir.to_owned()));
     let discovery = manifest::discover(&files, path.trim_matches('/'), &name, &[]);
     let mut findings = discovery.findings;
@@ -65,7 +72,7 @@ pub(super) fn render_folder(dir: &Path, path: &str) -> Result<Folder, Error> {
         findings.extend(rendered.findings);
         applications.push((app, rendered.stack));
     }
-    findings.extend(files.ignored_findings());
+    findings.extend(folder.ignored_findings());
     // Two applications may read the same file.
     findings.sort_by(|a, b| (&a.location, &a.path).cmp(&(&b.location, &b.path)));
     findings.dedup();

@@ -46,6 +46,7 @@ mod output;
 mod progress;
 mod report;
 mod screen;
+mod sops_keys;
 mod span;
 mod table;
 mod yaml;

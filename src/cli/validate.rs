@@ -57,7 +57,7 @@ struct Checked {
 }
 
 pub(super) fn validate(args: &ValidateArgs, context: &Context<'_>) -> Result<Verdict, Error> {
-    let Folder { applications, findings } = render_folder(&args.dir, &args.path)?;
+    let Folder { applications, findings } = render_folder(&args.dir, &args.path, context)?;
     let applications = applications.into_iter().map(|(app, stack)| Checked {
         name: app.name,
         path: app.path,

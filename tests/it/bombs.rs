@@ -72,6 +72,10 @@ impl Files for Bomb {
     fn id(&self, path: &str) -> Result<Option<String>, ReadError> {
         if Self::level(path).is_some() { Ok(Some("a".to_owned())) } else { self.files.id(path) }
     }
+
+    fn is_encrypted(&self, _: &str) -> bool {
+        false
+    }
 }
 
 fn compose() -> AppSpec {
@@ -126,6 +130,10 @@ impl Files for Wide {
 
     fn id(&self, _: &str) -> Result<Option<String>, ReadError> {
         Ok(None)
+    }
+
+    fn is_encrypted(&self, _: &str) -> bool {
+        false
     }
 }
 

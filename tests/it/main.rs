@@ -13,6 +13,8 @@ mod docs;
 mod convert;
 // Which folders are applications.
 mod discover;
+// Files that SOPS encrypted.
+mod encrypted_files;
 // Commit statuses and comments at the forge.
 mod forge;
 // Broken input for the readers of strangers' files.

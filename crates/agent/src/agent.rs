@@ -20,6 +20,7 @@ use driftless_docker::{Docker, Engine, EngineOptions};
 use driftless_git as git;
 use driftless_git::{CommitSource, FetchPermits, Lookup, RepositoryOptions};
 use driftless_model::Mask;
+use driftless_sops::Keys;
 use driftless_store::{ContentDir, Opened, OtherAgent, StateDir, Store, Visibility};
 
 use crate::{
@@ -28,6 +29,7 @@ use crate::{
     claims::Claims,
     commit_status::StatusReporter,
     context::Services,
+    decryption::DecryptedSource,
     engine_state::EngineState,
     error::chain,
     fs_scan::CONCURRENT_SCANS,
@@ -123,7 +125,8 @@ async fn open_mirrors(
     settings: &Settings,
     environment: &Lookup,
     state: &StateDir,
-) -> Result<Vec<(config::Repository, git::Repository)>, Error> {
+) -> Result<Vec<(config::Repository, DecryptedSource<git::Repository>)>, Error> {
+    let keys = Arc::new(Keys::load(&settings.sops_key_files).map_err(Error::Keys)?);
     let permits = FetchPermits::default();
     let mut sources = Vec::new();
     for repository in &settings.repositories {
@@ -135,7 +138,7 @@ async fn open_mirrors(
         });
         let name = repository.name.clone();
         let source = opened.map_err(|source| Error::Source { name, source })?;
-        sources.push((repository.clone(), source));
+        sources.push((repository.clone(), DecryptedSource::new(source, Arc::clone(&keys))));
     }
     Ok(sources)
 }

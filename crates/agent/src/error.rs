@@ -17,6 +17,9 @@ pub enum Error {
         #[source]
         source: git::Error,
     },
+    /// A file with a key for encrypted files cannot be used.
+    #[error("could not load the keys of `sops.keyFiles`")]
+    Keys(#[source] driftless_sops::KeyError),
     /// The engine does not answer, or its address is invalid.
     #[error("could not reach Docker")]
     Docker(#[source] driftless_docker::Error),

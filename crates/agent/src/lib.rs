@@ -30,6 +30,7 @@ mod claims;
 mod commit_status;
 mod context;
 mod cron_runs;
+mod decryption;
 mod deliveries;
 mod desired;
 mod endpoints;

@@ -243,13 +243,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         }
         self.publish(now, |publisher, inputs| publisher.publish_round(inputs, &target, &observed, &plan));
         // Before the steps: a pod that they stop must not get new connections.
-        let report_again = match self.other_owner.reason() {
-            None => {
-                let proxies = plan::proxy_endpoints(&target.stack, &observed, &plan);
-                self.endpoints.send(&self.context, self.observer.docker(), proxies).await
-            }
-            Some(_) => None,
-        };
+        let report_again = self.report_endpoints(&target, &observed, &plan).await;
         let next = if plan.steps.is_empty() {
             self.revisions.check_deadline(&self.context, &plan);
             let scan = self.observer.start_scans(&target.policy, &observed, self.record.get());
@@ -268,6 +262,20 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             Some(latest) => next.by(latest),
             None => next,
         }
+    }
+
+    /// Tells the proxies of Services which pods are ready. Returns when to try again, if a proxy did not take it.
+    async fn report_endpoints(
+        &mut self,
+        target: &TargetRevision,
+        observed: &Observed,
+        plan: &Plan,
+    ) -> Option<Timestamp> {
+        if self.other_owner.reason().is_some() {
+            return None;
+        }
+        let proxies = plan::proxy_endpoints(&target.stack, observed, plan);
+        self.endpoints.send(&self.context, self.observer.docker(), proxies).await
     }
 
     fn source(&self) -> Option<Arc<S>> {

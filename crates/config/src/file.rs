@@ -25,6 +25,7 @@ pub(super) struct Document {
     pub(super) token_file: Option<PathBuf>,
     pub(super) docker: Option<String>,
     pub(super) build_timeout: Option<Duration>,
+    pub(super) sops_key_files: Vec<PathBuf>,
     pub(super) policy: PolicyEntry,
     pub(super) credentials: Vec<HostEntry>,
     pub(super) registries: Vec<RegistryEntry>,
@@ -108,6 +109,7 @@ fn document(root: Value<'_>) -> Option<Document> {
         "tokenFile",
         "docker",
         "buildTimeout",
+        "sops",
         "selfHeal",
         "prune",
         "maxPrunePercent",
@@ -127,12 +129,26 @@ fn document(root: Value<'_>) -> Option<Document> {
         token_file: object.absolute("tokenFile"),
         docker: object.parsed("docker", |text| url::check_docker(text).map(|()| text.to_owned())),
         build_timeout: object.duration("buildTimeout"),
+        sops_key_files: object.get("sops").and_then(sops).unwrap_or_default(),
         policy: policy(&object),
         credentials: each(&object, "credentials", HostEntry::read),
         registries: each(&object, "registries", RegistryEntry::read),
         webhooks: object.get("webhooks").and_then(webhooks).unwrap_or_default(),
         repositories: each(&object, "repositories", repository),
     })
+}
+
+/// Reads `sops: {keyFiles: […]}`.
+fn sops(value: Value<'_>) -> Option<Vec<PathBuf>> {
+    let files = value.object(["keyFiles"].as_slice())?.items("keyFiles");
+    let path = |item: Value<'_>| {
+        let text = item.string()?;
+        if !text.starts_with('/') {
+            item.error("the path must be absolute: it must start with `/`");
+        }
+        Some(PathBuf::from(text))
+    };
+    Some(files.into_iter().filter_map(path).collect())
 }
 
 fn each<T>(object: &Object<'_>, key: &str, read: fn(Value<'_>) -> Option<T>) -> Vec<T> {

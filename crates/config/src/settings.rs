@@ -26,6 +26,8 @@ pub struct Settings {
     pub docker_host: String,
     /// The time limit of an image build. Default: 1 h.
     pub build_timeout: Duration,
+    /// The files with the secret keys for encrypted files: age identities, SSH and OpenPGP private keys.
+    pub sops_key_files: Vec<PathBuf>,
     /// Logins for image registries. They win over those of the Docker client's file.
     pub registries: Vec<Registry>,
     /// Webhooks of all repositories.
@@ -275,6 +277,7 @@ impl Default for Settings {
             token_file: None,
             docker_host: "unix:///var/run/docker.sock".to_owned(),
             build_timeout: Duration::from_hours(1),
+            sops_key_files: Vec::new(),
             registries: Vec::new(),
             webhooks: Webhooks::default(),
             repositories: Vec::new(),

@@ -53,4 +53,8 @@ impl Files for Bounded<'_> {
     fn id(&self, path: &str) -> Result<Option<String>, ReadError> {
         self.files.id(path)
     }
+
+    fn is_encrypted(&self, path: &str) -> bool {
+        self.files.is_encrypted(path)
+    }
 }

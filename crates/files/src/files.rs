@@ -21,6 +21,10 @@ pub trait Files: Send + Sync + fmt::Debug {
     /// An id of a file's content and mode, with links followed. `None`: there is no file, or the id is not known without
     /// reading it.
     fn id(&self, path: &str) -> Result<Option<String>, ReadError>;
+
+    /// Whether a file that was read before is encrypted in the repository. Its content may not reach a disk in clear,
+    /// nor a message.
+    fn is_encrypted(&self, path: &str) -> bool;
 }
 
 /// The type of a path.
@@ -88,6 +92,14 @@ pub enum ReadError {
         path: String,
         /// The path of the submodule.
         module: String,
+    },
+    /// The file is encrypted and cannot be decrypted.
+    #[error("`{path}` cannot be decrypted: {message}")]
+    Encrypted {
+        /// From the repository's root.
+        path: String,
+        /// The cause, without any value.
+        message: String,
     },
     /// The mirror of the repository is damaged. The manifest is not the cause.
     #[error("could not read `{path}` from the repository: {message}")]
@@ -157,5 +169,9 @@ impl Files for MemoryFiles {
 
     fn id(&self, path: &str) -> Result<Option<String>, ReadError> {
         Ok(self.0.get(path).map(|it| String::from_utf8_lossy(it).into_owned()))
+    }
+
+    fn is_encrypted(&self, _: &str) -> bool {
+        false
     }
 }

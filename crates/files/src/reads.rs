@@ -111,6 +111,10 @@ impl Files for Recorder<'_> {
     fn id(&self, path: &str) -> Result<Option<String>, ReadError> {
         self.files.id(path)
     }
+
+    fn is_encrypted(&self, path: &str) -> bool {
+        self.files.is_encrypted(path)
+    }
 }
 
 #[cfg(test)]

@@ -125,6 +125,10 @@ impl Files for CommitFiles {
                 .map(|it| format!("{:o} {}", it.mode.value(), it.id))))
         })
     }
+
+    fn is_encrypted(&self, _: &str) -> bool {
+        false
+    }
 }
 
 impl fmt::Debug for CommitFiles {

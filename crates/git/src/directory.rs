@@ -160,6 +160,10 @@ impl Files for Directory {
     fn id(&self, _path: &str) -> Result<Option<String>, ReadError> {
         Ok(None)
     }
+
+    fn is_encrypted(&self, _: &str) -> bool {
+        false
+    }
 }
 
 fn entry(metadata: &fs::Metadata) -> Entry {

@@ -326,6 +326,10 @@ impl Files for FilesWithSubmodules {
             None => self.files.id(path),
         }
     }
+
+    fn is_encrypted(&self, _: &str) -> bool {
+        false
+    }
 }
 
 /// The submodules in a commit's `.gitmodules` that the commit pins.

@@ -113,6 +113,7 @@ pub fn is_kubernetes(documents: &[Node]) -> bool {
 pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     let report = Report::default();
     let Manifests { sources, parsed } = manifests(files, spec, &report);
+    check_encrypted(files, &parsed, &report);
     let objects = objects(&parsed, &report);
     let mut catalogue = Catalogue::new(spec.name.as_str());
     for (kind, value) in &objects {
@@ -185,6 +186,7 @@ pub struct Documents {
 pub fn documents(files: &dyn Files, spec: &AppSpec, mask: Option<&Mask>) -> Documents {
     let report = Report::default();
     let Manifests { sources, parsed } = manifests(files, spec, &report);
+    check_encrypted(files, &parsed, &report);
     let findings = presented(report, &sources);
     if findings.iter().any(Finding::is_error) {
         return Documents { documents: None, findings };
@@ -209,6 +211,28 @@ fn presented(report: Report, sources: &BTreeMap<String, Arc<[u8]>>) -> Vec<Findi
     let mut said = BTreeSet::new();
     findings.retain(|it| said.insert((it.location.clone(), it.path.clone(), it.message.clone())));
     findings
+}
+
+/// The text of a file for quoting lines: none of a file that is encrypted in the repository.
+fn quotable(files: &dyn Files, path: &str, bytes: &Arc<[u8]>) -> Arc<[u8]> {
+    if files.is_encrypted(path) { Arc::default() } else { Arc::clone(bytes) }
+}
+
+/// Reports ConfigMaps with data from encrypted files: they are mounted from the disk, where nothing is in clear.
+fn check_encrypted(files: &dyn Files, parsed: &[(String, Vec<Node>)], report: &Report) {
+    let documents = parsed.iter().flat_map(|(_, documents)| documents);
+    for document in documents.filter(|it| it.get("kind").and_then(Node::as_scalar) == Some("ConfigMap")) {
+        let data = ["data", "binaryData"].into_iter().filter_map(|key| document.get(key));
+        let entries = data
+            .filter_map(|data| if let Kind::Mapping(entries) = &data.kind { Some(entries) } else { None });
+        let encrypted = entries.flatten().find(|entry| files.is_encrypted(&entry.value.place.file));
+        if let Some(entry) = encrypted {
+            let message =
+                format!("`{}` comes from an encrypted file, and a ConfigMap is stored in clear", entry.key);
+            let finding = Finding::error(entry.value.place.location(), "data", message);
+            report.say(finding.help("make it a Secret, or use `secretGenerator`"));
+        }
+    }
 }
 
 /// The input of an application.
@@ -242,7 +266,7 @@ fn manifests(files: &dyn Files, spec: &AppSpec, report: &Report) -> Manifests {
                 continue;
             }
         };
-        found.sources.insert(path.clone(), bytes.clone());
+        found.sources.insert(path.clone(), quotable(files, path, &bytes));
         match yaml::parse(path, &bytes, &limits) {
             Ok(documents) => found.parsed.push((path.clone(), documents)),
             Err(finding) => report.say(finding),

@@ -1,9 +1,10 @@
-//! When a CronJob is due: five fields, as Kubernetes reads them, in a time zone of the IANA database that is part of this
+//! Schedules of CronJobs: five fields, as Kubernetes reads them, in a time zone of the IANA database that is part of this
 //! program.
 //!
-//! Where a clock is put forward, what would fall into the gap is left out; where it is put back, what falls into the hour
-//! that comes twice comes twice. That is how Kubernetes has it. A crate for this was looked for: the well-known ones want
-//! a field of seconds, or know neither Kubernetes' rule for days nor its zones.
+//! Times in the gap of a clock that is put forward are left out; times in the hour that comes twice come twice. That is
+//! Kubernetes' rule. The crate `cronexpr` 1.x was tried and follows the same two rules, but it reads another language: it
+//! refuses `?` and `@daily`, which Kubernetes accepts, accepts `7`, `L`, `W` and `5L`, which Kubernetes refuses, and
+//! finds no 29 February that is more than four years away (2096 to 2104). All fields would have to be checked here first.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +16,7 @@ use jiff::{
 
 use super::Timestamp;
 
-/// Days on which nothing is due are passed by for so long: the longest way from one 29th of February to the next.
+/// Longest search for the next day, in days: the longest time from one 29 February to the next.
 const FURTHEST_DAYS: i64 = 366 * 9;
 
 /// A parsed schedule.

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use super::{error::Error, options::GitArgs};
-use crate::{cli::Context, cli::Error as CliError};
+use crate::{cli::Context, cli::Error as CliError, cli::sops_keys::decrypted};
 use driftless_config::{Reference, Secret, Settings};
 use driftless_files::{AppSpec, Files, Reads, Recorder, Rendered};
 use driftless_git::{Checkout, CommitSource, FetchPermits, LocalRepository, Repository, RepositoryOptions};
@@ -65,11 +65,13 @@ impl Place {
         &self,
         revision: &str,
         context: &Context<'_>,
-    ) -> Result<Checkout, Error> {
-        match self {
-            Self::Local(local) => Ok(local.commit(revision)?),
-            Self::Server(settings, mirrors) => fetch(settings, mirrors.path(), revision, context).await,
-        }
+    ) -> Result<Checkout, CliError> {
+        let checkout = match self {
+            Self::Local(local) => local.commit(revision).map_err(Error::from)?,
+            Self::Server(settings, mirrors) => fetch(settings, mirrors.path(), revision, context).await?,
+        };
+        let files = decrypted(checkout.files, context)?;
+        Ok(Checkout { files: Arc::new(files), ..checkout })
     }
 
     pub(in crate::cli) fn merge_base(&self, base: &str, head: &str) -> Result<String, Error> {

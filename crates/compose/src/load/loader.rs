@@ -105,7 +105,9 @@ impl<'a> Loader<'a> {
             }
         };
         let parsed = parse(path, &bytes, &Limits::default());
-        self.sources.insert(path.to_owned(), bytes);
+        // Lines of an encrypted file are not quoted in findings.
+        let quotable = if self.files.is_encrypted(path) { Arc::default() } else { bytes };
+        self.sources.insert(path.to_owned(), quotable);
         match parsed {
             Ok(mut documents) => {
                 documents.retain(|it| !it.is_null());

@@ -33,6 +33,10 @@ pub(crate) struct MountedFiles<'a> {
     /// Contents by path in the repository, because nothing is read twice.
     known: BTreeMap<String, ContentId>,
     listed: BTreeSet<String>,
+    /// Contents with a file that is encrypted in the repository. They are kept in memory, as secrets are.
+    encrypted: BTreeSet<ContentId>,
+    /// Whether the content that is being read has such a file.
+    met_encrypted: bool,
     size: usize,
     /// Warnings about mounts that may not be intended.
     pub(crate) warnings: Vec<Finding>,
@@ -48,6 +52,8 @@ impl<'a> MountedFiles<'a> {
             app_files: BTreeMap::new(),
             known: BTreeMap::new(),
             listed: BTreeSet::new(),
+            encrypted: BTreeSet::new(),
+            met_encrypted: false,
             size: 0,
             warnings: Vec::new(),
         }
@@ -150,10 +156,15 @@ impl<'a> MountedFiles<'a> {
         };
         let id = self.keep(content);
         let source = match kind {
-            FileKind::Config => MountSource::Content(id),
+            FileKind::Config => self.source_of(id),
             FileKind::Secret => MountSource::Secret(id),
         };
         Ok(Mount { target, source, read_only: true })
+    }
+
+    /// Where a mounted config lies: on the disk, or in memory if the repository has it encrypted.
+    fn source_of(&self, id: ContentId) -> MountSource {
+        if self.encrypted.contains(&id) { MountSource::Secret(id) } else { MountSource::Content(id) }
     }
 
     /// A file of the repository as text, such as a seccomp profile.
@@ -180,12 +191,12 @@ impl<'a> MountedFiles<'a> {
         let is_tracked = entry.is_some();
         if is_tracked && read_only {
             if let Some(id) = self.known.get(&resolved) {
-                return Ok(MountSource::Content(id.clone()));
+                return Ok(self.source_of(id.clone()));
             }
             let content = self.content(&resolved)?;
             let id = self.keep(content);
             self.known.insert(resolved, id.clone());
-            return Ok(MountSource::Content(id));
+            return Ok(self.source_of(id));
         }
         if !is_tracked && !create {
             return Err(format!("`{resolved}` does not exist in the repository"));
@@ -207,7 +218,13 @@ impl<'a> MountedFiles<'a> {
 
     /// Lists what is tracked at or below a path that is mounted read-write.
     fn writable(&mut self, resolved: &str, inside: &str) -> Result<(), String> {
-        match self.content(resolved)? {
+        let content = self.content(resolved)?;
+        if std::mem::take(&mut self.met_encrypted) {
+            return Err(format!(
+                "`{resolved}` is encrypted, and a writable copy would be on the disk in clear; add `:ro` or use `secrets`"
+            ));
+        }
+        match content {
             file @ (Content::File { .. } | Content::Owned { .. }) => {
                 let id = self.keep(file);
                 self.app_files.insert(inside.to_owned(), id);
@@ -241,6 +258,9 @@ impl<'a> MountedFiles<'a> {
 
     fn keep(&mut self, content: Content) -> ContentId {
         let id = content.id();
+        if std::mem::take(&mut self.met_encrypted) {
+            self.encrypted.insert(id.clone());
+        }
         self.contents.insert(id.clone(), content);
         id
     }
@@ -296,6 +316,7 @@ impl<'a> MountedFiles<'a> {
             other => other.to_string(),
         })?;
         self.size = self.size.saturating_add(bytes.len());
+        self.met_encrypted |= self.files.is_encrypted(path);
         Ok(bytes)
     }
 }

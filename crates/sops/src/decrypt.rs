@@ -1,0 +1,65 @@
+//! Recognises the form of an encrypted file and decrypts it.
+
+use super::{Error, Keys, dotenv, ini, keys, yaml};
+
+/// The form of an encrypted file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// A whole file encrypted with age.
+    Age,
+    /// SOPS: one `KEY=value` a line.
+    Dotenv,
+    /// SOPS: sections with `key = value`.
+    Ini,
+    /// SOPS: YAML, or JSON, which is YAML.
+    Yaml,
+    /// SOPS: JSON whose `data` is the whole content.
+    Binary,
+}
+
+/// The decrypted content of a file, or `None` if it is not encrypted. The path chooses between JSON and binary, as SOPS
+/// does, and names the file in errors.
+pub fn decrypt(path: &str, bytes: &[u8], keys: &Keys) -> Result<Option<Vec<u8>>, Error> {
+    let Some(form) = form_of(path, bytes) else { return Ok(None) };
+    if form == Form::Age {
+        return keys.open_age_file(bytes).map(Some);
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| Error::Malformed("it is not UTF-8".to_owned()))?;
+    let plain = match form {
+        Form::Dotenv => dotenv::decrypt(text, keys)?,
+        Form::Ini => ini::decrypt(text, keys)?,
+        Form::Yaml => yaml::decrypt(text, keys)?,
+        Form::Binary => yaml::decrypt_binary(text, keys)?,
+        Form::Age => return Ok(None),
+    };
+    Ok(Some(plain.into_bytes()))
+}
+
+/// Recognises an encrypted file by its metadata, not by its name.
+fn form_of(path: &str, bytes: &[u8]) -> Option<Form> {
+    if keys::is_age_file(bytes) {
+        return Some(Form::Age);
+    }
+    let text = std::str::from_utf8(bytes).ok()?;
+    // Most files are plain: the words of the metadata are searched before anything is parsed.
+    if !text.contains("sops") || !(text.contains("mac") || text.contains("lastmodified")) {
+        return None;
+    }
+    if dotenv::is_encrypted(text) {
+        return Some(Form::Dotenv);
+    }
+    if ini::is_encrypted(text) {
+        return Some(Form::Ini);
+    }
+    let documents = yaml::parse(text).ok()?;
+    if !yaml::is_encrypted(&documents) {
+        return None;
+    }
+    let is_binary = yaml::has_only_data(&documents) && !has_extension(path, &["json", "yaml", "yml"]);
+    Some(if is_binary { Form::Binary } else { Form::Yaml })
+}
+
+fn has_extension(path: &str, extensions: &[&str]) -> bool {
+    let extension = path.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
+    extension.is_some_and(|extension| extensions.contains(&extension.as_str()))
+}

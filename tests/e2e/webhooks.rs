@@ -106,7 +106,9 @@ async fn webhook_deploys_a_push_long_before_the_next_poll() {
         assert!(text(&tested).contains(&format!("accepted; fetched {}", &commit[..12])), "{}", text(&tested));
         agent.settled(&commit).await;
         assert!(!agent.log().contains(&secret), "the log holds no secret");
-        let status = agent.command(&["status", "--server", &format!("http://{}", agent.address())]).output();
+        let status = agent
+            .command(&["status", &site.app, "--server", &format!("http://{}", agent.address())])
+            .output();
         let status = text(&status.unwrap());
         assert!(status.contains("webhook infra") && status.contains(&commit[..12]), "{status}");
     }

@@ -205,3 +205,75 @@ stringData: {{word: correct-horse}}
     assert_eq!(code, 1, "{out}");
     assert!(out.starts_with("Waiting for deployment "), "{out}");
 }
+
+#[tokio::test]
+async fn objects_have_the_names_and_fields_of_their_manifests() {
+    let site = Site::new("objects");
+    let image = images::placeholder();
+    let text = format!(
+        "apiVersion: v1
+kind: Secret
+metadata: {{name: pass}}
+stringData: {{word: correct-horse}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: alone, labels: {{app: alone}}}}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+    - name: main
+      image: \"{image}\"
+      command: [/bin/busybox, sh, -c, echo said; exec sleep 10000]
+      args: [\"--word=$(WORD)\"]
+      env:
+        - {{name: TOKEN, value: hunter2hunter2}}
+        - {{name: MODE, value: fast}}
+        - {{name: WORD, valueFrom: {{secretKeyRef: {{name: pass, key: word}}}}}}
+      resources: {{limits: {{memory: 64Mi}}}}
+      livenessProbe: {{exec: {{command: [/bin/busybox, \"true\"]}}}}
+      volumeMounts: [{{name: work, mountPath: /work}}]
+  volumes: [{{name: work, emptyDir: {{}}}}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: web}}
+spec:
+  selector: {{matchLabels: {{app: web}}}}
+  template:
+    metadata: {{labels: {{app: web, tier: front}}}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      initContainers: [{{name: first, image: \"{image}\", command: [/bin/busybox, echo, began]}}]
+      containers: [{{name: server, image: \"{image}\", command: [/bin/busybox, sh, -c, echo served; exec sleep 10000]}}]
+"
+    );
+    let commit = site.repository.commit(&[(&site.path("all.yaml"), &text)]);
+    let agent = site.agent().await;
+    agent.settled(&commit).await;
+    assert_eq!(agent.said("logs alone -c main").trim(), "said");
+    let yaml = agent.said("get pod alone -o yaml");
+    for part in
+        ["name: main", "mountPath: /work", "memory: 64Mi", "value: fast", "nodeName:", "livenessProbe:"]
+    {
+        assert!(yaml.contains(part), "{part}: {yaml}");
+    }
+    let described = agent.said("describe pod alone");
+    for part in ["Node:", "memory: 64Mi", "MODE: fast", "/work from", "exec [/bin/busybox true] delay=0s"] {
+        assert!(described.contains(part), "{part}: {described}");
+    }
+    for shown in [&yaml, &described] {
+        assert!(shown.contains("--word=••••") && shown.contains("WORD"), "{shown}");
+    }
+    for shown in [&yaml, &described, &agent.said("get pods -o json")] {
+        assert!(!shown.contains("hunter2") && !shown.contains("correct-horse"), "{shown}");
+    }
+    let labels = agent.said("get deploy web -o jsonpath={.spec.selector.matchLabels}");
+    assert_eq!(labels.trim(), "{\"app\":\"web\"}");
+    let all = agent.said("logs deploy/web --all-containers");
+    assert_eq!(all.lines().collect::<Vec<_>>(), ["began", "served"]);
+    let columns = agent.said("get pods -L app,tier --field-selector metadata.name=alone");
+    assert!(columns.lines().next().is_some_and(|head| head.ends_with("APP     TIER")), "{columns}");
+    assert!(columns.lines().count() == 2 && columns.contains("alone"), "{columns}");
+    assert_eq!(agent.said("get pod nothing --ignore-not-found"), "");
+}

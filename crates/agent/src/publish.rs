@@ -8,7 +8,7 @@ use driftless_model::{
     Application, ApplicationStatus, Drift, EventKind, HealthStatus, Observed, Operation, OperationPhase,
     SyncStatus, Timestamp, WaitStatus,
 };
-use driftless_plan::{Assessment, Plan, WaitReason, assess, canonical_yaml, resources};
+use driftless_plan::{Assessment, Plan, WaitReason, assess, canonical_yaml, pod_spec, resources};
 
 use crate::{
     Applications,
@@ -84,7 +84,10 @@ impl Publisher {
             let desired = target.stack.workloads.get(name);
             workload.spec.template =
                 desired.map_or_else(String::new, |desired| canonical_yaml(&desired.container, mask));
-            for (name, value) in &mut workload.spec.labels {
+            workload.spec.pod = desired.map_or_else(String::new, |desired| {
+                pod_spec(&target.stack, &workload.spec.object.name, desired, mask).to_string()
+            });
+            for (name, value) in workload.spec.labels.iter_mut().chain(&mut workload.spec.selector) {
                 *value = mask.value(name, value);
             }
             let awaited = workload.awaited.iter_mut().map(|awaited| &mut awaited.message);
@@ -94,6 +97,7 @@ impl Publisher {
             messages.for_each(|message| *message = mask.message(message));
         }
         let mut status = ApplicationStatus {
+            node: observed.node.clone(),
             observed_generation: self.generation,
             sync,
             health,

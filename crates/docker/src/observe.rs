@@ -78,6 +78,7 @@ impl Observer {
                 images: self.images(scope).await?,
                 claims: claims(app, &list),
                 engine_started: self.inventory.engine_started().await?,
+                node: Some(self.connection.defaults().host_name).filter(|name| !name.is_empty()),
                 engine_architecture: self.connection.info().and_then(|info| info.architecture),
                 engine_api: self.connection.known_api_version().map(|api| (api.major, api.minor)),
             })

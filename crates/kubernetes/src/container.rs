@@ -39,6 +39,8 @@ pub(super) struct Pod {
     pub(super) service_links: bool,
     /// The architecture of the nodes that it may run on.
     pub(super) architecture: Option<String>,
+    /// The name of its only container.
+    pub(super) container_name: Option<String>,
 }
 
 /// The DNS name of a pod under a headless Service.
@@ -259,6 +261,7 @@ pub(super) fn read_container(
         subdomain: None,
         service_links: false,
         architecture: None,
+        container_name: None,
     };
     ReadContainer { pod, shared }
 }

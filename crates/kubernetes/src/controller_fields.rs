@@ -39,6 +39,14 @@ pub(super) fn check_own_labels(metadata: &Object<'_>, template: &BTreeMap<String
     }
 }
 
+/// The `matchLabels` of a selector.
+pub(super) fn match_labels(spec: &Object<'_>) -> BTreeMap<String, String> {
+    let labels = spec.get("selector").and_then(|selector| selector.node.get("matchLabels"));
+    let entries = labels.map(driftless_yaml::Node::entries).unwrap_or_default();
+    let text = |entry: &driftless_yaml::Entry| Some((entry.key.clone(), entry.value.as_scalar()?.to_owned()));
+    entries.iter().filter_map(text).collect()
+}
+
 /// The selector must match the labels of the template, or the Deployment would not find its own pods.
 pub(super) fn check_selector(spec: &Object<'_>, labels: Option<&BTreeMap<String, String>>) {
     let unlabelled = BTreeMap::new();

@@ -6,7 +6,8 @@ use super::{
     catalogue::Catalogue,
     container::{Owner, Restarts, Template},
     controller_fields::{
-        MOST, ONE_BY_ONE, check_own_labels, check_selector, history_limit, is_on_delete, seconds,
+        MOST, ONE_BY_ONE, check_own_labels, check_selector, history_limit, is_on_delete, match_labels,
+        seconds,
     },
     fields,
     object::{Head, head},
@@ -42,6 +43,7 @@ pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Option<ReadWorklo
     let mut found = ReadWorkload::new(key, origin, "DaemonSet", template.labels, read);
     let update = if is_on_delete { Update::OnDelete } else { Update::Rolling };
     let min_ready = Duration::from_secs(min_ready);
+    found.workload.manifest.selector = match_labels(&spec);
     found.workload = Workload { strategy: ONE_BY_ONE, min_ready, update, ..found.workload };
     Some(found)
 }

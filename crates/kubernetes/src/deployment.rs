@@ -9,7 +9,8 @@ use super::{
     catalogue::Catalogue,
     container::{Owner, Restarts, Template},
     controller_fields::{
-        Amount, MOST, check_labels, check_own_labels, check_selector, history_limit, seconds, whole,
+        Amount, MOST, check_labels, check_own_labels, check_selector, history_limit, match_labels, seconds,
+        whole,
     },
     fields,
     object::{Head, head},
@@ -60,6 +61,9 @@ pub(super) fn read(value: Value<'_>, kind: &'static str, catalogue: &Catalogue) 
         spec.value.warning("instances of an older template are replaced, as in a Deployment");
     }
     let mut found = ReadWorkload::new(key, origin, kind, template.labels, read);
+    if kind != "ReplicationController" {
+        found.workload.manifest.selector = match_labels(&spec);
+    }
     found.workload = Workload {
         replicas,
         strategy,

@@ -78,6 +78,7 @@ pub(super) fn read(template: &Template<'_>, owner: &Owner<'_>, key: &Key) -> Opt
         check_restart(&object, owner);
         let mut pod = container::read_container(&object, own, &about, &volumes, owner).pod;
         pod.completion = completion;
+        pod.container_name = object.string("name").map(str::to_owned);
         security::read(spec, &object, &mut pod.container);
         pod
     };
@@ -155,6 +156,7 @@ impl Frame<'_> {
             subdomain: None,
             service_links: false,
             architecture: None,
+            container_name: None,
         }
     }
 

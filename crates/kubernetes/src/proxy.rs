@@ -168,6 +168,7 @@ fn workload(service: &Service<'_>, forwards: &Forwards) -> ReadWorkload {
         subdomain: None,
         service_links: false,
         architecture: None,
+        container_name: None,
     };
     let labels = std::collections::BTreeMap::new();
     let mut found = ReadWorkload::new(service.key.clone(), service.origin.clone(), "Service", labels, pod);

@@ -8,8 +8,8 @@ use super::{
     catalogue::Catalogue,
     container::{Owner, Restarts, Template},
     controller_fields::{
-        Amount, MOST, ONE_BY_ONE, check_own_labels, check_selector, history_limit, is_on_delete, seconds,
-        whole,
+        Amount, MOST, ONE_BY_ONE, check_own_labels, check_selector, history_limit, is_on_delete,
+        match_labels, seconds, whole,
     },
     fields, names,
     object::{Head, Key, head},
@@ -68,6 +68,7 @@ pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Vec<ReadWorkload>
     let pods = ordinals.filter_map(|ordinal| {
         let mut found = set.pod(ordinal, &origin)?;
         found.service.clone_from(&service);
+        found.workload.manifest.selector = match_labels(&set.spec);
         found.workload = Workload {
             replicas: replicas.min(1),
             strategy: ONE_BY_ONE,

@@ -8,7 +8,7 @@ use super::{
     ports::{HostPort, NamedPorts},
 };
 use driftless_model::{
-    Attachment, Location, NetworkMode, Strategy, Update, Workload, WorkloadKind, WorkloadName,
+    Attachment, Location, ManifestNames, NetworkMode, Strategy, Update, Workload, WorkloadKind, WorkloadName,
 };
 
 /// A workload as it was read.
@@ -63,6 +63,7 @@ impl ReadWorkload {
             kind: WorkloadKind::Replicas,
             update: Update::Rolling,
             architecture: pod.architecture,
+            manifest: ManifestNames { container: pod.container_name, selector: BTreeMap::new() },
         };
         let (named, published, subdomain) = (pod.named, pod.published, pod.subdomain);
         let service_links = pod.service_links;

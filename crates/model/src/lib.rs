@@ -131,4 +131,6 @@ pub use time::Timestamp;
 pub use unreported::UnreportedSettings;
 pub use webhook::{Delivery, DeliveryOutcome, DeliveryResult, HookProvider, HookSecret, HookStatus, Missed};
 pub use wildcard::{matches_star, matches_star_and_question};
-pub use workload::{Condition, Dependency, MOST_REPLICAS, Strategy, Subject, Workload, WorkloadKind};
+pub use workload::{
+    Condition, Dependency, MOST_REPLICAS, ManifestNames, Strategy, Subject, Workload, WorkloadKind,
+};

@@ -41,6 +41,8 @@ pub struct Observed {
     pub engine_started: Option<Timestamp>,
     /// The version (major, minor) of the engine's API, if it is known.
     pub engine_api: Option<(u16, u16)>,
+    /// The name of the engine's host, if it is known.
+    pub node: Option<String>,
     /// The architecture of the engine in the words of Go (`amd64`), if it is known.
     pub engine_architecture: Option<String>,
 }
@@ -132,6 +134,8 @@ pub struct Instance {
     pub hosts: BTreeSet<ContainerId>,
     /// The containers that it has the volumes of.
     pub volumes_of: BTreeSet<ContainerId>,
+    /// The ports that it holds on the host while it runs, also those that the engine chose.
+    pub bound_ports: Vec<Port>,
     /// Somebody ran `docker stop`, `kill` or `pause` on it, as far as the engine still tells: when.
     pub touched_by_hand: Option<Timestamp>,
     /// The last lines of the run that ended by itself with another code than 0, as the container printed them; empty

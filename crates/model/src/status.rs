@@ -66,6 +66,9 @@ pub struct ApplicationSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApplicationStatus {
+    /// The name of the engine's host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// The generation that this status speaks of.
     pub observed_generation: u64,
     pub sync: SyncStatus,
@@ -257,6 +260,15 @@ pub struct WorkloadSpec {
     pub ports: Vec<(u16, Protocol)>,
     /// The container in full, field by field as YAML, masked.
     pub template: String,
+    /// The pod as the `spec` of a Kubernetes pod, as JSON, masked.
+    #[serde(skip_serializing_if = "is_default")]
+    pub pod: String,
+    /// The labels by which the manifest selects its pods.
+    #[serde(skip_serializing_if = "is_default")]
+    pub selector: BTreeMap<String, String>,
+    /// The name of a pod's only container.
+    #[serde(skip_serializing_if = "is_default")]
+    pub container: Option<String>,
 }
 
 /// An instance that is wanted and has no container yet.

@@ -115,6 +115,9 @@ pub struct Workload {
     pub kind: WorkloadKind,
     #[serde(default, skip_serializing_if = "is_default")]
     pub update: Update,
+    /// Names in the manifest that change nothing.
+    #[serde(skip)]
+    pub manifest: ManifestNames,
     /// The architecture that the engine must have, in the words of Go (`amd64`). It does not change a container.
     #[serde(default, skip_serializing_if = "is_default")]
     pub architecture: Option<String>,
@@ -126,6 +129,23 @@ pub struct Subject<'a> {
     pub name: &'a WorkloadName,
     pub workload: &'a Workload,
 }
+
+/// Names in a Kubernetes manifest that only its objects show. They are not stored and change no hash, so any two are equal.
+#[derive(Clone, Debug, Default)]
+pub struct ManifestNames {
+    /// The name of a pod's only container.
+    pub container: Option<String>,
+    /// The labels by which the controller selects its pods (`matchLabels`).
+    pub selector: BTreeMap<String, String>,
+}
+
+impl PartialEq for ManifestNames {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for ManifestNames {}
 
 /// The kind of a workload, with the settings that only this kind has.
 ///

@@ -68,6 +68,7 @@ pub use record::{
 pub use status::{
     assess::{Assessment, assess},
     endpoints::{ProxyEndpoints, proxy_endpoints},
+    pod_spec::pod_spec,
 };
 pub use steps::{Plan, Step};
 pub use target::Target;

@@ -241,6 +241,7 @@ impl World {
             hosts: container.hosts().filter_map(|it| peers.get(it)).cloned().collect(),
             volumes_of: container.volumes_from.iter().filter_map(|it| peers.get(&it.peer)).cloned().collect(),
             started: None,
+            bound_ports: Vec::new(),
             touched_by_hand: None,
             last_output: String::new(),
         };

@@ -132,7 +132,7 @@ fn container_of<'a>(
     instance: &'a InstanceStatus,
     wanted: Option<&str>,
 ) -> Result<(&'a InstanceStatus, &'a str), Error> {
-    let own = workload.spec.object.name.as_str();
+    let own = workload.spec.container.as_deref().unwrap_or(&workload.spec.object.name);
     let pod = &instance.name;
     let unknown = |it: &str| Error::Refused(format!("container {it} is not valid for pod {pod}"));
     if instance.containers.is_empty() {

@@ -46,6 +46,15 @@ pub(in crate::cli) struct GetArgs {
     /// Only objects with these labels: app=web, tier!=cache, env in (a, b), !canary.
     #[arg(short = 'l', long, value_name = "LABELS")]
     pub(super) selector: Option<String>,
+    /// Only objects with these fields: metadata.name=web, status.phase!=Running.
+    #[arg(long, value_name = "FIELDS")]
+    pub(super) field_selector: Option<String>,
+    /// Print columns with these labels.
+    #[arg(short = 'L', long, value_name = "LABEL,…", value_delimiter = ',')]
+    pub(super) label_columns: Vec<String>,
+    /// Exit with 0 and print nothing if a named object does not exist.
+    #[arg(long)]
+    pub(super) ignore_not_found: bool,
     /// Output format: wide, yaml, json, name, jsonpath=TEMPLATE or custom-columns=HEAD:PATH,…
     #[arg(short, long, value_name = "FORMAT", value_parser = parse_output)]
     pub(super) output: Option<GetOutput>,
@@ -157,6 +166,7 @@ Examples:
   driftless logs -l app=web --prefix
   driftless logs -f deployment/web --tail 20
   driftless logs job/migrate --timestamps
+  driftless logs --all-containers --prefix shop-web-1
   driftless logs --previous shop-web-1")]
 #[expect(clippy::struct_excessive_bools, reason = "kubectl's own switches")]
 pub(in crate::cli) struct LogsArgs {
@@ -186,6 +196,9 @@ pub(in crate::cli) struct LogsArgs {
     /// Name of the container.
     #[arg(short, long, value_name = "NAME")]
     pub(super) container: Option<String>,
+    /// Print the output of all containers of the pod, init containers first.
+    #[arg(long, conflicts_with = "container")]
+    pub(super) all_containers: bool,
     /// Print the output of runs before the current one.
     #[arg(short, long)]
     pub(super) previous: bool,

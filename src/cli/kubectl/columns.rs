@@ -9,7 +9,10 @@ use driftless_model::{Kind, Timestamp};
 /// The headers of the table.
 pub(super) fn head(kind: Kind, is_wide: bool) -> Vec<&'static str> {
     let (mut head, wide): (Vec<_>, &[_]) = match kind {
-        Kind::Pod => (vec!["NAME", "READY", "STATUS", "RESTARTS", "AGE"], &["IP", "NODE", "CONTAINER"]),
+        Kind::Pod => (
+            vec!["NAME", "READY", "STATUS", "RESTARTS", "AGE"],
+            &["IP", "NODE", "NOMINATED NODE", "READINESS GATES"],
+        ),
         Kind::Deployment => (vec!["NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE"], TEMPLATE),
         Kind::ReplicaSet => (vec!["NAME", "DESIRED", "CURRENT", "READY", "AGE"], TEMPLATE),
         Kind::DaemonSet => (
@@ -160,10 +163,10 @@ fn pod(it: &Value, is_wide: bool, now: Timestamp) -> Vec<Cell> {
         age::since(it.pointer("/metadata/creationTimestamp"), now).into(),
     ];
     if is_wide {
-        let id = at(it, "/status/containerStatuses/0/containerID");
         row.push(or_none(at(it, "/status/podIP")).into());
         row.push(or_none(at(it, "/spec/nodeName")).into());
-        row.push(or_none(id.trim_start_matches("docker://").to_owned()).into());
+        // Nothing is scheduled, and there are no readiness gates.
+        row.extend(["<none>".into(), "<none>".into()]);
     }
     row
 }

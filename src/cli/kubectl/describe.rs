@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::{
-    Scope, Wanted, age, args::DescribeArgs, at, columns, count, objects, path, say_missing, target::Target,
-    words,
+    Scope, Wanted, age, args::DescribeArgs, at, columns, count, jsonpath, objects, path, say_missing,
+    target::Target, words,
 };
 use crate::{
     cli::Context, cli::Error, cli::Verdict, cli::client::Client, cli::output::print, cli::screen::Colours,
@@ -204,7 +204,13 @@ impl Page {
             }
             Kind::CronJob => {
                 self.field("Schedule", at(it, "/spec/schedule"));
+                self.field("Time Zone", at(it, "/spec/timeZone"));
+                self.field("Concurrency Policy", at(it, "/spec/concurrencyPolicy"));
                 self.field("Suspend", at(it, "/spec/suspend"));
+                self.field("Last Schedule Time", at(it, "/status/lastScheduleTime"));
+                self.field("Last Successful Time", at(it, "/status/lastSuccessfulTime"));
+                let active = it.pointer("/status/active").and_then(Value::as_array).into_iter().flatten();
+                self.field("Active Jobs", active.map(|job| at(job, "/name")).collect::<Vec<_>>().join(", "));
             }
             Kind::ReplicaSet
             | Kind::StatefulSet
@@ -223,6 +229,8 @@ impl Page {
     }
 
     fn pod(&mut self, it: &Value) {
+        self.field("Node", at(it, "/spec/nodeName"));
+        self.field("Start Time", at(it, "/status/startTime"));
         self.field("Status", columns::pod_status(it));
         self.field("IP", at(it, "/status/podIP"));
         if it.pointer("/status/message").is_some() {
@@ -235,6 +243,26 @@ impl Page {
         }
         self.0.push_str("Containers:\n");
         self.containers(it, "container");
+        self.volumes(it);
+    }
+
+    /// The volumes of a pod, each with its kind and the fields of it.
+    fn volumes(&mut self, it: &Value) {
+        let volumes = it.pointer("/spec/volumes").and_then(Value::as_array);
+        let Some(volumes) = volumes.filter(|volumes| !volumes.is_empty()) else { return };
+        self.0.push_str("Volumes:\n");
+        for volume in volumes {
+            let kind = volume.as_object().into_iter().flatten().find(|(key, _)| *key != "name");
+            let Some((kind, fields)) = kind else { continue };
+            let fields: Vec<String> = fields
+                .as_object()
+                .into_iter()
+                .flatten()
+                .map(|(key, value)| format!("{key}={}", jsonpath::text(value)))
+                .collect();
+            let text = format!("{kind} {}", fields.join(","));
+            self.field(&format!("  {}", at(volume, "/name")), text.trim_end());
+        }
     }
 
     fn containers(&mut self, it: &Value, kind: &str) {
@@ -263,7 +291,42 @@ impl Page {
             }
             field("Ready", if container["ready"] == true { "True" } else { "False" }.to_owned());
             field("Restart Count", at(container, "/restartCount"));
+            if let Some(spec) = spec {
+                self.container_spec(spec);
+            }
         }
+    }
+
+    /// Command, limits, probes, environment and mounts of a container.
+    fn container_spec(&mut self, spec: &Value) {
+        for (title, pointer) in [("Command", "/command"), ("Args", "/args")] {
+            let list = words(spec, pointer);
+            if !list.is_empty() {
+                self.list(&format!("    {title}"), &list);
+            }
+        }
+        for (title, pointer) in [("Limits", "/resources/limits"), ("Requests", "/resources/requests")] {
+            if spec.pointer(pointer).is_some() {
+                self.map(&format!("    {title}"), spec.pointer(pointer), ": ");
+            }
+        }
+        for (title, key) in
+            [("Liveness", "livenessProbe"), ("Readiness", "readinessProbe"), ("Startup", "startupProbe")]
+        {
+            if let Some(probe) = spec.get(key) {
+                self.field(&format!("    {title}"), probe_text(probe));
+            }
+        }
+        let env = spec["env"].as_array().into_iter().flatten();
+        let env: Vec<String> =
+            env.map(|one| format!("{}: {}", at(one, "/name"), at(one, "/value"))).collect();
+        self.list("    Environment", &env);
+        let mounts = spec["volumeMounts"].as_array().into_iter().flatten();
+        let mount = |one: &Value| {
+            let access = if one["readOnly"] == true { "ro" } else { "rw" };
+            format!("{} from {} ({access})", at(one, "/mountPath"), at(one, "/name"))
+        };
+        self.list("    Mounts", &mounts.map(mount).collect::<Vec<_>>());
     }
 
     fn service(&mut self, it: &Value) {
@@ -336,6 +399,30 @@ impl Page {
         self.field("NewReplicaSet", new);
         Ok(())
     }
+}
+
+/// A probe in kubectl's words: `http-get http://:80/ delay=0s timeout=1s period=10s #success=1 #failure=3`.
+fn probe_text(probe: &Value) -> String {
+    let port = |kind: &str| at(probe, &format!("/{kind}/port"));
+    let host = |kind: &str| at(probe, &format!("/{kind}/host"));
+    let action = if probe.get("httpGet").is_some() {
+        let scheme = at(probe, "/httpGet/scheme").to_lowercase();
+        format!("http-get {scheme}://{}:{}{}", host("httpGet"), port("httpGet"), at(probe, "/httpGet/path"))
+    } else if probe.get("tcpSocket").is_some() {
+        format!("tcp-socket {}:{}", host("tcpSocket"), port("tcpSocket"))
+    } else if probe.get("grpc").is_some() {
+        format!("grpc <pod>:{} {}", port("grpc"), at(probe, "/grpc/service"))
+    } else {
+        format!("exec [{}]", words(probe, "/exec/command").join(" "))
+    };
+    format!(
+        "{action} delay={}s timeout={}s period={}s #success={} #failure={}",
+        count(probe, "/initialDelaySeconds"),
+        count(probe, "/timeoutSeconds"),
+        count(probe, "/periodSeconds"),
+        count(probe, "/successThreshold"),
+        count(probe, "/failureThreshold"),
+    )
 }
 
 /// The state of a container, field by field; the first field has no name.

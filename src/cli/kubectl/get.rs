@@ -33,23 +33,32 @@ pub(in crate::cli) async fn get(args: &GetArgs, context: &Context<'_>) -> Result
         }
         Selector::parse(selector).map_err(super::Error::from)?;
     }
+    let fields = FieldSelector::parse(args.field_selector.as_deref().unwrap_or_default())?;
     let client = Client::new(&args.server, context.environment)?;
     let scope =
         Scope { namespace: args.scope.namespace.as_deref(), app: args.scope.app.as_deref(), selector };
     let mut verdict = Verdict::Yes;
     let mut items = Vec::new();
+    let mut is_missing = false;
     for one in &wanted {
         let found = objects(&client, one, &scope).await?;
         if found.is_empty() && one.name.is_some() {
-            say_missing(one, context);
-            verdict = Verdict::No;
+            is_missing = true;
+            if !args.ignore_not_found {
+                say_missing(one, context);
+                verdict = Verdict::No;
+            }
         }
         items.extend(found);
     }
+    items.retain(|item| fields.admits(item));
     let is_one = wanted.len() == 1 && wanted.iter().all(|it| it.name.is_some());
     let is_mixed = wanted.iter().map(|it| &it.kinds).collect::<BTreeSet<_>>().len() > 1
         || wanted.iter().any(|it| it.kinds.len() > 1);
-    let page = Page { args, is_one, is_mixed };
+    if items.is_empty() && is_missing && args.ignore_not_found {
+        return Ok(Verdict::Yes);
+    }
+    let page = Page { args, fields, is_one, is_mixed };
     let is_table = matches!(args.output, None | Some(GetOutput::Wide));
     if items.is_empty() && verdict == Verdict::Yes && is_table {
         context.screen.say(match scope.namespace {
@@ -66,9 +75,63 @@ pub(in crate::cli) async fn get(args: &GetArgs, context: &Context<'_>) -> Result
     page.follow(&client, &wanted, &scope, items, context).await
 }
 
+/// Selects objects by their fields (`--field-selector`): all terms must hold.
+#[derive(Clone, Debug, Default)]
+struct FieldSelector(Vec<FieldTerm>);
+
+#[derive(Clone, Debug)]
+struct FieldTerm {
+    pointer: String,
+    value: String,
+    is_equal: bool,
+}
+
+/// The fields by which an API server selects, of all kinds and of pods.
+const SELECTABLE: [&str; 7] = [
+    "metadata.name",
+    "metadata.namespace",
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "status.phase",
+    "status.podIP",
+    "type",
+];
+
+impl FieldSelector {
+    fn parse(text: &str) -> Result<Self, super::Error> {
+        let term = |term: &str| {
+            let (pair, is_equal) = match term.split_once("!=") {
+                Some(pair) => (Some(pair), false),
+                None => (term.split_once("==").or_else(|| term.split_once('=')), true),
+            };
+            let (field, value) = pair.ok_or_else(|| {
+                super::Error::Usage(format!("invalid field selector: {term}; write FIELD=VALUE"))
+            })?;
+            if !SELECTABLE.contains(&field) {
+                let text =
+                    format!("field label not supported: {field}; use one of {}", SELECTABLE.join(", "));
+                return Err(super::Error::Usage(text));
+            }
+            let pointer = format!("/{}", field.replace('.', "/"));
+            Ok(FieldTerm { pointer, value: value.to_owned(), is_equal })
+        };
+        text.split(',')
+            .map(str::trim)
+            .filter(|it| !it.is_empty())
+            .map(term)
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    fn admits(&self, item: &Value) -> bool {
+        self.0.iter().all(|term| (at(item, &term.pointer) == term.value) == term.is_equal)
+    }
+}
+
 /// Prints the objects that were found.
 struct Page<'a> {
     args: &'a GetArgs,
+    fields: FieldSelector,
     /// One object was named, so that it is not printed as a list.
     is_one: bool,
     /// There are several kinds, so that names include the kind.
@@ -135,10 +198,17 @@ impl Page<'_> {
         let is_wide = self.args.output == Some(GetOutput::Wide);
         let namespaces: BTreeSet<String> = all.iter().map(|it| at(it, "/metadata/namespace")).collect();
         let has_namespace = kind != Kind::Namespace && (self.args.all_namespaces || namespaces.len() > 1);
-        let mut head = columns::head(kind, is_wide);
+        let mut head: Vec<&str> = columns::head(kind, is_wide);
         if has_namespace {
             head.insert(0, "NAMESPACE");
         }
+        let of_labels: Vec<String> = self
+            .args
+            .label_columns
+            .iter()
+            .map(|label| label.rsplit('/').next().unwrap_or(label).to_uppercase())
+            .collect();
+        head.extend(of_labels.iter().map(String::as_str));
         if self.args.show_labels {
             head.push("LABELS");
         }
@@ -149,7 +219,10 @@ impl Page<'_> {
             let labels =
                 self.args.show_labels.then(|| columns::labels(item.pointer("/metadata/labels")).into());
             let row = columns::row(kind, item, is_wide, context.clock.now());
-            table.row(namespace.into_iter().chain([name.into()]).chain(row).chain(labels));
+            let label =
+                |key: &String| item["metadata"]["labels"][key.as_str()].as_str().unwrap_or_default().into();
+            let columns = self.args.label_columns.iter().map(label);
+            table.row(namespace.into_iter().chain([name.into()]).chain(row).chain(columns).chain(labels));
         }
         self.finish(&table, context)
     }
@@ -174,7 +247,7 @@ impl Page<'_> {
             let mut items = Vec::new();
             for one in wanted {
                 match objects(client, one, scope).await {
-                    Ok(found) => items.extend(found),
+                    Ok(found) => items.extend(found.into_iter().filter(|item| self.fields.admits(item))),
                     Err(error) if error.is_absence() => {
                         if !std::mem::replace(&mut told, true) {
                             context.screen.say(format!("{error}; trying again"));
@@ -197,7 +270,8 @@ impl Page<'_> {
     /// Rows in the columns of the whole table, or documents one after the other.
     fn changes(&self, items: &[Value], changed: &[&Value], context: &Context<'_>) -> String {
         if !matches!(self.args.output, None | Some(GetOutput::Wide)) {
-            let one = Page { is_one: true, ..*self };
+            let one =
+                Page { args: self.args, fields: self.fields.clone(), is_one: true, is_mixed: self.is_mixed };
             let texts = changed.iter().map(|it| one.render(vec![(*it).clone()], context));
             return texts.collect();
         }
@@ -229,4 +303,27 @@ fn cell(path: &jsonpath::JsonPath, item: &Value) -> Cell {
 
 pub(super) fn without_head(text: &str) -> &str {
     text.split_once('\n').map_or("", |(_, rest)| rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_select_objects_as_in_kubectl() {
+        let pod =
+            json!({ "metadata": { "name": "web", "namespace": "shop" }, "status": { "phase": "Running" } });
+        let admits = |text: &str| FieldSelector::parse(text).map(|fields| fields.admits(&pod)).ok();
+        for (text, expected) in [
+            ("", Some(true)),
+            ("metadata.name=web", Some(true)),
+            ("metadata.name==web,status.phase!=Running", Some(false)),
+            ("status.phase!=Failed, metadata.namespace=shop", Some(true)),
+            ("spec.nodeName=", Some(true)),
+            ("metadata.uid=1", None),
+            ("metadata.name", None),
+        ] {
+            assert_eq!(admits(text), expected, "{text}");
+        }
+    }
 }

@@ -32,8 +32,8 @@ pub(in crate::cli) async fn logs(args: &LogsArgs, context: &Context<'_>) -> Resu
         return Err(Error::Usage(text).into());
     }
     let Some(pod) = pod(&target, &client, context).await? else { return Ok(Verdict::No) };
-    let Some(source) = source(args, args.tail, &target, &pod, context)? else { return Ok(Verdict::No) };
-    pass_on(&source, args.prefix, false, &client).await?;
+    let Some(sources) = sources(args, args.tail, &target, &pod, context)? else { return Ok(Verdict::No) };
+    print_all(&sources, args, sources.len() > 1, &client).await?;
     Ok(Verdict::Yes)
 }
 
@@ -114,6 +114,49 @@ async fn workloads(app: Option<&str>, client: &Client) -> Result<Vec<Value>, cli
     Ok(objects(client, &Wanted { kinds, name: None }, &Scope { app, ..Scope::default() }).await?)
 }
 
+/// Prints the output of several containers, one after the other, or all at once when following.
+async fn print_all(
+    sources: &[Source],
+    args: &LogsArgs,
+    is_one_of_several: bool,
+    client: &Client,
+) -> Result<(), cli::Error> {
+    if args.follow {
+        try_join_all(sources.iter().map(|source| pass_on(source, args.prefix, is_one_of_several, client)))
+            .await?;
+        return Ok(());
+    }
+    for source in sources {
+        pass_on(source, args.prefix, is_one_of_several, client).await?;
+    }
+    Ok(())
+}
+
+/// The selected container of a Pod, or all of them in the order of their start, without those that have not started. `None`:
+/// one cannot be read, which was reported.
+fn sources(
+    args: &LogsArgs,
+    tail: Option<i64>,
+    target: &Target,
+    pod: &Value,
+    context: &Context<'_>,
+) -> Result<Option<Vec<Source>>, cli::Error> {
+    if !args.all_containers {
+        return Ok(source(args, args.container.as_deref(), tail, target, pod, context)?.map(|one| vec![one]));
+    }
+    let of = |list: &str| pod.pointer(list).and_then(Value::as_array).into_iter().flatten();
+    let statuses = of("/status/initContainerStatuses").chain(of("/status/containerStatuses"));
+    let mut all = Vec::new();
+    for status in statuses.filter(|status| status.get("containerID").is_some()) {
+        let name = at(status, "/name");
+        match source(args, Some(&name), tail, target, pod, context)? {
+            Some(source) => all.push(source),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(all))
+}
+
 /// Prints the output of all pods with the labels, one after the other, or all at once when following.
 async fn of_selected(args: &LogsArgs, client: &Client, context: &Context<'_>) -> Result<Verdict, cli::Error> {
     let selector = args.selector.as_deref().unwrap_or_default();
@@ -132,27 +175,22 @@ async fn of_selected(args: &LogsArgs, client: &Client, context: &Context<'_>) ->
         return Err(Error::Usage(text).into());
     }
     let tail = args.tail.or(Some(TAIL_OF_EACH));
-    let mut sources = Vec::new();
+    let mut all = Vec::new();
     for pod in pods {
         let target = Target::of(pod.clone());
-        match source(args, tail, &target, &pod, context)? {
-            Some(source) => sources.push(source),
+        match sources(args, tail, &target, &pod, context)? {
+            Some(found) => all.extend(found),
             None => return Ok(Verdict::No),
         }
     }
-    if args.follow {
-        try_join_all(sources.iter().map(|it| pass_on(it, args.prefix, true, client))).await?;
-    } else {
-        for source in &sources {
-            pass_on(source, args.prefix, true, client).await?;
-        }
-    }
+    print_all(&all, args, true, client).await?;
     Ok(Verdict::Yes)
 }
 
 /// The selected container of a Pod and the parameters for its output. `None`: it cannot be read, which was reported.
 fn source(
     args: &LogsArgs,
+    wanted: Option<&str>,
     tail: Option<i64>,
     target: &Target,
     pod: &Value,
@@ -160,7 +198,7 @@ fn source(
 ) -> Result<Option<Source>, cli::Error> {
     let name = at(pod, "/metadata/name");
     let first = at(pod, "/spec/containers/0/name");
-    let container = args.container.clone().unwrap_or(first);
+    let container = wanted.map_or(first, str::to_owned);
     let of = |list: &str| pod.pointer(list).and_then(Value::as_array).into_iter().flatten();
     let mut statuses = of("/status/containerStatuses").chain(of("/status/initContainerStatuses"));
     let Some(status) = statuses.find(|it| it["name"] == container.as_str()) else {
@@ -168,7 +206,7 @@ fn source(
         return Ok(None);
     };
     let count = of("/spec/containers").count();
-    if args.container.is_none() && count > 1 {
+    if wanted.is_none() && count > 1 {
         let all: Vec<String> =
             of("/spec/containers").chain(of("/spec/initContainers")).map(|it| at(it, "/name")).collect();
         context.screen.say(format!("Defaulted container \"{container}\" out of: {}", all.join(", ")));

@@ -186,12 +186,15 @@ fn workloads_of(stack: &Stack, name: &WorkloadName) -> Vec<WorkloadName> {
     workloads.map(|(own, _)| own.clone()).collect()
 }
 
-/// The name of the pod of a StatefulSet or Job.
+/// The name of a pod that stays: a Pod without a controller, or the pod of a StatefulSet or Job.
 fn pod_name(stack: &Stack, instance: &InstanceId) -> Option<String> {
     let workload = stack.workloads.get(&instance.workload)?;
+    let object = stack.inventory.workloads.get(&instance.workload)?;
+    if object.kind == Kind::Pod {
+        return Some(object.name.clone());
+    }
     let job = workload.job_or_template().filter(|job| job.of != instance.workload);
     let member = workload.member().map(|member| member.ordinal);
     let ordinal = member.or(job.map(|job| job.ordinal))?;
-    let object = stack.inventory.workloads.get(&instance.workload)?;
     Some(format!("{}-{ordinal}", object.name))
 }

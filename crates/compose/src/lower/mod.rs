@@ -155,6 +155,7 @@ impl Lowering<'_> {
             kind: WorkloadKind::Replicas,
             update: Update::Rolling,
             architecture: None,
+            manifest: driftless_model::ManifestNames::default(),
         }
     }
 

@@ -253,7 +253,7 @@ fn hostname(
     (!is_shared && Some(name.as_str()) != short).then_some(name)
 }
 
-fn ports(bindings: Option<&api::PortMap>) -> Vec<Port> {
+pub(super) fn ports(bindings: Option<&api::PortMap>) -> Vec<Port> {
     let mut ports = Vec::new();
     for (key, bindings) in bindings.into_iter().flatten() {
         let Some((container, protocol)) = port(key) else { continue };

@@ -4,12 +4,12 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bollard::models as api;
 use driftless_model::{
-    AgentId, ContainerId, Endpoint, Health, Instance, InstanceId, LiveSettings, PartOf, Readiness, Role,
-    SpecHash, State, Timestamp, WorkloadName, label,
+    AgentId, ContainerId, Endpoint, Health, Instance, InstanceId, LiveSettings, PartOf, Port, Readiness,
+    Role, SpecHash, State, Timestamp, WorkloadName, label,
 };
 
 use super::{
-    container::{Defaults, OwnNames, container},
+    container::{Defaults, OwnNames, container, ports},
     host_settings::asked,
     mounts, namespaces,
 };
@@ -67,9 +67,21 @@ pub(crate) fn instance(
         hosts: namespaces::namespace_owners(found),
         volumes_of: namespaces::volume_owners(found),
         started: found.state.as_ref().and_then(|it| Timestamp::parse(it.started_at.as_deref()?)),
+        bound_ports: bound_ports(found),
         touched_by_hand: None,
         last_output: String::new(),
     }
+}
+
+/// The ports of the host that a running container holds. The engine lists a port on all addresses once for each family.
+fn bound_ports(found: &api::ContainerInspectResponse) -> Vec<Port> {
+    let mut all = ports(found.network_settings.as_ref().and_then(|settings| settings.ports.as_ref()));
+    for port in &mut all {
+        port.host_ip = port.host_ip.filter(|address| !address.is_unspecified());
+    }
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
 fn endpoints(found: &api::ContainerInspectResponse) -> BTreeMap<String, Endpoint> {

@@ -187,6 +187,7 @@ impl<'a> KubernetesWriter<'a> {
             update: _,
             // Only Kubernetes has an architecture, and its own documents are not converted.
             architecture: _,
+            manifest: _,
         } = at.workload;
         if container_name.is_some() {
             self.lost.field(at, "containerName", "pods are named by the cluster");

@@ -25,11 +25,15 @@ pub(crate) fn whole(workload: &Workload) -> Option<WorkloadName> {
 /// The name of an instance's pod, where it has one that stays.
 pub(crate) fn pod(stack: &Stack, subject: Subject<'_>) -> Option<String> {
     let Subject { name, workload } = subject;
+    let object = object(stack, name);
+    if object.kind == Kind::Pod {
+        return Some(object.name);
+    }
     let ordinal = workload.member().map(|it| it.ordinal).or_else(|| {
         let job = workload.job_or_template().filter(|it| it.of != *name)?;
         Some(job.ordinal)
     })?;
-    Some(format!("{}-{ordinal}", object(stack, name).name))
+    Some(format!("{}-{ordinal}", object.name))
 }
 
 /// All objects that Git asks for.

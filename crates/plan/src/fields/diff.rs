@@ -172,7 +172,7 @@ fn is_short_id(name: &str) -> bool {
 }
 
 /// A mask that hides the values of secret variables and labels of these containers in free text too.
-fn knowing<'a>(mask: &Mask, sides: impl IntoIterator<Item = &'a Fields>) -> Mask {
+pub(crate) fn knowing<'a>(mask: &Mask, sides: impl IntoIterator<Item = &'a Fields>) -> Mask {
     let texts = sides.into_iter().flatten().filter_map(|(path, value)| match value {
         Value::Text(text) => Some((path, text.as_str())),
         Value::Flag | Value::List(_) | Value::Words(_) => None,

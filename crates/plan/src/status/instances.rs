@@ -101,7 +101,10 @@ fn instance_status(
         since,
         message: message(instance),
         spec: instance.spec.short().to_owned(),
-        ports: instance.config.ports.iter().map(port).collect(),
+        ports: match instance.bound_ports.as_slice() {
+            [] => instance.config.ports.iter().map(port).collect(),
+            bound => bound.iter().map(port).collect(),
+        },
         image,
         created: Some(instance.created),
         started: instance.started,

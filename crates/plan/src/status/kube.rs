@@ -40,6 +40,9 @@ pub(crate) fn spec(stack: &Stack, subject: Subject<'_>, record: &Record) -> Work
         member: workload.member().cloned(),
         ports: ports.into_iter().collect(),
         template: String::new(),
+        pod: String::new(),
+        selector: workload.manifest.selector.clone(),
+        container: workload.manifest.container.clone(),
     }
 }
 

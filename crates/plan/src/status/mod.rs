@@ -10,4 +10,5 @@ mod health;
 mod inputs;
 mod instances;
 mod kube;
+pub(crate) mod pod_spec;
 mod work;

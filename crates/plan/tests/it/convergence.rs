@@ -194,6 +194,7 @@ fn place(stage: &mut Stage, all: Vec<Found>, has_network: bool) {
             hosts: if container.hosts().next().is_some() { shared.clone() } else { BTreeSet::new() },
             volumes_of: if container.volumes_from.is_empty() { BTreeSet::new() } else { shared },
             started: is_up.then_some(if found.oddity == 10 { Timestamp(NOON.0 - 400) } else { LONG_AGO }),
+            bound_ports: Vec::new(),
             touched_by_hand: None,
             last_output: String::new(),
         };

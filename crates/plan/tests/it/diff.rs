@@ -286,6 +286,7 @@ fn stack() -> Stack {
         kind: Default::default(),
         update: Default::default(),
         architecture: None,
+        manifest: Default::default(),
     };
     Stack {
         app: "shop".into(),
@@ -323,6 +324,7 @@ fn observed(config: Container) -> Observed {
         hosts: Default::default(),
         volumes_of: Default::default(),
         started: None,
+        bound_ports: Vec::new(),
         touched_by_hand: None,
         last_output: String::new(),
     };

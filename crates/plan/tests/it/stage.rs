@@ -87,6 +87,7 @@ pub(crate) fn workload(image: &str, replicas: u32) -> Workload {
         kind: Default::default(),
         update: Default::default(),
         architecture: None,
+        manifest: Default::default(),
     }
 }
 

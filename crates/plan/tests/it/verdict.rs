@@ -40,6 +40,7 @@ fn workload(replicas: u32) -> Workload {
         kind: Default::default(),
         update: Default::default(),
         architecture: None,
+        manifest: Default::default(),
     }
 }
 
@@ -104,6 +105,7 @@ impl Case {
             hosts: Default::default(),
             volumes_of: Default::default(),
             started: None,
+            bound_ports: Vec::new(),
             touched_by_hand: None,
             last_output: String::new(),
         };

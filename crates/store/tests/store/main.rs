@@ -65,6 +65,7 @@ pub(crate) fn stack(image: &str, mounts: Vec<MountSource>) -> Stack {
         kind: Default::default(),
         update: Default::default(),
         architecture: None,
+        manifest: Default::default(),
     };
     Stack {
         app: shop(),

@@ -220,7 +220,8 @@ fn annotations(application: &Application, origin: &str) -> BTreeMap<String, Stri
 
 fn spec(it: &WorkloadStatus, own: &BTreeMap<String, String>, partition: u32) -> Value {
     let template = template(it);
-    let selector = json!({ "matchLabels": own });
+    let selected = if it.spec.selector.is_empty() { own } else { &it.spec.selector };
+    let selector = json!({ "matchLabels": selected });
     match it.spec.object.kind {
         Kind::Job => jobs::spec(it, &selector, &template),
         Kind::CronJob => jobs::cron_spec(it, &template),
@@ -279,12 +280,20 @@ fn template(it: &WorkloadStatus) -> Value {
     json!({ "metadata": { "labels": it.spec.labels }, "spec": pod_spec(it, &it.image) })
 }
 
-/// `image` is the image of a pod with one container; a pod with several has its images in the workload's spec.
+/// The pod of the workload as it was published, or what is known without it. `image` is the image of a pod with one container.
 fn pod_spec(it: &WorkloadStatus, image: &str) -> Value {
+    if let Ok(mut spec @ Value::Object(_)) = serde_json::from_str::<Value>(&it.spec.pod) {
+        if it.spec.containers.is_empty()
+            && let Some(first) = spec.pointer_mut("/containers/0")
+        {
+            first["image"] = image.into();
+        }
+        return spec;
+    }
     let port = |(port, protocol): &(u16, driftless_model::Protocol)| json!({ "containerPort": port, "protocol": protocol.as_str().to_uppercase() });
     let ports: Vec<Value> = it.spec.ports.iter().map(port).collect();
     if it.spec.containers.is_empty() {
-        return json!({ "containers": [{ "name": it.spec.object.name, "image": image, "ports": ports }] });
+        return json!({ "containers": [{ "name": container_name(it), "image": image, "ports": ports }] });
     }
     let one = |it: &PartSpec| match it.role {
         Role::Sidecar => json!({ "name": it.name, "image": it.image, "restartPolicy": "Always" }),
@@ -301,6 +310,11 @@ fn pod_spec(it: &WorkloadStatus, image: &str) -> Value {
         spec["initContainers"] = initial.into_iter().map(one).collect();
     }
     spec
+}
+
+/// The name of a pod's only container.
+fn container_name(it: &WorkloadStatus) -> &str {
+    it.spec.container.as_deref().unwrap_or(&it.spec.object.name)
 }
 
 /// The status with the fields of its kind.

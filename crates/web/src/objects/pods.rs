@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::{Object, annotations, moment, owner, pod_spec};
+use super::{Object, annotations, container_name, moment, owner, pod_spec};
 use driftless_model::{
     Application, AwaitedInstance, InstanceStatus, Kind, ObjectRef, PartStatus, Role, Timestamp,
     WorkloadStatus,
@@ -31,7 +31,7 @@ fn pod(
     let is_initial = |it: &&PartStatus| it.spec.role != Role::App;
     let (initial, apps): (Vec<_>, Vec<_>) = it.containers.iter().partition(is_initial);
     let apps = match apps.as_slice() {
-        [] => vec![container(&workload.spec.object.name, image, it)],
+        [] => vec![container(container_name(workload), image, it)],
         apps => apps.iter().map(|it| part(it)).collect(),
     };
     let is_begun = it.containers.iter().any(|it| !is_initial(&it) && it.instance.is_some());
@@ -66,7 +66,12 @@ fn pod(
     if it.pod.is_some() && workload.spec.object.kind == Kind::StatefulSet {
         labels.insert("statefulset.kubernetes.io/pod-name".to_owned(), name.clone());
     }
-    object(application, workload, &labels, name, image, it.created, (metadata, status), &it.spec)
+    let mut object =
+        object(application, workload, &labels, name, image, it.created, (metadata, status), &it.spec);
+    if !it.ports.is_empty() {
+        object.annotations.insert("driftless.ports".to_owned(), it.ports.join(", "));
+    }
+    object
 }
 
 /// The status of one container.
@@ -121,7 +126,7 @@ fn awaited(
     let apps = workload.spec.containers.iter().filter(|it| it.role == Role::App);
     let mut containers: Vec<Value> = apps.map(|it| container(&it.name, &it.image)).collect();
     if containers.is_empty() {
-        containers.push(container(&workload.spec.object.name, &workload.image));
+        containers.push(container(container_name(workload), &workload.image));
     }
     let status = json!({
         "phase": "Pending", "conditions": conditions(false, false), "containerStatuses": containers,
@@ -152,8 +157,16 @@ fn object(
         annotations: annotations(application, &workload.origin),
         created,
         metadata: Value::Object(metadata),
-        rest: json!({ "spec": pod_spec(workload, image), "status": status }),
+        rest: json!({ "spec": on_node(pod_spec(workload, image), application), "status": status }),
     }
+}
+
+/// Adds the node of a pod.
+fn on_node(mut spec: Value, application: &Application) -> Value {
+    if let Some(node) = &application.status.node {
+        spec["nodeName"] = node.as_str().into();
+    }
+    spec
 }
 
 /// The owner: the ReplicaSet of its specification, or the workload.

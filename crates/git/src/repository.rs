@@ -46,7 +46,7 @@ pub struct RepositoryOptions {
     pub proxy: Proxy,
     /// Read submodules, too.
     pub submodules: bool,
-    /// Folders of this machine in which submodules of a repository at a path may be. See [`Submodules`].
+    /// Folders of this machine in which submodules of a repository at a path may be.
     pub submodule_paths: Vec<PathBuf>,
     /// The policies for [`CommitSource::verify`]. Opening the repository fails if one is invalid.
     pub policies: Vec<Verify>,

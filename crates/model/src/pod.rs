@@ -1,6 +1,6 @@
-//! Pods of several containers. The first, which is the [`Workload`]'s own container, holds what all of them share: the
-//! network, shared memory, empty volumes. The others are its parts: each shares with the very container it was made for,
-//! and comes and goes with it.
+//! Pods of several containers. The first, which is the [`Workload`](crate::Workload)'s own container, holds what all of
+//! them share: the network, shared memory, empty volumes. The others are its parts: each shares with the very container
+//! it was made for, and comes and goes with it.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! Files that SOPS or age encrypted, read in memory.
 //!
-//! [`decrypt`] takes the bytes of a file and gives the text that was encrypted. Supported are the forms that SOPS 3
+//! [`decrypt()`] takes the bytes of a file and gives the text that was encrypted. Supported are the forms that SOPS 3
 //! writes (YAML, JSON, dotenv, INI and binary) and whole files encrypted with age (binary or armored). A file that is
 //! not encrypted is returned as [`None`].
 //!

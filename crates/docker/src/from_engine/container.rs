@@ -1,5 +1,5 @@
 //! The configuration of a container, in a normal form: for a container created from a specification, the configuration read
-//! back here equals [`Container::over`] of the specification and the image's defaults.
+//! back here equals [`Container::effective`] of the specification and the image's defaults.
 //!
 //! Values that the engine fills in by itself (the size of `/dev/shm`, swap of twice the memory, the log driver) are left
 //! out, as if the specification did not contain them.

@@ -21,7 +21,7 @@ use crate::{
     text,
 };
 
-/// The fields of an effective configuration (see [`Container::over`]). What is at the engine's default is absent.
+/// The fields of an effective configuration (see [`Container::effective`]). What is at the engine's default is absent.
 #[expect(clippy::too_many_lines, reason = "one line per field, so that the compiler names a forgotten one")]
 pub(crate) fn fields(container: &Container) -> Fields {
     let Container {

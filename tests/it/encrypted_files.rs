@@ -33,7 +33,9 @@ fn compose(text: &str, keys: &[&str]) -> Rendered {
 fn encrypted_env_file_sets_variables() {
     let rendered = compose("services: {web: {image: nginx, env_file: app.env}}\n", &["age-key.txt"]);
     let stack = rendered.stack.unwrap_or_else(|| panic!("{:?}", rendered.findings));
-    let env = &stack.workloads[&"web".into()].container.env;
+    let web = &stack.workloads[&"web".into()];
+    assert!(web.secret_env.contains("GREETING"), "its value is masked");
+    let env = &web.container.env;
     assert_eq!(env["GREETING"].as_deref(), Some("hello"));
     assert_eq!(env.keys().filter(|name| name.starts_with("sops")).count(), 0);
 }

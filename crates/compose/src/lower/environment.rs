@@ -1,6 +1,6 @@
 //! The environment and the labels of a service, from `env_file`, `environment` and `label_file`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_files::Files;
 use driftless_model::Finding;
@@ -14,6 +14,15 @@ use crate::{
     spec::{env_format::EnvFormat, paths, value::Placed},
 };
 
+/// The environment of a service's containers.
+#[derive(Default)]
+pub(crate) struct Environment {
+    /// `None`: the variable is not set.
+    pub(crate) values: BTreeMap<String, Option<String>>,
+    /// Names of the variables whose value comes from a file that is encrypted in the repository.
+    pub(crate) encrypted: BTreeSet<String>,
+}
+
 /// The environment of a service's containers: `env_file`, then `environment`. A bare name takes the value of its
 /// variable; `None`: the variable is not set.
 pub(crate) fn environment(
@@ -22,17 +31,24 @@ pub(crate) fn environment(
     folder: &str,
     service: &Service,
     findings: &mut Vec<Finding>,
-) -> BTreeMap<String, Option<String>> {
-    let mut environment = BTreeMap::new();
+) -> Environment {
+    let mut environment = Environment::default();
     for env_file in &service.env_files {
-        match read_env_file(variables, files, folder, env_file, service, &environment) {
-            Ok(found) => environment.extend(found),
+        match read_env_file(variables, files, folder, env_file, service, &environment.values) {
+            Ok(found) => {
+                let path = paths::join(folder, &env_file.value.path);
+                if path.is_some_and(|path| files.is_encrypted(&path)) {
+                    environment.encrypted.extend(found.keys().cloned());
+                }
+                environment.values.extend(found);
+            }
             Err(finding) => findings.push(finding),
         }
     }
     for pair in &service.environment {
         let value = pair.value.clone().or_else(|| variables.get(&pair.name).map(str::to_owned));
-        environment.insert(pair.name.clone(), value);
+        environment.encrypted.remove(&pair.name);
+        environment.values.insert(pair.name.clone(), value);
     }
     environment
 }

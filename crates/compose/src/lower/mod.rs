@@ -107,7 +107,8 @@ impl Lowering<'_> {
         self.agree(limit, memory.as_ref(), "mem_limit");
         self.agree(reserved, memory_reservation.as_ref(), "mem_reservation");
         self.agree(most, pids.as_ref(), "pids_limit");
-        container.env = environment(self.variables, self.files, self.folder, service, self.findings);
+        let environment = environment(self.variables, self.files, self.folder, service, self.findings);
+        container.env = environment.values;
         container.network_mode = self.network_mode(key, service);
         let (mounts, in_place) = self.mounts(service, &mut container.host.mount_options);
         container.mounts = mounts;
@@ -150,7 +151,7 @@ impl Lowering<'_> {
             },
             in_place,
             build,
-            secret_env: BTreeSet::new(),
+            secret_env: environment.encrypted,
             completion,
             kind: WorkloadKind::Replicas,
             update: Update::Rolling,

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use driftless_forge::webhook;
-use driftless_forge::{webhook::Key, webhook::Push};
+use driftless_forge::{webhook::Key, webhook::SamplePush};
 use driftless_model::{HookProvider, Timestamp};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
@@ -222,7 +222,7 @@ impl Bell {
 
     /// A delivery that is ready to be sent.
     fn delivery(&self, commit: &str) -> reqwest::RequestBuilder {
-        let push = Push { repository: "infra", reference: "refs/heads/main", commit };
+        let push = SamplePush { repository: "infra", reference: "refs/heads/main", commit };
         let at = Timestamp(u64::try_from(now().as_millis()).unwrap());
         let sample = webhook::sample(HookProvider::HmacSha256, &self.key, commit, at, push);
         let request = self.client.post(&self.url);

@@ -12,7 +12,7 @@ use axum::{
     extract::{Request, State as Held},
     response::{IntoResponse, Response},
 };
-use driftless_forge::{Error, Forge, Kind, LONGEST_COMMENT, State, Status, Written};
+use driftless_forge::{Error, Forge, ForgeKind, LONGEST_COMMENT, State, Status, Written};
 use driftless_model::CommitId;
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ pub(crate) struct Played {
 
 #[derive(Default)]
 struct Inner {
-    kind: Option<Kind>,
+    kind: Option<ForgeKind>,
     comments: BTreeMap<u64, String>,
     statuses: Vec<(String, Value)>,
     refuse: Option<(u16, Value)>,
@@ -36,7 +36,7 @@ struct Inner {
 }
 
 impl Played {
-    pub(crate) async fn start(kind: Kind) -> (Self, String) {
+    pub(crate) async fn start(kind: ForgeKind) -> (Self, String) {
         let played = Self::default();
         played.state.lock().unwrap().kind = Some(kind);
         let router = Router::new().fallback(answer).with_state(played.clone());
@@ -78,14 +78,14 @@ async fn answer(Held(played): Held<Played>, request: Request) -> Response {
     state.seen.push(format!("{} {path}", parts.method));
     let kind = state.kind.unwrap();
     let authorized = match kind {
-        Kind::GitHub => {
+        ForgeKind::GitHub => {
             header("authorization") == "Bearer t0ken"
                 && header("accept") == "application/vnd.github+json"
                 && header("x-github-api-version") == "2022-11-28"
                 && !header("user-agent").is_empty()
         }
-        Kind::GitLab => header("private-token") == "t0ken",
-        Kind::Gitea => header("authorization") == "token t0ken",
+        ForgeKind::GitLab => header("private-token") == "t0ken",
+        ForgeKind::Gitea => header("authorization") == "token t0ken",
     };
     if !authorized {
         return (StatusCode::UNAUTHORIZED, Json(json!({"message": "Bad credentials"}))).into_response();
@@ -104,29 +104,30 @@ async fn answer(Held(played): Held<Played>, request: Request) -> Response {
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
     let (list, one, status) = match kind {
-        Kind::GitHub => (
+        ForgeKind::GitHub => (
             "/repos/me/infra/issues/7/comments",
             "/repos/me/infra/issues/comments/",
             "/repos/me/infra/statuses/",
         ),
-        Kind::Gitea => (
+        ForgeKind::Gitea => (
             "/api/v1/repos/me/infra/issues/7/comments",
             "/api/v1/repos/me/infra/issues/comments/",
             "/api/v1/repos/me/infra/statuses/",
         ),
-        Kind::GitLab => (
+        ForgeKind::GitLab => (
             "/api/v4/projects/me%2Fgroup%2Finfra/merge_requests/7/notes",
             "/api/v4/projects/me%2Fgroup%2Finfra/merge_requests/7/notes/",
             "/api/v4/projects/me%2Fgroup%2Finfra/statuses/",
         ),
     };
-    let change = if kind == Kind::GitLab { "PUT" } else { "PATCH" };
+    let change = if kind == ForgeKind::GitLab { "PUT" } else { "PATCH" };
     match parts.method.as_str() {
         "GET" if path == list => {
             let page: usize = query["page"].parse().unwrap();
-            let size: usize = if kind == Kind::GitHub { query["per_page"].parse().unwrap() } else { 100 };
-            let skip = if kind == Kind::Gitea { 0 } else { (page - 1) * size };
-            let take = if kind == Kind::Gitea { usize::MAX } else { size };
+            let size: usize =
+                if kind == ForgeKind::GitHub { query["per_page"].parse().unwrap() } else { 100 };
+            let skip = if kind == ForgeKind::Gitea { 0 } else { (page - 1) * size };
+            let take = if kind == ForgeKind::Gitea { usize::MAX } else { size };
             let found: Vec<Value> = state
                 .comments
                 .iter()
@@ -154,9 +155,9 @@ async fn answer(Held(played): Held<Played>, request: Request) -> Response {
         }
         "POST" if path.starts_with(status) => {
             let words = match kind {
-                Kind::GitHub => "error failure pending success",
-                Kind::GitLab => "pending running success failed canceled skipped",
-                Kind::Gitea => "pending success error failure warning",
+                ForgeKind::GitHub => "error failure pending success",
+                ForgeKind::GitLab => "pending running success failed canceled skipped",
+                ForgeKind::Gitea => "pending success error failure warning",
             };
             assert!(words.split(' ').any(|it| it == sent["state"]), "{sent}");
             assert!(sent["description"].as_str().unwrap().chars().count() <= 140);
@@ -167,11 +168,11 @@ async fn answer(Held(played): Held<Played>, request: Request) -> Response {
     }
 }
 
-fn forge(kind: Kind, address: &str) -> Forge {
+fn forge(kind: ForgeKind, address: &str) -> Forge {
     let (below, project) = match kind {
-        Kind::GitHub => ("/", "me/infra"),
-        Kind::GitLab => ("/api/v4", "me/group/infra"),
-        Kind::Gitea => ("/api/v1/", "me/infra"),
+        ForgeKind::GitHub => ("/", "me/infra"),
+        ForgeKind::GitLab => ("/api/v4", "me/group/infra"),
+        ForgeKind::Gitea => ("/api/v1/", "me/infra"),
     };
     Forge::new(kind, &format!("{address}{below}"), project, "t0ken\n").unwrap()
 }
@@ -187,7 +188,7 @@ fn status(state: State) -> Status {
 
 #[tokio::test]
 async fn a_comment_is_written_once_and_then_kept_up_to_date() {
-    for kind in [Kind::GitHub, Kind::GitLab, Kind::Gitea] {
+    for kind in [ForgeKind::GitHub, ForgeKind::GitLab, ForgeKind::Gitea] {
         let (played, address) = Played::start(kind).await;
         let forge = forge(kind, &address);
         // Somebody quotes ours, and there is more than one page.
@@ -210,10 +211,10 @@ async fn a_comment_is_written_once_and_then_kept_up_to_date() {
 #[tokio::test]
 async fn commit_status_uses_the_states_of_each_forge() {
     let words = |kind| match kind {
-        Kind::GitHub | Kind::Gitea => ["pending", "success", "failure", "error"],
-        Kind::GitLab => ["pending", "success", "failed", "failed"],
+        ForgeKind::GitHub | ForgeKind::Gitea => ["pending", "success", "failure", "error"],
+        ForgeKind::GitLab => ["pending", "success", "failed", "failed"],
     };
-    for kind in [Kind::GitHub, Kind::GitLab, Kind::Gitea] {
+    for kind in [ForgeKind::GitHub, ForgeKind::GitLab, ForgeKind::Gitea] {
         let (played, address) = Played::start(kind).await;
         let forge = forge(kind, &address);
         for state in [State::Pending, State::Success, State::Failure, State::Error] {
@@ -224,7 +225,7 @@ async fn commit_status_uses_the_states_of_each_forge() {
         assert_eq!(said, words(kind), "{kind:?}");
         let (commit, first) = &sent[0];
         assert_eq!(commit, COMMIT);
-        let name = if kind == Kind::GitLab { "name" } else { "context" };
+        let name = if kind == ForgeKind::GitLab { "name" } else { "context" };
         assert_eq!(first[name], "driftless/preview");
         assert_eq!(first["description"], "2 of 3 applications change");
         assert_eq!(first["target_url"], "https://ci.example.com/1");
@@ -233,9 +234,9 @@ async fn commit_status_uses_the_states_of_each_forge() {
 
 #[tokio::test]
 async fn a_description_is_cut_to_what_forges_take() {
-    let (played, address) = Played::start(Kind::GitHub).await;
+    let (played, address) = Played::start(ForgeKind::GitHub).await;
     let long = Status { description: "ä".repeat(500), ..status(State::Success) };
-    forge(Kind::GitHub, &address).set_status(&CommitId::from_stored(COMMIT), &long).await.unwrap();
+    forge(ForgeKind::GitHub, &address).set_status(&CommitId::from_stored(COMMIT), &long).await.unwrap();
     let description = played.statuses()[0].1["description"].as_str().unwrap().to_owned();
     assert_eq!(description.chars().count(), 140);
     assert!(description.ends_with('…'));
@@ -243,15 +244,15 @@ async fn a_description_is_cut_to_what_forges_take() {
 
 #[tokio::test]
 async fn refusal_quotes_the_forge_without_the_token() {
-    let (played, address) = Played::start(Kind::GitHub).await;
-    let wrong = Forge::new(Kind::GitHub, &address, "me/infra", "wr0ng").unwrap();
+    let (played, address) = Played::start(ForgeKind::GitHub).await;
+    let wrong = Forge::new(ForgeKind::GitHub, &address, "me/infra", "wr0ng").unwrap();
     let error = wrong.set_status(&CommitId::from_stored(COMMIT), &status(State::Success)).await.unwrap_err();
     assert!(error.is_permission());
     let told = format!("{error} {error:?} {wrong:?}");
     assert!(told.contains("Bad credentials") && !told.contains("wr0ng"), "{told}");
 
     played.refuse(422, json!({"message": "Validation\u{1b} Failed"}));
-    let error = forge(Kind::GitHub, &address).set_comment(7, MARKER, MARKER).await.unwrap_err();
+    let error = forge(ForgeKind::GitHub, &address).set_comment(7, MARKER, MARKER).await.unwrap_err();
     assert!(!error.is_permission());
     assert_eq!(
         error.to_string(),
@@ -263,8 +264,8 @@ async fn refusal_quotes_the_forge_without_the_token() {
 
 #[tokio::test]
 async fn gitlab_is_forgiven_for_refusing_the_state_it_has() {
-    let (played, address) = Played::start(Kind::GitLab).await;
-    let forge = forge(Kind::GitLab, &address);
+    let (played, address) = Played::start(ForgeKind::GitLab).await;
+    let forge = forge(ForgeKind::GitLab, &address);
     played.refuse(400, json!({"message": {"state": ["Cannot transition status via :run from :running"]}}));
     forge.set_status(&CommitId::from_stored(COMMIT), &status(State::Pending)).await.unwrap();
     played.refuse(400, json!({"message": "400 Bad request"}));
@@ -273,8 +274,9 @@ async fn gitlab_is_forgiven_for_refusing_the_state_it_has() {
 
 #[tokio::test]
 async fn invalid_request_is_refused_before_anything_is_sent() {
-    let make =
-        |api: &str, project: &str, token: &str| Forge::new(Kind::GitHub, api, project, token).unwrap_err();
+    let make = |api: &str, project: &str, token: &str| {
+        Forge::new(ForgeKind::GitHub, api, project, token).unwrap_err()
+    };
     assert!(matches!(make("ftp://a", "a/b", "t"), Error::Address(_)));
     for project in ["a", "", "a/b/c", "a/../b", "a/b?c", "a b/c", "../a"] {
         assert!(matches!(make("https://a", project, "t"), Error::Project(_)), "{project}");
@@ -282,8 +284,8 @@ async fn invalid_request_is_refused_before_anything_is_sent() {
     for token in ["", " \n", "a\u{7f}b\nc"] {
         assert!(matches!(make("https://a", "a/b", token), Error::Token), "{token:?}");
     }
-    let (played, address) = Played::start(Kind::GitHub).await;
-    let forge = forge(Kind::GitHub, &address);
+    let (played, address) = Played::start(ForgeKind::GitHub).await;
+    let forge = forge(ForgeKind::GitHub, &address);
     let long = "x".repeat(LONGEST_COMMENT + 1);
     assert!(matches!(forge.set_comment(7, MARKER, &long).await, Err(Error::TooLong)));
     for commit in ["main", "../0", "0123456"] {
@@ -295,7 +297,8 @@ async fn invalid_request_is_refused_before_anything_is_sent() {
 
 #[tokio::test]
 async fn a_forge_that_is_not_there_is_named() {
-    let error = forge(Kind::GitHub, "http://127.0.0.1:9").set_comment(7, MARKER, MARKER).await.unwrap_err();
+    let error =
+        forge(ForgeKind::GitHub, "http://127.0.0.1:9").set_comment(7, MARKER, MARKER).await.unwrap_err();
     let told = error.to_string();
     assert!(told.starts_with("could not comment on pull request 7: 127.0.0.1 is unreachable: "), "{told}");
 }

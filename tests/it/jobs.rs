@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
-use driftless_forge::Kind;
+use driftless_forge::ForgeKind;
 use serde_yaml::Value;
 
 use crate::{
@@ -87,7 +87,7 @@ fn act(
     panic!("the action has no step that reports");
 }
 
-fn pull_request(kind: Kind, address: &str, head: &str) -> Vec<(&'static str, String)> {
+fn pull_request(kind: ForgeKind, address: &str, head: &str) -> Vec<(&'static str, String)> {
     let mut all = vec![
         ("GITHUB_ACTIONS", "true".to_owned()),
         ("GITHUB_REPOSITORY", "me/infra".to_owned()),
@@ -95,7 +95,7 @@ fn pull_request(kind: Kind, address: &str, head: &str) -> Vec<(&'static str, Str
         ("GITHUB_BASE_REF", "main".to_owned()),
         ("GITHUB_SHA", head.to_owned()),
     ];
-    let below = if kind == Kind::Gitea { "/api/v1" } else { "" };
+    let below = if kind == ForgeKind::Gitea { "/api/v1" } else { "" };
     all.push(("GITHUB_API_URL", format!("{address}{below}")));
     all
 }
@@ -114,8 +114,8 @@ fn merged() -> (Clone, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_action_reports_what_a_pull_request_changes() {
     let (clone, head) = merged();
-    let (played, address) = Played::start(Kind::GitHub).await;
-    let job = pull_request(Kind::GitHub, &address, &head);
+    let (played, address) = Played::start(ForgeKind::GitHub).await;
+    let job = pull_request(ForgeKind::GitHub, &address, &head);
     let (code, printed, outputs) = act(&clone, &job, &[("path", "sites"), ("token", "t0ken")]);
     assert_eq!(
         (code, outputs["changed"].as_str(), outputs["exit-code"].as_str()),
@@ -143,7 +143,7 @@ async fn the_action_reports_what_a_pull_request_changes() {
 #[tokio::test]
 async fn github_action_reports_drift_and_fails_without_agent() {
     let (clone, head) = merged();
-    let job = pull_request(Kind::GitHub, "http://127.0.0.1:9", &head);
+    let job = pull_request(ForgeKind::GitHub, "http://127.0.0.1:9", &head);
     let inputs = [
         ("command", "drift"),
         ("server", "http://127.0.0.1:9"),
@@ -168,7 +168,7 @@ async fn the_gitlab_job_reports_what_a_merge_request_changes() {
     let clone = Clone::new();
     let base = clone.git(&["rev-parse", "main"]);
     let head = clone.commit(&[("sites/blog/compose.yaml", None)]);
-    let (played, address) = Played::start(Kind::GitLab).await;
+    let (played, address) = Played::start(ForgeKind::GitLab).await;
     let job = yaml("gitlab-ci.yml")[".driftless-preview"].clone();
     for script in job["script"].as_sequence().unwrap() {
         let mut command = shell(&clone, &text(script));
@@ -200,13 +200,13 @@ async fn forgejo_workflow_reports_preview_and_drift() {
     let head = origin.commit(&[("sites/blog/compose.yaml", None)]);
     // As the runner checks it out: all branches of the remote.
     let clone = Clone::of(&origin, "change");
-    let (played, address) = Played::start(Kind::Gitea).await;
+    let (played, address) = Played::start(ForgeKind::Gitea).await;
     let jobs = yaml("forgejo.yml")["jobs"].clone();
     let run = |job: &str, known: &[(&str, &str)]| {
         let step =
             jobs[job]["steps"].as_sequence().unwrap().iter().find(|it| it.get("run").is_some()).unwrap();
         let mut command = shell(&clone, &text(&step["run"]));
-        command.envs(pull_request(Kind::Gitea, &address, &head));
+        command.envs(pull_request(ForgeKind::Gitea, &address, &head));
         command.envs(environment(step, &known.iter().copied().collect()));
         told(command.output().unwrap())
     };

@@ -8,7 +8,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use driftless_forge::Kind;
+use driftless_forge::ForgeKind;
 use serde_json::{Value, json};
 
 use crate::forge::Played;
@@ -428,14 +428,16 @@ fn repository_is_found_in_a_subfolder_worktree_or_by_url() {
 }
 
 /// The environment of a job for pull request 7.
-fn job(command: &mut Command, kind: Kind, address: &str, head: &str) {
+fn job(command: &mut Command, kind: ForgeKind, address: &str, head: &str) {
     match kind {
-        Kind::GitHub => command.env("GITHUB_ACTIONS", "true").env("GITHUB_API_URL", address),
-        Kind::Gitea => command
+        ForgeKind::GitHub => command.env("GITHUB_ACTIONS", "true").env("GITHUB_API_URL", address),
+        ForgeKind::Gitea => command
             .env("GITHUB_ACTIONS", "true")
             .env("FORGEJO_ACTIONS", "true")
             .env("GITHUB_API_URL", format!("{address}/api/v1")),
-        Kind::GitLab => command.env("GITLAB_CI", "true").env("CI_API_V4_URL", format!("{address}/api/v4")),
+        ForgeKind::GitLab => {
+            command.env("GITLAB_CI", "true").env("CI_API_V4_URL", format!("{address}/api/v4"))
+        }
     };
     command
         .env("GITHUB_REPOSITORY", "me/infra")
@@ -449,7 +451,7 @@ fn job(command: &mut Command, kind: Kind, address: &str, head: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_report_is_posted_as_one_comment_and_a_status() {
-    for kind in [Kind::GitHub, Kind::GitLab, Kind::Gitea] {
+    for kind in [ForgeKind::GitHub, ForgeKind::GitLab, ForgeKind::Gitea] {
         let (played, address) = Played::start(kind).await;
         let clone = Clone::new();
         let head = clone.commit(&[("sites/blog/compose.yaml", None)]);
@@ -469,7 +471,7 @@ async fn a_report_is_posted_as_one_comment_and_a_status() {
         assert_eq!(comments.len(), 2, "{kind:?}: {comments:?}");
         assert!(comments[0].contains("### Preview: 2 applications, no change"), "{}", comments[0]);
         let statuses = played.statuses();
-        let failed = if kind == Kind::GitLab { "failed" } else { "failure" };
+        let failed = if kind == ForgeKind::GitLab { "failed" } else { "failure" };
         let said: Vec<&str> = statuses.iter().map(|(_, it)| it["state"].as_str().unwrap()).collect();
         assert_eq!(said, [failed, failed, "success", failed], "{kind:?}");
         assert!(statuses.iter().all(|(commit, _)| *commit == head));
@@ -478,18 +480,18 @@ async fn a_report_is_posted_as_one_comment_and_a_status() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn report_is_printed_if_posting_is_not_permitted() {
-    let (played, address) = Played::start(Kind::GitHub).await;
+    let (played, address) = Played::start(ForgeKind::GitHub).await;
     let clone = Clone::new();
     let head = clone.commit(&[("sites/blog/compose.yaml", None)]);
     let mut command = clone.driftless(&with(&["--post"]));
-    job(&mut command, Kind::GitHub, &address, &head);
+    job(&mut command, ForgeKind::GitHub, &address, &head);
     let (code, out, error) = told(command.env_remove("DRIFTLESS_FORGE_TOKEN").output().unwrap());
     assert_eq!((code, error.contains("not posted: there is no token")), (1, true), "{error}");
     assert!(out.contains("blog: 2 changes"), "{out}");
 
     played.refuse(403, json!({"message": "Resource not accessible by integration"}));
     let mut command = clone.driftless(&with(&["--post"]));
-    job(&mut command, Kind::GitHub, &address, &head);
+    job(&mut command, ForgeKind::GitHub, &address, &head);
     let (code, _, error) = told(command.output().unwrap());
     assert_eq!((code, error.contains("Resource not accessible")), (2, true), "{error}");
     assert!(!error.contains("t0ken"), "{error}");
@@ -499,7 +501,7 @@ async fn report_is_printed_if_posting_is_not_permitted() {
         "base": {"repo": {"full_name": "me/infra"}}}});
     fs::write(&event, text.to_string()).unwrap();
     let mut command = clone.driftless(&with(&["--post"]));
-    job(&mut command, Kind::GitHub, &address, &head);
+    job(&mut command, ForgeKind::GitHub, &address, &head);
     let (code, _, error) = told(command.env("GITHUB_EVENT_PATH", &event).output().unwrap());
     assert_eq!((code, error.contains("the request comes from a fork")), (1, true), "{error}");
 }

@@ -14,7 +14,7 @@ use driftless_clock::Clock;
 use driftless_config as config;
 use driftless_config::{CommitStatus, StatusProvider};
 use driftless_forge as forge;
-use driftless_forge::{Forge, Kind, State, Status};
+use driftless_forge::{Forge, ForgeKind, State, Status};
 use driftless_git::{Lookup, read_secret};
 use driftless_model::{AppName, CommitId, CommitInfo, Finding, HealthStatus, Outcome, PinStatus, Revision};
 use driftless_plan::fetch_delay;
@@ -185,9 +185,9 @@ impl StatusReporter {
         let CommitStatus { provider, token, api, project, context: _ } = &self.settings;
         let token = read_secret(token, &self.environment).map_err(PostError::Token)?;
         let kind = match provider {
-            StatusProvider::GitHub => Kind::GitHub,
-            StatusProvider::GitLab => Kind::GitLab,
-            StatusProvider::Gitea => Kind::Gitea,
+            StatusProvider::GitHub => ForgeKind::GitHub,
+            StatusProvider::GitLab => ForgeKind::GitLab,
+            StatusProvider::Gitea => ForgeKind::Gitea,
         };
         let forge = Forge::new(kind, api, project, &token)?;
         let mut refused = None;

@@ -9,7 +9,7 @@ use reqwest::{
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::Kind;
+use crate::kind::ForgeKind;
 use driftless_model::{is_unprintable, root_cause};
 
 /// How many characters of a forge's error message are kept.
@@ -62,7 +62,7 @@ pub(super) struct Caller {
 
 impl Caller {
     pub(super) fn new(
-        kind: Kind,
+        kind: ForgeKind,
         api: Url,
         token: &str,
         connect: Duration,
@@ -144,24 +144,24 @@ impl fmt::Debug for Caller {
     }
 }
 
-fn headers(kind: Kind, token: &str) -> Result<HeaderMap, Error> {
+fn headers(kind: ForgeKind, token: &str) -> Result<HeaderMap, Error> {
     if token.is_empty() {
         return Err(Error::Token);
     }
     let (name, value) = match kind {
-        Kind::GitHub => (header::AUTHORIZATION, format!("Bearer {token}")),
-        Kind::GitLab => (HeaderName::from_static("private-token"), token.to_owned()),
-        Kind::Gitea => (header::AUTHORIZATION, format!("token {token}")),
+        ForgeKind::GitHub => (header::AUTHORIZATION, format!("Bearer {token}")),
+        ForgeKind::GitLab => (HeaderName::from_static("private-token"), token.to_owned()),
+        ForgeKind::Gitea => (header::AUTHORIZATION, format!("token {token}")),
     };
     let mut secret = HeaderValue::from_str(&value).map_err(|_| Error::Token)?;
     secret.set_sensitive(true);
     let accept = match kind {
-        Kind::GitHub => "application/vnd.github+json",
-        Kind::GitLab | Kind::Gitea => "application/json",
+        ForgeKind::GitHub => "application/vnd.github+json",
+        ForgeKind::GitLab | ForgeKind::Gitea => "application/json",
     };
     let mut headers = HeaderMap::from_iter([(name, secret)]);
     headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
-    if kind == Kind::GitHub {
+    if kind == ForgeKind::GitHub {
         headers.insert("x-github-api-version", HeaderValue::from_static("2022-11-28"));
     }
     Ok(headers)

@@ -16,7 +16,7 @@ use base64::{Engine, engine::general_purpose};
 use reqwest::{Client, StatusCode, header};
 use serde::{Deserialize, Serialize};
 
-use super::{Error, http, limits::Limits};
+use super::{commit_source::Error, http, limits::Limits};
 use driftless_clock::Clock;
 use driftless_config::GithubApp;
 use driftless_model::Timestamp;

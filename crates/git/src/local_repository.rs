@@ -9,7 +9,13 @@ use std::{
 
 use gix::ObjectId;
 
-use super::{Checkout, Error, commit_files::CommitFiles, history, mirror::Mirror};
+use super::{
+    commit_files::CommitFiles,
+    commit_source::{Checkout, Error},
+    history,
+    mirror::{Damage, Mirror},
+    remote_client,
+};
 
 /// A clone with or without a work tree, or a folder inside one.
 #[derive(Debug)]
@@ -59,7 +65,7 @@ impl LocalRepository {
     /// branch that only the remote `origin` has is found too.
     pub fn commit(&self, revision: &str) -> Result<Checkout, Error> {
         let commit = self.find(revision)?;
-        let damaged = |damage: super::mirror::Damage| Error::Damaged {
+        let damaged = |damage: Damage| Error::Damaged {
             doing: format!("read {revision} in {}", self.path.display()),
             message: damage.0,
         };
@@ -81,7 +87,7 @@ impl LocalRepository {
             Ok(None) => Err(rejected(
                 "they have no commit in common here; in a shallow clone, fetch the whole history".to_owned(),
             )),
-            Err(error) => Err(rejected(super::remote_client::causes(&error))),
+            Err(error) => Err(rejected(remote_client::causes(&error))),
         }
     }
 

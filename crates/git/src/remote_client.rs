@@ -20,7 +20,7 @@ use gix_transport::{
 use reqwest::Client;
 
 use super::{
-    Error,
+    commit_source::Error,
     credentials::{Account, Credentials},
     github_app::AppTokens,
     host_key,

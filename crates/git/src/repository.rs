@@ -7,69 +7,27 @@
 use std::{
     collections::BTreeSet,
     fmt,
-    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
 use gix::ObjectId;
-use tokio::{
-    sync::{OwnedMutexGuard, Semaphore},
-    time::Instant,
-};
+use tokio::{sync::OwnedMutexGuard, time::Instant};
 
 use super::{
-    Checkout, CommitSource, Credentials, Error, Lookup,
     commit_files::CommitFiles,
+    commit_source::{Checkout, CommitSource, Error},
     followed_ref::{self, FollowedRef},
     history::{self, Tip},
     limits::{self, Limits},
     mirror::{Damage, Lock, Mirror},
+    options::RepositoryOptions,
     remote_client::{ConnectOptions, RemoteClient},
     repack, signature,
     submodules::Submodules,
 };
-use driftless_clock::Clock;
-use driftless_config as config;
-use driftless_config::{Proxy, Reference, Verify};
+use driftless_config::{Reference, Verify};
 use driftless_files::Files;
 use driftless_model::{CommitId, RepoUrl};
-
-/// The options of a [`Repository`].
-#[derive(Clone, Debug)]
-pub struct RepositoryOptions {
-    pub url: String,
-    pub reference: Reference,
-    pub credentials: Credentials,
-    /// PEM file of further certificate authorities, for `https://`.
-    pub ca_file: Option<PathBuf>,
-    pub proxy: Proxy,
-    /// Read submodules, too.
-    pub submodules: bool,
-    /// Folders of this machine in which submodules of a repository at a path may be.
-    pub submodule_paths: Vec<PathBuf>,
-    /// The policies for [`CommitSource::verify`]. Opening the repository fails if one is invalid.
-    pub policies: Vec<Verify>,
-    /// The deadline of a fetch.
-    pub timeout: Duration,
-    /// The longest time without a byte from the server.
-    pub idle_timeout: Duration,
-    /// The path of the mirror. The same path with `.lock`, `.new` and `.old` appended is used too.
-    pub mirror: PathBuf,
-    /// The maximum number of bytes that a fetch may receive. Default: 4 GiB.
-    pub most_bytes: u64,
-    /// The pause after a damaged mirror was cloned again before it is cloned another time. Default: 5 min.
-    pub clone_pause: Duration,
-    /// Shared by all repositories of an agent.
-    pub permits: FetchPermits,
-    /// For servers that give a date for the next try.
-    pub clock: Clock,
-}
-
-/// Limits how many fetches receive commits at the same time, since each needs memory. A fetch that waits for longer than its
-/// idle timeout continues without a permit: stalled servers must not delay others.
-#[derive(Clone, Debug)]
-pub struct FetchPermits(Arc<Semaphore>);
 
 /// A Git repository, through its mirror. One per mirror and process.
 #[derive(Clone)]
@@ -108,49 +66,6 @@ enum MirrorState {
 }
 
 type FetchGuard = OwnedMutexGuard<State>;
-
-const MOST_BYTES: u64 = 4 << 30;
-const CLONE_PAUSE: Duration = Duration::from_mins(5);
-const PARALLEL_FETCHES: usize = 4;
-
-impl RepositoryOptions {
-    /// The options from the configuration.
-    pub fn new(
-        repository: &config::Repository,
-        mirror: PathBuf,
-        environment: Lookup,
-        permits: FetchPermits,
-    ) -> Self {
-        Self {
-            url: repository.url.clone(),
-            reference: repository.reference.clone(),
-            credentials: Credentials::new(repository.auth.clone(), environment),
-            ca_file: repository.ca_file.clone(),
-            proxy: repository.proxy.clone(),
-            submodules: repository.submodules,
-            submodule_paths: repository.submodule_paths.clone(),
-            policies: repository
-                .applications
-                .iter()
-                .filter_map(|it| it.verify.clone())
-                .chain(repository.verify.clone())
-                .collect(),
-            timeout: repository.timeout,
-            idle_timeout: repository.idle_timeout,
-            mirror,
-            most_bytes: MOST_BYTES,
-            clone_pause: CLONE_PAUSE,
-            permits,
-            clock: Clock::System,
-        }
-    }
-}
-
-impl Default for FetchPermits {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(PARALLEL_FETCHES)))
-    }
-}
 
 impl Repository {
     /// Locks the mirror, without the network. Blocks for some milliseconds. Fails for contradictory options and for a mirror
@@ -229,7 +144,7 @@ impl CommitSource for Repository {
         let permit = match &look {
             MirrorState::Current(_) => None,
             MirrorState::Outdated(_) | MirrorState::Unusable(..) => {
-                tokio::time::timeout(*idle_timeout, permits.0.acquire()).await.ok()
+                tokio::time::timeout(*idle_timeout, permits.acquire()).await.ok()
             }
         };
         let checkout = self

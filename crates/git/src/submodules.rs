@@ -15,11 +15,12 @@ use std::{
 use gix::ObjectId;
 
 use super::{
-    Error, RepositoryOptions,
     commit_files::CommitFiles,
+    commit_source::Error,
     history,
     limits::Limits,
     mirror::{Damage, Lock, Mirror},
+    options::RepositoryOptions,
     remote_client::{ConnectOptions, RemoteClient},
     repack,
 };

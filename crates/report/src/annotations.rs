@@ -4,7 +4,10 @@
 
 use std::fmt::Write as _;
 
-use super::{App, Item, Kind, Report, Type, located, text};
+use crate::{
+    report::{App, Item, Kind, Report, Type, located},
+    text,
+};
 
 /// One line per annotation. Forgejo and Gitea read the same commands.
 pub fn annotations(report: &Report) -> String {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Action, App, Item, ObjectDiff, Report, Summary, Type};
+use crate::report::{Action, App, Item, ObjectDiff, Report, Summary, Type};
 use driftless_model::{AppName, Drift, DriftAction, Mask, Stack};
 use driftless_plan::{Change, ObjectDifference, compare_live, compare_stacks, unified_diff};
 

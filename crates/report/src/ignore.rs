@@ -1,6 +1,6 @@
 //! The file of ignored differences: `APP KIND/NAME [PATH]` per line, with `*` for any text.
 
-use super::Item;
+use crate::report::Item;
 use driftless_model::{AppName, matches_star};
 
 /// The rules of a file.

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use super::{App, Item, Kind, Report, text};
+use crate::{
+    report::{App, Item, Kind, Report, Type},
+    text,
+};
 
 /// The XML of JUnit, as Jenkins, GitLab and most others read it.
 pub fn junit(report: &Report) -> String {
@@ -112,7 +115,6 @@ fn failed(element: &str, kind: &str, message: &str, text: &str) -> String {
 
 /// `Modified`.
 fn word(item: &Item) -> &'static str {
-    use super::Type;
     match item.change {
         Type::Missing => "Missing",
         Type::Extra => "Extra",

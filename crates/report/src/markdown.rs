@@ -3,7 +3,10 @@
 
 use std::fmt::Write as _;
 
-use super::{App, Kind, Report, Type, text};
+use crate::{
+    report::{App, Kind, Report, Type},
+    text,
+};
 
 /// GitHub refuses a comment of more than 65,536 characters.
 pub const COMMENT_LIMIT: usize = 65_000;

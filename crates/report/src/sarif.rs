@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{App, Item, Kind, Report, Type, located, text};
+use crate::{
+    report::{App, Item, Kind, Report, Type, located},
+    text,
+};
 
 /// Fingerprints do not depend on lines, so an alert stays the same alert when lines move.
 pub fn sarif(report: &Report) -> String {

@@ -1,6 +1,9 @@
 //! Selects differences: by labels, and without those that rules ignore.
 
-use super::{Ignore, Item, Report};
+use crate::{
+    ignore::Ignore,
+    report::{App, Item, Report},
+};
 
 /// A label selector with the syntax of kubectl's `-l`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +76,7 @@ pub fn ignore(report: &mut Report, rules: &Ignore) {
     }
 }
 
-fn keep_diffs(app: &mut super::App, counts: impl Fn(&Item) -> bool) {
+fn keep_diffs(app: &mut App, counts: impl Fn(&Item) -> bool) {
     let items = &app.items;
     app.diffs
         .retain(|diff| items.iter().any(|it| it.kind == diff.kind && it.name == diff.name && counts(it)));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{App, Item, Kind, Report, Type};
+use crate::report::{Action, App, Item, Kind, Report, Type};
 
 /// Applications with drift or errors in full, all others in one line.
 pub fn text(report: &Report) -> String {
@@ -175,7 +175,7 @@ fn whole(item: &Item) -> String {
 fn aside(item: &Item) -> String {
     let mut all: Vec<String> = item.ignored.iter().map(|rule| format!("ignored by {rule}")).collect();
     // `being applied` is the usual case and is not printed.
-    all.extend(item.action.filter(|it| *it != super::Action::Sync).map(|it| it.phrase().to_owned()));
+    all.extend(item.action.filter(|it| *it != Action::Sync).map(|it| it.phrase().to_owned()));
     all.extend(item.first_seen.map(|it| format!("since {it}")));
     if all.is_empty() { String::new() } else { format!("  [{}]", all.join(", ")) }
 }

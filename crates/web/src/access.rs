@@ -15,10 +15,13 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use tokio::sync::Semaphore;
 
-use super::{Shared, error::Error, page, peer::Peer, serve::Seat};
+use super::{
+    error::Error, limits::MOST_REQUESTS, page::style::content_security_policy, peer::Peer, serve::Seat,
+};
 
-/// Which requests are answered.
+/// The requests that are answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
     /// The listener is on loopback: no token, and only host names of loopback.
@@ -83,15 +86,30 @@ impl Access {
     }
 }
 
+/// The state of [`guard`].
+#[derive(Clone)]
+pub(super) struct Guard {
+    access: Arc<Access>,
+    /// Requests that are answered at the same time. Connections beyond them stay free for webhooks and probes.
+    requests: Arc<Semaphore>,
+}
+
+impl Guard {
+    pub(super) fn new(access: Arc<Access>) -> Self {
+        Self { access, requests: Arc::new(Semaphore::new(MOST_REQUESTS)) }
+    }
+}
+
 /// Passes a request on, or answers it with an error.
-pub(super) async fn guard(State(shared): State<Shared>, request: Request, next: Next) -> Response {
+pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    let Guard { access, requests } = guard;
     let headers = request.headers();
-    match shared.access.as_ref() {
+    match access.as_ref() {
         Access::Loopback if !names_loopback(headers) => {
             return Error::Forbidden("without a token, only requests to localhost are answered")
                 .into_response();
         }
-        Access::Token(_) if !shared.access.admits(headers) => return unauthorized(),
+        Access::Token(_) if !access.admits(headers) => return unauthorized(),
         Access::Loopback | Access::Token(_) => {}
     }
     // A browser adds Basic credentials by itself, so a token alone does not prove which page sent the request.
@@ -99,7 +117,7 @@ pub(super) async fn guard(State(shared): State<Shared>, request: Request, next: 
     if is_cross_origin(headers) && (acts || !is_navigation(&request)) {
         return Error::Forbidden("a page of another origin may neither act nor read here").into_response();
     }
-    let is_open = matches!(*shared.access, Access::Loopback);
+    let is_open = matches!(*access, Access::Loopback);
     let peer = request.extensions().get::<Peer>().copied();
     if is_open && (acts || is_logs(request.uri().path())) && !is_trusted(peer).await {
         return Error::Forbidden(
@@ -107,7 +125,7 @@ pub(super) async fn guard(State(shared): State<Shared>, request: Request, next: 
         )
         .into_response();
     }
-    let Ok(permit) = Arc::clone(&shared.requests).try_acquire_owned() else {
+    let Ok(permit) = requests.try_acquire_owned() else {
         return Error::Busy("the agent answers too many requests: try again".to_owned()).into_response();
     };
     let mut response = next.run(request).await;
@@ -140,7 +158,7 @@ pub(super) async fn harden(mut response: Response) -> Response {
     let add = |headers: &mut HeaderMap, name, value: HeaderValue| {
         headers.entry(name).or_insert(value);
     };
-    add(headers, header::CONTENT_SECURITY_POLICY, page::content_security_policy());
+    add(headers, header::CONTENT_SECURITY_POLICY, content_security_policy());
     add(headers, header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     add(headers, header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     add(headers, header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));

@@ -13,11 +13,14 @@ use http::{HeaderMap, StatusCode, request::Parts};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{ANSWER_WITHIN, BODY_LIMIT, Shared, error::Error, until::parse_until};
+use super::{
+    error::Error,
+    limits::{ANSWER_WITHIN, BODY_LIMIT},
+    shared::{Shared, read},
+    until::parse_until,
+};
 use driftless_agent::{Against, Answer, RequestKind, Rollback};
 use driftless_model::{AppName, Application, Pin, Removal, Revision, Timestamp, Until};
-use driftless_store as store;
-use driftless_store::Store;
 
 /// How long a client may take to send a body of at most [`BODY_LIMIT`] bytes.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
@@ -205,24 +208,6 @@ pub(super) async fn readyz(State(shared): State<Shared>, headers: HeaderMap) -> 
         _ => "not ready\n".to_owned(),
     };
     (StatusCode::SERVICE_UNAVAILABLE, reason).into_response()
-}
-
-/// Reads from the store on a thread that may block.
-pub(super) async fn read<T: Send + 'static>(
-    store: &Store,
-    query: impl FnOnce(&Store) -> Result<T, store::Error> + Send + 'static,
-) -> Result<T, Error> {
-    let store = store.clone();
-    let result = tokio::task::spawn_blocking(move || query(&store)).await;
-    match result {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => {
-            tracing::error!(error = &error as &dyn std::error::Error, "the API could not read the store");
-            Err(Error::Database)
-        }
-        // The runtime is shutting down, or the query panicked and the panic is in the log.
-        Err(_) => Err(Error::Stopping),
-    }
 }
 
 pub(super) async fn ask(shared: &Shared, name: AppName, kind: RequestKind) -> Result<Response, Error> {

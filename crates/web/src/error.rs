@@ -8,6 +8,7 @@ use axum::{
 use http::{Method, StatusCode, Uri};
 use serde::{Deserialize, Serialize};
 
+use super::limits::BODY_LIMIT;
 use driftless_agent::RequestError;
 use driftless_model::AppName;
 
@@ -59,7 +60,7 @@ pub(super) enum Error {
     Unauthorized,
     #[error("{0}")]
     Forbidden(&'static str),
-    #[error("the body has more than {} KiB", super::BODY_LIMIT / 1024)]
+    #[error("the body has more than {} KiB", BODY_LIMIT / 1024)]
     BodyTooLarge,
     #[error("the body did not arrive in time")]
     BodyTooSlow,

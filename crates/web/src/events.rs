@@ -17,9 +17,12 @@ use futures_util::{Stream, StreamExt, stream};
 use http::{HeaderMap, header};
 use serde::Deserialize;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
-use tokio_util::sync::CancellationToken;
 
-use super::{Shared, api::read, error::Error};
+use super::{
+    error::Error,
+    serve::Stopping,
+    shared::{Shared, read},
+};
 use driftless_model::{AppName, Event};
 use driftless_store::Store;
 
@@ -36,13 +39,10 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How long a browser waits before it connects again.
 const RECONNECT: Duration = Duration::from_secs(3);
 
-/// Cancelled when the server stops, so that open streams end.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Stopping(pub(super) CancellationToken);
-
+/// The query of `GET /api/v1/events`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Selection {
+pub(super) struct EventQuery {
     /// Only events after this sequence number. Default: the newest.
     after: Option<u64>,
     /// Default 100, at most 1000. A stream has no limit.
@@ -54,17 +54,17 @@ pub(super) async fn events(
     State(shared): State<Shared>,
     stopping: Option<Extension<Stopping>>,
     headers: HeaderMap,
-    query: Result<Query<Selection>, axum::extract::rejection::QueryRejection>,
+    query: Result<Query<EventQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Error> {
-    let Query(selection) = query.map_err(|error| Error::Malformed(error.body_text()))?;
-    let app = selection.app.filter(|it| !it.is_empty()).map(AppName);
+    let Query(query) = query.map_err(|error| Error::Malformed(error.body_text()))?;
+    let app = query.app.filter(|it| !it.is_empty()).map(AppName);
     if wants_stream(&headers) {
-        let after = last_event_id(&headers).or(selection.after);
+        let after = last_event_id(&headers).or(query.after);
         let stopping = stopping.map(|Extension(it)| it).unwrap_or_default();
         return follow(&shared, after, app, stopping).await;
     }
-    let limit = selection.limit.unwrap_or(DEFAULT_LIMIT).min(LARGEST_LIMIT);
-    let after = selection.after;
+    let limit = query.limit.unwrap_or(DEFAULT_LIMIT).min(LARGEST_LIMIT);
+    let after = query.after;
     let list = read(&shared.store, move |store| match after {
         Some(after) => store.events(after, limit, app.as_ref()),
         None => store.newest_events(limit, app.as_ref()),

@@ -11,7 +11,7 @@
 //! assert_eq!(parse_until("next-commit", Timestamp(0)).ok(), Some(Until::NextCommit));
 //! ```
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::{
     Router, middleware,
@@ -19,7 +19,6 @@ use axum::{
     routing::{get, post},
 };
 use http::{StatusCode, header};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use driftless_agent::Handle;
 use driftless_clock::Clock;
@@ -30,10 +29,12 @@ mod access;
 mod api;
 mod error;
 mod events;
+mod limits;
 mod objects;
 mod page;
 mod peer;
 mod serve;
+mod shared;
 mod until;
 mod webhooks;
 mod workloads;
@@ -41,44 +42,13 @@ mod workloads;
 pub use access::{Access, Token, TokenError};
 pub use api::{Accepted, RollbackBody};
 pub use error::{ErrorBody, ErrorDetail};
+pub use limits::BODY_LIMIT;
 pub use serve::serve;
 pub use until::{InvalidUntil, parse_until};
 pub use webhooks::Receiver;
 
-/// The largest request body that is read, in bytes.
-pub const BODY_LIMIT: usize = 64 * 1024;
-
-/// How long the agent may take to accept or refuse a request.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-
-/// State shared by all handlers.
-#[derive(Clone)]
-struct Shared {
-    handle: Handle,
-    store: Store,
-    access: Arc<Access>,
-    clock: Clock,
-    hooks: Receiver,
-    /// Requests that are answered at the same time. Connections beyond them stay free for webhooks and probes.
-    requests: Arc<Semaphore>,
-    /// Streams of events and logs that are open at the same time.
-    streams: Arc<Semaphore>,
-}
-
-/// The most requests to the guarded routes at a time, of the 256 connections of a listener.
-const MOST_REQUESTS: usize = 160;
-
-/// The most streams of events and logs at a time.
-const MOST_STREAMS: usize = 64;
-
-impl Shared {
-    /// A seat for one stream of events or logs.
-    fn stream_seat(&self) -> Result<OwnedSemaphorePermit, error::Error> {
-        Arc::clone(&self.streams).try_acquire_owned().map_err(|_| {
-            error::Error::Busy(format!("there are {MOST_STREAMS} streams of events and logs: close one"))
-        })
-    }
-}
+use access::Guard;
+use shared::Shared;
 
 /// All routes of an agent without webhooks, behind the checks of [`Access`].
 pub fn router(handle: Handle, store: Store, access: Access) -> Router {
@@ -89,15 +59,9 @@ pub fn router(handle: Handle, store: Store, access: Access) -> Router {
 
 /// All routes except the webhooks' own, which are [`Receiver::routes`], because forges have no token.
 pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Receiver) -> Router {
-    let shared = Shared {
-        handle,
-        store,
-        access: Arc::new(access),
-        clock: Clock::System,
-        hooks,
-        requests: Arc::new(Semaphore::new(MOST_REQUESTS)),
-        streams: Arc::new(Semaphore::new(MOST_STREAMS)),
-    };
+    let access = Arc::new(access);
+    let guard = Guard::new(Arc::clone(&access));
+    let shared = Shared::new(handle, store, access, hooks);
     let guarded = Router::new()
         .route("/", get(page::show))
         .route("/api/v1/applications", get(api::list))
@@ -127,7 +91,7 @@ pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Re
         .route("/api/v1/webhooks", get(api::webhooks))
         .fallback(error::no_such_route)
         .method_not_allowed_fallback(error::no_such_method)
-        .layer(middleware::from_fn_with_state(shared.clone(), access::guard));
+        .layer(middleware::from_fn_with_state(guard, access::guard));
     // Probes have no token, so these routes answer only yes or no.
     let open = Router::new()
         .route("/healthz", get(healthz))

@@ -28,7 +28,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
-use super::{events::Stopping, peer::Peer};
+use super::peer::Peer;
 
 /// The most connections at a time; more would use up the agent's file descriptors.
 const CONNECTIONS: usize = 256;
@@ -44,6 +44,10 @@ const GRACE: Duration = Duration::from_secs(3);
 
 /// Pause after a failed accept, for example when file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Cancelled when the server stops, so that open streams end.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stopping(pub(super) CancellationToken);
 
 /// A seat among the requests that are answered at the same time. A response carries it until its last byte is sent.
 #[derive(Clone)]

@@ -10,7 +10,7 @@ use futures_util::StreamExt;
 use http::{header, request::Parts};
 use serde::Deserialize;
 
-use super::{ANSWER_WITHIN, Shared, api::ask, error::Error, events::Stopping};
+use super::{api::ask, error::Error, limits::ANSWER_WITHIN, serve::Stopping, shared::Shared};
 use driftless_agent::{InstanceName, RequestKind};
 use driftless_config::parse_duration;
 use driftless_docker::LogOptions;

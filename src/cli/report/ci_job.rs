@@ -5,12 +5,12 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::cli::Environment;
-use driftless_forge::Kind;
+use driftless_forge::ForgeKind;
 
 /// Destination of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Job {
-    pub(super) kind: Kind,
+    pub(super) kind: ForgeKind,
     pub(super) api: String,
     pub(super) project: String,
     /// `None` if the job has no pull or merge request.
@@ -32,35 +32,35 @@ pub(super) fn ci_job(environment: &Environment) -> Option<Job> {
     // Forgejo and Gitea set the variables of GitHub, and one of their own.
     let is_gitea = ["FORGEJO_ACTIONS", "GITEA_ACTIONS"].iter().any(|it| get(it).is_some());
     if is_gitea || get("GITHUB_ACTIONS").is_some() {
-        let kind = if is_gitea { Kind::Gitea } else { Kind::GitHub };
+        let kind = if is_gitea { ForgeKind::Gitea } else { ForgeKind::GitHub };
         return actions(kind, &get);
     }
     None
 }
 
 /// The token for the job's forge; `DRIFTLESS_FORGE_TOKEN` takes precedence.
-pub(super) fn token(kind: Kind, environment: &Environment) -> Option<String> {
+pub(super) fn token(kind: ForgeKind, environment: &Environment) -> Option<String> {
     let names: &[&str] = match kind {
-        Kind::GitHub => &["DRIFTLESS_FORGE_TOKEN", "GITHUB_TOKEN", "GH_TOKEN"],
-        Kind::GitLab => &["DRIFTLESS_FORGE_TOKEN", "GITLAB_TOKEN"],
-        Kind::Gitea => &["DRIFTLESS_FORGE_TOKEN", "FORGEJO_TOKEN", "GITEA_TOKEN", "GITHUB_TOKEN"],
+        ForgeKind::GitHub => &["DRIFTLESS_FORGE_TOKEN", "GITHUB_TOKEN", "GH_TOKEN"],
+        ForgeKind::GitLab => &["DRIFTLESS_FORGE_TOKEN", "GITLAB_TOKEN"],
+        ForgeKind::Gitea => &["DRIFTLESS_FORGE_TOKEN", "FORGEJO_TOKEN", "GITEA_TOKEN", "GITHUB_TOKEN"],
     };
     names.iter().find_map(|it| environment(it).filter(|it| !it.trim().is_empty()))
 }
 
 /// The variables that [`token`] reads.
-pub(super) fn token_names(kind: Kind) -> &'static str {
+pub(super) fn token_names(kind: ForgeKind) -> &'static str {
     match kind {
-        Kind::GitHub => "GITHUB_TOKEN or DRIFTLESS_FORGE_TOKEN",
-        Kind::GitLab => "GITLAB_TOKEN or DRIFTLESS_FORGE_TOKEN",
-        Kind::Gitea => "FORGEJO_TOKEN, GITEA_TOKEN or DRIFTLESS_FORGE_TOKEN",
+        ForgeKind::GitHub => "GITHUB_TOKEN or DRIFTLESS_FORGE_TOKEN",
+        ForgeKind::GitLab => "GITLAB_TOKEN or DRIFTLESS_FORGE_TOKEN",
+        ForgeKind::Gitea => "FORGEJO_TOKEN, GITEA_TOKEN or DRIFTLESS_FORGE_TOKEN",
     }
 }
 
 fn gitlab(get: &dyn Fn(&str) -> Option<String>) -> Option<Job> {
     let (source, target) = (get("CI_MERGE_REQUEST_SOURCE_PROJECT_ID"), get("CI_MERGE_REQUEST_PROJECT_ID"));
     Some(Job {
-        kind: Kind::GitLab,
+        kind: ForgeKind::GitLab,
         api: get("CI_API_V4_URL")?,
         project: target.clone().or_else(|| get("CI_PROJECT_ID"))?,
         request: get("CI_MERGE_REQUEST_IID").and_then(|it| it.parse().ok()),
@@ -71,13 +71,13 @@ fn gitlab(get: &dyn Fn(&str) -> Option<String>) -> Option<Job> {
     })
 }
 
-fn actions(kind: Kind, get: &dyn Fn(&str) -> Option<String>) -> Option<Job> {
+fn actions(kind: ForgeKind, get: &dyn Fn(&str) -> Option<String>) -> Option<Job> {
     let project = get("GITHUB_REPOSITORY")?;
     let server = get("GITHUB_SERVER_URL");
     let own = || server.as_ref().map(|it| format!("{}/api/v1", it.trim_end_matches('/')));
     let api = match kind {
-        Kind::Gitea => get("GITHUB_API_URL").or_else(own)?,
-        Kind::GitHub | Kind::GitLab => {
+        ForgeKind::Gitea => get("GITHUB_API_URL").or_else(own)?,
+        ForgeKind::GitHub | ForgeKind::GitLab => {
             get("GITHUB_API_URL").unwrap_or_else(|| "https://api.github.com".to_owned())
         }
     };
@@ -90,7 +90,9 @@ fn actions(kind: Kind, get: &dyn Fn(&str) -> Option<String>) -> Option<Job> {
     let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     let (head, base) = (text("/pull_request/head/repo/full_name"), text("/pull_request/base/repo/full_name"));
     let url = get("GITHUB_RUN_ID").zip(server).map(|(run, server)| match kind {
-        Kind::GitHub | Kind::GitLab | Kind::Gitea => format!("{server}/{project}/actions/runs/{run}"),
+        ForgeKind::GitHub | ForgeKind::GitLab | ForgeKind::Gitea => {
+            format!("{server}/{project}/actions/runs/{run}")
+        }
     });
     Some(Job {
         kind,
@@ -139,7 +141,7 @@ mod tests {
         let found = ci_job(&environment(&all)).unwrap();
         assert_eq!(
             (found.kind, found.request, found.commit.as_deref()),
-            (Kind::GitHub, Some(12), Some("abc"))
+            (ForgeKind::GitHub, Some(12), Some("abc"))
         );
         assert!(found.is_fork);
         assert_eq!(found.url.as_deref(), Some("https://github.com/me/infra/actions/runs/5"));
@@ -161,9 +163,9 @@ mod tests {
         ];
         let environment_of_forgejo = environment(&all);
         let found = ci_job(&environment_of_forgejo).unwrap();
-        assert_eq!((found.kind, found.request), (Kind::Gitea, None));
+        assert_eq!((found.kind, found.request), (ForgeKind::Gitea, None));
         assert_eq!(found.api, "https://git.example.com/api/v1");
-        assert_eq!(token(Kind::Gitea, &environment_of_forgejo).as_deref(), Some("b"));
+        assert_eq!(token(ForgeKind::Gitea, &environment_of_forgejo).as_deref(), Some("b"));
         let all = [
             ("GITLAB_CI", "true"),
             ("CI_API_V4_URL", "https://gitlab.example.com/api/v4"),
@@ -175,7 +177,7 @@ mod tests {
         ];
         let found = ci_job(&environment(&all)).unwrap();
         assert_eq!((found.project.as_str(), found.request, found.is_fork), ("42", Some(7), true));
-        assert_eq!(token(Kind::GitLab, &environment(&all)), None);
+        assert_eq!(token(ForgeKind::GitLab, &environment(&all)), None);
         assert_eq!(ci_job(&environment(&[])), None);
     }
 }

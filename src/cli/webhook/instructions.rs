@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use driftless_forge::{webhook::NO_COMMIT, webhook::Push, webhook::body, webhook::event_headers};
+use driftless_forge::{webhook::NO_COMMIT, webhook::SamplePush, webhook::body, webhook::event_headers};
 use driftless_model::{HookProvider, HookSecret, HookStatus};
 
 /// Delivery id in a command: the shell generates a new one each time.
@@ -91,7 +91,7 @@ fn steps(hook: &HookStatus) -> Vec<String> {
 /// A test for a POSIX shell with curl and openssl.
 fn script(hook: &HookStatus) -> String {
     let reference = reference(hook);
-    let push = Push { repository: &hook.repository_url, reference: &reference, commit: NO_COMMIT };
+    let push = SamplePush { repository: &hook.repository_url, reference: &reference, commit: NO_COMMIT };
     let body = body(hook.provider, ID, push);
     let secret = match &hook.secret {
         HookSecret::File(path) => format!("$(cat {})", shell_words::quote(&path.to_string_lossy())),

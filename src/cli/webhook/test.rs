@@ -15,7 +15,9 @@ use crate::{
     cli::options::parse_span, cli::output::print, cli::screen::plain,
 };
 use driftless_config::Secret;
-use driftless_forge::{webhook::Key, webhook::NO_COMMIT, webhook::Push, webhook::Sample, webhook::sample};
+use driftless_forge::{
+    webhook::Key, webhook::NO_COMMIT, webhook::Sample, webhook::SamplePush, webhook::sample,
+};
 use driftless_git::read_secret;
 use driftless_model::{DeliveryResult, HookSecret, HookStatus};
 
@@ -61,7 +63,7 @@ pub(super) async fn test(args: &WebhookTestArgs, context: &Context<'_>) -> Resul
     let now = context.clock.now();
     let id = format!("driftless-test-{}-{}", now.0, std::process::id());
     let reference = reference(&hook);
-    let push = Push { repository: &hook.repository_url, reference: &reference, commit: NO_COMMIT };
+    let push = SamplePush { repository: &hook.repository_url, reference: &reference, commit: NO_COMMIT };
     let sample = sample(hook.provider, &key, &id, now, push);
     let url = if args.public { &hook.url } else { &hook.local_url };
     print(&format!("POST {url}, signed as {}\n", hook.provider))?;

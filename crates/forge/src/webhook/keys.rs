@@ -10,7 +10,7 @@ use http::{HeaderMap, header::AUTHORIZATION};
 use sha2::{Digest, Sha256, Sha512};
 use subtle::{Choice, ConstantTimeEq};
 
-use super::{bytes_of, header, resolve};
+use super::headers::{bytes_of, header, resolve};
 use driftless_model::{HookProvider, Timestamp};
 
 /// The largest difference between a signed request's time and ours.

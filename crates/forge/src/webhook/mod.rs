@@ -3,243 +3,27 @@
 //! Pure: bytes and headers in, a verdict out. Nothing that a payload names is ever fetched; a delivery only says that
 //! a reference may have moved.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
+//! | `headers` | reading headers, and which forge sent them |
 //! | `keys` | secrets, and signatures over raw bytes |
 //! | `payload` | the few fields that are read, forge by forge |
+//! | `notice` | the result of reading: event and moved references |
 //! | `origin` | whether two URLs mean the same repository |
+//! | `judge` | whether a delivery leads to a fetch |
 //! | `sample` | a signed request to try a webhook with |
 
-use http::HeaderMap;
-
-use driftless_config::{Reference, Repository, VersionRange};
-use driftless_model::{CommitId, HookProvider};
-
+mod headers;
+mod judge;
 mod keys;
+mod notice;
 mod origin;
 mod payload;
 mod sample;
 
+pub use judge::{Verdict, full_name, judge};
 pub use keys::{InvalidKey, Key, Refusal, verify};
+pub use notice::{EventKind, Moved, Notice};
 pub use origin::Origin;
 pub use payload::{Malformed, read};
-pub use sample::{NO_COMMIT, Push, Sample, body, event_headers, sample};
-
-/// The parts of a delivery that are used.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Notice {
-    /// The forge's name of the event, such as `push`.
-    pub event: String,
-    pub kind: Kind,
-    /// References that moved; empty if the payload does not say which.
-    pub moved: Vec<Moved>,
-    /// The URLs and paths by which the payload names its repository.
-    pub origins: Vec<Origin>,
-    /// The default branch of the repository, such as `main`.
-    pub default_branch: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
-    Push,
-    Ping,
-    #[default]
-    Other,
-}
-
-/// One reference that moved.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Moved {
-    /// The full name, such as `refs/heads/main`.
-    pub reference: String,
-    /// Its new commit; `None` if it was deleted or the payload does not say.
-    pub commit: Option<CommitId>,
-    pub deleted: bool,
-}
-
-/// The decision about a delivery.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Fetch. The remark is for people and may be empty.
-    Ring {
-        moved: Option<Moved>,
-        remark: String,
-    },
-    Ignore {
-        moved: Option<Moved>,
-        why: String,
-    },
-}
-
-/// Compares a delivery with the followed reference. Full reference names are compared, so a tag with the name of the
-/// branch does not match.
-pub fn judge(notice: &Notice, repository: &Repository) -> Verdict {
-    if notice.kind != Kind::Push {
-        let why = format!("the event `{}` moves no reference", notice.event);
-        return Verdict::Ignore { moved: None, why };
-    }
-    let remark = match origin::compare(&repository.url, &notice.origins) {
-        origin::Match::Same | origin::Match::Unknown => String::new(),
-        origin::Match::OtherHost { named } => {
-            format!("the payload calls the host `{named}`; the configured URL is what is fetched from")
-        }
-        origin::Match::Other { named } => {
-            let why = format!("it is about `{named}`, and `{}` is what this webhook is for", repository.url);
-            return Verdict::Ignore { moved: notice.moved.first().cloned(), why };
-        }
-    };
-    if notice.moved.is_empty() {
-        return Verdict::Ring { moved: None, remark };
-    }
-    let is_followed = |moved: &&Moved| match followed(&repository.reference, notice) {
-        Followed::One(name) => moved.reference == name,
-        Followed::AnyBranch => moved.reference.starts_with("refs/heads/"),
-        Followed::Versions(range) => {
-            let tag = moved.reference.strip_prefix("refs/tags/");
-            tag.and_then(VersionRange::version_of).is_some_and(|it| range.matches(&it))
-        }
-        Followed::Nothing => false,
-    };
-    let mut ours = notice.moved.iter().filter(is_followed);
-    match ours.clone().find(|it| !it.deleted).or_else(|| ours.next()) {
-        Some(moved) if moved.deleted => {
-            let why = format!("`{}` was deleted; nothing is removed because of that", moved.reference);
-            Verdict::Ignore { moved: Some(moved.clone()), why }
-        }
-        Some(moved) => Verdict::Ring { moved: Some(moved.clone()), remark },
-        None => {
-            let moved = notice.moved.first().cloned();
-            let named = moved.as_ref().map(|it| it.reference.clone()).unwrap_or_default();
-            let why = match followed(&repository.reference, notice) {
-                Followed::One(name) => format!("it is about `{named}`, and `{name}` is followed"),
-                Followed::AnyBranch => {
-                    format!("it is about `{named}`, and the default branch is followed")
-                }
-                Followed::Versions(range) => {
-                    format!("it is about `{named}`, and tags are followed that are versions in `{range}`")
-                }
-                Followed::Nothing => "a fixed commit is followed, which never moves".to_owned(),
-            };
-            Verdict::Ignore { moved, why }
-        }
-    }
-}
-
-/// The full name of the followed reference; `None` for the default branch or a fixed commit.
-pub fn full_name(reference: &Reference) -> Option<String> {
-    match reference {
-        Reference::Branch(name) => Some(branch(name)),
-        Reference::Tag(name) => Some(format!("refs/tags/{}", name.trim_start_matches("refs/tags/"))),
-        Reference::Head | Reference::Semver(_) | Reference::Commit(_) => None,
-    }
-}
-
-enum Followed {
-    One(String),
-    AnyBranch,
-    Versions(VersionRange),
-    Nothing,
-}
-
-fn followed(reference: &Reference, notice: &Notice) -> Followed {
-    match (reference, &notice.default_branch) {
-        (Reference::Head, Some(name)) => Followed::One(branch(name)),
-        (Reference::Head, None) => Followed::AnyBranch,
-        (Reference::Semver(range), _) => Followed::Versions(range.clone()),
-        (Reference::Commit(_), _) => Followed::Nothing,
-        (Reference::Branch(_) | Reference::Tag(_), _) => {
-            full_name(reference).map_or(Followed::Nothing, Followed::One)
-        }
-    }
-}
-
-fn branch(name: &str) -> String {
-    format!("refs/heads/{}", name.trim_start_matches("refs/heads/"))
-}
-
-/// Which forge sent this, among those that sign alike. The first three also send the headers of the later ones, so
-/// the order decides; only the signature of the chosen forge counts.
-fn resolve(provider: HookProvider, headers: &HeaderMap) -> HookProvider {
-    if provider != HookProvider::Auto {
-        return provider;
-    }
-    let sent = |names: [&str; 2]| names.iter().any(|it| headers.contains_key(*it));
-    if sent(["x-forgejo-event", "x-forgejo-signature"]) {
-        HookProvider::Forgejo
-    } else if sent(["x-gitea-event", "x-gitea-signature"]) {
-        HookProvider::Gitea
-    } else if sent(["x-gogs-event", "x-gogs-signature"]) {
-        HookProvider::Gogs
-    } else {
-        HookProvider::GitHub
-    }
-}
-
-/// The single value of a header. Two values count as none: a proxy and we might read different ones.
-fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
-    std::str::from_utf8(bytes_of(headers, name)?).ok()
-}
-
-fn bytes_of<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h [u8]> {
-    let mut all = headers.get_all(name).iter();
-    let first = all.next()?.as_bytes();
-    all.next().is_none().then_some(first)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn repository(url: &str, reference: Reference) -> Repository {
-        Repository::new(url, "", reference)
-    }
-
-    fn push(reference: &str, deleted: bool) -> Notice {
-        let moved = Moved { reference: reference.to_owned(), commit: None, deleted };
-        Notice { event: "push".into(), kind: Kind::Push, moved: vec![moved], ..Notice::default() }
-    }
-
-    fn rings(notice: &Notice, reference: Reference) -> bool {
-        let repository = repository("https://git.example.com/me/infra.git", reference);
-        matches!(judge(notice, &repository), Verdict::Ring { .. })
-    }
-
-    #[test]
-    fn full_names_are_compared() {
-        let main = || Reference::Branch("main".into());
-        assert!(rings(&push("refs/heads/main", false), main()));
-        for other in ["refs/tags/main", "refs/heads/main-2", "main", "refs/heads/feature/main", ""] {
-            assert!(!rings(&push(other, false), main()), "{other}");
-        }
-        assert!(rings(&push("refs/tags/v1", false), Reference::Tag("v1".into())));
-        assert!(!rings(&push("refs/heads/v1", false), Reference::Tag("v1".into())));
-        assert!(!rings(&push("refs/heads/main", false), Reference::Commit("a".repeat(40))));
-        let versions = || Reference::Semver(VersionRange::parse("1.x").unwrap());
-        assert!(rings(&push("refs/tags/v1.2.3", false), versions()));
-        for other in ["refs/tags/v2.0.0", "refs/tags/latest", "refs/heads/v1.2.3"] {
-            assert!(!rings(&push(other, false), versions()), "{other}");
-        }
-    }
-
-    #[test]
-    fn without_a_branch_the_repositorys_own_default_counts() {
-        let known = Notice { default_branch: Some("main".into()), ..push("refs/heads/main", false) };
-        assert!(rings(&known, Reference::Head));
-        let other = Notice { default_branch: Some("trunk".into()), ..push("refs/heads/main", false) };
-        assert!(!rings(&other, Reference::Head));
-        assert!(rings(&push("refs/heads/any", false), Reference::Head));
-        assert!(!rings(&push("refs/tags/any", false), Reference::Head));
-    }
-
-    #[test]
-    fn deletions_and_other_repositories_are_ignored() {
-        assert!(!rings(&push("refs/heads/main", true), Reference::Branch("main".into())));
-        let other = Notice {
-            origins: vec![Origin::of("https://git.example.com/me/shop.git")],
-            ..push("refs/heads/main", false)
-        };
-        let verdict = judge(&other, &repository("https://git.example.com/me/infra.git", Reference::Head));
-        let Verdict::Ignore { why, .. } = verdict else { panic!("{verdict:?}") };
-        assert!(why.contains("me/shop") && why.contains("me/infra"), "{why}");
-    }
-}
+pub use sample::{NO_COMMIT, Sample, SamplePush, body, event_headers, sample};

@@ -8,7 +8,11 @@ use serde::{
     de::{DeserializeOwned, Error, Visitor},
 };
 
-use super::{Kind, Moved, Notice, Origin, header};
+use super::{
+    headers::header,
+    notice::{EventKind, Moved, Notice},
+    origin::Origin,
+};
 use driftless_model::{CommitId, HookProvider, is_unprintable};
 
 /// The longest text that is read from a payload, in bytes.
@@ -71,14 +75,14 @@ fn is_id(text: &str) -> bool {
 fn forge(event: String, headers: &HeaderMap, body: &[u8]) -> Result<Notice, Malformed> {
     match event.as_str() {
         "push" => {}
-        "ping" => return Ok(Notice { event, kind: Kind::Ping, ..Notice::default() }),
+        "ping" => return Ok(Notice { event, kind: EventKind::Ping, ..Notice::default() }),
         _ => return Ok(Notice { event, ..Notice::default() }),
     }
     let push: Push = parse(headers, body)?;
     let repository = push.repository.unwrap_or_default();
     Ok(Notice {
         event,
-        kind: Kind::Push,
+        kind: EventKind::Push,
         moved: moved(push.reference, push.after, push.deleted),
         origins: repository.origins(),
         default_branch: text(repository.default_branch),
@@ -97,7 +101,7 @@ fn gitlab(event: String, headers: &HeaderMap, body: &[u8]) -> Result<Notice, Mal
     let project = push.project.unwrap_or_default();
     Ok(Notice {
         event,
-        kind: Kind::Push,
+        kind: EventKind::Push,
         moved: moved(push.reference, push.after, None),
         origins: project.origins(),
         default_branch: text(project.default_branch),
@@ -106,7 +110,7 @@ fn gitlab(event: String, headers: &HeaderMap, body: &[u8]) -> Result<Notice, Mal
 
 fn bitbucket(event: String, headers: &HeaderMap, body: &[u8]) -> Result<Notice, Malformed> {
     let moved = match event.as_str() {
-        "diagnostics:ping" => return Ok(Notice { event, kind: Kind::Ping, ..Notice::default() }),
+        "diagnostics:ping" => return Ok(Notice { event, kind: EventKind::Ping, ..Notice::default() }),
         "repo:push" => {
             let push: CloudPush = parse(headers, body)?;
             let changes = push.push.map(|it| it.changes).unwrap_or_default();
@@ -120,7 +124,7 @@ fn bitbucket(event: String, headers: &HeaderMap, body: &[u8]) -> Result<Notice, 
     };
     let (moved, repository) = moved;
     let origins = repository.unwrap_or_default().origins();
-    Ok(Notice { event, kind: Kind::Push, moved, origins, default_branch: None })
+    Ok(Notice { event, kind: EventKind::Push, moved, origins, default_branch: None })
 }
 
 fn azure(headers: &HeaderMap, body: &[u8]) -> Result<(Notice, Option<String>), Malformed> {
@@ -135,7 +139,7 @@ fn azure(headers: &HeaderMap, body: &[u8]) -> Result<(Notice, Option<String>), M
     let moved = resource.updates.into_iter().flat_map(|it| moved(it.name, it.new, None)).collect();
     let origins = repository.remote_url.into_iter().map(|it| Origin::of(&it.0)).collect();
     let default_branch = text(repository.default_branch);
-    Ok((Notice { event, kind: Kind::Push, moved, origins, default_branch }, id))
+    Ok((Notice { event, kind: EventKind::Push, moved, origins, default_branch }, id))
 }
 
 /// Any JSON with a reference; without a body, an unknown reference moved.
@@ -144,13 +148,13 @@ fn generic(headers: &HeaderMap, body: &[u8]) -> Result<Notice, Malformed> {
         if body.iter().all(u8::is_ascii_whitespace) { Generic::default() } else { parse(headers, body)? };
     let event = text(body.kind).unwrap_or_else(|| "push".to_owned());
     if event == "ping" {
-        return Ok(Notice { event, kind: Kind::Ping, ..Notice::default() });
+        return Ok(Notice { event, kind: EventKind::Ping, ..Notice::default() });
     }
     let inner = body.data.unwrap_or_default();
     let repository = body.repository.or(inner.repository).unwrap_or_default();
     Ok(Notice {
         event,
-        kind: Kind::Push,
+        kind: EventKind::Push,
         moved: moved(
             body.reference.or(inner.reference),
             body.after.or(inner.after),

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
-use super::{Key, keys};
+use super::keys::{self, Key};
 use driftless_model::{HookProvider, Timestamp};
 
 /// A request without its address.
@@ -20,7 +20,7 @@ pub const NO_COMMIT: &str = "0123456789012345678901234567890123456789";
 
 /// The push in a sample.
 #[derive(Clone, Copy, Debug)]
-pub struct Push<'a> {
+pub struct SamplePush<'a> {
     pub repository: &'a str,
     /// The full name of the reference.
     pub reference: &'a str,
@@ -28,7 +28,7 @@ pub struct Push<'a> {
 }
 
 /// A signed push.
-pub fn sample(provider: HookProvider, key: &Key, id: &str, now: Timestamp, push: Push<'_>) -> Sample {
+pub fn sample(provider: HookProvider, key: &Key, id: &str, now: Timestamp, push: SamplePush<'_>) -> Sample {
     let body = body(provider, id, push);
     let time = (now.0 / 1000).to_string();
     let mut headers = event_headers(provider, id);
@@ -92,8 +92,8 @@ pub fn event_headers(provider: HookProvider, id: &str) -> Vec<(&'static str, Str
 }
 
 /// The payload in the forge's own form.
-pub fn body(provider: HookProvider, id: &str, push: Push<'_>) -> String {
-    let Push { repository, reference, commit } = push;
+pub fn body(provider: HookProvider, id: &str, push: SamplePush<'_>) -> String {
+    let SamplePush { repository, reference, commit } = push;
     let body: Value = match provider {
         HookProvider::GitLab => json!({
             "object_kind": "push", "event_name": "push", "ref": reference, "after": commit,

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::moment;
+use super::object::moment;
 use driftless_model::WorkloadStatus;
 
 pub(super) fn spec(it: &WorkloadStatus, selector: &Value, template: &Value) -> Value {

@@ -14,22 +14,24 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{Shared, error::Error};
+use super::{error::Error, shared::Shared};
 use driftless_model::{
-    Application, ConditionStatus, Facts, Kind, ObjectRef, PartSpec, ResourceStatus, Role, Selector,
-    StatusCondition, Strategy, Timestamp, Update, WorkloadName, WorkloadStatus, label,
+    Application, ConditionStatus, Facts, Kind, ObjectRef, ResourceStatus, Selector, StatusCondition,
+    Strategy, Timestamp, Update, WorkloadName, WorkloadStatus, label,
 };
 
 mod jobs;
+mod object;
 mod pods;
 mod wholes;
 
+use object::{Object, annotations, moment, owner, pod_spec};
 use pods::pods;
 
 /// The query of `GET /api/v1/objects`. Each parameter narrows the answer.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Selection {
+pub(super) struct ObjectQuery {
     /// Kinds by any of their names, separated by commas; `all` is workloads, pods and Services.
     kind: Option<String>,
     namespace: Option<String>,
@@ -42,14 +44,14 @@ pub(super) struct Selection {
 
 pub(super) async fn objects(
     State(shared): State<Shared>,
-    query: Result<Query<Selection>, QueryRejection>,
+    query: Result<Query<ObjectQuery>, QueryRejection>,
 ) -> Result<Response, Error> {
-    let Query(selection) = query.map_err(|error| Error::Malformed(error.body_text()))?;
-    let kinds = kinds(selection.kind.as_deref().unwrap_or("all"))?;
-    let selector = Selector::parse(selection.label_selector.as_deref().unwrap_or_default())
+    let Query(query) = query.map_err(|error| Error::Malformed(error.body_text()))?;
+    let kinds = kinds(query.kind.as_deref().unwrap_or("all"))?;
+    let selector = Selector::parse(query.label_selector.as_deref().unwrap_or_default())
         .map_err(|error| Error::Malformed(error.to_string()))?;
     let applications = shared.handle.applications();
-    let is_wanted = |it: &Application| selection.app.as_ref().is_none_or(|app| it.name.as_str() == app);
+    let is_wanted = |it: &Application| query.app.as_ref().is_none_or(|app| it.name.as_str() == app);
     let wanted = applications.values().map(AsRef::as_ref).filter(|it| is_wanted(it));
     let mut items: Vec<Object> = wanted.flat_map(objects_of).collect();
     items.extend(namespaces(&items));
@@ -58,8 +60,8 @@ pub(super) async fn objects(
         // A Namespace is in no namespace.
         let is_there = |wanted: &String| namespace == wanted || *kind == Kind::Namespace;
         kinds.contains(kind)
-            && selection.namespace.as_ref().is_none_or(is_there)
-            && selection.name.as_ref().is_none_or(|it| it == name)
+            && query.namespace.as_ref().is_none_or(is_there)
+            && query.name.as_ref().is_none_or(|it| it == name)
             && selector.admits(labels)
     });
     items.sort_by(|a, b| (&a.of, &a.labels).cmp(&(&b.of, &b.labels)));
@@ -79,51 +81,6 @@ fn kinds(text: &str) -> Result<BTreeSet<Kind>, Error> {
         kinds.insert(Kind::parse(word).ok_or_else(unknown)?);
     }
     Ok(kinds)
-}
-
-/// An object under construction.
-struct Object {
-    of: ObjectRef,
-    labels: BTreeMap<String, String>,
-    annotations: BTreeMap<String, String>,
-    created: Option<Timestamp>,
-    /// Further fields of `metadata`.
-    metadata: Value,
-    /// The fields next to `metadata`.
-    rest: Value,
-}
-
-impl Object {
-    fn into_value(self) -> Value {
-        let Self { of: ObjectRef { kind, namespace, name }, labels, annotations, created, metadata, rest } =
-            self;
-        let mut all = Map::new();
-        all.insert("apiVersion".into(), kind.api_version().into());
-        all.insert("kind".into(), kind.as_str().into());
-        let mut about = Map::new();
-        about.insert("name".into(), name.into());
-        if kind != Kind::Namespace {
-            about.insert("namespace".into(), namespace.into());
-        }
-        for (key, map) in [("labels", labels), ("annotations", annotations)] {
-            if !map.is_empty() {
-                about.insert(key.into(), json!(map));
-            }
-        }
-        if let Some(created) = created {
-            about.insert("creationTimestamp".into(), moment(created));
-        }
-        about.extend(metadata.as_object().cloned().unwrap_or_default());
-        all.insert("metadata".into(), Value::Object(about));
-        all.extend(rest.as_object().cloned().unwrap_or_default());
-        Value::Object(all)
-    }
-}
-
-/// A time as Kubernetes writes it, without fractions of a second.
-fn moment(at: Timestamp) -> Value {
-    let text = at.to_string();
-    text.split_once('.').map_or(text.clone(), |(whole, _)| format!("{whole}Z")).into()
 }
 
 fn objects_of(application: &Application) -> Vec<Object> {
@@ -207,17 +164,6 @@ fn workload_annotations(application: &Application, it: &WorkloadStatus) -> BTree
     all
 }
 
-fn annotations(application: &Application, origin: &str) -> BTreeMap<String, String> {
-    let revision = application.status.revision.map(|it| it.to_string());
-    let commit = application.status.commit.as_ref().map(|it| it.id.clone());
-    let all = [
-        ("deployment.kubernetes.io/revision", revision),
-        ("driftless.commit", commit.map(|id| id.to_string())),
-        ("driftless.origin", Some(origin.to_owned()).filter(|it| !it.is_empty())),
-    ];
-    all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
-}
-
 fn spec(it: &WorkloadStatus, own: &BTreeMap<String, String>, partition: u32) -> Value {
     let template = template(it);
     let selected = if it.spec.selector.is_empty() { own } else { &it.spec.selector };
@@ -278,43 +224,6 @@ fn management(it: &WorkloadStatus) -> &'static str {
 
 fn template(it: &WorkloadStatus) -> Value {
     json!({ "metadata": { "labels": it.spec.labels }, "spec": pod_spec(it, &it.image) })
-}
-
-/// The pod of the workload as it was published, or what is known without it. `image` is the image of a pod with one container.
-fn pod_spec(it: &WorkloadStatus, image: &str) -> Value {
-    if let Ok(mut spec @ Value::Object(_)) = serde_json::from_str::<Value>(&it.spec.pod) {
-        if it.spec.containers.is_empty()
-            && let Some(first) = spec.pointer_mut("/containers/0")
-        {
-            first["image"] = image.into();
-        }
-        return spec;
-    }
-    let port = |(port, protocol): &(u16, driftless_model::Protocol)| json!({ "containerPort": port, "protocol": protocol.as_str().to_uppercase() });
-    let ports: Vec<Value> = it.spec.ports.iter().map(port).collect();
-    if it.spec.containers.is_empty() {
-        return json!({ "containers": [{ "name": container_name(it), "image": image, "ports": ports }] });
-    }
-    let one = |it: &PartSpec| match it.role {
-        Role::Sidecar => json!({ "name": it.name, "image": it.image, "restartPolicy": "Always" }),
-        Role::Init | Role::App => json!({ "name": it.name, "image": it.image }),
-    };
-    let (apps, initial): (Vec<_>, Vec<_>) = it.spec.containers.iter().partition(|it| it.role == Role::App);
-    let mut apps: Vec<Value> = apps.into_iter().map(one).collect();
-    // Ports belong to the pod, not to the container that listens.
-    if let Some(first) = apps.first_mut() {
-        first["ports"] = ports.into();
-    }
-    let mut spec = json!({ "containers": apps });
-    if !initial.is_empty() {
-        spec["initContainers"] = initial.into_iter().map(one).collect();
-    }
-    spec
-}
-
-/// The name of a pod's only container.
-fn container_name(it: &WorkloadStatus) -> &str {
-    it.spec.container.as_deref().unwrap_or(&it.spec.object.name)
 }
 
 /// The status with the fields of its kind.
@@ -433,10 +342,6 @@ fn replica_sets(
         }
     };
     specs.into_iter().map(one).collect()
-}
-
-fn owner(kind: Kind, name: &str) -> Value {
-    json!([{ "apiVersion": kind.api_version(), "kind": kind.as_str(), "name": name, "controller": true }])
 }
 
 fn resource(application: &Application, it: &ResourceStatus) -> Object {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::{Object, annotations, container_name, moment, owner, pod_spec};
+use super::object::{Object, annotations, container_name, moment, owner, pod_spec};
 use driftless_model::{
     Application, AwaitedInstance, InstanceStatus, Kind, ObjectRef, PartStatus, Role, Timestamp,
     WorkloadStatus,

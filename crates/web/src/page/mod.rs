@@ -2,27 +2,22 @@
 //!
 //! The server renders it whole, so it can be read without JavaScript. It has no buttons: the API and the CLI act.
 
-use std::sync::LazyLock;
-
 use axum::{
     extract::State,
     response::{Html, IntoResponse, Response},
 };
-use base64::{Engine, prelude::BASE64_STANDARD};
 use driftless_agent::{Applications, Readiness, Repositories};
 use driftless_model::{Event, EventKind, HealthStatus, HookStatus, SyncStatus, Timestamp};
-use http::HeaderValue;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use sha2::{Digest, Sha256};
 
-use super::{Shared, api::read};
+use super::shared::{Shared, read};
 use application::application_card;
 use style::{SCRIPT, STYLE};
 use text::{RelativeTime, Text};
 use webhooks::webhook_table;
 
 mod application;
-mod style;
+pub(super) mod style;
 mod text;
 mod webhooks;
 
@@ -59,21 +54,6 @@ pub(super) async fn show(State(shared): State<Shared>) -> Response {
         now: shared.clock.now(),
     };
     Html(page(&shown).into_string()).into_response()
-}
-
-/// Allows the page's own style and script by digest, and nothing else; no other page may frame it.
-pub(super) fn content_security_policy() -> HeaderValue {
-    static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
-        let digest = |text: &str| BASE64_STANDARD.encode(Sha256::digest(text));
-        let policy = format!(
-            "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; connect-src 'self'; \
-             img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-            digest(STYLE),
-            digest(SCRIPT),
-        );
-        HeaderValue::try_from(policy).expect("a policy of printable ASCII fits into a header")
-    });
-    POLICY.clone()
 }
 
 fn page(shown: &Shown) -> Markup {

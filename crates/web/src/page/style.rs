@@ -1,7 +1,13 @@
-//! The page's looks, and the few lines that keep it fresh. Both are inline, so that the page fetches nothing
-//! else; their digests are in its content security policy, so that nothing else runs.
+//! Style and script of the page, and the policy that allows them. Both are inline, so that the page fetches nothing
+//! else. Their digests are in its content security policy, so that nothing else runs.
 
-/// Follows the reader's choice of light or dark. No colour carries a meaning that the text beside it does not.
+use std::sync::LazyLock;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use http::HeaderValue;
+use sha2::{Digest, Sha256};
+
+/// Follows the reader's choice of light or dark. The text next to a colour always says the same.
 pub(super) const STYLE: &str = r#"
 :root {
   color-scheme: light dark;
@@ -62,8 +68,8 @@ footer a { color: inherit }
 :focus-visible { outline: 2px solid var(--busy); outline-offset: 2px }
 "#;
 
-/// Fetches the page anew every five seconds and puts its parts in place; what the reader opened or marked
-/// stays as it is. When the agent does not answer, the page says since when it is old.
+/// Fetches the page every five seconds and replaces its parts. Opened details and marked text stay. If the agent
+/// does not answer, the page says since when it is old.
 pub(super) const SCRIPT: &str = r#"
 "use strict";
 const every = 5000;
@@ -95,3 +101,18 @@ async function refresh() {
 }
 setTimeout(refresh, every);
 "#;
+
+/// Allows the page's own style and script by digest, and nothing else; no other page may frame it.
+pub(crate) fn content_security_policy() -> HeaderValue {
+    static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
+        let digest = |text: &str| BASE64_STANDARD.encode(Sha256::digest(text));
+        let policy = format!(
+            "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; connect-src 'self'; \
+             img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+            digest(STYLE),
+            digest(SCRIPT),
+        );
+        HeaderValue::try_from(policy).expect("a policy of printable ASCII fits into a header")
+    });
+    POLICY.clone()
+}

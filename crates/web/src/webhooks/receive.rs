@@ -155,7 +155,7 @@ async fn accept(
         message,
         outcome: None,
     };
-    if notice.kind == webhook::Kind::Ping {
+    if notice.kind == webhook::EventKind::Ping {
         return Ok(delivery(DeliveryResult::Pong, None, String::new()));
     }
     match webhook::judge(&notice, &webhook.hook.repository) {

@@ -1,0 +1,211 @@
+//! The client for one repository of a forge: statuses of commits, and comments on pull requests.
+
+use std::time::Duration;
+
+use driftless_model::CommitId;
+use reqwest::{StatusCode, Url};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::{
+    call::{Caller, Error},
+    kind::ForgeKind,
+};
+
+/// The longest comment that every forge accepts, in characters. GitHub's limit is 65,536.
+pub const LONGEST_COMMENT: usize = 65_000;
+
+/// The longest description of a status that GitHub accepts, in characters.
+const LONGEST_DESCRIPTION: usize = 140;
+
+/// How many pages of comments are searched for the marker.
+const PAGES: u32 = 20;
+const PER_PAGE: usize = 100;
+
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// A client for one repository of a forge.
+#[derive(Clone, Debug)]
+pub struct Forge {
+    kind: ForgeKind,
+    caller: Caller,
+    /// The repository's part of a path, such as `repos/me/infra` or `projects/me%2Finfra`.
+    project: String,
+}
+
+/// The status of a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    pub state: State,
+    /// Context such as `driftless/preview`; a later status of the same context replaces this one.
+    pub context: String,
+    /// One line, cut to the forge's limit.
+    pub description: String,
+    /// Link to details.
+    pub url: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Pending,
+    Success,
+    /// The check found a problem.
+    Failure,
+    /// The check itself failed.
+    Error,
+}
+
+/// The outcome of [`Forge::set_comment`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    Created,
+    Updated,
+    /// The comment had this text already.
+    Unchanged,
+}
+
+#[derive(Deserialize)]
+struct Comment {
+    id: u64,
+    #[serde(default)]
+    body: Option<String>,
+}
+
+impl Forge {
+    /// `api` is the address of the API, such as `https://api.github.com`, `https://gitlab.example.com/api/v4` or
+    /// `https://git.example.com/api/v1`; `project` is `owner/name`, or on GitLab the path or number of a project.
+    pub fn new(kind: ForgeKind, api: &str, project: &str, token: &str) -> Result<Self, Error> {
+        let address = api.trim_end_matches('/');
+        let url = Url::parse(address).ok().filter(|it| matches!(it.scheme(), "http" | "https"));
+        let url = url.ok_or_else(|| Error::Address(address.to_owned()))?;
+        let caller = Caller::new(kind, url, token.trim(), CONNECT_WITHIN, ANSWER_WITHIN)?;
+        let project = project.trim_matches('/');
+        let is_plain = |it: &str| {
+            !it.is_empty()
+                && it != "."
+                && it != ".."
+                && it.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it))
+        };
+        let parts: Vec<&str> = project.split('/').collect();
+        let is_good = parts.iter().all(|it| is_plain(it)) && (parts.len() == 2 || kind == ForgeKind::GitLab);
+        if !is_good {
+            return Err(Error::Project(project.to_owned()));
+        }
+        let project = match kind {
+            ForgeKind::GitHub | ForgeKind::Gitea => format!("repos/{project}"),
+            ForgeKind::GitLab => format!("projects/{}", parts.join("%2F")),
+        };
+        Ok(Self { kind, caller, project })
+    }
+
+    /// Sets the status of a commit, given by its full id.
+    pub async fn set_status(&self, commit: &CommitId, status: &Status) -> Result<(), Error> {
+        let doing = format!("set the status of {}", commit.short());
+        if CommitId::parse(commit.as_str()).is_err() {
+            return Err(Error::Commit(commit.to_string()));
+        }
+        let path = format!("{}/statuses/{commit}", self.project);
+        let Status { state, context, description, url } = status;
+        let state = self.word(*state);
+        let description = shortened(description, LONGEST_DESCRIPTION);
+        let mut body = json!({ "state": state, "description": description });
+        let name = if self.kind == ForgeKind::GitLab { "name" } else { "context" };
+        body[name] = json!(context);
+        if let Some(url) = url {
+            body["target_url"] = json!(url);
+        }
+        match self.caller.post(&doing, &path, &body).await {
+            // GitLab refuses to set the state that the commit already has.
+            Err(Error::Refused { status: StatusCode::BAD_REQUEST, message, .. })
+                if self.kind == ForgeKind::GitLab && message.contains("Cannot transition status") =>
+            {
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// Creates or updates the comment on a pull or merge request that begins with `marker`. A body that is too long
+    /// is an error: only the caller knows what can be left out.
+    pub async fn set_comment(&self, request: u64, marker: &str, body: &str) -> Result<Written, Error> {
+        let doing = match self.kind {
+            ForgeKind::GitHub | ForgeKind::Gitea => format!("comment on pull request {request}"),
+            ForgeKind::GitLab => format!("comment on merge request {request}"),
+        };
+        if body.chars().count() > LONGEST_COMMENT {
+            return Err(Error::TooLong);
+        }
+        let text = json!({ "body": body });
+        let all = match self.kind {
+            ForgeKind::GitHub | ForgeKind::Gitea => format!("{}/issues/{request}/comments", self.project),
+            ForgeKind::GitLab => format!("{}/merge_requests/{request}/notes", self.project),
+        };
+        match self.find(&doing, &all, marker).await? {
+            Some(comment) if comment.body.as_deref().map(normal) == Some(normal(body)) => {
+                Ok(Written::Unchanged)
+            }
+            Some(Comment { id, body: _ }) => {
+                match self.kind {
+                    ForgeKind::GitHub | ForgeKind::Gitea => {
+                        let path = format!("{}/issues/comments/{id}", self.project);
+                        self.caller.patch(&doing, &path, &text).await?;
+                    }
+                    ForgeKind::GitLab => self.caller.put(&doing, &format!("{all}/{id}"), &text).await?,
+                }
+                Ok(Written::Updated)
+            }
+            None => {
+                self.caller.post(&doing, &all, &text).await?;
+                Ok(Written::Created)
+            }
+        }
+    }
+
+    /// The comment that begins with the marker; a comment that quotes it is not ours.
+    async fn find(&self, doing: &str, all: &str, marker: &str) -> Result<Option<Comment>, Error> {
+        let mut before = None;
+        for page in 1..=PAGES {
+            // Oldest first, so that the page with our comment does not change.
+            let order = if self.kind == ForgeKind::GitLab { "&sort=asc&order_by=created_at" } else { "" };
+            let path = format!("{all}?per_page={PER_PAGE}&limit={PER_PAGE}&page={page}{order}");
+            let comments: Vec<Comment> = self.caller.get(doing, &path).await?;
+            let first = comments.first().map(|it| it.id);
+            let is_last = comments.len() < PER_PAGE || first == before;
+            let ours =
+                |it: &Comment| it.body.as_deref().is_some_and(|it| it.trim_start().starts_with(marker));
+            if let Some(found) = comments.into_iter().find(ours) {
+                return Ok(Some(found));
+            }
+            // Gitea ignores the page and returns all.
+            if is_last {
+                break;
+            }
+            before = first;
+        }
+        Ok(None)
+    }
+
+    fn word(&self, state: State) -> &'static str {
+        match (state, self.kind) {
+            (State::Pending, _) => "pending",
+            (State::Success, _) => "success",
+            (State::Failure | State::Error, ForgeKind::GitLab) => "failed",
+            (State::Failure, ForgeKind::GitHub | ForgeKind::Gitea) => "failure",
+            (State::Error, ForgeKind::GitHub | ForgeKind::Gitea) => "error",
+        }
+    }
+}
+
+/// The text as forges store it: with `\n` line ends, trimmed.
+fn normal(text: &str) -> String {
+    text.replace("\r\n", "\n").trim().to_owned()
+}
+
+fn shortened(text: &str, most: usize) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    if line.chars().count() <= most {
+        return line.to_owned();
+    }
+    line.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+}

@@ -1,0 +1,42 @@
+//! JSON and NDJSON.
+
+use serde::Serialize;
+
+use crate::report::Report;
+
+/// The whole report as JSON.
+pub fn json(report: &Report) -> String {
+    format!("{:#}\n", value(report))
+}
+
+fn value<T: Serialize>(it: &T) -> serde_json::Value {
+    serde_json::to_value(it).expect("reports serialise without fail")
+}
+
+/// NDJSON: one line per difference, error and application.
+pub fn ndjson(report: &Report) -> String {
+    let mut out = String::new();
+    let mut line = |value: serde_json::Value| {
+        out.push_str(&value.to_string());
+        out.push('\n');
+    };
+    for error in &report.errors {
+        line(serde_json::json!({ "type": "error", "error": error }));
+    }
+    for app in &report.apps {
+        for item in &app.items {
+            let mut value = value(item);
+            value["app"] = serde_json::json!(app.name);
+            line(value);
+        }
+        if let Some(error) = &app.error {
+            line(serde_json::json!({ "type": "error", "app": app.name, "error": error }));
+        }
+        line(serde_json::json!({ "type": "app", "app": app.name, "hasDrift": app.has_drift,
+            "items": app.counted().count() }));
+    }
+    let mut summary = value(&report.summary);
+    summary["type"] = serde_json::json!("summary");
+    line(summary);
+    out
+}

@@ -1,0 +1,302 @@
+//! The report as a value: applications, differences and their types.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use driftless_model::{
+    AppName, CommitId, CommitInfo, HealthStatus, SyncStatus, Timestamp, digest_hex, is_unprintable,
+};
+
+/// Version of the JSON format. It rises when a reader of the previous version would misread the report.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The commits or the host that were compared, and every difference.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    pub schema_version: u32,
+    pub kind: Kind,
+    /// When a live comparison was made. A preview has no time, so that it stays equal when it is repeated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generated_at: Option<Timestamp>,
+    /// The address of the agent that made the comparison.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// The Docker Engine that was read when no agent was used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// The commits: both for a preview; `head` for a live comparison with one repository.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<CommitInfo>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head: Option<CommitInfo>,
+    pub summary: Summary,
+    /// Errors because of which applications may be missing. With one of them the report is incomplete.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<String>,
+    /// By name.
+    pub apps: Vec<App>,
+    /// Containers on the host that belong to no application, if requested.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmanaged: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Kind {
+    /// Git against what runs.
+    Drift,
+    /// One commit against another.
+    Preview,
+}
+
+/// Counts over all applications.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    pub apps: usize,
+    pub apps_with_drift: usize,
+    pub apps_with_errors: usize,
+    pub missing: usize,
+    pub extra: usize,
+    pub modified: usize,
+    /// Differences that a rule of the ignore file excludes.
+    pub ignored: usize,
+}
+
+/// One application.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct App {
+    pub name: AppName,
+    /// Its folder in the repository.
+    pub path: String,
+    /// The commit it was compared with, if applications differ in that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<CommitInfo>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync_status: Option<SyncStatus>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<HealthStatus>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspended: bool,
+    /// The commit that a rollback pinned the application to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<CommitId>,
+    pub has_drift: bool,
+    /// Why it could not be rendered or read; whether it drifts is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Remarks that a reader needs to judge the result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// By kind, name and path.
+    pub items: Vec<Item>,
+    /// One unified diff per object, sorted by kind and name.
+    pub diffs: Vec<ObjectDiff>,
+}
+
+/// One difference.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Item {
+    /// `container`, `workload`, `network`, `volume`, `file` or `application`.
+    pub kind: String,
+    pub name: String,
+    #[serde(rename = "type")]
+    pub change: Type,
+    /// The field, such as `env.PORT`; empty for the object as a whole.
+    pub path: String,
+    /// What Git says; of a preview, the head.
+    pub want: String,
+    /// What runs; of a preview, the base.
+    pub got: String,
+    /// Whether a value is masked. Equal values have equal masks.
+    pub masked: bool,
+    /// The file of the manifest that defines the object; empty if none does.
+    pub file: String,
+    /// Line in that file; 0 for the whole file.
+    pub line: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<Action>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_seen: Option<Timestamp>,
+    /// File and line of the rule that ignores it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignored: Option<String>,
+    /// Labels of the object in the manifest.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Type {
+    /// In Git, and not on the host.
+    Missing,
+    /// On the host, and not in Git.
+    Extra,
+    Modified,
+    /// The image differs.
+    Image,
+    /// The container exists and does not run.
+    Stopped,
+    /// Preview only: the head has it, the base does not.
+    Added,
+    /// Preview only: the base has it, the head does not.
+    Removed,
+}
+
+impl Type {
+    pub const ALL: [Self; 7] =
+        [Self::Missing, Self::Extra, Self::Modified, Self::Image, Self::Stopped, Self::Added, Self::Removed];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Extra => "extra",
+            Self::Modified => "modified",
+            Self::Image => "image",
+            Self::Stopped => "stopped",
+            Self::Added => "added",
+            Self::Removed => "removed",
+        }
+    }
+
+    /// One sentence that explains the type.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Missing => "Git has it, and it does not exist on the host.",
+            Self::Extra => "It exists on the host, and Git does not have it.",
+            Self::Modified => "It is not configured as Git says.",
+            Self::Image => "It runs another image than Git says.",
+            Self::Stopped => "It exists and does not run.",
+            Self::Added => "The head has it, and the base has not.",
+            Self::Removed => "The base has it, and the head has not.",
+        }
+    }
+}
+
+/// The agent's action for a difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Action {
+    /// A sync in progress will remove it.
+    Sync,
+    /// Drift that self-heal is undoing.
+    Heal,
+    /// Will be healed after a pause.
+    BackOff,
+    /// Left alone: self-heal is off, or the application is suspended.
+    Report,
+    /// Not healed any more: healing had no effect.
+    Ineffective,
+}
+
+impl Action {
+    pub(crate) fn phrase(self) -> &'static str {
+        match self {
+            Self::Sync => "being applied",
+            Self::Heal => "being healed",
+            Self::BackOff => "will be healed after a pause",
+            Self::Report => "left alone",
+            Self::Ineffective => "given up: healing has no effect",
+        }
+    }
+}
+
+/// The unified diff of one object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectDiff {
+    pub kind: String,
+    pub name: String,
+    /// Unified, with three lines of context; masked.
+    pub text: String,
+}
+
+impl Report {
+    /// A report without applications.
+    pub fn new(kind: Kind) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            kind,
+            generated_at: None,
+            agent: None,
+            host: None,
+            base: None,
+            head: None,
+            summary: Summary::default(),
+            errors: Vec::new(),
+            apps: Vec::new(),
+            unmanaged: Vec::new(),
+        }
+    }
+
+    /// Whether anything could not be rendered or read.
+    pub fn has_errors(&self) -> bool {
+        !self.errors.is_empty() || self.apps.iter().any(|it| it.error.is_some())
+    }
+
+    /// Whether there is a difference of one of these types.
+    pub fn has_drift(&self, types: &[Type]) -> bool {
+        self.apps.iter().flat_map(App::counted).any(|it| types.contains(&it.change))
+    }
+}
+
+impl App {
+    /// The differences that no rule ignores.
+    pub fn counted(&self) -> impl Iterator<Item = &Item> {
+        self.items.iter().filter(|it| it.ignored.is_none())
+    }
+}
+
+impl Item {
+    /// `env.PORT: 9 -> 8080`, `missing`.
+    pub fn sentence(&self) -> String {
+        match self.change {
+            Type::Missing => "missing".to_owned(),
+            Type::Extra => "not in Git".to_owned(),
+            Type::Added => "added".to_owned(),
+            Type::Removed => "removed".to_owned(),
+            Type::Modified | Type::Image | Type::Stopped => {
+                format!("{}: {} -> {}", self.path, on_one_line(&self.got), on_one_line(&self.want))
+            }
+        }
+    }
+
+    /// A stable identifier of the difference that does not depend on its line.
+    pub fn fingerprint(&self, app: &AppName) -> String {
+        digest_hex(format!("{app}|{}|{}|{}", self.kind, self.name, self.path).as_bytes())
+    }
+}
+
+/// A value on one line, shortened, without control characters. The JSON and the diff have the full value.
+fn on_one_line(value: &str) -> String {
+    const LONGEST: usize = 300;
+    let mut out = String::new();
+    for it in value.chars().take(LONGEST) {
+        match it {
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            letter if is_unprintable(letter) => out.push('\u{fffd}'),
+            it => out.push(it),
+        }
+    }
+    if value.chars().nth(LONGEST).is_some() {
+        out.push('…');
+    }
+    out
+}
+
+/// Splits a finding `FILE:LINE:COLUMN: error: MESSAGE` into file, line and message; other text is only a message.
+pub(crate) fn located(error: &str) -> (&str, u32, &str) {
+    let Some((place, message)) = error.split_once(": error: ") else { return ("", 0, error) };
+    let mut parts = place.rsplitn(3, ':');
+    let numbers = (parts.next().map(str::parse::<u32>), parts.next().map(str::parse::<u32>), parts.next());
+    match numbers {
+        (Some(Ok(_)), Some(Ok(line)), Some(file)) => (file, line, message),
+        _ => (place, 0, message),
+    }
+}

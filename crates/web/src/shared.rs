@@ -1,0 +1,55 @@
+//! The state that all handlers share, and reading from the store.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{access::Access, error::Error, limits::MOST_STREAMS, webhooks::Receiver};
+use driftless_agent::Handle;
+use driftless_clock::Clock;
+use driftless_store as store;
+use driftless_store::Store;
+
+/// State shared by all handlers.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) handle: Handle,
+    pub(super) store: Store,
+    pub(super) access: Arc<Access>,
+    pub(super) clock: Clock,
+    pub(super) hooks: Receiver,
+    /// Streams of events and logs that are open at the same time.
+    streams: Arc<Semaphore>,
+}
+
+impl Shared {
+    pub(super) fn new(handle: Handle, store: Store, access: Arc<Access>, hooks: Receiver) -> Self {
+        let streams = Arc::new(Semaphore::new(MOST_STREAMS));
+        Self { handle, store, access, clock: Clock::System, hooks, streams }
+    }
+
+    /// A seat for one stream of events or logs.
+    pub(super) fn stream_seat(&self) -> Result<OwnedSemaphorePermit, Error> {
+        Arc::clone(&self.streams).try_acquire_owned().map_err(|_| {
+            Error::Busy(format!("there are {MOST_STREAMS} streams of events and logs: close one"))
+        })
+    }
+}
+
+/// Reads from the store on a thread that may block.
+pub(super) async fn read<T: Send + 'static>(
+    store: &Store,
+    query: impl FnOnce(&Store) -> Result<T, store::Error> + Send + 'static,
+) -> Result<T, Error> {
+    let store = store.clone();
+    let result = tokio::task::spawn_blocking(move || query(&store)).await;
+    match result {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => {
+            tracing::error!(error = &error as &dyn std::error::Error, "the API could not read the store");
+            Err(Error::Database)
+        }
+        // The runtime is shutting down, or the query panicked and the panic is in the log.
+        Err(_) => Err(Error::Stopping),
+    }
+}

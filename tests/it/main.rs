@@ -56,6 +56,8 @@ mod bombs;
 mod kustomize;
 // Which application and which agent keeps what is there.
 mod ownership;
+// The key of the database is lost.
+mod lost_key;
 // The ready-made jobs for CIs, by running their steps.
 mod jobs;
 // `preview` and `drift` as programs: Git repositories, exit codes, forges.

@@ -89,7 +89,11 @@ impl Agent {
 
     async fn open(settings: Settings, environment: Lookup, clock: Clock) -> Result<Running, Error> {
         let state = StateDir::lock(&settings.state_dir).map_err(Error::State)?;
-        let Opened { store, recovered } = Store::open(&state, clock).map_err(Error::State)?;
+        let opened = match &settings.state_key_file {
+            Some(key_file) => Store::open_with_key(&state, key_file, clock),
+            None => Store::open(&state, clock),
+        };
+        let Opened { store, recovered } = opened.map_err(Error::State)?;
         if let Some(what) = &recovered {
             tracing::error!(what, "the database was lost or damaged");
         }

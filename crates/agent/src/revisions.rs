@@ -131,6 +131,9 @@ impl Revisions {
                 let target = TargetRevision::new(Arc::new(stack), revision.commit, policy, Cause::Rollback);
                 return Ok(Some(TargetRevision { pin: Some(pin), images: revision.images, ..target }));
             }
+            if self.loss.lost().is_none() {
+                end_unreadable_pin(context, &pin)?;
+            }
         }
         if self.loss.lost().is_some() {
             return self.target_after_loss(context, desired, policy);
@@ -166,7 +169,10 @@ impl Revisions {
     ) -> Result<Option<TargetRevision>, store::Error> {
         if self.current.is_some() {
             policy.suspended |= desired.is_gone();
-            return self.last_target_stack(context, policy);
+            // `None`: the stack was encrypted with a key that is lost.
+            if let Some(last) = self.last_target_stack(context, policy.clone())? {
+                return Ok(Some(last));
+            }
         }
         let rendered = desired.rendered();
         let Some(stack) = rendered.stack.clone() else { return Ok(None) };
@@ -277,6 +283,7 @@ impl Revisions {
         }
         let is_other_stack = self.last_target.as_ref().is_some_and(|last| last.stack != key.stack);
         self.last_target = Some(key);
+        self.store_unreadable_stack_again(context, target);
         if is_other_stack {
             record.failures.clear();
             record.sync = None;
@@ -292,6 +299,22 @@ impl Revisions {
             tracing::warn!(app = %context.name(), error = chain(&error), "could not store the application's repository");
         }
         true
+    }
+
+    /// Stores the stack of the current revision if the stored copy cannot be decrypted any more.
+    fn store_unreadable_stack_again(&self, context: &AppContext, target: &TargetRevision) {
+        let Some(current) = self.current.as_ref().filter(|current| current.stack == target.hash) else {
+            return;
+        };
+        let store = context.store();
+        let stored = match store.stack(context.name(), current.number) {
+            Ok(None) => store.store_stack_again(&without_runs(&target.stack)),
+            Ok(Some(_)) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = stored {
+            tracing::warn!(app = %context.name(), error = chain(&error), "could not store the stack of the revision");
+        }
     }
 
     /// Whether this was the target of the last round.
@@ -480,6 +503,15 @@ fn current_pin(context: &AppContext, desired: &Desired) -> Result<Option<Pin>, s
         return Ok(None);
     }
     Ok(Some(pin))
+}
+
+/// A user has confirmed the loss of state, and the stack of the pinned revision cannot be read: the pin has no effect any more.
+fn end_unreadable_pin(context: &AppContext, pin: &Pin) -> Result<(), store::Error> {
+    context.store().clear_pin(context.name())?;
+    let object = format!("revision {}", pin.revision);
+    let message = "the pin ended, because the stored revision cannot be read; following the newest commit";
+    context.event(EventKind::Warning, "PinReleased", &object, message);
+    Ok(())
 }
 
 /// Removes an application of which nothing is left from the database.

@@ -54,6 +54,7 @@ struct Check<'a> {
 fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
     let Document {
         state_dir,
+        state_key_file,
         runtime_dir,
         listen,
         token_file,
@@ -78,6 +79,7 @@ fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
         .collect();
     let settings = Settings {
         state_dir: state_dir.unwrap_or(defaults.state_dir),
+        state_key_file,
         runtime_dir: runtime_dir.unwrap_or(defaults.runtime_dir),
         listen: listen.unwrap_or(defaults.listen),
         token_file,

@@ -20,6 +20,7 @@ use crate::{
 /// The whole file.
 pub(super) struct Document {
     pub(super) state_dir: Option<PathBuf>,
+    pub(super) state_key_file: Option<PathBuf>,
     pub(super) runtime_dir: Option<PathBuf>,
     pub(super) listen: Option<SocketAddr>,
     pub(super) token_file: Option<PathBuf>,
@@ -104,6 +105,7 @@ pub(super) fn read(file: &str, text: &str) -> Result<Document, Vec<Finding>> {
 fn document(root: Value<'_>) -> Option<Document> {
     let keys = [
         "stateDir",
+        "stateKeyFile",
         "runtimeDir",
         "listen",
         "tokenFile",
@@ -124,6 +126,7 @@ fn document(root: Value<'_>) -> Option<Document> {
     object.require("repositories");
     Some(Document {
         state_dir: object.absolute("stateDir"),
+        state_key_file: object.absolute("stateKeyFile"),
         runtime_dir: object.absolute("runtimeDir"),
         listen: object.address("listen"),
         token_file: object.absolute("tokenFile"),

@@ -16,6 +16,9 @@ use crate::range::VersionRange;
 pub struct Settings {
     /// The state directory: mirrors, database, mounted files. Default: `/var/lib/driftless`.
     pub state_dir: PathBuf,
+    /// The file with the key that encrypts stored revisions. Default: `database.key` in the state directory, which is created
+    /// if it is missing.
+    pub state_key_file: Option<PathBuf>,
     /// The runtime directory, on a memory file system: mounted secrets. Default: `/run/driftless`.
     pub runtime_dir: PathBuf,
     /// The address of the API. Default: `127.0.0.1:8484`. Another host than loopback needs a token.
@@ -272,6 +275,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             state_dir: PathBuf::from("/var/lib/driftless"),
+            state_key_file: None,
             runtime_dir: PathBuf::from("/run/driftless"),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8484)),
             token_file: None,

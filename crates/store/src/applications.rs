@@ -13,27 +13,31 @@ impl Store {
     /// The record of an application. It is empty if there is none or if it is unreadable.
     pub fn record(&self, app: &AppName) -> Result<Record, Error> {
         self.read("a record", |connection| {
-            let text = one(connection, "SELECT record FROM records WHERE app = ?1", app.as_str())?;
-            Ok(text.and_then(|it| readable("a record", &it)).unwrap_or_default())
+            let text = self.record_text(connection, app)?;
+            Ok(text.and_then(|text| readable("a record", &text)).unwrap_or_default())
         })
+    }
+
+    fn record_text(&self, connection: &Connection, app: &AppName) -> Result<Option<String>, BoxError> {
+        let mut select = connection.prepare_cached("SELECT record FROM records WHERE app = ?1")?;
+        let stored = select.query_row(params![app.as_str()], |row| row.get(0)).optional()?;
+        Ok(stored.and_then(|stored| self.seal.text("records", app.as_str(), stored)))
     }
 
     /// Writes a record if it differs from the stored one, so that a round without changes costs no write.
     pub fn save_record(&self, app: &AppName, record: &Record) -> Result<(), Error> {
         let text = encode("a record", record)?;
-        let stored = self.read("a record", |connection| {
-            one(connection, "SELECT record FROM records WHERE app = ?1", app.as_str())
-        })?;
+        let stored = self.read("a record", |connection| self.record_text(connection, app))?;
         if stored.as_ref() == Some(&text) {
             return Ok(());
         }
-        self.put(
-            "a record",
-            Durability::Process,
-            "INSERT INTO records (app, record) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET record = excluded.record",
-            app.as_str(),
-            &text,
-        )
+        self.write("a record", Durability::Process, |transaction| {
+            let sealed = self.seal.seal("records", app.as_str(), &text)?;
+            let statement = "INSERT INTO records (app, record) VALUES (?1, ?2)
+                             ON CONFLICT DO UPDATE SET record = excluded.record";
+            transaction.prepare_cached(statement)?.execute(params![app.as_str(), sealed])?;
+            Ok(())
+        })
     }
 
     /// The pin of an application, if it is pinned.

@@ -76,6 +76,9 @@ const MIGRATIONS: &[&str] = &[
     DROP TABLE steps;
     DROP TABLE plans;
 ",
+    // Since schema 5 the columns `stacks.stack` and `records.record` are encrypted: see `sealed.rs`. A release that does not
+    // know this refuses the database.
+    "",
 ];
 
 /// How long to wait for another process that has locked the file, such as a backup.
@@ -253,6 +256,12 @@ fn migrate(connection: &mut Connection) -> Result<(), rusqlite::Error> {
     }
     transaction.pragma_update(None, "user_version", schema_version())?;
     transaction.commit()
+}
+
+/// Writes the whole file again and empties its log, so that neither holds what rows held before.
+pub(super) fn rewrite(connection: &Connection) -> Result<(), rusqlite::Error> {
+    connection.execute_batch("VACUUM")?;
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
 
 /// Renames a damaged database together with its log, which `SQLite` would replay into the new one.

@@ -6,8 +6,9 @@
 //! disk in every round.
 //!
 //! The store decides nothing, and removes nothing that is within its limits. Without the database, the agent still makes
-//! the host equal to Git. The database contains no secret file, only its digest; but the values of environment variables
-//! are part of a stored stack, so the directory (mode 0700) and the database (0600) are closed to other users.
+//! the host equal to Git. The database contains no secret file, only its digest. Stored stacks and records hold the values of
+//! environment variables, so they are encrypted with a key file; the directory (mode 0700) and its files (0600) are closed to
+//! other users.
 //!
 //! ```
 //! use driftless_clock::Clock;
@@ -41,6 +42,7 @@ mod in_place;
 mod revisions;
 mod safe_path;
 mod salvage;
+mod sealed;
 mod state_dir;
 mod store;
 

@@ -6,6 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use crate::{
     error::{BoxError, Durability, Error},
+    sealed::stack_text,
     store::{NewRevision, Store, from_json, from_sql, readable, to_json, to_sql},
 };
 use driftless_model::{
@@ -20,6 +21,7 @@ impl Store {
     pub fn begin_revision(&self, new: &NewRevision, stack: &Stack) -> Result<Revision, Error> {
         let now = self.clock.now();
         let hash = StackHash::of(stack);
+        let json = to_json(stack).map_err(|source| Error::Write { what: "a stack", source })?;
         self.write_twice("a revision", Durability::Power, |transaction| {
             for mut older in select(transaction, &new.app, "AND outcome = 'inProgress'")? {
                 older.outcome = Outcome::Superseded;
@@ -40,7 +42,8 @@ impl Store {
                 images: BTreeMap::new(),
                 rollback_of: new.rollback_of,
             };
-            put_stack(transaction, &hash, stack)?;
+            let sealed = self.seal.seal("stacks", &hash.0, &json)?;
+            put_stack(transaction, &hash, stack, &sealed)?;
             put(transaction, &revision)?;
             Ok(revision)
         })
@@ -79,17 +82,20 @@ impl Store {
         self.read("a revision", |connection| select_one(connection, app, number))
     }
 
-    /// The stack of a revision as it was rendered.
+    /// The stack of a revision as it was rendered. `None`: there is none, or it was encrypted with a key that is lost.
     pub fn stack(&self, app: &AppName, number: u64) -> Result<Option<Stack>, Error> {
         self.read("a stack", |connection| {
-            let text: Option<String> = connection
-                .prepare_cached(
-                    "SELECT stacks.stack FROM revisions JOIN stacks ON stacks.hash = revisions.stack
-                     WHERE app = ?1 AND number = ?2",
-                )?
-                .query_row(params![app.as_str(), to_sql(number)], |row| row.get(0))
-                .optional()?;
+            let text = stack_text(connection, &self.seal, app, to_sql(number))?;
             text.as_deref().map(from_json).transpose()
+        })
+    }
+
+    /// Replaces the stored copy of a stack, which was encrypted with a key that is lost.
+    pub fn store_stack_again(&self, stack: &Stack) -> Result<(), Error> {
+        let hash = StackHash::of(stack);
+        let json = to_json(stack).map_err(|source| Error::Write { what: "a stack", source })?;
+        self.write_twice("a stack", Durability::Power, |transaction| {
+            put_stack(transaction, &hash, stack, &self.seal.seal("stacks", &hash.0, &json)?)
         })
     }
 
@@ -157,10 +163,18 @@ fn put(transaction: &Transaction<'_>, revision: &Revision) -> Result<(), BoxErro
 }
 
 /// Revisions with the same stack share it.
-fn put_stack(transaction: &Transaction<'_>, hash: &StackHash, stack: &Stack) -> Result<(), BoxError> {
+fn put_stack(
+    transaction: &Transaction<'_>,
+    hash: &StackHash,
+    stack: &Stack,
+    sealed: &[u8],
+) -> Result<(), BoxError> {
+    // A row that is there may have been sealed with a lost key.
     transaction
-        .prepare_cached("INSERT OR IGNORE INTO stacks (hash, stack) VALUES (?1, ?2)")?
-        .execute(params![hash.0, to_json(stack)?])?;
+        .prepare_cached(
+            "INSERT INTO stacks (hash, stack) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET stack = excluded.stack",
+        )?
+        .execute(params![hash.0, sealed])?;
     let mounted = stack
         .workloads
         .values()

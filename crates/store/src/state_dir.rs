@@ -94,6 +94,11 @@ impl StateDir {
         self.path.join("driftless.db")
     }
 
+    /// The key that encrypts rows of the database, unless another file is configured.
+    pub(crate) fn key_file(&self) -> PathBuf {
+        self.path.join("database.key")
+    }
+
     /// The second copy of pins, suspensions, revisions and the agent's id.
     pub fn backup(&self) -> PathBuf {
         self.path.join("driftless-backup.db")

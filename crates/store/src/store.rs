@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -17,6 +17,7 @@ use crate::{
     database::{self, Damage},
     error::{BoxError, Durability, Error},
     salvage,
+    sealed::{self, Seal},
     state_dir::StateDir,
 };
 
@@ -24,6 +25,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Store {
     connection: Arc<Mutex<Connection>>,
+    pub(crate) seal: Arc<Seal>,
     pub(crate) clock: Clock,
     /// `None` for a database in memory.
     pub(crate) agent_id_file: Option<PathBuf>,
@@ -96,18 +98,33 @@ impl KnownApplication {
 }
 
 impl Store {
-    /// Opens the database in a locked state directory, or creates one. A damaged database is moved aside and replaced by
-    /// a new one.
+    /// Opens the database in a locked state directory, or creates one, with the key file `database.key` in the directory,
+    /// which is created if it is missing. A damaged database is moved aside and replaced by a new one.
     ///
     /// # Errors
     ///
-    /// If the database cannot be opened, or a newer release has written it.
+    /// If the database or the key cannot be opened, or a newer release has written the database.
     pub fn open(state: &StateDir, clock: Clock) -> Result<Opened, Error> {
+        let seal = Seal::load_or_create(&state.key_file())?;
+        Self::open_sealed(state, seal, &state.key_file(), clock)
+    }
+
+    /// As [`Store::open`], with a key file of 32 to 4096 bytes in another place, which must exist.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::open`], and if the key file is missing.
+    pub fn open_with_key(state: &StateDir, key_file: &Path, clock: Clock) -> Result<Opened, Error> {
+        Self::open_sealed(state, Seal::load(key_file)?, key_file, clock)
+    }
+
+    fn open_sealed(state: &StateDir, seal: Seal, key_file: &Path, clock: Clock) -> Result<Opened, Error> {
         let (connection, damage) = database::open(&state.database(), clock)?;
         let mut backup = Backup::at(state.backup());
         let (recovered, loss) = recover(&connection, damage, &mut backup, clock)?;
         let store = Self {
             connection: Arc::new(Mutex::new(connection)),
+            seal: Arc::new(seal),
             clock,
             agent_id_file: Some(state.path().join("agent-id")),
             backup: Some(Arc::new(Mutex::new(backup))),
@@ -116,7 +133,65 @@ impl Store {
         if let Some(loss) = loss {
             store.note_loss(&loss)?;
         }
+        let other_key = store.use_key(key_file)?;
+        let recovered = match (recovered, other_key) {
+            (Some(recovered), Some(other_key)) => Some(format!("{recovered}; {other_key}")),
+            (recovered, other_key) => recovered.or(other_key),
+        };
         Ok(Opened { store, recovered })
+    }
+
+    /// Notes the key, and encrypts the rows of releases that did not encrypt. Returns a sentence if another key has sealed
+    /// the database.
+    fn use_key(&self, key_file: &Path) -> Result<Option<String>, Error> {
+        const WHAT: &str = "the encrypted rows";
+        let (is_known, is_other, unreadable) = self.read(WHAT, |connection| {
+            let is_other = sealed::has_other_key(connection, &self.seal)?;
+            let unreadable =
+                if is_other { sealed::pins_without_stack(connection, &self.seal)? } else { Vec::new() };
+            Ok((sealed::has_key_id(connection, &self.seal)?, is_other, unreadable))
+        })?;
+        if !unreadable.is_empty() {
+            let apps: Vec<&str> = unreadable.iter().map(AppName::as_str).collect();
+            self.note_loss(&format!(
+                "{} is not the key that encrypted the database; the pinned revisions of {} cannot be read",
+                key_file.display(),
+                apps.join(", ")
+            ))?;
+        }
+        if !is_known {
+            self.write_twice(WHAT, Durability::Power, |transaction| {
+                sealed::put_key_id(transaction, &self.seal)
+            })?;
+        }
+        // On a full disk the rows stay as they are until the next start.
+        if let Err(error) = self.seal_text_rows() {
+            tracing::warn!(
+                error,
+                "could not encrypt the rows that an older release stored; the next start tries again"
+            );
+        }
+        Ok(is_other.then(|| {
+            format!(
+                "{} is not the key that encrypted the database; stored revisions cannot be read until they are deployed again",
+                key_file.display()
+            )
+        }))
+    }
+
+    fn seal_text_rows(&self) -> Result<(), BoxError> {
+        let seal = |transaction: &Transaction<'_>| sealed::seal_text_rows(transaction, &self.seal);
+        let has_sealed = database::write(&mut self.connection(), Durability::Power, seal)?;
+        if has_sealed {
+            database::rewrite(&self.connection())?;
+        }
+        if let Some(backup) = &self.backup {
+            let mut backup = backup.lock().unwrap_or_else(PoisonError::into_inner);
+            if has_sealed {
+                backup.rebuild(&self.connection())?;
+            }
+        }
+        Ok(())
     }
 
     /// A database in memory that ends with its last clone, for tests.
@@ -127,7 +202,16 @@ impl Store {
     pub fn in_memory(clock: Clock) -> Result<Self, Error> {
         let connection = database::in_memory()?;
         let connection = Arc::new(Mutex::new(connection));
-        Ok(Self { connection, clock, agent_id_file: None, backup: None, last_write_error: Arc::default() })
+        let seal = Seal::in_memory().map_err(|source| Error::Write { what: "a new key", source })?;
+        let seal = Arc::new(seal);
+        Ok(Self {
+            connection,
+            seal,
+            clock,
+            agent_id_file: None,
+            backup: None,
+            last_write_error: Arc::default(),
+        })
     }
 
     /// Why the last write failed, if it failed. The agent goes on without the database, and its status says so.

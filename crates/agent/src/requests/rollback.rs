@@ -36,6 +36,12 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
                 "{name} is at that state already (revision {number})"
             )));
         }
+        if self.context.store().stack(name, revision.number)?.is_none() {
+            return Err(RequestError::Refused(format!(
+                "revision {} of {name} cannot be read, because the key that encrypted it is lost; revert the commit in Git instead",
+                revision.number
+            )));
+        }
         let newest = self.desired.commit().id.clone();
         let pin = Pin {
             revision: revision.number,

@@ -127,7 +127,7 @@ fn copied_files_of_a_running_agent_are_complete() {
 
     // As after `kill -9`: the files as they are, with a log that nobody has put into the database.
     let after = StateDir::lock(&directory.path().join("after")).unwrap();
-    for name in ["driftless.db", "driftless.db-wal"] {
+    for name in ["driftless.db", "driftless.db-wal", "database.key"] {
         fs::copy(state.path().join(name), after.path().join(name)).unwrap();
     }
     let opened = Store::open(&after, clock()).unwrap();
@@ -327,7 +327,7 @@ fn pins_outlive_a_lost_database_or_log() {
         let state = killed_with_pin(directory.path());
         // Files as they are after the death of the process, which still holds the old ones here.
         let after = StateDir::lock(copy.path()).unwrap();
-        for file in ["driftless.db", "driftless.db-wal", "driftless-backup.db", "agent-id"] {
+        for file in ["driftless.db", "driftless.db-wal", "driftless-backup.db", "agent-id", "database.key"] {
             fs::copy(state.path().join(file), after.path().join(file)).unwrap();
         }
         lose(&after.database());
@@ -358,6 +358,7 @@ fn rows_of_a_damaged_database_are_read_without_a_backup() {
         let from = usize::try_from(page).unwrap() * 4096;
         bytes[from..from + 4096].fill(0xa5);
         fs::write(after.database(), bytes).unwrap();
+        fs::copy(state.path().join("database.key"), after.path().join("database.key")).unwrap();
         let opened = Store::open(&after, clock()).unwrap();
         let has_pin = opened.store.pin(&shop()).unwrap() == Some(pin(40));
         let is_whole = has_pin && opened.store.stack(&shop(), 40).unwrap().is_some();

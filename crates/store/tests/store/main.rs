@@ -4,6 +4,7 @@
 
 mod contents;
 mod database;
+mod encryption;
 mod revisions;
 
 use std::{

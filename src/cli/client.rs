@@ -135,6 +135,19 @@ impl Client {
         self.decode(response).await
     }
 
+    /// The answer of `/healthz` or `/readyz`: whether it is yes, and its text.
+    pub(super) async fn probe(&self, path: &str) -> Result<(bool, String), Error> {
+        let url = format!("{}{path}", bare(&self.server));
+        let request = self.requests.get(url).timeout(CONNECT_WITHIN);
+        let response = request.send().await.map_err(|error| self.no_agent(&error))?;
+        let status = response.status();
+        if !status.is_success() && status != StatusCode::SERVICE_UNAVAILABLE {
+            return Err(self.foreign(format!("it answered {status}")));
+        }
+        let body = response.bytes().await.map_err(|error| self.no_agent(&error))?;
+        Ok((status.is_success(), String::from_utf8_lossy(&body).trim().to_owned()))
+    }
+
     pub(super) async fn post<T: DeserializeOwned>(
         &self,
         path: &str,

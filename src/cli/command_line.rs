@@ -1,8 +1,8 @@
 //! The command line: all commands in the order of the help, their dispatch, and the exit code.
 
-use std::{ffi::OsString, io, io::IsTerminal, process::ExitCode, time::Duration};
+use std::{env, ffi::OsString, io, io::IsTerminal, process::ExitCode, time::Duration};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, builder::Resettable};
 
 use super::{
     adopt::{AdoptArgs, adopt},
@@ -13,6 +13,7 @@ use super::{
     drift::{DriftArgs, drift},
     error::Error,
     events::{EventsArgs, events},
+    healthcheck::{HealthcheckArgs, healthcheck},
     history::{HistoryArgs, history},
     kubectl,
     kubectl::args::{CreateCommand, DeleteArgs, DescribeArgs, GetArgs, LogsArgs, RolloutCommand},
@@ -43,6 +44,7 @@ Exit codes:
 Environment:
   DRIFTLESS_SERVER      address of the agent, like --server
   DRIFTLESS_TOKEN_FILE  file with the agent's token, like --token-file
+  DRIFTLESS_…           options of `run`; `driftless run --help` names them
   SOPS_AGE_KEY_FILE     file with the age key for encrypted files, as for sops
   DOCKER_HOST           address of the Docker Engine if no option or file names one
   RUST_LOG              log filter of `run`, such as driftless=debug
@@ -89,10 +91,29 @@ pub(super) enum Command {
     Events(EventsArgs),
     #[command(subcommand)]
     Webhook(WebhookCommand),
+    Healthcheck(HealthcheckArgs),
     Wait(WaitArgs),
     Validate(ValidateArgs),
     Config(ConfigArgs),
     Convert(ConvertArgs),
+}
+
+/// The definition of the command line.
+///
+/// An empty environment variable counts as none, as for a variable of Docker Compose without a value. Help texts do not
+/// print the values of variables.
+pub(super) fn definition() -> clap::Command {
+    Arguments::command().mut_subcommands(|command| {
+        command.mut_args(|argument| {
+            let value = argument.get_env().and_then(env::var_os);
+            let argument = argument.hide_env_values(true);
+            if value.is_some_and(|value| value.is_empty()) {
+                argument.env(Resettable::Reset)
+            } else {
+                argument
+            }
+        })
+    })
 }
 
 /// How long shutdown waits for blocking calls that still run, such as one on the network.
@@ -116,7 +137,8 @@ impl Invocation {
         let arguments: Vec<OsString> = arguments.into_iter().collect();
         // Other exit codes that the arguments request apply to usage errors too.
         let is_detailed = arguments.iter().any(|it| it == "--detailed-exitcode");
-        Arguments::try_parse_from(arguments).map(Self).map_err(|error| {
+        let parsed = definition().try_get_matches_from(arguments);
+        parsed.and_then(|matches| Arguments::from_arg_matches(&matches)).map(Self).map_err(|error| {
             // A closed output cannot receive an error.
             let _ = error.print();
             match error.exit_code() {
@@ -204,6 +226,7 @@ async fn dispatch(command: &Command, context: &Context<'_>) -> Result<Verdict, E
         Command::Preview(args) => preview(args, context).await,
         Command::Events(args) => events(args, context).await,
         Command::Webhook(command) => webhook(command, context).await,
+        Command::Healthcheck(args) => healthcheck(args, context).await,
         Command::Wait(args) => wait(args, context).await,
         Command::Validate(args) => validate(args, context),
         Command::Config(args) => config(args, context),

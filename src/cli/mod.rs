@@ -17,6 +17,7 @@ mod convert;
 mod diff;
 mod drift;
 mod events;
+mod healthcheck;
 mod history;
 mod kubectl;
 mod plan;

@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 
-use super::command_line::Arguments;
+use super::command_line::definition;
 
 /// Every command's help, as Markdown.
 pub fn reference() -> String {
-    let mut command = Arguments::command().term_width(100).disable_help_flag(false);
+    let mut command = definition().term_width(100).disable_help_flag(false);
     command.build();
     let mut out = String::from(
         "# Command line reference\n\nGenerated from the program; `driftless COMMAND --help` prints the same text. To \

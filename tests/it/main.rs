@@ -65,6 +65,7 @@ mod preview;
 // The proxy of Services, over real sockets.
 mod proxy;
 // One report in all its forms.
+mod reload;
 mod report;
 // Sample applications and an agent's side that answers, for `cli` and `web`.
 mod sample;

@@ -19,7 +19,7 @@ use driftless_config::Settings;
 use driftless_docker::{Docker, Engine, EngineOptions};
 use driftless_git as git;
 use driftless_git::{CommitSource, FetchPermits, Lookup, RepositoryOptions};
-use driftless_model::Mask;
+use driftless_model::{AppName, Event, EventKind, Mask};
 use driftless_sops::Keys;
 use driftless_store::{ContentDir, Opened, OtherAgent, StateDir, Store, Visibility};
 
@@ -65,6 +65,7 @@ pub struct Running {
     pub handle: Handle,
     /// The agent's database.
     pub store: Store,
+    clock: Clock,
     stop: CancellationToken,
     tasks: TaskTracker,
     /// Locked until the end, so that no second agent uses it.
@@ -85,6 +86,25 @@ impl Agent {
     ) -> BoxFuture<'static, Result<Running, Error>> {
         // Boxed so that the whole agent is compiled with this crate, and not with the one that polls the future.
         Box::pin(Self::open(settings, environment, clock))
+    }
+
+    /// Checks everything that depends on settings and could keep [`Agent::start`] from starting. Locks and changes
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Agent::start`].
+    pub fn check(settings: &Settings, environment: &Lookup) -> Result<(), Error> {
+        Keys::load(&settings.sops_key_files).map_err(Error::Keys)?;
+        Engine::check_host(&settings.docker_host).map_err(Error::Docker)?;
+        for repository in &settings.repositories {
+            let mirror = settings.state_dir.join("mirrors").join(&repository.name);
+            let permits = FetchPermits::default();
+            let options = RepositoryOptions::new(repository, mirror, environment.clone(), permits);
+            let name = repository.name.clone();
+            git::Repository::check(&options).map_err(|source| Error::Source { name, source })?;
+        }
+        Ok(())
     }
 
     async fn open(settings: Settings, environment: Lookup, clock: Clock) -> Result<Running, Error> {
@@ -121,7 +141,7 @@ impl Agent {
                 tasks.spawn(reporter.run(stop.clone()));
             }
         }
-        Ok(Running { handle, store, stop, tasks, _state: state })
+        Ok(Running { handle, store, clock, stop, tasks, _state: state })
     }
 }
 
@@ -148,6 +168,23 @@ async fn open_mirrors(
 }
 
 impl Running {
+    /// Writes an event about the agent itself. It is filed under `agent/configuration`, which is no application's name.
+    pub fn record_event(&self, kind: EventKind, reason: &str, message: String) {
+        let event = Event {
+            sequence: 0,
+            at: self.clock.now(),
+            app: AppName("agent/configuration".to_owned()),
+            kind,
+            reason: reason.to_owned(),
+            object: "configuration".to_owned(),
+            message,
+        };
+        match self.store.append_event(event) {
+            Ok(event) => self.handle.publish_event(event),
+            Err(error) => tracing::warn!(error = chain(&error), "could not store an event"),
+        }
+    }
+
     /// Finishes the running steps and ends all tasks. Steps that take too long, or that the engine does not answer, are
     /// left: the next start continues from what it observes.
     pub async fn stop(self) {

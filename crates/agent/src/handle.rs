@@ -198,6 +198,18 @@ impl Handle {
         answer.await.map_err(|_| RequestError::Stopping)?
     }
 
+    /// Whether the supervisor of the applications answers. Waits until it does.
+    pub async fn is_alive(&self) -> bool {
+        // No application has this name, so the supervisor itself answers.
+        let answer = self.request(AppName(String::new()), RequestKind::Sync).await;
+        answer != Err(RequestError::Stopping)
+    }
+
+    pub(crate) fn publish_event(&self, event: Event) {
+        // There may be no reader.
+        let _ = self.events.send(event);
+    }
+
     /// Sends a request and waits until it is accepted or refused.
     ///
     /// # Errors

@@ -64,6 +64,16 @@ pub struct Engine {
 }
 
 impl Engine {
+    /// Checks the address of an engine, without connecting to it.
+    ///
+    /// # Errors
+    ///
+    /// If it is neither `unix://…` nor `tcp://…`.
+    pub fn check_host(host: &str) -> Result<(), Error> {
+        let doing = format!("connect to the engine at {host}");
+        Address::parse(host).map(drop).map_err(|message| Error::Rejected { doing, message })
+    }
+
     /// Begins to follow the engine, which need not run yet. Fails if the address is invalid. Must be called inside a
     /// Tokio runtime.
     pub fn connect(options: EngineOptions) -> Result<Self, Error> {

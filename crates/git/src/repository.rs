@@ -71,15 +71,11 @@ impl Repository {
     /// Locks the mirror, without the network. Blocks for some milliseconds. Fails for contradictory options and for a mirror
     /// that another process uses.
     pub fn open(options: RepositoryOptions) -> Result<Self, Error> {
+        let client = Self::prepare(&options)?;
         let rejected = |message| Error::Rejected { doing: "set up the repository".into(), message };
-        let remote = RepoUrl::parse(&options.url).map_err(|error| rejected(error.to_string()))?;
-        followed_ref::check(&options.reference).map_err(rejected)?;
-        let RepositoryOptions { credentials, ca_file, proxy, clock, mirror, .. } = &options;
-        options.policies.iter().try_for_each(signature::check_policy).map_err(rejected)?;
-        let reach = ConnectOptions { ca_file: ca_file.as_deref(), proxy, mirror };
-        let modules = options.submodules.then(|| Submodules::new(remote.clone(), options.clone()));
-        let client = RemoteClient::new(remote, credentials.clone(), reach, *clock).map_err(rejected)?;
-        let (mirror, lock) = Mirror::open(mirror.clone()).map_err(rejected)?;
+        let remote = client.remote().clone();
+        let modules = options.submodules.then(|| Submodules::new(remote, options.clone()));
+        let (mirror, lock) = Mirror::open(options.mirror.clone()).map_err(rejected)?;
         let work = MirrorWorker {
             options,
             client,
@@ -89,6 +85,25 @@ impl Repository {
             _lock: lock,
         };
         Ok(Self { work: Arc::new(work), state: Arc::new(tokio::sync::Mutex::new(State::default())) })
+    }
+
+    /// Checks the options as [`Repository::open`] does, without touching the mirror.
+    ///
+    /// # Errors
+    ///
+    /// If the repository could not be opened with them.
+    pub fn check(options: &RepositoryOptions) -> Result<(), Error> {
+        Self::prepare(options).map(drop)
+    }
+
+    fn prepare(options: &RepositoryOptions) -> Result<RemoteClient, Error> {
+        let rejected = |message| Error::Rejected { doing: "set up the repository".into(), message };
+        let remote = RepoUrl::parse(&options.url).map_err(|error| rejected(error.to_string()))?;
+        followed_ref::check(&options.reference).map_err(rejected)?;
+        let RepositoryOptions { credentials, ca_file, proxy, clock, mirror, .. } = options;
+        options.policies.iter().try_for_each(signature::check_policy).map_err(rejected)?;
+        let reach = ConnectOptions { ca_file: ca_file.as_deref(), proxy, mirror };
+        RemoteClient::new(remote, credentials.clone(), reach, *clock).map_err(rejected)
     }
 
     /// The address, without any credential, for people.

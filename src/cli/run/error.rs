@@ -1,0 +1,86 @@
+//! The errors of `driftless run`.
+
+use std::{io, net::SocketAddr, path::PathBuf};
+
+use super::args::DEFAULT_CONFIG;
+use crate::cli::error::CommandError;
+use driftless_agent as controller;
+use driftless_web::TokenError;
+
+/// Why the agent did not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("could not listen on {address}")]
+    Listen {
+        address: SocketAddr,
+        #[source]
+        source: io::Error,
+    },
+    #[error("could not listen for webhooks on {address}")]
+    ListenHooks {
+        address: SocketAddr,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{0} is reachable from other machines, and there is no token")]
+    Open(SocketAddr),
+    #[error("could not read the token from {path}")]
+    ReadToken {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the token in {path} is not valid")]
+    Token {
+        path: PathBuf,
+        #[source]
+        source: TokenError,
+    },
+    #[error("could not watch for signals")]
+    Signals(#[source] io::Error),
+    #[error("could not start the agent")]
+    Start(#[source] controller::Error),
+    #[error("could not read the configuration {path}")]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("`{path}` is not a path")]
+    Path {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("there is no repository to follow")]
+    NoRepository,
+    #[error("`{key}` cannot change while the agent runs (it is {})", .old.display())]
+    NeedsRestart { key: &'static str, old: PathBuf },
+    #[error("could not start again with the new configuration")]
+    Again(#[source] io::Error),
+    #[error("the agent ended unexpectedly")]
+    Ended,
+}
+
+impl CommandError for Error {
+    fn help(&self) -> Option<String> {
+        match self {
+            Self::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
+                Some("another program uses the address, perhaps another agent; choose another address with --listen".to_owned())
+            }
+            Self::ListenHooks { .. } => Some("change `webhooks.listen` in the configuration".to_owned()),
+            Self::Open(_) => Some(
+                "create one with `openssl rand -hex 32 > token` and name it with --token-file, or listen on 127.0.0.1"
+                    .to_owned(),
+            ),
+            Self::Token { .. } => Some("create one with `openssl rand -hex 32`".to_owned()),
+            Self::NeedsRestart { .. } => Some("restart the agent to change it".to_owned()),
+            Self::Ended => Some("the log has the cause".to_owned()),
+            Self::NoRepository => Some(format!(
+                "give a URL (or DRIFTLESS_URL), or a configuration file with --config (or DRIFTLESS_CONFIG, or at \
+                 {DEFAULT_CONFIG}); `driftless init` writes one"
+            )),
+            Self::Listen { .. } | Self::Read { .. } | Self::Path { .. } | Self::ReadToken { .. } | Self::Signals(_) | Self::Start(_) | Self::Again(_) => None,
+        }
+    }
+}

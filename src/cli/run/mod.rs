@@ -1,0 +1,219 @@
+//! `driftless run`: reads settings from arguments or a file, opens the listener, runs the agent, reloads the
+//! configuration, and shuts down. The agent itself is [`driftless_agent`].
+
+mod args;
+mod config_file;
+mod error;
+mod reload;
+mod service_manager;
+mod settings;
+
+use std::net::SocketAddr;
+
+use tokio::{
+    net::TcpListener,
+    signal::unix::{Signal, SignalKind, signal},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    context::{Context, Verdict},
+    error::Error as CliError,
+    progress,
+    screen::Paint,
+};
+use driftless_agent::{Agent, Running};
+use driftless_config::{Reference, Settings};
+use driftless_web as web;
+use driftless_web::{Access, Receiver};
+
+use config_file::ConfigFile;
+use error::Error;
+use reload::{Trigger, try_reload};
+use service_manager::ServiceManager;
+
+pub use args::LogFormat;
+pub(super) use args::{DEFAULT_CONFIG, RunArgs};
+pub(super) use settings::read as read_config;
+use settings::{default_config, settings};
+
+pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+    settings::warn_of_unknown_variables(args);
+    let mut config_file = ConfigFile::new(default_config(args));
+    let settings = settings(args, context.environment)?;
+    let access = settings::access(&settings)?;
+    let mut signals = Signals::new()?;
+    // The listener comes first, so that an address in use is reported before anything changes.
+    let address = settings.listen;
+    let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
+    let address = listener.local_addr().unwrap_or(address);
+    let hooks = match settings.webhooks.listen {
+        Some(address) => {
+            let bound = TcpListener::bind(address).await;
+            Some(bound.map_err(|source| Error::ListenHooks { address, source })?)
+        }
+        None => None,
+    };
+    introduce(&settings, address, context);
+    let starting = Agent::start(settings.clone(), context.environment.clone(), context.clock);
+    let running = tokio::select! {
+        running = starting => running.map_err(Error::Start)?,
+        () = signals.stop() => return Ok(Verdict::Yes),
+    };
+    let receiver = Receiver::new(
+        running.handle.clone(),
+        running.store.clone(),
+        &settings,
+        context.environment.clone(),
+        context.clock,
+    );
+    let servers = Servers::start(&running, listener, hooks, receiver, access);
+    let manager = ServiceManager::from_environment(context.environment);
+    manager.ready(&format!("following {} repositories", settings.repositories.len()));
+    let watchdog = manager.watchdog(running.handle.clone());
+    tokio::pin!(watchdog);
+    let ended = loop {
+        let trigger = tokio::select! {
+            event = signals.next() => match event {
+                Signalled::Stop => break Ok(Next::End),
+                Signalled::Reload => Trigger::Signal,
+            },
+            () = progress::follow(running.handle.clone(), context.screen) => break Err(Error::Ended),
+            () = &mut watchdog => continue,
+            () = config_file.changed() => Trigger::File,
+        };
+        if try_reload(trigger, args, &settings, &running, &manager, context).await {
+            break Ok(Next::Again);
+        }
+    };
+    match ended {
+        Ok(Next::Again) => manager.reloading(),
+        Ok(Next::End) | Err(_) => manager.stopping(),
+    }
+    tokio::select! {
+        () = stop(running, servers) => {}
+        () = signals.stop() => std::process::exit(130),
+    }
+    match ended? {
+        Next::End => Ok(Verdict::Yes),
+        Next::Again => Err(Error::Again(reload::start_again()).into()),
+    }
+}
+
+/// What follows when the agent has ended.
+enum Next {
+    End,
+    /// The program starts again in the same process, with the new configuration.
+    Again,
+}
+
+/// The HTTP servers of the agent.
+struct Servers {
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+    stopping: CancellationToken,
+}
+
+impl Servers {
+    /// Without a listener of their own, webhooks are served by the API's.
+    fn start(
+        running: &Running,
+        api: TcpListener,
+        hooks: Option<TcpListener>,
+        receiver: Receiver,
+        access: Access,
+    ) -> Self {
+        let stopping = CancellationToken::new();
+        let hook_routes = receiver.routes();
+        let router = web::router_with_hooks(running.handle.clone(), running.store.clone(), access, receiver);
+        let serve =
+            |listener, router| tokio::spawn(web::serve(listener, router, stopping.clone().cancelled_owned()));
+        let tasks = match hooks {
+            Some(hooks) => vec![serve(api, router), serve(hooks, hook_routes)],
+            None => vec![serve(api, router.merge(hook_routes))],
+        };
+        Self { tasks, stopping }
+    }
+}
+
+/// Stops everything in order.
+async fn stop(running: Running, servers: Servers) {
+    servers.stopping.cancel();
+    running.stop().await;
+    // The server's own time limit ends this, whatever its clients do.
+    for server in servers.tasks {
+        if let Err(error) = server.await {
+            tracing::error!(%error, "the API server failed");
+        }
+    }
+}
+
+/// The signals that the agent reacts to. A second signal to stop ends the process at once.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+/// The request that a signal stands for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Signalled {
+    Stop,
+    Reload,
+}
+
+impl Signals {
+    fn new() -> Result<Self, Error> {
+        let interrupt = signal(SignalKind::interrupt()).map_err(Error::Signals)?;
+        let terminate = signal(SignalKind::terminate()).map_err(Error::Signals)?;
+        let hangup = signal(SignalKind::hangup()).map_err(Error::Signals)?;
+        reload::accept_hangups();
+        Ok(Self { interrupt, terminate, hangup })
+    }
+
+    /// Waits for a signal to stop.
+    async fn stop(&mut self) {
+        while self.next().await == Signalled::Reload {}
+    }
+
+    /// Waits for a signal.
+    async fn next(&mut self) -> Signalled {
+        let Self { interrupt, terminate, hangup } = self;
+        tokio::select! {
+            _ = interrupt.recv() => tracing::info!(signal = "SIGINT", "stopping"),
+            _ = terminate.recv() => tracing::info!(signal = "SIGTERM", "stopping"),
+            _ = hangup.recv() => return Signalled::Reload,
+        }
+        Signalled::Stop
+    }
+}
+
+/// Prints or logs which repositories are followed, the address, and the directories.
+fn introduce(settings: &Settings, address: SocketAddr, context: &Context<'_>) {
+    let screen = context.screen;
+    if !screen.is_terminal() {
+        for it in &settings.repositories {
+            let reference = reference_text(&it.reference);
+            tracing::info!(repository = it.name, url = it.url, reference, path = it.path, "following");
+        }
+        tracing::info!(%address, state_dir = %settings.state_dir.display(), "starting");
+        return;
+    }
+    let strong = |text: String| screen.colours().paint(Paint::Strong, &text);
+    for it in &settings.repositories {
+        let folder = if it.path.is_empty() { String::new() } else { format!(", folder {}", it.path) };
+        let (url, reference) = (strong(it.url.clone()), reference_text(&it.reference));
+        screen.say(format!("follows    {url} ({reference}{folder})"));
+    }
+    screen.say(format!("listening on {}", strong(format!("http://{address}/"))));
+    screen.say(format!("keeps      {}", strong(settings.state_dir.display().to_string())));
+}
+
+fn reference_text(reference: &Reference) -> String {
+    match reference {
+        Reference::Head => "default branch".to_owned(),
+        Reference::Branch(name) => format!("branch {name}"),
+        Reference::Tag(name) => format!("tag {name}"),
+        Reference::Semver(range) => format!("highest tag in {range}"),
+        Reference::Commit(id) => format!("commit {id}"),
+    }
+}

@@ -1,0 +1,154 @@
+//! Reloading the configuration: a new one is checked as a whole, and then the program starts again in the same process.
+//!
+//! A new start in the same process needs no second way to change a running agent: killing the agent at any moment is
+//! safe, its containers keep running, and the first round continues from what it observes. The process keeps its id and
+//! its place under the service manager. Whatever could keep the new configuration from starting is checked before, so
+//! the old one stays if there is a mistake.
+
+use std::{convert::Infallible, env, ffi::CString, io, os::unix::ffi::OsStringExt, path::PathBuf};
+
+use nix::{
+    errno::Errno,
+    sys::signal::{SigSet, Signal},
+    unistd::execve,
+};
+use tokio::net::TcpListener;
+
+use super::{
+    args::RunArgs,
+    error::Error,
+    service_manager::ServiceManager,
+    settings::{access, settings},
+};
+use crate::cli::{context::Context, error::Error as CliError};
+use driftless_agent::{Agent, Running};
+use driftless_config::Settings;
+use driftless_model::{EventKind, error_chain};
+
+/// The cause of a reload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trigger {
+    /// SIGHUP. Credentials may have changed although the configuration has not.
+    Signal,
+    /// The file has changed.
+    File,
+}
+
+/// Checks the new configuration and reports the result. True: the agent should start again with it.
+pub(super) async fn try_reload(
+    trigger: Trigger,
+    args: &RunArgs,
+    current: &Settings,
+    running: &Running,
+    manager: &ServiceManager,
+    context: &Context<'_>,
+) -> bool {
+    match check(args, current, context).await {
+        Ok(new) if new == *current && trigger == Trigger::File => {
+            tracing::info!("the configuration file has changed, its settings have not");
+            false
+        }
+        Ok(_) => {
+            tracing::info!("reloading the configuration");
+            let message = "the agent starts again with the new configuration".to_owned();
+            running.record_event(EventKind::Normal, "ConfigurationReloaded", message);
+            true
+        }
+        Err(error) => {
+            let reason = match &error {
+                CliError::Findings(findings) => {
+                    for finding in findings {
+                        tracing::error!("{finding}");
+                    }
+                    findings.first().map_or_else(|| error_chain(&error), ToString::to_string)
+                }
+                _ => error_chain(&error),
+            };
+            tracing::error!(reason, "the new configuration is refused, the old one stays");
+            let message = format!("the new configuration is refused, the old one stays: {reason}");
+            manager.status(&message);
+            running.record_event(EventKind::Warning, "ConfigurationRefused", message);
+            false
+        }
+    }
+}
+
+/// Reads the new settings and checks everything that could keep an agent from starting with them.
+async fn check(args: &RunArgs, current: &Settings, context: &Context<'_>) -> Result<Settings, CliError> {
+    let new = settings(args, context.environment)?;
+    for (key, old, new) in [
+        ("stateDir", &current.state_dir, &new.state_dir),
+        ("runtimeDir", &current.runtime_dir, &new.runtime_dir),
+    ] {
+        if old != new {
+            return Err(Error::NeedsRestart { key, old: old.clone() }.into());
+        }
+    }
+    access(&new)?;
+    if new.listen != current.listen {
+        let address = new.listen;
+        TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
+    }
+    if let Some(address) = new.webhooks.listen.filter(|_| new.webhooks.listen != current.webhooks.listen) {
+        TcpListener::bind(address).await.map_err(|source| Error::ListenHooks { address, source })?;
+    }
+    Agent::check(&new, context.environment).map_err(Error::Start)?;
+    Ok(new)
+}
+
+/// Replaces the program in this process by itself, with the same arguments and environment. Returns only an error.
+///
+/// SIGHUP is blocked until the new program listens to it: until then it would end the process.
+pub(super) fn start_again() -> io::Error {
+    match replace_program() {
+        Ok(never) => match never {},
+        Err(error) => error,
+    }
+}
+
+fn replace_program() -> io::Result<Infallible> {
+    let program = text(program().into_os_string().into_vec())?;
+    let arguments = env::args_os().map(|word| text(word.into_vec())).collect::<io::Result<Vec<_>>>()?;
+    let pair = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+        let mut bytes = name.into_vec();
+        bytes.push(b'=');
+        bytes.extend(value.into_vec());
+        text(bytes)
+    };
+    let environment = env::vars_os().map(pair).collect::<io::Result<Vec<_>>>()?;
+    hangups().thread_block()?;
+    let failed: Errno = match execve(&program, &arguments, &environment) {
+        Ok(never) => match never {},
+        Err(error) => error,
+    };
+    accept_hangups();
+    Err(failed.into())
+}
+
+/// The file of this program, or, if a newer version has replaced it, that newer version.
+fn program() -> PathBuf {
+    let path = env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe"));
+    let replaced = path.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map(PathBuf::from);
+    match replaced {
+        Some(newer) if newer.is_file() => newer,
+        Some(_) => PathBuf::from("/proc/self/exe"),
+        None => path,
+    }
+}
+
+fn text(bytes: Vec<u8>) -> io::Result<CString> {
+    CString::new(bytes).map_err(io::Error::other)
+}
+
+fn hangups() -> SigSet {
+    let mut set = SigSet::empty();
+    set.add(Signal::SIGHUP);
+    set
+}
+
+/// Lets SIGHUP arrive in this thread, also if the program before has blocked it.
+pub(super) fn accept_hangups() {
+    if let Err(error) = hangups().thread_unblock() {
+        tracing::warn!(%error, "SIGHUP may not reload the configuration");
+    }
+}

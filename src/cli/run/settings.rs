@@ -1,0 +1,155 @@
+//! The settings of `driftless run`, and the access to its API, from arguments or a file.
+
+use std::{
+    fs,
+    io::{self, Read},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use clap::Args as _;
+
+use super::{
+    args::{DEFAULT_CONFIG, RepositoryArgs, RunArgs},
+    error::Error,
+};
+use crate::cli::{context::Environment, error::Error as CliError};
+use driftless_config::{Auth, Reference, Secret, Settings};
+use driftless_web::{Access, Token};
+
+/// The largest configuration file, in bytes.
+const CONFIG_LIMIT: u64 = 1024 * 1024;
+
+/// The configuration file of the arguments. `None` if they name a URL, or if there is no file.
+pub(in crate::cli) fn default_config(args: &RunArgs) -> Option<PathBuf> {
+    let default = || Some(PathBuf::from(DEFAULT_CONFIG)).filter(|path| args.url.is_none() && path.exists());
+    args.config.clone().or_else(default)
+}
+
+/// Reads a configuration file.
+pub(in crate::cli) fn read(path: &Path) -> Result<Settings, CliError> {
+    let text = read_text(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    Settings::parse(&path.display().to_string(), &text).map_err(CliError::Findings)
+}
+
+fn read_text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    fs::File::open(path)?.take(CONFIG_LIMIT + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > CONFIG_LIMIT {
+        return Err(io::Error::other("the file is larger than 1 MiB"));
+    }
+    Ok(text)
+}
+
+/// Settings from a file or URL, overridden by options.
+pub(in crate::cli) fn settings(args: &RunArgs, environment: &Environment) -> Result<Settings, CliError> {
+    let RunArgs { url, config: _, repository, agent, logging: _ } = args;
+    let file = default_config(args);
+    let has_file = file.is_some();
+    let mut settings = match (file, url) {
+        (Some(path), _) => read(&path)?,
+        (None, Some(url)) => from_url(url, repository)?,
+        (None, None) => return Err(Error::NoRepository.into()),
+    };
+    let absolute = |path: &PathBuf| {
+        std::path::absolute(path).map_err(|source| Error::Path { path: path.clone(), source })
+    };
+    if let Some(it) = &agent.state_dir {
+        settings.state_dir = absolute(it)?;
+    }
+    if let Some(it) = &agent.runtime_dir {
+        settings.runtime_dir = absolute(it)?;
+    }
+    if let Some(it) = agent.listen {
+        settings.listen = it;
+    }
+    if let Some(it) = &agent.token_file {
+        settings.token_file = Some(absolute(it)?);
+    }
+    // A configuration file names its engine or means the default; the environment does not change it.
+    let ambient = || environment("DOCKER_HOST").filter(|host| !has_file && !host.is_empty());
+    if let Some(it) = agent.docker_host.clone().or_else(ambient) {
+        settings.docker_host = it;
+    }
+    // A missing token has its own error with help.
+    access_is_closed(&settings)?;
+    let findings = settings.check("the command line");
+    if findings.is_empty() { Ok(settings) } else { Err(CliError::Findings(findings)) }
+}
+
+fn from_url(url: &str, args: &RepositoryArgs) -> Result<Settings, CliError> {
+    let reference = match (&args.branch, &args.tag, &args.commit) {
+        (Some(branch), _, _) => Reference::Branch(branch.clone()),
+        (None, Some(tag), _) => Reference::Tag(tag.clone()),
+        (None, None, Some(commit)) => Reference::Commit(commit.clone()),
+        (None, None, None) => Reference::Head,
+    };
+    // A folder of this machine may be relative; the agent needs an absolute path.
+    let is_local = !url.contains("://") && Path::new(url).is_dir();
+    let url = match is_local.then(|| std::path::absolute(url)) {
+        Some(Ok(path)) => path.display().to_string(),
+        Some(Err(_)) | None => url.to_owned(),
+    };
+    let path = args.path.as_deref().unwrap_or_default();
+    let mut settings = Settings::for_repository(&url, path, reference).map_err(CliError::Findings)?;
+    for repository in &mut settings.repositories {
+        if let Some(name) = &args.name {
+            repository.name.clone_from(name);
+        }
+        if let Some(poll) = args.poll {
+            repository.poll = poll;
+        }
+        repository.ca_file.clone_from(&args.ca_file);
+        repository.policy.prune = args.prune;
+        repository.policy.self_heal = !args.no_self_heal;
+        repository.policy.adopt = args.adopt;
+        let password_file = args.git_password_file.clone().map(Secret::File);
+        repository.auth = Auth {
+            username: args.git_username.clone().map(Secret::Plain),
+            password: password_file.or_else(|| args.git_password_env.clone().map(Secret::Environment)),
+            ssh_key: args.ssh_key.clone(),
+            known_hosts: args.known_hosts.clone(),
+            ..Auth::default()
+        };
+    }
+    Ok(settings)
+}
+
+fn access_is_closed(settings: &Settings) -> Result<(), Error> {
+    if settings.token_file.is_none() && !settings.listen.ip().is_loopback() {
+        return Err(Error::Open(settings.listen));
+    }
+    Ok(())
+}
+
+/// Access with the token if there is one, otherwise loopback only.
+pub(super) fn access(settings: &Settings) -> Result<Access, Error> {
+    access_is_closed(settings)?;
+    let Some(path) = settings.token_file.clone() else { return Ok(Access::Loopback) };
+    let text = fs::read_to_string(&path).map_err(|source| Error::ReadToken { path: path.clone(), source })?;
+    let readable_by_others = fs::metadata(&path).is_ok_and(|it| it.permissions().mode() & 0o004 != 0);
+    if readable_by_others {
+        tracing::warn!(path = %path.display(), "every user of this machine can read the token file");
+    }
+    Token::new(&text).map(Access::Token).map_err(|source| Error::Token { path, source })
+}
+
+/// Warns of environment variables that look like settings of `run` and are none.
+///
+/// A configuration file may name variables freely, so there the agent cannot know.
+pub(super) fn warn_of_unknown_variables(args: &RunArgs) {
+    if default_config(args).is_some() {
+        return;
+    }
+    let run = RunArgs::augment_args(clap::Command::new("run"));
+    let mut known: Vec<String> =
+        run.get_arguments().filter_map(|argument| Some(argument.get_env()?.to_str()?.to_owned())).collect();
+    known.push("DRIFTLESS_SERVER".to_owned());
+    known.extend(args.repository.git_password_env.clone());
+    for (name, _) in std::env::vars_os() {
+        let Some(name) = name.to_str().filter(|name| name.starts_with("DRIFTLESS_")) else { continue };
+        if !known.iter().any(|other| other == name) {
+            tracing::warn!(name, "this environment variable is no setting; see `driftless run --help`");
+        }
+    }
+}

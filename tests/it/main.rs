@@ -18,6 +18,7 @@ mod encrypted_files;
 // Commit statuses and comments at the forge.
 mod forge;
 // Broken input for the readers of strangers' files.
+mod failures;
 mod fuzz;
 // Desired state from real Git repositories and servers, whole and broken.
 mod git;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use driftless_agent::{RequestKind, Rollback};
 use driftless_clock::Clock;
 use driftless_docker::UserAction;
-use driftless_model::{AgentId, AppName, Application, SyncStatus, Until};
+use driftless_model::{AgentId, AppName, Application, ConditionStatus, SyncStatus, Until};
 use driftless_store::Store;
 
 use crate::sample::NOON;
@@ -118,6 +118,32 @@ async fn no_new_commit_is_applied_after_a_loss_of_state() {
     it.synced_with_tip().await;
     assert_eq!(it.images(), ["web:2"]);
     assert!(it.handle().readiness().is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn confirmed_loss_of_a_suspended_application_is_not_reported_again() {
+    let mut it = Simulation::of(&shop("web:1"));
+    it.synced_with_tip().await;
+    it.crash();
+    it.store = Store::in_memory(it.clock).unwrap();
+    it.settings.policy.suspended = true;
+    it.begin();
+    let is_lost = |application: &Application| {
+        application
+            .status
+            .conditions
+            .iter()
+            .any(|condition| condition.kind == "StateLost" && condition.status == ConditionStatus::True)
+    };
+    it.until("the loss is reported", is_lost).await;
+    it.handle().recover().await.unwrap();
+    it.until("the loss is confirmed", |application| !is_lost(application)).await;
+    minutes(1).await;
+    it.crash();
+    it.begin();
+    minutes(10).await;
+    assert!(!is_lost(&it.application(&app())), "{:#?}", it.application(&app()).status);
+    assert!(it.handle().readiness().is_ready(), "{:?}", it.handle().readiness());
 }
 
 #[tokio::test(start_paused = true)]

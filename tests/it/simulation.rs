@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs,
     future::Future,
     sync::{Arc, Mutex, atomic::Ordering},
     time::Duration,
@@ -123,7 +124,7 @@ pub(crate) struct Simulation {
     handle: Option<Handle>,
     stop: CancellationToken,
     tasks: TaskTracker,
-    _state: StateDir,
+    state: StateDir,
     _dir: tempfile::TempDir,
 }
 
@@ -170,7 +171,7 @@ impl Simulation {
             handle: None,
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
-            _state: state,
+            state,
             _dir: dir,
         }
     }
@@ -251,6 +252,13 @@ impl Simulation {
 
     pub(crate) async fn synced_with_tip(&self) -> Arc<Application> {
         self.synced(&self.tip()).await
+    }
+
+    /// From now on no mounted file can be written, as on a full disk.
+    pub(crate) fn break_contents(&self) {
+        let contents = self.state.contents();
+        fs::remove_dir_all(&contents).unwrap();
+        fs::write(&contents, "").unwrap();
     }
 
     pub(crate) async fn ask(&self, kind: RequestKind) {

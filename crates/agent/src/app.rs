@@ -13,7 +13,6 @@ use tokio_util::sync::CancellationToken;
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
-use driftless_model::Timestamp;
 
 use crate::{
     desired::Desired,
@@ -48,7 +47,7 @@ pub(crate) struct App<D, S> {
 /// How the rounds ended.
 struct Rounds {
     /// When to make the next one.
-    due: Option<Timestamp>,
+    next: Next,
     /// A new desired state arrived that asks for the same.
     has_same_target: bool,
 }
@@ -77,19 +76,20 @@ impl<D: Docker, S: CommitSource> App<D, S> {
             let newest = Arc::clone(&desired.borrow_and_update());
             self.reconciler.set_desired(newest);
             let interrupt = stop.child_token();
-            let Rounds { due, has_same_target } = self.rounds(&mut desired, &mut requests, &interrupt).await;
+            let Rounds { next, has_same_target } = self.rounds(&mut desired, &mut requests, &interrupt).await;
             if stop.is_cancelled() {
                 return;
             }
             if !self.queue.is_empty() || interrupt.is_cancelled() {
                 continue;
             }
-            if has_same_target && !self.follow_without_round(&desired) {
+            let has_failed = matches!(next, Next::BackOff(_));
+            if has_same_target && !has_failed && !self.follow_without_round(&desired) {
                 continue;
             }
             tokio::select! {
                 () = stop.cancelled() => return,
-                is_connected = self.sleep(due, &mut desired, &mut requests) => if !is_connected { return },
+                is_connected = self.sleep(next, &mut desired, &mut requests) => if !is_connected { return },
             }
         }
     }
@@ -109,7 +109,7 @@ impl<D: Docker, S: CommitSource> App<D, S> {
         tokio::pin!(rounds);
         loop {
             tokio::select! {
-                due = &mut rounds => return Rounds { due, has_same_target },
+                next = &mut rounds => return Rounds { next, has_same_target },
                 Some(request) = requests.recv() => {
                     if !request.kind.is_question() {
                         interrupt.cancel();
@@ -129,21 +129,31 @@ impl<D: Docker, S: CommitSource> App<D, S> {
     }
 
     /// Sleeps until the next round. False: the supervisor has gone.
+    ///
+    /// A wake does not end the pause after a failed round: on a full disk, each engine event would fail another one.
     async fn sleep(
         &mut self,
-        due: Option<Timestamp>,
+        next: Next,
         desired: &mut watch::Receiver<Arc<Desired>>,
         requests: &mut mpsc::Receiver<Queued>,
     ) -> bool {
         let now = self.reconciler.now();
+        let (due, has_failed) = match next {
+            Next::Round => return true,
+            Next::Sleep(due) => (due, false),
+            Next::BackOff(due) => (Some(due), true),
+        };
         let until = Instant::now() + due.map_or(MAX_PAUSE, |due| due.since(now).max(MIN_PAUSE));
         loop {
             tokio::select! {
                 Some(request) = requests.recv() => self.queue.push(request),
-                () = self.wake.notified() => {}
+                () = self.wake.notified(), if !has_failed => {}
                 changed = desired.changed() => {
                     if changed.is_err() {
                         return false;
+                    }
+                    if has_failed && self.reconciler.desired().asks_for_the_same(&desired.borrow()) {
+                        continue;
                     }
                     if self.follow_without_round(desired) {
                         continue;
@@ -169,15 +179,15 @@ impl<D: Docker, S: CommitSource> App<D, S> {
 async fn consecutive_rounds<D: Docker, S: CommitSource>(
     reconciler: &mut Reconciler<D, S>,
     interrupt: &CancellationToken,
-) -> Option<Timestamp> {
+) -> Next {
     for _ in 0..MAX_CONSECUTIVE_ROUNDS {
         match reconciler.round(interrupt).await {
             Next::Round if !interrupt.is_cancelled() => {}
-            Next::Round => return None,
-            Next::Sleep(due) => return due,
+            Next::Round => return Next::Sleep(None),
+            next @ (Next::Sleep(_) | Next::BackOff(_)) => return next,
         }
     }
     let app = reconciler.name();
     tracing::warn!(%app, rounds = MAX_CONSECUTIVE_ROUNDS, "too many rounds without a pause; the application pauses");
-    Some(reconciler.now().after(PAUSE_AFTER_TOO_MANY))
+    Next::Sleep(Some(reconciler.now().after(PAUSE_AFTER_TOO_MANY)))
 }

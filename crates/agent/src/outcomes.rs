@@ -29,9 +29,19 @@ pub(crate) fn held_objects(record: &Record, now: Timestamp) -> BTreeSet<String> 
 /// Counts the failures of each object in the record. True if an object is held back from now on.
 pub(crate) fn count_failures(record: &mut Record, plan: &Plan, executed: &Executed, now: Timestamp) -> bool {
     let mut is_one_held = false;
+    let is_failed = |outcome: &StepOutcome| matches!(outcome, StepOutcome::Failed { .. });
+    let failed: BTreeSet<&str> = plan
+        .steps
+        .iter()
+        .zip(&executed.outcomes)
+        .filter(|(_, outcome)| is_failed(outcome))
+        .map(|(step, _)| step.action.object())
+        .collect();
     for (index, (step, outcome)) in plan.steps.iter().zip(&executed.outcomes).enumerate() {
         let object = step.action.object().to_owned();
         match outcome {
+            // A container that was created again and could not be started either is no success.
+            StepOutcome::Done | StepOutcome::Created(_) if failed.contains(object.as_str()) => {}
             StepOutcome::Done | StepOutcome::Created(_) => {
                 record.failures.remove(&object);
             }

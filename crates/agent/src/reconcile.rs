@@ -14,6 +14,7 @@ use driftless_git::CommitSource;
 use driftless_model::{AppName, Attempt, Mask, Observed, Record, Timestamp};
 use driftless_plan as plan;
 use driftless_plan::{Plan, StepOutcome, Target, sync_delay};
+use driftless_store as store;
 
 use crate::{
     Applications,
@@ -39,6 +40,7 @@ use crate::{
     repository::RepositoryLink,
     requests::{RequestHandler, adopt},
     revisions::{Revisions, TargetRevision, fallback, forget},
+    state_loss::LossChange,
     status::StatusInputs,
 };
 
@@ -88,6 +90,9 @@ pub(crate) enum Next {
     Round,
     /// Nothing more can be done before a wake or before this time.
     Sleep(Option<Timestamp>),
+    /// The round failed on the agent's own host. The next one is made at this time, for a request, or for another desired
+    /// state, and not for a wake.
+    BackOff(Timestamp),
 }
 
 impl<D: Docker, S: CommitSource> Reconciler<D, S> {
@@ -173,7 +178,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             // Git has the application again.
             self.record.get_mut().removal = None;
         }
-        if let Err(error) = self.revisions.read_loss(&self.context) {
+        if let Err(error) = self.read_loss() {
             return self.fail(&chain(&error));
         }
         let mut target = match self.revisions.target(&self.context, &self.desired, self.record.get()) {
@@ -216,7 +221,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         if self.other_owner.check(&self.context, &target.stack, &observed) {
             target.policy.suspended = true;
         } else {
-            match self.revisions.detect_loss(&self.context, &observed) {
+            let is_confirmed = self.record.get().is_loss_confirmed;
+            match self.revisions.detect_loss(&self.context, is_confirmed, &observed) {
                 Ok(false) => {}
                 Ok(true) => return Next::Round,
                 Err(error) => return self.fail(&chain(&error)),
@@ -262,6 +268,19 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             Some(latest) => next.by(latest),
             None => next,
         }
+    }
+
+    /// Reads whether state was lost. A suspended application begins no revision that would show that its loss is confirmed,
+    /// so the record shows it.
+    fn read_loss(&mut self) -> Result<(), store::Error> {
+        let change = self.revisions.read_loss(&self.context)?;
+        if self.revisions.current().is_some() {
+            self.record.get_mut().is_loss_confirmed = false;
+        } else if change == LossChange::Confirmed {
+            self.record.get_mut().is_loss_confirmed = true;
+            self.record.save(&self.context);
+        }
+        Ok(())
     }
 
     /// Tells the proxies of Services which pods are ready. Returns when to try again, if a proxy did not take it.
@@ -392,7 +411,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         record.sync = Some(Attempt { count, next, error: error.to_owned() });
         tracing::error!(app = %self.context.name(), error, attempt = count, "the round failed");
         self.publish_failure(error);
-        Next::Sleep(Some(next))
+        Next::BackOff(next)
     }
 
     /// The engine does not answer: publishes it and tries again after a pause.
@@ -448,6 +467,7 @@ impl Next {
     fn by(self, latest: Timestamp) -> Self {
         match self {
             Self::Round => Self::Round,
+            Self::BackOff(due) => Self::BackOff(due.min(latest)),
             Self::Sleep(due) => Self::Sleep(earliest(due, Some(latest))),
         }
     }

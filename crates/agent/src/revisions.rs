@@ -13,8 +13,12 @@ use driftless_store as store;
 use driftless_store::NewRevision;
 
 use crate::{
-    context::AppContext, cron_runs::add_runs, desired::Desired, error::chain, revision_changes,
-    state_loss::StateLoss,
+    context::AppContext,
+    cron_runs::add_runs,
+    desired::Desired,
+    error::chain,
+    revision_changes,
+    state_loss::{LossChange, StateLoss},
 };
 
 /// The target of a round: a stack, and the commit and policy that it comes with.
@@ -182,17 +186,19 @@ impl Revisions {
     }
 
     /// Reads whether state was lost, and reports it once.
-    pub(crate) fn read_loss(&mut self, context: &AppContext) -> Result<(), store::Error> {
+    pub(crate) fn read_loss(&mut self, context: &AppContext) -> Result<LossChange, store::Error> {
         self.loss.read(context)
     }
 
-    /// Detects a loss of state in the first observation. True: the target must be chosen again.
+    /// Detects a loss of state in the first observation, unless a user has confirmed it before. True: the target must be
+    /// chosen again.
     pub(crate) fn detect_loss(
         &mut self,
         context: &AppContext,
+        is_confirmed: bool,
         observed: &Observed,
     ) -> Result<bool, store::Error> {
-        self.loss.detect(context, self.current.is_some(), observed)
+        self.loss.detect(context, self.current.is_some() || is_confirmed, observed)
     }
 
     /// Notes whether Git and the engine have nothing of the application any more. True: the target must be chosen again.

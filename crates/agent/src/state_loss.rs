@@ -15,6 +15,14 @@ pub(crate) struct StateLoss {
     was_observed: bool,
 }
 
+/// How the knowledge of a loss has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LossChange {
+    None,
+    /// A user has confirmed the loss with `driftless recover`.
+    Confirmed,
+}
+
 impl StateLoss {
     /// A sentence about the loss, if state was lost.
     pub(crate) fn lost(&self) -> Option<&str> {
@@ -22,35 +30,37 @@ impl StateLoss {
     }
 
     /// Reads whether state was lost, and reports it once.
-    pub(crate) fn read(&mut self, context: &AppContext) -> Result<(), store::Error> {
+    pub(crate) fn read(&mut self, context: &AppContext) -> Result<LossChange, store::Error> {
         let lost = context.store().loss()?;
         let name = context.name();
-        match (&self.lost, &lost) {
+        let change = match (&self.lost, &lost) {
             (None, Some(what)) => {
                 tracing::warn!(app = %name, what, "state was lost; no new commit is applied until `driftless recover`");
                 let message = format!("{}: {what}", loss_advice(name));
                 context.event(EventKind::Warning, "StateLost", name.as_str(), &message);
+                LossChange::None
             }
             (Some(_), None) => {
                 let message = "new commits are applied again";
                 context.event(EventKind::Normal, "Recovered", name.as_str(), message);
+                LossChange::Confirmed
             }
-            _ => {}
-        }
+            (None, None) | (Some(_), Some(_)) => LossChange::None,
+        };
         self.lost = lost;
-        Ok(())
+        Ok(change)
     }
 
-    /// Detects a loss in the first observation: the agent has containers of an application without a revision. True: the
-    /// target must be chosen again.
+    /// Detects a loss in the first observation: the agent has containers of an application of which the state directory
+    /// knows neither a revision nor that a user has confirmed the loss. True: the target must be chosen again.
     pub(crate) fn detect(
         &mut self,
         context: &AppContext,
-        has_revision: bool,
+        is_known: bool,
         observed: &Observed,
     ) -> Result<bool, store::Error> {
-        let is_known = std::mem::replace(&mut self.was_observed, true) || context.ownership().is_confirmed();
-        if is_known || has_revision || self.lost.is_some() {
+        let was_observed = std::mem::replace(&mut self.was_observed, true);
+        if is_known || was_observed || context.ownership().is_confirmed() || self.lost.is_some() {
             return Ok(false);
         }
         let mut instances = observed.instances.values();

@@ -85,6 +85,9 @@ pub struct Record {
     /// The stack to which a user asked to repair the live state once, although self-heal is off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heal_once: Option<StackHash>,
+    /// A user confirmed a loss of state, and the application has no revision since, because it is suspended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_loss_confirmed: bool,
     /// Actions that the engine would not do, by the object they act on. Others go on meanwhile.
     pub failures: BTreeMap<String, Attempt>,
     /// Files changed inside containers, and by whom.
@@ -218,7 +221,8 @@ pub struct Heal {
     /// Since when it is there again, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub again: Option<Timestamp>,
-    /// Since the last heal the difference was seen to be gone.
+    /// Since the last heal the difference was gone: seen to be, or because the heal created an object, or because the
+    /// difference was made again after the heal.
     pub had_effect: bool,
     /// The stack that was desired then. The count starts again with another one.
     pub revision: StackHash,

@@ -22,6 +22,8 @@ pub enum Cause {
     Interrupted,
     /// It ended by itself.
     Exited,
+    /// The engine cannot start it again: another one takes its place.
+    Unstartable,
     /// It ended with code 0 before the engine started: it was done, or the engine's shutdown stopped it.
     EndedWithEngine,
     /// Its pod has done its work, or has failed for good.
@@ -56,6 +58,7 @@ impl fmt::Display for Cause {
             Self::NotStarted => f.write_str("not started"),
             Self::Interrupted => f.write_str("interrupted"),
             Self::Exited => f.write_str("exited"),
+            Self::Unstartable => f.write_str("the engine cannot start it again"),
             Self::EndedWithEngine => {
                 f.write_str("ended with code 0 before the engine started; a service that the engine stopped looks the same")
             }

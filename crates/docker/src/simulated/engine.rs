@@ -221,6 +221,9 @@ impl Docker for SimulatedEngine {
         if let Action::PullImage { image, platform: _, secrets: _ } = action {
             return self.pull(app, image, progress).await.map(|()| Effect::Done);
         }
+        if let Some(message) = self.host.take_failing_start(action) {
+            return Err(Error::Refused { doing, message });
+        }
         let performed = self.host.perform(app, action);
         if self.count_step() {
             pending::<()>().await;

@@ -14,6 +14,8 @@ pub struct Faults {
     pub failing_calls: u32,
     /// This many steps are performed, but their answers get lost.
     pub lost_answers: u32,
+    /// This many starts of containers fail, in these words.
+    pub failing_starts: Option<(u32, String)>,
     pub events: EventDelivery,
     /// The images that the registry has; `None`: all of them.
     pub registry: Option<BTreeSet<String>>,
@@ -67,6 +69,7 @@ impl Default for Faults {
         Self {
             failing_calls: 0,
             lost_answers: 0,
+            failing_starts: None,
             events: EventDelivery::Delivered,
             registry: None,
             pulls: BTreeMap::new(),

@@ -117,6 +117,18 @@ impl Host {
         Ok(())
     }
 
+    /// The words in which a fault refuses this step.
+    pub(super) fn take_failing_start(&self, action: &Action) -> Option<String> {
+        let starts = &mut self.state().faults.failing_starts;
+        let (left, message) = starts.as_mut().filter(|_| matches!(action, Action::StartInstance { .. }))?;
+        let message = message.clone();
+        *left -= 1;
+        if *left == 0 {
+            *starts = None;
+        }
+        Some(message)
+    }
+
     /// Performs a step of the agent.
     pub(super) fn perform(
         self: &Arc<Self>,

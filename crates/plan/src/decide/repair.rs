@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use driftless_model::{
-    Completion, Crash, Endpoint, Instance, LiveSettings, Readiness, Resources, State, Subject, Timestamp,
-    Workload, WorkloadName,
+    Completion, Crash, Endpoint, Instance, LiveSettings, Readiness, Record, Resources, State, Subject,
+    Timestamp, Workload, WorkloadName,
 };
 
 use crate::{
@@ -93,8 +93,8 @@ pub(crate) fn revive(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Ins
     }
 }
 
-/// Why an instance cannot be repaired: its network was deleted and created again while it did not run, or it has a
-/// limit that the engine cannot take away from a live container.
+/// Why an instance cannot be repaired: its network was deleted and created again while it did not run, the engine cannot
+/// start it again, or it has a limit that the engine cannot take away from a live container.
 pub(crate) fn beyond_repair(
     draft: &mut Draft<'_>,
     subject: Subject<'_>,
@@ -115,31 +115,41 @@ pub(crate) fn beyond_repair(
             .of(name),
         );
     }
-    if is_stuck(&instance.state) {
-        let found = "exited, and the engine cannot start it again";
-        return draft.heal(not_running(instance, name, found));
+    // Nobody made this difference, so it is no drift.
+    if is_stuck(draft.facts.record, instance) {
+        return Some(Cause::Unstartable);
     }
     let (field, found) = irrevocable(&workload.container.resources, &instance.live.resources)?;
     let field = format!("resources.{field}");
     draft.heal(Difference::container(&instance.name, field, "no limit", found).of(name))
 }
 
-/// An engine that went down in the middle of a start may leave a process or its folder behind that it does not know any
-/// more, and refuses ever after to start this container, in these words; another container in its place starts.
-const STUCK: [(&str, &str); 2] = [("task ", "already exists"), ("failed to start shim", "file exists")];
+/// An engine that went down in the middle of a start may leave a process, its folder or its name in containerd behind that
+/// it does not know any more, and refuses ever after to start this container, in these words; another container in its
+/// place starts.
+const STUCK: [&[&str]; 4] = [
+    &["task ", "already exists"],
+    &["failed to start shim", "file exists"],
+    &["id already in use"],
+    &["container with given id already exists"],
+];
 
-fn is_stuck(state: &State) -> bool {
-    match state {
-        State::Exited { error, .. } => {
-            STUCK.iter().any(|(what, why)| error.contains(what) && error.contains(why))
+/// Whether the engine has said that it cannot start this container again: in its state, or, since a container that has
+/// never run has no error in its state, in its answer to the last start.
+fn is_stuck(record: &Record, instance: &Instance) -> bool {
+    let error = match &instance.state {
+        State::Exited { error, .. } if !error.is_empty() => Some(error),
+        State::Exited { .. } | State::Created => {
+            record.failures.get(&instance.name).map(|attempt| &attempt.error)
         }
-        State::Running { .. }
-        | State::Created
-        | State::Paused
-        | State::Restarting { .. }
-        | State::Removing
-        | State::Dead => false,
-    }
+        State::Running { .. } | State::Paused | State::Restarting { .. } | State::Removing | State::Dead => {
+            None
+        }
+    };
+    error.is_some_and(|error| {
+        let error = error.to_lowercase();
+        STUCK.iter().any(|words| words.iter().all(|word| error.contains(word)))
+    })
 }
 
 /// A limit that stands and is not wanted. The engine reads 0 as "leave it", so it cannot be taken away.
@@ -427,27 +437,4 @@ fn pause(draft: &mut Draft<'_>, instance: &Instance, until: Timestamp) {
     let why = text::crash_reason(&crash.error, draft.plan.outputs.get(&instance.instance));
     draft.wait(Wait::crash_loop_back_off(&instance.instance, crash.code, &why, crash.count, until));
     draft.look_again(until);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_the_engine_cannot_start_again_is_told_by_its_words() {
-        let exited = |error: &str| State::Exited {
-            code: 137,
-            finished: Timestamp(0),
-            out_of_memory: false,
-            error: error.to_owned(),
-        };
-        assert!(is_stuck(&exited("task 489c586ddd7d: already exists: unknown")));
-        assert!(is_stuck(&exited(
-            "failed to start shim: mkdir /run/docker/7bd0930ac2be: file exists: unknown"
-        )));
-        assert!(!is_stuck(&exited(
-            "failed to create shim: exec: \"web\": executable file not found in $PATH"
-        )));
-        assert!(!is_stuck(&exited("")));
-    }
 }

@@ -6,7 +6,7 @@ use crate::{
     backoff::heal_delay,
     cause::Cause,
     draft::Draft,
-    facts::heals::{TRIES, end_of_pause, heal_key},
+    facts::heals::{TRIES, end_of_pause, heal_key, was_undone},
     wait::{Wait, WaitObject},
 };
 
@@ -100,7 +100,7 @@ impl Draft<'_> {
         if !is_allowed || facts.target.policy.suspended {
             return DriftAction::Report;
         }
-        let Difference { object, workload, field, found, want, .. } = difference;
+        let Difference { kind: _, object, workload, field, want, found, at } = difference;
         let key = heal_key(object, workload.as_ref(), field);
         let Some(heal) = facts.record.heals.get(&key) else {
             return DriftAction::Heal;
@@ -108,7 +108,8 @@ impl Draft<'_> {
         if heal.revision != *facts.revision() {
             return DriftAction::Heal;
         }
-        let is_tried_enough = !heal.had_effect && heal.ineffective + 1 >= TRIES;
+        let had_effect = heal.had_effect || was_undone(heal, *at);
+        let is_tried_enough = !had_effect && heal.ineffective + 1 >= TRIES;
         if is_tried_enough && heal.difference == format!("{found} -> {want}") {
             self.wait(Wait::heal_ineffective(difference.wait_object(), field, &heal.difference));
             return DriftAction::Ineffective;

@@ -18,6 +18,11 @@ pub(crate) fn heal_key(object: &str, workload: Option<&WorkloadName>, field: &st
     }
 }
 
+/// Whether a difference was made after its last heal, so that the heal had an effect although no round saw it.
+pub(crate) fn was_undone(heal: &Heal, made: Option<Timestamp>) -> bool {
+    made.is_some_and(|at| at > heal.ended)
+}
+
 /// A heal that nobody undid for this long shows that whoever made the differences has stopped.
 const PEACE: Duration = Duration::from_secs(10);
 

@@ -71,11 +71,29 @@ pub fn note_executed(
     let revision = StackHash::of(target.stack);
     for drift in plan.drifts.iter().filter(|it| it.action == DriftAction::Heal) {
         if done.iter().any(|it| undoes(it, drift)) {
-            let mut undoing = plan.steps.iter().zip(outcomes).filter(|(step, _)| undoes(step, drift));
-            let is_whole = undoing.all(|(_, outcome)| outcome.is_done());
-            count_heal(record, drift, is_whole, &revision, now);
+            let undoing = || plan.steps.iter().zip(outcomes).filter(|(step, _)| undoes(step, drift));
+            let is_whole = undoing().all(|(_, outcome)| outcome.is_done());
+            // The engine has answered with the id of the new object: if it is missing again, somebody removed it.
+            let has_created = undoing().any(|(step, outcome)| creates(step, outcome));
+            let effect = if is_whole && !has_created { Effect::Unseen } else { Effect::Assumed };
+            count_heal(record, drift, effect, &revision, now);
         }
     }
+}
+
+/// Whether the next round has to see that a heal had an effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    /// It has to be seen: the engine may have accepted the step and changed nothing.
+    Unseen,
+    /// The heal was done in part, or it created an object.
+    Assumed,
+}
+
+/// Whether a step has created the object that was missing.
+fn creates(step: &Step, outcome: &StepOutcome) -> bool {
+    matches!(outcome, StepOutcome::Created(_))
+        || (matches!(step.action, Action::CreateNetwork { .. }) && outcome.is_done())
 }
 
 /// Whether a step is part of setting this difference right. However many such steps there are, it is one heal.
@@ -109,8 +127,8 @@ fn undoes(step: &Step, drift: &Drift) -> bool {
     object == drift.object && (field, found, want) == (&drift.field, &drift.found, &drift.want)
 }
 
-/// Counts a heal. Whether a heal that was done in part has an effect is not known yet.
-fn count_heal(record: &mut Record, drift: &Drift, is_whole: bool, revision: &StackHash, now: Timestamp) {
+/// Counts a heal.
+fn count_heal(record: &mut Record, drift: &Drift, effect: Effect, revision: &StackHash, now: Timestamp) {
     let Drift { object, workload, field, want, found, .. } = drift;
     let key = heal_key(object, workload.as_ref(), field);
     let difference = format!("{found} -> {want}");
@@ -123,7 +141,7 @@ fn count_heal(record: &mut Record, drift: &Drift, is_whole: bool, revision: &Sta
             again: None,
             recent: vec![now],
             ineffective: 0,
-            had_effect: !is_whole,
+            had_effect: effect == Effect::Assumed,
             difference,
             revision: revision.clone(),
         },
@@ -145,7 +163,7 @@ fn count_heal(record: &mut Record, drift: &Drift, is_whole: bool, revision: &Sta
                 again: None,
                 recent,
                 ineffective: if before.had_effect { 0 } else { before.ineffective.saturating_add(1) },
-                had_effect: !is_whole,
+                had_effect: effect == Effect::Assumed,
                 difference,
                 revision: revision.clone(),
             }

@@ -1,13 +1,13 @@
 //! After planning and before performing: what can no longer be seen once a step is done.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use driftless_model::{Drift, Record, Timestamp};
 
 use crate::{
     action::{Action, ContainerRef},
     cause::Cause,
-    facts::heals::heal_key,
+    facts::heals::{heal_key, was_undone},
     steps::Plan,
 };
 
@@ -15,10 +15,11 @@ use crate::{
 /// be seen nowhere once a step is done is written down.
 pub fn note_planned(record: &mut Record, plan: &Plan, now: Timestamp) {
     let key = |it: &Drift| heal_key(&it.object, it.workload.as_ref(), &it.field);
-    let standing: BTreeSet<String> = plan.drifts.iter().map(key).collect();
+    let standing: BTreeMap<String, &Drift> = plan.drifts.iter().map(|drift| (key(drift), drift)).collect();
     for (key, heal) in &mut record.heals {
-        if standing.contains(key) {
+        if let Some(drift) = standing.get(key) {
             heal.again.get_or_insert(now);
+            heal.had_effect |= was_undone(heal, drift.at);
         } else {
             heal.had_effect = true;
             heal.again = None;

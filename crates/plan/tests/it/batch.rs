@@ -10,7 +10,10 @@ use driftless_manifest::render;
 use driftless_model::{Format, HealthStatus, Instance, JobOutcome, Mask, Severity, Stack, State, Timestamp};
 use driftless_plan::{Action, Plan, Target, assess, compare_live};
 
-use crate::stage::{Stage, manifests};
+use crate::{
+    stage::{Stage, manifests},
+    unstartable::UNSTARTABLE,
+};
 
 fn rendered(text: &str) -> Rendered {
     let files = MemoryFiles::new([("job.yaml", text)]);
@@ -311,7 +314,8 @@ fn work_that_ended_well_while_the_engine_was_down_is_done() {
 
 #[test]
 fn work_whose_container_the_engine_cannot_start_gets_another() {
-    for (what, wanted) in work_that_ends() {
+    for (index, (what, wanted)) in work_that_ends().into_iter().enumerate() {
+        let error = UNSTARTABLE[index % UNSTARTABLE.len()];
         let mut stage = Stage::new(wanted);
         for image in ["good:1", "good:2", "web:1"] {
             stage.world.observed.images.entry(image.to_owned()).or_default();
@@ -319,7 +323,7 @@ fn work_whose_container_the_engine_cannot_start_gets_another() {
         stage.round();
         stage.round();
         let ended = stage.now;
-        exit(&mut stage, 137, ended, "task 489c586ddd7d: already exists: unknown");
+        exit(&mut stage, 137, ended, error);
         stage.tick(Duration::from_secs(1));
         stage.world.observed.engine_started = Some(stage.now);
         let ended = |it: &&Instance| matches!(it.state, State::Exited { .. });

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use driftless_model::Timestamp;
+use driftless_model::{State, Timestamp};
 
 use crate::stage::{Stage, stack, workload};
 
@@ -52,6 +52,38 @@ fn pauses_end_when_a_storm_of_removals_has_passed() {
         "all are back after {taken:?} of peace: {:#?}",
         stage.record.heals
     );
+}
+
+/// A change that is made again before each round is undone each time, after pauses.
+fn undone_each_time(change: impl Fn(&mut Stage)) {
+    let mut stage = Stage::new(stack([("web", workload("web:1", 1))]));
+    while !stage.round().is_settled() {
+        stage.tick(SECOND);
+    }
+    for _ in 0..5 {
+        stage.tick(Duration::from_mins(1));
+        change(&mut stage);
+        let plan = stage.round();
+        assert_eq!(running(&stage), 1, "{plan}");
+    }
+    stage.tick(SECOND);
+    assert!(stage.round().is_settled());
+}
+
+#[test]
+fn container_removed_before_each_round_is_created_each_time() {
+    undone_each_time(|stage| remove(stage, "shop-web-1"));
+}
+
+#[test]
+fn container_stopped_before_each_round_is_started_each_time() {
+    undone_each_time(|stage| {
+        let now = stage.now;
+        let instance = stage.named("shop-web-1");
+        let error = String::new();
+        instance.state = State::Exited { code: 137, finished: now, out_of_memory: false, error };
+        instance.touched_by_hand = Some(now);
+    });
 }
 
 #[test]

@@ -32,4 +32,5 @@ mod stage;
 // StatefulSets, round by round.
 mod stateful_sets;
 // Sync, health and conditions.
+mod unstartable;
 mod verdict;

@@ -1,0 +1,75 @@
+//! Failures that last: the agent pauses between its tries, and finds another way where there is one.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use driftless_agent::RequestKind;
+use driftless_docker::UserAction;
+use driftless_model::Application;
+
+use crate::simulation::{Simulation, app, minutes};
+
+const WEB: &str = "services:\n  web: {image: 'web:1', restart: always}\n";
+
+fn attempt(application: &Application) -> u32 {
+    application.status.operation.as_ref().map_or(0, |operation| operation.attempt)
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_do_not_shorten_the_pause_after_a_failed_round() {
+    let it = Simulation::of(WEB);
+    it.synced_with_tip().await;
+    it.break_contents();
+    let mounting = WEB.replace("restart", "volumes: ['./a.conf:/a.conf'], restart");
+    it.git.push_files("Ada", &[("shop/compose.yaml", &mounting), ("shop/a.conf", "a")]);
+    it.ask(RequestKind::Sync).await;
+    it.until("the round fails", |application| attempt(application) == 1).await;
+    // A container that somebody starts and stops all the time.
+    for _ in 0..300 {
+        it.hand(&UserAction::Stop { name: "shop-web-1".into() });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        it.hand(&UserAction::Start { name: "shop-web-1".into() });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let tries = it.until("it fails", |_| true).await;
+    // After 5, 15, 35, 75, 155, 315 and 495 s.
+    assert_eq!(attempt(&tries), 8, "{:#?}", tries.status);
+
+    // A request is tried at once, and another commit as well.
+    it.ask(RequestKind::Sync).await;
+    it.until("the request is tried", |application| attempt(application) == 9).await;
+    it.push(WEB).await;
+    it.synced_with_tip().await;
+}
+
+fn ids(it: &Simulation) -> BTreeSet<String> {
+    it.docker.observed(&app()).instances.keys().map(ToString::to_string).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn container_that_the_engine_cannot_start_is_recreated() {
+    let it = Simulation::of(WEB);
+    it.synced_with_tip().await;
+    let before = ids(&it);
+    it.docker.faults(|faults| faults.failing_starts = Some((1, "id already in use".to_owned())));
+    it.hand(&UserAction::Stop { name: "shop-web-1".into() });
+    it.until("another container runs", |_| !it.images().is_empty()).await;
+    assert!(ids(&it).is_disjoint(&before), "{}", it.story());
+    it.synced_with_tip().await;
+    let events = it.store.newest_events(20, Some(&app())).unwrap();
+    let removed = events.iter().find(|event| event.message.starts_with("remove shop-web-1")).unwrap();
+    assert!(removed.message.ends_with("(the engine cannot start it again)"), "nobody made that: {removed:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn containers_that_never_start_are_recreated_after_pauses() {
+    let it = Simulation::of(WEB);
+    it.synced_with_tip().await;
+    it.docker.faults(|faults| faults.failing_starts = Some((u32::MAX, "id already in use".to_owned())));
+    it.hand(&UserAction::Stop { name: "shop-web-1".into() });
+    minutes(10).await;
+    let created =
+        it.docker.transcript().iter().filter(|entry| entry.what.starts_with("create shop-web")).count();
+    assert!((5..15).contains(&created), "{created}\n{}", it.story());
+    it.docker.faults(|faults| faults.failing_starts = None);
+    it.synced_with_tip().await;
+}

@@ -47,6 +47,8 @@ Environment:
   DRIFTLESS_…           options of `run`; `driftless run --help` names them
   SOPS_AGE_KEY_FILE     file with the age key for encrypted files, as for sops
   DOCKER_HOST           address of the Docker Engine if no option or file names one
+  DOCKER_TLS_VERIFY     TLS for a tcp:// address from DOCKER_HOST or an option
+  DOCKER_CERT_PATH      folder of ca.pem, cert.pem and key.pem [default: ~/.docker]
   RUST_LOG              log filter of `run`, such as driftless=debug
   NO_COLOR              print without colours";
 

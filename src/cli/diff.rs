@@ -16,7 +16,7 @@ use super::{
     options::{ServerArgs, TextOrJson},
     output::print,
     report::{
-        live::{Deadline, EngineAddress, Rendered, compare_by_agent, compare_with_engine},
+        live::{Deadline, ObservedEngine, Rendered, compare_by_agent, compare_with_engine},
         output::painted,
         selection::Selection,
     },
@@ -90,7 +90,7 @@ async fn at_engine(
         Rendered { name: spec.name, path: spec.path, stack }
     });
     let host = docker_host(args.docker_host.as_deref(), context);
-    let engine = EngineAddress {
+    let engine = ObservedEngine {
         host: &host,
         state_dir: Path::new("/var/lib/driftless"),
         runtime_dir: Path::new("/run/driftless"),

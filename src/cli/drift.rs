@@ -7,10 +7,11 @@ use clap::Args;
 use super::{
     context::{Context, Verdict},
     error::Error as CliError,
+    folder::docker_host,
     options::ServerArgs,
     report::{
         error::Error,
-        live::{Deadline, EngineAddress, Rendered, compare_by_agent, compare_with_engine},
+        live::{Deadline, ObservedEngine, Rendered, compare_by_agent, compare_with_engine},
         options::{GitArgs, ReportArgs},
         output::{check, finish},
         repository::{Place, RenderedApp, Rendering, mistakes, render},
@@ -125,8 +126,8 @@ async fn at_engine(
         Rendered { name: spec.name, path: spec.path, stack }
     };
     let applications = rendering.applications.into_iter().map(rendered).collect();
-    let engine = EngineAddress {
-        host: docker,
+    let engine = ObservedEngine {
+        host: &docker_host(Some(docker), context),
         state_dir: &args.direct.state_dir,
         runtime_dir: &args.direct.runtime_dir,
     };

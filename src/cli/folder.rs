@@ -11,13 +11,11 @@ use super::{
     error::{CommandError, Error as CliError},
     sops_keys::decrypted,
 };
+use driftless_config::DockerHost;
 use driftless_files::AppSpec;
 use driftless_git::Directory;
 use driftless_manifest as manifest;
 use driftless_model::{Finding, Stack};
-
-/// Address of the local engine.
-const DEFAULT_DOCKER_HOST: &str = "unix:///var/run/docker.sock";
 
 /// Why a folder cannot be read, or why it does not hold exactly one application.
 #[derive(Debug, thiserror::Error)]
@@ -79,10 +77,13 @@ pub(super) fn render_folder(dir: &Path, path: &str, context: &Context<'_>) -> Re
     Ok(Folder { applications, findings })
 }
 
-/// The address of the engine: the option, `DOCKER_HOST`, or the default.
-pub(super) fn docker_host(option: Option<&str>, context: &Context<'_>) -> String {
+/// The engine: that of the option, of `DOCKER_HOST`, or the default.
+pub(super) fn docker_host(option: Option<&str>, context: &Context<'_>) -> DockerHost {
     let from_environment = || (context.environment)("DOCKER_HOST").filter(|host| !host.is_empty());
-    option.map(str::to_owned).or_else(from_environment).unwrap_or_else(|| DEFAULT_DOCKER_HOST.to_owned())
+    let address = option.map(str::to_owned).or_else(from_environment);
+    address.map_or_else(DockerHost::default, |address| {
+        DockerHost::with_environment(&address, context.environment.as_ref())
+    })
 }
 
 /// The name of the repository: that of its folder, as with a clone.

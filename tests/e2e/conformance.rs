@@ -7,6 +7,7 @@ use std::{
 };
 
 use driftless_clock::Clock;
+use driftless_config::DockerHost;
 use driftless_docker::{Docker as _, Effect, Engine, EngineOptions, Error, ObserveScope, RegistryLogins};
 use driftless_model::{
     AgentId, AppName, Attachment, Container, ContainerId, Format, Instance, InstanceId, LiveSettings, Mount,
@@ -91,7 +92,7 @@ impl Pair {
         let dir = tempfile::tempdir().unwrap();
         let agent = AgentId(format!("agent-of-{app}"));
         let options = EngineOptions {
-            host: "unix:///var/run/docker.sock".to_owned(),
+            host: DockerHost::default(),
             agent: agent.clone(),
             content_dir: dir.path().join("content"),
             secret_dir: dir.path().join("secret"),

@@ -157,7 +157,7 @@ fn raw() -> bollard::Docker {
 
 fn connect(host: &str, agent: &AgentId, dir: &Path) -> Engine {
     let options = EngineOptions {
-        host: host.to_owned(),
+        host: host.into(),
         agent: agent.clone(),
         content_dir: dir.join("content"),
         secret_dir: dir.join("secret"),

@@ -35,6 +35,8 @@ mod trust;
 mod crash;
 // Engines that are killed, stopped or out of space at the worst moment.
 mod engine_faults;
+// An engine that is reached with TLS and client certificates.
+mod engine_tls;
 // Several agents on one engine, and an agent without its state.
 mod ownership;
 // A push that a forge announces runs at once, whatever else is sent.

@@ -96,7 +96,7 @@ impl Agent {
     /// Those of [`Agent::start`].
     pub fn check(settings: &Settings, environment: &Lookup) -> Result<(), Error> {
         Keys::load(&settings.sops_key_files).map_err(Error::Keys)?;
-        Engine::check_host(&settings.docker_host).map_err(Error::Docker)?;
+        Engine::check_host(&settings.docker).map_err(Error::Docker)?;
         for repository in &settings.repositories {
             let mirror = settings.state_dir.join("mirrors").join(&repository.name);
             let permits = FetchPermits::default();
@@ -120,7 +120,7 @@ impl Agent {
         let agent = store.agent_id().map_err(Error::State)?;
         let contents = ContentDir::open(&state, &settings.runtime_dir, clock).map_err(Error::State)?;
         let docker = Engine::connect(EngineOptions {
-            host: settings.docker_host.clone(),
+            host: settings.docker.clone(),
             agent: agent.clone(),
             content_dir: state.contents(),
             secret_dir: contents.folder(Visibility::Secret).to_owned(),

@@ -83,7 +83,7 @@ fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
         runtime_dir: runtime_dir.unwrap_or(defaults.runtime_dir),
         listen: listen.unwrap_or(defaults.listen),
         token_file,
-        docker_host: docker.unwrap_or(defaults.docker_host),
+        docker: docker.unwrap_or(defaults.docker),
         build_timeout: build_timeout.unwrap_or(defaults.build_timeout),
         sops_key_files,
         registries,

@@ -7,6 +7,7 @@ use driftless_yaml::{Limits, Report, parse};
 
 use crate::{
     access::{HostEntry, RawAuth, proxy},
+    docker_host::DockerHost,
     range::VersionRange,
     registry::RegistryEntry,
     settings::{Proxy, Verify, Webhooks},
@@ -24,7 +25,7 @@ pub(super) struct Document {
     pub(super) runtime_dir: Option<PathBuf>,
     pub(super) listen: Option<SocketAddr>,
     pub(super) token_file: Option<PathBuf>,
-    pub(super) docker: Option<String>,
+    pub(super) docker: Option<DockerHost>,
     pub(super) build_timeout: Option<Duration>,
     pub(super) sops_key_files: Vec<PathBuf>,
     pub(super) policy: PolicyEntry,
@@ -130,7 +131,7 @@ fn document(root: Value<'_>) -> Option<Document> {
         runtime_dir: object.absolute("runtimeDir"),
         listen: object.address("listen"),
         token_file: object.absolute("tokenFile"),
-        docker: object.parsed("docker", |text| url::check_docker(text).map(|()| text.to_owned())),
+        docker: object.get("docker").and_then(DockerHost::read),
         build_timeout: object.duration("buildTimeout"),
         sops_key_files: object.get("sops").and_then(sops).unwrap_or_default(),
         policy: policy(&object),

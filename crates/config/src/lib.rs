@@ -21,6 +21,7 @@
 
 mod access;
 mod check;
+mod docker_host;
 mod duration;
 mod file;
 mod range;
@@ -32,6 +33,7 @@ mod url;
 mod value;
 mod webhook;
 
+pub use docker_host::{DockerHost, DockerTls};
 pub use duration::parse as parse_duration;
 pub use range::VersionRange;
 pub use settings::{

@@ -9,7 +9,7 @@ use std::{
 
 use driftless_model::{AppName, HookProvider, Policy, RepoUrl};
 
-use crate::range::VersionRange;
+use crate::{docker_host::DockerHost, range::VersionRange};
 
 /// Everything the agent needs to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +25,8 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// The file with the token of the API.
     pub token_file: Option<PathBuf>,
-    /// The address of the engine: `unix://…` or `tcp://…`. Default: `unix:///var/run/docker.sock`.
-    pub docker_host: String,
+    /// The engine. Default: `unix:///var/run/docker.sock`.
+    pub docker: DockerHost,
     /// The time limit of an image build. Default: 1 h.
     pub build_timeout: Duration,
     /// The files with the secret keys for encrypted files: age identities, SSH and OpenPGP private keys.
@@ -279,7 +279,7 @@ impl Default for Settings {
             runtime_dir: PathBuf::from("/run/driftless"),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8484)),
             token_file: None,
-            docker_host: "unix:///var/run/docker.sock".to_owned(),
+            docker: DockerHost::default(),
             build_timeout: Duration::from_hours(1),
             sops_key_files: Vec::new(),
             registries: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, error::Error as StdError, io, time::Duration};
 
-use crate::error::Error;
+use crate::{error::Error, tls::TlsError};
 
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +29,8 @@ pub(crate) enum ConnectError {
     NotPermitted { path: String },
     #[error("nothing listens on the socket {path}: start the Docker Engine (`systemctl start docker`)")]
     NotListening { path: String },
+    #[error("no encrypted connection to {address}: {error}")]
+    Tls { address: String, error: TlsError },
     #[error("could not connect to {address}: {error}")]
     Other { address: String, error: String },
 }
@@ -170,6 +172,9 @@ pub(crate) fn tolerate<T: Default>(
 /// `manifest unknown: manifest unknown`.
 pub(crate) fn clean(message: &str) -> String {
     let message = message.trim().trim_start_matches("Error response from daemon: ");
+    if message.contains("HTTP request to an HTTPS server") {
+        return "the engine speaks TLS only: name its certificates in `docker.tls`, or set `DOCKER_TLS_VERIFY` and `DOCKER_CERT_PATH`".to_owned();
+    }
     let mut parts: Vec<&str> = message.split(": ").collect();
     parts.dedup();
     parts.join(": ")

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use driftless_clock::Clock;
+use driftless_config::DockerHost;
 use driftless_model::{AgentId, AppName, Build, ContainerId, Observed, Timestamp};
 use driftless_plan::Action;
 use tokio::sync::{Notify, broadcast};
@@ -34,8 +35,8 @@ const EVENT_QUEUE: usize = 1024;
 /// The address of an engine, and the folders that it mounts for the agent.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// `unix:///var/run/docker.sock` or `tcp://host:port`.
-    pub host: String,
+    /// Where the engine listens, and the certificates of TLS.
+    pub host: DockerHost,
     /// The agent's id: only objects with this id in their labels are ever changed or removed.
     pub agent: AgentId,
     /// As this process sees it: `<content_dir>/<id>` is mounted for [`driftless_model::MountSource::Content`].
@@ -68,9 +69,9 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// If it is neither `unix://…` nor `tcp://…`.
-    pub fn check_host(host: &str) -> Result<(), Error> {
-        let doing = format!("connect to the engine at {host}");
+    /// If it is neither `unix://…` nor `tcp://…`, or a file of TLS cannot be used.
+    pub fn check_host(host: &DockerHost) -> Result<(), Error> {
+        let doing = format!("connect to the engine at {}", host.address);
         Address::parse(host).map(drop).map_err(|message| Error::Rejected { doing, message })
     }
 
@@ -79,9 +80,15 @@ impl Engine {
     pub fn connect(options: EngineOptions) -> Result<Self, Error> {
         let EngineOptions { host, agent, content_dir, secret_dir, app_dir, registries: logins, clock } =
             options;
-        let doing = format!("connect to the engine at {host}");
+        let doing = format!("connect to the engine at {}", host.address);
         let address =
             Address::parse(&host).map_err(|message| Error::Rejected { doing: doing.clone(), message })?;
+        if host.is_exposed() {
+            tracing::warn!(
+                address = host.address,
+                "the connection to the engine is not encrypted: everybody on the way can act as root on its host; use TLS (`docker.tls`, `DOCKER_TLS_VERIFY`)"
+            );
+        }
         let local_paths = MountPaths { content: content_dir, secret: secret_dir, app: app_dir };
         let connection = Connection::new(address, local_paths).map_err(|error| error.rejected(&doing))?;
         let (events, _) = broadcast::channel(EVENT_QUEUE);

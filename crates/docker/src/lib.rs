@@ -75,6 +75,7 @@ mod self_container;
 mod shared_images;
 #[cfg(feature = "simulated")]
 mod simulated;
+mod tls;
 mod to_engine;
 mod transport;
 

@@ -19,6 +19,7 @@ use std::{
 };
 
 use bollard::BollardRequest;
+use driftless_config::{DockerHost, DockerTls};
 use futures_util::{Stream, TryStreamExt};
 use http::{HeaderValue, Method, Request, Response, Uri};
 use http_body_util::{BodyExt, Either, Full, StreamBody};
@@ -40,7 +41,10 @@ use tokio::{
     time::timeout,
 };
 
-use crate::call_error::{CallError, ConnectError};
+use crate::{
+    call_error::{CallError, ConnectError},
+    tls,
+};
 
 /// The deadline for opening a connection.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -57,6 +61,8 @@ pub(crate) enum Address {
     Unix(PathBuf),
     /// `host:port`, without TLS.
     Tcp(String),
+    /// `host:port`, with TLS.
+    Tls(String, DockerTls),
 }
 
 /// A version of the engine's API, such as 1.41.
@@ -90,7 +96,7 @@ impl Transport {
     pub(crate) fn new(address: Address) -> Self {
         let authority = match &address {
             Address::Unix(_) => "localhost".to_owned(),
-            Address::Tcp(authority) => authority.clone(),
+            Address::Tcp(authority) | Address::Tls(authority, _) => authority.clone(),
         };
         let client = Client::builder(TokioExecutor::new())
             .pool_max_idle_per_host(MAX_IDLE)
@@ -242,8 +248,9 @@ impl fmt::Debug for Transport {
 }
 
 impl Address {
-    /// Reads `unix:///path` or `tcp://host:port`.
-    pub(crate) fn parse(host: &str) -> Result<Self, String> {
+    /// Reads `unix:///path` or `tcp://host:port`, and checks the files of TLS.
+    pub(crate) fn parse(host: &DockerHost) -> Result<Self, String> {
+        let DockerHost { address: host, tls } = host;
         if let Some(path) = host.strip_prefix("unix://") {
             if path.starts_with('/') {
                 return Ok(Self::Unix(PathBuf::from(path)));
@@ -252,7 +259,9 @@ impl Address {
         }
         match host.strip_prefix("tcp://").map(|it| it.trim_end_matches('/')) {
             Some(authority) if authority.parse::<http::uri::Authority>().is_ok() => {
-                Ok(Self::Tcp(authority.to_owned()))
+                let Some(tls) = tls else { return Ok(Self::Tcp(authority.to_owned())) };
+                tls::configuration(tls).map_err(|error| error.to_string())?;
+                Ok(Self::Tls(authority.to_owned(), tls.clone()))
             }
             Some(_) => Err(format!("`{host}` has no valid host and port")),
             None => Err(format!("`{host}` is neither `unix:///…` nor `tcp://…`")),
@@ -265,12 +274,12 @@ impl Address {
                 Ok(stream) => Box::new(stream),
                 Err(error) => return Err(ConnectError::of_socket(&path.to_string_lossy(), &error)),
             },
-            Self::Tcp(authority) => match TcpStream::connect(authority.as_str()).await {
-                Ok(stream) => Box::new(stream),
-                Err(error) => {
-                    return Err(ConnectError::Other { address: authority.clone(), error: error.to_string() });
-                }
-            },
+            Self::Tcp(authority) => Box::new(connect(authority).await?),
+            Self::Tls(authority, files) => {
+                let encrypted = tls::encrypt(connect(authority).await?, authority, files).await;
+                let failed = |error| ConnectError::Tls { address: authority.clone(), error };
+                Box::new(encrypted.map_err(failed)?)
+            }
         };
         Ok(Socket(TokioIo::new(stream)))
     }
@@ -278,10 +287,16 @@ impl Address {
     fn timed_out(&self) -> ConnectError {
         let address = match self {
             Self::Unix(path) => path.to_string_lossy().into_owned(),
-            Self::Tcp(authority) => authority.clone(),
+            Self::Tcp(authority) | Self::Tls(authority, _) => authority.clone(),
         };
         ConnectError::Other { address, error: format!("no answer within {} s", CONNECT.as_secs()) }
     }
+}
+
+async fn connect(authority: &str) -> Result<TcpStream, ConnectError> {
+    let failed =
+        |error: io::Error| ConnectError::Other { address: authority.to_owned(), error: error.to_string() };
+    TcpStream::connect(authority).await.map_err(failed)
 }
 
 impl ApiVersion {
@@ -363,7 +378,7 @@ impl tower_service::Service<Uri> for Connector {
     }
 }
 
-/// A Unix or TCP stream.
+/// A Unix, TCP or TLS stream.
 trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
@@ -406,11 +421,20 @@ mod tests {
 
     #[test]
     fn addresses_are_unix_paths_or_hosts_with_ports() {
-        assert_eq!(Address::parse("unix:///run/d.sock"), Ok(Address::Unix("/run/d.sock".into())));
-        assert_eq!(Address::parse("tcp://10.0.0.1:2375/"), Ok(Address::Tcp("10.0.0.1:2375".into())));
+        let parse = |address: &str| Address::parse(&DockerHost::from(address));
+        assert_eq!(parse("unix:///run/d.sock"), Ok(Address::Unix("/run/d.sock".into())));
+        assert_eq!(parse("tcp://10.0.0.1:2375/"), Ok(Address::Tcp("10.0.0.1:2375".into())));
         for wrong in ["unix://", "unix://d.sock", "/run/d.sock", "tcp://", "ssh://host", "tcp://a b"] {
-            assert!(Address::parse(wrong).is_err(), "{wrong}");
+            assert!(parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn missing_certificate_is_named() {
+        let tls = DockerTls { ca: "/nonexistent/ca.pem".into(), client: None };
+        let host = DockerHost { address: "tcp://10.0.0.1:2376".into(), tls: Some(tls) };
+        let error = Address::parse(&host).unwrap_err();
+        assert!(error.contains("/nonexistent/ca.pem"), "{error}");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::{
     cli::options::ServerArgs,
 };
 use driftless_agent::{Inspection, Inspector};
+use driftless_config::DockerHost;
 use driftless_model::{AppName, Application, CommitInfo, Stack};
 use driftless_report as report;
 use driftless_report::{Kind, Report};
@@ -98,8 +99,8 @@ pub(in crate::cli) async fn compare_by_agent(
 
 /// An engine to observe without an agent.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::cli) struct EngineAddress<'a> {
-    pub(in crate::cli) host: &'a str,
+pub(in crate::cli) struct ObservedEngine<'a> {
+    pub(in crate::cli) host: &'a DockerHost,
     /// State directory of that host's agent, from which containers mount files.
     pub(in crate::cli) state_dir: &'a Path,
     /// Runtime directory of that host's agent, from which containers mount secrets.
@@ -108,7 +109,7 @@ pub(in crate::cli) struct EngineAddress<'a> {
 
 /// Compares rendered applications with an engine. `to` names their version in the diffs.
 pub(in crate::cli) async fn compare_with_engine(
-    engine: EngineAddress<'_>,
+    engine: ObservedEngine<'_>,
     applications: Vec<Rendered>,
     to: &str,
     deadline: Deadline,
@@ -118,7 +119,7 @@ pub(in crate::cli) async fn compare_with_engine(
     // Check that the engine answers before reporting its containers.
     deadline.limit(Box::pin(inspector.applications())).await?.map_err(Error::Observe)?;
     let mut report = Report::new(Kind::Drift);
-    report.host = Some(engine.host.to_owned());
+    report.host = Some(engine.host.address.clone());
     let mut unmanaged = BTreeSet::new();
     for Rendered { name, path, stack } in applications {
         let stack = match stack {

@@ -14,7 +14,7 @@ use super::{
     error::Error,
 };
 use crate::cli::{context::Environment, error::Error as CliError};
-use driftless_config::{Auth, Reference, Secret, Settings};
+use driftless_config::{Auth, DockerHost, Reference, Secret, Settings};
 use driftless_web::{Access, Token};
 
 /// The largest configuration file, in bytes.
@@ -69,7 +69,7 @@ pub(in crate::cli) fn settings(args: &RunArgs, environment: &Environment) -> Res
     // A configuration file names its engine or means the default; the environment does not change it.
     let ambient = || environment("DOCKER_HOST").filter(|host| !has_file && !host.is_empty());
     if let Some(it) = agent.docker_host.clone().or_else(ambient) {
-        settings.docker_host = it;
+        settings.docker = DockerHost::with_environment(&it, environment.as_ref());
     }
     // A missing token has its own error with help.
     access_is_closed(&settings)?;

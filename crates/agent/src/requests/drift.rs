@@ -7,6 +7,7 @@ use std::{
 };
 
 use driftless_clock::Clock;
+use driftless_config::DockerHost;
 use driftless_docker::{Docker, Engine, EngineOptions, RegistryLogins};
 use driftless_git::CommitSource;
 use driftless_manifest as manifest;
@@ -170,10 +171,10 @@ impl Inspector {
     /// # Errors
     ///
     /// If the address of the engine is invalid.
-    pub fn connect(host: &str, state_dir: &Path, runtime_dir: &Path) -> Result<Self, Error> {
+    pub fn connect(host: &DockerHost, state_dir: &Path, runtime_dir: &Path) -> Result<Self, Error> {
         let clock = Clock::System;
         let engine = Engine::connect(EngineOptions {
-            host: host.to_owned(),
+            host: host.clone(),
             // No agent has the empty id, so no object counts as the agent's own.
             agent: AgentId(String::new()),
             content_dir: state_dir.join("contents"),

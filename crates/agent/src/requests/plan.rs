@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use driftless_clock::Clock;
+use driftless_config::DockerHost;
 use driftless_docker::{Docker, Engine, EngineOptions, ObserveScope, RegistryLogins};
 use driftless_git::CommitSource;
 use driftless_model::{AgentId, Mask, Observed, Policy, Record, Stack};
@@ -32,14 +33,14 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
 /// # Errors
 ///
 /// If the engine does not answer.
-pub async fn plan_stack(stack: &Stack, docker_host: &str) -> Result<DryRun, Error> {
+pub async fn plan_stack(stack: &Stack, host: &DockerHost) -> Result<DryRun, Error> {
     // No agent has the empty id, so only new objects count as the agent's own. The containers of a real agent are
     // shown as obstacles.
     let nobody = AgentId(String::new());
     let no_directory = PathBuf::from("/nonexistent");
     let clock = Clock::System;
     let engine = Engine::connect(EngineOptions {
-        host: docker_host.to_owned(),
+        host: host.clone(),
         agent: nobody.clone(),
         content_dir: no_directory.clone(),
         secret_dir: no_directory.clone(),

@@ -78,7 +78,7 @@ impl FakeEngine {
     pub(crate) fn connect(&self) -> Engine {
         let folder = self.folder.path();
         let options = EngineOptions {
-            host: format!("unix://{}", socket(folder).display()),
+            host: format!("unix://{}", socket(folder).display()).as_str().into(),
             agent: AgentId::from(AGENT),
             content_dir: folder.join("content"),
             secret_dir: folder.join("secret"),

@@ -200,6 +200,43 @@ fn broken_overlay_does_not_make_its_base_an_application() {
     }
 }
 
+const DEPLOYMENT: &str = "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template: {metadata: {labels: {app: web}}, spec: {containers: [{name: web, image: web:1}]}}
+";
+
+#[test]
+fn broken_kustomization_hides_no_other_application() {
+    for broken in [
+        "resources: [web.yaml, missing.yaml]",
+        "resources: [../bass]",
+        "resorces: [web.yaml]",
+        "resources: [web.yaml\nnamePrefix: shop",
+        "resources: [https://example.com/shop/base]",
+    ] {
+        let files = MemoryFiles::new([
+            ("shop/kustomization.yaml", "resources: [web.yaml]"),
+            ("shop/web.yaml", DEPLOYMENT),
+            ("blog/kustomization.yaml", "resources: [../common]"),
+            ("common/kustomization.yaml", "resources: [web.yaml]"),
+            ("common/web.yaml", DEPLOYMENT),
+            ("broken/kustomization.yaml", broken),
+            ("broken/web.yaml", DEPLOYMENT),
+        ]);
+        let discovery = discover(&files, "", "repo", &[]);
+        let names: Vec<&str> = discovery.apps.iter().map(|app| app.name.as_str()).collect();
+        assert_eq!(names, ["blog", "broken", "shop"], "{broken}");
+        assert_eq!(lines(&discovery.findings), [""; 0], "{broken}");
+        let findings = render(&files, &discovery.apps[1]).findings;
+        assert!(findings.iter().any(Finding::is_error), "{broken}: {findings:?}");
+        assert!(render(&files, &discovery.apps[2]).stack.is_some());
+    }
+}
+
 #[test]
 fn build_reports_exactly_the_files_that_it_read() {
     let files = projects();

@@ -230,8 +230,8 @@ impl Search<'_> {
 
     /// Removes applications that a kustomization of another application uses.
     ///
-    /// If a kustomization lists something that cannot be read, any application may be its base: a typing error in an
-    /// overlay must not start its base. Such applications are left out, with an error.
+    /// A typing error in an overlay must not start its base. So an application is also left out, with an error, if a
+    /// kustomization lists something that cannot be read and was probably meant to be its folder.
     fn leave_out_bases(&mut self) {
         let is_kustomized = |it: &AppSpec| it.files.iter().any(|it| kustomize::is_kustomization(it));
         if self.found.len() < 2 || !self.found.iter().any(is_kustomized) {
@@ -250,8 +250,12 @@ impl Search<'_> {
         let covers = |one: Option<&kustomize::UsedFiles>, files: &[String]| {
             one.is_some_and(|it| files.iter().all(|file| it.files.contains(file)))
         };
-        let broken = self.found.iter().zip(&used).find(|(_, it)| it.as_ref().is_some_and(|it| it.has_gaps));
-        let broken = broken.map(|(it, _)| (it.path.clone(), it.files.concat()));
+        let broken = |app: &AppSpec| {
+            let may_use = |it: &kustomize::UsedFiles| it.may_use(&app.path);
+            let mut all = self.found.iter().zip(&used).filter(|(other, _)| other.path != app.path);
+            all.find(|(_, it)| it.as_ref().is_some_and(may_use))
+                .map(|(it, _)| (it.path.clone(), it.files.concat()))
+        };
         let mut kept = Vec::new();
         for (index, (app, own)) in self.found.iter().zip(&used).enumerate() {
             let others = self.found.iter().zip(&used).enumerate().filter(|(other, _)| *other != index);
@@ -262,8 +266,8 @@ impl Search<'_> {
             if is_base {
                 continue;
             }
-            let may_be_base = own.as_ref().is_some_and(|it| !it.has_gaps && it.is_below(&app.path));
-            match broken.as_ref().filter(|_| may_be_base) {
+            let may_be_base = own.as_ref().is_some_and(|it| !it.has_gaps() && it.is_below(&app.path));
+            match broken(app).filter(|_| may_be_base) {
                 None => kept.push(app.clone()),
                 Some((path, file)) => {
                     let message = format!(

@@ -66,7 +66,7 @@ impl<'a> Loader<'a> {
     ) -> Vec<Resource> {
         let folder = paths::parent(path).to_owned();
         let Some(kustomization) = self.settings(path, role) else {
-            self.sources.has_gaps = true;
+            self.sources.add_gap(path);
             return given;
         };
         trail.push(folder.clone());
@@ -177,7 +177,9 @@ impl<'a> Loader<'a> {
         let errors = self.sources.report.errors();
         let kustomization = Kustomization::read(document, self.sources.report)?;
         // A misspelt key may be the one that lists a base.
-        self.sources.has_gaps |= self.sources.report.errors() > errors;
+        if self.sources.report.errors() > errors {
+            self.sources.add_gap(path);
+        }
         match (role, kustomization.is_component) {
             (Role::Component(_), true) | (Role::Application | Role::Base(_), false) => Some(kustomization),
             (Role::Component(located), false) => {
@@ -274,7 +276,7 @@ impl<'a> Loader<'a> {
             Ok(None) => located.error(format!("`{folder}` does not exist in the repository")),
             Err(error) => located.error(error.to_string()),
         };
-        self.sources.has_gaps = true;
+        self.sources.gaps.add_path(&located.text);
         self.sources.report.say(finding);
         None
     }

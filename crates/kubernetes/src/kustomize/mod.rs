@@ -14,11 +14,13 @@ use std::{
     sync::Arc,
 };
 
+use self::gaps::Gaps;
 use super::reader::Report;
 use driftless_files::Files;
 use driftless_yaml::{Node, edit::entries_mut, edit::get_mut, edit::text};
 
 mod file_names;
+mod gaps;
 mod generate;
 mod json_patch;
 mod keys;
@@ -79,11 +81,20 @@ fn quote_annotations(node: &mut Node) {
 pub struct UsedFiles {
     /// All files that it reads, by path from the repository's root.
     pub files: BTreeSet<String>,
-    /// Whether a file or folder that it lists cannot be read.
-    pub has_gaps: bool,
+    gaps: Gaps,
 }
 
 impl UsedFiles {
+    /// Whether something that it lists cannot be read.
+    pub fn has_gaps(&self) -> bool {
+        !self.gaps.is_empty()
+    }
+
+    /// Whether something that it lists and that cannot be read was probably meant to be this folder.
+    pub fn may_use(&self, folder: &str) -> bool {
+        self.gaps.may_mean(folder)
+    }
+
     /// Whether all files are below a folder.
     pub fn is_below(&self, folder: &str) -> bool {
         let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
@@ -96,7 +107,7 @@ pub fn used_files(files: &dyn Files, path: &str) -> UsedFiles {
     let report = Report::default();
     let mut loader = Loader::new(files, &report);
     drop(loader.application(path));
-    UsedFiles { files: loader.sources.read.into_keys().collect(), has_gaps: loader.sources.has_gaps }
+    UsedFiles { files: loader.sources.read.into_keys().collect(), gaps: loader.sources.gaps }
 }
 
 /// All keys of a kustomization as a Markdown table for `docs/kustomize.md`.

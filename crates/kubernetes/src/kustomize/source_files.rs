@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::settings::LocatedText;
+use super::{gaps::Gaps, settings::LocatedText};
 use crate::reader::Report;
 use driftless_files::{Files, paths};
 use driftless_model::{Finding, Location};
@@ -19,14 +19,13 @@ pub(super) struct SourceFiles<'a> {
     pub(super) report: &'a Report,
     /// All files that were read, by path.
     pub(super) read: BTreeMap<String, Arc<[u8]>>,
-    /// Whether a file or folder that the kustomization lists could not be read.
-    pub(super) has_gaps: bool,
+    pub(super) gaps: Gaps,
     nodes: usize,
 }
 
 impl<'a> SourceFiles<'a> {
     pub(super) fn new(files: &'a dyn Files, report: &'a Report) -> Self {
-        Self { files, report, read: BTreeMap::new(), has_gaps: false, nodes: 0 }
+        Self { files, report, read: BTreeMap::new(), gaps: Gaps::default(), nodes: 0 }
     }
 
     /// Resolves a path that a kustomization in `folder` names. The result is relative to the repository's root.
@@ -42,7 +41,7 @@ impl<'a> SourceFiles<'a> {
         }
         let found = paths::join(folder, text).filter(|_| !text.starts_with('/'));
         if found.is_none() {
-            self.has_gaps = true;
+            self.gaps.add_path(text);
             let finding = located.error(format!("`{text}` is outside of the repository"));
             self.report.say(
                 finding
@@ -50,6 +49,11 @@ impl<'a> SourceFiles<'a> {
             );
         }
         found
+    }
+
+    /// Remembers that a kustomization file was not understood.
+    pub(super) fn add_gap(&mut self, kustomization: &str) {
+        self.gaps.add_file(self.read.get(kustomization).map(AsRef::as_ref));
     }
 
     /// Reads a file that a kustomization in `folder` names. Returns its path from the repository's root too.
@@ -61,7 +65,7 @@ impl<'a> SourceFiles<'a> {
                 Some((path, bytes))
             }
             Err(error) => {
-                self.has_gaps = true;
+                self.gaps.add_path(&located.text);
                 self.report.say(located.error(error.to_string()));
                 None
             }

@@ -17,7 +17,7 @@ shift 2
 
 keys=/usr/share/keyrings/debian-archive-keyring.gpg
 if ! command -v apt-get >/dev/null 2>&1 || [ ! -e "$keys" ]; then fail "Debian's packages cannot be had here"; fi
-# Beside DIR, so that it appears there all at once.
+# Next to DIR, so that it appears there all at once.
 mkdir -p "$(dirname "$dir")"
 parent=$(cd "$(dirname "$dir")" && pwd)
 apt=$(mktemp -d "$parent/.debian.XXXXXX")

@@ -35,7 +35,7 @@ trap end EXIT
 ip netns add "$net"
 ip -n "$net" link set lo up
 echo '{}' >"$run/daemon.json"
-# Its own dockerd and containerd, and the machine's runc. Not `ip netns exec`: it mounts /sys anew.
+# Its own dockerd and containerd, and the machine's runc. Not `ip netns exec`: it mounts another /sys.
 PATH="$dir/root/usr/sbin:$dir/root/usr/bin:$PATH" nsenter --net="/run/netns/$net" dockerd \
     --config-file "$run/daemon.json" -H "unix://$run/docker.sock" --data-root "$run/data" --exec-root "$run/exec" \
     --pidfile "$run/pid" --cgroup-parent "/$net" --bip 172.31.97.1/24 --insecure-registry 127.0.0.0/8 \

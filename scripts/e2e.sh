@@ -51,7 +51,7 @@ if [ "$left" = 0 ] || [ "$left" -gt "$most" ]; then
 fi
 failed=0
 while read -r name; do
-    echo "e2e: $name did not pass beside others; now alone"
+    echo "e2e: $name did not pass together with others; now alone"
     if timeout "$stall" cargo test --locked --test e2e -- --exact "$name" </dev/null; then
         echo "e2e: FLAKY: $name passed alone"
     else

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Removes what end-to-end tests left behind: containers, networks and volumes whose application begins with
-# the given prefix (default `e2e-`). Whatever else is on the machine is not touched.
+# the given prefix (default `e2e-`). Nothing else on the machine is touched.
 set -eu
 prefix=${1:-e2e-}
 

@@ -15,7 +15,7 @@ dir=$(cd "$1" && pwd)
 is() { "$2" version --short 2>/dev/null | grep -q "^v\{0,1\}$1\."; }
 
 if ! is 1 /usr/bin/docker-compose && command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; then
-    # Debian 13 calls the second generation by the same name: whichever it is has its use.
+    # Debian 13 calls the second generation by the same name; both are usable.
     DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends docker-compose >/dev/null 2>&1 ||
         say "docker-compose 1.29 cannot be had here"
 fi

@@ -273,7 +273,7 @@ fn agent(task: &str, url: &str, mirror: &Path) -> Command {
     command
 }
 
-/// An agent's part that stays and polls whenever it is told to.
+/// The fetching part of an agent, in a child process. It polls on request.
 struct Poller {
     child: Child,
     orders: ChildStdin,
@@ -292,7 +292,7 @@ impl Poller {
         poller
     }
 
-    /// How long it took, by its own watch.
+    /// The duration that the child measured.
     fn poll(&mut self) -> Duration {
         self.orders.write_all(b"poll\n").unwrap();
         let mut line = String::new();
@@ -310,7 +310,7 @@ impl Poller {
     }
 }
 
-/// What this program does as a child of itself.
+/// Runs a task of this program in a child process.
 pub async fn child(task: &str) {
     let variable = |name: &str| std::env::var(name).unwrap();
     let options = RepositoryOptions {

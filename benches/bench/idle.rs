@@ -16,7 +16,7 @@ use crate::{
 /// The number of containers that the goals for memory and CPU are about.
 const CONTAINERS_OF_THE_GOALS: usize = 1000;
 
-/// What was found for one number of containers.
+/// The result for one number of containers.
 struct Found {
     size: usize,
     walls: Samples,
@@ -150,7 +150,7 @@ async fn pass_over(
     let commit = site.compose(&compose);
     let agent = site.agent().await;
     patiently(&agent, &commit, Duration::from_secs(60 + size as u64)).await;
-    // What the last starts still bring about is not part of doing nothing.
+    // The work that follows the last starts is not measured.
     sleep(Duration::from_secs(3)).await;
 
     let before = proxy.requests().len();
@@ -192,7 +192,7 @@ async fn pass_over(
     }
 }
 
-/// How long the pass of a `sync` takes. That is answered at once; what has to be refused is answered between two passes,
+/// Duration of the pass of a `sync`. The request is answered at once; a refusal is answered between two passes,
 /// and has one of its own after it.
 pub async fn pass(agent: &Agent) -> Duration {
     let began = Instant::now();

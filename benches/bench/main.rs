@@ -31,7 +31,7 @@ mod report;
 
 use report::Report;
 
-/// What can be asked for, in the order of the report.
+/// The parts, in the order of the report.
 const PARTS: [&str; 10] =
     ["drift", "push", "webhook", "idle", "planner", "binary", "render", "noop", "preview", "git"];
 

@@ -18,7 +18,7 @@ use crate::{
 /// Workloads of one application, each with one instance.
 const WORKLOADS: usize = 10;
 
-/// What it takes to render and plan so many applications in which nothing is left to do.
+/// Rendering and planning of a number of applications in which nothing is left to do.
 struct Planned {
     instances: usize,
     /// On one core.

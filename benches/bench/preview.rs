@@ -9,7 +9,7 @@ use crate::{
     samples,
 };
 
-/// How many files a commit has, and how many of them the next one changes.
+/// Numbers of files: in the commit, and changed by the next commit.
 const SIZES: [(usize, usize); 2] = [(100, 10), (1000, 10)];
 
 pub fn preview(report: &mut Report) {
@@ -29,7 +29,7 @@ pub fn preview(report: &mut Report) {
                 "{}",
                 String::from_utf8_lossy(&output.stderr)
             );
-            assert!(text.contains("app7"), "what changed is told: {text}");
+            assert!(text.contains("app7"), "the change is named: {text}");
             ours.push(took);
             let mut diff = Command::new("git");
             diff.args(["diff", "main~1", "main"]).current_dir(&bare);

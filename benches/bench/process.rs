@@ -1,4 +1,4 @@
-//! What a process costs, as the kernel counts it.
+//! Memory and processor time of a process, as the kernel counts them.
 
 use std::{
     collections::BTreeSet,
@@ -75,7 +75,7 @@ fn kilobytes(text: &str, name: &str) -> Option<u64> {
     line.trim().trim_end_matches(" kB").parse::<u64>().ok().map(|it| it * 1024)
 }
 
-/// How long a program ran, and what it said.
+/// Runs a program. Returns its duration and its output.
 pub fn timed(command: &mut Command) -> (Duration, Output) {
     let began = Instant::now();
     let output = command.stdin(Stdio::null()).output().unwrap();

@@ -70,7 +70,7 @@ impl Api {
     }
 }
 
-/// What it takes to create a container like this one, without what makes it somebody's.
+/// The request that creates a container like this one, without its name and labels.
 pub fn likeness(inspected: &Value) -> Value {
     let mut request = inspected["Config"].clone();
     request["Labels"] = json!({});

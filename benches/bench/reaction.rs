@@ -1,4 +1,4 @@
-//! How long it takes from something that happens to a container that runs.
+//! Time from a push, a drift or a request to the running container.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -121,7 +121,7 @@ pub async fn push(report: &mut Report) {
     report.goal("≤ baseline + 100 ms", &format!("baseline + {}", time(over)), is_met);
 }
 
-/// From a webhook to started, beside `sync`.
+/// Time from a webhook to a started container, compared with `sync`.
 pub async fn webhook(report: &mut Report) {
     let Deploys { baselines, synced, rung, answers, .. } = Deploys::measure("bench-hook", true).await;
     let (Some(rung), Some(answers)) = (rung, answers) else { unreachable!("webhooks were asked for") };

@@ -24,7 +24,7 @@ use crate::{
 /// So many files at least: fewer say nothing about the many.
 const FILES: usize = 1000;
 
-/// What is rendered, over and over.
+/// The files to render.
 struct Collection {
     what: String,
     files: MemoryFiles,

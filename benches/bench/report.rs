@@ -2,7 +2,7 @@
 
 use std::{fs, process::Command, time::Duration};
 
-/// What was measured, in the order in which it was, and what became of each goal.
+/// The measurements in their order, and whether each goal was met.
 #[derive(Default)]
 pub struct Report {
     text: String,
@@ -61,7 +61,7 @@ impl Report {
         self.line("");
     }
 
-    /// What was promised, what was found, and whether that will do.
+    /// Adds a goal, the measured value, and whether the goal is met.
     pub fn goal(&mut self, goal: &str, found: &str, is_met: bool) {
         let verdict = if is_met { "met" } else { "**missed**" };
         self.line(&format!("Goal: {goal}. Found: **{found}**, {verdict}."));
@@ -144,7 +144,7 @@ impl Samples {
         self.0.len()
     }
 
-    /// How many times the median of another this one's is.
+    /// The quotient of this median and another one.
     pub fn against(&self, other: &Self) -> f64 {
         self.median().as_secs_f64() / other.median().as_secs_f64()
     }

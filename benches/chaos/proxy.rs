@@ -34,7 +34,7 @@ pub(crate) enum Fault {
     Garbage,
     /// One bit of the answer is wrong.
     Flipped(u64),
-    /// An HTTP server answers this, whatever is asked.
+    /// The answer of an HTTP server to every request.
     Status(&'static str),
 }
 

@@ -118,7 +118,7 @@ pub(super) fn definition() -> clap::Command {
     })
 }
 
-/// How long shutdown waits for blocking calls that still run, such as one on the network.
+/// Time that shutdown waits for running blocking calls, such as one on the network.
 const LAST_CALLS: Duration = Duration::from_secs(1);
 
 /// A parsed command line.

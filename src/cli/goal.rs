@@ -23,7 +23,7 @@ pub(super) enum Goal {
     Degraded,
 }
 
-/// How often the status is read while waiting.
+/// Interval at which the status is read while waiting.
 const LOOK_EVERY: Duration = Duration::from_millis(400);
 
 /// Reads the status until it is as wanted. Waits for an agent that restarts meanwhile.
@@ -55,8 +55,13 @@ pub(super) async fn wait_until(
         }
         if started.elapsed() >= timeout {
             spinner.end();
-            let why = last.as_ref().map_or_else(String::new, |it| {
-                format!(": {:?}, {:?}: {}", it.status.sync, it.status.health, headline(it))
+            let why = last.as_ref().map_or_else(String::new, |application| {
+                format!(
+                    ": {:?}, {:?}: {}",
+                    application.status.sync,
+                    application.status.health,
+                    headline(application)
+                )
             });
             context.screen.say(format!("{app}: not {goal} within {timeout:?}{why}"));
             return Ok(Verdict::No);

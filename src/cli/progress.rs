@@ -101,10 +101,10 @@ fn gist(message: &str) -> &str {
 
 fn working(handle: &Handle) -> BTreeMap<AppName, String> {
     let applications = handle.applications();
-    let running = applications.values().filter_map(|it| {
-        let operation = it.status.operation.as_ref()?;
+    let running = applications.values().filter_map(|application| {
+        let operation = application.status.operation.as_ref()?;
         let is_news = operation.phase == OperationPhase::Running && !operation.message.is_empty();
-        is_news.then(|| (it.name.clone(), plain(&operation.message).replace('\n', " ")))
+        is_news.then(|| (application.name.clone(), plain(&operation.message).replace('\n', " ")))
     });
     running.collect()
 }

@@ -123,7 +123,7 @@ async fn hooks(client: &Client, wanted: impl Fn(&str) -> bool) -> Result<Vec<Hoo
     Ok(hooks.into_iter().filter(|it| wanted(&it.repository)).collect())
 }
 
-/// What an agent of an earlier release may not know.
+/// A list that an agent of an earlier release may not have.
 async fn list<T: DeserializeOwned>(client: &Client, path: &str) -> Result<Vec<T>, Error> {
     match client.get(path).await {
         Ok(list) => Ok(list),

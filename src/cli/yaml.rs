@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_rendered_reads_back() {
+    fn rendered_yaml_reads_back() {
         let value = json!({
             "name": "a", "x": {"list": [1, "two", {"three": null}, [], {}], "empty": {}, "yes": "on", "text": "a\nb\t\"c\""},
             "rows": [["a"], [{"b": true, "c": 1.5}]],

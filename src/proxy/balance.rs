@@ -1,4 +1,4 @@
-//! Which endpoint a client is sent to: one after the other, or the one that it was sent to before.
+//! The endpoint for a client: one after the other, or the one that the client had before.
 
 use std::{
     collections::BTreeMap,
@@ -61,7 +61,7 @@ impl Balance {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Whoever panicked has left it whole: each change of it is one.
+        // Each change is a single assignment, so a panic leaves the state consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_is_served_in_turn_and_a_known_client_where_it_was() {
+    async fn clients_get_endpoints_in_turn_and_keep_theirs() {
         let all = endpoints(3);
         let plain = Balance::new(None);
         let firsts: Vec<_> = (0..6).map(|_| plain.order(client(1), &all)[0]).collect();

@@ -1,5 +1,5 @@
-//! What a name stands for, asked of the engine's own name server: a small client, since what the C library would ask
-//! with may be missing in the image, and caches nobody knows how long.
+//! Resolves names with the engine's own name server: a small client, because the resolver of the C library
+//! may be missing in the image, and caches for an unknown time.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// Where the engine answers, inside of every container.
+/// Address of the engine's name server inside every container.
 pub const ENGINE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 11)), 53);
 
 /// A name is asked for at most so often.
@@ -30,7 +30,7 @@ const LONGEST: u16 = u16::MAX;
 #[derive(Debug)]
 pub struct Names {
     server: SocketAddr,
-    /// What `/etc/hosts` says, which no server is asked for.
+    /// The names of `/etc/hosts`. No server is asked for them.
     fixed: BTreeMap<String, Vec<Ipv4Addr>>,
     known: BTreeMap<String, Mutex<Known>>,
     question: AtomicU16,
@@ -63,7 +63,7 @@ impl Names {
             return found.clone();
         }
         let Some(known) = self.known.get(name) else { return Vec::new() };
-        // Whoever comes meanwhile waits for the same answer.
+        // Other tasks wait for the same answer.
         let mut known = known.lock().await;
         let now = Instant::now();
         if known.asked.is_none_or(|it| now.saturating_duration_since(it) >= FRESH) {
@@ -98,7 +98,7 @@ impl Names {
             loop {
                 let length = socket.recv(&mut buffer).await?;
                 match answer(id, buffer.get(..length).unwrap_or_default()) {
-                    // What belongs to another question is not ours.
+                    // The answer to another question is ignored.
                     Some(Answer { id: other, .. }) if other != id => {}
                     Some(Answer { code: 0 | 3, mut addresses, .. }) => {
                         addresses.sort_unstable();
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_read_and_whatever_else_is_none() {
+    fn valid_answers_are_read_and_other_bytes_are_none() {
         let question = question(7, "_endpoints.web").unwrap();
         let mut reply = question.get(..question.len() - 11).unwrap().to_vec();
         reply[2] = 0x81;

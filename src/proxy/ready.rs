@@ -21,7 +21,7 @@ use driftless_model::{InvalidEndpoints, ReadyEndpoints};
 
 /// The abstract name of a proxy's socket. Abstract names belong to a network namespace, and each proxy has its own.
 pub const REPORT_SOCKET: &str = "driftless-proxy";
-/// How long a proxy that was just started waits for the first report. Without an agent it then forwards to every pod.
+/// Time that a new proxy waits for the first report. Without an agent it then forwards to every pod.
 const FIRST_REPORT: Duration = Duration::from_secs(3);
 /// The longest report in bytes: about 4000 addresses.
 const MAX_REPORT: u64 = 128 * 1024;

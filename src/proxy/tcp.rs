@@ -22,7 +22,7 @@ const CONNECT: Duration = Duration::from_secs(1);
 /// For so long endpoints are looked for, since one may be about to take the place of another.
 const LOOK: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
-/// Who is silent for so long is asked whether it is still there.
+/// Time without data after which the peer is asked whether it still exists.
 const SILENCE: Duration = Duration::from_mins(1);
 const ASK_AGAIN: Duration = Duration::from_secs(15);
 

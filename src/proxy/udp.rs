@@ -20,21 +20,21 @@ use tokio::{
 
 use super::Route;
 
-/// So many clients of one port at once. Who comes then takes the place of whoever has said nothing for longest: many ask
+/// Maximum number of clients of one port. A further client replaces the one that was silent for longest: many ask
 /// once, from a port of their own, and are done.
 const MOST: usize = 4096;
 const LONGEST: usize = 65_535;
-/// Who is silent for so long is forgotten.
+/// Time without packets after which a client is forgotten.
 const SILENCE: Duration = Duration::from_mins(1);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What a client has on this side.
+/// The session of a client.
 struct Session {
     endpoint: Arc<UdpSocket>,
     address: SocketAddr,
     /// Told of each datagram of the client. Without it, the task ends.
     heard: watch::Sender<()>,
-    /// What carries answers back.
+    /// The task that sends answers back.
     task: Id,
     /// Its place in the order.
     last: u64,
@@ -43,7 +43,7 @@ struct Session {
 struct Sessions {
     most: usize,
     by_client: BTreeMap<SocketAddr, Session>,
-    /// Who was heard when: the first has been silent for longest.
+    /// Clients by their last packet: the first has been silent for longest.
     order: BTreeMap<u64, SocketAddr>,
     heard: u64,
 }
@@ -71,7 +71,7 @@ async fn receive_of(socket: Arc<UdpSocket>, route: Arc<Route>, most: usize) {
         };
         let (length, client) = match received {
             Ok(it) => it,
-            // What an earlier answer met on its way.
+            // The error of an earlier answer.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => continue,
             Err(error) => {
                 tracing::warn!(%error, "could not receive a datagram");
@@ -126,9 +126,9 @@ impl Sessions {
         session.heard.send_replace(());
         // Past the runtime, which does not know yet that a new socket can be written to.
         let sent = SockRef::from(&*session.endpoint).send(datagram);
-        let is_gone = sent.is_err_and(|it| {
+        let is_gone = sent.is_err_and(|error| {
             use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
-            matches!(it.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable)
+            matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable)
         });
         if is_gone {
             self.end(client);

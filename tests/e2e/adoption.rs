@@ -289,7 +289,7 @@ async fn other_projects_and_one_off_containers_are_not_touched() {
 }
 
 #[tokio::test]
-async fn compose_2_works_on_what_we_have_started() {
+async fn compose_2_works_on_containers_of_the_agent() {
     let Some(compose) = Compose::v2() else { return };
     let site = Site::new("interop");
     let agent = site.running(&shop(&images::placeholder())).await;

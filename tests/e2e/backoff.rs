@@ -83,7 +83,7 @@ spec:
     let after = attempt_of(&application.status.waits);
     assert!(after >= before, "the count was lost: {before:?}, then {after:?}");
 
-    // A commit that mends it starts at once, whatever the pause.
+    // A commit that corrects it starts at once, without waiting for the pause.
     let commit =
         site.repository.commit(&[(&site.path("deployment.yaml"), &deployment.replace("[--fail]", "[]"))]);
     agent.deployed(&commit).await;

@@ -1,4 +1,4 @@
-//! Jobs and CronJobs on the real engine: each part once, whatever dies in between, and never again.
+//! Jobs and CronJobs on the real engine: each part once, also if the agent or the engine ends in between.
 
 use driftless_model::HealthStatus;
 

@@ -45,7 +45,7 @@ fn image(site: &Site) -> String {
 struct Contained {
     agent: Agent,
     name: String,
-    /// Where on the host its folders are: none of them under the name that it knows them by.
+    /// Folders of the host. Inside the container they have other names.
     state: PathBuf,
     runtime: PathBuf,
 }

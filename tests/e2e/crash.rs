@@ -1,4 +1,4 @@
-//! Crash-only: whatever dies at whatever moment, what runs is right in the end.
+//! Crash-only: after the death of any process at any moment, the containers are right in the end.
 
 use std::{
     fs,

@@ -42,13 +42,13 @@ const SLICE: &[&str] = &[
 ];
 
 #[tokio::test]
-async fn projects_of_each_kind_are_the_same_whoever_starts_them() {
+async fn projects_of_each_kind_equal_those_of_compose() {
     differential(|name| SLICE.contains(&name)).await;
 }
 
 #[tokio::test]
 #[ignore = "takes minutes: make differential"]
-async fn every_project_is_the_same_whoever_starts_it() {
+async fn every_project_equals_that_of_compose() {
     let only = std::env::var("ONLY").unwrap_or_default();
     differential(|name| only.is_empty() || only.split(',').any(|it| it == name)).await;
 }
@@ -325,7 +325,7 @@ fn without_the_accidental(kind: &str, mut it: Value) -> Value {
             for gone in ["Id", "Created", "Containers"] {
                 it.as_object_mut().unwrap().remove(gone);
             }
-            // Which addresses a network without a word about them gets is the engine's choice.
+            // The engine chooses the addresses of a network that asks for none.
             if it["IPAM"]["Config"][0]["Subnet"].as_str().is_some_and(|it| !it.starts_with("10.147.")) {
                 it["IPAM"]["Config"] = Value::Null;
             }
@@ -352,7 +352,7 @@ fn container(it: &Value) -> Value {
     if config["Hostname"].as_str().is_some_and(|it| id.starts_with(it)) {
         config["Hostname"] = Value::Null;
     }
-    // Compose says that it listens to the output, which concerns whoever starts a container and nobody else.
+    // Compose says that it listens to the output, which only concerns the client that starts a container.
     for stream in ["AttachStdout", "AttachStderr"] {
         config[stream] = Value::Null;
     }

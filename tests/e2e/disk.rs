@@ -34,7 +34,7 @@ impl Drop for SmallDisk {
 }
 
 #[tokio::test]
-async fn on_a_full_disk_what_runs_is_kept_and_with_room_it_goes_on() {
+async fn full_disk_keeps_containers_and_sync_resumes_with_room() {
     let site = Site::new("disk");
     let Some(disk) = SmallDisk::at(site.directory().join("state")) else {
         println!("skipped: mounting a small file system needs root");

@@ -64,8 +64,8 @@ async fn a_killed_container_is_started() {
 async fn removed_container_is_recreated() {
     let (site, agent, web) = start("rm").await;
     site.docker.run(&["rm", "-f", &web.name()]);
-    let anew = site.replaced("web", &web.id()).await;
-    assert_eq!(anew.label(label::SPEC), web.label(label::SPEC));
+    let replaced = site.replaced("web", &web.id()).await;
+    assert_eq!(replaced.label(label::SPEC), web.label(label::SPEC));
     named_and_undone(&site, &agent, "web").await;
 }
 

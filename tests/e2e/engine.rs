@@ -820,7 +820,7 @@ async fn health_is_passed_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn looking_at_what_did_not_change_is_one_call() {
+async fn observing_an_unchanged_application_is_one_call() {
     let corner = Corner::new().await;
     let (_, id) = corner.running().await;
     corner.act(Action::CreateVolume { name: corner.name("v"), volume: Volume::default() }).await.unwrap();
@@ -967,10 +967,13 @@ async fn an_image_that_is_not_there_cannot_be_pulled() {
 }
 
 async fn next(changes: &mut tokio::sync::broadcast::Receiver<EngineEvent>) -> EngineEvent {
-    tokio::time::timeout(Duration::from_secs(60), changes.recv()).await.expect("a change is told").unwrap()
+    tokio::time::timeout(Duration::from_secs(60), changes.recv())
+        .await
+        .expect("a change is reported")
+        .unwrap()
 }
 
-// On one thread nothing is told before we listen.
+// On one thread nothing is sent before we listen.
 #[tokio::test]
 async fn an_engine_may_come_late_and_go() {
     let corner = Corner::new().await;

@@ -36,7 +36,7 @@ spec:
     )
 }
 
-/// How often the program of a container has begun.
+/// Number of starts of a container's program.
 fn greetings(site: &Site, container: &Container) -> usize {
     let output = site.docker.command(&["logs", &container.id()]).output().unwrap();
     String::from_utf8_lossy(&output.stdout).lines().count()
@@ -44,7 +44,7 @@ fn greetings(site: &Site, container: &Container) -> usize {
 
 #[tokio::test]
 #[ignore = "needs a second engine; `make e2e-faults`"]
-async fn job_whose_start_the_engine_did_not_survive_is_done() {
+async fn job_is_done_after_the_engine_died_during_its_start() {
     let (mut engine, site, image, directory) = site("starting").await;
     let agent = site.agent().await;
     let mut stuck = 0;
@@ -135,7 +135,7 @@ async fn hanging_engine_is_reported_and_the_agent_ends() {
 
 #[tokio::test]
 #[ignore = "needs a second engine; `make e2e-faults`"]
-async fn container_whose_endpoint_the_engine_kept_is_started() {
+async fn container_starts_although_the_engine_kept_its_endpoint() {
     let (engine, site, image, directory) = site("endpoint").await;
     let compose = format!("services:\n  web:\n    image: {image}\n    container_name: {}-fixed\n", site.app);
     let agent = site.running(&compose).await;

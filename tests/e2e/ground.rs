@@ -61,7 +61,7 @@ async fn the_test_image_runs_and_is_cleaned_up_with_its_site() {
 }
 
 #[tokio::test]
-async fn the_registry_serves_what_was_published_and_nothing_else() {
+async fn registry_serves_only_published_images() {
     let site = Site::new("registry");
     let registry = Registry::start(&site.directory()).await;
     let image = registry.publish(&site.docker, &site.app, "1.0.0");

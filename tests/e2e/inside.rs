@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::harness::{Settings, Site, images};
 
-/// It writes beside its volumes at its start, into its volume all the time, and checks its own health.
+/// It writes outside its volumes at its start, into its volume all the time, and checks its own health.
 fn compose() -> String {
     let image = images::placeholder();
     format!(
@@ -53,7 +53,7 @@ async fn only_manually_changed_files_are_reported_as_drift() {
     assert_eq!(application.status.sync, SyncStatus::OutOfSync);
     let event = agent.event("the event", |it| it.reason == "DriftDetected").await;
     assert!(event.message.contains("/etc/evil"), "{event}");
-    // Rewritten, deleted and copied files are told as well.
+    // Rewritten, deleted and copied files are reported as well.
     site.docker.run(&[
         "exec",
         &web.name(),
@@ -82,11 +82,11 @@ async fn revert_replaces_a_container_with_changed_files() {
     let agent = site.running(&compose()).await;
     let web = site.container("web");
     site.docker.run(&["exec", &web.name(), "/bin/busybox", "touch", "/etc/evil"]);
-    let anew = site.replaced("web", &web.id()).await;
+    let replaced = site.replaced("web", &web.id()).await;
     agent.settled(&site.repository.head()).await;
-    let event = agent.event("the cause is told", |it| it.reason == "DriftDetected").await;
+    let event = agent.event("the cause is reported", |it| it.reason == "DriftDetected").await;
     assert!(event.message.contains("/etc/evil added, by `docker exec"), "{event}");
-    let there = site.docker.attempt(&["exec", &anew.name(), "/bin/busybox", "ls", "/etc/evil"]);
+    let there = site.docker.attempt(&["exec", &replaced.name(), "/bin/busybox", "ls", "/etc/evil"]);
     assert!(there.is_err(), "the file is gone with the old one");
-    assert!(site.docker.run(&["exec", &anew.name(), "/bin/busybox", "cat", "/data/log"]).contains('x'));
+    assert!(site.docker.run(&["exec", &replaced.name(), "/bin/busybox", "cat", "/data/log"]).contains('x'));
 }

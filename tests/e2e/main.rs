@@ -39,7 +39,7 @@ mod engine_faults;
 mod engine_tls;
 // Several agents on one engine, and an agent without its state.
 mod ownership;
-// A push that a forge announces runs at once, whatever else is sent.
+// A push that a forge announces runs at once, also among other requests.
 mod webhooks;
 // Commit statuses at the forge.
 mod statuses;

@@ -53,13 +53,13 @@ fn differences(folder: &Path) -> Vec<Difference> {
 }
 
 #[tokio::test]
-async fn a_few_manifests_are_seen_alike_from_inside_whoever_runs_them() {
+async fn chosen_pods_look_the_same_from_inside_as_in_podman() {
     beside(|name| SLICE.contains(&name)).await;
 }
 
 #[tokio::test]
 #[ignore = "takes minutes: make differential-podman"]
-async fn every_manifest_is_seen_alike_from_inside_whoever_runs_it() {
+async fn every_pod_looks_the_same_from_inside_as_in_podman() {
     let only = std::env::var("ONLY").unwrap_or_default();
     beside(|name| only.is_empty() || only.split(',').any(|it| it == name)).await;
 }
@@ -318,7 +318,7 @@ fn compare(
         println!("{manifest} is not compared: this host cannot run it");
         return 0;
     }
-    // Where podman runs nothing, that is the difference.
+    // If Podman runs nothing, that is the difference.
     let failed = played(theirs).filter(|_| played(ours).is_none());
     let failed = failed.map(|it| Seen::from([("pod".to_owned(), [("played".to_owned(), it)].into())]));
     let (theirs, ours) = failed.as_ref().map_or((theirs, ours), |it| (it, &none));

@@ -1,4 +1,4 @@
-//! Pods of several containers, and the image that they need beside their own.
+//! Pods of several containers, and the image that they need besides their own.
 
 use crate::harness::{Agent, Container, Counting, Site, images, manifests, wait_until};
 
@@ -55,7 +55,7 @@ async fn commit(site: &Site, agent: &Agent, manifest: &str) {
     agent.deployed(&commit).await;
 }
 
-/// A server, and one beside it that asks it over the loopback and writes the answer where both have it.
+/// A server, and a sidecar that asks it over the loopback and writes the answer to a shared folder.
 fn pair(server: &str, busybox: &str, word: &str) -> String {
     format!(
         "{}      hostname: twins
@@ -205,7 +205,7 @@ async fn containers_of_a_pod_share_and_are_replaced_together() {
     }
 }
 
-/// Two that prepare, one that stays beside, and one that tells what they left.
+/// Two init containers, one sidecar, and one app container that prints their output.
 fn prepared(busybox: &str, second: &str) -> String {
     format!(
         "{}      terminationGracePeriodSeconds: 0
@@ -323,7 +323,7 @@ async fn init_containers_run_in_order_once_per_pod() {
 }
 
 #[tokio::test]
-async fn work_ends_with_what_works_and_its_sidecar_after_it() {
+async fn job_ends_with_its_containers_then_its_sidecar() {
     let site = Site::new("work");
     let busybox = images::placeholder();
     let manifest = format!(

@@ -35,7 +35,7 @@ async fn private_registry_serves_pulls_and_builds_with_a_login() {
     site.settings =
         Settings { whole: Some(configured(&site.directory(), &registry.address)), ..Settings::default() };
     let agent = site.agent().await;
-    // The pause after the refusal outlives the agent, and whoever has mended the login need not wait for its end.
+    // The pause after the refusal outlives the agent, and a user who has corrected the login need not wait for its end.
     agent.sync().await;
     agent.settled(&commit).await;
 

@@ -39,7 +39,7 @@ async fn number_of(agent: &Agent, commit: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn history_tells_what_ran_when_and_why() {
+async fn history_shows_commit_time_and_cause() {
     let (_site, agent, commits) = three("history").await;
     let mut history = agent.history().await;
     history.sort_by_key(|it| it.number);

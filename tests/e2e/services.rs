@@ -123,7 +123,7 @@ async fn service_proxy_balances_and_survives_restarts() {
     site.replaced("front_proxy", &rolled.id()).await;
     drop(agent);
 
-    // It ends as soon as it is told to, with connections open.
+    // It ends at once after the request, with connections open.
     let _open = TcpStream::connect(("127.0.0.1", node_port)).unwrap();
     let proxy = site.container("front_proxy");
     site.docker.run(&["update", "--restart", "no", &proxy.id()]);

@@ -1,5 +1,5 @@
-//! Services that share the network, processes, memory or volumes of another, on the real engine: whatever becomes
-//! of that other one, they end up with it again, and nothing else is touched.
+//! Services that share the network, processes, memory or volumes of another, on the real engine: after every
+//! change of that other service they share with it again, and nothing else is touched.
 
 use crate::harness::{Agent, Container, Site, images};
 

@@ -72,7 +72,9 @@ async fn unsigned_commit_is_rejected_and_the_signed_one_enforced() {
     let (_, page) = agent.get("/").await.unwrap();
     assert!(page.as_str().unwrap().contains(&bad[..12]), "the page names the commit");
     agent
-        .event("the refusal is told", |it| it.reason == "CommitRefused" && it.message.contains(&bad[..12]))
+        .event("the refusal is reported", |event| {
+            event.reason == "CommitRefused" && event.message.contains(&bad[..12])
+        })
         .await;
 
     // Whether it drifts from what nobody may apply is not known: that is an error, and not "no drift".

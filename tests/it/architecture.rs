@@ -32,7 +32,7 @@ const ONLY_IN: &[(&str, &str)] = &[
 const LONGEST_FILE: usize = 900;
 
 /// All Rust files below a folder, sorted.
-fn sources(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -78,7 +78,7 @@ fn status_of_one_application_is_complete() {
 }
 
 #[test]
-fn status_says_each_sentence_once() {
+fn status_contains_each_sentence_once() {
     let mut blog = blog();
     let sentence = "registry.example.com/blog:2.0.0: manifest unknown";
     blog.status.message = format!("web: {sentence}");

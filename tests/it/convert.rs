@@ -38,7 +38,7 @@ fn text(documents: &[Value]) -> String {
     documents.iter().map(|it| format!("---\n{it}\n")).collect()
 }
 
-/// Which fields of which workload are lost, by its name.
+/// The lost fields, by name of the workload.
 fn lost(converted: &Converted) -> BTreeMap<String, BTreeSet<String>> {
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for finding in &converted.lost {
@@ -121,7 +121,7 @@ fn fields(workload: &Workload) -> BTreeMap<String, Value> {
     if is_plain {
         all.remove("job");
     }
-    // Which networks, by which names, is a matter of names.
+    // The names of networks may differ.
     if all.get("networkMode").is_some_and(|it| it.get("networks").is_some()) {
         all.remove("networkMode");
     }

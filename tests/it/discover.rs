@@ -1,4 +1,4 @@
-//! Which folders of a repository are applications, and what is wrong where none is.
+//! Folders of a repository that are applications, and the errors if none is.
 
 use std::sync::Arc;
 

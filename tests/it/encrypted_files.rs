@@ -13,7 +13,7 @@ fn fixture(name: &str) -> Vec<u8> {
     fs::read(Path::new(FIXTURES).join(name)).unwrap()
 }
 
-/// Renders `app/FILE` beside the encrypted files.
+/// Renders `app/FILE` together with the encrypted files.
 fn rendered(spec: &AppSpec, manifest: (&str, &str), keys: &[&str]) -> Rendered {
     let mut files = MemoryFiles::new([manifest]);
     for name in ["app.env", "token.bin", "secret.yaml"] {

@@ -1,4 +1,4 @@
-//! Forges are told of commits and pull requests in the words of their own API documents: a small server plays the
+//! Statuses of commits and comments on pull requests, as the API documents of the forges describe them: a small server plays the
 //! forge, and refuses what those would refuse.
 
 use std::{
@@ -233,7 +233,7 @@ async fn commit_status_uses_the_states_of_each_forge() {
 }
 
 #[tokio::test]
-async fn a_description_is_cut_to_what_forges_take() {
+async fn description_is_cut_to_the_limit_of_forges() {
     let (played, address) = Played::start(ForgeKind::GitHub).await;
     let long = Status { description: "ä".repeat(500), ..status(State::Success) };
     forge(ForgeKind::GitHub, &address).set_status(&CommitId::from_stored(COMMIT), &long).await.unwrap();

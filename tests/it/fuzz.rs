@@ -1,6 +1,6 @@
 //! Broken input of every kind for the readers of strangers' files: the YAML tree, interpolation, `.env` files, the
 //! whole Compose loader, kustomizations with their patches, of Kubernetes amounts, `$(VAR)`, selectors and the whole
-//! loader, and schedules of CronJobs. Nothing may panic, hang or grow without end, whatever the bytes.
+//! loader, and schedules of CronJobs. No input may cause a panic, a hang or growth without end.
 //!
 //! A short run is part of the tests; `make fuzz` runs it for as long as `FUZZ_SECONDS` says, with a new seed.
 
@@ -209,7 +209,7 @@ impl Random {
     }
 }
 
-/// Which readers are fed, and with what as a start.
+/// A reader and the inputs that it starts with.
 #[derive(Clone, Copy, Debug)]
 enum Feed {
     Compose,
@@ -332,7 +332,7 @@ fn loader(one: &[u8], other: &[u8]) {
     let _ = compose::load(&files, &spec(&["main.yaml"]), "/a", None);
 }
 
-/// As the files of one application: a stack or a located error, and whatever it is, the other format of it.
+/// As the files of one application: the result is a stack or a located error, and is then converted to the other format.
 fn manifests(one: &[u8], other: &[u8]) {
     let mut files = MemoryFiles::default();
     files.0.insert("a.yaml".to_owned(), one.into());
@@ -415,7 +415,7 @@ fn build(files: &MemoryFiles, path: &str) {
     let _ = discover(files, "", "fuzz", &[]);
 }
 
-/// As a schedule, as its zone, and as a selector: whatever can be read is due when it says it is, and once.
+/// As a schedule, as its zone, and as a selector: a readable schedule is due once, at the time that it names.
 fn schedules(one: &[u8], other: &[u8]) {
     let (text, zone) = (String::from_utf8_lossy(one), String::from_utf8_lossy(other));
     // Clocks are put forward and back there by whole hours, by half an hour, and by a day.
@@ -435,7 +435,7 @@ fn schedules(one: &[u8], other: &[u8]) {
     }
 }
 
-/// Real time: it is a search that takes as long as it is told to, and paused time would never pass.
+/// Real time: the search has a duration as its option, and paused time would never pass.
 #[expect(clippy::disallowed_methods, reason = "nothing here waits, and no verdict depends on it")]
 fn now() -> Instant {
     Instant::now()

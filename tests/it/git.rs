@@ -157,7 +157,7 @@ async fn links_are_followed_inside_the_repository_only() {
 }
 
 #[tokio::test]
-async fn pointers_and_submodules_are_told_from_files() {
+async fn lfs_pointers_and_submodules_are_no_files() {
     let origin = Origin::new();
     let id = origin.work(&["rev-parse", "HEAD"]);
     origin.work(&["update-index", "--add", "--cacheinfo", &format!("160000,{id},module")]);
@@ -206,7 +206,7 @@ async fn a_second_fetch_lists_references_only() {
 }
 
 #[tokio::test]
-async fn a_forced_push_is_followed_and_told() {
+async fn forced_push_is_followed_and_reported() {
     let origin = Origin::new();
     let base = origin.work(&["rev-parse", "HEAD"]);
     let old = origin.commit("compose.yaml", "old");
@@ -264,7 +264,7 @@ async fn kept_commits_outlive_collections_and_others_do_not() {
 }
 
 #[tokio::test]
-async fn what_vanishes_from_the_server_is_an_error_and_stays_here() {
+async fn removed_reference_is_an_error_and_stays_in_the_mirror() {
     let origin = Origin::new();
     let id = origin.work(&["rev-parse", "HEAD"]);
     let server = Server::start(&origin).await;
@@ -386,7 +386,7 @@ async fn repository_with_sha256_ids_is_read() {
 
 /// Every kind of damage that a full disk, a crash or a person can do.
 #[tokio::test]
-async fn a_damaged_mirror_is_cloned_anew() {
+async fn damaged_mirror_is_cloned_again() {
     type Break = fn(&Path);
     let damages: [(&str, Break); 12] = [
         ("pack cut in half", |mirror| {
@@ -527,7 +527,7 @@ async fn damaged_mirror_stays_if_it_cannot_be_cloned_again() {
 }
 
 #[tokio::test]
-async fn what_a_killed_agent_leaves_behind_is_swept_away() {
+async fn leftovers_of_a_killed_agent_are_removed() {
     let origin = Origin::new();
     let repository = local(&origin);
     repository.fetch(None).await.unwrap();
@@ -711,7 +711,7 @@ async fn a_small_pack_that_unpacks_to_more_than_fits_is_refused() {
 }
 
 #[tokio::test]
-async fn answers_of_http_servers_are_sorted_by_what_to_do_next() {
+async fn answers_of_http_servers_are_sorted_by_next_action() {
     let origin = Origin::new();
     let server = Server::start(&origin).await;
     let repository = open(options(&origin, &server.url()));
@@ -926,7 +926,7 @@ async fn ssh_fetches_with_a_key_from_a_known_host_only() {
 }
 
 #[tokio::test]
-async fn an_ssh_server_that_says_nothing_is_given_up() {
+async fn silent_ssh_server_ends_the_fetch() {
     let origin = Origin::new();
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = silent.local_addr().unwrap().port();

@@ -51,7 +51,7 @@ async fn a_pinned_fingerprint_lets_its_server_in_and_no_other() {
     let error = rejection(with(vec![wrong.clone()], None).fetch(None).await);
     assert!(error.contains(&right) && error.contains(&wrong) && error.contains("in between"), "{error}");
 
-    // Both fingerprints are told of a file as well, whether the server is unknown there or another.
+    // Both fingerprints are reported for a file as well, whether the server is missing there or has another key.
     fs::write(place("empty"), "").unwrap();
     let error = rejection(with(Vec::new(), Some("empty")).fetch(None).await);
     assert!(error.contains(&right) && error.contains("no key of it is known"), "{error}");
@@ -164,7 +164,7 @@ async fn revoked_token_is_reported_and_a_new_one_is_used() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_not_good_is_told_in_plain_words() {
+async fn invalid_certificate_is_explained_in_plain_words() {
     let origin = Origin::new();
     let server = Server::start_expired(&origin).await;
     let ca = ca_file().with_file_name("expired-ca.pem");
@@ -252,7 +252,7 @@ async fn a_github_app_signs_its_requests_and_renews_its_token() {
     repository.fetch(None).await.unwrap();
     assert_eq!(server.heard().len(), 2);
 
-    // What the API may answer instead.
+    // Other answers of the API.
     for (answer, wanted) in [
         ("401 Unauthorized", "does not accept the App's key"),
         ("404 Not Found", "no installation 77"),

@@ -11,7 +11,7 @@ use crate::{
     git_origin::{Origin, Server, ca_file, known},
 };
 
-/// Another repository beside the origin's: a work tree and a bare one that is pushed to.
+/// Another repository next to the origin's: a work tree and a bare one that is pushed to.
 struct Other {
     work: PathBuf,
 }
@@ -57,7 +57,7 @@ fn git(folder: &std::path::Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// What `git submodule add` writes, without a checkout. The folder is there, or `git add` would drop the link.
+/// Writes the same as `git submodule add`, without a checkout. The folder is there, or `git add` would drop the link.
 fn pin(work: &std::path::Path, path: &str, url: &str, commit: &str) {
     let list = work.join(".gitmodules");
     let list = list.to_str().unwrap();
@@ -175,7 +175,7 @@ async fn invalid_submodules_are_rejected_and_old_commit_stays() {
     origin.commit_all("no list");
     assert!(rejection(repository.fetch(Some(&known(&good))).await).contains("not in Git's format"));
 
-    // With submodules off, none is asked for, and a file in one is told.
+    // With submodules off, none is asked for, and a file in one is an error.
     drop(repository);
     let off = open(options(&origin, &server.url()));
     let checkout = off.fetch(None).await.unwrap();

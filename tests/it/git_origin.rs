@@ -100,7 +100,7 @@ fn clean(command: &mut Command) -> &mut Command {
         .env("GIT_COMMITTER_DATE", "2024-01-02T03:04:05Z")
 }
 
-/// How a server behaves.
+/// The behaviour of a server.
 #[derive(Clone, Debug)]
 pub(crate) enum Mode {
     Normal,
@@ -134,7 +134,7 @@ struct Shared {
     requests: Mutex<Vec<String>>,
     /// The value that `Authorization` must have.
     authorization: Mutex<Option<String>>,
-    /// What else it answers: by the begin of the request line, the whole answer.
+    /// Further answers, by the begin of the request line.
     answers: Mutex<Vec<(String, String)>>,
     /// Request lines and `Authorization` headers of those.
     heard: Mutex<Vec<(String, Option<String>)>>,
@@ -214,7 +214,7 @@ impl Server {
         *self.shared.mode.lock().unwrap() = mode;
     }
 
-    /// What was asked since this was called last: `refs`, `ls-refs` and `fetch`.
+    /// The requests since the last call: `refs`, `ls-refs` and `fetch`.
     pub(crate) fn requests(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.requests.lock().unwrap())
     }

@@ -118,7 +118,7 @@ async fn a_key_may_be_limited_revoked_or_listed_for_something_else() {
     ];
     assert!(verdict(&repository, &allowing(&lines)).await.is_ok());
 
-    // From a file, which is read anew each time.
+    // From a file, which is read each time.
     let file = folder.join("allowed_signers");
     let from_file = Verify { allowed_signers_file: Some(file.clone()), ..Verify::default() };
     assert!(refusal(&repository, &from_file).await.contains("could not read the keys in"));
@@ -168,7 +168,7 @@ async fn tags_are_verified_by_name_and_a_moved_one_is_seen() {
     assert_eq!(checkout.tag.as_deref(), Some("v1.0.0"));
     assert!(refusal(&repository, &policy(VerifyMode::Tag)).await.contains("no annotated tag"));
 
-    // The commit stays; only the tag is made anew, now with a signature.
+    // The commit stays; only the tag is replaced, now with a signature.
     origin.work(&["tag", "-f", "-s", "-m", "first", "v1.0.0"]);
     push();
     let signer = verdict(&repository, &policy(VerifyMode::Tag)).await.unwrap();
@@ -274,7 +274,7 @@ async fn gpg_signatures_are_checked_by_expiry_and_revocation() {
     let from_binary = Verify { keyring_file: Some(binary), ..Verify::default() };
     assert!(verdict(&repository, &from_binary).await.is_ok());
 
-    // Somebody who is not in the keyring, alone and beside somebody who is.
+    // Somebody who is not in the keyring, alone and together with somebody who is.
     let eve = gpg.key("eve", "sign", "never", "");
     gpg.commit(&origin, &eve, "");
     let why = refusal(&repository, &policy).await;
@@ -323,7 +323,7 @@ async fn gpg_signatures_are_checked_by_expiry_and_revocation() {
 }
 
 #[tokio::test]
-async fn the_tip_decides_for_what_it_merges() {
+async fn signature_of_the_tip_covers_its_merged_commits() {
     let origin = Origin::new();
     let folder = origin.dir.path().join("keys");
     fs::create_dir(&folder).unwrap();

@@ -112,7 +112,7 @@ fn merged() -> (Clone, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_action_reports_what_a_pull_request_changes() {
+async fn github_action_reports_changes_of_a_pull_request() {
     let (clone, head) = merged();
     let (played, address) = Played::start(ForgeKind::GitHub).await;
     let job = pull_request(ForgeKind::GitHub, &address, &head);
@@ -164,7 +164,7 @@ async fn github_action_reports_drift_and_fails_without_agent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_gitlab_job_reports_what_a_merge_request_changes() {
+async fn gitlab_job_reports_changes_of_a_merge_request() {
     let clone = Clone::new();
     let base = clone.git(&["rev-parse", "main"]);
     let head = clone.commit(&[("sites/blog/compose.yaml", None)]);

@@ -76,7 +76,7 @@ fn instance(name: &str, state: &str) -> InstanceStatus {
     }
 }
 
-/// A rollout under way, and whatever else there can be.
+/// A rollout in progress, and objects of all other kinds.
 fn orders() -> Application {
     let web = WorkloadStatus {
         spec: spec(Kind::Deployment, "prod", "web"),
@@ -485,7 +485,7 @@ async fn a_selection_that_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn manifests_tell_what_things_are_called_and_no_values() {
+fn manifests_give_names_and_no_values() {
     let manifests = "\
 apiVersion: apps/v1
 kind: Deployment

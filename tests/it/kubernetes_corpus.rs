@@ -84,7 +84,7 @@ fn is_workload(text: &str) -> bool {
         })
 }
 
-/// With what it refers to beside it.
+/// Adds the objects that it refers to.
 fn completed(text: &str) -> Rendered {
     let mut whole = text.to_owned();
     let mut added = BTreeSet::new();

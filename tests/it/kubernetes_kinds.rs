@@ -111,7 +111,7 @@ fn variables_from_secrets_are_marked_as_secret() {
 }
 
 #[test]
-fn a_reference_to_what_is_not_there_is_an_error_at_its_place() {
+fn reference_to_a_missing_object_is_an_error_at_its_place() {
     let from = |text: &str| {
         format!("{SETTINGS}{}", deployment("web", "", &format!("env:\n- name: A\n  valueFrom: {text}")))
     };
@@ -322,7 +322,7 @@ fn volumes_are_given_to_the_group_of_the_pod() {
 }
 
 #[test]
-fn a_claim_of_a_persistent_volume_is_what_that_is() {
+fn claim_uses_the_path_of_its_persistent_volume() {
     let text = |volume: &str| {
         format!(
             "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: files}}\nspec: {{volumeName: \
@@ -349,7 +349,7 @@ fn a_claim_of_a_persistent_volume_is_what_that_is() {
 }
 
 #[test]
-fn a_service_is_a_name_of_what_it_selects() {
+fn service_is_a_network_alias_of_its_pods() {
     let text = format!(
         "{}{}{}{}",
         deployment("web", "", "ports: [{name: http, containerPort: 80}]"),
@@ -618,7 +618,7 @@ fn services_set_variables_in_pods_that_ask_for_them() {
 }
 
 #[test]
-fn kinds_for_http_routes_say_what_to_use_instead() {
+fn kinds_for_http_routes_name_the_alternative() {
     for kind in ["Ingress", "Gateway", "HTTPRoute"] {
         let found =
             render(&format!("apiVersion: networking.k8s.io/v1\nkind: {kind}\nmetadata: {{name: a}}\n"));

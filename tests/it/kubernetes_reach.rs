@@ -78,7 +78,7 @@ fn a_node_port_that_is_left_open_follows_from_names_alone() {
     assert!((30_086..=32_767).contains(&port), "{port}: below are those that people choose");
     assert_eq!(published(&one), [(80, "tcp", PortRange::one(port))]);
 
-    // Others beside it, before it and after it, in one file or in two: it stays what it is.
+    // Other objects before and after it, in one file or in two, do not change it.
     let (front, other) =
         (node_service("front", "{port: 80}"), node_service("another", "{port: 81, targetPort: 80}"));
     for files in [

@@ -1,7 +1,7 @@
 //! Kustomizations: what they make, compared with what kustomize itself makes of the same, and where each refusal points.
 //!
 //! `kustomize/**/expected.yaml` is what kustomize 5.5 prints for the folder that it lies in, and with
-//! `UPDATE_KUSTOMIZE=1` what the `kubectl` at hand prints.
+//! `UPDATE_KUSTOMIZE=1` what the installed `kubectl` prints.
 
 use std::{
     collections::BTreeMap,
@@ -71,7 +71,7 @@ fn built(files: &MemoryFiles, kustomization: &str) -> BTreeMap<String, Value> {
 }
 
 #[test]
-fn kustomizations_make_what_kustomize_makes_of_them() {
+fn kustomizations_build_as_with_kustomize() {
     let mut paths = Vec::new();
     below(Path::new(FOLDER), &mut paths);
     let expected: Vec<_> = paths.iter().filter(|it| it.file_name().unwrap() == "expected.yaml").collect();

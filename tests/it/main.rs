@@ -11,7 +11,7 @@ mod cli;
 mod docs;
 // Either format as the other, and what of it is lost.
 mod convert;
-// Which folders are applications.
+// Folders that are applications.
 mod discover;
 // Files that SOPS encrypted.
 mod encrypted_files;
@@ -55,7 +55,7 @@ mod masking;
 mod bombs;
 // Kustomizations, against kustomize itself.
 mod kustomize;
-// Which application and which agent keeps what is there.
+// The owner of existing containers: application and agent.
 mod ownership;
 // The key of the database is lost.
 mod lost_key;
@@ -82,5 +82,7 @@ mod crash_loops;
 mod simulation;
 // The API, the event stream and the page.
 mod web;
+// Plain words in comments, documents and names of tests.
+mod words;
 // Forges that ring, over real sockets, and strangers that only say so.
 mod webhooks;

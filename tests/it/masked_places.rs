@@ -170,7 +170,7 @@ fn outputs(format: Format, before: &str, after: &str) -> String {
 
 const FORMATS: [(Format, &str); 2] = [(Format::Compose, COMPOSE), (Format::Kubernetes, KUBERNETES)];
 
-/// Texts that every output has, whatever the secrets are.
+/// Texts that every output has, also with other secrets.
 const INNOCENT: &[&str] = &["example/nextcloud:30", "plain-value", "POSTGRES_DB: nextcloud"];
 
 fn planted(template: &str, secret: &str) -> String {

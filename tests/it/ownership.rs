@@ -121,7 +121,7 @@ async fn no_new_commit_is_applied_after_a_loss_of_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn confirmed_loss_of_a_suspended_application_is_not_reported_again() {
+async fn confirmed_loss_of_a_suspended_application_is_reported_once() {
     let mut it = Simulation::of(&shop("web:1"));
     it.synced_with_tip().await;
     it.crash();

@@ -128,7 +128,7 @@ fn preview_includes_files_from_other_folders() {
     clone.git(&["branch", "-f", "main"]);
     clone.commit(&[("shared.env", Some("PLACE=there\n"))]);
     let (code, out, _) = clone.run(PREVIEW);
-    assert_eq!(code, 2, "what cannot be rendered is told, although nobody touched it: {out}");
+    assert_eq!(code, 2, "an application that cannot be rendered is reported, also without changes: {out}");
     assert!(out.contains("nonsense") && out.contains("env.PLACE: here -> there"), "{out}");
     let report = clone.json(PREVIEW);
     let changed = report["apps"].as_array().unwrap().iter().filter(|it| it["hasDrift"] == true);
@@ -274,7 +274,7 @@ fn every_error_exits_with_2_or_where_asked_for_with_1() {
     }
 }
 
-/// Answers whatever is asked with the same bytes; with none, it keeps the connection and says nothing.
+/// Answers every request with the same bytes; with none, it keeps the connection and says nothing.
 fn answering(bytes: &'static str) -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

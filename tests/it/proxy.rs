@@ -60,7 +60,7 @@ impl Scene {
         Self { port, endpoints, answers, questions, tasks }
     }
 
-    /// An endpoint that says its address, and then whatever it hears until it hears no more.
+    /// An endpoint that sends its address, and then repeats all that it receives until the connection ends.
     async fn echo(&mut self, index: usize) {
         let address = self.endpoints[index];
         let listener = TcpListener::bind(address).await.unwrap();
@@ -176,7 +176,7 @@ async fn connections_are_balanced_and_skip_dead_endpoints() {
     let asked = scene.questions.load(Ordering::Relaxed) - before;
     assert!(asked as u64 <= began.elapsed().as_secs() + 1, "asked {asked} times in {:?}", began.elapsed());
 
-    // Nobody is left: who comes is told so, and those who are there are served on.
+    // No endpoint is left: new clients are refused, and open connections are served on.
     scene.answers.lock().unwrap().clear();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let mut late = scene.connect().await;
@@ -226,7 +226,7 @@ async fn half_closes_are_forwarded_to_the_other_side() {
 }
 
 #[tokio::test]
-async fn a_client_stays_where_it_was_as_long_as_that_answers() {
+async fn client_keeps_its_endpoint_as_long_as_it_answers() {
     let mut scene = Scene::new(3, Protocol::Tcp, Some(Duration::from_secs(100))).await;
     for index in 0..3 {
         scene.echo(index).await;

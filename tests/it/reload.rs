@@ -17,7 +17,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// How long a state is awaited.
+/// Time limit for a state.
 const LIMIT: Duration = Duration::from_mins(1);
 
 /// A running agent without an engine, with folders of its own.

@@ -1,4 +1,4 @@
-//! One report in all its forms: each says the same, keeps to the limits of whoever reads it, and to its schema.
+//! One report in all its forms: each says the same, keeps to the limits of its readers, and to its schema.
 
 use std::{collections::BTreeMap, io::Write, process::Stdio};
 
@@ -31,7 +31,7 @@ fn app(name: &str) -> App {
     report::application(&AppName::from(name), &format!("sites/{name}"))
 }
 
-/// Everything that can be said at once, with whatever could break a form.
+/// All that a report can contain, with characters that could break a format.
 fn sample() -> Report {
     let mut shop = app("shop");
     shop.suspended = true;
@@ -86,7 +86,7 @@ fn sample() -> Report {
 }
 
 #[test]
-fn the_text_names_every_application_and_what_differs() {
+fn text_names_every_application_and_difference() {
     insta::assert_snapshot!(report::text(&sample()));
 }
 
@@ -188,7 +188,7 @@ fn hidden_values_are_numbered_alike_wherever_they_stand() {
 }
 
 #[test]
-fn the_json_is_as_its_published_schema_says() {
+fn json_matches_its_published_schema() {
     let schema = include_str!("../../docs/report.schema.json");
     for report in [sample(), huge(3, 2), Report::new(Kind::Preview)] {
         let json: Value = serde_json::from_str(&report::json(&report)).unwrap();

@@ -563,7 +563,7 @@ async fn idle_sync_observes_once() {
     sleep(Duration::from_secs(2)).await;
     assert_eq!(it.docker.calls(), calls + 1);
     let after = it.status().unwrap();
-    assert!(after.status.fetched_at > before.status.fetched_at, "what Git said is told all the same");
+    assert!(after.status.fetched_at > before.status.fetched_at, "the state of Git is published all the same");
     assert!(Arc::ptr_eq(&after.status.workloads, &before.status.workloads), "what is as before is held once");
 }
 
@@ -575,11 +575,7 @@ async fn events_during_a_list_cause_another_list() {
     sleep(Duration::from_millis(100)).await;
     it.ask(RequestKind::Sync).await;
     sleep(Duration::from_secs(2)).await;
-    assert_eq!(
-        it.docker.calls(),
-        calls + 2,
-        "whoever asks meanwhile may know what that look cannot have seen"
-    );
+    assert_eq!(it.docker.calls(), calls + 2, "a later request may know more than the running observation");
     it.ask(RequestKind::Sync).await;
     sleep(Duration::from_millis(100)).await;
     it.hand(&UserAction::Stop { name: "shop-db-1".into() });
@@ -851,7 +847,7 @@ async fn files_written_by_the_container_itself_are_only_reported() {
     let writes = it.writes();
     it.hand(&write("shop-web-1", "/app/upload"));
     let is_told = |it: &Application| it.status.waits.iter().any(|it| it.reason == "WritesInside");
-    let found = it.until("it is told what is not kept", is_told).await;
+    let found = it.until("the commits that are not kept are named", is_told).await;
     let text = &found.status.waits[0].message;
     assert!(text.contains("/app/upload") && !text.contains("at-start"), "{text}");
     assert_eq!((found.status.sync, found.status.health), (SyncStatus::Synced, HealthStatus::Healthy));
@@ -1122,7 +1118,7 @@ async fn commit_without_a_trusted_signature_is_not_applied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_trusted_commit_nothing_runs_and_status_says_so() {
+async fn nothing_runs_without_a_trusted_commit_and_status_shows_it() {
     let mut it = Simulation::prepared(&web("web:1"), Clock::starting_at(NOON));
     it.settings.verify = Some(Verify { allowed_signers: vec!["Bob".into()], ..Verify::default() });
     it.begin();
@@ -1193,7 +1189,7 @@ async fn commit_that_drops_most_workloads_waits_for_confirmation() {
     minutes(10).await;
     assert_eq!(it.images().len(), 6);
     let events = it.store.events(0, usize::MAX, None).unwrap();
-    assert_eq!(events.iter().filter(|it| it.reason == "PruneHeld").count(), 1, "it is told once");
+    assert_eq!(events.iter().filter(|it| it.reason == "PruneHeld").count(), 1, "it is reported once");
     // A word means what was seen when it was said, not what somebody asked for in the meantime.
     let back =
         RequestKind::Rollback(Rollback { to: Some("1".into()), reason: String::new(), until: Until::Manual });

@@ -6,7 +6,7 @@
 //!
 //! | bad input | where |
 //! |---|---|
-//! | wrong signature, none, one over another payload, one by an algorithm that is not configured | `deliveries_of_every_forge_need_a_valid_signature`, `the_algorithm_is_the_configured_one_whatever_a_header_says` |
+//! | wrong signature, none, one over another payload, one by an algorithm that is not configured | `deliveries_of_every_forge_need_a_valid_signature`, `algorithm_is_configured_and_not_taken_from_a_header` |
 //! | headers of several forges at once | `auto_provider_uses_the_most_specific_header` |
 //! | replay, and signatures of another time | `deliveries_of_every_forge_need_a_valid_signature`, `signature_of_another_time_is_refused` |
 //! | another branch, a tag of the branch's name, a deleted branch, another repository's URL | `deliveries_of_every_forge_need_a_valid_signature` |
@@ -15,17 +15,17 @@
 //! | no payload, a deep or long one, a form, a packed one | `invalid_payload_is_refused_and_named` |
 //! | truncated body | `a_payload_that_ends_too_early_counts_for_nothing` |
 //! | a body of 100 MB, announced or not, endless headers | `a_hundred_megabytes_are_refused_before_they_are_read` |
-//! | slow loris | `whoever_sends_a_payload_byte_by_byte_is_not_waited_for`, `idle_connections_do_not_lock_a_forge_out` |
+//! | slow loris | `slow_payload_is_not_waited_for`, `idle_connections_do_not_lock_a_forge_out` |
 //! | 10,000 a second for ten seconds | `a_hundred_thousand_hooks_hold_nothing_up_and_take_no_memory`, `too_many_deliveries_are_refused_with_retry_after` |
 //! | a full disk while one is taken | `unwritable_database_is_reported_to_the_forge` |
 //! | killed after the answer | `accepted_delivery_survives_a_restart`, `accepted_delivery_is_handled_after_a_kill` |
 //! | host key changed, revoked, or of another server | `a_pinned_fingerprint_lets_its_server_in_and_no_other`, `host_certificate_is_accepted_and_revoked_key_rejected`, `ssh_fetches_with_a_key_from_a_known_host_only` |
-//! | certificate expired, of another name, of an unknown authority | `a_certificate_that_is_not_good_is_told_in_plain_words`, `an_unknown_authority_is_not_trusted` |
+//! | certificate expired, of another name, of an unknown authority | `invalid_certificate_is_explained_in_plain_words`, `an_unknown_authority_is_not_trusted` |
 //! | token revoked while it runs | `revoked_token_is_reported_and_a_new_one_is_used` |
-//! | a repository that asks for a credential that is not there | `answers_of_http_servers_are_sorted_by_what_to_do_next` |
+//! | a repository that asks for a credential that is not there | `answers_of_http_servers_are_sorted_by_next_action` |
 //! | what runs while Git refuses or is away | `a_git_server_that_is_away_leaves_everything_enforced`, `unsigned_commit_is_rejected_and_the_signed_one_enforced` |
 //! | links that leave the repository | `links_are_followed_inside_the_repository_only` |
-//! | paths with `..` | `paths_stay_in_the_repository`, `settings_outside_of_the_repository_are_refused`, `every_fixture_becomes_what_its_snapshot_says` |
+//! | paths with `..` | `paths_stay_in_the_repository`, `settings_outside_of_the_repository_are_refused`, `every_fixture_renders_to_its_snapshot` |
 //! | names that differ in case alone | `two_folders_of_one_name_is_an_error_naming_both`, `paths_that_differ_in_case_only_are_two_files` |
 //! | submodule loop | `invalid_submodules_are_rejected_and_old_commit_stays` |
 //! | for reports: every mistake in the options, files and references that are not there | `every_error_exits_with_2_or_where_asked_for_with_1` |
@@ -433,7 +433,7 @@ fn github(secret: &str, id: &str, body: &str) -> Headers {
 }
 
 #[tokio::test]
-async fn the_published_vector_of_github_is_what_openssl_makes_of_it() {
+async fn published_vector_of_github_equals_that_of_openssl() {
     let made = mac("It's a Secret to Everybody", "Hello, World!");
     assert_eq!(made, "757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17");
 }
@@ -544,7 +544,7 @@ async fn auto_provider_uses_the_most_specific_header() {
 }
 
 #[tokio::test]
-async fn the_algorithm_is_the_configured_one_whatever_a_header_says() {
+async fn algorithm_is_configured_and_not_taken_from_a_header() {
     let body = github_payload("refs/heads/main", AFTER).to_string();
     let sha1 = hex(&openssl("sha1", &hex(SECRET.as_bytes()), body.as_bytes()));
     let sha512 = hex(&openssl("sha512", &hex(SECRET.as_bytes()), body.as_bytes()));
@@ -747,7 +747,7 @@ async fn a_payload_that_ends_too_early_counts_for_nothing() {
 }
 
 #[tokio::test]
-async fn whoever_sends_a_payload_byte_by_byte_is_not_waited_for() {
+async fn slow_payload_is_not_waited_for() {
     let stand = Stand::new("github", SECRET).await;
     let mut socket = TcpStream::connect(stand.address).await.unwrap();
     let text = format!("POST {} HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\nx", stand.path);
@@ -908,7 +908,7 @@ async fn status_and_page_show_deliveries_without_secrets() {
     {
         assert!(page.contains(shown), "{shown}");
     }
-    assert!(!page.contains(&stand.path), "whoever looks at the page need not know the path");
+    assert!(!page.contains(&stand.path), "the page does not show the path");
 }
 
 /// Runs the program against a stand.

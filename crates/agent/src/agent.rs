@@ -47,10 +47,10 @@ use crate::{
     wakes::{Wakes, wake_on_engine_events},
 };
 
-/// How many applications act at the same time.
+/// Maximum number of applications that act at the same time.
 const CONCURRENT_TURNS: usize = 4;
 
-/// How long running steps may take after a request to stop. It is shorter than `TimeoutStopSec` of the systemd unit.
+/// Time limit for running steps after a request to stop. It is shorter than `TimeoutStopSec` of the systemd unit.
 const LONGEST_STOP: Duration = Duration::from_secs(15);
 
 /// The same while the engine does not answer.

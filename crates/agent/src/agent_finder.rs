@@ -20,9 +20,9 @@ use crate::{
     request::RequestError,
 };
 
-/// How long other agents have to refuse the claim of this agent's own id.
+/// Time for other agents to refuse the claim of this agent's own id.
 const OWN_CLAIM: Duration = Duration::from_secs(1);
-/// How long they have to refuse the claim of another id.
+/// Time for other agents to refuse the claim of another id.
 const OTHER_CLAIM: Duration = Duration::from_secs(5);
 /// Between two attempts while the engine does not answer.
 const AGAIN: Duration = Duration::from_secs(2);

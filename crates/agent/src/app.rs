@@ -26,10 +26,10 @@ const MIN_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause between two rounds. The full pass wakes the application earlier.
 const MAX_PAUSE: Duration = Duration::from_hours(1);
 
-/// How often the progress of pulls and builds is published.
+/// Interval at which the progress of pulls and builds is published.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How many rounds may follow each other without a pause, so that a fault of the planner cannot keep the host busy.
+/// Maximum number of rounds without a pause, so that a fault of the planner cannot keep the host busy.
 const MAX_CONSECUTIVE_ROUNDS: usize = 40;
 
 /// The pause after too many rounds in a row.
@@ -44,9 +44,9 @@ pub(crate) struct App<D, S> {
     queue: Vec<Queued>,
 }
 
-/// How the rounds ended.
+/// The result of the rounds that followed each other.
 struct Rounds {
-    /// When to make the next one.
+    /// The time of the next round.
     next: Next,
     /// A new desired state arrived that asks for the same.
     has_same_target: bool,

@@ -14,7 +14,7 @@ use crate::{
     context::AppContext, desired::Desired, error::chain, image_tasks::ContextRead, revisions::TargetRevision,
 };
 
-/// Where the build contexts of one target come from.
+/// The commit or checkout that the build contexts of one target are read from.
 pub(crate) struct BuildContext<S> {
     source: Option<Arc<S>>,
     spec: AppSpec,

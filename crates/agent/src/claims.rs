@@ -1,4 +1,4 @@
-//! Which application gets a name or port that several of them claim: the one that has it already.
+//! Names and ports that several applications claim: the application that has one already keeps it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -21,7 +21,7 @@ pub(crate) struct Services {
     pub(crate) events: broadcast::Sender<Event>,
     /// The wakes of all applications.
     pub(crate) wakes: Wakes,
-    /// What is known of the agents on the engine.
+    /// Knowledge about the agents on the engine.
     pub(crate) ownership: Ownership,
     /// Notified when the supervisor should publish something new.
     pub(crate) changed: Arc<Notify>,

@@ -13,7 +13,7 @@ use crate::error::chain;
 const FETCH_AGAIN: [Duration; 4] =
     [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4), Duration::from_secs(8)];
 
-/// How long after a fetch found a commit its delivery may still arrive.
+/// Longest time between the fetch that found a commit and the delivery about it.
 const DELIVERY_GRACE: Duration = Duration::from_mins(1);
 
 /// Whether a fetch found a commit that was not known before.
@@ -44,7 +44,7 @@ pub(crate) struct DeliveryTracker {
 /// A commit that a delivery announced and no fetch has found.
 struct Awaited {
     commit: CommitId,
-    /// How many fetches have not found it.
+    /// Number of fetches that have not found it.
     fetches: usize,
 }
 

@@ -53,7 +53,7 @@ pub(crate) struct Rendered {
 pub(crate) struct RepositoryState {
     /// Why the last fetch failed, if it failed.
     pub(crate) error: Option<String>,
-    /// How many fetches in a row have failed.
+    /// Number of consecutive failed fetches.
     pub(crate) failures: u32,
     pub(crate) next_fetch: Option<Timestamp>,
     pub(crate) fetched_at: Option<Timestamp>,

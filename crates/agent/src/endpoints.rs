@@ -13,7 +13,7 @@ use crate::{context::AppContext, error::chain};
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The pause after a failed report.
 const RETRY: Duration = Duration::from_secs(1);
-/// How many proxies receive a report at the same time.
+/// Maximum number of proxies that receive a report at the same time.
 const CONCURRENT: usize = 8;
 
 /// The last report to each proxy of one application. It is lost with the agent, whose next round reports everything again.

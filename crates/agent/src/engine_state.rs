@@ -4,7 +4,7 @@ use std::{future::pending, time::Duration};
 
 use tokio::{sync::watch, time::sleep};
 
-/// How long the engine may be gone before that is published: a restart of the event stream takes less.
+/// Time without the engine before that is published. A restart of the event stream takes less.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Whether the engine answers, or why not. Cheap to clone.

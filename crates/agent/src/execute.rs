@@ -17,7 +17,7 @@ use crate::{
     image_tasks::{ImageState, ImageTasks, ReadContext},
 };
 
-/// How many steps of one application are performed at the same time.
+/// Maximum number of steps of one application that are performed at the same time.
 const CONCURRENT_STEPS: usize = 8;
 
 /// The services and limits of the steps of one application.

@@ -25,14 +25,14 @@ use driftless_plan as plan;
 
 use crate::error::chain;
 
-/// How many containers are scanned at the same time, over all applications.
+/// Maximum number of simultaneous scans, over all applications.
 pub(crate) const CONCURRENT_SCANS: usize = 2;
 /// The pause between two scans of a container: a little less than between two full passes, so that each full pass
 /// scans every container.
 const INTERVAL: Duration = Duration::from_mins(4);
 /// A container that was started more recently is not scanned.
 const MIN_AGE: Duration = Duration::from_mins(1);
-/// How long after the end of a `docker exec` its container is scanned. A file that changes after that was changed by
+/// Time between the end of a `docker exec` and the scan of its container. A file that changes after that was changed by
 /// the container itself.
 const AFTER_VISIT: Duration = Duration::from_secs(5);
 /// The shortest pause between two scans because of a `docker exec`.
@@ -41,7 +41,7 @@ const MIN_INTERVAL: Duration = Duration::from_secs(30);
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// A slow scan is followed by a pause of this many times its own duration.
 const PAUSE_FACTOR: u32 = 100;
-/// How many files of one container are asked about at the same time.
+/// Maximum number of simultaneous requests about files of one container.
 const CONCURRENT_FILES: usize = 4;
 
 /// The filesystem scans of one application.
@@ -64,7 +64,7 @@ struct ContainerScans {
 
 struct Attempted {
     began: Timestamp,
-    /// How long not to scan after it.
+    /// Pause after the scan.
     pause: Duration,
 }
 

@@ -13,13 +13,13 @@ use crate::{
 use driftless_docker::{LogOptions, LogStream};
 use driftless_model::{AppName, Application, Event, RepositoryStatus};
 
-/// How many requests may wait for the supervisor.
+/// Maximum number of requests that wait for the supervisor.
 const MAX_REQUESTS: usize = 64;
 
-/// How many confirmations of a loss may wait for the supervisor.
+/// Maximum number of confirmations of a loss that wait for the supervisor.
 const MAX_RECOVERIES: usize = 4;
 
-/// How many events a slow reader may fall behind.
+/// Maximum number of unread events of a slow reader.
 const MAX_UNREAD_EVENTS: usize = 256;
 
 /// Sends requests to the agent and reads what it publishes.
@@ -56,11 +56,11 @@ pub struct Inbox {
     pub requests: mpsc::Receiver<Request>,
     /// Requests to confirm a loss of state.
     pub recoveries: mpsc::Receiver<Recovery>,
-    /// Where the applications are published.
+    /// Publishes the applications.
     pub applications: watch::Sender<Applications>,
-    /// Where the repositories are published.
+    /// Publishes the repositories.
     pub repositories: watch::Sender<Repositories>,
-    /// Where the readiness is published.
+    /// Publishes the readiness.
     pub readiness: watch::Sender<Readiness>,
     /// Every event, after the store has numbered it.
     pub events: broadcast::Sender<Event>,
@@ -72,7 +72,7 @@ pub struct Inbox {
     pub(crate) status_errors: watch::Receiver<StatusErrors>,
 }
 
-/// Where the answer to [`Handle::recover`] goes.
+/// Sends the answer to [`Handle::recover`].
 pub type Recovery = oneshot::Sender<Result<Vec<String>, RequestError>>;
 
 /// Whether the agent can do its work: the answer of `/readyz`.

@@ -22,7 +22,7 @@ use driftless_plan::Action;
 
 use crate::error::chain;
 
-/// How many images are built at the same time, over all applications. More would only slow down each other and the
+/// Maximum number of simultaneous builds, over all applications. More would only slow down each other and the
 /// containers of the host.
 pub(crate) const CONCURRENT_BUILDS: usize = 2;
 

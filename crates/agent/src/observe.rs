@@ -16,7 +16,7 @@ pub(crate) struct Observer<D> {
     docker: Arc<D>,
     prober: Arc<Prober>,
     scans: FsScans,
-    /// How many observations in a row have failed.
+    /// Number of consecutive failed observations.
     failures: u32,
 }
 
@@ -29,7 +29,7 @@ impl<D: Docker> Observer<D> {
         &self.docker
     }
 
-    /// How many observations in a row have failed.
+    /// Number of consecutive failed observations.
     pub(crate) fn failures(&self) -> u32 {
         self.failures
     }

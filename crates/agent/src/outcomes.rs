@@ -7,7 +7,7 @@ use driftless_plan::{Action, Cause, Plan, Step, StepOutcome, sync_delay};
 
 use crate::{context::AppContext, execute::Executed, image_tasks::EndedTask};
 
-/// How often in a row the engine may refuse a step because of what it found, before the object is held back.
+/// Number of consecutive refusals of a step by the engine after which the object is held back.
 const REFUSALS_WITHOUT_BACKOFF: u32 = 3;
 
 /// The end of the event about a container that ended well while the engine was down.

@@ -1,4 +1,4 @@
-//! Which agent owns the containers on the engine: this one, one that no longer runs, or another that runs.
+//! The owner of the containers on the engine: this agent, one that no longer runs, or another that runs.
 //!
 //! An agent whose state directory was lost has a new id, so the containers that run seem to be another agent's. If no
 //! agent with that id lives and the containers run exactly what Git says, they are taken over. In any other case
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use driftless_model::{AgentId, Observed, Stack};
 use driftless_plan::is_in_force;
 
-/// What is known of agents on the engine.
+/// Knowledge about the agents on the engine.
 pub(crate) struct Ownership {
     own: watch::Sender<Own>,
     questions: mpsc::UnboundedSender<AgentId>,
@@ -142,7 +142,7 @@ impl Ownership {
             };
             reason.get_or_insert_with(|| format!("container {container} belongs to agent {agent}, {why}"));
         }
-        // With containers of its own, an agent may have an application of that name beside the other one's.
+        // With containers of its own, an agent may have an application of the same name as another agent.
         reason.filter(|_| !has_own)
     }
 }

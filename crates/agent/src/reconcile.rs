@@ -47,7 +47,7 @@ use crate::{
 /// When to store a record again that the disk had no room for.
 const STORE_AGAIN: Duration = Duration::from_secs(30);
 
-/// How long an application waits for its turn to act. Then it acts all the same: the others may be stopping
+/// Longest time that an application waits for its turn to act. Then it acts all the same: the others may be stopping
 /// containers that take long.
 const MAX_WAIT_FOR_TURN: Duration = Duration::from_secs(10);
 
@@ -58,9 +58,9 @@ pub(crate) struct Shared<D> {
     pub(crate) engine: EngineState,
     pub(crate) prober: Arc<Prober>,
     pub(crate) builds: BuildLimits,
-    /// How many containers may be scanned at the same time.
+    /// Permits to scan a container.
     pub(crate) scans: Arc<Semaphore>,
-    /// How many applications may act at the same time.
+    /// Permits to act, one for each application.
     pub(crate) turns: Arc<Semaphore>,
     pub(crate) applications: watch::Sender<Applications>,
     pub(crate) commit_statuses: watch::Sender<CommitStatuses>,

@@ -123,7 +123,7 @@ pub struct Inspection {
     pub unmanaged: BTreeSet<String>,
 }
 
-/// Where to roll back to, why, and for how long.
+/// A rollback: its target, its reason, and the end of the pin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rollback {
     /// A revision's number or a commit's id (at least 7 digits). `None`: the newest revision that succeeded and is not

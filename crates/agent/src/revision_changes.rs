@@ -3,7 +3,7 @@
 use driftless_model::{Container, Mask, Stack};
 use driftless_plan::differences;
 
-/// How many changes are listed. The rest is counted.
+/// Maximum number of listed changes. Further ones are counted.
 const MAX_LISTED: usize = 20;
 
 /// The changes from one stack to the next, with secrets masked.

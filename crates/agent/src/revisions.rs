@@ -82,7 +82,7 @@ struct RequestedSync {
     at: Timestamp,
 }
 
-/// How many commits the followed reference is ahead of the pin.
+/// Number of commits by which the followed reference is ahead of the pin.
 struct Behind {
     pinned: CommitId,
     newest: CommitId,

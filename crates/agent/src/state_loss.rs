@@ -15,7 +15,7 @@ pub(crate) struct StateLoss {
     was_observed: bool,
 }
 
-/// How the knowledge of a loss has changed.
+/// A change in the knowledge of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LossChange {
     None,

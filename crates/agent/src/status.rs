@@ -1,4 +1,4 @@
-//! How the parts of an application's status follow from its desired state, its revisions and its record.
+//! The parts of an application's status, from its desired state, its revisions and its record.
 
 use std::time::Duration;
 

@@ -39,16 +39,16 @@ use crate::{
 /// Mounted files that nothing needs are removed after this time.
 const CONTENT_AGE: Duration = Duration::from_hours(24);
 
-/// How often unused mounted files are searched for.
+/// Interval of the search for unused mounted files.
 const CLEANUP_INTERVAL: Duration = Duration::from_hours(6);
 
-/// How often applications that claim what another one has are compared with it again.
+/// Interval at which applications that claim the same name or port are compared again.
 const CONFLICT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How many requests may wait for one application.
+/// Maximum number of requests that wait for one application.
 const MAX_QUEUED_REQUESTS: usize = 16;
 
-/// How many events are searched for an equal one before a repository's event is written again.
+/// Number of newest events among which an equal event of a repository is not written again.
 const RECENT_EVENTS: usize = 20;
 
 /// A repository of the configuration.
@@ -197,7 +197,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
     /// Applications that were deployed before and are in no repository now: gone if their repository was read
     /// completely, else kept as they are.
     ///
-    /// Where the newest commit has no application any more, the last one is gone. Of several, each waits for the
+    /// If the newest commit has no application any more, the last one is gone. Of several, each waits for the
     /// user, if it would be removed.
     fn update_absent_applications(
         &mut self,

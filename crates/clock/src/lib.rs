@@ -16,7 +16,7 @@ pub enum Clock {
     System,
     /// Begins at a given time and follows Tokio's clock.
     Following { epoch: Timestamp, started: Instant },
-    /// Likewise, and jumps whenever its epoch, in milliseconds, is set anew.
+    /// Likewise, and jumps when its epoch, in milliseconds, changes.
     Jumping { epoch: &'static AtomicU64, started: Instant },
 }
 

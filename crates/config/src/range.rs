@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_mean_what_they_mean_in_npm_helm_and_flux() {
+    fn version_ranges_match_as_in_npm_helm_and_flux() {
         let all = "0.0.3 0.0.4 0.2.9 0.3.0 1.0.0 v1.2.0 1.2.7 1.3.0-rc.1 1.3.0 2.0.0-rc.1 2.0.0 2.1 latest";
         for (range, expected) in [
             (">=1.2 <2", "v1.2.0 1.2.7 1.3.0"),

@@ -354,7 +354,7 @@ repositories:
 }
 
 #[test]
-fn signatures_require_fast_forward_unless_told_otherwise() {
+fn signatures_require_fast_forward_by_default() {
     let signed = "verify: { ssh: { allowedSignersFile: /signers } }";
     let of_app = "applications: [{ path: shop, verify: { openpgp: { keyringFile: /ring } } }]";
     for (more, wanted) in [

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn health_checks_are_told_from_commands_of_users() {
+    fn health_checks_are_no_commands_of_users() {
         let container = |test: &[&str]| {
             let test = test.iter().map(|word| (*word).to_owned()).collect();
             let healthcheck = Healthcheck {

@@ -35,7 +35,7 @@ const EVENT_QUEUE: usize = 1024;
 /// The address of an engine, and the folders that it mounts for the agent.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// Where the engine listens, and the certificates of TLS.
+    /// The address of the engine, and the certificates of TLS.
     pub host: DockerHost,
     /// The agent's id: only objects with this id in their labels are ever changed or removed.
     pub agent: AgentId,

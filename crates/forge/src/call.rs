@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::kind::ForgeKind;
 use driftless_model::{is_unprintable, root_cause};
 
-/// How many characters of a forge's error message are kept.
+/// Maximum length of a forge's error message, in characters.
 const LONGEST_MESSAGE: usize = 300;
 /// The largest answer that is read, in bytes: a hundred comments of the greatest length.
 const LARGEST_ANSWER: usize = 16 << 20;

@@ -18,7 +18,7 @@ pub const LONGEST_COMMENT: usize = 65_000;
 /// The longest description of a status that GitHub accepts, in characters.
 const LONGEST_DESCRIPTION: usize = 140;
 
-/// How many pages of comments are searched for the marker.
+/// Maximum number of pages of comments in which the marker is searched.
 const PAGES: u32 = 20;
 const PER_PAGE: usize = 100;
 

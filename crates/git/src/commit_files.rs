@@ -40,7 +40,7 @@ struct Handle {
 
 type Folder = BTreeMap<String, (EntryMode, ObjectId)>;
 
-/// What a path leads to, with all links followed.
+/// The object at a path, with all links followed.
 struct Found {
     mode: EntryMode,
     id: ObjectId,
@@ -215,7 +215,7 @@ impl Handle {
         })
     }
 
-    /// What is at a path, if anything.
+    /// The object at a path; `None` if there is none.
     fn find(&self, path: &str) -> Result<Option<Found>, Damage> {
         Ok(self.walk(path)?.ok())
     }

@@ -10,7 +10,7 @@ use driftless_config::{Auth, GithubApp, Secret};
 /// Answers with the value of an environment variable.
 pub type Lookup = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// Where a repository's credentials come from.
+/// The configured sources of a repository's credentials.
 #[derive(Clone)]
 pub struct Credentials {
     auth: Auth,
@@ -81,8 +81,8 @@ impl Credentials {
         self.auth.ssh_passphrase.is_some()
     }
 
-    /// How ssh's helper gets the passphrase: the name and value of a variable for ssh's environment. Of a file only
-    /// the path is told; what comes from our own environment goes no further than ssh's.
+    /// Name and value of the variable for ssh's environment with which the helper gets the passphrase. Of a file only
+    /// the path is passed; a value of our own environment reaches the environment of ssh only.
     pub(super) fn passphrase(&self) -> Result<Option<(&'static str, String)>, String> {
         let Some(secret) = &self.auth.ssh_passphrase else { return Ok(None) };
         // A missing secret or one of several lines is reported better here than by ssh.
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rotated_file_is_read_anew() {
+    fn rotated_file_is_read_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
         let credentials = with_password(Secret::File(path.clone()));

@@ -15,7 +15,7 @@ pub(super) struct FollowedRef {
     /// The left side of the refspec.
     source: String,
     pub(super) commit: ObjectId,
-    /// What the reference itself points to: the commit, or an annotated tag.
+    /// The object that the reference itself points to: the commit, or an annotated tag.
     pub(super) object: ObjectId,
     /// The tag's name, where a tag is followed.
     pub(super) tag: Option<String>,
@@ -124,9 +124,9 @@ pub(super) fn check(reference: &Reference) -> Result<(), String> {
 
 /// The tag of the highest version. Of several that differ in build metadata only, always the same one.
 fn highest(listing: &RefListing, is_wanted: impl Fn(&semver::Version) -> bool) -> Option<&Ref> {
-    let versions = listing.refs.iter().filter_map(|it| {
-        let version = VersionRange::version_of(remote_client::name_of(it).strip_prefix(TAGS)?)?;
-        is_wanted(&version).then_some((version, remote_client::name_of(it), it))
+    let versions = listing.refs.iter().filter_map(|reference| {
+        let version = VersionRange::version_of(remote_client::name_of(reference).strip_prefix(TAGS)?)?;
+        is_wanted(&version).then_some((version, remote_client::name_of(reference), reference))
     });
     versions.max_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1))).map(|it| it.2)
 }

@@ -37,7 +37,7 @@ pub(super) enum Tip {
     Other(Kind),
 }
 
-/// Where [`TIP`] points; `None` if nothing was fetched.
+/// The commit that [`TIP`] points to; `None` if nothing was fetched.
 pub(super) fn tip(repo: &gix::Repository) -> Result<Option<Tip>, Damage> {
     let Some(id) = tip_object(repo)? else { return Ok(None) };
     let object = repo.find_object(id).map_err(|error| damage("read the newest commit", &error))?;
@@ -48,7 +48,7 @@ pub(super) fn tip(repo: &gix::Repository) -> Result<Option<Tip>, Damage> {
     }))
 }
 
-/// What [`TIP`] itself points to: a commit, or an annotated tag.
+/// The object that [`TIP`] itself points to: a commit, or an annotated tag.
 pub(super) fn tip_object(repo: &gix::Repository) -> Result<Option<ObjectId>, Damage> {
     let found = repo.try_find_reference(TIP).map_err(|error| damage("read the references", &error))?;
     Ok(found.and_then(|it| it.try_id().map(gix::Id::detach)))

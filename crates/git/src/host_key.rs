@@ -11,7 +11,7 @@ use std::{
 
 use super::credentials::Credentials;
 
-/// What the helper says of the key that the server shows.
+/// Begin of the helper's line about the key of the server.
 const SHOWN: &str = "driftless-host-key: ";
 
 /// Run by ssh: answers which host keys are pinned, and gives the passphrase of a key. It holds no secret itself.
@@ -34,21 +34,21 @@ host-key)
 esac
 "#;
 
-/// What ssh says when it does not accept a key.
+/// Messages of ssh about a key that it does not accept.
 const REFUSALS: &[&str] =
     &["Host key verification failed", "HOST IDENTIFICATION HAS CHANGED", "requested strict checking"];
 
-/// What ssh says of a key that a line with `@revoked` names.
+/// Message of ssh about a key that a line with `@revoked` names.
 const REVOKED: &str = "is marked as revoked";
 
 /// Writes the helper script next to the mirror. The error is a sentence.
 pub(super) fn helper(mirror: &Path) -> Result<PathBuf, String> {
-    let path = beside(mirror, ".ssh-helper");
+    let path = next_to(mirror, ".ssh-helper");
     let failed = |error: io::Error| format!("could not write the helper of ssh {}: {error}", path.display());
     if fs::read(&path).is_ok_and(|it| it == HELPER.as_bytes()) {
         return Ok(path);
     }
-    let new = beside(mirror, ".ssh-helper.new");
+    let new = next_to(mirror, ".ssh-helper.new");
     fs::write(&new, HELPER).map_err(failed)?;
     fs::set_permissions(&new, fs::Permissions::from_mode(0o700)).map_err(failed)?;
     fs::rename(&new, &path).map_err(failed)?;
@@ -133,7 +133,7 @@ fn known_fingerprints(file: &Path, host: &str, port: Option<u16>) -> Vec<String>
     known
 }
 
-fn beside(mirror: &Path, suffix: &str) -> PathBuf {
+fn next_to(mirror: &Path, suffix: &str) -> PathBuf {
     let mut name = mirror.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)

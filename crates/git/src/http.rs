@@ -59,7 +59,7 @@ type Slot = Arc<Mutex<Option<Response>>>;
 const MOST_REDIRECTS: usize = 5;
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// How long a connection without work is kept, so that the next poll needs no handshake.
+/// Lifetime of an idle connection. The next poll then needs no handshake.
 const KEEP_IDLE: Duration = Duration::from_mins(5);
 
 /// A client for `http://`. It trusts nobody, and so needs no certificates on this machine.
@@ -346,7 +346,7 @@ pub(super) fn broken(limits: &Limits, error: &reqwest::Error) -> io::Error {
     })
 }
 
-/// What is wrong with a certificate, and what to do.
+/// The fault of a certificate, and the remedy.
 fn certificate(text: &str) -> String {
     let lower = text.to_lowercase();
     let plain = if lower.contains("notvalidyet") || lower.contains("not valid before") {

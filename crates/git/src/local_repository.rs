@@ -75,7 +75,7 @@ impl LocalRepository {
         Ok(Checkout { commit: info, files: Arc::new(files), rewritten: false, tag: None })
     }
 
-    /// Where two lines of history parted.
+    /// The commit at which two lines of history parted.
     pub fn merge_base(&self, one: &str, other: &str) -> Result<String, Error> {
         let (first, second) = (self.find(one)?, self.find(other)?);
         let rejected = |message: String| Error::Rejected {

@@ -114,7 +114,7 @@ impl Mirror {
     }
 
     /// Creates an empty repository next to the mirror.
-    pub(super) fn create_beside(&self, hash: gix::hash::Kind) -> Result<gix::Repository, Damage> {
+    pub(super) fn create_replacement(&self, hash: gix::hash::Kind) -> Result<gix::Repository, Damage> {
         let path = with_suffix(&self.path, ".new");
         remove(&path).map_err(|error| Damage(format!("could not clear {}: {error}", path.display())))?;
         let options = gix::create::Options { object_hash: Some(hash), ..gix::create::Options::default() };
@@ -123,13 +123,13 @@ impl Mirror {
         open(&path)
     }
 
-    /// A new handle of the repository from [`Self::create_beside`].
-    pub(super) fn beside(&self) -> Result<gix::Repository, Damage> {
+    /// A new handle of the repository from [`Self::create_replacement`].
+    pub(super) fn replacement(&self) -> Result<gix::Repository, Damage> {
         open(&with_suffix(&self.path, ".new"))
     }
 
-    pub(super) fn discard_beside(&self) {
-        // What remains is removed at the next start or clone.
+    pub(super) fn discard_replacement(&self) {
+        // The rest is removed at the next start or clone.
         let _ = remove(&with_suffix(&self.path, ".new"));
     }
 
@@ -281,7 +281,7 @@ mod tests {
         assert!(mirror.repository().is_ok_and(|it| it.is_none()));
         // The same while the agent runs.
         fs::write(&path, "no folder").unwrap();
-        mirror.create_beside(gix::hash::Kind::Sha1).unwrap();
+        mirror.create_replacement(gix::hash::Kind::Sha1).unwrap();
         mirror.swap().unwrap();
         assert!(mirror.repository().is_ok_and(|it| it.is_some()));
     }

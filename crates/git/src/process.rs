@@ -38,7 +38,7 @@ pub(super) struct Process {
     limits: Limits,
 }
 
-/// Where [`driftless_model::RepoUrl::Ssh`] points, resolved for one connection.
+/// The target of [`driftless_model::RepoUrl::Ssh`], resolved for one connection.
 pub(super) struct SshTarget<'a> {
     pub(super) user: Option<String>,
     pub(super) host: &'a str,
@@ -46,10 +46,10 @@ pub(super) struct SshTarget<'a> {
     pub(super) path: &'a str,
 }
 
-/// How much of the standard error is kept.
+/// Maximum length of the kept standard error, in bytes.
 const MOST_SAID: usize = 4096;
 
-/// How long a program that closed its output may take to end and to say why.
+/// Time for a program that closed its output to end and to print the cause.
 const GRACE: Duration = Duration::from_secs(2);
 
 const BUFFER: usize = 64 * 1024;

@@ -1,4 +1,4 @@
-//! Which proxy HTTP goes through: as configured, or as the environment says in the way of curl.
+//! The HTTP proxy: from the configuration, or from the environment variables that curl reads.
 
 use reqwest::{ClientBuilder, NoProxy};
 

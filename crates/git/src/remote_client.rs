@@ -49,7 +49,7 @@ pub(super) struct RefListing {
     pub(super) hash: gix::hash::Kind,
 }
 
-/// How to reach a server.
+/// The connection options of a server.
 #[derive(Clone, Copy)]
 pub(super) struct ConnectOptions<'a> {
     pub(super) ca_file: Option<&'a Path>,
@@ -68,7 +68,7 @@ const UNUSED_URL: &str = "file:///mirror";
 /// The disk of the mirrors is full, over its quota, read-only or failing, as the kernel numbers it.
 const LOCAL_FAULTS: &[&str] = &["(os error 28)", "(os error 122)", "(os error 30)", "(os error 5)"];
 
-/// What `ssh`, `git` or a forge say if another try cannot succeed without a change.
+/// Messages of `ssh`, `git` or a forge after which another try cannot succeed without a change.
 const REFUSALS: &[&str] = &[
     "permission denied",
     "host key verification failed",

@@ -350,7 +350,7 @@ impl MirrorWorker {
             let mirror = self.mirror.path().display();
             tracing::warn!(%mirror, %damage, "the mirror is damaged; cloning it again");
         }
-        let made = self.clone_beside(limits, target);
+        let made = self.clone_replacement(limits, target);
         // An unreadable new clone is as costly to repeat as a mirror that is damaged again.
         if matches!((&made, &damage), (Ok(_), Some(_)) | (Err(Error::Damaged { .. }), _)) {
             state.recloned_at = Some(Instant::now());
@@ -362,18 +362,18 @@ impl MirrorWorker {
             }
             Err(error) => error,
         };
-        self.mirror.discard_beside();
+        self.mirror.discard_replacement();
         let Some(damage) = damage else { return Err(error) };
         self.mirror.suspect(damage.to_string());
         Err(Error::Damaged { doing, message: format!("the mirror is damaged ({damage}), and: {error}") })
     }
 
-    fn clone_beside(&self, limits: &Limits, target: &FollowedRef) -> Result<ObjectId, Error> {
+    fn clone_replacement(&self, limits: &Limits, target: &FollowedRef) -> Result<ObjectId, Error> {
         let damaged =
             |Damage(message)| Error::Damaged { doing: format!("clone {}", self.client.remote()), message };
-        let repo = self.mirror.create_beside(target.hash).map_err(damaged)?;
+        let repo = self.mirror.create_replacement(target.hash).map_err(damaged)?;
         self.client.receive(limits, &repo, &target.spec())?;
-        let repo = self.mirror.beside().map_err(damaged)?;
+        let repo = self.mirror.replacement().map_err(damaged)?;
         let commit = self.check_tip(&repo).map_err(damaged)??;
         self.save_kept(&repo, limits);
         self.mirror.swap().map_err(|error| damaged(Damage(format!("could not put it in place: {error}"))))?;
@@ -395,7 +395,7 @@ impl MirrorWorker {
                 tracing::warn!(%commit, "a commit kept for rollbacks was lost with a damaged mirror");
             }
         }
-        if let Err(damage) = self.mirror.beside().and_then(|it| history::keep(&it, &saved)) {
+        if let Err(damage) = self.mirror.replacement().and_then(|it| history::keep(&it, &saved)) {
             tracing::warn!(%damage, "could not keep commits for rollbacks in the new mirror");
         }
     }

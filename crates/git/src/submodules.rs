@@ -2,8 +2,8 @@
 //!
 //! Each submodule has its own mirror. Only repositories on the same server with the same transport are followed, because
 //! credentials must not be sent anywhere else. On this machine the server is the file system, of which the agent may read
-//! more than whoever pushes: there only the folders of `submodulePaths` are followed. Commits are pinned by their id, so a signature of the outer commit covers
-//! them. Symbolic links do not lead from one repository to another.
+//! more than somebody who pushes: there only the folders of `submodulePaths` are followed. Commits are pinned by their
+//! id, so a signature of the outer commit covers them. Symbolic links do not lead from one repository to another.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -255,9 +255,9 @@ impl Submodule {
             Ok(Some(repo)) => history::kept(&repo).unwrap_or_default(),
             Ok(None) | Err(_) => BTreeSet::new(),
         };
-        let new = self.mirror.create_beside(commit.kind()).map_err(|it| damaged(place, &it))?;
+        let new = self.mirror.create_replacement(commit.kind()).map_err(|it| damaged(place, &it))?;
         self.client.receive(limits, &new, &spec(commit)).map_err(|error| about(place, &error))?;
-        let read = self.mirror.beside().and_then(|repo| history::verify(&repo, commit));
+        let read = self.mirror.replacement().and_then(|repo| history::verify(&repo, commit));
         read.map_err(|it| damaged(place, &it))?;
         for old in kept.into_iter().filter(|it| *it != commit && it.kind() == commit.kind()) {
             if self.client.receive(limits, &new, &spec(old)).is_err() {

@@ -40,7 +40,7 @@ fn has_several(selected: &[&mut ReadWorkload]) -> bool {
     selected.len() > 1 || selected.iter().any(|it| it.workload.replicas > 1)
 }
 
-/// Whether a rollout runs a new pod beside the old one. It does not if both would write to one volume or need one port of the
+/// Whether a rollout runs the new pod and the old one at the same time. It does not if both would write to one volume or need one port of the
 /// host.
 fn starts_first(workload: &Workload) -> bool {
     let is_written = |mount: &Mount| {

@@ -1,4 +1,4 @@
-//! Which version of the engine's API a container or network cannot do without. An older engine would drop the
+//! The oldest version of the engine's API that a container or network needs. An older engine would drop the
 //! field in silence, so nothing is made there instead.
 
 use super::{Container, MountSource, Network};

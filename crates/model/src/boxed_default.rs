@@ -80,7 +80,7 @@ mod tests {
     use crate::HostSettings;
 
     #[test]
-    fn it_is_as_what_it_holds_and_holds_no_default() {
+    fn boxed_default_equals_its_value_and_stores_no_default() {
         let mut it = BoxedDefault::<HostSettings>::default();
         assert_eq!(size_of_val(&it), size_of::<usize>());
         assert_eq!(*it, HostSettings::default());

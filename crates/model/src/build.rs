@@ -58,7 +58,7 @@ pub struct Build {
     pub pull: bool,
 }
 
-/// Where the instructions are.
+/// The place of the build instructions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Dockerfile {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_goes_into_the_image_is_its_identity() {
+    fn only_inputs_of_the_image_change_its_identity() {
         let changed = |change: fn(&mut Build)| {
             let mut other = build();
             change(&mut other);

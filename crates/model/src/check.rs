@@ -227,7 +227,7 @@ fn check_targets(Subject { name, workload }: Subject<'_>, findings: &mut Vec<Fin
     }
 }
 
-/// Each workload on a cycle of dependencies is told once, by the first of them.
+/// Reports each cycle of dependencies once, at its first workload.
 fn check_cycles(stack: &Stack, findings: &mut Vec<Finding>) {
     let mut done: BTreeSet<&WorkloadName> = BTreeSet::new();
     for start in stack.workloads.keys() {

@@ -56,7 +56,7 @@ impl Access {
         if executable { Self::Run } else { Self::Read }
     }
 
-    /// These bits without those for writing, and a group that may then read it whatever they are.
+    /// These bits without write permission. A group, if there is one, may read in any case.
     pub fn asked(mode: u32, group: Option<u32>) -> Self {
         match (mode | group.map_or(0, |_| 0o440)) & 0o555 {
             0o444 => Self::Read,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::Container;
 use crate::defaults::is_default;
 
-/// One thing that it is told.
+/// One fact about the pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Downward {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_is_found_again_as_it_was_asked_for() {
+    fn replaced_marks_are_found_again() {
         let container = wanted();
         assert_eq!(Downward::wanted_by(&container), [Downward::PodName, Downward::PodIp]);
         let values = DownwardValues::from([
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_wrote_stays_what_it_is() {
+    fn other_text_is_left_unchanged() {
         let container = wanted();
         let values = DownwardValues::from([(Downward::PodName, "web-1".to_owned())]);
         let templates = Templates { values: values.clone(), ..Templates::of(&container) };

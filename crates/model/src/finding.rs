@@ -26,7 +26,7 @@ pub struct Location {
 pub struct Finding {
     pub severity: Severity,
     pub location: Location,
-    /// Where in the document, such as `services.web.ports[0]`; empty for the document as a whole.
+    /// The place in the document, such as `services.web.ports[0]`; empty for the document as a whole.
     pub path: String,
     /// The error or warning.
     pub message: String,

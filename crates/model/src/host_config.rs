@@ -1,5 +1,5 @@
 //! Settings of the host for a container, beyond files, networks and limits: devices, the kernel's namespaces and
-//! knobs, and commands that run beside it. The engine's own defaults are applied in `effective`.
+//! settings, and hooks. The engine's own defaults are applied in `effective`.
 
 use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
@@ -138,7 +138,7 @@ impl MountOptions {
     }
 }
 
-/// A command beside the container's own, or a pause or a request instead of one.
+/// A hook: a command in the container, a pause, or a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Hook {
@@ -160,7 +160,7 @@ pub struct Hook {
     pub env: BTreeMap<String, String>,
 }
 
-/// A request to the container. Whatever is answered is a success, as for the kubelet.
+/// A request to the container. Every answer is a success, as for the kubelet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpHook {
@@ -178,7 +178,7 @@ pub struct HttpHook {
 }
 
 impl HttpHook {
-    /// Where it goes, at this address.
+    /// The URL of the request at this address.
     pub fn url(&self, host: &str) -> String {
         let scheme = if self.https { "https" } else { "http" };
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };

@@ -105,7 +105,7 @@ impl ImageRef {
         }
     }
 
-    /// Whether both are in one repository, whatever their tags and digests.
+    /// Whether both are in one image repository. Tags and digests do not count.
     pub fn is_same_repository(&self, other: &Self) -> bool {
         self.registry == other.registry && self.repository == other.repository
     }

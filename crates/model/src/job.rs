@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{ContainerId, SpecHash, Timestamp, WorkloadName};
 use crate::defaults::is_default;
 
-/// Which part of which Job a workload is, and what holds for the Job as a whole.
+/// The Job of a workload and the part that it is, and settings of the Job as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Job {
@@ -22,7 +22,7 @@ pub struct Job {
     /// The CronJob that began it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cron: Option<WorkloadName>,
-    /// Which of its completions.
+    /// The index among its completions.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ordinal: u32,
     /// `None`: one that succeeds is enough, once all have ended.

@@ -79,7 +79,7 @@ pub enum ProbeAction {
     /// `grpc.health.v1.Health/Check` without TLS: `SERVING` succeeds.
     Grpc {
         port: u16,
-        /// Which of the server's services; empty: the server as a whole.
+        /// One of the server's services; empty: the server as a whole.
         #[serde(default, skip_serializing_if = "is_default")]
         service: String,
     },

@@ -106,12 +106,12 @@ impl fmt::Display for OnChange {
 /// The folder for what is rewritten in place, in that of the contents. No content is called so.
 const FOLDER: &str = ".in-place";
 
-/// Where what is rewritten in place for an application lies, from the folder of the contents.
+/// The folder of an application's files that are rewritten in place, relative to the folder of the contents.
 pub fn in_place_of(app: &AppName) -> PathBuf {
     PathBuf::from(FOLDER).join(app.as_str())
 }
 
-/// Where one mount of one instance lies, from the folder of the contents.
+/// The path of one mount of one instance, relative to the folder of the contents.
 pub fn in_place_path(app: &AppName, instance: &InstanceId, target: &str, is_folder: bool) -> PathBuf {
     let digest = digest_hex(target.as_bytes());
     let name = digest.get(..16).unwrap_or(&digest);

@@ -45,7 +45,7 @@ name!(
     ContainerId
 );
 name!(
-    /// Which agent owns an object: random, made once per state directory, written into labels.
+    /// The id of the agent that owns an object: random, made once per state directory, written into labels.
     AgentId
 );
 
@@ -91,7 +91,7 @@ impl ContainerId {
     }
 }
 
-/// Which replica of which workload. Slots count from 1 and are reused, lowest first.
+/// A replica of a workload, by its slot. Slots count from 1 and are reused, lowest first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct InstanceId {
     pub workload: WorkloadName,

@@ -17,7 +17,7 @@ pub enum Peer {
     Container(String),
 }
 
-/// Where processes see each other, or share memory.
+/// A namespace of processes or of shared memory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", from = "String")]
 pub enum Namespace {

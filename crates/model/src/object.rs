@@ -1,5 +1,5 @@
-//! Kubernetes' names: kinds with their short names, and the objects that an application's manifests define beside
-//! what runs. No values: those of a ConfigMap are in Git, and those of a Secret nobody's business.
+//! Kubernetes' names: kinds with their short names, and the objects that an application's manifests define besides
+//! workloads. No values: those of a ConfigMap are in Git, and those of a Secret are secret.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -115,12 +115,12 @@ impl Kind {
     /// Reads any name of a kind: `deployments`, `deployment`, `deploy`, `Deployment`, `deployments.apps`.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.to_ascii_lowercase();
-        Self::ALL.into_iter().find(|it| {
-            let Names { plural, short, .. } = it.names();
+        Self::ALL.into_iter().find(|kind| {
+            let Names { plural, short, .. } = kind.names();
             text == plural
-                || text == it.as_str().to_ascii_lowercase()
+                || text == kind.as_str().to_ascii_lowercase()
                 || short.contains(&text.as_str())
-                || (text.contains('.') && (text == it.qualified() || text == it.qualified_plural()))
+                || (text.contains('.') && (text == kind.qualified() || text == kind.qualified_plural()))
         })
     }
 
@@ -146,7 +146,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Which object.
+/// Kind, namespace and name of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectRef {
@@ -178,7 +178,7 @@ pub struct Inventory {
 pub struct Resource {
     #[serde(flatten)]
     pub object: ObjectRef,
-    /// Where the manifest defines it.
+    /// The place of its definition in the manifest.
     pub origin: Location,
     pub facts: Facts,
 }

@@ -16,7 +16,7 @@ use super::{
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// Every container that carries our label for this application, whoever made it.
+    /// Every container that carries our label for this application, also if the agent did not create it.
     pub instances: BTreeMap<ContainerId, Instance>,
     /// The containers that are parts of a pod. Not among the instances.
     pub parts: BTreeMap<ContainerId, Instance>,

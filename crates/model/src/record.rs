@@ -23,13 +23,13 @@ pub struct Record {
     /// that it is ours.
     #[serde(skip_serializing_if = "Adopted::is_empty")]
     pub adopted: Adopted,
-    /// The stack that was last reached in full. While it is the wanted one, whatever differs is drift.
+    /// The stack that was last reached in full. While it is the desired one, every difference is drift.
     pub settled: Option<StackHash>,
     /// Failed pulls and builds, by image reference.
     pub pulls: BTreeMap<String, Attempt>,
     #[serde(with = "by_instance")]
     pub crashes: BTreeMap<InstanceId, Crash>,
-    /// How often containers have ended by themselves or by a failed probe. Unlike [`Crash::count`], which the backoff uses,
+    /// Numbers of ends of containers, by themselves or by a failed probe. Unlike [`Crash::count`], which the backoff uses,
     /// it does not start again.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub ends: BTreeMap<ContainerId, u32>,

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_missed_is_counted_and_the_last_of_it_is_known() {
+    fn missed_times_are_counted_and_the_last_is_known() {
         let hourly = Schedule::parse("@hourly", None).unwrap();
         let missed = |since, until| hourly.missed(at(since), at(until), 100);
         assert_eq!(missed("2026-01-01T00:00:00Z", "2026-01-01T00:59:00Z"), None);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_schedule_is_told_in_a_sentence() {
+    fn invalid_schedule_is_an_error_in_a_sentence() {
         let told = |text| Schedule::parse(text, None).unwrap_err();
         assert!(told("* * * *").ends_with("and there are 4"));
         assert_eq!(told("60 * * * *"), "`60` is not a minute: it is from 0 to 59");

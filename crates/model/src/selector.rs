@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_column() {
+    fn selector_errors_name_the_column() {
         let column = |text: &str| Selector::parse(text).unwrap_err().column;
         for (text, at) in [
             ("=web", 1),

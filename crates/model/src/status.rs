@@ -85,9 +85,9 @@ pub struct ApplicationStatus {
     pub commit: Option<CommitInfo>,
     pub pin: Option<PinStatus>,
     pub conditions: Vec<StatusCondition>,
-    /// Shared, as whatever else grows with the application: a status is copied at every turn.
+    /// Shared, like all that grows with the application, because each round copies the status.
     pub workloads: Arc<BTreeMap<WorkloadName, WorkloadStatus>>,
-    /// Services, ConfigMaps and what else its manifests define beside workloads.
+    /// Services, ConfigMaps and other objects of the manifests that are no workloads.
     #[serde(default, skip_serializing_if = "is_default")]
     pub resources: Arc<Vec<ResourceStatus>>,
     /// Remarks about the manifests of the newest commit.
@@ -316,7 +316,7 @@ pub struct JobStatus {
     pub completions: Option<u32>,
     #[serde(default)]
     pub parallelism: u32,
-    /// Which of them are done, where they are told apart: `0,2`.
+    /// The indexes that are done, for an indexed Job: `0,2`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub completed_indexes: Option<String>,
     pub start_time: Option<Timestamp>,

@@ -59,11 +59,11 @@ pub struct HookStatus {
     /// The repository's name in the configuration.
     pub repository: String,
     pub provider: HookProvider,
-    /// Where the forge is to post to; empty while there is trouble.
+    /// The URL that the forge posts to; empty while there is trouble.
     pub url: String,
     /// The address that the agent itself serves it at, for a test from the same machine.
     pub local_url: String,
-    /// Where the secret comes from: `file /etc/driftless/hook`, `variable HOOK_SECRET`.
+    /// The source of the secret: `file /etc/driftless/hook`, `variable HOOK_SECRET`.
     pub secret: HookSecret,
     /// The full name of what is followed, such as `refs/heads/main`; empty for the default branch.
     pub reference: String,
@@ -84,7 +84,7 @@ pub struct HookStatus {
     pub missed: Option<Missed>,
 }
 
-/// Where a secret is to be found, never what it is.
+/// The source of a secret, never its value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum HookSecret {

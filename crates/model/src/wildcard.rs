@@ -1,7 +1,7 @@
 //! Text patterns with wildcards: `*` is any run of characters, also none.
 //!
 //! The callers know no other special character (a file name or a host pattern may contain `[` and `{`), therefore
-//! this is no glob library. The time is at most the product of both lengths, whoever wrote the pattern.
+//! this is no glob library. The time is at most the product of both lengths, for every pattern.
 
 /// Whether the whole text matches a pattern in which only `*` is special.
 pub fn matches_star(pattern: &str, text: &str) -> bool {

@@ -64,7 +64,7 @@ pub const MOST_REPLICAS: u32 = 1000;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Workload {
-    /// Where the manifest defines it.
+    /// The place of its definition in the manifest.
     pub origin: Location,
     pub replicas: u32,
     /// The only container of an instance, or the first one, with which the parts share namespaces and volumes.

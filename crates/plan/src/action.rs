@@ -23,7 +23,7 @@ pub enum Action {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         secrets: Vec<ContentId>,
     },
-    /// From the files of the commit, which whoever performs it has here.
+    /// From the files of the commit, which the executor has.
     BuildImage {
         image: String,
         build: Box<Build>,

@@ -9,7 +9,7 @@ pub fn container_name(stack: &Stack, workload: &WorkloadName, slot: u32) -> Stri
     container_name_at(stack, workload, slot, Workload::spec)
 }
 
-/// As [`container_name`], for whoever may know the hash already.
+/// As [`container_name`], for callers that may know the hash already.
 pub(crate) fn container_name_at(
     stack: &Stack,
     workload: &WorkloadName,

@@ -51,7 +51,7 @@ pub(crate) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// How much of a container's output a sentence repeats, in characters.
+/// Maximum length of a container's output in a sentence, in characters.
 const OUTPUT: usize = 300;
 
 /// The last lines that a container printed, masked, in one line.

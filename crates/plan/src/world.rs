@@ -1,7 +1,7 @@
 //! An in-memory Docker: what each action does to what is observed.
 //!
 //! The preview forecasts with it and the simulation tests live in it, so the Docker that we plan against is
-//! written down once. It is strict: it refuses whatever a correct plan never asks for.
+//! written down once. It is strict: it refuses everything that a correct plan never asks for.
 
 use std::{collections::BTreeSet, sync::Arc};
 

@@ -15,7 +15,7 @@ pub struct Context<'a> {
     pub to: &'a str,
 }
 
-/// How a hidden value begins.
+/// Begin of a hidden value.
 const HIDDEN: &str = "••••";
 
 /// An application without differences yet.

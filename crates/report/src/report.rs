@@ -108,9 +108,9 @@ pub struct Item {
     pub change: Type,
     /// The field, such as `env.PORT`; empty for the object as a whole.
     pub path: String,
-    /// What Git says; of a preview, the head.
+    /// The value in Git; in a preview, that of the head.
     pub want: String,
-    /// What runs; of a preview, the base.
+    /// The value on the host; in a preview, that of the base.
     pub got: String,
     /// Whether a value is masked. Equal values have equal masks.
     pub masked: bool,

@@ -11,7 +11,7 @@
 //! Decrypted YAML and JSON keep the lines and columns of the encrypted file up to the first value in a line, so
 //! findings point to the right place.
 //!
-//! [`DecryptedFiles`] wraps the files of a commit: whatever reads them gets the decrypted content.
+//! [`DecryptedFiles`] wraps the files of a commit: all readers get the decrypted content.
 //!
 //! ```
 //! use driftless_sops::{Keys, decrypt};

@@ -22,7 +22,7 @@ use super::{
 use driftless_agent::{Against, Answer, RequestKind, Rollback};
 use driftless_model::{AppName, Application, Pin, Removal, Revision, Timestamp, Until};
 
-/// How long a client may take to send a body of at most [`BODY_LIMIT`] bytes.
+/// Time for a client to send a body of at most [`BODY_LIMIT`] bytes.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
 
 /// The body of `POST …/rollback`. Every field is optional, and so is the body.

@@ -22,9 +22,9 @@ pub struct ErrorBody {
 pub struct ErrorDetail {
     /// A word in camel case for programs. It is stable between releases.
     pub code: String,
-    /// What happened, for people.
+    /// The error, for people.
     pub message: String,
-    /// What to do next, for people.
+    /// The next step, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
 }

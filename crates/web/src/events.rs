@@ -26,17 +26,17 @@ use super::{
 use driftless_model::{AppName, Event};
 use driftless_store::Store;
 
-/// How many events a list has by default.
+/// Default number of events of a list.
 const DEFAULT_LIMIT: usize = 100;
 const LARGEST_LIMIT: usize = 1000;
 
-/// How many events are read at a time while a stream catches up.
+/// Number of events of one read while a stream catches up.
 const PAGE: usize = 200;
 
 /// Interval of the comments that keep proxies from closing an idle stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// How long a browser waits before it connects again.
+/// Pause of a browser before it connects again.
 const RECONNECT: Duration = Duration::from_secs(3);
 
 /// The query of `GET /api/v1/events`.

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The largest request body that is read, in bytes.
 pub const BODY_LIMIT: usize = 64 * 1024;
 
-/// How long the agent may take to accept or refuse a request.
+/// Time for the agent to accept or refuse a request.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// The most requests to the guarded routes at a time, of the 256 connections of a listener.

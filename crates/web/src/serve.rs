@@ -39,7 +39,7 @@ const HEADERS_WITHIN: Duration = Duration::from_secs(10);
 /// The largest size of a request's headers, in bytes.
 const HEADERS_LIMIT: usize = 64 * 1024;
 
-/// How long running requests may take after the server was told to stop.
+/// Time for running requests to end after a request to stop the server.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// Pause after a failed accept, for example when file descriptors ran out.

@@ -152,8 +152,8 @@ fn container_of<'a>(
 
 /// A duration before now such as `10m`, or a time.
 fn since(text: &str, now: Timestamp) -> Result<Timestamp, Error> {
-    let ago = parse_duration(text).ok().map(|it| {
-        let millis = u64::try_from(it.as_millis()).unwrap_or(u64::MAX);
+    let ago = parse_duration(text).ok().map(|duration| {
+        let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         Timestamp(now.0.saturating_sub(millis))
     });
     ago.or_else(|| Timestamp::parse(text)).ok_or_else(|| {

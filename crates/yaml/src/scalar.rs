@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_scalars_mean_what_go_yaml_takes_them_for() {
+    fn plain_scalars_have_the_types_of_go_yaml() {
         use Scalar::{Bool, Float, Int, Null, Text, Unsigned};
         let cases = [
             ("", Null),

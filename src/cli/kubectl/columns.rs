@@ -139,9 +139,11 @@ fn pod(it: &Value, is_wide: bool, now: Timestamp) -> Vec<Cell> {
     // Sidecars count as app containers.
     let is_sidecar = |it: &&Value| it["restartPolicy"] == "Always";
     let sidecars: Vec<&Value> = list(it, "/spec/initContainers").iter().filter(is_sidecar).collect();
-    let beside = list(it, "/status/initContainerStatuses");
-    let beside = beside.iter().filter(|it| sidecars.iter().any(|sidecar| sidecar["name"] == it["name"]));
-    let containers: Vec<&Value> = list(it, "/status/containerStatuses").iter().chain(beside).collect();
+    let initial = list(it, "/status/initContainerStatuses");
+    let sidecar_statuses =
+        initial.iter().filter(|it| sidecars.iter().any(|sidecar| sidecar["name"] == it["name"]));
+    let containers: Vec<&Value> =
+        list(it, "/status/containerStatuses").iter().chain(sidecar_statuses).collect();
     let ready = containers.iter().filter(|it| it["ready"] == true).count();
     let restarts: u64 = containers.iter().filter_map(|it| it["restartCount"].as_u64()).sum();
     let ended = containers.iter().filter_map(|it| it.pointer("/lastState/terminated/finishedAt"));

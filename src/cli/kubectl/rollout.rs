@@ -22,7 +22,7 @@ use driftless_web::{Accepted, RollbackBody};
 
 const LOOK_EVERY: Duration = Duration::from_millis(400);
 
-/// How long a rollback may take to appear in the status.
+/// Time for a rollback to appear in the status.
 const SEEN_WITHIN: Duration = Duration::from_secs(20);
 
 pub(in crate::cli) async fn rollout(
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rollout_is_told_in_kubectls_sentences() {
+    fn rollout_status_uses_the_sentences_of_kubectl() {
         let deployment = |generation: u64, all: u64, updated: u64, available: u64, reason: &str| {
             let item = json!({
                 "metadata": { "name": "web", "generation": generation },

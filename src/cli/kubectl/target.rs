@@ -74,10 +74,10 @@ impl Target {
         let wanted = Wanted { kinds: vec![Kind::Pod], name: None };
         let scope = Scope { selector: Some(&selector), ..Scope::default() };
         let mut pods = objects(client, &wanted, &scope).await?;
-        pods.sort_by_cached_key(|it| {
-            let is_ready = it.pointer("/status/containerStatuses/0/ready") == Some(&Value::Bool(true));
-            let has_container = it.pointer("/status/containerStatuses/0/containerID").is_some();
-            (!is_ready, !has_container, at(it, "/metadata/name"))
+        pods.sort_by_cached_key(|pod| {
+            let is_ready = pod.pointer("/status/containerStatuses/0/ready") == Some(&Value::Bool(true));
+            let has_container = pod.pointer("/status/containerStatuses/0/containerID").is_some();
+            (!is_ready, !has_container, at(pod, "/metadata/name"))
         });
         Ok(pods)
     }

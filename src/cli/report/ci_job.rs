@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn forgejo_is_told_from_github_and_gitlab_has_its_own_words() {
+    fn forgejo_github_and_gitlab_jobs_are_recognised() {
         let all = [
             ("GITHUB_ACTIONS", "true"),
             ("FORGEJO_ACTIONS", "true"),

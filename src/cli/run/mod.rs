@@ -100,7 +100,7 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
     }
 }
 
-/// What follows when the agent has ended.
+/// The next action after the agent has ended.
 enum Next {
     End,
     /// The program starts again in the same process, with the new configuration.
@@ -139,7 +139,7 @@ impl Servers {
 async fn stop(running: Running, servers: Servers) {
     servers.stopping.cancel();
     running.stop().await;
-    // The server's own time limit ends this, whatever its clients do.
+    // The server's own time limit ends this, also with clients that stay connected.
     for server in servers.tasks {
         if let Err(error) = server.await {
             tracing::error!(%error, "the API server failed");

@@ -2,7 +2,7 @@
 //!
 //! A new start in the same process needs no second way to change a running agent: killing the agent at any moment is
 //! safe, its containers keep running, and the first round continues from what it observes. The process keeps its id and
-//! its place under the service manager. Whatever could keep the new configuration from starting is checked before, so
+//! its place under the service manager. All that could keep the new configuration from starting is checked before, so
 //! the old one stays if there is a mistake.
 
 use std::{convert::Infallible, env, ffi::CString, io, os::unix::ffi::OsStringExt, path::PathBuf};

@@ -22,7 +22,7 @@ const LONGEST_STATUS: usize = 200;
 /// The connection to the service manager.
 pub(super) struct ServiceManager {
     connection: Option<(UnixDatagram, SocketAddr)>,
-    /// How long the service manager waits for a sign of life.
+    /// Time that the service manager waits for a sign of life.
     watchdog: Option<Duration>,
 }
 

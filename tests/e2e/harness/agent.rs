@@ -294,7 +294,7 @@ impl Agent {
         read(request.body(body.to_string())).await
     }
 
-    /// Where it listens.
+    /// The address of the agent's API.
     pub fn address(&self) -> &str {
         &self.address
     }

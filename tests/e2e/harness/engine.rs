@@ -40,7 +40,7 @@ impl Engine {
         fs::write(self.directory.join("daemon.json"), "{}").unwrap();
         let log = fs::File::create(self.directory.join("log")).unwrap();
         let at = |name: &str| format!("{}/{name}", self.directory.display());
-        // Not `ip netns exec`: it mounts /sys anew, and the engine then misses its cgroups.
+        // Not `ip netns exec`: it mounts another /sys, and the engine then misses its cgroups.
         let child = Command::new("nsenter")
             .arg(format!("--net=/run/netns/{}", self.namespace))
             .args(["dockerd", "--config-file", &at("daemon.json"), "-H", &self.host()])
@@ -124,7 +124,7 @@ impl Engine {
         processes().filter(is_shim).collect()
     }
 
-    /// How many programs run in its containers.
+    /// Number of programs in its containers.
     pub fn programs(&self) -> usize {
         let shims = self.shims();
         let is_program = |id: &String| {

@@ -24,7 +24,7 @@ pub fn server_as(docker: &Docker, image: &str, version: &str) -> String {
     image.to_owned()
 }
 
-/// Starts whatever command it is given, and stays: what stands for all images of foreign projects. It has a
+/// Starts the command that it is given, and stays. It replaces all images of foreign projects. It has a
 /// variable, a label and a volume of its own.
 pub fn placeholder() -> String {
     static MADE: Mutex<bool> = Mutex::new(false);

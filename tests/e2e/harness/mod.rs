@@ -37,7 +37,7 @@ pub use ssh::SshServer;
 /// The longest wait for a state before the test fails. Only a broken agent, or a very slow machine, reaches it.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// One repository with one application in it, and whatever runs because of it.
+/// One repository with one application in it, and the containers of the application.
 pub struct Site {
     /// Unique: `e2e-TEST-RANDOM`.
     pub app: String,

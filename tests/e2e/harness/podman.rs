@@ -59,7 +59,7 @@ impl Podman {
         Some(Self { keeper, init, directory })
     }
 
-    /// Where files can be put for it: the path is the same for it.
+    /// A folder for its files. Its path is the same for Podman.
     pub fn directory(&self) -> &Path {
         &self.directory
     }

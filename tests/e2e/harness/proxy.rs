@@ -99,9 +99,9 @@ struct Requests {
     latest: (usize, Vec<u8>),
     /// Bytes of a body still to come.
     body: usize,
-    /// In a body whose end is told by its last chunk.
+    /// In a chunked body.
     is_chunked: bool,
-    /// After an upgrade whatever comes is no HTTP.
+    /// After an upgrade the data is no HTTP.
     is_raw: bool,
 }
 

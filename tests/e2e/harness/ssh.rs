@@ -46,7 +46,7 @@ impl SshServer {
             at("authorized_keys"),
         );
         fs::write(at("sshd_config"), configuration).unwrap();
-        // Where it puts its unprivileged half; packages make it when they start their own server.
+        // The folder of its unprivileged process. Packages create it when they start their own server.
         let _ = fs::create_dir_all("/run/sshd");
         let child = Command::new("/usr/sbin/sshd")
             .args(["-D", "-e", "-f", &at("sshd_config")])

@@ -187,7 +187,7 @@ impl Inspector {
         Ok(Self { engine, clock, mask: Mask::new(random_key()) })
     }
 
-    /// Compares one rendered application with its containers, whichever agent has created them.
+    /// Compares one rendered application with its containers. They may belong to any agent.
     pub async fn inspect(&self, stack: &Stack, path: &str, context: Context<'_>) -> Inspection {
         let mut app = report::application(&stack.app, path);
         // No label says which containers of Docker Compose an agent has adopted. They are compared as if it had

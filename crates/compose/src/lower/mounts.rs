@@ -162,7 +162,7 @@ impl<'a> MountedFiles<'a> {
         Ok(Mount { target, source, read_only: true })
     }
 
-    /// Where a mounted config lies: on the disk, or in memory if the repository has it encrypted.
+    /// The place of a mounted config: the disk, or memory if the repository has it encrypted.
     fn source_of(&self, id: ContentId) -> MountSource {
         if self.encrypted.contains(&id) { MountSource::Secret(id) } else { MountSource::Content(id) }
     }

@@ -50,7 +50,7 @@ fn describe(rendered: &Rendered) -> String {
 }
 
 #[test]
-fn every_fixture_becomes_what_its_snapshot_says() {
+fn every_fixture_renders_to_its_snapshot() {
     let files = repository();
     insta::glob!("compose/*/compose.yaml", |path| {
         let name = path.parent().unwrap().file_name().unwrap().to_str().unwrap();

@@ -33,7 +33,7 @@ impl Volumes {
         let body = to_engine::volume_body(name, volume, app, self.agents.own());
         let created = self.connection.call(DEADLINE, self.connection.docker().create_volume(body)).await;
         self.cache.invalidate_objects(ObjectKind::Volumes);
-        // The engine answers with an existing volume of this name, whatever its specification.
+        // The engine answers with an existing volume of this name, even if its specification differs.
         let found = created.map_err(|error| error.classify(&doing))?;
         let label = |name: &str| found.labels.get(name).map(String::as_str);
         let is_own = label(label::AGENT).is_some_and(|agent| self.agents.contain(agent));

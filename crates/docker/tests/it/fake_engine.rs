@@ -228,14 +228,14 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         (_, ["networks"]) => ok(&json!([{"Name": "bridge", "Id": "b", "Created": "2026-01-01T00:00:00Z"}])),
         (_, ["volumes"]) => ok(&json!({"Volumes": [], "Warnings": []})),
         (_, ["containers", "json"]) => {
-            let rows = host.containers.values().map(|it| {
+            let rows = host.containers.values().map(|container| {
                 json!({
-                    "Id": it["Id"],
-                    "Names": [it["Name"]],
-                    "ImageID": it["Image"],
-                    "Labels": it["Config"]["Labels"],
-                    "State": it["State"]["Status"],
-                    "NetworkSettings": it["NetworkSettings"],
+                    "Id": container["Id"],
+                    "Names": [container["Name"]],
+                    "ImageID": container["Image"],
+                    "Labels": container["Config"]["Labels"],
+                    "State": container["State"]["Status"],
+                    "NetworkSettings": container["NetworkSettings"],
                     "Ports": [],
                 })
             });

@@ -16,7 +16,7 @@ async fn last_lines_of_a_crashed_container_are_read_once() {
     fake.end(&id, "restarting", 3);
     fake.happen(id.as_str(), "die");
     assert_eq!(instance(&engine, &id).await.last_output, "starting\nno such table");
-    // It is the same run, whatever is observed again.
+    // Another event of the same run changes nothing.
     fake.happen(id.as_str(), "rename");
     assert_eq!(instance(&engine, &id).await.last_output, "starting\nno such table");
     assert_eq!(fake.calls("/logs").len(), 1, "{:?}", fake.calls("/logs"));

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn another_repository_is_another_and_another_host_is_told() {
+    fn other_repository_and_other_host_are_distinguished() {
         let infra = "https://git.example.com/me/infra.git";
         for other in ["https://git.example.com/me/infra2", "https://git.example.com/you/infra", "infra", ""] {
             assert!(matches!(compare(infra, &[Origin::of(other)]), Match::Other { .. }), "{other}");

@@ -26,10 +26,10 @@ pub(super) struct Signer {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Revoked(BTreeSet<String>);
 
-/// What begins the type of a key.
+/// Begins of key types.
 const KEY_TYPES: [&str; 3] = ["ssh-", "ecdsa-", "sk-"];
 
-/// How a binary key revocation list begins.
+/// First bytes of a binary key revocation list.
 const KRL: &[u8] = b"SSHKRL\n\0";
 
 /// Reads the whole file. `name` is for errors.

@@ -143,8 +143,8 @@ pub(super) fn of_commit(raw: &[u8]) -> Result<Option<Signed>, String> {
     Ok(signatures.pop().map(|signature| Signed { signature, payload }))
 }
 
-/// A tag's signature stands at its end. A tag must say itself what it is called, since whoever may push could
-/// else show an old one under a new name.
+/// A tag's signature is at its end. The tag must contain its own name, because somebody who may push could
+/// otherwise show an old tag under a new name.
 fn of_tag(raw: &[u8], name: &str) -> Result<Option<Signed>, String> {
     let is_armor = |line: &[u8]| {
         line.starts_with(SSH) || line.starts_with(X509) || OPENPGP.iter().any(|it| line.starts_with(it))
@@ -182,7 +182,7 @@ mod tests {
         let twice = [b"gpgsig -----BEGIN\n".as_slice(), COMMIT].concat();
         assert!(of_commit(&twice).is_err_and(|it| it.contains("several")));
         for cut in 0..COMMIT.len() {
-            // Whatever is cut off, it neither panics nor finds a signature with another payload's text.
+            // A cut commit causes no panic.
             let _ = of_commit(&COMMIT[..cut]);
         }
     }

@@ -1,7 +1,7 @@
 //! OpenPGP signatures, as `git commit -S` makes them with gpg, against a keyring in a file.
 //!
 //! rPGP does the arithmetic; which key may sign, and until when, is decided here. Whether a key has expired or is
-//! revoked is judged at the time of the check and not at the time that the signature claims, since whoever
+//! revoked is judged at the time of the check and not at the time that the signature claims, because somebody who
 //! found an old key can claim any time.
 
 use std::io::Cursor;
@@ -83,7 +83,7 @@ pub(super) fn verify(
     Err(format!("it is signed with the OpenPGP key {}, which is not in the keyring", issuer(signature)))
 }
 
-/// What a primary key is needed for.
+/// The use of a primary key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     Sign,

@@ -5,7 +5,7 @@ use ssh_key::{Algorithm, HashAlg, SshSig, public::KeyData};
 use super::allowed::{Revoked, Signer};
 use driftless_model::Timestamp;
 
-/// What Git signs is signed for Git; a signature over a file must not pass for one.
+/// The namespace of Git's signatures. A signature over a file has another one and is not accepted.
 const NAMESPACE: &str = "git";
 
 /// As ssh-keygen demands of RSA keys today.
@@ -50,7 +50,7 @@ pub(super) fn verify(
     }
 }
 
-/// What ssh-keygen would refuse as well: SHA-1, short RSA keys, security keys that nobody touched.
+/// Refuses SHA-1, short RSA keys and security keys that nobody touched, as ssh-keygen does.
 fn check_strength(signature: &SshSig) -> Result<(), String> {
     const USER_PRESENT: u8 = 1;
     const FLAGS_AND_COUNTER: usize = 5;

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn long_base64_stands_in_lines() {
+    fn long_base64_is_wrapped_into_lines() {
         assert_eq!(encoded(b"a"), "YQ==");
         assert_eq!(encoded(&[0; 51]).len(), 68);
         let long = encoded(&[0; 52]);

@@ -134,7 +134,7 @@ pub(super) fn secrets<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Vec<S
     arguments.into_iter().map(|argument| line.argument(argument)).collect()
 }
 
-/// Where reading a command line stands.
+/// The state of a reader of a command line.
 #[derive(Default)]
 struct Line {
     program: Option<&'static Program>,

@@ -22,7 +22,7 @@ use crate::{Stack, Workload, WorkloadName};
 #[derive(Clone)]
 pub struct Mask {
     key: [u8; 32],
-    /// Names of variables that hold secrets, whatever they are called.
+    /// Names of variables that hold secrets, even if the names do not suggest it.
     secrets: BTreeSet<String>,
     /// Values that are hidden wherever they occur in free text: a command may contain the value of a variable.
     values: BTreeSet<String>,
@@ -137,7 +137,7 @@ impl Mask {
         }
     }
 
-    /// How much of a command is shown, in letters.
+    /// Maximum length of a shown command, in letters.
     const COMMAND: usize = 100;
 
     /// Free text of a configuration: the value of a variable or label, a line of shell.
@@ -210,7 +210,7 @@ fn is_mark(text: &str) -> bool {
 /// In bytes. A value that is as long occurs nowhere by accident, so it is hidden inside longer words too.
 const LONG: usize = 12;
 
-/// Where a value occurs: as a word of its own, or anywhere if it is long.
+/// The ranges in which a value occurs: as a word of its own, or anywhere if it is long.
 fn occurrences<'a>(text: &'a str, value: &'a str) -> impl Iterator<Item = Range<usize>> + 'a {
     let is_free = move |at: usize| {
         let before = text.get(..at).and_then(|before| before.chars().next_back());

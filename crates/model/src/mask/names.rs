@@ -1,6 +1,6 @@
 //! Names of variables, options, labels and keys that say that their value is a secret.
 
-/// How surely a name says that its value is a secret.
+/// The certainty with which a name says that its value is a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Telling {
     /// It does not.
@@ -118,7 +118,7 @@ fn in_words(name: &str) -> String {
     words
 }
 
-/// Whether a value cannot be a secret, whatever its name says: a switch, a reference to another variable, or nothing.
+/// Whether a value cannot be a secret, even if its name suggests one: a switch, a reference to another variable, or nothing.
 pub(super) fn is_no_secret(value: &str) -> bool {
     let value = value.trim().trim_matches(['"', '\'']);
     let is_name = |name: &str, small: bool| {

@@ -9,7 +9,7 @@ use super::names::{Telling, is_no_secret, is_path, telling};
 /// Places in a text, in bytes, at boundaries of letters.
 pub(super) type Spans = Vec<Range<usize>>;
 
-/// How a text separates a name from its value.
+/// The separator of a name and its value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A value of a configuration: `name: value` is an entry too.
@@ -154,7 +154,7 @@ fn quote(value: &str) -> Option<&str> {
     value.get(..=slashes).filter(|_| is_quoted)
 }
 
-/// Where the text that `quote` opened ends. A quote with more backslashes in front is part of the text.
+/// The end of the text that `quote` opened. A quote with more backslashes in front is part of the text.
 fn closing(inner: &str, quote: &str) -> Option<usize> {
     let mut from = 0;
     while let Some(found) = inner.get(from..)?.find(quote) {

@@ -15,8 +15,8 @@ use crate::{
 };
 
 /// Writes what instances that run do not hold yet, and tells them. Restarts come one after the other, as far as the
-/// limits of a rollout allow, and after a rollout that is under way; who only gets a signal goes on serving, so all of
-/// them are told at once.
+/// limits of a rollout allow, and after a rollout that is under way; an instance that only gets a signal goes on serving, so all of
+/// them get it at once.
 pub(crate) fn deliver(draft: &mut Draft<'_>, workload: &Workload, instances: &Instances<'_>) {
     if workload.in_place.is_empty() {
         return;

@@ -49,7 +49,7 @@ pub(crate) fn obtain(draft: &mut Draft<'_>, subject: Subject<'_>) {
 struct Needed {
     image: String,
     pull: PullPolicy,
-    /// How it is made, if it is not pulled.
+    /// The build, if it is not pulled.
     build: Option<Build>,
 }
 

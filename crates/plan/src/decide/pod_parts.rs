@@ -110,8 +110,9 @@ fn is_over(draft: &Draft<'_>, workload: &Workload, parts: &BTreeMap<&str, &Insta
     }
     let found = |part: &Part| parts.get(part.name.as_str()).copied();
     let has_failed = |part: &Part| {
-        found(part).is_some_and(|it| {
-            standing::failure(draft.facts.record, draft.facts.observed, &workload.of_part(part), it).is_some()
+        found(part).is_some_and(|container| {
+            standing::failure(draft.facts.record, draft.facts.observed, &workload.of_part(part), container)
+                .is_some()
         })
     };
     let is_done = |part: &Part| found(part).is_some_and(|it| is_done(draft.facts, workload, part, it));

@@ -20,7 +20,7 @@ use crate::{
     wait::Wait,
 };
 
-/// Number of workloads that are removed without confirmation, whatever their share is.
+/// Number of workloads that are removed without confirmation, even if they are most of the application.
 const FEW: usize = 3;
 
 /// Whether what the stack does not have has to stay until somebody confirms that it goes.

@@ -294,7 +294,7 @@ fn limits_that_differ(want: &LiveSettings, found: &LiveSettings) -> Vec<(&'stati
         memory_swap,
         cpu_shares,
         pids,
-        // A quota is told as a number of CPUs.
+        // A quota is reported as a number of CPUs.
         cpu_quota: _,
         cpu_period,
         cpuset,

@@ -36,7 +36,7 @@ pub(crate) fn replace<'a>(
     for (instance, cause) in &exchange.victims {
         replaced.push((*instance, cause, draft.remove(instance, cause, &before)));
     }
-    // Where all of the old go first, or there are too many as it is, nobody's place is free before these are gone.
+    // If all old instances go first, or there are too many, no slot is free before these are gone.
     let ahead = if limits.recreate { replaced.len() } else { exchange.excess };
     cleared.extend(replaced.iter().take(ahead).map(|(_, _, step)| *step));
     let mut after = before;

@@ -93,7 +93,7 @@ pub(crate) fn remove_volumes(draft: &mut Draft<'_>) {
     }
 }
 
-/// A volume is never changed, so what differs is named: whoever reads it has to move the data.
+/// Reports the differences of a volume. A volume is never changed; the user has to move the data.
 fn volume_changed(draft: &mut Draft<'_>, name: &str, wanted: &Volume, found: &ObservedVolume) {
     let mask = draft.facts.target.mask;
     let differences = found.compose.as_ref().map(|it| volume_differences(wanted, it));

@@ -243,11 +243,11 @@ fn dependency_replaced(draft: &Draft<'_>, workload: &Workload, instance: &Instan
     let is_shared =
         |on: &WorkloadName| workload.container.peers().any(|it| *it == Peer::Workload(on.clone()));
     let followed = workload.after.iter().filter(|it| it.restart && !is_shared(&it.workload));
-    followed.filter(|it| preconditions::unmet(draft, it).is_none()).find_map(|it| {
-        // One more beside those that stand replaces nobody.
+    followed.filter(|it| preconditions::unmet(draft, it).is_none()).find_map(|dependency| {
+        // An additional instance replaces no other.
         let oldest: Option<Timestamp> =
-            draft.facts.instances.members_of(&it.workload).iter().map(|it| it.created).min();
-        let on = || it.workload.to_string();
+            draft.facts.instances.members_of(&dependency.workload).iter().map(|it| it.created).min();
+        let on = || dependency.workload.to_string();
         oldest.is_some_and(|it| it > started).then(|| Cause::DependencyReplaced { on: on() })
     })
 }
@@ -257,9 +257,9 @@ fn dependency_replaced(draft: &Draft<'_>, workload: &Workload, instance: &Instan
 fn scale_down(draft: &mut Draft<'_>, subject: Subject<'_>, current: &mut Vec<&Instance>) {
     let Subject { name, workload } = subject;
     let wanted = workload.replicas as usize;
-    current.sort_by_key(|it| {
-        let is_available = it.is_available(workload.min_ready, draft.facts.now);
-        (!is_available, !it.is_running(), !is_needed(draft.facts, it), it.instance.slot)
+    current.sort_by_key(|instance| {
+        let is_available = instance.is_available(workload.min_ready, draft.facts.now);
+        (!is_available, !instance.is_running(), !is_needed(draft.facts, instance), instance.instance.slot)
     });
     let surplus = current.split_off(wanted.min(current.len()));
     for instance in surplus.into_iter().rev() {

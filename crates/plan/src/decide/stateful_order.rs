@@ -110,10 +110,10 @@ fn creation_waits(draft: &Draft<'_>, member: &Member) -> Option<WorkloadName> {
 
 fn is_available(draft: &Draft<'_>, subject: Subject<'_>) -> bool {
     let Subject { name, workload } = subject;
-    draft.facts.instances.members_of(name).iter().any(|it| {
-        it.is_available(workload.min_ready, draft.facts.now)
-            && draft.facts.record.replaced.get(&it.id) != Some(&Replacement::Delete)
-            && !draft.removed.contains_key(&it.id)
+    draft.facts.instances.members_of(name).iter().any(|member| {
+        member.is_available(workload.min_ready, draft.facts.now)
+            && draft.facts.record.replaced.get(&member.id) != Some(&Replacement::Delete)
+            && !draft.removed.contains_key(&member.id)
     })
 }
 
@@ -121,10 +121,10 @@ fn is_available(draft: &Draft<'_>, subject: Subject<'_>) -> bool {
 fn outdated<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Option<&'a Instance> {
     let name = subject.name;
     let spec = draft.facts.spec(subject);
-    draft.facts.instances.members_of(name).iter().copied().find(|it| {
-        !draft.facts.record.is_current(it, &spec)
-            && draft.facts.record.replaced.get(&it.id) != Some(&Replacement::Delete)
-            && !draft.removed.contains_key(&it.id)
-            && !is_spent(draft.facts, it)
+    draft.facts.instances.members_of(name).iter().copied().find(|member| {
+        !draft.facts.record.is_current(member, &spec)
+            && draft.facts.record.replaced.get(&member.id) != Some(&Replacement::Delete)
+            && !draft.removed.contains_key(&member.id)
+            && !is_spent(draft.facts, member)
     })
 }

@@ -88,7 +88,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Reports a difference and leaves it, whatever the policy says about self-heal.
+    /// Reports a difference and leaves it, even with self-heal.
     pub(crate) fn report(&mut self, difference: Difference) {
         self.plan.drifts.push(difference.drift(DriftAction::Report));
     }

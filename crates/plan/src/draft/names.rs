@@ -47,9 +47,9 @@ impl Draft<'_> {
     pub(crate) fn is_misnamed(&self, name: &str) -> bool {
         let facts = self.facts;
         let mut holders = facts.observed.instances.values().filter(|it| it.name == name);
-        holders.any(|it| {
-            let InstanceId { workload, slot } = &it.instance;
-            it.agent == *facts.target.agent
+        holders.any(|holder| {
+            let InstanceId { workload, slot } = &holder.instance;
+            holder.agent == *facts.target.agent
                 && facts.container_name(facts.target.stack, workload, *slot) != name
         })
     }

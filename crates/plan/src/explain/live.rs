@@ -136,7 +136,7 @@ impl Live<'_> {
             put(&mut want, "state", "running");
             put(&mut found, "state", &state);
         }
-        // Where the specification is part of the name, the one says it of both.
+        // If the specification is part of the name, one difference is enough.
         if !is_named && (is_of_spec || target.stack.format == driftless_model::Format::Compose) {
             put(&mut want, "name", name);
             put(&mut found, "name", &instance.name);

@@ -20,7 +20,7 @@ pub struct ObjectDifference {
     /// `container`, `workload`, `network`, `volume`, `file` or `application`.
     pub kind: &'static str,
     pub name: String,
-    /// Where the manifest defines it, or did.
+    /// The place of its definition in the manifest, or in the last one that had it.
     pub origin: Location,
     /// The manifest's labels, masked.
     pub labels: BTreeMap<String, String>,

@@ -26,7 +26,7 @@ pub struct Claim {
     /// Its name in Docker.
     pub name: String,
     pub what: Claimed,
-    /// Where it is not as Git says, masked.
+    /// The fields in which it differs from Git, masked.
     pub differences: Vec<FieldDifference>,
     /// Why it must not be taken over as it is.
     pub obstacle: Option<String>,
@@ -134,7 +134,7 @@ impl fmt::Display for Claim {
         };
         write!(f, "{kind} {}: {fate}", self.name)?;
         for FieldDifference { field, want, found } in &self.differences {
-            // A value of the environment may be a secret whatever its variable is called.
+            // A value of the environment may be a secret, even if its name does not suggest it.
             if field.starts_with("env.") || field.starts_with("labels.") {
                 write!(f, "\n  {field} differs")?;
             } else {

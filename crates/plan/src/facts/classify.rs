@@ -1,4 +1,4 @@
-//! Which containers of an application belong to which workload, and which only pretend to.
+//! Assigns the containers of an application to its workloads, and finds impostors.
 //!
 //! Labels can be copied, ids cannot. A container whose id is not in the record is compared with everything that its
 //! labels claim.
@@ -103,7 +103,7 @@ pub(crate) fn difference(
         .find(|it| it.field != "image" || pinned != Some(&instance.config.image))
 }
 
-/// Which of several containers in one slot counts: those in the record first, then those with the right name, then
+/// The order among several containers of one slot: those in the record first, then those with the right name, then
 /// the oldest.
 fn rank<'a>(
     stack: &Stack,

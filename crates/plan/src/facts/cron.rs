@@ -60,7 +60,7 @@ pub fn run_of(template: Subject<'_>, run: &WorkloadName, name: &str) -> Option<W
     Some(workload)
 }
 
-/// The workload of the Job of this name beside a CronJob: `report-29384756` is `report-29384756.shop` beside `report.shop`.
+/// The workload of a CronJob's Job by the name of the Job: `report-29384756` of `report.shop` is `report-29384756.shop`.
 pub fn run_name(cron: &WorkloadName, object: Option<&ObjectRef>, job: &str) -> WorkloadName {
     let plain = object.map_or(cron.as_str(), |it| &it.name);
     let namespace = cron.as_str().strip_prefix(plain).unwrap_or_default();

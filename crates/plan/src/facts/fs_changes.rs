@@ -13,7 +13,7 @@ use driftless_model::{
 
 use crate::text;
 
-/// The field under which such drift is told.
+/// The field under which such drift is reported.
 pub(crate) const FIELD: &str = "files";
 
 /// Number of changed files of a container that are followed.
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_any_part_of_one_name() {
+    fn star_matches_any_part_of_one_name() {
         for (path, pattern, is_match) in [
             ("/a/b.log", "*.log", true),
             ("/a/b.log/c", "*.log", true),

@@ -23,13 +23,13 @@ pub(crate) fn was_undone(heal: &Heal, made: Option<Timestamp>) -> bool {
     made.is_some_and(|at| at > heal.ended)
 }
 
-/// A heal that nobody undid for this long shows that whoever made the differences has stopped.
+/// A heal that nobody undid for this long shows that the differences have stopped.
 const PEACE: Duration = Duration::from_secs(10);
 
 /// After this time without a further difference, one of several objects is healed to find out whether it stays so.
 const PROBE: Duration = Duration::from_secs(20);
 
-/// The time from which on the heal of a difference, which is there now, need not wait any longer, whatever its pause.
+/// The time from which on the heal of an existing difference need not wait for the end of its pause.
 /// `None` while nothing shows that the differences have stopped.
 ///
 /// They have stopped if something was healed after the last one appeared, and stayed so. After a storm over several

@@ -37,9 +37,9 @@ pub(crate) fn exclusive(workload: &Workload) -> Option<&'static str> {
     let has_fixed_address = container.networks().values().any(|it| it.ipv4.is_some() || it.ipv6.is_some());
     let has_fixed_port =
         container.ports.iter().any(|it| it.host.is_some_and(|host| host.len() <= workload.replicas));
-    let writes_data = workload.containers().flat_map(|it| &it.mounts).any(|it| {
-        !it.read_only
-            && match it.source {
+    let writes_data = workload.containers().flat_map(|it| &it.mounts).any(|mount| {
+        !mount.read_only
+            && match mount.source {
                 MountSource::Volume { .. } | MountSource::Bind { .. } | MountSource::AppFolder(_) => true,
                 MountSource::Anonymous
                 | MountSource::Image(_)

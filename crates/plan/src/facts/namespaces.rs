@@ -1,4 +1,4 @@
-//! Which instances share a namespace with another container.
+//! Instances that share a namespace with another container.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Which networks and volumes belong to this application, and which it may use.
+//! Networks and volumes that belong to this application, and those that it may use.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Which workloads are the pods of one StatefulSet.
+//! The workloads that are the pods of one StatefulSet.
 
 use driftless_model::{Instance, Member, Subject};
 

@@ -206,7 +206,7 @@ fn mounted(mount: &Mount, options: Option<&MountOptions>) -> String {
     if *read_only && !always_read_only { format!("{what}, read only") } else { what }
 }
 
-/// The engine names a volume without a name by 64 digits, and so does whoever inherits it.
+/// The engine names a volume without a name by 64 digits. Its heirs use that name.
 fn is_anonymous(volume: &str) -> bool {
     volume.len() == 64 && volume.bytes().all(|it| it.is_ascii_hexdigit())
 }
@@ -302,7 +302,7 @@ fn policy(restart: RestartPolicy) -> String {
     }
 }
 
-/// Zero is no limit. With a limit of memory, the engine allows as much swap again unless it is told otherwise.
+/// Zero is no limit. With a limit of memory, the engine allows the same amount of swap by default.
 fn limits(out: &mut Out, resources: &Resources) {
     let Resources {
         nano_cpus,
@@ -311,7 +311,7 @@ fn limits(out: &mut Out, resources: &Resources) {
         memory_swap,
         cpu_shares,
         pids,
-        // A quota is told as a number of CPUs.
+        // A quota is reported as a number of CPUs.
         cpu_quota: _,
         cpu_period,
         cpuset,

@@ -23,7 +23,7 @@ pub struct FieldDifference {
     pub found: String,
 }
 
-/// Where `found`, as the engine tells it, is not what `desired` makes on an image with these `defaults`.
+/// The fields in which `found`, as the engine reports it, differs from `desired` on an image with these `defaults`.
 pub fn differences(
     desired: &Container,
     defaults: &Container,
@@ -117,7 +117,7 @@ fn without_engine_defaults(found: &Container, want: &Container) -> Container {
         found.logging = None;
     }
     found.ulimits.retain(|name, _| want.ulimits.contains_key(name));
-    // A kernel that cannot limit swap makes the engine write -1, whatever was asked.
+    // A kernel that cannot limit swap makes the engine write -1 for every requested value.
     if want.resources.memory_swap.is_none_or(|it| it == 0) && found.resources.memory_swap == Some(-1) {
         found.resources.memory_swap = None;
     }

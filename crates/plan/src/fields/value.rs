@@ -113,7 +113,7 @@ impl Out {
         self.list(path, &sorted.into_iter().collect::<Vec<_>>());
     }
 
-    /// `[""]` is how the engine is told to have none.
+    /// `[""]` removes the value of the image.
     pub(crate) fn words(&mut self, path: &str, all: Option<&Vec<String>>) {
         let Some(all) = all else { return };
         if !all.is_empty() && (all.len() > 1 || all.first().is_some_and(|it| !it.is_empty())) {

@@ -90,8 +90,8 @@ fn begin(
     let name = subject.name;
     let Some(schedule) = parsed(cron).filter(|_| !cron.suspended) else { return };
     // Runs past their starting deadline do not count as missed.
-    let earliest = cron.starting_deadline.map(|it| {
-        let millis = u64::try_from(it.as_millis()).unwrap_or(u64::MAX);
+    let earliest = cron.starting_deadline.map(|deadline| {
+        let millis = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
         Timestamp(now.0.saturating_sub(millis.saturating_add(1)))
     });
     let since = known.last.unwrap_or(known.since).max(earliest.unwrap_or_default());

@@ -1,4 +1,4 @@
-//! Which files that are rewritten in place a container has read.
+//! The versions of files rewritten in place that a container has read.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{
     target::Target,
 };
 
-/// After acting: whoever was started with its files, or sent all its signals, knows them.
+/// After acting: a container that was started with its files, or got all its signals, has read them.
 pub(crate) fn note(record: &mut Record, plan: &Plan, outcomes: &[StepOutcome]) {
     let all = || plan.steps.iter().zip(outcomes);
     let made: BTreeMap<&str, &ContainerId> = all()

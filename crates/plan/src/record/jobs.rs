@@ -22,11 +22,11 @@ pub(crate) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed
         let mut active = 0;
         for part in &parts {
             let spec = part.subject.workload.spec();
-            let mine = observed.instances.values().filter(|it| {
-                it.instance.workload == *part.subject.name
-                    && it.spec == spec
-                    && it.agent == *target.agent
-                    && record.own_containers.contains(&it.id)
+            let mine = observed.instances.values().filter(|instance| {
+                instance.instance.workload == *part.subject.name
+                    && instance.spec == spec
+                    && instance.agent == *target.agent
+                    && record.own_containers.contains(&instance.id)
             });
             for instance in mine {
                 job.begun = true;

@@ -114,7 +114,7 @@ fn instance_status(
     }
 }
 
-/// How often a container was started again after it had ended: once less than it has ended, until it runs again.
+/// Number of starts after the first: one less than the number of ends, until the container runs again.
 fn restarts_of(record: &Record, instance: &Instance) -> u32 {
     let ends = record.ends.get(&instance.id).copied().unwrap_or_default();
     let runs_again = match instance.state {

@@ -88,7 +88,7 @@ pub(crate) fn pod_state(parts: &[PartStatus]) -> Option<String> {
     apps().chain(initial()).map(state).find(is_telling)
 }
 
-/// Kubernetes shows an instance before it has a container. Beside old ones that serve, the next one stands for all
+/// Kubernetes shows an instance before it has a container. While old ones serve, the next one stands for all
 /// that are to come.
 pub(crate) fn awaited(
     stack: &Stack,

@@ -63,7 +63,7 @@ fn take_over(stage: &mut Stage) -> Result<Vec<String>, Vec<String>> {
 }
 
 #[test]
-fn nothing_is_done_before_somebody_says_so() {
+fn nothing_is_adopted_without_a_request() {
     let mut stage = by_compose(|_| {});
     let waiting = planned(&stage);
     assert!(waiting.steps.is_empty() && !waiting.is_settled());
@@ -77,7 +77,7 @@ fn nothing_is_done_before_somebody_says_so() {
 }
 
 #[test]
-fn what_is_equal_is_ours_without_a_step() {
+fn equal_containers_are_adopted_without_a_step() {
     let mut stage = by_compose(|_| {});
     let lines = take_over(&mut stage).unwrap();
     assert_eq!(lines.len(), 3);
@@ -107,10 +107,10 @@ fn alias_that_equals_the_container_name_differs_in_nothing() {
 }
 
 #[test]
-fn what_differs_is_replaced_as_by_a_commit_and_the_rest_is_left() {
-    let mut stage = by_compose(|it| {
-        if it.image == "web:1" {
-            it.env.insert("PORT".into(), Some("8080".into()));
+fn adopted_containers_that_differ_are_replaced() {
+    let mut stage = by_compose(|container| {
+        if container.image == "web:1" {
+            container.env.insert("PORT".into(), Some("8080".into()));
         }
     });
     let lines = take_over(&mut stage).unwrap();
@@ -121,7 +121,7 @@ fn what_differs_is_replaced_as_by_a_commit_and_the_rest_is_left() {
 }
 
 #[test]
-fn what_git_has_no_service_for_is_never_taken() {
+fn container_without_service_in_git_is_not_adopted() {
     let mut stage = by_compose(|_| {});
     let db = stage.stack.workloads.remove(&"db".into()).unwrap();
     take_over(&mut stage).unwrap();
@@ -142,11 +142,11 @@ fn what_git_has_no_service_for_is_never_taken() {
 
 #[test]
 fn one_container_with_foreign_data_prevents_adoption() {
-    let mut stage = by_compose(|it| {
-        if it.image == "db:1" {
+    let mut stage = by_compose(|container| {
+        if container.image == "db:1" {
             let path = "/home/me/shop/data".to_owned();
             let source = MountSource::Bind { path, create: true, propagation: None, selinux: None };
-            it.mounts = vec![Mount { target: "/data".into(), source, read_only: false }];
+            container.mounts = vec![Mount { target: "/data".into(), source, read_only: false }];
         }
     });
     let source = MountSource::AppFolder("data".into());
@@ -158,7 +158,7 @@ fn one_container_with_foreign_data_prevents_adoption() {
 }
 
 #[test]
-fn networks_and_volumes_are_compared_by_what_git_says_of_them() {
+fn networks_and_volumes_are_compared_by_fields_of_git() {
     let lan = Network { key: "lan".into(), ..Network::default() };
     let data = Volume { key: "data".into(), ..Volume::default() };
     // The engine chose addresses, and docker-compose 1 makes every network attachable.

@@ -147,7 +147,7 @@ fn deadline_and_suspension_stop_a_running_job() {
     assert_eq!(played(&mut stage, 60, 1), ["20s -"]);
     assert_eq!(judged(&mut stage), (HealthStatus::Suspended, "JobSuspended".to_owned()));
     stage.stack = stack(&text);
-    assert_eq!(played(&mut stage, 60, 1), ["80s +work >work", "110s -"], "the deadline begins anew");
+    assert_eq!(played(&mut stage, 60, 1), ["80s +work >work", "110s -"], "the deadline starts again");
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn wherever_the_agent_ends_nothing_is_done_twice() {
 }
 
 #[test]
-fn what_a_job_cannot_be_is_told_at_its_place() {
+fn unsupported_job_fields_are_reported_at_their_place() {
     let told = |text: &str, severity: Severity| -> Vec<String> {
         let findings = rendered(text).findings.into_iter().filter(|it| it.severity == severity);
         findings.map(|it| format!("{}:{} {}", it.location.line, it.path, it.message)).collect()
@@ -195,7 +195,7 @@ fn what_a_job_cannot_be_is_told_at_its_place() {
     assert!(errors("  completions: 501")[0].contains("more than 500 pods"));
     let policy = errors("  podFailurePolicy: {rules: []}");
     assert!(policy[0].starts_with("5:spec.podFailurePolicy"), "{policy:?}");
-    // A fault of the template is told once, however many are made of it.
+    // A fault of the template is reported once, not for each Job.
     let many = manifest("a:1", "Always", "  completions: 3");
     assert_eq!(told(&many, Severity::Error).len(), 1);
 }
@@ -313,7 +313,7 @@ fn work_that_ended_well_while_the_engine_was_down_is_done() {
 }
 
 #[test]
-fn work_whose_container_the_engine_cannot_start_gets_another() {
+fn job_gets_another_container_if_the_engine_cannot_start_it() {
     for (index, (what, wanted)) in work_that_ends().into_iter().enumerate() {
         let error = UNSTARTABLE[index % UNSTARTABLE.len()];
         let mut stage = Stage::new(wanted);

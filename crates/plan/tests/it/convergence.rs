@@ -216,10 +216,10 @@ fn place(stage: &mut Stage, all: Vec<Found>, has_network: bool) {
             _ => {}
         }
         let holds_port = |it: &Instance| it.config.ports.first().map(|it| it.host);
-        let clash = stage.world.observed.instances.values().any(|it| {
-            it.name == instance.name
-                || it.instance == instance.instance
-                || holds_port(it).is_some() && holds_port(it) == holds_port(&instance)
+        let clash = stage.world.observed.instances.values().any(|other| {
+            other.name == instance.name
+                || other.instance == instance.instance
+                || holds_port(other).is_some() && holds_port(other) == holds_port(&instance)
         });
         let is_foreign_on_exclusive = instance.agent != stage.agent
             && (made.container_name.is_some() || !made.container.ports.is_empty() || has_network);
@@ -375,7 +375,7 @@ proptest! {
 }
 
 #[test]
-fn what_was_cut_short_half_way_is_no_try_that_had_no_effect() {
+fn interrupted_step_is_no_try_without_effect() {
     let mut stage = Stage::new(stack([("a", workload("a:1", 1))]));
     while !stage.round().is_settled() {
         stage.tick(Duration::from_secs(1));

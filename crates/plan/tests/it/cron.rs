@@ -190,7 +190,7 @@ fn concurrency_policy_allows_forbids_or_replaces_runs() {
 }
 
 #[test]
-fn of_what_was_missed_the_last_is_begun_unless_it_is_too_late() {
+fn last_missed_run_starts_before_its_deadline() {
     let mut clock = Clock::new(&manifest("*/10 * * * *", "good:1", ""));
     clock.until(MINUTE * 15);
     clock.reasons();
@@ -210,7 +210,7 @@ fn of_what_was_missed_the_last_is_begun_unless_it_is_too_late() {
 }
 
 #[test]
-fn what_is_suspended_begins_nothing_and_a_failed_run_says_so() {
+fn suspended_cron_job_starts_no_run_and_failures_are_shown() {
     let mut clock = Clock::new(&manifest("* * * * *", "good:1", "  suspend: true"));
     assert_eq!(clock.until(MINUTE * 10), [""; 0]);
 
@@ -246,7 +246,7 @@ fn a_record_that_was_lost_with_the_agent_begins_no_minute_twice() {
 }
 
 #[test]
-fn what_a_cron_job_cannot_be_is_told_at_its_place() {
+fn unsupported_cron_job_fields_are_reported_at_their_place() {
     let told = |text: &str| -> Vec<String> {
         let findings = rendered(text).findings.into_iter().filter(|it| it.severity == Severity::Error);
         findings
@@ -271,7 +271,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn whatever_is_written_is_a_schedule_or_a_sentence(text in "[-0-9*/,? a-z@=]{0,24}") {
+    fn every_text_is_a_schedule_or_an_error(text in "[-0-9*/,? a-z@=]{0,24}") {
         if let Err(error) = Schedule::parse(&text, None) {
             prop_assert!(!error.is_empty());
         }
@@ -347,7 +347,7 @@ spec:
 }
 
 #[test]
-fn what_git_names_like_a_run_is_what_git_says() {
+fn workload_of_git_with_the_name_of_a_run_is_kept() {
     let mut clock = Clock::new(&manifest("*/10 * * * *", "good:1", ""));
     clock.until(MINUTE * 15);
     let run = clock.stage.record.crons[&"report.prod".into()].runs.keys().next().unwrap().clone();

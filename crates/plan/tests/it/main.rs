@@ -13,9 +13,9 @@ mod convergence;
 mod cron;
 // Fields of containers that differ from Git.
 mod diff;
-// How often differences are undone: fights and storms.
+// Pauses between heals: fights and storms.
 mod heals;
-// Which slots and names instances get.
+// Slots and names of instances.
 mod names;
 // Images that the agent makes itself.
 mod own_images;

@@ -1,4 +1,4 @@
-//! Which numbers instances get, and so which names.
+//! Slots of instances, and the names that follow from them.
 
 use std::time::Duration;
 

@@ -118,13 +118,13 @@ fn an_update_surges_by_one_and_never_dips() {
 }
 
 #[test]
-fn what_is_reached_asks_for_nothing() {
+fn reached_state_needs_no_step() {
     let stage = reached(stack([("web", workload("web:1", 2))]));
     assert_eq!(foretold(&stage.stack, &stage.world.observed, &stage.record), "");
 }
 
 #[test]
-fn what_is_dropped_is_removed_once_what_is_wanted_can_be_had() {
+fn dropped_workload_is_removed_once_the_new_one_can_start() {
     let stage = reached(stack([("old", workload("old:1", 1))]));
     let wanted = stack([("new", workload("new:1", 1))]);
     insta::assert_snapshot!(foretold(&wanted, &stage.world.observed, &stage.record), @r"

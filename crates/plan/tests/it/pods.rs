@@ -31,7 +31,7 @@ fn part(name: &str, role: Role, image: &str) -> Part {
     }
 }
 
-/// Two that prepare, one that stays beside, and two that serve.
+/// Two init containers, one sidecar, and two app containers.
 fn pod(version: &str, replicas: u32) -> Workload {
     let image = |name: &str| format!("{name}:{version}");
     Workload {
@@ -190,7 +190,7 @@ fn failing_init_container_backs_off_and_blocks_the_others() {
     assert_eq!(stage.available(&"web".into()), 1);
 }
 
-/// Work of two that ends, with one beside them that would not.
+/// A Job of two containers that end, with a sidecar that does not.
 fn job(restart: RestartPolicy) -> Workload {
     let mut job = pod("1", 1);
     job.completion = Completion::OnSuccess;
@@ -218,7 +218,7 @@ fn pod_of_a_job_completes_and_then_its_sidecars_end() {
 }
 
 #[test]
-fn work_that_fails_for_good_ends_its_pod_and_says_so() {
+fn failed_job_ends_its_pod_and_is_reported() {
     let mut stage = stage(job(RestartPolicy::No));
     stage.finishing.insert("log:1".to_owned());
     stage.crashing.insert("serve:1".to_owned());

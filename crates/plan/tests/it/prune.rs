@@ -39,7 +39,7 @@ fn count(stage: &Stage, workload: &str) -> usize {
 }
 
 #[test]
-fn protected_container_is_kept_and_the_wait_says_why() {
+fn protected_container_is_kept_with_a_reason() {
     for key in ["driftless.prune", "annotation.driftless.prune"] {
         let mut stage = settled(stack([("web", workload("web:1", 1)), ("db", labelled(key))]));
         stage.stack = stack([("web", workload("web:2", 1))]);

@@ -1,4 +1,4 @@
-//! Plays `scenarios/*.txt` against the in-memory Docker. The snapshot beside each script is the script with the
+//! Plays `scenarios/*.txt` against the in-memory Docker. The snapshot of each script is the script with the
 //! planner's answers written in: read those files as the specification.
 //!
 //! Frequent complaints of users of such agents and of Compose, and the scenario that shows the right behaviour for each:
@@ -11,8 +11,8 @@
 //! | with a mounted file of the repository it never comes to rest | `files-in-place`, `secrets`, `binds` in `differential` |
 //! | a commit that changes nothing, or another file, restarts everything | `push_is_deployed_and_unrelated_push_touches_nothing` |
 //! | one commit deploys all applications, stopped ones too | `unrelated_commit_creates_no_revision_and_no_call`, `a_suspended_application_is_watched_and_not_touched` |
-//! | each poll or each restart of the agent deploys anew | `differential`, `poll_finds_a_push_and_only_lists_otherwise`, `a_restart_of_the_agent_restarts_no_container`, `a_lost_database_restarts_nothing` |
-//! | an upgrade of the agent, or another default of its labels, makes every container anew | `every_project_has_the_hashes_that_it_had` |
+//! | each poll or each restart of the agent deploys again | `differential`, `poll_finds_a_push_and_only_lists_otherwise`, `a_restart_of_the_agent_restarts_no_container`, `a_lost_database_restarts_nothing` |
+//! | an upgrade of the agent, or another default of its labels, recreates every container | `every_project_has_the_hashes_that_it_had` |
 //! | commit or default labels are part of what a container is | `comments_change_no_spec_hash` |
 //! | a project that is down, or one started with Compose, is taken for drift for ever | `adopted_project_needs_no_write_calls` |
 //! | short-lived containers of others count as drift | `foreign-holders.txt`, `other_projects_and_one_off_containers_are_not_touched` |
@@ -23,16 +23,16 @@
 //! | one change restarts the whole stack | `recreate-rules.txt`, `shared-network.txt` |
 //! | a changed mounted file replaces nothing, or too much | `changed_file_replaces_only_containers_that_mount_it`, `changed_file_changes_the_hash_of_its_workloads_only` |
 //! | another content written into the manifest itself changes nothing | `changed_content_of_a_config_changes_the_spec_hash` |
-//! | a changed configuration restarts what could have read it anew | `in-place.txt`, `a_changed_file_is_read_by_the_very_container_that_ran_before` |
+//! | a changed configuration restarts a container that could have read it again | `in-place.txt`, `a_changed_file_is_read_by_the_very_container_that_ran_before` |
 //! | mounted files vanish or go stale with a later commit, a restart by hand, a reboot or another clone | `mounted_files_survive_restarts_and_a_lost_mirror` |
 //! | mounted files become folders, or change under a running container | `half_written_content_is_written_again`, `old_unused_contents_are_removed`, `mount_of_a_missing_file_is_an_error_or_a_warning` |
 //! | every application clones the whole repository | `mounted_files_survive_restarts_and_a_lost_mirror` |
-//! | data beside the manifest is lost with a sync | `tracked_files_follow_git_and_others_stay` |
+//! | data next to the manifest is lost with a sync | `tracked_files_follow_git_and_others_stay` |
 //! | a relative path means another folder than it did with Compose | `data_of_a_relative_path_are_never_left_behind` |
 //! | an agent in a container mounts paths that the host has not | `files_of_an_agent_in_a_container_exist_on_the_host`, `path_unknown_to_the_host_is_refused_with_the_mount` |
-//! | a changed subnet makes the network anew and gives all that hang on it other addresses | `recreate-rules.txt`, `networks.txt` |
+//! | a changed subnet recreates the network and gives all its containers other addresses | `recreate-rules.txt`, `networks.txt` |
 //! | scaling down keeps the lowest numbers instead of what is up to date | `recreate-rules.txt` |
-//! | scaling up makes anew what stands | `recreate-rules.txt`, `scale.txt` |
+//! | scaling up recreates existing instances | `recreate-rules.txt`, `scale.txt` |
 //! | a bind mount is taken for a changed volume | `recreate-rules.txt` |
 //! | another external volume does not move the container | `recreate-rules.txt` |
 //! | a missing external network stops everything | `external-missing.txt` |

@@ -29,7 +29,7 @@ pub(crate) struct Stage {
     pub(crate) policy: Policy,
     pub(crate) agent: AgentId,
     pub(crate) now: Timestamp,
-    /// How long each step takes.
+    /// Duration of each step.
     pub(crate) step_time: Duration,
     /// Containers of these images never become healthy.
     pub(crate) sick: BTreeSet<String>,
@@ -270,9 +270,10 @@ impl Stage {
         for (name, wanted) in &self.stack.workloads {
             let mine = || {
                 let all = observed.instances.values();
-                all.filter(|it| {
-                    let is_ours = it.agent == self.agent && self.record.own_containers.contains(&it.id);
-                    is_ours && it.instance.workload == *name
+                all.filter(|instance| {
+                    let is_ours =
+                        instance.agent == self.agent && self.record.own_containers.contains(&instance.id);
+                    is_ours && instance.instance.workload == *name
                 })
             };
             // A user who deletes an instance accepts that it does not serve from then on.
@@ -349,8 +350,9 @@ impl Stage {
             || matches!(it.container.network_mode, NetworkMode::Of(_))
             || it.container.volumes_from.iter().any(|it| !it.read_only)
             || it.container.ports.iter().any(|it| it.host.is_some())
-            || it.container.mounts.iter().any(|it| {
-                matches!(it.source, MountSource::Volume { .. } | MountSource::Bind { .. }) && !it.read_only
+            || it.container.mounts.iter().any(|mount| {
+                matches!(mount.source, MountSource::Volume { .. } | MountSource::Bind { .. })
+                    && !mount.read_only
             });
         // An instance with an anonymous volume is removed before its successor is created, for every cause.
         let may_go_first = is_exclusive || mine().any(|it| !it.anonymous_volumes.is_empty());
@@ -383,8 +385,8 @@ pub(crate) fn listing(observed: &Observed) -> String {
     let mut lines: Vec<String> = observed
         .instances
         .values()
-        .map(|it| {
-            let state = match &it.state {
+        .map(|instance| {
+            let state = match &instance.state {
                 State::Created => "created".to_owned(),
                 State::Running { health, .. } => format!("running {health:?}"),
                 State::Paused => "paused".to_owned(),
@@ -393,10 +395,10 @@ pub(crate) fn listing(observed: &Observed) -> String {
                 State::Removing => "removing".to_owned(),
                 State::Dead => "dead".to_owned(),
             };
-            let networks: Vec<&str> = it.networks.keys().map(String::as_str).collect();
+            let networks: Vec<&str> = instance.networks.keys().map(String::as_str).collect();
             let networks =
                 if networks.is_empty() { String::new() } else { format!(" on {}", networks.join(", ")) };
-            format!("{} = {} {} {state}{networks}\n", it.name, it.instance, it.config.image)
+            format!("{} = {} {} {state}{networks}\n", instance.name, instance.instance, instance.config.image)
         })
         .collect();
     lines.sort();

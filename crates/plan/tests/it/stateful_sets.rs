@@ -222,7 +222,7 @@ fn below_the_partition_nothing_changes_even_if_it_is_lost() {
 }
 
 #[test]
-fn on_delete_replaces_what_somebody_deletes_and_nothing_else() {
+fn on_delete_replaces_only_deleted_pods() {
     let on_delete = "  updateStrategy: {type: OnDelete}";
     let mut stage = stage(&manifest("db:1", 2, on_delete));
     assert_eq!(stage.stack.workloads[&"db-0".into()].update, Update::OnDelete);
@@ -238,7 +238,7 @@ fn on_delete_replaces_what_somebody_deletes_and_nothing_else() {
 }
 
 #[test]
-fn what_a_set_cannot_be_is_told_at_its_place() {
+fn unsupported_set_fields_are_reported_at_their_place() {
     let errors = |more: &str| told(&manifest("db:1", 3, more), Severity::Error);
     assert_eq!(
         errors("  podManagementPolicy: Sometimes"),
@@ -281,7 +281,7 @@ fn scaled_down_by_much_they_go_unasked() {
 }
 
 #[test]
-fn what_its_manifest_leaves_as_it_was_is_neither_drift_nor_late() {
+fn pods_with_on_delete_or_partition_are_no_drift() {
     for more in ["  updateStrategy: {type: OnDelete}", "  updateStrategy: {rollingUpdate: {partition: 2}}"] {
         let mut stage = stage(&manifest("db:1", 2, more));
         played(&mut stage);

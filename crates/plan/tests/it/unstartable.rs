@@ -4,7 +4,7 @@ use driftless_model::{Attempt, State};
 
 use crate::stage::{NOON, Stage, stack, workload};
 
-/// What engines say of a container that they cannot start any more.
+/// Errors of engines about a container that they cannot start any more.
 pub(crate) const UNSTARTABLE: [&str; 4] = [
     "task 489c586ddd7d: already exists: unknown",
     "failed to start shim: mkdir /run/docker/7bd0930ac2be: file exists: unknown",

@@ -183,16 +183,16 @@ fn anything_old_missing_extra_or_planned_is_out_of_sync() {
     };
     assert_eq!(settled().assess().sync, SyncStatus::Synced);
     let cases: [(&str, fn(&mut Case)); 7] = [
-        ("an old one beside it", |it| {
-            it.has(2, "web:1.0.0", running());
+        ("an old one next to it", |case| {
+            case.has(2, "web:1.0.0", running());
         }),
-        ("one too many", |it| {
-            it.new_one(2, running());
+        ("one too many", |case| {
+            case.new_one(2, running());
         }),
         ("one too few", |it| it.observed.instances.clear()),
         ("a stranger", |it| it.new_one(2, running()).instance.workload = "worker".into()),
-        ("a network is missing", |it| {
-            it.stack.networks.insert("shop_default".to_owned(), Network::default());
+        ("a network is missing", |case| {
+            case.stack.networks.insert("shop_default".to_owned(), Network::default());
         }),
         ("a step", |it| it.start("shop-web-1")),
         ("drift", |it| it.plan.drifts.push(drift())),
@@ -207,7 +207,7 @@ fn anything_old_missing_extra_or_planned_is_out_of_sync() {
 }
 
 #[test]
-fn drift_is_told_with_object_field_and_both_values() {
+fn drift_is_reported_with_object_field_and_values() {
     let mut case = Case::new(1);
     case.new_one(1, running());
     case.plan.drifts.push(drift());
@@ -254,7 +254,7 @@ fn the_first_crash_is_progress_and_the_second_a_crash_loop() {
     let it = case.assess();
     assert_eq!(it.message, "CrashLoopBackOff: web.1 exited with code 3, attempt 2");
     assert_eq!(it.workloads[&"web".into()].instances[0].state, "CrashLoopBackOff");
-    // It is believed again when it has run for a while, and another spec starts anew.
+    // It is believed again when it has run for a while, and another spec starts without a count.
     case.new_one(1, State::Running { since: NOW, health: Health::Healthy });
     assert_eq!(case.health().0, HealthStatus::Degraded);
     case.plan.steps.clear();
@@ -322,7 +322,7 @@ fn fewer_than_the_minimum_are_not_available() {
 }
 
 #[test]
-fn waiting_is_progress_and_says_for_what() {
+fn waiting_is_progressing_with_a_reason() {
     let mut case = Case::new(1);
     case.plan.waits.push(Wait::dependency(&"web".into(), &"db".into(), "not healthy yet"));
     assert_eq!(case.health(), is(HealthStatus::Progressing, "Dependency"));
@@ -330,7 +330,7 @@ fn waiting_is_progress_and_says_for_what() {
 }
 
 #[test]
-fn what_is_gone_and_not_being_started_is_missing() {
+fn removed_workload_that_nobody_starts_is_missing() {
     let mut case = Case::new(1);
     case.plan.waits.push(Wait::self_heal_off(1));
     assert_eq!(case.health(), is(HealthStatus::Missing, "Missing"));
@@ -442,7 +442,7 @@ fn three_heals_in_ten_minutes_are_a_fight_and_it_ends() {
 }
 
 #[test]
-fn states_are_told_in_words() {
+fn states_are_shown_in_words() {
     let mut case = Case::new(4);
     case.new_one(1, running());
     case.new_one(2, State::Created);

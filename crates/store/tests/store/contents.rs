@@ -273,7 +273,7 @@ fn missing_secret_of_an_old_cron_run_blocks_nothing() {
     wanted.workloads.insert("report-1".into(), run.clone());
     files.dir.prepare(&wanted, &contents).unwrap();
     assert!(files.dir.path(&now, Visibility::Secret).exists());
-    // What Git asks for has to be there.
+    // Files that Git asks for must exist.
     run.kind = WorkloadKind::Replicas;
     wanted.workloads.insert("report-1".into(), run);
     assert!(files.dir.prepare(&wanted, &contents).is_err());

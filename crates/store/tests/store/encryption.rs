@@ -45,7 +45,7 @@ fn no_file_of_the_state_directory_holds_a_value() {
     let number = deploy(&store, "web:1");
     store.set_pin(&shop(), &pin(number)).unwrap();
     assert_eq!(files_with(directory.path(), PLANTED), [""; 0]);
-    // What is not secret can be found, so the search works.
+    // Text that is not secret can be found, so the search works.
     assert!(!files_with(directory.path(), "Ship it").is_empty());
     assert_eq!(mode(&directory.path().join("database.key")), 0o600);
 

@@ -1,4 +1,4 @@
-//! The store as the agent uses it: the database, and the files beside it.
+//! The store as the agent uses it: the database, and the files next to it.
 
 #![allow(clippy::unwrap_used, clippy::pedantic)]
 

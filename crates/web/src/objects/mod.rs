@@ -55,8 +55,8 @@ pub(super) async fn objects(
     let wanted = applications.values().map(AsRef::as_ref).filter(|it| is_wanted(it));
     let mut items: Vec<Object> = wanted.flat_map(objects_of).collect();
     items.extend(namespaces(&items));
-    items.retain(|it| {
-        let Object { of: ObjectRef { kind, namespace, name }, labels, .. } = it;
+    items.retain(|object| {
+        let Object { of: ObjectRef { kind, namespace, name }, labels, .. } = object;
         // A Namespace is in no namespace.
         let is_there = |wanted: &String| namespace == wanted || *kind == Kind::Namespace;
         kinds.contains(kind)

@@ -21,7 +21,7 @@ pub(super) mod style;
 mod text;
 mod webhooks;
 
-/// How many of the newest events the page shows.
+/// Number of newest events on the page.
 const EVENTS: usize = 30;
 
 /// The logo: two open circles, the observed state and Git.

@@ -1,4 +1,4 @@
-//! How texts and times are shown. Markup is escaped by the templates; this removes characters that are no text.
+//! Texts and times on the page. Templates escape markup; this file removes characters that are no text.
 
 use std::{
     fmt::{Display, Write},

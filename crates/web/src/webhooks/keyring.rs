@@ -16,7 +16,7 @@ use driftless_forge::webhook::Key;
 use driftless_git::{Lookup, read_secret};
 use driftless_model::{HookProvider, digest_hex};
 
-/// How long a secret is used before it is read again.
+/// Time after which a secret is read again.
 const FRESH: Duration = Duration::from_secs(5);
 
 /// The configuration of one webhook.

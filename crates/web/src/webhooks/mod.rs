@@ -35,16 +35,16 @@ use rates::Rates;
 /// The largest payload that is read, in bytes.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
-/// How long a client may take to send its payload.
+/// Time for a client to send its payload.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
 
 /// The memory for all payloads that are read at the same time, in KiB.
 const BODIES_LIMIT: usize = 32 * 1024;
 
-/// How many deliveries may wait to be stored.
+/// Maximum number of deliveries that wait to be stored.
 const QUEUE: usize = 64;
 
-/// How often refused deliveries of a webhook are logged.
+/// Shortest time between two log lines about refused deliveries of a webhook.
 const LOG_EVERY: Duration = Duration::from_mins(1);
 
 /// Receives deliveries for all repositories that have a webhook. Cheap to clone.

@@ -126,7 +126,7 @@ async fn accept(
     let rates = &receiver.0.rates;
     let (parts, body) = request.into_parts();
     let announced = length(&parts.headers)?;
-    // Whoever sends many deliveries without a valid signature may send small ones only. They are not refused, because a
+    // Senders of many deliveries without a valid signature may send small ones only. They are not refused, because a
     // reverse proxy gives the deliveries of the forge the same address.
     if let Err(seconds) = rates.check_failures(from)
         && announced.is_none_or(|length| length > SMALL_BODY)

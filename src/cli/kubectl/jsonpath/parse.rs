@@ -144,7 +144,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What stands between brackets.
+    /// Parses the text between brackets.
     fn bracket(&mut self) -> Result<Step, SyntaxError> {
         self.blanks();
         if self.take('?') {

@@ -31,6 +31,8 @@ mod build;
 mod revisions;
 // Signed commits.
 mod trust;
+// Secrets that are encrypted in Git.
+mod secrets;
 // Kills at any moment.
 mod crash;
 // Engines that are killed, stopped or out of space at the worst moment.

@@ -4,7 +4,7 @@ use std::{fs, path::Path, sync::Arc};
 
 use driftless_files::{AppSpec, MemoryFiles, Rendered};
 use driftless_manifest::render;
-use driftless_model::MountSource;
+use driftless_model::{Mask, MountSource};
 use driftless_sops::{DecryptedFiles, Keys};
 
 const FIXTURES: &str = "crates/sops/tests/files";
@@ -38,6 +38,34 @@ fn encrypted_env_file_sets_variables() {
     let env = &web.container.env;
     assert_eq!(env["GREETING"].as_deref(), Some("hello"));
     assert_eq!(env.keys().filter(|name| name.starts_with("sops")).count(), 0);
+}
+
+#[test]
+fn interpolated_values_of_an_encrypted_file_are_masked() {
+    let mut spec = AppSpec::compose("app", &["app/compose.yaml"]);
+    spec.env_files = vec!["app/app.env".to_owned()];
+    let text = "services: {web: {image: 'nginx:1', command: 'say ${GREETING}', labels: {x: '${GREETING}'},\
+                environment: {PLAIN: 'to ${GREETING}'}, ports: ['${GREETING}x:80']}}\n";
+    let refused = rendered(&spec, ("app/compose.yaml", text), &["age-key.txt"]);
+    let messages: Vec<String> = refused.findings.iter().map(ToString::to_string).collect();
+    assert!(
+        messages.iter().any(|message| message.contains("••••x")),
+        "the value is not quoted: {messages:?}"
+    );
+    assert!(!messages.iter().any(|message| message.contains("hello")), "{messages:?}");
+
+    let text = text.replace("${GREETING}x:80", "80");
+    let rendered = rendered(&spec, ("app/compose.yaml", &text), &["age-key.txt"]);
+    let stack = rendered.stack.unwrap_or_else(|| panic!("{:?}", rendered.findings));
+    let mask = Mask::new([1; 32]).with_stacks([&stack]);
+    let web = &stack.workloads[&"web".into()].container;
+    let shown = [
+        mask.value("PLAIN", web.env["PLAIN"].as_deref().unwrap()),
+        mask.value("x", &web.labels["x"]),
+        mask.arguments(web.command.as_deref().unwrap()).join(" "),
+    ];
+    assert!(shown.iter().all(|text| text.contains("••••") && !text.contains("hello")), "{shown:?}");
+    assert_eq!(mask.text("it says hello to nginx"), format!("it says {} to nginx", mask.hide("hello")));
 }
 
 #[test]

@@ -168,6 +168,7 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
             .cloned()
             .collect(),
         inventory,
+        secret_values: BTreeSet::new(),
         given: None,
     };
     Rendered { stack: Some(stack), findings, contents }

@@ -1,6 +1,6 @@
 //! The desired state of one application, rendered from its manifests until no reference is left open.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +30,9 @@ pub struct Stack {
     /// The manifest files it came from, as paths in the repository, for `docker compose ls`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub manifests: Vec<String>,
+    /// Values from encrypted files that Compose files interpolate. They are masked wherever they occur.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub secret_values: BTreeSet<String>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub inventory: Inventory,
     /// The hash of what Git says, where the runs of CronJobs have been added to it.

@@ -36,6 +36,8 @@ pub struct Settings {
     pub status: Option<Value>,
     /// Further keys of the configuration itself.
     pub whole: Option<Value>,
+    /// The filter of the log.
+    pub log: Option<&'static str>,
 }
 
 impl Default for Settings {
@@ -52,6 +54,7 @@ impl Default for Settings {
             more: None,
             status: None,
             whole: None,
+            log: None,
         }
     }
 }
@@ -66,6 +69,7 @@ pub struct Agent {
     child: Option<Child>,
     client: reqwest::Client,
     docker_host: Option<String>,
+    log: Option<&'static str>,
 }
 
 impl Agent {
@@ -99,6 +103,7 @@ impl Agent {
                 .build()
                 .unwrap(),
             docker_host: settings.docker_host.clone(),
+            log: settings.log,
         };
         fs::write(&agent.configuration, agent.configuration_text(url, settings)).unwrap();
         agent
@@ -201,6 +206,9 @@ impl Agent {
         command.env_remove("DOCKER_HOST").env("NO_COLOR", "1");
         if let Some(host) = &self.docker_host {
             command.env("DOCKER_HOST", host);
+        }
+        if let Some(filter) = self.log {
+            command.env("RUST_LOG", filter);
         }
         command
     }

@@ -62,6 +62,7 @@ impl Loader<'_> {
                 continue;
             }
             let variables = scope.variables.below(self.files, &included.env_files, &mut self.findings);
+            self.secret_values.extend(variables.secret_values().cloned());
             let inner = Scope { folder: &included.folder, variables: &variables };
             let manifests: Vec<String> = included.paths.iter().map(|(_, path)| path.clone()).collect();
             let mut imported = self.model(&manifests, &inner, trail);

@@ -58,6 +58,8 @@ pub(crate) struct Loader<'a> {
     pub(crate) ports_left: usize,
     /// Variables from the `.env` of included files that configs and secrets need.
     pub(crate) included_variables: BTreeMap<String, String>,
+    /// Values from the encrypted `.env` of included files.
+    pub(crate) secret_values: BTreeSet<String>,
 }
 
 impl<'a> Loader<'a> {
@@ -66,6 +68,7 @@ impl<'a> Loader<'a> {
             files,
             findings,
             sources: BTreeMap::new(),
+            secret_values: BTreeSet::new(),
             parsed: BTreeMap::new(),
             used: BTreeSet::new(),
             progress: Progress::default(),

@@ -4,7 +4,10 @@
 //! remove duplicates, check strictly, expand short syntaxes. Then, for the whole project: defaults, implied names,
 //! networks and dependencies, and the rules between its parts.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use driftless_files::{AppSpec, Files};
 use driftless_model::{AppName, Finding, Location, Mask};
@@ -50,6 +53,8 @@ pub(crate) struct Loaded {
     /// `COMPOSE_FILE` names.
     pub(crate) folder: String,
     pub(crate) variables: Variables,
+    /// Values from encrypted files of variables, also of included projects.
+    pub(crate) secret_values: BTreeSet<String>,
     /// The Compose files, from the repository's root.
     pub(crate) manifests: Vec<String>,
     pub(crate) findings: Vec<Finding>,
@@ -100,7 +105,8 @@ impl Loaded {
         tree::set(&mut root, "name", tree::text(&no_place(), self.name.clone()));
         let mut printed = Printer { folder }.project(&root);
         if let Some(mask) = mask {
-            masked::hide(&mut printed, mask);
+            let mask = mask.with_secret_values(self.secret_values.iter().map(String::as_str));
+            masked::hide(&mut printed, &mask);
         }
         Some(printed)
     }
@@ -110,6 +116,9 @@ impl Loaded {
         findings.sort_by(|one, other| (&one.location, one).cmp(&(&other.location, other)));
         findings.dedup();
         for finding in findings {
+            for value in &self.secret_values {
+                finding.message = finding.message.replace(value.as_str(), Mask::HIDDEN);
+            }
             // The line of an unknown key may hold a secret: the key may be a variable in the wrong place.
             let may_be_secret = finding.message.starts_with("unknown key");
             let source = self.sources.get(&finding.location.file).filter(|_| !may_be_secret);
@@ -162,10 +171,22 @@ pub(crate) fn load(files: &dyn Files, spec: &AppSpec) -> Loaded {
     for (name, value) in std::mem::take(&mut loader.included_variables) {
         variables.set_missing(&name, &value);
     }
-    let Loader { findings, sources, progress, .. } = loader;
+    let Loader { findings, sources, progress, mut secret_values, .. } = loader;
+    secret_values.extend(variables.secret_values().cloned());
     let unset_passwords = progress.unset_passwords;
     let root = (!root.entries().is_empty()).then_some(root);
-    Loaded { root, name, folder, variables, manifests, findings, sources, profiles, unset_passwords }
+    Loaded {
+        root,
+        name,
+        folder,
+        variables,
+        secret_values,
+        manifests,
+        findings,
+        sources,
+        profiles,
+        unset_passwords,
+    }
 }
 
 /// Whether the variables of an application name its Compose files, so that none need be found by name.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_files::{AppSpec, Files, files::Entry};
-use driftless_model::{Finding, Location};
+use driftless_model::{Finding, Location, Mask};
 use driftless_yaml::{Kind, Node};
 
 use crate::{
@@ -24,7 +24,11 @@ const LARGEST_DOCUMENT: usize = 16 << 20;
 
 /// The variables of one application, or of a project that it includes.
 #[derive(Clone, Default)]
-pub(crate) struct Variables(BTreeMap<String, String>);
+pub(crate) struct Variables {
+    values: BTreeMap<String, String>,
+    /// The names of those from encrypted files.
+    encrypted: BTreeSet<String>,
+}
 
 /// The state of the interpolation of one application.
 pub(crate) struct Progress {
@@ -49,7 +53,7 @@ impl Default for Progress {
 impl Variables {
     /// The variables of the settings, then those of their `envFiles`, or else of `.env`.
     pub(crate) fn load(files: &dyn Files, spec: &AppSpec, findings: &mut Vec<Finding>) -> Self {
-        let settings = Self(spec.variables.clone());
+        let settings = Self { values: spec.variables.clone(), encrypted: BTreeSet::new() };
         if !spec.env_files.is_empty() {
             return settings.below(files, &spec.env_files, findings);
         }
@@ -72,12 +76,18 @@ impl Variables {
     /// These variables, and those of some files that are not set yet. Of several files the later one counts.
     pub(crate) fn below(&self, files: &dyn Files, paths: &[String], findings: &mut Vec<Finding>) -> Self {
         let mut found = BTreeMap::new();
+        let mut encrypted = self.encrypted.clone();
         for path in paths {
-            let lookup = |name: &str| self.0.get(name).or_else(|| found.get(name)).cloned();
+            let lookup = |name: &str| self.values.get(name).or_else(|| found.get(name)).cloned();
             match read_assignments(files, path, EnvFormat::Compose, &lookup) {
                 Ok(Some(assignments)) => {
                     let set = assignments.into_iter().filter_map(|it| Some((it.name, it.value?)));
-                    found.extend(set.collect::<Vec<_>>());
+                    let set: Vec<(String, String)> = set.collect();
+                    if files.is_encrypted(path) {
+                        let names = set.iter().map(|(name, _)| name);
+                        encrypted.extend(names.filter(|name| !self.values.contains_key(*name)).cloned());
+                    }
+                    found.extend(set);
                 }
                 Ok(None) => {
                     let message = format!("`{path}` does not exist in the repository");
@@ -86,21 +96,29 @@ impl Variables {
                 Err(finding) => findings.push(finding),
             }
         }
-        found.extend(self.0.clone());
-        Self(found)
+        found.extend(self.values.clone());
+        Self { values: found, encrypted }
+    }
+
+    /// The values from encrypted files, without those that are too short or too common to be looked for.
+    pub(crate) fn secret_values(&self) -> impl Iterator<Item = &String> {
+        self.encrypted
+            .iter()
+            .filter_map(|name| self.values.get(name))
+            .filter(|value| Mask::is_findable(value))
     }
 
     /// Sets a variable that is not set yet.
     pub(crate) fn set_missing(&mut self, name: &str, value: &str) {
-        self.0.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+        self.values.entry(name.to_owned()).or_insert_with(|| value.to_owned());
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
+        self.values.get(name).map(String::as_str)
     }
 
     pub(crate) fn set(&mut self, name: &str, value: &str) {
-        self.0.insert(name.to_owned(), value.to_owned());
+        self.values.insert(name.to_owned(), value.to_owned());
     }
 
     /// Interpolates every value of a document. Keys stay as they are.
@@ -110,7 +128,8 @@ impl Variables {
 
     /// Interpolates one string. An invalid template stays as it is; interpolating the document reports it.
     pub(crate) fn interpolate_text(&self, text: &str) -> String {
-        interpolate(text, &|name| self.0.get(name).cloned()).map_or_else(|_| text.to_owned(), |it| it.text)
+        interpolate(text, &|name| self.values.get(name).cloned())
+            .map_or_else(|_| text.to_owned(), |it| it.text)
     }
 }
 
@@ -178,7 +197,7 @@ impl Pass<'_> {
             self.findings.push(Finding::error(location.clone(), path.to_string(), message));
             false
         };
-        let done = match interpolate(text, &|name| self.variables.0.get(name).cloned()) {
+        let done = match interpolate(text, &|name| self.variables.values.get(name).cloned()) {
             Ok(done) => done,
             Err(cause) => return error(cause.to_string()),
         };

@@ -74,7 +74,7 @@ pub(crate) fn lower(
     let volumes = lowering.volumes(&workloads);
     let MountedFiles { contents, app_files, warnings, .. } = lowering.files_to_mount;
     lowering.findings.extend(warnings);
-    let stack = Stack {
+    let mut stack = Stack {
         app: spec.name.clone(),
         format: Format::Compose,
         project: name.to_owned(),
@@ -84,9 +84,24 @@ pub(crate) fn lower(
         app_files,
         manifests: loaded.manifests.clone(),
         inventory: Inventory::default(),
+        secret_values: BTreeSet::new(),
         given: None,
     };
+    stack.secret_values = used_values(&stack, &loaded.secret_values);
     (stack, contents)
+}
+
+/// Those of the values that the stack has anywhere. A changed value that no service uses is no other stack.
+fn used_values(stack: &Stack, values: &BTreeSet<String>) -> BTreeSet<String> {
+    if values.is_empty() {
+        return BTreeSet::new();
+    }
+    let text = serde_json::to_string(stack).unwrap_or_default();
+    let is_used = |value: &&String| {
+        let quoted = serde_json::to_string(value).unwrap_or_default();
+        text.contains(quoted.trim_matches('"'))
+    };
+    values.iter().filter(is_used).cloned().collect()
 }
 
 impl Lowering<'_> {

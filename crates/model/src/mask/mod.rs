@@ -31,6 +31,9 @@ pub struct Mask {
 }
 
 impl Mask {
+    /// What stands in the place of a value where equal values need no equal mark.
+    pub const HIDDEN: &str = MARK;
+
     pub fn new(key: [u8; 32]) -> Self {
         Self { key, secrets: BTreeSet::new(), values: BTreeSet::new(), names: BTreeSet::new() }
     }
@@ -46,7 +49,17 @@ impl Mask {
         let workloads = stacks.iter().flat_map(|stack| stack.workloads.values());
         let values: BTreeSet<&str> = workloads.flat_map(values_to_find).map(str::trim).collect();
         mask.find(values);
+        let decrypted = stacks.iter().flat_map(|stack| &stack.secret_values);
+        mask.find(decrypted.map(|value| value.trim()));
         mask
+    }
+
+    /// Whether a value of a Secret or of an encrypted file is looked for in other texts: it has at least three letters, or
+    /// four if it is a number, and is not a word such as `true`.
+    pub fn is_findable(value: &str) -> bool {
+        let value = value.trim();
+        let is_short_number = value.len() < 4 && value.bytes().all(|byte| byte.is_ascii_digit());
+        is_findable(Telling::Surely, value) && !is_short_number
     }
 
     /// One that also hides the values of these variables.

@@ -298,6 +298,7 @@ fn stack() -> Stack {
         app_files: BTreeMap::new(),
         manifests: Vec::new(),
         inventory: Default::default(),
+        secret_values: Default::default(),
         given: None,
     }
 }

@@ -102,6 +102,7 @@ pub(crate) fn stack(workloads: impl IntoIterator<Item = (&'static str, Workload)
         app_files: BTreeMap::new(),
         manifests: Vec::new(),
         inventory: Default::default(),
+        secret_values: Default::default(),
         given: None,
     }
 }

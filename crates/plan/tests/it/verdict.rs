@@ -73,6 +73,7 @@ impl Case {
             app_files: BTreeMap::new(),
             manifests: Vec::new(),
             inventory: Default::default(),
+            secret_values: Default::default(),
             given: None,
         };
         Self { stack, observed: Observed::default(), record: Record::default(), plan: Plan::default() }

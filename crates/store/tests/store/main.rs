@@ -78,6 +78,7 @@ pub(crate) fn stack(image: &str, mounts: Vec<MountSource>) -> Stack {
         app_files: BTreeMap::new(),
         manifests: vec!["compose.yaml".to_owned()],
         inventory: Default::default(),
+        secret_values: Default::default(),
         given: None,
     }
 }

@@ -19,6 +19,7 @@ use driftless_web::Accepted;
 /// the reason is printed.
 #[derive(Debug, Args)]
 pub(super) struct AdoptArgs {
+    /// Name of the application.
     pub(super) app: String,
     #[command(flatten)]
     pub(super) server: ServerArgs,

@@ -38,17 +38,18 @@ use driftless_clock::Clock;
 const EXIT_CODES: &str = "\
 Exit codes:
   0  success
-  1  the answer is no: errors in manifests, differences, state not reached in time
-  2  the command failed: wrong usage, no agent answers, request refused, output closed
+  1  the answer is no: errors in manifests, differences, state not reached
+  2  the command failed: wrong usage, no agent answers, request refused,
+     output closed
 
 Environment:
   DRIFTLESS_SERVER      address of the agent, like --server
   DRIFTLESS_TOKEN_FILE  file with the agent's token, like --token-file
   DRIFTLESS_…           options of `run`; `driftless run --help` names them
   SOPS_AGE_KEY_FILE     file with the age key for encrypted files, as for sops
-  DOCKER_HOST           address of the Docker Engine if no option or file names one
+  DOCKER_HOST           address of the Docker Engine, if nothing else names one
   DOCKER_TLS_VERIFY     TLS for a tcp:// address from DOCKER_HOST or an option
-  DOCKER_CERT_PATH      folder of ca.pem, cert.pem and key.pem [default: ~/.docker]
+  DOCKER_CERT_PATH      folder of ca.pem, cert.pem, key.pem [default: ~/.docker]
   RUST_LOG              log filter of `run`, such as driftless=debug
   NO_COLOR              print without colours";
 

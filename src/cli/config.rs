@@ -40,7 +40,8 @@ Examples:
   driftless config .
   driftless config ~/infra --path sites/shop -o json
   driftless config . --path overlays/prod
-  driftless config . --file compose.yaml --file compose.prod.yaml --profile debug --variable TAG=1.2")]
+  driftless config . --file compose.yaml --file compose.prod.yaml \\
+    --profile debug --variable TAG=1.2")]
 pub(super) struct ConfigArgs {
     /// Folder, taken as the root of a repository.
     pub(super) dir: PathBuf,

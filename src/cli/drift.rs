@@ -30,7 +30,8 @@ use driftless_report::Report;
 Exit codes:
   0  no drift
   1  drift
-  2  error: wrong usage, no answer, an application that cannot be rendered or observed; takes precedence over drift
+  2  error: wrong usage, no answer, an application that cannot be rendered or
+     observed; takes precedence over drift
      (--detailed-exitcode: 2 is drift and 1 is error)
 
 Examples:
@@ -38,7 +39,8 @@ Examples:
   driftless drift --app shop -o diff
   driftless drift -o text -o markdown=drift.md -o sarif=drift.sarif
   driftless drift --docker unix:///var/run/docker.sock --repo . --path sites
-  driftless drift --server https://agent.example.com --fail-on missing,stopped --post")]
+  driftless drift --server https://agent.example.com \\
+    --fail-on missing,stopped --post")]
 pub(super) struct DriftArgs {
     /// Revision to compare with: pin (the target, which after a rollback is the pinned revision), head (the newest
     /// commit even while pinned), the number of a revision, or a full commit id. With --docker: a branch, tag or

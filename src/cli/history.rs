@@ -21,6 +21,7 @@ use driftless_model::{Cause, Outcome, Revision, Timestamp};
 /// `driftless rollback --to` takes the number of a revision.
 #[derive(Debug, Args)]
 pub(super) struct HistoryArgs {
+    /// Name of the application.
     pub(super) app: String,
     /// Output format.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Output::Table)]

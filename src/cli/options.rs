@@ -4,26 +4,29 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+const CONNECTION: &str = "Connection to the agent";
+
 /// Address and token of the agent. Environment variables and defaults apply when an option is missing.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Connection to the agent")]
 pub(super) struct ServerArgs {
     /// Address of the agent [default: port 8484 on this machine]
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", help_heading = CONNECTION)]
     pub(super) server: Option<String>,
     /// File with the agent's token.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = CONNECTION)]
     pub(super) token_file: Option<PathBuf>,
 }
 
 /// Output format of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Output {
-    /// Aligned columns, followed by the problems.
+    /// Aligned columns.
     Table,
-    /// Also workloads and instances.
+    /// Columns and more details.
     Wide,
+    /// One JSON document.
     Json,
+    /// One YAML document.
     Yaml,
 }
 

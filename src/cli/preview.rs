@@ -30,14 +30,16 @@ use driftless_report::{Kind, Report};
 Exit codes:
   0  no change
   1  changes
-  2  error: wrong usage, no such commit, an application that cannot be rendered; takes precedence over changes
+  2  error: wrong usage, no such commit, an application that cannot be
+     rendered; takes precedence over changes
      (--detailed-exitcode: 2 is changes and 1 is error)
 
 Examples:
   driftless preview --base main
   driftless preview --base origin/main --head HEAD --merge-base -o markdown
   driftless preview --base v1.4 --head v1.5 --path sites -o diff ~/infra
-  driftless preview --base main --exit-zero -o github -o markdown=preview.md --post")]
+  driftless preview --base main --exit-zero \\
+    -o github -o markdown=preview.md --post")]
 pub(super) struct PreviewArgs {
     /// Folder in a clone of the repository, or its URL.
     #[arg(value_name = "DIR|URL", default_value = ".")]

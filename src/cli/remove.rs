@@ -21,6 +21,7 @@ Examples:
   driftless remove shop
   driftless remove shop --volumes             # with its data")]
 pub(super) struct RemoveArgs {
+    /// Name of the application.
     pub(super) app: String,
     /// Also remove the volumes that the agent created for the application. Their data is lost.
     #[arg(long)]

@@ -14,6 +14,7 @@ use driftless_web::Accepted;
 /// Follow Git again: end a pin or a suspension.
 #[derive(Debug, Args)]
 pub(super) struct ResumeArgs {
+    /// Name of the application.
     pub(super) app: String,
     #[command(flatten)]
     pub(super) server: ServerArgs,

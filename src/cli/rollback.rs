@@ -19,11 +19,12 @@ use driftless_web::{Accepted, RollbackBody};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  driftless rollback shop                                    # to the last revision that worked
+  driftless rollback shop                     # to the last good revision
   driftless rollback shop --to 3 --reason 'orders fail'
   driftless rollback shop --to 3f2a9c1 --until next-commit
   driftless rollback shop --until 2h")]
 pub(super) struct RollbackArgs {
+    /// Name of the application.
     pub(super) app: String,
     /// Number of a revision, or at least 7 digits of a commit id [default: the newest revision that succeeded
     /// and is not the current one]

@@ -33,7 +33,8 @@ Examples:
   driftless status
   driftless status --wide
   driftless status shop --watch
-  driftless status -o json | jq -r '.[] | select(.status.health != \"Healthy\") | .name'")]
+  driftless status -o json | \\
+    jq -r '.[] | select(.status.health != \"Healthy\") | .name'")]
 pub(super) struct StatusArgs {
     /// Show this application in full.
     pub(super) app: Option<String>,

@@ -14,6 +14,7 @@ use driftless_web::Accepted;
 /// Suspend an application: observe and report, and change nothing until `resume`.
 #[derive(Debug, Args)]
 pub(super) struct SuspendArgs {
+    /// Name of the application.
     pub(super) app: String,
     #[command(flatten)]
     pub(super) server: ServerArgs,

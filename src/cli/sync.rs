@@ -21,11 +21,12 @@ use driftless_web::Accepted;
 Examples:
   driftless sync shop
   driftless sync shop --wait --timeout 3m     # in a pipeline, after a push
-  driftless sync shop --prune                 # after a commit that removes most of it on purpose
-  driftless sync shop --heal                  # undo drift once, where `selfHeal` is off
-  driftless sync shop --accept-rewrite        # after a force push that `requireFastForward` rejects")]
+  driftless sync shop --prune                 # confirm a large removal
+  driftless sync shop --heal                  # undo drift once
+  driftless sync shop --accept-rewrite        # after a force push")]
 #[expect(clippy::struct_excessive_bools, reason = "flags of the command line")]
 pub(super) struct SyncArgs {
+    /// Name of the application.
     pub(super) app: String,
     /// Accept the rewritten history that was rejected, for all applications of the repository.
     #[arg(long)]
@@ -33,7 +34,7 @@ pub(super) struct SyncArgs {
     /// Confirm the removal of workloads that Git does not contain any more (`PruneHeld`).
     #[arg(long, conflicts_with = "accept_rewrite")]
     pub(super) prune: bool,
-    /// Repair the live state once, although `selfHeal` is off.
+    /// Undo drift once, although `selfHeal` is off.
     #[arg(long, conflicts_with_all = ["accept_rewrite", "prune"])]
     pub(super) heal: bool,
     /// Wait until the application is Synced and Healthy; exit with 1 if that takes longer than --timeout.

@@ -20,6 +20,7 @@ Examples:
   driftless wait shop
   driftless wait shop --for healthy --timeout 30s")]
 pub(super) struct WaitArgs {
+    /// Name of the application.
     pub(super) app: String,
     /// States that must all be reached.
     #[arg(

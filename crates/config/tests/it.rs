@@ -67,7 +67,7 @@ fn example_is_valid_and_shows_the_defaults() {
         .take_while(|it| !it.starts_with("repositories"))
         .filter_map(|it| it.strip_prefix("# "))
         .filter(|it| it.split_once(": ").is_some_and(|it| it.0.chars().all(char::is_alphabetic)))
-        .filter(|it| !it.starts_with("tokenFile"))
+        .filter(|it| !it.starts_with("tokenFile") && !it.starts_with("stateKeyFile"))
         .map(|it| format!("{it}\n"))
         .collect();
     assert_eq!(shown.lines().count(), 10, "{shown}");

@@ -30,7 +30,8 @@ Examples:
   driftless get pods -A
   driftless get deploy,po -n shop -o wide
   driftless get deploy/web -o jsonpath='{.status.readyReplicas}'
-  driftless get po -l app=web -o custom-columns=NAME:.metadata.name,IMAGE:.spec.containers[*].image
+  driftless get po -l app=web \\
+    -o custom-columns=NAME:.metadata.name,IMAGE:.spec.containers[*].image
   driftless get po --watch
   driftless get events --app shop")]
 #[expect(clippy::struct_excessive_bools, reason = "kubectl's own switches")]
@@ -206,7 +207,7 @@ pub(in crate::cli) struct LogsArgs {
     pub(super) server: ServerArgs,
 }
 
-/// Replace pods at once: each is stopped and removed, and a new one is created because Git wants it.
+/// Replace pods at once: each is stopped and removed, and a new one is created, because Git still contains it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -18,9 +18,11 @@ pub(in crate::cli) const DEFAULT_CONFIG: &str = "/etc/driftless/driftless.yaml";
 #[command(after_help = "\
 Examples:
   driftless run https://git.example.com/me/infra.git --path sites --branch main
-  driftless run git@git.example.com:me/infra.git --ssh-key /etc/driftless/id_ed25519 --known-hosts /etc/driftless/known_hosts
+  driftless run git@git.example.com:me/infra.git \\
+    --ssh-key /etc/driftless/id_ed25519 --known-hosts /etc/driftless/known_hosts
   driftless run /srv/infra.git --name infra --poll 10s
-  driftless run --config /etc/driftless/driftless.yaml --listen 0.0.0.0:8484 --token-file /etc/driftless/token")]
+  driftless run --config /etc/driftless/driftless.yaml \\
+    --listen 0.0.0.0:8484 --token-file /etc/driftless/token")]
 pub(in crate::cli) struct RunArgs {
     /// URL of the repository: https://, http://, ssh://, user@host:path, file:// or a folder. Without credentials.
     #[arg(env = "DRIFTLESS_URL", conflicts_with = "config")]

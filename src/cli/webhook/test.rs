@@ -34,8 +34,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 #[command(after_help = "\
 Examples:
   driftless webhook test infra
-  driftless webhook test infra --public                        # through the reverse proxy, like the forge
-  driftless webhook test infra --secret-file ./hook-secret --server https://agent.example.com")]
+  driftless webhook test infra --public         # through the reverse proxy
+  driftless webhook test infra \\
+    --secret-file ./hook-secret --server https://agent.example.com")]
 pub(in crate::cli) struct WebhookTestArgs {
     /// Name of the repository in the configuration.
     pub(in crate::cli) repository: String,

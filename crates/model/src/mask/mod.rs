@@ -31,7 +31,7 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// What stands in the place of a value where equal values need no equal mark.
+    /// The replacement of a value if equal values need no equal mark.
     pub const HIDDEN: &str = MARK;
 
     pub fn new(key: [u8; 32]) -> Self {

@@ -4,7 +4,7 @@
 
 use std::{fs, path::PathBuf};
 
-use driftless_model::{HealthStatus, SyncStatus};
+use driftless_model::{Application, HealthStatus, SyncStatus};
 use serde_json::json;
 
 use crate::harness::{Agent, Compose, Container, Counting, Leftovers, Settings, Site, images, is_settled};
@@ -170,6 +170,42 @@ async fn taken_over(test: &str, compose: Compose) {
     agent.deployed(&smaller).await;
     assert_eq!(scene.all().len(), 3);
     drop(scene.compose);
+}
+
+#[tokio::test]
+async fn files_changed_in_adopted_containers_are_reported() {
+    let Some(compose) = Compose::v2() else { return };
+    let scene = Scene::start("adopt-files", compose, "ask");
+    let mut agent = scene.site.agent().await;
+    scene.waits_for_a_word(&agent).await;
+    scene.adopted(&agent).await;
+    agent.settled(&scene.site.repository.head()).await;
+    let before = scene.ids();
+    let files = |application: &Application| {
+        let files = application.status.drift.iter().find(|drift| drift.field == "files");
+        files.map(|drift| (drift.object.clone(), drift.found.clone()))
+    };
+    let change = |service: &str, file: &str| {
+        let name = scene.site.name_of(service, 1);
+        scene.site.docker.run(&["exec", &name, "/bin/busybox", "touch", file]);
+        name
+    };
+    let web = change("web", "/changed");
+    let application = agent.until("the file is named", |application| files(application).is_some()).await;
+    let (object, found) = files(&application).unwrap();
+    assert_eq!(object, web);
+    assert!(found.starts_with("/changed added, by `docker exec /bin/busybox touch /changed` at "), "{found}");
+    assert_eq!(application.status.sync, SyncStatus::OutOfSync);
+
+    // In another life of the agent as well, in another container.
+    agent.restart().await;
+    let db = change("db", "/another");
+    let is_named = |application: &Application| {
+        let mut drifts = application.status.drift.iter();
+        drifts.any(|drift| drift.object == db && drift.found.contains("/another added"))
+    };
+    agent.until("the second file is named", is_named).await;
+    assert_eq!(scene.ids(), before, "they are left as they are");
 }
 
 #[tokio::test]

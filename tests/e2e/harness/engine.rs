@@ -5,9 +5,16 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    time::Duration,
 };
 
-use super::{Docker, random, wait_until};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, Lines},
+    process::ChildStdout,
+    time::timeout,
+};
+
+use super::{Docker, PATIENCE, random, wait_until};
 
 /// A second engine with everything of its own, so that it can be killed without touching the machine's.
 pub struct Engine {
@@ -86,9 +93,37 @@ impl Engine {
         let _ = fs::remove_file(self.directory.join("pid"));
     }
 
-    /// Starts it after [`Self::kill9_alone`].
+    /// Kills the engine and its containerd: the containers go on, and their shims.
+    pub fn kill9_with_containerd(&mut self) {
+        self.kill9_alone();
+        if let Some(mut containerd) = self.containerd.take() {
+            containerd.kill().unwrap();
+            containerd.wait().unwrap();
+        }
+        let _ = fs::remove_file(self.directory.join("containerd.sock"));
+    }
+
+    /// Starts it after [`Self::kill9_alone`] or [`Self::kill9_with_containerd`].
     pub async fn start_again(&mut self) {
-        self.start().await;
+        match self.containerd {
+            Some(_) => self.start().await,
+            None => self.start_with_containerd().await,
+        }
+    }
+
+    /// The events of its containerd, from now on.
+    pub async fn task_events(&self) -> TaskEvents {
+        let socket = self.directory.join("containerd.sock");
+        let mut child = tokio::process::Command::new("ctr")
+            .args(["--address", &socket.to_string_lossy(), "--namespace", "moby", "events"])
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut events = TaskEvents { lines, _child: child };
+        events.subscribed(&socket).await;
+        events
     }
 
     /// SIGSTOP: it keeps its connections and answers nothing.
@@ -157,6 +192,43 @@ impl Engine {
         if let Some(mut child) = self.child.take() {
             let _ = Command::new("kill").arg(child.id().to_string()).output();
             let _ = child.wait();
+        }
+    }
+}
+
+/// The events of a containerd.
+pub struct TaskEvents {
+    lines: Lines<BufReader<ChildStdout>>,
+    _child: tokio::process::Child,
+}
+
+impl TaskEvents {
+    /// Waits for the next event with this topic, such as `/tasks/create`.
+    pub async fn next(&mut self, topic: &str) {
+        let next = async {
+            while let Some(line) = self.lines.next_line().await.unwrap() {
+                if line.split_whitespace().any(|word| word == topic) {
+                    return;
+                }
+            }
+            panic!("containerd ended before an event {topic}");
+        };
+        timeout(PATIENCE, next).await.unwrap_or_else(|_| panic!("no event {topic} within {PATIENCE:?}"));
+    }
+
+    /// Labels a namespace again and again until the event of it arrives.
+    async fn subscribed(&mut self, socket: &Path) {
+        let label = || {
+            let arguments = ["--address", &socket.to_string_lossy(), "namespaces", "label", "moby", "seen=1"];
+            Command::new("ctr").args(arguments).output().unwrap();
+        };
+        let began = tokio::time::Instant::now();
+        loop {
+            label();
+            match timeout(Duration::from_millis(200), self.lines.next_line()).await {
+                Ok(line) => return assert!(line.unwrap().is_some(), "containerd has ended"),
+                Err(_) => assert!(began.elapsed() < PATIENCE, "containerd reports no events"),
+            }
         }
     }
 }

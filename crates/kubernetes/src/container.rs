@@ -18,7 +18,9 @@ use super::{
     reader::{Object, Value},
     resources, volumes,
 };
-use driftless_model::{Completion, Container, ContentId, Location, Part, Probes, PullPolicy, RestartPolicy};
+use driftless_model::{
+    Completion, Container, ContentId, Location, Part, Probes, PullPolicy, RestartPolicy, Volume,
+};
 
 /// A pod template as it was read.
 pub(super) struct Pod {
@@ -76,7 +78,7 @@ pub(super) struct Owner<'a> {
     pub(super) pod_name: Option<&'a str>,
     pub(super) restarts: Restarts,
     /// The volumes of a StatefulSet's claims, by the name of the template.
-    pub(super) claims: BTreeMap<&'a str, String>,
+    pub(super) claims: BTreeMap<&'a str, Volume>,
     pub(super) catalogue: &'a Catalogue,
 }
 

@@ -15,10 +15,10 @@ use super::{
     object::{Head, Key, head},
     pod,
     reader::{Object, Value},
-    storage::check_template,
+    storage::{check_template, protection_in},
     workload::ReadWorkload,
 };
-use driftless_model::{Member, Update, Workload, WorkloadKind, WorkloadName};
+use driftless_model::{Member, Update, Volume, Workload, WorkloadKind, WorkloadName};
 
 /// The most replicas of one StatefulSet; more on one host are taken for a mistake.
 const MOST_PODS: u32 = 500;
@@ -150,7 +150,7 @@ fn check_retention(spec: &Object<'_>) {
 }
 
 /// The volumes of one pod, by the name of the claim template.
-fn claim_templates<'a>(spec: &Object<'a>, key: &Key, pod_name: &str) -> BTreeMap<&'a str, String> {
+fn claim_templates<'a>(spec: &Object<'a>, key: &Key, pod_name: &str) -> BTreeMap<&'a str, Volume> {
     let mut claims = BTreeMap::new();
     for item in spec.items("volumeClaimTemplates") {
         let Some(template) = item.object(fields::CLAIM_TEMPLATE) else { continue };
@@ -159,10 +159,11 @@ fn claim_templates<'a>(spec: &Object<'a>, key: &Key, pod_name: &str) -> BTreeMap
         if let Some(claim) = claim {
             check_template(&claim);
         }
-        let Some(name) = metadata.and_then(|it| it.require("name")) else { continue };
+        let Some(metadata) = metadata else { continue };
+        let Some(name) = metadata.require("name") else { continue };
         let Some(text) = names::label(&name) else { continue };
-        let volume = Key::new(&key.namespace, &format!("{text}-{pod_name}")).dotted();
-        claims.insert(text, volume);
+        let key = Key::new(&key.namespace, &format!("{text}-{pod_name}")).dotted();
+        claims.insert(text, Volume { key, labels: protection_in(metadata.value.node), ..Volume::default() });
     }
     claims
 }

@@ -19,7 +19,7 @@ use super::{
     resources::quantity,
     storage_source::{HostPath, host_folder, host_path, nfs},
 };
-use driftless_model::{Finding, Location, Volume, digest_hex};
+use driftless_model::{Finding, Location, Volume, digest_hex, label};
 
 /// The storage behind a claim.
 #[derive(Clone)]
@@ -42,6 +42,8 @@ struct Terms {
 
 struct Wanted {
     terms: Terms,
+    /// The labels of its Docker volume.
+    labels: BTreeMap<String, String>,
     /// The labels that the storage must have, with their place.
     selector: Option<(LabelSelector, Location)>,
     /// The PersistentVolume that it names, later the one bound to it.
@@ -72,7 +74,10 @@ impl Storage {
         Some(match wanted.bound.as_ref().and_then(|it| self.persistent.get(it)).map(|it| &it.claim) {
             Some(Claim::Named { volume, .. }) => Claim::Named { name, volume: volume.clone() },
             Some(host @ Claim::Host { .. }) => host.clone(),
-            None => Claim::Named { volume: Volume { key: name.clone(), ..Volume::default() }, name },
+            None => {
+                let labels = wanted.labels.clone();
+                Claim::Named { volume: Volume { key: name.clone(), labels, ..Volume::default() }, name }
+            }
         })
     }
 
@@ -92,7 +97,8 @@ impl Storage {
             Some((LabelSelector::read(&value.object(fields::SELECTOR)?), place))
         });
         let selector = selector.filter(|(selector, _)| !selector.is_empty());
-        self.claims.insert(key, Wanted { terms: Terms::read(&spec, origin, size), selector, bound });
+        let labels = object.get("metadata").map(|metadata| protection_in(metadata.node)).unwrap_or_default();
+        self.claims.insert(key, Wanted { terms: Terms::read(&spec, origin, size), labels, selector, bound });
     }
 
     /// Reads a PersistentVolume: a path of the host, or an NFS share.
@@ -259,6 +265,14 @@ fn check_sizes(map: Option<Value<'_>>) {
     for (_, size) in map.map(|it| it.pairs()).unwrap_or_default() {
         quantity(&size);
     }
+}
+
+/// The annotation in the `metadata` of a claim that keeps its volume, as a label. Other annotations are no labels: a Docker
+/// volume with other labels would be another volume.
+pub(super) fn protection_in(metadata: &driftless_yaml::Node) -> BTreeMap<String, String> {
+    let value =
+        metadata.get("annotations").and_then(|annotations| annotations.get(label::PRUNE)?.as_scalar());
+    value.map(|value| (label::PRUNE.to_owned(), value.to_owned())).into_iter().collect()
 }
 
 /// The labels of an object, from its `metadata`. What is wrong in them is reported elsewhere.

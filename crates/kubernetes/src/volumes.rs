@@ -81,12 +81,12 @@ pub(super) fn read<'a>(
     pod: &Object<'a>,
     owner: &str,
     about: &About<'_>,
-    templates: &BTreeMap<&'a str, String>,
+    templates: &BTreeMap<&'a str, Volume>,
 ) -> PodVolumes<'a> {
     let mut sources: BTreeMap<&str, Option<Source>> = BTreeMap::new();
-    for (name, claim) in templates {
-        let volume = Volume { key: claim.clone(), ..Volume::default() };
-        sources.insert(name, Some(Source::Named { name: claim.clone(), volume }));
+    for (name, volume) in templates {
+        let (name_of_volume, volume) = (volume.key.clone(), volume.clone());
+        sources.insert(name, Some(Source::Named { name: name_of_volume, volume }));
     }
     for item in pod.items("volumes") {
         let Some(volume) = item.object(fields::VOLUME) else { continue };

@@ -25,8 +25,8 @@ pub const ASKED: &str = "driftless.asked";
 /// On a container, by its manifest: paths inside it that may change. An annotation in Kubernetes.
 pub const IGNORE_FILES: &str = "driftless.ignore-files";
 
-/// On a container or volume, by its manifest: `false` keeps it when Git does not contain it any more. An annotation of
-/// the pod in Kubernetes.
+/// On a container, network or volume, by its manifest: `false` keeps it when Git does not contain it any more. An
+/// annotation of the pod, claim or claim template in Kubernetes.
 pub const PRUNE: &str = "driftless.prune";
 
 /// On an image that we built: the digest of what it was made from. No sign of ownership, for every container made

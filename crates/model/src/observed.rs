@@ -227,7 +227,7 @@ pub struct ObservedNetwork {
     pub spec: Option<SpecHash>,
     /// Containers attached to it that are not of this application, by name.
     pub foreign: Vec<String>,
-    /// Its configuration, if Docker Compose created it for this project.
+    /// Its configuration, if Docker Compose or an agent created it for this project.
     pub compose: Option<Network>,
 }
 

@@ -392,7 +392,11 @@ impl Wait {
         let sentence = format!(
             "is not in Git any more and is kept, because its label `{}` is `false`: remove it with `docker {} {name}`",
             label::PRUNE,
-            if kind == "volume" { "volume rm" } else { "rm -f" }
+            match kind {
+                "network" => "network rm",
+                "volume" => "volume rm",
+                _ => "rm -f",
+            }
         );
         let object = match kind {
             "container" => WaitObject::Container { name: name.to_owned(), workload: None },

@@ -76,8 +76,8 @@ impl World {
                 }
                 let id = format!("net{}", self.next());
                 let spec = Some(SpecHash::of(network));
-                let agent = Some(agent.clone());
-                let network = ObservedNetwork { id, agent, spec, ..ObservedNetwork::default() };
+                let (agent, compose) = (Some(agent.clone()), Some(network.clone()));
+                let network = ObservedNetwork { id, agent, spec, compose, ..ObservedNetwork::default() };
                 self.observed.networks.insert(name.clone(), network);
             }
             Action::RemoveNetwork { name, .. } => self.remove_network(agent, name)?,

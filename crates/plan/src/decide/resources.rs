@@ -64,7 +64,10 @@ pub(crate) fn remove_unused_networks(draft: &mut Draft<'_>) {
         }
         let attached = draft.facts.observed.instances.values().filter(|it| it.networks.contains_key(name));
         let leaving: Option<Vec<usize>> = attached.map(|it| draft.removed.get(&it.id).copied()).collect();
-        if let Some(after) = leaving {
+        let Some(after) = leaving else { continue };
+        if network.compose.as_ref().is_some_and(|network| is_prune_protected(&network.labels)) {
+            draft.wait(Wait::prune_protected("network", name));
+        } else {
             let action = Action::RemoveNetwork { name: name.clone(), id: network.id.clone() };
             draft.push(action, Cause::NotInGit, after);
         }

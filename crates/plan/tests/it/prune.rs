@@ -1,11 +1,13 @@
-//! Prune protection: containers and volumes with the label `driftless.prune`.
+//! Prune protection: containers, networks and volumes with the label `driftless.prune`.
 
 use std::time::Duration;
 
-use driftless_model::{Removal, Stack, Volume, Workload};
+use driftless_files::MemoryFiles;
+use driftless_manifest::render;
+use driftless_model::{Network, Removal, Stack, Volume, Workload};
 use driftless_plan::{Action, Plan, WaitReason};
 
-use crate::stage::{Stage, stack, workload};
+use crate::stage::{Stage, manifests, stack, workload};
 
 fn labelled(key: &str) -> Workload {
     let mut labelled = workload("db:1", 1);
@@ -85,4 +87,73 @@ fn protected_objects_stay_when_the_application_is_removed() {
     assert!(last.waits.iter().any(|wait| wait.is(WaitReason::PruneProtected)), "{last}");
     assert_eq!(removed, ["shop_data"]);
     assert!(stage.world.observed.volumes.contains_key("shop_kept"));
+}
+
+#[test]
+fn protected_network_is_kept_and_the_wait_says_why() {
+    let network = |key: &str, value: &str| Network {
+        key: key.to_owned(),
+        labels: [("driftless.prune".to_owned(), value.to_owned())].into(),
+        ..Network::default()
+    };
+    let mut first = stack([("web", workload("web:1", 1))]);
+    first.networks.insert("shop_kept".into(), network("kept", "false"));
+    first.networks.insert("shop_unused".into(), network("unused", "true"));
+    let mut stage = settled(first);
+    stage.stack = stack([("web", workload("web:1", 1))]);
+    let plans = settle(&mut stage);
+    let names: Vec<&String> = stage.world.observed.networks.keys().collect();
+    assert_eq!(names, ["shop_kept"]);
+    let waits: Vec<String> = plans.last().unwrap().waits.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        waits,
+        [
+            "network shop_kept is not in Git any more and is kept, because its label `driftless.prune` is `false`: remove it with `docker network rm shop_kept`"
+        ]
+    );
+}
+
+#[test]
+fn volumes_of_annotated_claims_stay_when_the_application_is_removed() {
+    let manifest = "apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: kept, annotations: {driftless.prune: 'false', other: 'x'}}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: unkept}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      containers:
+        - name: db
+          image: 'db:1'
+          volumeMounts: [{name: kept, mountPath: /a}, {name: unkept, mountPath: /b}, {name: own, mountPath: /c}]
+      volumes:
+        - {name: kept, persistentVolumeClaim: {claimName: kept}}
+        - {name: unkept, persistentVolumeClaim: {claimName: unkept}}
+  volumeClaimTemplates:
+    - metadata: {name: own, annotations: {driftless.prune: 'false'}}
+      spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+";
+    let files = MemoryFiles::new([("db.yaml", manifest)]);
+    let rendered = render(&files, &manifests("", &["db.yaml"]));
+    let mut stage = settled(rendered.stack.unwrap_or_else(|| panic!("{:?}", rendered.findings)));
+    let named = |stage: &Stage| -> Vec<String> { stage.world.observed.volumes.keys().cloned().collect() };
+    assert_eq!(named(&stage).len(), 3);
+    stage.record.removal = Some(Removal::WithVolumes);
+    stage.stack.workloads.clear();
+    stage.stack.volumes.clear();
+    stage.stack.networks.clear();
+    settle(&mut stage);
+    let left = named(&stage);
+    assert!(left.len() == 2 && left.iter().all(|name| !name.ends_with("unkept")), "{left:?}");
 }

@@ -12,7 +12,7 @@ use driftless_agent::{Answer, Handle, InstanceName, Parts, RequestKind, Rollback
 use driftless_clock::Clock;
 use driftless_config as config;
 use driftless_config::Verify;
-use driftless_docker::{ChangedBy, EventDelivery, SimulatedEngine, UserAction};
+use driftless_docker::{ChangedBy, Docker, EventDelivery, SimulatedEngine, UserAction};
 use driftless_files::MemoryFiles;
 use driftless_git::{Checkout, CommitSource, Error};
 use driftless_model::{
@@ -280,6 +280,18 @@ impl Simulation {
         images
     }
 
+    /// Waits until containers of exactly these images run, for at most this simulated time.
+    async fn runs_within(&self, limit: Duration, images: &[&str]) {
+        let mut events = self.docker.events();
+        let waiting = async {
+            while self.images() != images {
+                events.recv().await.unwrap();
+            }
+        };
+        let found = timeout(limit, waiting).await;
+        found.unwrap_or_else(|_| panic!("{:?} run and not {images:?}\n{}", self.images(), self.story()));
+    }
+
     pub(crate) fn hand(&self, hand: &UserAction) {
         self.docker.user_action(&app(), hand).unwrap();
     }
@@ -450,11 +462,7 @@ async fn stopped_container_is_started_at_once() {
         [UserAction::Stop { name: "shop-db-1".into() }, UserAction::Remove { name: "shop-db-1".into() }]
     {
         it.hand(&hand);
-        let before = Instant::now();
-        while !it.images().contains(&"db:1".to_owned()) {
-            sleep(Duration::from_millis(1)).await;
-            assert!(before.elapsed() < Duration::from_millis(500), "{hand:?}\n{}", it.story());
-        }
+        it.runs_within(Duration::from_millis(500), &["db:1", "web:1", "web:1"]).await;
         minutes(20).await;
     }
     it.synced_with_tip().await;
@@ -505,8 +513,7 @@ async fn the_clock_may_jump() {
         let taken = took(it.synced_with_tip()).await;
         assert!(taken < Duration::from_secs(60), "{hours} hours: {taken:?}");
         it.hand(&UserAction::Stop { name: "shop-db-1".into() });
-        sleep(Duration::from_secs(1)).await;
-        assert_eq!(it.images(), ["db:1", "web:2", "web:2"], "{hours} hours\n{}", it.story());
+        it.runs_within(Duration::from_secs(1), &["db:1", "web:2", "web:2"]).await;
         it.check(&floors());
     }
 }
@@ -521,8 +528,7 @@ async fn a_slow_pull_holds_up_neither_healing_nor_a_newer_commit() {
     it.push(&web("web:2")).await;
     minutes(1).await;
     it.hand(&UserAction::Stop { name: "shop-db-1".into() });
-    sleep(Duration::from_secs(1)).await;
-    assert_eq!(it.images(), ["db:1", "web:1", "web:1"], "{}", it.story());
+    it.runs_within(Duration::from_secs(1), &["db:1", "web:1", "web:1"]).await;
     it.push(&web("web:3")).await;
     let taken = took(it.synced_with_tip()).await;
     assert!(taken < Duration::from_secs(30), "{taken:?}");
@@ -579,12 +585,7 @@ async fn events_during_a_list_cause_another_list() {
     it.ask(RequestKind::Sync).await;
     sleep(Duration::from_millis(100)).await;
     it.hand(&UserAction::Stop { name: "shop-db-1".into() });
-    let healed = took(async {
-        while !it.images().contains(&"db:1".to_owned()) {
-            sleep(Duration::from_millis(10)).await;
-        }
-    });
-    assert!(healed.await < Duration::from_secs(2), "{}", it.story());
+    it.runs_within(Duration::from_secs(2), &["db:1", "web:1", "web:1"]).await;
     let commit = it.git.push(&web("web:2"));
     it.ask(RequestKind::Sync).await;
     it.synced(&commit).await;
@@ -1005,8 +1006,7 @@ async fn a_build_holds_up_neither_healing_nor_a_newer_commit() {
     it.until("it says what it does", says).await;
     minutes(1).await;
     it.hand(&UserAction::Stop { name: "shop-db-1".into() });
-    sleep(Duration::from_secs(1)).await;
-    assert_eq!(it.images(), [db.clone(), first.clone(), first.clone()], "{}", it.story());
+    it.runs_within(Duration::from_secs(1), &[&db, &first, &first]).await;
     it.docker.faults(|it| it.builds.clear());
     it.push(&built(3)).await;
     let taken = took(it.synced_with_tip()).await;

@@ -6,15 +6,18 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, builder::Resettab
 
 use super::{
     adopt::{AdoptArgs, adopt},
+    completion::{CompletionArgs, ManArgs, completion, man},
     config::{ConfigArgs, config},
     context::{Context, Environment, Verdict},
     convert::{ConvertArgs, convert},
     diff::{DiffArgs, diff},
+    doctor::{DoctorArgs, doctor},
     drift::{DriftArgs, drift},
     error::Error,
     events::{EventsArgs, events},
     healthcheck::{HealthcheckArgs, healthcheck},
     history::{HistoryArgs, history},
+    init::{InitArgs, init},
     kubectl,
     kubectl::args::{CreateCommand, DeleteArgs, DescribeArgs, GetArgs, LogsArgs, RolloutCommand},
     plan::{PlanArgs, plan},
@@ -70,6 +73,7 @@ pub(super) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     Run(Box<RunArgs>),
+    Init(InitArgs),
     Status(StatusArgs),
     History(HistoryArgs),
     Get(Box<GetArgs>),
@@ -95,10 +99,13 @@ pub(super) enum Command {
     #[command(subcommand)]
     Webhook(WebhookCommand),
     Healthcheck(HealthcheckArgs),
+    Doctor(Box<DoctorArgs>),
     Wait(WaitArgs),
     Validate(ValidateArgs),
-    Config(ConfigArgs),
+    Config(Box<ConfigArgs>),
     Convert(ConvertArgs),
+    Completion(CompletionArgs),
+    Man(ManArgs),
 }
 
 /// The definition of the command line.
@@ -208,6 +215,7 @@ impl Invocation {
 async fn dispatch(command: &Command, context: &Context<'_>) -> Result<Verdict, Error> {
     match command {
         Command::Run(args) => run(args, context).await,
+        Command::Init(args) => init(args, context),
         Command::Status(args) => status(args, context).await,
         Command::History(args) => history(args, context).await,
         Command::Get(args) => kubectl::get(args, context).await,
@@ -234,6 +242,9 @@ async fn dispatch(command: &Command, context: &Context<'_>) -> Result<Verdict, E
         Command::Validate(args) => validate(args, context),
         Command::Config(args) => config(args, context),
         Command::Convert(args) => convert(args, context),
+        Command::Doctor(args) => doctor(args, context).await,
+        Command::Completion(args) => completion(args, definition()),
+        Command::Man(args) => man(args, definition()),
     }
 }
 

@@ -58,6 +58,11 @@ impl Error {
         }
     }
 
+    /// The help line, or an empty text.
+    pub(super) fn help_text(&self) -> String {
+        self.help().unwrap_or_default()
+    }
+
     fn help(&self) -> Option<String> {
         match self {
             Self::Client(error) => error.help(),

@@ -12,13 +12,16 @@ mod reference;
 
 // Commands, in the order of the help.
 mod adopt;
+mod completion;
 mod config;
 mod convert;
 mod diff;
+mod doctor;
 mod drift;
 mod events;
 mod healthcheck;
 mod history;
+mod init;
 mod kubectl;
 mod plan;
 mod preview;

@@ -14,6 +14,7 @@ mod ground;
 // From a Git URL to running containers.
 mod deploy;
 // The downward API, and requests to containers.
+mod doctor;
 mod downward;
 // Drift is undone.
 mod drift;

@@ -74,6 +74,7 @@ mod sample;
 mod removal;
 // Settings of one application, and errors among them.
 mod settings;
+mod setup;
 // An engine that answers nothing.
 mod engine_hangs;
 // Containers that keep exiting.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use driftless_model::{RepoUrl, matches_star};
 
 use crate::{
+    keys,
     settings::{Auth, GithubApp, Proxy, Secret},
     url::Transport,
     value::{Fields as _, Value},
@@ -55,7 +56,7 @@ struct AppEntry {
 
 impl HostEntry {
     pub(super) fn read(value: Value<'_>) -> Option<Self> {
-        let object = value.object(["host", "auth", "caFile", "proxy"].as_slice())?;
+        let object = value.object(&keys::CREDENTIALS)?;
         object.require("host");
         Some(Self {
             host: object.owned("host").unwrap_or_default(),
@@ -68,22 +69,7 @@ impl HostEntry {
 
 impl RawAuth {
     pub(super) fn read(value: Value<'_>) -> Option<Self> {
-        let keys = [
-            "username",
-            "usernameEnv",
-            "usernameFile",
-            "passwordEnv",
-            "passwordFile",
-            "tokenEnv",
-            "tokenFile",
-            "githubApp",
-            "sshKeyFile",
-            "sshPassphraseEnv",
-            "sshPassphraseFile",
-            "knownHosts",
-            "hostKeys",
-        ];
-        let object = value.object(keys.as_slice())?;
+        let object = value.object(&keys::AUTH)?;
         Some(Self {
             username: object.owned("username"),
             username_env: object.owned("usernameEnv"),
@@ -104,7 +90,7 @@ impl RawAuth {
 
 impl AppEntry {
     fn read(value: Value<'_>) -> Option<Self> {
-        let object = value.object(["appId", "installationId", "privateKeyFile", "apiUrl"].as_slice())?;
+        let object = value.object(&keys::GITHUB_APP)?;
         object.require("appId");
         object.require("installationId");
         Some(Self {

@@ -3,7 +3,7 @@
 use std::{net::IpAddr, path::PathBuf};
 
 use crate::{
-    url,
+    keys, url,
     value::{Fields as _, Value},
 };
 
@@ -75,7 +75,7 @@ impl DockerHost {
         if value.node.as_scalar().is_some() {
             return Some(Self::from(address(&value)?.as_str()));
         }
-        let object = value.object(["host", "tls"].as_slice())?;
+        let object = value.object(&keys::DOCKER)?;
         object.require("host");
         let address = address(&object.get("host")?)?;
         let tls = object.get("tls");
@@ -90,7 +90,7 @@ impl DockerHost {
 
 impl DockerTls {
     fn read(value: &Value<'_>) -> Option<Self> {
-        let object = value.clone().object(["ca", "cert", "key"].as_slice())?;
+        let object = value.clone().object(&keys::DOCKER_TLS)?;
         object.require("ca");
         let client = match (object.absolute("cert"), object.absolute("key")) {
             (Some(cert), Some(key)) => Some((cert, key)),

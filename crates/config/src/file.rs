@@ -8,6 +8,7 @@ use driftless_yaml::{Limits, Report, parse};
 use crate::{
     access::{HostEntry, RawAuth, proxy},
     docker_host::DockerHost,
+    keys,
     range::VersionRange,
     registry::RegistryEntry,
     settings::{Proxy, Verify, Webhooks},
@@ -104,26 +105,7 @@ pub(super) fn read(file: &str, text: &str) -> Result<Document, Vec<Finding>> {
 }
 
 fn document(root: Value<'_>) -> Option<Document> {
-    let keys = [
-        "stateDir",
-        "stateKeyFile",
-        "runtimeDir",
-        "listen",
-        "tokenFile",
-        "docker",
-        "buildTimeout",
-        "sops",
-        "selfHeal",
-        "prune",
-        "maxPrunePercent",
-        "filesystemDrift",
-        "credentials",
-        "registries",
-        "webhooks",
-        "adopt",
-        "repositories",
-    ];
-    let object = root.object(keys.as_slice())?;
+    let object = root.object(&keys::ROOT)?;
     object.require("repositories");
     Some(Document {
         state_dir: object.absolute("stateDir"),
@@ -144,7 +126,7 @@ fn document(root: Value<'_>) -> Option<Document> {
 
 /// Reads `sops: {keyFiles: […]}`.
 fn sops(value: Value<'_>) -> Option<Vec<PathBuf>> {
-    let files = value.object(["keyFiles"].as_slice())?.items("keyFiles");
+    let files = value.object(&keys::SOPS)?.items("keyFiles");
     let path = |item: Value<'_>| {
         let text = item.string()?;
         if !text.starts_with('/') {
@@ -180,34 +162,7 @@ fn policy(object: &Object<'_>) -> PolicyEntry {
 }
 
 fn repository(value: Value<'_>) -> Option<RepositoryEntry> {
-    let keys = [
-        "name",
-        "url",
-        "branch",
-        "tag",
-        "semver",
-        "commit",
-        "path",
-        "poll",
-        "timeout",
-        "idleTimeout",
-        "auth",
-        "caFile",
-        "proxy",
-        "submodules",
-        "submodulePaths",
-        "requireFastForward",
-        "verify",
-        "selfHeal",
-        "prune",
-        "maxPrunePercent",
-        "filesystemDrift",
-        "webhook",
-        "status",
-        "adopt",
-        "applications",
-    ];
-    let object = value.object(keys.as_slice())?;
+    let object = value.object(&keys::REPOSITORY)?;
     object.require("url");
     Some(RepositoryEntry {
         name: object.owned("name"),
@@ -243,22 +198,7 @@ fn commit(text: &str) -> Result<String, String> {
 }
 
 fn application(value: Value<'_>) -> Option<ApplicationEntry> {
-    let keys = [
-        "path",
-        "name",
-        "suspend",
-        "selfHeal",
-        "prune",
-        "maxPrunePercent",
-        "filesystemDrift",
-        "verify",
-        "adopt",
-        "variables",
-        "profiles",
-        "files",
-        "envFiles",
-    ];
-    let object = value.object(keys.as_slice())?;
+    let object = value.object(&keys::APPLICATION)?;
     // `path:` without a value is the root, but the key must be there.
     if object.value.node.get("path").is_none() {
         object.require("path");

@@ -24,6 +24,7 @@ mod check;
 mod docker_host;
 mod duration;
 mod file;
+mod keys;
 mod range;
 mod registry;
 mod settings;
@@ -35,6 +36,7 @@ mod webhook;
 
 pub use docker_host::{DockerHost, DockerTls};
 pub use duration::parse as parse_duration;
+pub use keys::schema;
 pub use range::VersionRange;
 pub use settings::{
     ApplicationSettings, Auth, CommitStatus, GithubApp, Proxy, Reference, Registry, Repository, Secret,

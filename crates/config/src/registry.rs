@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::{
+    keys,
     settings::{Registry, Secret},
     value::{Fields as _, Value},
 };
@@ -19,8 +20,7 @@ pub(super) struct RegistryEntry {
 
 impl RegistryEntry {
     pub(super) fn read(value: Value<'_>) -> Option<Self> {
-        let keys = ["host", "username", "usernameEnv", "usernameFile", "passwordEnv", "passwordFile"];
-        let object = value.object(keys.as_slice())?;
+        let object = value.object(&keys::REGISTRY)?;
         object.require("host");
         Some(Self {
             host: object.owned("host").unwrap_or_default(),

@@ -5,6 +5,7 @@ use driftless_model::RepoUrl;
 use std::path::PathBuf;
 
 use crate::{
+    keys,
     settings::{CommitStatus, Secret, StatusProvider},
     value::{Fields as _, Value},
 };
@@ -28,8 +29,7 @@ pub(super) struct StatusEntry {
 
 impl StatusEntry {
     pub(super) fn read(value: Value<'_>) -> Option<Self> {
-        let keys = ["provider", "tokenEnv", "tokenFile", "url", "project", "context"];
-        let object = value.object(keys.as_slice())?;
+        let object = value.object(&keys::STATUS)?;
         object.require("provider");
         Some(Self {
             provider: object.word("provider", PROVIDERS).unwrap_or(StatusProvider::GitHub),

@@ -2,6 +2,7 @@
 //! `allowedSigners`.
 
 use crate::{
+    keys,
     settings::{Verify, VerifyMode},
     value::{Fields as _, Value},
 };
@@ -11,10 +12,9 @@ const MODES: &[(&str, VerifyMode)] =
 
 /// Reads the value of `verify`.
 pub(super) fn verify(value: Value<'_>) -> Option<Verify> {
-    let object = value.object(["mode", "ssh", "openpgp"].as_slice())?;
-    let ssh_keys = ["allowedSignersFile", "allowedSigners", "revokedKeysFile"];
-    let ssh = object.object("ssh", ssh_keys.as_slice());
-    let openpgp = object.object("openpgp", ["keyringFile"].as_slice());
+    let object = value.object(&keys::VERIFY)?;
+    let ssh = object.object("ssh", &keys::SSH_SIGNERS);
+    let openpgp = object.object("openpgp", &keys::OPENPGP_SIGNERS);
     Some(Verify {
         mode: object.word("mode", MODES).unwrap_or_default(),
         allowed_signers_file: ssh.as_ref().and_then(|ssh| ssh.absolute("allowedSignersFile")),

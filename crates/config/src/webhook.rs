@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use driftless_model::HookProvider;
 
 use crate::{
+    keys,
     settings::{Secret, Webhook, Webhooks},
     value::{Fields as _, Value},
 };
@@ -21,14 +22,13 @@ pub(super) struct WebhookEntry {
 
 /// Reads the value of `webhooks`.
 pub(super) fn webhooks(value: Value<'_>) -> Option<Webhooks> {
-    let object = value.object(["listen", "url"].as_slice())?;
+    let object = value.object(&keys::WEBHOOKS)?;
     Some(Webhooks { listen: object.address("listen"), url: object.parsed("url", base_url) })
 }
 
 impl WebhookEntry {
     pub(super) fn read(value: Value<'_>) -> Option<Self> {
-        let keys = ["provider", "secretEnv", "secretFile", "previousSecretEnv", "previousSecretFile", "id"];
-        let object = value.object(keys.as_slice())?;
+        let object = value.object(&keys::WEBHOOK)?;
         Some(Self {
             provider: object.word("provider", HookProvider::ALL.as_slice()),
             secret_env: object.owned("secretEnv"),

@@ -11,6 +11,7 @@
 //! | `cache`, `attribution` | what was inspected; who caused what happened to containers |
 //! | `container_list`, `inventory`, `observe` | reading: lists, cached inspections, the observed state of an application |
 //! | `events` | the event stream: makes the cache forget, feeds the attribution, wakes the applications |
+//! | `engine_report` | facts about the engine and its host |
 //! | `crash_output` | the last lines of containers that exited by themselves |
 //! | `agent_claims` | which agents live on the engine, and whose objects belong to this agent |
 //! | `actions` | the steps: containers, networks, volumes, hooks, images |
@@ -56,6 +57,7 @@ mod crash_output;
 mod deadline;
 mod docker;
 mod engine;
+mod engine_report;
 mod error;
 mod events;
 mod exec;
@@ -82,6 +84,7 @@ mod transport;
 pub use connection::EngineInfo;
 pub use docker::{Claim, Docker, Effect, EngineEvent, FileChanges, ObserveScope};
 pub use engine::{Engine, EngineOptions};
+pub use engine_report::{EngineReport, engine_report};
 pub use error::Error;
 pub use image_build::{BuildInputs, BuildSecrets};
 pub use logs::{LogOptions, LogStream};

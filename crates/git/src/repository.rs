@@ -96,6 +96,30 @@ impl Repository {
         Self::prepare(options).map(drop)
     }
 
+    /// Asks the server for the commit that the reference points to. Fetches and stores nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the options cannot be used, the server does not answer or denies access, or the reference does not exist.
+    pub async fn probe(options: RepositoryOptions) -> Result<CommitId, Error> {
+        let limits = Limits::start(options.timeout, options.idle_timeout, options.most_bytes);
+        let _stop = limits.stop_on_drop();
+        let asking = limits.clone();
+        let asked = tokio::task::spawn_blocking(move || {
+            let client = Self::prepare(&options)?;
+            ask(&client, &options.reference, &asking).map(|found| found.commit)
+        });
+        let found = asked.await.map_err(|error| Error::Transient {
+            doing: "ask the Git server".to_owned(),
+            message: error.to_string(),
+            retry_after: None,
+        })?;
+        CommitId::parse(&found?.to_string()).map_err(|error| Error::Rejected {
+            doing: "read the answer of the Git server".to_owned(),
+            message: error.to_string(),
+        })
+    }
+
     fn prepare(options: &RepositoryOptions) -> Result<RemoteClient, Error> {
         let rejected = |message| Error::Rejected { doing: "set up the repository".into(), message };
         let remote = RepoUrl::parse(&options.url).map_err(|error| rejected(error.to_string()))?;
@@ -204,6 +228,15 @@ impl CommitSource for Repository {
     }
 }
 
+/// Lists the references of the server and chooses the one to follow.
+fn ask(client: &RemoteClient, reference: &Reference, limits: &Limits) -> Result<FollowedRef, Error> {
+    let listing = client.list(limits, &followed_ref::prefixes(reference))?;
+    followed_ref::choose(reference, &listing).map_err(|message| Error::Rejected {
+        doing: format!("find what to deploy in {}", client.remote()),
+        message,
+    })
+}
+
 /// The id as gix has it.
 fn object_id(commit: &CommitId) -> Option<ObjectId> {
     ObjectId::from_hex(commit.as_str().as_bytes()).ok()
@@ -273,10 +306,7 @@ impl MirrorWorker {
     }
 
     fn ask(&self, limits: &Limits) -> Result<FollowedRef, Error> {
-        let listing = self.client.list(limits, &followed_ref::prefixes(&self.options.reference))?;
-        let target = followed_ref::choose(&self.options.reference, &listing).map_err(|message| {
-            Error::Rejected { doing: format!("find what to deploy in {}", self.client.remote()), message }
-        })?;
+        let target = ask(&self.client, &self.options.reference, limits)?;
         self.followed().clone_from(&target.tag);
         Ok(target)
     }

@@ -34,7 +34,7 @@ use service_manager::ServiceManager;
 
 pub use args::LogFormat;
 pub(super) use args::{DEFAULT_CONFIG, RunArgs};
-pub(super) use settings::read as read_config;
+pub(super) use settings::{check_access, read as read_config, settings as run_settings};
 use settings::{default_config, settings};
 
 pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict, CliError> {

@@ -122,6 +122,11 @@ fn access_is_closed(settings: &Settings) -> Result<(), Error> {
     Ok(())
 }
 
+/// Checks the access to the API: beyond loopback it needs a valid token.
+pub(in crate::cli) fn check_access(settings: &Settings) -> Result<(), CliError> {
+    Ok(access(settings).map(drop)?)
+}
+
 /// Access with the token if there is one, otherwise loopback only.
 pub(super) fn access(settings: &Settings) -> Result<Access, Error> {
     access_is_closed(settings)?;

@@ -1,4 +1,4 @@
-//! `driftless config`: an application as it is read. Of a Compose application the canonical form, with everything put
+//! `driftless config DIR`: an application as it is read. Of a Compose application the canonical form, with everything put
 //! in, merged and filled out; of Kubernetes the documents, as its kustomization makes them if it has one. It needs
 //! neither agent nor Docker.
 
@@ -10,7 +10,7 @@ use std::{
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{
+use crate::cli::{
     context::{Context, Verdict},
     error::Error as CliError,
     findings::render_findings,
@@ -29,51 +29,48 @@ use driftless_manifest as manifest;
 use driftless_manifest::Configured;
 use driftless_model::{AppName, Finding, Format, Mask};
 
-/// Print an application in its canonical form, without an agent and without Docker.
-///
-/// For a Compose application: files are merged, variables interpolated, `include` and `extends` resolved, short forms
-/// expanded, and names, networks and dependencies filled in. For Kubernetes manifests: the documents, after the
-/// kustomization if there is one. Values that may be secret are masked. Findings go to standard error.
+/// The application to print.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  driftless config .
-  driftless config ~/infra --path sites/shop -o json
-  driftless config . --path overlays/prod
-  driftless config . --file compose.yaml --file compose.prod.yaml \\
-    --profile debug --variable TAG=1.2")]
-pub(super) struct ConfigArgs {
+pub(in crate::cli) struct ApplicationArgs {
     /// Folder, taken as the root of a repository.
-    pub(super) dir: PathBuf,
+    #[arg(required = true)]
+    pub(in crate::cli) dir: Option<PathBuf>,
     /// Folder of the application inside it [default: its root]
     #[arg(long, value_name = "FOLDER", default_value = "", hide_default_value = true)]
-    pub(super) path: String,
+    pub(in crate::cli) path: String,
     /// Compose file, relative to the application's folder; later files are merged onto earlier ones [default: found by name]
     #[arg(short, long, value_name = "FILE")]
-    pub(super) file: Vec<String>,
+    pub(in crate::cli) file: Vec<String>,
     /// File with variables, relative to the application's folder [default: .env]
     #[arg(long, value_name = "FILE")]
-    pub(super) env_file: Vec<String>,
+    pub(in crate::cli) env_file: Vec<String>,
     /// Variable; overrides those from files.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
-    pub(super) variable: Vec<(String, String)>,
+    pub(in crate::cli) variable: Vec<(String, String)>,
     /// Active profile.
     #[arg(long, value_name = "PROFILE")]
-    pub(super) profile: Vec<String>,
+    pub(in crate::cli) profile: Vec<String>,
     /// Print values that may be secret.
     #[arg(long)]
-    pub(super) show_secrets: bool,
+    pub(in crate::cli) show_secrets: bool,
     /// Output format.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = YamlOrJson::Yaml)]
-    pub(super) output: YamlOrJson,
+    pub(in crate::cli) output: YamlOrJson,
 }
 
-pub(super) fn config(args: &ConfigArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
-    let files =
-        Directory::open(&args.dir).map_err(|source| Error::Open { path: args.dir.clone(), source })?;
+impl ApplicationArgs {
+    /// Required without a subcommand, and with one it is not asked for.
+    fn folder(&self) -> &Path {
+        self.dir.as_deref().unwrap_or(Path::new("."))
+    }
+}
+
+pub(in crate::cli) fn config(args: &ApplicationArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+    let dir = args.folder();
+    let files = Directory::open(dir).map_err(|source| Error::Open { path: dir.to_owned(), source })?;
     let directory = Arc::new(files);
     let files = decrypted(Arc::<Directory>::clone(&directory), context)?;
-    let root = args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone());
+    let root = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     let spec = application(&files, &root, args)?;
     if spec.findings.iter().any(Finding::is_error) {
         return Err(CliError::Findings(spec.findings));
@@ -117,7 +114,7 @@ fn documents(documents: &[Value], output: YamlOrJson) -> String {
 }
 
 /// The application that the arguments select.
-fn application(files: &dyn Files, root: &Path, args: &ConfigArgs) -> Result<AppSpec, CliError> {
+fn application(files: &dyn Files, root: &Path, args: &ApplicationArgs) -> Result<AppSpec, CliError> {
     let name = repository_name(root);
     let path = args.path.trim_matches('/');
     let configured = Configured {
@@ -147,7 +144,7 @@ fn application(files: &dyn Files, root: &Path, args: &ConfigArgs) -> Result<AppS
     }
     match found.pop() {
         Some(spec) => Ok(spec),
-        None if discovery.findings.is_empty() => Err(Error::NoApplication(args.dir.join(path)).into()),
+        None if discovery.findings.is_empty() => Err(Error::NoApplication(args.folder().join(path)).into()),
         None => Err(CliError::Findings(discovery.findings)),
     }
 }

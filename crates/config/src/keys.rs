@@ -1,0 +1,377 @@
+//! The table of all keys of the configuration file. The reader checks the keys of a file against it, and the JSON schema
+//! is made from it.
+
+use driftless_yaml::{Keys, Support};
+use serde_json::{Map, Value, json};
+
+use Shape::{
+    Address, Boolean, Duration, Integer, List, ListOf, Mapping, Object, Path, Paths, Strings, Text, TextOr,
+    Word,
+};
+
+/// The keys of one map.
+#[derive(Debug)]
+pub(super) struct Table {
+    keys: &'static [&'static [Key]],
+    required: &'static [&'static str],
+}
+
+/// One key.
+#[derive(Debug)]
+pub(super) struct Key {
+    name: &'static str,
+    shape: Shape,
+    /// One sentence without a full stop.
+    about: &'static str,
+}
+
+/// The values that a key takes.
+#[derive(Debug)]
+enum Shape {
+    Text,
+    /// An absolute path.
+    Path,
+    /// `host:port`.
+    Address,
+    /// A number with a unit: `90s`, `1h30m`.
+    Duration,
+    Boolean,
+    /// A text, or a map.
+    TextOr(&'static Table),
+    /// From 0 to this number.
+    Integer(u32),
+    /// One of these.
+    Word(&'static [&'static str]),
+    Strings,
+    Paths,
+    /// Names and values.
+    Mapping,
+    Object(&'static Table),
+    ListOf(&'static Table),
+    /// A list of texts that match this regular expression.
+    List(&'static str),
+}
+
+const fn key(name: &'static str, shape: Shape, about: &'static str) -> Key {
+    Key { name, shape, about }
+}
+
+impl Table {
+    fn all(&self) -> impl Iterator<Item = &'static Key> {
+        self.keys.iter().copied().flatten()
+    }
+}
+
+impl Keys for Table {
+    fn support(&self, key: &str) -> Option<Support> {
+        self.all().any(|known| known.name == key).then_some(Support::Used)
+    }
+
+    fn names(&self) -> Vec<&'static str> {
+        self.all().map(|key| key.name).collect()
+    }
+}
+
+/// The whole file.
+pub(super) static ROOT: Table = Table {
+    keys: &[
+        &[
+            key("stateDir", Path, "State directory. Default: /var/lib/driftless"),
+            key("stateKeyFile", Path, "Key that encrypts the database. Default: in the state directory"),
+            key("runtimeDir", Path, "Runtime directory, on a memory file system. Default: /run/driftless"),
+            key("listen", Address, "Address of the API and the status page. Default: 127.0.0.1:8484"),
+            key("tokenFile", Path, "File with the token of the API. Required beyond loopback"),
+            key("docker", TextOr(&DOCKER), "Docker Engine: unix:// and a path, or tcp://host:port"),
+            key("buildTimeout", Duration, "Maximum time of an image build. Default: 1h"),
+            key("sops", Object(&SOPS), "Keys for files that SOPS or age encrypted"),
+            key("credentials", ListOf(&CREDENTIALS), "Credentials for all repositories of a host"),
+            key("registries", ListOf(&REGISTRY), "Logins for image registries"),
+            key("webhooks", Object(&WEBHOOKS), "Webhooks of all repositories"),
+            key("repositories", ListOf(&REPOSITORY), "The repositories that the agent follows"),
+        ],
+        POLICY,
+    ],
+    required: &["repositories"],
+};
+
+static POLICY: &[Key] = &[
+    key("selfHeal", Boolean, "Undo manual changes at once; false reports them. Default: true"),
+    key("prune", Boolean, "Remove what disappears from Git, except volumes. Default: false"),
+    key(
+        "maxPrunePercent",
+        Integer(100),
+        "Part of the workloads that a commit may remove at once. Default: 50",
+    ),
+    key("adopt", Word(&["ask", "auto", "never"]), "Adopt containers of Docker Compose. Default: ask"),
+    key(
+        "filesystemDrift",
+        Word(&["off", "report", "revert"]),
+        "Files that somebody changes inside a running container. Default: report",
+    ),
+];
+
+pub(super) static DOCKER: Table = Table {
+    keys: &[&[
+        key("host", Text, "unix:// and a path, or tcp://host:port"),
+        key("tls", Object(&DOCKER_TLS), "Files for a connection with TLS, for tcp:// only"),
+    ]],
+    required: &["host"],
+};
+
+pub(super) static DOCKER_TLS: Table = Table {
+    keys: &[&[
+        key("ca", Path, "Certificate authorities of the engine, as a PEM file"),
+        key("cert", Path, "Certificate of the agent, as a PEM file"),
+        key("key", Path, "Private key of that certificate, as a PEM file"),
+    ]],
+    required: &["ca"],
+};
+
+pub(super) static SOPS: Table = Table {
+    keys: &[&[key("keyFiles", Paths, "Files with age identities, SSH or OpenPGP secret keys")]],
+    required: &[],
+};
+
+pub(super) static CREDENTIALS: Table = Table {
+    keys: &[&[
+        key("host", Text, "Host, with its port if it has one; * matches anything"),
+        key("auth", Object(&AUTH), "Credentials"),
+        key("caFile", Path, "Additional certificate authorities, as a PEM file"),
+        key("proxy", Text, "http://host:port, or direct for none"),
+    ]],
+    required: &["host"],
+};
+
+pub(super) static AUTH: Table = Table {
+    keys: &[&[
+        key("username", Text, "User. Default with a token: git"),
+        key("usernameEnv", Text, "Environment variable with the user"),
+        key("usernameFile", Path, "File with the user"),
+        key("passwordEnv", Text, "Environment variable with the password"),
+        key("passwordFile", Path, "File with the password"),
+        key("tokenEnv", Text, "Environment variable with the token"),
+        key("tokenFile", Path, "File with the token"),
+        key("githubApp", Object(&GITHUB_APP), "A GitHub App, instead of user and password"),
+        key("sshKeyFile", Path, "Private SSH key"),
+        key("sshPassphraseEnv", Text, "Environment variable with the passphrase of the key"),
+        key("sshPassphraseFile", Path, "File with the passphrase of the key"),
+        key("knownHosts", Path, "File of known hosts; others are refused"),
+        key(
+            "hostKeys",
+            List("^SHA256:"),
+            "Fingerprints of the server's keys, as `ssh-keygen -l` prints them",
+        ),
+    ]],
+    required: &[],
+};
+
+pub(super) static GITHUB_APP: Table = Table {
+    keys: &[&[
+        key("appId", Text, "Id or client id of the App"),
+        key("installationId", Text, "Id of the installation"),
+        key("privateKeyFile", Path, "Private key, as GitHub provides it"),
+        key("apiUrl", Text, "Default: https://api.github.com"),
+    ]],
+    required: &["appId", "installationId"],
+};
+
+pub(super) static REGISTRY: Table = Table {
+    keys: &[&[
+        key("host", Text, "Host with its port, and a path if the login is for images below it"),
+        key("username", Text, "User"),
+        key("usernameEnv", Text, "Environment variable with the user"),
+        key("usernameFile", Path, "File with the user"),
+        key("passwordEnv", Text, "Environment variable with the password or token"),
+        key("passwordFile", Path, "File with the password or token"),
+    ]],
+    required: &["host"],
+};
+
+pub(super) static WEBHOOKS: Table = Table {
+    keys: &[&[
+        key("listen", Address, "Address for webhooks alone. Default: that of the API"),
+        key("url", Text, "URL before /hook/ as forges see it, if a reverse proxy is in front"),
+    ]],
+    required: &[],
+};
+
+pub(super) static REPOSITORY: Table = Table {
+    keys: &[
+        &[
+            key("name", Text, "Unique name. Default: the last part of the URL without .git"),
+            key(
+                "url",
+                Text,
+                "https://, http://, ssh://, user@host:path, file:// or a path. Without credentials",
+            ),
+            key("branch", Text, "Branch to follow. Default: the repository's default branch"),
+            key("tag", Text, "Tag to follow, also when it moves"),
+            key("semver", Text, "Follow the tag with the highest version in this range"),
+            key("commit", Text, "Stay at this commit (full id)"),
+            key("path", Text, "Folder to look for applications in. Default: the root"),
+            key("poll", Duration, "Interval between polls. Default: 60s"),
+            key("timeout", Duration, "Maximum time of one fetch. Default: 10m"),
+            key("idleTimeout", Duration, "Maximum silence of the server during a fetch. Default: 30s"),
+            key("auth", Object(&AUTH), "Credentials, from files or environment variables"),
+            key("caFile", Path, "Additional certificate authorities, as a PEM file"),
+            key("proxy", Text, "http://host:port, or direct for none. Default: that of the environment"),
+            key("submodules", Boolean, "Read submodules, from the same host only. Default: false"),
+            key("submodulePaths", Paths, "Folders of this machine that submodules may be in"),
+            key("requireFastForward", Boolean, "Reject a commit that does not build on the one before it"),
+            key("verify", Object(&VERIFY), "Signatures that every commit needs"),
+            key("webhook", Object(&WEBHOOK), "Webhook of the forge"),
+            key("status", Object(&STATUS), "Commit statuses on the forge"),
+            key("applications", ListOf(&APPLICATION), "Applications, listed instead of discovered"),
+        ],
+        POLICY,
+    ],
+    required: &["url"],
+};
+
+pub(super) static APPLICATION: Table = Table {
+    keys: &[
+        &[
+            key("path", Text, "Folder of the application, inside the repository's path"),
+            key("name", Text, "Default: the folder's name"),
+            key("suspend", Boolean, "Observe and report, change nothing. Default: false"),
+            key("verify", Object(&VERIFY), "Signatures that this application needs in addition"),
+            key("variables", Mapping, "Variables of Compose files; override those of .env"),
+            key("profiles", Strings, "Active Compose profiles"),
+            key("files", Strings, "Compose files, each merged onto those before. Default: found by name"),
+            key("envFiles", Strings, "Files of variables. Default: .env"),
+        ],
+        POLICY,
+    ],
+    required: &["path"],
+};
+
+pub(super) static VERIFY: Table = Table {
+    keys: &[&[
+        key("mode", Word(&["commit", "tag", "both"]), "What must be signed. Default: commit"),
+        key("ssh", Object(&SSH_SIGNERS), "SSH keys that are trusted"),
+        key("openpgp", Object(&OPENPGP_SIGNERS), "OpenPGP keys that are trusted"),
+    ]],
+    required: &[],
+};
+
+pub(super) static SSH_SIGNERS: Table = Table {
+    keys: &[&[
+        key("allowedSignersFile", Path, "File in the format of allowed_signers (ssh-keygen(1))"),
+        key("allowedSigners", Strings, "Lines in the same format"),
+        key("revokedKeysFile", Path, "File of revoked keys or fingerprints"),
+    ]],
+    required: &[],
+};
+
+pub(super) static OPENPGP_SIGNERS: Table =
+    Table { keys: &[&[key("keyringFile", Path, "File of OpenPGP public keys")]], required: &[] };
+
+pub(super) static WEBHOOK: Table = Table {
+    keys: &[&[
+        key("provider", Word(WEBHOOK_PROVIDERS), "The forge that sends it. Default: auto"),
+        key("secretEnv", Text, "Environment variable with the secret"),
+        key("secretFile", Path, "File with the secret, of 32 characters or more"),
+        key("previousSecretEnv", Text, "Environment variable with the secret before, during a rotation"),
+        key("previousSecretFile", Path, "File with the secret before, during a rotation"),
+        key("id", Text, "End of the webhook's path. Default: derived from the secret"),
+    ]],
+    required: &[],
+};
+
+/// As in [`driftless_model::HookProvider::ALL`]; a test compares them.
+static WEBHOOK_PROVIDERS: &[&str] = &[
+    "auto",
+    "github",
+    "gitlab",
+    "gitea",
+    "forgejo",
+    "gogs",
+    "bitbucket",
+    "azure-devops",
+    "hmac-sha256",
+    "hmac-sha512",
+    "standard-webhooks",
+];
+
+pub(super) static STATUS: Table = Table {
+    keys: &[&[
+        key("provider", Word(&["github", "gitlab", "gitea", "forgejo"]), "Type of the forge"),
+        key("tokenEnv", Text, "Environment variable with the token"),
+        key("tokenFile", Path, "File with the token"),
+        key("url", Text, "Address of the forge's API. Default: derived from the repository's URL"),
+        key("project", Text, "owner/name. Default: derived from the repository's URL"),
+        key("context", Text, "Name of the status; a different one on each host. Default: driftless"),
+    ]],
+    required: &["provider"],
+};
+
+/// The JSON schema (draft 2020-12) of the configuration file. It checks keys and forms; rules between values are checked
+/// when the agent reads the file.
+pub fn schema() -> Value {
+    let mut schema = object(&ROOT);
+    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    schema["title"] = json!("Configuration of the Driftless agent");
+    schema
+}
+
+fn object(table: &Table) -> Value {
+    let properties: Map<String, Value> = table
+        .all()
+        .map(|key| {
+            let mut value = shape(&key.shape);
+            value["description"] = json!(key.about);
+            (key.name.to_owned(), value)
+        })
+        .collect();
+    let mut schema = json!({ "type": "object", "additionalProperties": false, "properties": properties });
+    if !table.required.is_empty() {
+        schema["required"] = json!(table.required);
+    }
+    schema
+}
+
+fn shape(shape: &Shape) -> Value {
+    match shape {
+        // `tag: 1.10` is read as the text `1.10`. A key without a value counts as not given.
+        Text => json!({ "type": ["string", "number", "boolean", "null"] }),
+        Path => json!({ "type": ["string", "null"], "pattern": "^/" }),
+        Address => json!({ "type": ["string", "null"], "pattern": "^.+:[0-9]+$" }),
+        Duration => json!({ "type": ["string", "null"], "pattern": "^([0-9]+[a-z]+)+$" }),
+        Boolean => json!({ "type": ["boolean", "null"] }),
+        Integer(most) => json!({ "type": ["integer", "null"], "minimum": 0, "maximum": most }),
+        Word(words) => json!({ "enum": words }),
+        Strings => json!({ "type": ["array", "null"], "items": shape_of_item() }),
+        Paths => json!({ "type": ["array", "null"], "items": { "type": "string", "pattern": "^/" } }),
+        List(pattern) => {
+            json!({ "type": ["array", "null"], "items": { "type": "string", "pattern": pattern } })
+        }
+        Mapping => {
+            let value = json!({ "type": ["string", "number", "boolean", "null"] });
+            json!({ "type": ["object", "null"], "additionalProperties": value })
+        }
+        Object(table) => object(table),
+        TextOr(table) => json!({ "anyOf": [{ "type": ["string", "null"] }, object(table)] }),
+        ListOf(table) => json!({ "type": ["array", "null"], "items": object(table) }),
+    }
+}
+
+fn shape_of_item() -> Value {
+    json!({ "type": ["string", "number", "boolean"] })
+}
+
+#[cfg(test)]
+mod tests {
+    use driftless_model::HookProvider;
+
+    use super::*;
+
+    #[test]
+    fn providers_of_webhooks_are_those_that_the_reader_takes() {
+        let known: Vec<&str> = HookProvider::ALL.iter().map(|(name, _)| *name).collect();
+        let mut listed = WEBHOOK_PROVIDERS.to_vec();
+        listed.sort_unstable();
+        let mut sorted = known.clone();
+        sorted.sort_unstable();
+        assert_eq!(listed, sorted);
+    }
+}

@@ -1,0 +1,78 @@
+//! `driftless config check`, `example` and `schema`: the configuration of the agent.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::cli::{
+    context::{Context, Verdict},
+    error::Error as CliError,
+    output::{self, print},
+    run::{check_access, read_config},
+};
+
+/// The reference of all keys.
+const EXAMPLE: &str = include_str!("../../../config/driftless.yaml");
+
+/// Check a configuration file of the agent.
+///
+/// Reports every mistake in keys and values with file, line and column, and files with keys or certificates that cannot be
+/// read. Exits with 0 if the agent would start with the file, with 1 if not. It asks neither Git nor Docker: that is
+/// `driftless doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  driftless config check /etc/driftless/driftless.yaml
+  driftless config check --syntax driftless.yaml")]
+pub(in crate::cli) struct CheckArgs {
+    /// The configuration file.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Check the file alone, for example in CI, where the files that it names do not exist.
+    #[arg(long)]
+    syntax: bool,
+}
+
+pub(super) fn check(args: &CheckArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+    let found = read_config(&args.file).and_then(|settings| {
+        if !args.syntax {
+            check_access(&settings)?;
+            driftless_agent::Agent::check(&settings, context.environment).map_err(Error::Use)?;
+        }
+        Ok(settings)
+    });
+    match found {
+        Ok(settings) => {
+            let names: Vec<&str> =
+                settings.repositories.iter().map(|repository| repository.name.as_str()).collect();
+            print(&format!("{}: valid, follows {}\n", args.file.display(), names.join(", ")))?;
+            Ok(Verdict::Yes)
+        }
+        Err(error) => {
+            error.report(context.screen);
+            Ok(Verdict::No)
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("the agent could not start with this configuration")]
+    Use(#[source] driftless_agent::Error),
+}
+
+impl crate::cli::error::CommandError for Error {
+    fn help(&self) -> Option<String> {
+        Some("correct the name of the file, or check the configuration alone with --syntax".to_owned())
+    }
+}
+
+pub(super) fn example() -> Result<Verdict, CliError> {
+    print(EXAMPLE)?;
+    Ok(Verdict::Yes)
+}
+
+pub(super) fn schema() -> Result<Verdict, CliError> {
+    print(&output::json(&driftless_config::schema()))?;
+    Ok(Verdict::Yes)
+}

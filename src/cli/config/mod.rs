@@ -1,0 +1,57 @@
+//! `driftless config`: applications and configurations as they are read. Needs neither agent nor Docker.
+
+mod agent;
+mod application;
+
+use clap::{Args, Subcommand};
+
+use super::{
+    context::{Context, Verdict},
+    error::Error as CliError,
+};
+use agent::{CheckArgs, check, example, schema};
+use application::ApplicationArgs;
+
+/// Print an application in its canonical form, or check the agent's configuration.
+///
+/// For a Compose application: files are merged, variables interpolated, `include` and `extends` resolved, short forms
+/// expanded, and names, networks and dependencies filled in. For Kubernetes manifests: the documents, after the
+/// kustomization if there is one. Values that may be secret are masked. Findings go to standard error.
+///
+/// A folder that is named like a command is written `./check`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(after_help = "\
+Examples:
+  driftless config .
+  driftless config ~/infra --path sites/shop -o json
+  driftless config . --path overlays/prod
+  driftless config . --file compose.yaml --file compose.prod.yaml \\
+    --profile debug --variable TAG=1.2
+  driftless config check /etc/driftless/driftless.yaml
+  driftless config example > driftless.yaml")]
+pub(super) struct ConfigArgs {
+    #[command(subcommand)]
+    pub(super) command: Option<ConfigCommand>,
+    #[command(flatten)]
+    pub(super) application: ApplicationArgs,
+}
+
+/// Commands about the configuration of the agent.
+#[derive(Debug, Subcommand)]
+pub(super) enum ConfigCommand {
+    Check(CheckArgs),
+    /// Print a configuration of the agent with every key, explained.
+    Example,
+    /// Print the JSON schema of the agent's configuration, for editors.
+    Schema,
+}
+
+pub(super) fn config(args: &ConfigArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+    match &args.command {
+        None => application::config(&args.application, context),
+        Some(ConfigCommand::Check(args)) => check(args, context),
+        Some(ConfigCommand::Example) => example(),
+        Some(ConfigCommand::Schema) => schema(),
+    }
+}

@@ -1,0 +1,145 @@
+//! Checks of this machine: folders, disk, memory file system, ports.
+
+use std::{
+    fs::{self, File},
+    io::Read,
+    net::SocketAddr,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use nix::{
+    sys::{
+        statfs::{FsType, TMPFS_MAGIC, statfs},
+        statvfs::statvfs,
+    },
+    unistd::{AccessFlags, access},
+};
+use tokio::net::TcpListener;
+
+use super::Check;
+use driftless_config::Settings;
+
+/// Ramfs, the other memory file system. libc has no name for its number (linux/magic.h).
+const RAMFS_MAGIC: FsType = FsType(0x8584_58f6);
+
+/// Below this much free space, in bytes, mirrors and images may soon not fit.
+const LITTLE_SPACE: u64 = 2 << 30;
+
+/// Below this much free space, in bytes, the agent cannot work.
+const NO_SPACE: u64 = 100 << 20;
+
+pub(super) async fn checks(settings: &Settings) -> Vec<Check> {
+    let mut checks = vec![state_directory(&settings.state_dir), disk(&settings.state_dir)];
+    checks.push(runtime_directory(&settings.runtime_dir));
+    let is_running = holder(&settings.state_dir).is_some();
+    checks.push(port("listen", settings.listen, is_running).await);
+    if let Some(address) = settings.webhooks.listen {
+        checks.push(port("webhooks.listen", address, is_running).await);
+    }
+    checks
+}
+
+fn state_directory(path: &Path) -> Check {
+    let name = "state directory";
+    let shown = path.display();
+    let Ok(metadata) = fs::metadata(path) else {
+        let parent = existing_parent(path);
+        return if may_write(&parent) {
+            Check::ok(name, format!("{shown} will be created"))
+        } else {
+            let help = format!("run as root, or create {shown} for the agent's user with mode 0700");
+            Check::fail(
+                name,
+                format!("{shown} is missing and cannot be created in {}", parent.display()),
+                help,
+            )
+        };
+    };
+    if !metadata.is_dir() {
+        return Check::fail(name, format!("{shown} is no folder"), "choose another one with --state-dir");
+    }
+    if !may_write(path) {
+        let help = "run as the agent's user, or give this user the folder";
+        return Check::fail(name, format!("{shown} cannot be written"), help);
+    }
+    if metadata.permissions().mode() & 0o077 != 0 {
+        let help = format!("chmod 0700 {shown}; the agent does so itself if the folder is empty or its own");
+        return Check::warn(name, format!("other users can read {shown}"), help);
+    }
+    match holder(path) {
+        Some(process) => Check::ok(name, format!("{shown}, in use by the agent with process id {process}")),
+        None => Check::ok(name, format!("{shown}, no agent uses it now")),
+    }
+}
+
+/// The process id of the agent that has locked the state directory.
+fn holder(state_dir: &Path) -> Option<String> {
+    let mut lock = File::open(state_dir.join("lock")).ok()?;
+    // A shared lock is refused only while an agent holds its exclusive one.
+    if lock.try_lock_shared().is_ok() {
+        return None;
+    }
+    let mut text = String::new();
+    let read = (&mut lock).take(32).read_to_string(&mut text);
+    Some(if read.is_ok() { text.trim().to_owned() } else { "unknown".to_owned() })
+}
+
+fn disk(state_dir: &Path) -> Check {
+    let name = "disk";
+    let path = existing_parent(state_dir);
+    let Ok(found) = statvfs(&path) else {
+        let help = "look at it with `df`";
+        return Check::warn(name, format!("the free space of {} is unknown", path.display()), help);
+    };
+    // The types differ between platforms.
+    #[allow(clippy::useless_conversion)]
+    let free = u64::from(found.blocks_available()).saturating_mul(u64::from(found.fragment_size()));
+    let message = format!("{} MiB free at {}", free >> 20, path.display());
+    let help = "make room: `docker image prune` and `docker system df`";
+    match free {
+        free if free < NO_SPACE => Check::fail(name, message, help),
+        free if free < LITTLE_SPACE => Check::warn(name, message, help),
+        _ => Check::ok(name, message),
+    }
+}
+
+fn runtime_directory(path: &Path) -> Check {
+    let name = "runtime directory";
+    let found = existing_parent(path);
+    let shown = path.display();
+    match statfs(&found).map(|found| found.filesystem_type()) {
+        Ok(TMPFS_MAGIC | RAMFS_MAGIC) if may_write(&found) => {
+            Check::ok(name, format!("{shown} is on a memory file system"))
+        }
+        Ok(TMPFS_MAGIC | RAMFS_MAGIC) => {
+            let help = "run as root, or choose another one with --runtime-dir";
+            Check::fail(name, format!("{shown} cannot be written"), help)
+        }
+        Ok(_) | Err(_) => {
+            let help = "choose a folder below /run or /dev/shm with --runtime-dir; elsewhere mounted secrets are on the disk";
+            Check::warn(name, format!("{shown} is not on a memory file system"), help)
+        }
+    }
+}
+
+async fn port(key: &str, address: SocketAddr, is_running: bool) -> Check {
+    let name = format!("address {address}");
+    match TcpListener::bind(address).await {
+        Ok(_) => Check::ok(name, "is free"),
+        Err(_) if is_running => Check::ok(name, "is in use, and the agent runs"),
+        Err(error) => {
+            let help = format!("end the other program (`ss -ltnp`), or change `{key}`");
+            Check::fail(name, format!("cannot be used: {error}"), help)
+        }
+    }
+}
+
+/// The folder itself, or the nearest one above it that exists.
+fn existing_parent(path: &Path) -> PathBuf {
+    path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/")).to_owned()
+}
+
+fn may_write(path: &Path) -> bool {
+    access(path, AccessFlags::W_OK | AccessFlags::X_OK).is_ok()
+}

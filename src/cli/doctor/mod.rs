@@ -1,0 +1,151 @@
+//! `driftless doctor`: checks everything around the agent and says what to do about it. It changes nothing.
+
+mod engine;
+mod host;
+mod repositories;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::{
+    context::{Context, Verdict},
+    error::Error as CliError,
+    options::TextOrJson,
+    output::{self, print},
+    run::{RunArgs, check_access, run_settings},
+    screen::Paint,
+};
+use driftless_config::Settings;
+
+/// Check the machine, the engine, Git and the configuration, and say what to do.
+///
+/// Takes the options and environment variables of `driftless run`, so it checks what the agent would use. Run it as the
+/// user and on the machine, or in the container, of the agent. It changes nothing and can run next to the agent. Exits
+/// with 0 if no check failed, also with warnings, and with 1 otherwise.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  driftless doctor
+  driftless doctor --config /etc/driftless/driftless.yaml
+  driftless doctor https://git.example.com/me/infra.git -o json
+  docker compose exec agent driftless doctor")]
+pub(super) struct DoctorArgs {
+    #[command(flatten)]
+    pub(super) run: RunArgs,
+    /// Output format.
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = TextOrJson::Text)]
+    pub(super) output: TextOrJson,
+}
+
+/// The result of one check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Check {
+    /// The subject of the check.
+    name: String,
+    result: CheckResult,
+    /// The finding.
+    message: String,
+    /// The remedy. Empty if none is needed.
+    help: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum CheckResult {
+    Ok,
+    Warn,
+    Fail,
+}
+
+impl Check {
+    fn ok(name: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { name: name.into(), result: CheckResult::Ok, message: message.into(), help: String::new() }
+    }
+
+    fn warn(name: impl Into<String>, message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { name: name.into(), result: CheckResult::Warn, message: message.into(), help: help.into() }
+    }
+
+    fn fail(name: impl Into<String>, message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { name: name.into(), result: CheckResult::Fail, message: message.into(), help: help.into() }
+    }
+}
+
+pub(super) async fn doctor(args: &DoctorArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+    let (settings, mut checks) = configuration(args, context);
+    checks.extend(host::checks(&settings).await);
+    checks.extend(engine::checks(&settings, context).await);
+    checks.extend(repositories::checks(&settings, context).await);
+    match args.output {
+        TextOrJson::Text => print(&render(&checks, context))?,
+        TextOrJson::Json => print(&output::json(&checks))?,
+    }
+    let failed = checks.iter().any(|check| check.result == CheckResult::Fail);
+    Ok(if failed { Verdict::No } else { Verdict::Yes })
+}
+
+/// The settings, or the defaults if they cannot be read.
+fn configuration(args: &DoctorArgs, context: &Context<'_>) -> (Settings, Vec<Check>) {
+    let name = "configuration";
+    match run_settings(&args.run, context.environment) {
+        Ok(settings) => {
+            let count = settings.repositories.len();
+            let message = match count {
+                1 => "1 repository".to_owned(),
+                count => format!("{count} repositories"),
+            };
+            let mut checks = vec![Check::ok(name, message)];
+            checks.push(match check_access(&settings) {
+                Ok(()) => Check::ok("access", access_text(&settings)),
+                Err(error) => Check::fail("access", error.to_string(), error.help_text()),
+            });
+            checks.push(match driftless_agent::Agent::check(&settings, context.environment) {
+                Ok(()) => Check::ok("files", "keys, certificates and addresses can be read"),
+                Err(error) => Check::fail(
+                    "files",
+                    driftless_model::error_chain(&error),
+                    "correct the name of the file, or give the agent's user access",
+                ),
+            });
+            (settings, checks)
+        }
+        Err(CliError::Findings(findings)) => {
+            let help = "correct the file; `driftless config check FILE` shows the lines";
+            let checks = findings.iter().map(|finding| Check::fail(name, finding.to_string(), help));
+            (Settings::default(), checks.collect())
+        }
+        Err(error) => {
+            let help = error.help_text();
+            (Settings::default(), vec![Check::fail(name, error.to_string(), help)])
+        }
+    }
+}
+
+fn access_text(settings: &Settings) -> String {
+    match &settings.token_file {
+        Some(path) => format!("clients need the token of {}", path.display()),
+        None => "only this machine reaches the API, and clients need no token".to_owned(),
+    }
+}
+
+/// `OK    engine  28.2.2 …`, and the help below what is not in order.
+fn render(checks: &[Check], context: &Context<'_>) -> String {
+    let width = checks.iter().map(|check| check.name.chars().count()).max().unwrap_or_default();
+    let mut text = String::new();
+    for Check { name, result, message, help } in checks {
+        let (word, paint) = match result {
+            CheckResult::Ok => ("OK  ", Paint::Good),
+            CheckResult::Warn => ("warn", Paint::Warn),
+            CheckResult::Fail => ("fail", Paint::Bad),
+        };
+        let padding = " ".repeat(width - name.chars().count());
+        text.extend([format!("{}  {name}{padding}  {message}\n", context.colours.paint(paint, word))]);
+        if !help.is_empty() {
+            text.extend([format!("      {}  help: {help}\n", " ".repeat(width))]);
+        }
+    }
+    let count = |result| checks.iter().filter(|check| check.result == result).count();
+    let (warnings, failures) = (count(CheckResult::Warn), count(CheckResult::Fail));
+    text.extend([format!("{} checks, {warnings} warnings, {failures} failed\n", checks.len())]);
+    text
+}

@@ -1,0 +1,247 @@
+//! The commands of the first minutes: `init`, `config check`, `config schema`, `doctor`, `completion`, `man`.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::Value;
+
+/// Runs the program with nothing of this environment but `PATH`, which has the program of Git.
+fn driftless(arguments: &[&str]) -> (i32, String, String) {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_driftless"));
+    let command = command.args(arguments).env_clear().env("PATH", path).env("HOME", "/nonexistent");
+    let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+/// A bare repository with one commit.
+fn repository(folder: &Path) -> String {
+    let work = folder.join("work");
+    let bare = folder.join("infra.git");
+    let git = |arguments: &[&str]| {
+        let mut command = Command::new("git");
+        let identity = ["-c", "user.name=Ada", "-c", "user.email=ada@example.com"];
+        let done = command.args(identity).args(arguments).env("GIT_CONFIG_GLOBAL", "/dev/null").output();
+        let done = done.unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    };
+    let (work, bare) = (work.to_str().unwrap(), bare.to_str().unwrap());
+    git(&["init", "--quiet", "--initial-branch", "main", work]);
+    git(&["-C", work, "commit", "--quiet", "--allow-empty", "--message", "Begin"]);
+    git(&["clone", "--quiet", "--bare", work, bare]);
+    bare.to_owned()
+}
+
+#[test]
+fn init_writes_a_configuration_that_is_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("etc/driftless.yaml");
+    let token = folder.path().join("token");
+    let (file, token) = (file.to_str().unwrap(), token.to_str().unwrap());
+    fs::write(token, "t").unwrap();
+    let url = "https://git.example.com/me/infra.git";
+    let arguments = ["init", url, "--path", "sites", "--token-file", token, "--output", file];
+    let (code, text, error) = driftless(&arguments);
+    assert_eq!((code, error.as_str()), (0, ""));
+    assert!(text.contains(&format!("driftless doctor --config {file}")), "{text}");
+    assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
+    let written = fs::read_to_string(file).unwrap();
+    assert!(
+        written.contains("    path: \"sites\"\n") && written.contains("    # branch: main\n"),
+        "{written}"
+    );
+    let (code, text, _) = driftless(&["config", "check", file]);
+    assert_eq!((code, text), (0, format!("{file}: valid, follows infra\n")));
+
+    let (code, _, error) = driftless(&arguments);
+    assert!(code == 2 && error.contains("exists and is not replaced"), "{error}");
+    let (code, _, error) = driftless(&["init", "--output", file, "--force"]);
+    assert!(code == 2 && error.contains("nobody to ask"), "{error}");
+    let secret =
+        driftless(&["init", "https://me:hunter2@git.example.com/a.git", "--output", file, "--force"]);
+    assert!(secret.0 == 2 && !secret.2.contains("hunter2"), "{secret:?}");
+    assert_eq!(fs::read_to_string(file).unwrap(), written, "it was not touched");
+}
+
+#[test]
+fn config_check_names_the_place_of_each_mistake() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("driftless.yaml");
+    let path = file.to_str().unwrap();
+    fs::write(&file, "listen: here\nrepositories:\n- {url: /srv/a, pol: 60s}\n").unwrap();
+    let (code, _, error) = driftless(&["config", "check", path]);
+    assert_eq!(code, 1);
+    assert!(
+        error.contains("listen: `here` is not an address") && error.contains(&format!("{path}:1:9\n")),
+        "{error}"
+    );
+    assert!(error.contains("unknown key `pol`") && error.contains(&format!("{path}:3:17\n")), "{error}");
+
+    fs::write(&file, "listen: 0.0.0.0:8484\nrepositories: [{url: /srv/a}]\n").unwrap();
+    let (code, _, error) = driftless(&["config", "check", path]);
+    assert!(code == 1 && error.contains("there is no token"), "{error}");
+    fs::write(&file, "sops: {keyFiles: [/no/such/key]}\nrepositories: [{url: /srv/a}]\n").unwrap();
+    let (code, _, error) = driftless(&["config", "check", path]);
+    assert!(code == 1 && error.contains("/no/such/key"), "{error}");
+    assert_eq!(driftless(&["config", "check", "--syntax", path]).0, 0);
+}
+
+#[test]
+fn config_example_is_the_reference_and_valid() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("driftless.yaml");
+    let (code, text, _) = driftless(&["config", "example"]);
+    assert_eq!(code, 0);
+    fs::write(&file, &text).unwrap();
+    let (code, text, error) = driftless(&["config", "check", "--syntax", file.to_str().unwrap()]);
+    assert_eq!((code, error.as_str()), (0, ""), "{text}");
+}
+
+/// Every key of the example, so that the schema and the reader cannot know different ones.
+#[test]
+fn schema_accepts_every_key_of_the_example() {
+    let (_, text, _) = driftless(&["config", "schema"]);
+    let schema: Value = serde_json::from_str(&text).unwrap();
+    let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/driftless.schema.json");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&committed, &text).unwrap();
+    }
+    let written = fs::read_to_string(committed).unwrap_or_default();
+    assert!(
+        written == text,
+        "config/driftless.schema.json is out of date: UPDATE_DOCS=1 cargo test --test it setup::"
+    );
+    let example = fs::read_to_string("config/driftless.yaml").unwrap();
+    let example: Value = serde_yaml::from_str(&example).unwrap();
+    let mut unknown = Vec::new();
+    check(&example, &schema, "", &mut unknown);
+    assert_eq!(unknown, [""; 0]);
+    let wrong: Value =
+        serde_json::from_str(r#"{"repositories": [{"url": "/a", "pol": "1s", "verify": {"mode": "x"}}]}"#)
+            .unwrap();
+    check(&wrong, &schema, "", &mut unknown);
+    assert_eq!(unknown, [".repositories[].pol", ".repositories[].verify.mode: \"x\""]);
+}
+
+/// The keys and values that a schema does not accept, as far as our schema has rules.
+fn check(value: &Value, schema: &Value, at: &str, unknown: &mut Vec<String>) {
+    match value {
+        Value::Object(entries) => {
+            for (key, value) in entries {
+                let at = format!("{at}.{key}");
+                match (schema["properties"].get(key), schema.get("additionalProperties")) {
+                    (Some(below), _) => check(value, below, &at, unknown),
+                    (None, Some(Value::Object(_))) => {}
+                    (None, _) => unknown.push(at),
+                }
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                check(item, &schema["items"], &format!("{at}[]"), unknown);
+            }
+        }
+        Value::String(text) => {
+            let is_word = schema.get("enum").is_none_or(|words| words.as_array().unwrap().contains(value));
+            let is_path = schema.get("pattern") != Some(&Value::from("^/")) || text.starts_with('/');
+            if !is_word || !is_path {
+                unknown.push(format!("{at}: {value}"));
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// The results of `doctor`, by name.
+fn doctor(arguments: &[&str]) -> (i32, BTreeMap<String, Value>) {
+    let (code, text, error) = driftless(&[&["doctor", "-o", "json"], arguments].concat());
+    let checks: Vec<Value> = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{error}"));
+    (code, checks.into_iter().map(|check| (check["name"].as_str().unwrap().to_owned(), check)).collect())
+}
+
+#[test]
+fn doctor_names_each_problem_with_its_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let state = folder.path().join("state");
+    fs::create_dir(&state).unwrap();
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o755)).unwrap();
+    let socket = format!("unix://{}/docker.sock", folder.path().display());
+    let url = repository(folder.path());
+    let run = |url: &str, branch: &str| {
+        doctor(&[
+            url,
+            "--branch",
+            branch,
+            "--state-dir",
+            state.to_str().unwrap(),
+            "--runtime-dir",
+            "/dev/shm/driftless-doctor",
+            "--listen",
+            &address,
+            "--docker-host",
+            &socket,
+        ])
+    };
+    let (code, checks) = run(&url, "main");
+    assert_eq!(code, 1);
+    let result = |name: &str| {
+        let check = &checks[name];
+        (check["result"].as_str().unwrap(), format!("{} {}", check["message"], check["help"]))
+    };
+    let engine = result("engine");
+    assert!(
+        engine.0 == "fail" && engine.1.contains(&format!("{}/docker.sock", folder.path().display())),
+        "{engine:?}"
+    );
+    let port = result(&format!("address {address}"));
+    assert!(port.0 == "fail" && port.1.contains("ss -ltnp"), "{port:?}");
+    let directory = result("state directory");
+    assert!(directory.0 == "warn" && directory.1.contains("chmod 0700"), "{directory:?}");
+    assert_eq!(result("runtime directory").0, "ok");
+    assert_eq!(result("access").0, "ok");
+    let git = result("repository infra");
+    assert!(git.0 == "ok" && git.1.contains("the newest commit is"), "{git:?}");
+    assert!(!state.join("lock").exists() && !state.join("mirrors").exists(), "nothing was changed");
+
+    let (_, checks) = run(&url, "nothing");
+    let git = &checks["repository infra"];
+    assert!(git["result"] == "fail" && git["message"].as_str().unwrap().contains("nothing"), "{git}");
+    let (_, checks) = run("/no/such/repository.git", "main");
+    assert_eq!(checks["repository repository"]["result"], "fail");
+}
+
+#[test]
+fn doctor_checks_on_with_a_broken_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("driftless.yaml");
+    fs::write(&file, "repositories: [{url: /srv/a, pol: 60s}]\n").unwrap();
+    let (code, text, error) = driftless(&["doctor", "--config", file.to_str().unwrap()]);
+    assert_eq!((code, error.as_str()), (1, ""));
+    assert!(text.contains("driftless.yaml:1:30: error: repositories[0].pol"), "{text}");
+    assert!(text.contains("help: correct the file") && text.contains("  disk"), "{text}");
+}
+
+#[test]
+fn packages_get_completions_and_manual_pages() {
+    for (shell, word) in
+        [("bash", "complete "), ("zsh", "#compdef driftless"), ("fish", "complete -c driftless")]
+    {
+        let (code, text, _) = driftless(&["completion", shell]);
+        assert!(code == 0 && text.contains(word) && text.contains("healthcheck"), "{shell}: {text}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (code, _, error) = driftless(&["man", folder.path().to_str().unwrap()]);
+    assert_eq!((code, error.as_str()), (0, ""));
+    let page = fs::read_to_string(folder.path().join("driftless-run.1")).unwrap();
+    assert!(page.contains(".TH ") && page.contains("DRIFTLESS_URL"), "{page}");
+    assert!(folder.path().join("driftless-rollout-undo.1").exists());
+    assert_eq!(driftless(&["man", "/no/such/folder"]).0, 2);
+}

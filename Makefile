@@ -16,7 +16,7 @@ CHAOS_PROFILE ?= dev
 # How long broken files are made up, in seconds.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo build dist test unit e2e e2e-faults differential differential-podman lint deny fmt bench chaos fuzz soak clean-tests
+.PHONY: help demo build dist image test unit e2e e2e-faults differential differential-podman lint deny fmt bench chaos fuzz soak clean-tests
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
@@ -27,8 +27,12 @@ demo: ## Install Docker if needed, build, deploy the examples from a local Git r
 build: ## Build target/release/driftless
 	cargo build --release --locked
 
-dist: ## Build the binary for publication, target/dist/driftless: smaller, takes longer
-	cargo build --profile dist --locked
+# DIST_TARGET=aarch64-unknown-linux-gnu builds for another target, DIST_BINARY=FILE packs a program that is built: scripts/dist.sh.
+dist: ## Build what a release publishes into target/dist-files: archive, Debian package, SBOM, checksums
+	scripts/dist.sh
+
+image: ## Build the container image driftless:VERSION from target/dist-files; needs Docker
+	deploy/image.sh
 
 test: ## Everything: format, lints, unit, integration and end-to-end tests on the real engine
 	scripts/ensure-docker.sh

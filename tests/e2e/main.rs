@@ -61,6 +61,7 @@ mod registries;
 // kubectl-compatible commands.
 mod kubectl;
 // Pods of several containers.
+mod package;
 mod pods;
 // Pods that stay who they are.
 mod stateful_sets;

@@ -60,6 +60,7 @@ mod ownership;
 // The key of the database is lost.
 mod lost_key;
 // The ready-made jobs for CIs, by running their steps.
+mod install_script;
 mod jobs;
 // `preview` and `drift` as programs: Git repositories, exit codes, forges.
 mod preview;

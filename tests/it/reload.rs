@@ -233,6 +233,13 @@ async fn agent_runs_with_settings_from_the_environment_alone() {
     assert!(program.log().contains("tag v1"), "{}", program.log());
     assert!(program.log().contains("DRIFTLESS_BRACNH"), "{}", program.log());
 
+    program.configure("- {url: /srv/none/infra.git}\n");
+    let config = program.path("driftless.yaml").display().to_string();
+    let both = [("DRIFTLESS_CONFIG", config.as_str()), ("DRIFTLESS_PATH", "sites")];
+    let refused = Command::new(env!("CARGO_BIN_EXE_driftless")).arg("run").env_clear().envs(both).output();
+    let refused = refused.await.unwrap();
+    assert_eq!(refused.status.code(), Some(2), "a file and settings of one repository exclude each other");
+
     let (code, text) = program.client(&["healthcheck"]).await;
     assert_eq!((code, text.as_str()), (0, ""));
     let (code, text) = program.client(&["healthcheck", "--ready"]).await;
@@ -246,8 +253,6 @@ async fn agent_runs_with_settings_from_the_environment_alone() {
     assert_eq!(healthy(&environment).await, Some(0));
     let everywhere = format!("0.0.0.0:{}", program.port);
     assert_eq!(healthy(&[("DRIFTLESS_LISTEN", &everywhere)]).await, Some(0));
-    program.configure("- {url: /srv/none/infra.git}\n");
-    let config = program.path("driftless.yaml").display().to_string();
     assert_eq!(healthy(&[("DRIFTLESS_CONFIG", &config)]).await, Some(0));
     program.end().await;
     assert_eq!(healthy(&environment).await, Some(1));

@@ -88,6 +88,37 @@ pub(in crate::cli) struct RepositoryArgs {
     pub(in crate::cli) ca_file: Option<PathBuf>,
 }
 
+impl RepositoryArgs {
+    /// Whether a setting is given that has no effect without a URL.
+    pub(super) fn has_settings(&self) -> bool {
+        let Self {
+            path,
+            branch,
+            tag,
+            commit,
+            name,
+            poll,
+            prune,
+            no_self_heal,
+            adopt,
+            git_username,
+            git_password_file,
+            git_password_env,
+            ssh_key,
+            known_hosts,
+            ca_file,
+        } = self;
+        let texts = [path, branch, tag, commit, name, git_username, git_password_env];
+        let files = [git_password_file, ssh_key, known_hosts, ca_file];
+        texts.iter().any(|text| text.is_some())
+            || files.iter().any(|file| file.is_some())
+            || poll.is_some()
+            || *prune
+            || *no_self_heal
+            || *adopt != driftless_model::Adopt::Ask
+    }
+}
+
 /// Settings of the agent. They override the configuration file.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Agent")]

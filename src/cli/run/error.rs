@@ -52,6 +52,8 @@ pub(super) enum Error {
         #[source]
         source: io::Error,
     },
+    #[error("there are settings of one repository, such as --path or DRIFTLESS_PATH, but no URL")]
+    SettingsWithoutUrl,
     #[error("there is no repository to follow")]
     NoRepository,
     #[error("`{key}` cannot change while the agent runs (it is {})", .old.display())]
@@ -76,6 +78,9 @@ impl CommandError for Error {
             Self::Token { .. } => Some("create one with `openssl rand -hex 32`".to_owned()),
             Self::NeedsRestart { .. } => Some("restart the agent to change it".to_owned()),
             Self::Ended => Some("the log has the cause".to_owned()),
+            Self::SettingsWithoutUrl => Some(format!(
+                "give the URL too (or DRIFTLESS_URL), or remove them to use {DEFAULT_CONFIG}"
+            )),
             Self::NoRepository => Some(format!(
                 "give a URL (or DRIFTLESS_URL), or a configuration file with --config (or DRIFTLESS_CONFIG, or at \
                  {DEFAULT_CONFIG}); `driftless init` writes one"

@@ -46,6 +46,9 @@ pub(in crate::cli) fn settings(args: &RunArgs, environment: &Environment) -> Res
     let RunArgs { url, config: _, repository, agent, logging: _ } = args;
     let file = default_config(args);
     let has_file = file.is_some();
+    if has_file && repository.has_settings() {
+        return Err(Error::SettingsWithoutUrl.into());
+    }
     let mut settings = match (file, url) {
         (Some(path), _) => read(&path)?,
         (None, Some(url)) => from_url(url, repository)?,

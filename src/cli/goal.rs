@@ -1,4 +1,4 @@
-//! Waiting until an application has reached a state.
+//! Waiting until an application has reached a state. The agent answers when something has changed.
 
 use std::time::Duration;
 
@@ -6,13 +6,16 @@ use clap::ValueEnum;
 use tokio::time::{Instant, sleep};
 
 use super::{
+    client,
     client::{Client, application_path},
     context::{Context, Verdict},
     error::Error,
     output::print,
+    progress::TURN_EVERY,
     status::headline,
 };
-use driftless_model::{Application, HealthStatus, SyncStatus};
+use driftless_model::InvalidName;
+use driftless_web::Waited;
 
 /// A state to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -23,65 +26,138 @@ pub(super) enum Goal {
     Degraded,
 }
 
-/// Interval at which the status is read while waiting.
-const LOOK_EVERY: Duration = Duration::from_millis(400);
+/// The longest wait of one request. Proxies between the agent and a client end longer ones.
+const LONGEST_REQUEST: Duration = Duration::from_secs(25);
 
-/// Reads the status until it is as wanted. Waits for an agent that restarts meanwhile.
+/// The first and the longest pause before an agent that does not answer is asked again.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+/// Follows the status of one application.
+pub(super) struct StatusWatch<'a> {
+    client: &'a Client,
+    path: String,
+    /// The version of the last status. Empty before the first one.
+    seen: String,
+    retry: Duration,
+}
+
+impl<'a> StatusWatch<'a> {
+    pub(super) fn new(client: &'a Client, app: &str) -> Result<Self, InvalidName> {
+        let path = application_path(app, "/wait")?;
+        Ok(Self { client, path, seen: String::new(), retry: RETRY.0 })
+    }
+
+    /// The status when it has changed, has reached the goals or after `within`; the first one at once. The states count only
+    /// in a status that answers the ticket.
+    pub(super) async fn next(
+        &mut self,
+        goals: &[Goal],
+        ticket: Option<&str>,
+        within: Duration,
+    ) -> Result<Waited, client::Error> {
+        let within = within.clamp(Duration::from_millis(1), LONGEST_REQUEST).as_millis();
+        let states: Vec<&str> = goals.iter().map(|goal| driftless_web::Goal::from(*goal).name()).collect();
+        let mut path = format!("{}?within={within}ms&for={}&seen={}", self.path, states.join(","), self.seen);
+        if let Some(ticket) = ticket {
+            path.push_str("&ticket=");
+            path.push_str(ticket);
+        }
+        let waited: Waited = self.client.get(&path).await?;
+        self.seen.clone_from(&waited.version);
+        self.retry = RETRY.0;
+        Ok(waited)
+    }
+
+    /// Like [`Self::next`] without goals. `None`: an agent that is restarted does not answer; a pause has passed.
+    pub(super) async fn change(&mut self, within: Duration) -> Result<Option<Waited>, client::Error> {
+        let changed = self.next(&[], None, within).await;
+        self.forgive(changed, within).await
+    }
+
+    /// Turns the absence of an agent that has answered before into a pause.
+    async fn forgive(
+        &mut self,
+        answer: Result<Waited, client::Error>,
+        left: Duration,
+    ) -> Result<Option<Waited>, client::Error> {
+        match answer {
+            Ok(waited) => Ok(Some(waited)),
+            Err(error) if error.is_absence() && !self.seen.is_empty() => {
+                sleep(self.retry.min(left)).await;
+                self.retry = (self.retry * 2).min(RETRY.1);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl From<Goal> for driftless_web::Goal {
+    fn from(goal: Goal) -> Self {
+        match goal {
+            Goal::Synced => Self::Synced,
+            Goal::Healthy => Self::Healthy,
+            Goal::Suspended => Self::Suspended,
+            Goal::Degraded => Self::Degraded,
+        }
+    }
+}
+
+/// A wait of a command: the application, the states that it must reach, and the request that must be answered.
+pub(super) struct Wait<'a> {
+    pub(super) app: &'a str,
+    pub(super) goals: &'a [Goal],
+    pub(super) ticket: Option<&'a str>,
+    pub(super) timeout: Duration,
+}
+
+/// Waits until the application is as wanted, also for an agent that restarts meanwhile.
 pub(super) async fn wait_until(
     client: &Client,
-    app: &str,
-    timeout: Duration,
-    goal: &str,
+    wait: &Wait<'_>,
     context: &Context<'_>,
-    wanted: impl Fn(&Application) -> bool,
 ) -> Result<Verdict, Error> {
-    let path = application_path(app, "")?;
+    let Wait { app, goals, ticket, timeout } = *wait;
+    let goal = goals.iter().map(|goal| format!("{goal:?}")).collect::<Vec<_>>().join(" and ");
     let started = Instant::now();
+    let mut watch = StatusWatch::new(client, app)?;
     let mut spinner = context.spinner();
     let mut last = None;
     loop {
-        match client.get::<Application>(&path).await {
-            Ok(application) if wanted(&application) => {
+        let left = timeout.saturating_sub(started.elapsed());
+        let answer = {
+            let next = async {
+                let answer = watch.next(goals, ticket, left).await;
+                watch.forgive(answer, left).await
+            };
+            tokio::pin!(next);
+            loop {
+                tokio::select! {
+                    answer = &mut next => break answer?,
+                    () = sleep(TURN_EVERY), if context.screen.is_terminal() => spinner.turn(),
+                }
+            }
+        };
+        match answer {
+            Some(Waited { reached: true, .. }) => {
                 spinner.end();
                 print(&format!("{app}: {goal} after {:.1} s\n", started.elapsed().as_secs_f32()))?;
                 return Ok(Verdict::Yes);
             }
-            Ok(application) => {
+            Some(Waited { application, .. }) => {
                 spinner.show(&format!("{app}: {}", headline(&application)));
                 last = Some(application);
             }
-            Err(error) if error.is_absence() && last.is_some() => spinner.show(&error.to_string()),
-            Err(error) => return Err(error.into()),
+            None => spinner.show(&format!("{app}: the agent does not answer; asking again")),
         }
         if started.elapsed() >= timeout {
             spinner.end();
             let why = last.as_ref().map_or_else(String::new, |application| {
-                format!(
-                    ": {:?}, {:?}: {}",
-                    application.status.sync,
-                    application.status.health,
-                    headline(application)
-                )
+                let (sync, health) = (application.status.sync, application.status.health);
+                format!(": {sync:?}, {health:?}: {}", headline(application))
             });
             context.screen.say(format!("{app}: not {goal} within {timeout:?}{why}"));
             return Ok(Verdict::No);
         }
-        sleep(LOOK_EVERY.min(timeout.saturating_sub(started.elapsed()))).await;
-        spinner.turn();
-    }
-}
-
-/// Whether the status is about the newest target and not about an older one.
-pub(super) fn is_observed(now: &Application) -> bool {
-    now.status.observed_generation >= now.generation
-}
-
-/// Whether an application is in this state.
-pub(super) fn is_at(now: &Application, goal: Goal) -> bool {
-    match goal {
-        Goal::Synced => now.status.sync == SyncStatus::Synced,
-        Goal::Healthy => now.status.health == HealthStatus::Healthy,
-        Goal::Suspended => now.status.health == HealthStatus::Suspended,
-        Goal::Degraded => now.status.health == HealthStatus::Degraded,
     }
 }

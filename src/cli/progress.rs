@@ -9,7 +9,7 @@ use driftless_model::{AppName, OperationPhase};
 const FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
 
 /// Interval of the spinner. It moves only while work is done.
-const TURN_EVERY: Duration = Duration::from_millis(100);
+pub(super) const TURN_EVERY: Duration = Duration::from_millis(100);
 
 /// Longest line. A longer one would wrap and could not be erased.
 const LONGEST: usize = 78;

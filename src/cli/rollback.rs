@@ -1,15 +1,18 @@
 //! `driftless rollback`: goes back to an earlier revision and pins the application to it.
 
+use std::time::Duration;
+
 use clap::Args;
 
 use super::{
     client::{Client, application_path},
     context::{Context, Verdict},
     error::Error,
-    options::ServerArgs,
+    goal::{Goal, Wait, wait_until},
+    options::{ServerArgs, parse_span},
     output::print,
 };
-use driftless_model::Until;
+use driftless_model::{Pin, Until};
 use driftless_web::{Accepted, RollbackBody};
 
 /// Go back to an earlier revision and pin the application to it.
@@ -22,7 +25,7 @@ Examples:
   driftless rollback shop                     # to the last good revision
   driftless rollback shop --to 3 --reason 'orders fail'
   driftless rollback shop --to 3f2a9c1 --until next-commit
-  driftless rollback shop --until 2h")]
+  driftless rollback shop --until 2h --wait")]
 pub(super) struct RollbackArgs {
     /// Name of the application.
     pub(super) app: String,
@@ -36,6 +39,12 @@ pub(super) struct RollbackArgs {
     /// End of the pin: manual, next-commit, a duration such as 2h, or a time such as 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "WHEN", default_value = "manual", value_parser = check_until)]
     pub(super) until: String,
+    /// Wait until the application is Synced and Healthy; exit with 1 if that takes longer than --timeout.
+    #[arg(short, long)]
+    pub(super) wait: bool,
+    /// Maximum time to wait.
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_span)]
+    pub(super) timeout: Duration,
     #[command(flatten)]
     pub(super) server: ServerArgs,
 }
@@ -46,18 +55,26 @@ pub(super) async fn rollback(args: &RollbackArgs, context: &Context<'_>) -> Resu
         RollbackBody { to: args.to.clone(), reason: args.reason.clone(), until: Some(args.until.clone()) };
     let accepted: Accepted = client.post(&application_path(&args.app, "/rollback")?, Some(&body)).await?;
     let app = &args.app;
-    let Some(pin) = accepted.pin else {
-        print(&format!("{app}: rollback asked for; `driftless status {app}` shows it\n"))?;
+    match &accepted.pin {
+        Some(pin) => print(&pinned(app, pin))?,
+        None => print(&format!("{app}: rollback asked for; `driftless status {app}` shows it\n"))?,
+    }
+    if !args.wait {
         return Ok(Verdict::Yes);
-    };
+    }
+    let goals = [Goal::Synced, Goal::Healthy];
+    let wait = Wait { app, goals: &goals, ticket: accepted.ticket.as_deref(), timeout: args.timeout };
+    wait_until(&client, &wait, context).await
+}
+
+fn pinned(app: &str, pin: &Pin) -> String {
     let commit = pin.commit.short();
     let until = match pin.until {
         Until::Manual => format!("until `driftless resume {app}`"),
         Until::NextCommit => format!("until the next commit, or `driftless resume {app}`"),
         Until::Time(at) => format!("until {at}, or `driftless resume {app}`"),
     };
-    print(&format!("{app}: pinned to revision {} ({commit}), {until}\n", pin.revision))?;
-    Ok(Verdict::Yes)
+    format!("{app}: pinned to revision {} ({commit}), {until}\n", pin.revision)
 }
 
 /// Checks the syntax at once. The agent interprets the value, because its clock counts.

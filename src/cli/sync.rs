@@ -8,7 +8,7 @@ use super::{
     client::{Client, application_path},
     context::{Context, Verdict},
     error::Error,
-    goal::{Goal, is_at, is_observed, wait_until},
+    goal::{Goal, Wait, wait_until},
     options::{ServerArgs, parse_span},
     output::print,
 };
@@ -56,7 +56,7 @@ pub(super) async fn sync(args: &SyncArgs, context: &Context<'_>) -> Result<Verdi
         SyncArgs { heal: true, .. } => "/heal",
         SyncArgs { .. } => "/sync",
     };
-    let _: Accepted = client.post(&application_path(&args.app, what)?, None::<&()>).await?;
+    let accepted: Accepted = client.post(&application_path(&args.app, what)?, None::<&()>).await?;
     if !args.wait {
         print(&format!("{}: sync asked for; `driftless status {0}` shows it\n", args.app))?;
         return Ok(Verdict::Yes);
@@ -68,19 +68,8 @@ pub(super) async fn sync(args: &SyncArgs, context: &Context<'_>) -> Result<Verdi
         ));
         return Ok(Verdict::No);
     }
-    let wanted = |now: &Application| is_newer(now, &before) && is_settled(now);
-    wait_until(&client, &args.app, args.timeout, "Synced and Healthy", context, wanted).await
-}
-
-/// Whether the agent has fetched the repository and observed the containers since `before`.
-///
-/// The order of the two does not matter: a fetch that finds a new commit raises the generation, which [`is_observed`]
-/// compares; after a fetch without news the agent does not observe again.
-fn is_newer(now: &Application, before: &Application) -> bool {
-    let (now, before) = (&now.status, &before.status);
-    now.fetched_at > before.fetched_at && now.observed_at > before.observed_at
-}
-
-fn is_settled(now: &Application) -> bool {
-    is_observed(now) && is_at(now, Goal::Synced) && is_at(now, Goal::Healthy)
+    let goals = [Goal::Synced, Goal::Healthy];
+    let wait =
+        Wait { app: &args.app, goals: &goals, ticket: accepted.ticket.as_deref(), timeout: args.timeout };
+    wait_until(&client, &wait, context).await
 }

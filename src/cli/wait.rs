@@ -8,10 +8,9 @@ use super::{
     client::Client,
     context::{Context, Verdict},
     error::Error,
-    goal::{Goal, is_at, is_observed, wait_until},
+    goal::{Goal, Wait, wait_until},
     options::{ServerArgs, parse_span},
 };
-use driftless_model::Application;
 
 /// Wait until an application has reached a state; exit with 1 if that takes too long.
 #[derive(Debug, Args)]
@@ -40,7 +39,6 @@ pub(super) struct WaitArgs {
 
 pub(super) async fn wait(args: &WaitArgs, context: &Context<'_>) -> Result<Verdict, Error> {
     let client = Client::new(&args.server, context.environment)?;
-    let states: Vec<String> = args.states.iter().map(|it| format!("{it:?}")).collect();
-    let wanted = |now: &Application| is_observed(now) && args.states.iter().all(|goal| is_at(now, *goal));
-    wait_until(&client, &args.app, args.timeout, &states.join(" and "), context, wanted).await
+    let wait = Wait { app: &args.app, goals: &args.states, ticket: None, timeout: args.timeout };
+    wait_until(&client, &wait, context).await
 }

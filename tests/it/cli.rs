@@ -334,11 +334,18 @@ async fn requests_print_the_answer_of_the_agent() {
 #[tokio::test]
 async fn wait_ends_with_the_state_or_the_timeout() {
     let (server, _) = served(Access::Loopback).await;
+    // The application is as wanted, but no status answers the rollback.
+    let (code, out, error) = run(server, &["rollback", "shop", "--wait", "--timeout", "50ms"]).await;
+    assert_eq!(code, 1, "{out}{error}");
+    assert!(out.starts_with("shop: pinned to revision 3"), "{out}");
+    assert!(error.contains("shop: not Synced and Healthy within 50ms"), "{error}");
     let (code, out, error) = run(server, &["sync", "shop", "--wait"]).await;
     assert_eq!(code, 0, "{error}");
     assert!(out.starts_with("shop: Synced and Healthy after"), "{out}");
     let (code, _, _) = run(server, &["wait", "shop", "--for", "synced"]).await;
     assert_eq!(code, 0);
+    let (code, _, error) = run(server, &["rollback", "shop", "--wait"]).await;
+    assert_eq!(code, 0, "{error}");
     let (code, _, error) = run(server, &["wait", "blog", "--timeout", "50ms"]).await;
     assert_eq!(code, 1);
     assert!(error.contains("blog: not Synced and Healthy within 50ms: OutOfSync, Degraded"), "{error}");

@@ -8,10 +8,10 @@ use driftless_agent::{
 use driftless_clock::Clock;
 use driftless_files::AppSpec;
 use driftless_model::{
-    AppName, Application, ApplicationSpec, ApplicationStatus, CommitId, CommitInfo, ConditionStatus, Drift,
-    DriftAction, Event, EventKind, Finding, Format, HealthStatus, InstanceStatus, Location, Operation,
-    OperationPhase, Pin, PinStatus, Policy, StatusCondition, SyncStatus, Timestamp, Until, WaitStatus,
-    WorkloadStatus,
+    Answered, AppName, Application, ApplicationSpec, ApplicationStatus, CommitId, CommitInfo,
+    ConditionStatus, Drift, DriftAction, Event, EventKind, Finding, Format, HealthStatus, InstanceStatus,
+    Location, Operation, OperationPhase, Pin, PinStatus, Policy, StatusCondition, SyncStatus, Timestamp,
+    Until, WaitStatus, WorkloadStatus,
 };
 use driftless_report as report;
 use driftless_store::Store;
@@ -279,7 +279,7 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
             }
             request = inbox.requests.recv() => request,
         };
-        let Some(Request { app, kind, reply }) = request else { return };
+        let Some(Request { app, kind, reply, .. }) = request else { return };
         seen.lock().unwrap().push((app.clone(), kind.clone()));
         let answer = match kind {
             RequestKind::Plan | RequestKind::Drift(_) if app.as_str() == "broken" => {
@@ -290,6 +290,7 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
                 let newer = applications.values().map(|application| {
                     let mut application = application.as_ref().clone();
                     application.status.fetched_at = Some(NOW);
+                    application.status.answered = Answered { by_round: u64::MAX, by_fetch: u64::MAX };
                     application.status.observed_at = Some(NOW);
                     application
                 });

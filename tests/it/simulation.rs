@@ -552,6 +552,36 @@ async fn a_sync_is_answered_at_once_while_the_engine_takes_its_time() {
     it.check(&floors());
 }
 
+impl Simulation {
+    /// Asks for something, and waits for the status that answers this request.
+    async fn answered(&self, kind: RequestKind) -> Arc<Application> {
+        let (_, ticket) = self.handle().request_with_ticket(app(), kind).await.unwrap();
+        self.until(&format!("{ticket} is answered"), |it| ticket.is_answered_by(&it.status)).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ticket_of_a_sync_is_answered_after_its_fetch_and_its_round() {
+    let it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    let asked = it.clock.now();
+    let nothing_new = it.answered(RequestKind::Sync).await;
+    assert!(nothing_new.status.observed_at >= Some(asked) && nothing_new.status.fetched_at >= Some(asked));
+    assert!(it.clock.now().since(asked) < Duration::from_secs(1), "it waits for nothing else");
+
+    let commit = it.git.push(&web("web:2"));
+    let status = it.answered(RequestKind::Sync).await;
+    assert_eq!(status.spec.commit.as_ref().map(|commit| commit.id.to_string()), Some(commit));
+
+    // The answer is about this sync, also while another one of an unreachable server waits.
+    it.synced_with_tip().await;
+    it.git.0.lock().unwrap().is_down = true;
+    it.ask(RequestKind::Sync).await;
+    let rollback = Rollback { to: None, reason: "web:2 is slow".into(), until: Until::Manual };
+    let status = it.answered(RequestKind::Rollback(rollback)).await;
+    assert!(status.status.pin.is_some(), "{:#?}", status.status);
+}
+
 /// Git answers in the middle of a look at Docker, as it does where there are many containers.
 async fn settled_on_a_slow_engine() -> Simulation {
     let it = Simulation::of(&web("web:1"));

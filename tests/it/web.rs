@@ -7,8 +7,8 @@ use std::{
 
 use axum::{Router, body::Body};
 use base64::{Engine, prelude::BASE64_STANDARD};
-use driftless_agent::{Readiness, RequestKind, Rollback};
-use driftless_model::{AppName, Application, Event, Removal, RepositoryStatus, Until};
+use driftless_agent::{Answer, Readiness, RequestKind, Rollback};
+use driftless_model::{Answered, AppName, Application, Event, Removal, RepositoryStatus, Until};
 use driftless_web::{Access, Token, router, serve};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -103,7 +103,7 @@ async fn every_route_in_the_documentation_is_there() {
     let documentation = include_str!("../../docs/api.md");
     let rows = documentation.lines().filter_map(|it| it.strip_prefix("| `")?.split_once('`'));
     let routes: Vec<_> = rows.filter_map(|(row, _)| row.split_once(" /")).collect();
-    assert_eq!(routes.len(), 28);
+    assert_eq!(routes.len(), 29);
     for (method, path) in routes {
         let path = format!("/{}", path.replace("{name}", "shop"));
         let path = path.replace("{workload}", "web").replace("{instance}", "shop-web-1");
@@ -252,6 +252,97 @@ async fn pages_of_another_origin_may_not_read() {
     );
     let own = ask(&router, with("/api/v1/applications", &[("sec-fetch-site", "same-origin")])).await;
     assert_eq!(own.status(), StatusCode::OK);
+}
+
+/// An application in its goal state, whose status answers the requests up to these numbers.
+fn answered(message: &str, by_round: u64, by_fetch: u64) -> Application {
+    let mut application = shop();
+    application.status.message = message.to_owned();
+    application.status.answered = Answered { by_round, by_fetch };
+    application
+}
+
+#[tokio::test]
+async fn wait_is_answered_by_the_status_of_this_very_sync() {
+    let sample::Agent { handle, store, mut inbox } = agent([answered("before", 0, 0)]);
+    let router = router(handle, store, Access::Loopback);
+    let posted = tokio::spawn({
+        let router = router.clone();
+        async move { json(ask(&router, post("/api/v1/applications/shop/sync", "")).await).await }
+    });
+    inbox.requests.recv().await.unwrap().reply.send(Ok(Answer::Accepted)).unwrap();
+    let ticket = posted.await.unwrap()["ticket"].as_str().unwrap().to_owned();
+    let number: u64 = ticket.strip_prefix("sync-").unwrap().parse().unwrap();
+
+    let path = format!("/api/v1/applications/shop/wait?ticket={ticket}");
+    let timed_out = json(ask(&router, get(&format!("{path}&within=1ms"))).await).await;
+    assert_eq!(timed_out["reached"], false);
+    let mut waiting = Box::pin(ask(&router, get(&path)));
+    for (message, by_round, by_fetch) in
+        [("older fetch", number, number - 1), ("older round", number - 1, number)]
+    {
+        sample::publish(&inbox, [answered(message, by_round, by_fetch)]);
+        let answer = tokio::select! {
+            biased;
+            answer = &mut waiting => Some(answer),
+            () = tokio::task::yield_now() => None,
+        };
+        assert!(answer.is_none(), "{message}");
+    }
+    sample::publish(&inbox, [answered("this very sync", number, number)]);
+    let waited = json(waiting.await).await;
+    assert_eq!(waited["reached"], true);
+    assert_eq!(waited["application"]["status"]["message"], "this very sync");
+
+    let future = ask(&router, get(&path.replace(&number.to_string(), &(number + 1).to_string()))).await;
+    assert_eq!(error(future, StatusCode::BAD_REQUEST).await, "malformed");
+    for wrong in ["ticket=7", "for=done", "within=2m", "within=soon", "until=now"] {
+        let wrong = ask(&router, get(&format!("/api/v1/applications/shop/wait?{wrong}"))).await;
+        assert_eq!(error(wrong, StatusCode::BAD_REQUEST).await, "malformed");
+    }
+}
+
+#[tokio::test]
+async fn wait_is_answered_when_the_status_changes() {
+    let sample::Agent { handle, store, inbox } = agent([shop()]);
+    let router = router(handle, store, Access::Loopback);
+    let path = "/api/v1/applications/shop/wait?for=&seen=";
+    let first = json(ask(&router, get(path)).await).await;
+    assert_eq!(first["reached"], false);
+    let path = format!("{path}{}", first["version"].as_str().unwrap());
+    let mut waiting = Box::pin(ask(&router, get(&path)));
+    // Another application is no change of this one.
+    sample::publish(&inbox, [shop(), blog()]);
+    tokio::select! {
+        biased;
+        _ = &mut waiting => panic!("nothing has changed"),
+        () = tokio::task::yield_now() => {}
+    }
+    sample::publish(&inbox, [answered("changed", 0, 0)]);
+    assert_eq!(json(waiting.await).await["application"]["status"]["message"], "changed");
+    let path = path.replace("shop", "nothing");
+    assert_eq!(error(ask(&router, get(&path)).await, StatusCode::NOT_FOUND).await, "noSuchApplication");
+}
+
+#[tokio::test]
+async fn waits_are_limited_and_free_their_seats() {
+    let sample::Agent { handle, store, inbox } = agent([blog()]);
+    let router = router(handle, store, Access::Loopback);
+    let path = "/api/v1/applications/blog/wait";
+    let mut waiting: Vec<_> = (0..32).map(|_| Box::pin(ask(&router, get(path)))).collect();
+    for wait in &mut waiting {
+        assert!(futures_util::poll!(wait).is_pending());
+    }
+    let refused = ask(&router, get(path)).await;
+    assert_eq!(error(refused, StatusCode::SERVICE_UNAVAILABLE).await, "busy");
+    assert_eq!(ask(&router, get("/api/v1/applications/blog")).await.status(), StatusCode::OK);
+    waiting.pop();
+    let served = ask(&router, get(&format!("{path}?within=1ms"))).await;
+    assert_eq!(served.status(), StatusCode::OK);
+    drop(inbox);
+    for wait in waiting {
+        assert_eq!(error(wait.await, StatusCode::SERVICE_UNAVAILABLE).await, "stopping");
+    }
 }
 
 #[tokio::test]

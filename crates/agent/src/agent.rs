@@ -237,6 +237,7 @@ pub fn launch<D: Docker, S: CommitSource>(
         delivered,
         commit_statuses,
         status_errors,
+        tickets,
     } = inbox;
     let docker = Arc::new(docker);
     let handle = handle.with_logs(Arc::new(EngineLogs(Arc::clone(&docker))));
@@ -269,6 +270,7 @@ pub fn launch<D: Docker, S: CommitSource>(
         docker: Arc::clone(&docker),
         applications,
         commit_statuses,
+        tickets: tickets.clone(),
         builds: BuildLimits { slots: Arc::new(Semaphore::new(CONCURRENT_BUILDS)), timeout: build_timeout },
         scans: Arc::new(Semaphore::new(CONCURRENT_SCANS)),
         turns: Arc::new(Semaphore::new(CONCURRENT_TURNS)),
@@ -289,6 +291,7 @@ pub fn launch<D: Docker, S: CommitSource>(
             link: link.clone(),
             store: store.clone(),
             clock,
+            tickets: tickets.clone(),
             delivered: delivered.of(&settings.name),
             view: view_tx,
         };

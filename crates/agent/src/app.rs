@@ -65,11 +65,12 @@ impl<D: Docker, S: CommitSource> App<D, S> {
         stop: CancellationToken,
     ) {
         loop {
-            for Queued { kind, reply } in std::mem::take(&mut self.queue) {
+            for Queued { kind, ticket, reply } in std::mem::take(&mut self.queue) {
                 let answer = tokio::select! {
                     answer = async { self.reconciler.requests().answer(&kind).await } => answer,
                     () = stop.cancelled() => return,
                 };
+                self.reconciler.note_request(ticket);
                 // The client may have gone.
                 let _ = reply.send(answer);
             }

@@ -57,6 +57,9 @@ pub(crate) struct RepositoryState {
     pub(crate) failures: u32,
     pub(crate) next_fetch: Option<Timestamp>,
     pub(crate) fetched_at: Option<Timestamp>,
+    /// The number of the newest request that was made before that fetch began. The largest number for a repository that
+    /// is not followed.
+    pub(crate) covers: u64,
     /// The history of the reference was rewritten, and the new one is followed.
     pub(crate) rewritten: bool,
     /// The newest commit, if it is rejected.

@@ -8,6 +8,7 @@ use crate::{
     Answer, Request, RequestError, RequestKind,
     commit_status::{CommitStatuses, StatusErrors},
     logs::Logs,
+    ticket::{Ticket, Tickets},
     wakes::Wakes,
 };
 use driftless_docker::{LogOptions, LogStream};
@@ -35,6 +36,7 @@ pub struct Handle {
     commit_statuses: watch::Receiver<CommitStatuses>,
     logs: Option<Arc<dyn Logs>>,
     status_errors: Arc<watch::Sender<StatusErrors>>,
+    tickets: Tickets,
 }
 
 impl fmt::Debug for Handle {
@@ -70,6 +72,8 @@ pub struct Inbox {
     pub(crate) commit_statuses: watch::Sender<CommitStatuses>,
     /// Why a forge refuses commit statuses, by repository.
     pub(crate) status_errors: watch::Receiver<StatusErrors>,
+    /// The numbers of requests.
+    pub(crate) tickets: Tickets,
 }
 
 /// Sends the answer to [`Handle::recover`].
@@ -106,7 +110,7 @@ impl Handle {
         let (events, _) = broadcast::channel(MAX_UNREAD_EVENTS);
         let (commit_statuses_tx, commit_statuses) = watch::channel(CommitStatuses::default());
         let (status_errors_tx, status_errors) = watch::channel(StatusErrors::default());
-        let delivered = Wakes::default();
+        let (delivered, tickets) = (Wakes::default(), Tickets::starting_now());
         let inbox = Inbox {
             requests,
             recoveries,
@@ -117,6 +121,7 @@ impl Handle {
             delivered: delivered.clone(),
             commit_statuses: commit_statuses_tx,
             status_errors,
+            tickets: tickets.clone(),
         };
         let handle = Self {
             requests: requests_tx,
@@ -129,6 +134,7 @@ impl Handle {
             commit_statuses,
             logs: None,
             status_errors: Arc::new(status_errors_tx),
+            tickets,
         };
         (handle, inbox)
     }
@@ -216,8 +222,29 @@ impl Handle {
     ///
     /// If the request is refused, or the agent cannot do it now.
     pub async fn request(&self, app: AppName, kind: RequestKind) -> Result<Answer, RequestError> {
+        self.request_with_ticket(app, kind).await.map(|(answer, _)| answer)
+    }
+
+    /// Like [`Self::request`], with the ticket by which a status is known to answer this request.
+    ///
+    /// # Errors
+    ///
+    /// If the request is refused, or the agent cannot do it now.
+    pub async fn request_with_ticket(
+        &self,
+        app: AppName,
+        kind: RequestKind,
+    ) -> Result<(Answer, Ticket), RequestError> {
         let (reply, answer) = oneshot::channel();
-        self.requests.send(Request { app, kind, reply }).await.map_err(|_| RequestError::Stopping)?;
-        answer.await.map_err(|_| RequestError::Stopping)?
+        let ticket = self.tickets.next(kind.needs());
+        let request = Request { app, kind, ticket, reply };
+        self.requests.send(request).await.map_err(|_| RequestError::Stopping)?;
+        let answer = answer.await.map_err(|_| RequestError::Stopping)?;
+        answer.map(|answer| (answer, ticket))
+    }
+
+    /// Whether this agent, or one before it, may have handed out a ticket.
+    pub fn has_issued(&self, ticket: &Ticket) -> bool {
+        ticket.number <= self.tickets.newest()
     }
 }

@@ -12,7 +12,7 @@
 //! let (handle, mut inbox) = Handle::new();
 //! // The agent's side. `launch` starts it on an engine and repositories.
 //! let agent = tokio::spawn(async move {
-//!     let Request { app, kind, reply } = inbox.requests.recv().await.unwrap();
+//!     let Request { app, kind, reply, .. } = inbox.requests.recv().await.unwrap();
 //!     assert_eq!((app.as_str(), kind), ("shop", RequestKind::Sync));
 //!     reply.send(Ok(Answer::Accepted)).unwrap();
 //! });
@@ -62,6 +62,7 @@ mod revisions;
 mod state_loss;
 mod status;
 mod supervisor;
+mod ticket;
 mod trust;
 mod wakes;
 
@@ -74,3 +75,4 @@ pub use request::{
     Against, Answer, DryRun, Inspection, InstanceName, Request, RequestError, RequestKind, Rollback,
 };
 pub use requests::{Inspector, plan_stack};
+pub use ticket::{InvalidTicket, Ticket};

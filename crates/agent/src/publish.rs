@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use driftless_model::{
-    Application, ApplicationStatus, Drift, EventKind, HealthStatus, Observed, Operation, OperationPhase,
-    SyncStatus, Timestamp, WaitStatus,
+    Answered, Application, ApplicationStatus, Drift, EventKind, HealthStatus, Observed, Operation,
+    OperationPhase, SyncStatus, Timestamp, WaitStatus,
 };
 use driftless_plan::{Assessment, Plan, WaitReason, assess, canonical_yaml, pod_spec, resources};
 
@@ -17,6 +17,7 @@ use crate::{
     desired::Desired,
     revisions::TargetRevision,
     status::{StatusInputs, hide_secrets},
+    ticket::{Ticket, Tickets},
     trust::RejectedCommit,
 };
 
@@ -25,6 +26,8 @@ pub(crate) struct Publisher {
     status: ApplicationStatus,
     /// Counts the targets and requests. A status answers those up to its `observed_generation`.
     generation: u64,
+    /// The number of the newest request that was accepted or refused.
+    newest_request: u64,
     /// The rejected commit of the last event about one.
     reported_rejection: Option<Arc<RejectedCommit>>,
     applications: watch::Sender<Applications>,
@@ -35,9 +38,29 @@ impl Publisher {
     pub(crate) fn new(
         applications: watch::Sender<Applications>,
         commit_statuses: watch::Sender<CommitStatuses>,
+        tickets: &Tickets,
     ) -> Self {
         let status = ApplicationStatus::default();
-        Self { status, generation: 0, reported_rejection: None, applications, commit_statuses }
+        // Older requests were made to an agent of the past.
+        let newest_request = tickets.newest();
+        Self {
+            status,
+            generation: 0,
+            newest_request,
+            reported_rejection: None,
+            applications,
+            commit_statuses,
+        }
+    }
+
+    /// Notes that a request was accepted or refused. The rounds from now on answer its ticket.
+    pub(crate) fn note_request(&mut self, ticket: Ticket) {
+        self.newest_request = self.newest_request.max(ticket.number);
+    }
+
+    /// The requests that a round answers.
+    fn answered(&self, desired: &Desired) -> Answered {
+        Answered { by_round: self.newest_request, by_fetch: desired.repository().covers }
     }
 
     /// The status as it was published last.
@@ -99,6 +122,7 @@ impl Publisher {
         let mut status = ApplicationStatus {
             node: observed.node.clone(),
             observed_generation: self.generation,
+            answered: self.answered(desired),
             sync,
             health,
             message,
@@ -134,6 +158,7 @@ impl Publisher {
         let reason = first_error.or(rejected).or_else(|| desired.repository().error.clone());
         self.status = ApplicationStatus {
             observed_generation: self.generation,
+            answered: self.answered(desired),
             sync: SyncStatus::Unknown,
             health: HealthStatus::Missing,
             message: reason.unwrap_or_else(|| "nothing to apply yet".into()),
@@ -159,6 +184,7 @@ impl Publisher {
         self.status.health = HealthStatus::Unknown;
         self.status.message.clone_from(&error);
         self.status.fetched_at = inputs.desired.repository().fetched_at;
+        self.status.answered.by_fetch = inputs.desired.repository().covers;
         self.status.findings = inputs.desired.findings().cloned().collect();
         let attempt = inputs.record.sync.as_ref();
         self.status.operation = Some(Operation {
@@ -200,6 +226,7 @@ impl Publisher {
     /// Publishes a commit that changes nothing for this application: it is reached without a round.
     pub(crate) fn publish_same_target(&mut self, context: &AppContext, before: &Desired, desired: &Desired) {
         self.status.fetched_at = desired.repository().fetched_at;
+        self.status.answered.by_fetch = desired.repository().covers;
         let ran_last = self.status.commit.as_ref().is_some_and(|commit| commit.id == before.commit().id);
         let is_applied = desired.applicable_stack().is_some();
         if ran_last && is_applied {

@@ -42,6 +42,7 @@ use crate::{
     revisions::{Revisions, TargetRevision, fallback, forget},
     state_loss::LossChange,
     status::StatusInputs,
+    ticket::{Ticket, Tickets},
 };
 
 /// When to store a record again that the disk had no room for.
@@ -64,6 +65,8 @@ pub(crate) struct Shared<D> {
     pub(crate) turns: Arc<Semaphore>,
     pub(crate) applications: watch::Sender<Applications>,
     pub(crate) commit_statuses: watch::Sender<CommitStatuses>,
+    /// The numbers of requests.
+    pub(crate) tickets: Tickets,
 }
 
 /// The owners of one application's state.
@@ -114,7 +117,11 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             desired,
             revisions: Revisions::load(&context),
             record: StoredRecord::load(&context),
-            publisher: Publisher::new(shared.applications.clone(), shared.commit_statuses.clone()),
+            publisher: Publisher::new(
+                shared.applications.clone(),
+                shared.commit_statuses.clone(),
+                &shared.tickets,
+            ),
             observer: Observer::new(Arc::clone(&shared.docker), Arc::clone(&shared.prober), scans),
             mounts: Mounts::default(),
             images: ImageTasks::new(wake, shared.builds.clone()),
@@ -146,6 +153,11 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     pub(crate) fn set_desired(&mut self, desired: Arc<Desired>) {
         self.publisher.report_rejected_commit(&self.context, &desired);
         self.desired = desired;
+    }
+
+    /// Notes that a request was accepted or refused. The rounds from now on answer its ticket.
+    pub(crate) fn note_request(&mut self, ticket: Ticket) {
+        self.publisher.note_request(ticket);
     }
 
     /// Follows a commit that changes nothing for this application. False: it needs a round.

@@ -23,6 +23,7 @@ use crate::{
     desired::{Rendered, RepositoryState},
     error::chain,
     render::{AcceptedCommit, RenderedCommit, render_all},
+    ticket::Tickets,
     trust::{
         AcceptedRewrite, RejectedCommit, Trust, check_applications, check_commit, remember_verified,
         was_verified,
@@ -105,12 +106,28 @@ impl<S> Clone for RepositoryLink<S> {
     }
 }
 
+/// A fetch that succeeded.
+#[derive(Clone, Copy)]
+struct Fetch {
+    at: Timestamp,
+    /// The number of the newest request that was made before it began.
+    covers: u64,
+}
+
+impl Fetch {
+    fn note(self, state: &mut RepositoryState) {
+        state.fetched_at = Some(self.at);
+        state.covers = self.covers;
+    }
+}
+
 /// Follows one repository.
 pub(crate) struct RepositoryTask<S> {
     pub(crate) settings: config::Repository,
     pub(crate) link: RepositoryLink<S>,
     pub(crate) store: Store,
     pub(crate) clock: Clock,
+    pub(crate) tickets: Tickets,
     /// Notified by a webhook.
     pub(crate) delivered: Arc<Notify>,
     pub(crate) view: watch::Sender<RepositoryView>,
@@ -132,6 +149,7 @@ impl<S: CommitSource> RepositoryTask<S> {
         let mut is_first = true;
         loop {
             let began = Instant::now();
+            let covers = self.tickets.newest();
             deliveries.begin_fetch();
             let fetched = tokio::select! {
                 () = stop.cancelled() => return,
@@ -142,7 +160,7 @@ impl<S: CommitSource> RepositoryTask<S> {
                 Ok(checkout) => {
                     let commit = checkout.commit.clone();
                     let newness = self.newness(&commit, last_accepted.as_ref(), is_first);
-                    let accepted = self.accept(checkout, &mut last_accepted).await;
+                    let accepted = self.accept(checkout, covers, &mut last_accepted).await;
                     fetch_again = deliveries.fetched(&commit, newness, self.clock.now());
                     is_first = false;
                     accepted
@@ -227,15 +245,16 @@ impl<S: CommitSource> RepositoryTask<S> {
     async fn accept(
         &self,
         checkout: Checkout,
+        covers: u64,
         last_accepted: &mut Option<CommitId>,
     ) -> Result<(), git::Error> {
-        let now = self.clock.now();
+        let fetch = Fetch { at: self.clock.now(), covers };
         let commit = checkout.commit.clone();
         let is_published =
             self.view.borrow().commit.as_ref().is_some_and(|published| published.id == commit.id);
         if is_published {
             self.change_state(|state| {
-                state.fetched_at = Some(now);
+                fetch.note(state);
                 (state.error, state.failures, state.next_fetch, state.rejected) = (None, 0, None, None);
             });
             return Ok(());
@@ -245,7 +264,7 @@ impl<S: CommitSource> RepositoryTask<S> {
         let signer = match trust.await? {
             Trust::Accepted { signer } => signer,
             Trust::Rejected(rejected) => {
-                self.reject(rejected, Some(now));
+                self.reject(rejected, Some(fetch));
                 return Ok(());
             }
         };
@@ -254,20 +273,22 @@ impl<S: CommitSource> RepositoryTask<S> {
         if let Some(policy) = &self.settings.verify {
             remember_verified(&self.store, &self.settings.name, &commit.id, policy);
         }
-        self.publish(checkout, signer, last_accepted, Some(now)).await?;
+        self.publish(checkout, signer, last_accepted, Some(fetch)).await?;
         self.keep_revisions().await;
         Ok(())
     }
 
     /// Publishes that the newest commit is rejected. The last accepted commit stays the desired state.
-    fn reject(&self, rejected: RejectedCommit, fetched_at: Option<Timestamp>) {
+    fn reject(&self, rejected: RejectedCommit, fetch: Option<Fetch>) {
         let is_new = self.view.borrow().state.rejected.as_deref() != Some(&rejected);
         if is_new {
             let (commit, reason) = (rejected.commit.short(), &rejected.why);
             tracing::warn!(repository = self.settings.name, commit, reason, "commit rejected");
         }
         self.change_state(|state| {
-            state.fetched_at = fetched_at.or(state.fetched_at);
+            if let Some(fetch) = fetch {
+                fetch.note(state);
+            }
             (state.error, state.failures, state.next_fetch) = (None, 0, None);
             state.rejected = Some(Arc::new(rejected));
         });
@@ -307,7 +328,7 @@ impl<S: CommitSource> RepositoryTask<S> {
         checkout: Checkout,
         signer: Option<String>,
         last_accepted: &mut Option<CommitId>,
-        fetched_at: Option<Timestamp>,
+        fetch: Option<Fetch>,
     ) -> Result<(), git::Error> {
         let commit = checkout.commit.clone();
         let rejected =
@@ -338,12 +359,16 @@ impl<S: CommitSource> RepositoryTask<S> {
         }
         *last_accepted = Some(commit.id.clone());
         self.view.send_modify(|view| {
-            let state = RepositoryState {
-                fetched_at: fetched_at.or(view.state.fetched_at),
+            let mut state = RepositoryState {
+                fetched_at: view.state.fetched_at,
+                covers: view.state.covers,
                 rewritten,
                 missed: view.state.missed.clone(),
                 ..RepositoryState::default()
             };
+            if let Some(fetch) = fetch {
+                fetch.note(&mut state);
+            }
             let state = Arc::new(state);
             *view = RepositoryView { commit: Some(commit), applications, findings, empty_folder, state };
         });

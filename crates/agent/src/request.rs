@@ -9,7 +9,10 @@ use driftless_model::{AppName, Pin, Removal, Until, WorkloadName};
 use driftless_report as report;
 use driftless_store as store;
 
-use crate::error::chain;
+use crate::{
+    error::chain,
+    ticket::{Need, Ticket},
+};
 
 /// A request about one application. It is answered when it is accepted, not when it is done.
 #[derive(Debug)]
@@ -18,6 +21,8 @@ pub struct Request {
     pub app: AppName,
     /// The kind of the request.
     pub kind: RequestKind,
+    /// The ticket of the request.
+    pub ticket: Ticket,
     /// The receiver of the answer.
     pub reply: oneshot::Sender<Result<Answer, RequestError>>,
 }
@@ -69,6 +74,25 @@ pub struct InstanceName {
 }
 
 impl RequestKind {
+    /// The work that must follow before a status answers the request.
+    pub(crate) fn needs(&self) -> Need {
+        match self {
+            Self::Sync | Self::AcceptRewrite | Self::Prune | Self::Heal => Need::FetchAndRound,
+            Self::Remove(_)
+            | Self::Rollback(_)
+            | Self::Resume
+            | Self::Suspend
+            | Self::Plan
+            | Self::Drift(_)
+            | Self::Adopt
+            | Self::Restart(_)
+            | Self::CreateJob(..)
+            | Self::Pause(_)
+            | Self::Unpause(_)
+            | Self::DeleteInstance(_) => Need::Round,
+        }
+    }
+
     /// Whether the request changes nothing, so that running steps need not be interrupted for it.
     pub(crate) fn is_question(&self) -> bool {
         match self {
@@ -207,16 +231,17 @@ impl From<docker::Error> for RequestError {
 /// A request that waits for its application, and where the answer goes.
 pub(crate) struct Queued {
     pub(crate) kind: RequestKind,
+    pub(crate) ticket: Ticket,
     pub(crate) reply: oneshot::Sender<Result<Answer, RequestError>>,
 }
 
 /// Answers a sync before it is begun: a container may take minutes to stop, and the client need not wait for that.
 pub(crate) fn answer_at_once(queued: Queued) -> Queued {
-    let Queued { kind, reply } = queued;
+    let Queued { kind, ticket, reply } = queued;
     if kind != RequestKind::Sync {
-        return Queued { kind, reply };
+        return Queued { kind, ticket, reply };
     }
     // The client may have gone.
     let _ = reply.send(Ok(Answer::Accepted));
-    Queued { kind, reply: oneshot::channel().0 }
+    Queued { kind, ticket, reply: oneshot::channel().0 }
 }

@@ -26,7 +26,7 @@ use crate::{
     claims::{Claimant, Claims, Inventory},
     commit_status::StatusErrors,
     context::Services,
-    desired::{Desired, Rendered},
+    desired::{Desired, Rendered, RepositoryState},
     engine_state::EngineState,
     error::chain,
     observe::contents_in_use,
@@ -210,7 +210,10 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
             let view = index.and_then(|index| views.get(index));
             let settings = index.and_then(|index| self.followed.get(index));
             let policy = settings.map_or_else(Policy::default, |followed| followed.settings.policy.clone());
-            let state = view.map(|view| Arc::clone(&view.state)).unwrap_or_default();
+            let state = view.map_or_else(
+                || Arc::new(RepositoryState { covers: u64::MAX, ..RepositoryState::default() }),
+                |view| Arc::clone(&view.state),
+            );
             let newest = view.and_then(|view| view.commit.clone());
             let nothing = || {
                 let commit = newest.clone().unwrap_or_default();
@@ -266,11 +269,11 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
 
     /// Passes a request on to its application.
     fn pass_on(&self, request: Request) {
-        let Request { app, kind, reply } = request;
+        let Request { app, kind, ticket, reply } = request;
         let refused = match self.applications.get(&app) {
             None => Some((reply, RequestError::NoSuchApplication(app))),
             Some(task) => {
-                let sent = task.requests.try_send(Queued { kind, reply });
+                let sent = task.requests.try_send(Queued { kind, ticket, reply });
                 sent.err().map(|error| (error.into_inner().reply, RequestError::Busy(app)))
             }
         };

@@ -122,10 +122,10 @@ pub use selector::{InvalidSelector, Selector};
 pub use stack::{Format, Stack};
 pub use stateful_set::{Member, Update};
 pub use status::{
-    Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, ConditionStatus, CronStatus, Drift,
-    DriftAction, ExitStatus, HealthStatus, InstanceStatus, JobStatus, Operation, OperationPhase, PartSpec,
-    PartStatus, PinStatus, RepositoryStatus, ResourceStatus, StatusCondition, SyncStatus, WaitStatus,
-    WorkloadSpec, WorkloadStatus,
+    Answered, Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, ConditionStatus, CronStatus,
+    Drift, DriftAction, ExitStatus, HealthStatus, InstanceStatus, JobStatus, Operation, OperationPhase,
+    PartSpec, PartStatus, PinStatus, RepositoryStatus, ResourceStatus, StatusCondition, SyncStatus,
+    WaitStatus, WorkloadSpec, WorkloadStatus,
 };
 pub use time::Timestamp;
 pub use unreported::UnreportedSettings;

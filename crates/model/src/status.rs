@@ -62,6 +62,15 @@ pub struct ApplicationSpec {
     pub commit: Option<CommitInfo>,
 }
 
+/// The numbers of the newest requests that a status answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answered {
+    /// Requests up to this one were accepted before the live state was observed.
+    pub by_round: u64,
+    /// Requests up to this one were made before the fetch began.
+    pub by_fetch: u64,
+}
+
 /// The status of an application.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -71,6 +80,9 @@ pub struct ApplicationStatus {
     pub node: Option<String>,
     /// The generation that this status speaks of.
     pub observed_generation: u64,
+    /// The requests that this status answers. It is no part of the API, which has tickets.
+    #[serde(skip)]
+    pub answered: Answered,
     pub sync: SyncStatus,
     pub health: HealthStatus,
     /// One sentence: why it is not `Synced` and `Healthy`, or empty.

@@ -19,7 +19,7 @@ use super::{
     shared::{Shared, read},
     until::parse_until,
 };
-use driftless_agent::{Against, Answer, RequestKind, Rollback};
+use driftless_agent::{Against, Answer, RequestKind, Rollback, Ticket};
 use driftless_model::{AppName, Application, Pin, Removal, Revision, Timestamp, Until};
 
 /// Time for a client to send a body of at most [`BODY_LIMIT`] bytes.
@@ -46,6 +46,9 @@ pub struct RollbackBody {
 #[serde(rename_all = "camelCase")]
 pub struct Accepted {
     pub accepted: bool,
+    /// Identifies this request for `GET …/wait`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<String>,
     /// After a rollback: the pin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pin: Option<Pin>,
@@ -58,7 +61,7 @@ pub struct Accepted {
 }
 
 /// The application name in a route. The handler checks whether it exists.
-pub(super) struct Name(AppName);
+pub(super) struct Name(pub(super) AppName);
 
 impl<S: Send + Sync> FromRequestParts<S> for Name {
     type Rejection = Error;
@@ -171,7 +174,7 @@ pub(super) async fn adopt(State(shared): State<Shared>, Name(name): Name) -> Res
 pub(super) async fn recover(State(shared): State<Shared>) -> Result<Response, Error> {
     let answer = tokio::time::timeout(ANSWER_WITHIN, shared.handle.recover()).await;
     let recovered = answer.map_err(|_| Error::TooSlow)??;
-    let accepted = Accepted { accepted: true, pin: None, adopted: Vec::new(), recovered };
+    let accepted = Accepted { accepted: true, ticket: None, pin: None, adopted: Vec::new(), recovered };
     Ok((StatusCode::ACCEPTED, Json(accepted)).into_response())
 }
 
@@ -215,18 +218,21 @@ pub(super) async fn ask(shared: &Shared, name: AppName, kind: RequestKind) -> Re
     if !shared.handle.applications().contains_key(&name) {
         return Err(Error::NoSuchApplication(name));
     }
-    let answer = tokio::time::timeout(ANSWER_WITHIN, shared.handle.request(name, kind)).await;
-    Ok(match answer.map_err(|_| Error::TooSlow)?? {
-        Answer::Accepted => accepted(None, Vec::new()),
-        Answer::Pinned(pin) => accepted(Some(pin), Vec::new()),
-        Answer::Adopted(lines) => accepted(None, lines),
+    let request = shared.handle.request_with_ticket(name, kind);
+    let (answer, ticket) =
+        tokio::time::timeout(ANSWER_WITHIN, request).await.map_err(|_| Error::TooSlow)??;
+    Ok(match answer {
+        Answer::Accepted => accepted(ticket, None, Vec::new()),
+        Answer::Pinned(pin) => accepted(ticket, Some(pin), Vec::new()),
+        Answer::Adopted(lines) => accepted(ticket, None, lines),
         Answer::Plan(dry_run) => Json(dry_run).into_response(),
         Answer::Drift(inspection) => Json(*inspection).into_response(),
     })
 }
 
-fn accepted(pin: Option<Pin>, adopted: Vec<String>) -> Response {
-    let accepted = Accepted { accepted: true, pin, adopted, recovered: Vec::new() };
+fn accepted(ticket: Ticket, pin: Option<Pin>, adopted: Vec<String>) -> Response {
+    let ticket = Some(ticket.to_string());
+    let accepted = Accepted { accepted: true, ticket, pin, adopted, recovered: Vec::new() };
     (StatusCode::ACCEPTED, Json(accepted)).into_response()
 }
 

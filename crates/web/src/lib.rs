@@ -36,6 +36,7 @@ mod peer;
 mod serve;
 mod shared;
 mod until;
+mod wait;
 mod webhooks;
 mod workloads;
 
@@ -45,6 +46,7 @@ pub use error::{ErrorBody, ErrorDetail};
 pub use limits::BODY_LIMIT;
 pub use serve::serve;
 pub use until::{InvalidUntil, parse_until};
+pub use wait::{Goal, Waited};
 pub use webhooks::Receiver;
 
 use access::Guard;
@@ -66,6 +68,7 @@ pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Re
         .route("/", get(page::show))
         .route("/api/v1/applications", get(api::list))
         .route("/api/v1/applications/{name}", get(api::one))
+        .route("/api/v1/applications/{name}/wait", get(wait::wait))
         .route("/api/v1/applications/{name}/revisions", get(api::revisions))
         .route("/api/v1/applications/{name}/plan", get(api::plan))
         .route("/api/v1/applications/{name}/drift", get(api::drift))

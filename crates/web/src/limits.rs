@@ -11,5 +11,8 @@ pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// The most requests to the guarded routes at a time, of the 256 connections of a listener.
 pub(super) const MOST_REQUESTS: usize = 160;
 
+/// The most requests that wait for a state at a time.
+pub(super) const MOST_WAITS: usize = 32;
+
 /// The most streams of events and logs at a time.
 pub(super) const MOST_STREAMS: usize = 64;

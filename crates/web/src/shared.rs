@@ -4,7 +4,12 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{access::Access, error::Error, limits::MOST_STREAMS, webhooks::Receiver};
+use super::{
+    access::Access,
+    error::Error,
+    limits::{MOST_STREAMS, MOST_WAITS},
+    webhooks::Receiver,
+};
 use driftless_agent::Handle;
 use driftless_clock::Clock;
 use driftless_store as store;
@@ -20,12 +25,22 @@ pub(super) struct Shared {
     pub(super) hooks: Receiver,
     /// Streams of events and logs that are open at the same time.
     streams: Arc<Semaphore>,
+    /// Requests that wait for a state at the same time.
+    waits: Arc<Semaphore>,
 }
 
 impl Shared {
     pub(super) fn new(handle: Handle, store: Store, access: Arc<Access>, hooks: Receiver) -> Self {
         let streams = Arc::new(Semaphore::new(MOST_STREAMS));
-        Self { handle, store, access, clock: Clock::System, hooks, streams }
+        let waits = Arc::new(Semaphore::new(MOST_WAITS));
+        Self { handle, store, access, clock: Clock::System, hooks, streams, waits }
+    }
+
+    /// A seat for one request that waits for a state.
+    pub(super) fn wait_seat(&self) -> Result<OwnedSemaphorePermit, Error> {
+        Arc::clone(&self.waits).try_acquire_owned().map_err(|_| {
+            Error::Busy(format!("{MOST_WAITS} requests wait for a state already: read the status instead"))
+        })
     }
 
     /// A seat for one stream of events or logs.

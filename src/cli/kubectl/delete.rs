@@ -1,16 +1,12 @@
 //! `driftless delete pod`: replaces an instance. Other objects are deleted in Git.
 
-use std::time::Duration;
-
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::{Error, Wanted, args::DeleteArgs, at, path, target::Target};
 use crate::cli;
-use crate::{cli::Context, cli::Verdict, cli::client::Client, cli::output::print};
+use crate::{cli::Context, cli::Verdict, cli::client::Client, cli::goal::StatusWatch, cli::output::print};
 use driftless_model::Kind;
 use driftless_web::Accepted;
-
-const LOOK_EVERY: Duration = Duration::from_millis(300);
 
 pub(in crate::cli) async fn delete(args: &DeleteArgs, context: &Context<'_>) -> Result<Verdict, cli::Error> {
     let wanted = Wanted::parse(&args.what)?;
@@ -44,14 +40,16 @@ pub(in crate::cli) async fn delete(args: &DeleteArgs, context: &Context<'_>) -> 
         let route = path(&route, [("namespace", target.namespace.as_str())]);
         let _: Accepted = client.post(&route, None::<&()>).await?;
         let began = Instant::now();
+        let mut changes = StatusWatch::new(&client, &target.app)?;
         while args.wait && target.again(&client).await?.is_some_and(|it| id(&it) == before) {
-            if began.elapsed() >= args.timeout {
+            let left = args.timeout.saturating_sub(began.elapsed());
+            if left.is_zero() {
                 context
                     .screen
                     .say(format!("error: timed out waiting for the condition on pods/{}", target.name));
                 return Ok(Verdict::No);
             }
-            sleep(LOOK_EVERY).await;
+            changes.change(left).await?;
         }
         print(&format!("pod \"{}\" deleted\n", target.name))?;
     }

@@ -4,7 +4,7 @@
 use std::{fmt::Write as _, time::Duration};
 
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::{
     Error, Wanted,
@@ -14,13 +14,11 @@ use super::{
 };
 use crate::cli;
 use crate::{
-    cli::Context, cli::Verdict, cli::client::Client, cli::output::print, cli::screen::plain,
-    cli::table::Table,
+    cli::Context, cli::Verdict, cli::client::Client, cli::goal::StatusWatch, cli::output::print,
+    cli::screen::plain, cli::table::Table,
 };
-use driftless_model::{Application, Kind, Outcome, Revision};
+use driftless_model::{Kind, Outcome, Revision};
 use driftless_web::{Accepted, RollbackBody};
-
-const LOOK_EVERY: Duration = Duration::from_millis(400);
 
 /// Time for a rollback to appear in the status.
 const SEEN_WITHIN: Duration = Duration::from_secs(20);
@@ -72,6 +70,7 @@ async fn status(args: &RolloutStatusArgs, context: &Context<'_>) -> Result<Verdi
     let Some(target) = find(&args.on, &client, context).await? else { return Ok(Verdict::No) };
     rolls(&target)?;
     let began = Instant::now();
+    let mut changes = StatusWatch::new(&client, &target.app)?;
     let mut item = Some(target.item.clone());
     let mut said = String::new();
     loop {
@@ -92,11 +91,13 @@ async fn status(args: &RolloutStatusArgs, context: &Context<'_>) -> Result<Verdi
             }
             said = sentence;
         }
-        if !args.timeout.is_zero() && began.elapsed() >= args.timeout {
+        let left =
+            if args.timeout.is_zero() { Duration::MAX } else { args.timeout.saturating_sub(began.elapsed()) };
+        if left.is_zero() {
             context.screen.say("error: timed out waiting for the condition");
             return Ok(Verdict::No);
         }
-        sleep(LOOK_EVERY).await;
+        changes.change(left).await?;
         item = match target.again(&client).await {
             Ok(Some(item)) => Some(item),
             Ok(None) => {
@@ -297,13 +298,14 @@ async fn undo(args: &RolloutUndoArgs, context: &Context<'_>) -> Result<Verdict, 
     let accepted: Accepted = client.post(&target.route("/rollback")?, Some(&body)).await?;
     // So that `rollout status` right after this shows the rollback.
     let began = Instant::now();
+    let mut changes = StatusWatch::new(&client, &target.app)?;
     while let Some(pin) = &accepted.pin {
-        let now: Application = client.get(&target.route("")?).await?;
-        let is_seen = now.status.pin.as_ref().is_some_and(|it| it.at == pin.at);
+        let now = changes.change(SEEN_WITHIN.saturating_sub(began.elapsed())).await?;
+        let is_seen = now
+            .is_some_and(|now| now.application.status.pin.as_ref().is_some_and(|shown| shown.at == pin.at));
         if is_seen || began.elapsed() > SEEN_WITHIN {
             break;
         }
-        sleep(LOOK_EVERY).await;
     }
     print(&format!("{} rolled back\n", target.qualified()))?;
     if let Some(pin) = accepted.pin {

@@ -1,0 +1,170 @@
+//! `GET …/applications/{name}/wait`: answers when an application is in a state, or when something has changed.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Json,
+    extract::{Query, State, rejection::QueryRejection},
+};
+use driftless_agent::Ticket;
+use driftless_model::{AppName, Application, HealthStatus, SyncStatus, digest_hex};
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, timeout_at};
+
+use super::{api::Name, error::Error, shared::Shared};
+
+/// The longest wait of one request.
+const LONGEST: Duration = Duration::from_mins(1);
+
+/// A state to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    Synced,
+    Healthy,
+    Suspended,
+    Degraded,
+}
+
+impl Goal {
+    const ALL: [Self; 4] = [Self::Synced, Self::Healthy, Self::Suspended, Self::Degraded];
+
+    /// The name in queries.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Synced => "synced",
+            Self::Healthy => "healthy",
+            Self::Suspended => "suspended",
+            Self::Degraded => "degraded",
+        }
+    }
+
+    fn is_reached(self, application: &Application) -> bool {
+        match self {
+            Self::Synced => application.status.sync == SyncStatus::Synced,
+            Self::Healthy => application.status.health == HealthStatus::Healthy,
+            Self::Suspended => application.status.health == HealthStatus::Suspended,
+            Self::Degraded => application.status.health == HealthStatus::Degraded,
+        }
+    }
+}
+
+/// The query of `GET …/wait`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WaitQuery {
+    /// States that must all be reached. Default: `synced,healthy`. Empty: wait for a change only.
+    #[serde(default, rename = "for")]
+    states: Option<String>,
+    /// The request that the status must answer. Default: any.
+    #[serde(default)]
+    ticket: Option<String>,
+    /// The `version` of the last answer: a status that differs from it is answered at once.
+    #[serde(default)]
+    seen: Option<String>,
+    /// The longest wait, such as `30s`. Default: 30 s.
+    #[serde(default)]
+    within: Option<String>,
+}
+
+/// The answer of `GET …/wait`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Waited {
+    /// The application is in all the states, its status is about the newest target, and it answers the ticket.
+    pub reached: bool,
+    /// Identifies what `application` says, for `seen`.
+    pub version: String,
+    pub application: Application,
+}
+
+/// The goal of one request.
+struct Wish {
+    states: Vec<Goal>,
+    ticket: Option<Ticket>,
+    seen: Option<String>,
+    within: Duration,
+}
+
+impl Wish {
+    fn read(query: WaitQuery) -> Result<Self, Error> {
+        let WaitQuery { states, ticket, seen, within } = query;
+        let states = states.unwrap_or_else(|| "synced,healthy".to_owned());
+        let goal = |word: &str| {
+            Goal::ALL.into_iter().find(|goal| goal.name() == word).ok_or_else(|| {
+                let known = Goal::ALL.map(Goal::name).join(", ");
+                Error::Malformed(format!("`for` is a list of {known}, not `{word}`"))
+            })
+        };
+        let words = states.split(',').filter(|word| !word.is_empty());
+        let states = words.map(goal).collect::<Result<Vec<_>, _>>()?;
+        let ticket = ticket
+            .map(|text| text.parse().map_err(|error| Error::Malformed(format!("`ticket`: {error}"))))
+            .transpose()?;
+        let within = match within {
+            None => Duration::from_secs(30),
+            Some(text) => driftless_config::parse_duration(&text)
+                .map_err(|error| Error::Malformed(format!("`within`: {error}")))?,
+        };
+        if within > LONGEST {
+            return Err(Error::Malformed(format!("`within` is at most {} s", LONGEST.as_secs())));
+        }
+        Ok(Self { states, ticket, seen, within })
+    }
+
+    fn is_reached(&self, application: &Application) -> bool {
+        let is_answered = self.ticket.is_none_or(|ticket| ticket.is_answered_by(&application.status));
+        let is_current = application.status.observed_generation >= application.generation;
+        let is_there = self.states.iter().all(|goal| goal.is_reached(application));
+        !self.states.is_empty() && is_answered && is_current && is_there
+    }
+}
+
+pub(super) async fn wait(
+    State(shared): State<Shared>,
+    Name(name): Name,
+    query: Result<Query<WaitQuery>, QueryRejection>,
+) -> Result<Json<Waited>, Error> {
+    let Query(query) = query.map_err(|error| Error::Malformed(error.body_text()))?;
+    let wish = Wish::read(query)?;
+    if wish.ticket.is_some_and(|ticket| !shared.handle.has_issued(&ticket)) {
+        return Err(Error::Malformed("`ticket`: this agent has not made a request with this ticket".into()));
+    }
+    let _seat = shared.wait_seat()?;
+    let end = Instant::now() + wish.within;
+    let mut handle = shared.handle.clone();
+    let mut last: Option<Arc<Application>> = None;
+    loop {
+        let application = published(&handle.applications(), name.clone())?;
+        // Most publications are about other applications.
+        let is_new = last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &application));
+        if is_new {
+            let reached = wish.is_reached(&application);
+            let has_changed = wish.seen.as_ref().is_some_and(|seen| *seen != version(&application));
+            if reached || has_changed {
+                return Ok(answer(reached, &application));
+            }
+        }
+        match timeout_at(end, handle.changed()).await {
+            Ok(true) => last = Some(application),
+            Ok(false) => return Err(Error::Stopping),
+            Err(_) => return Ok(answer(false, &application)),
+        }
+    }
+}
+
+fn published(applications: &driftless_agent::Applications, name: AppName) -> Result<Arc<Application>, Error> {
+    applications.get(&name).cloned().ok_or(Error::NoSuchApplication(name))
+}
+
+fn answer(reached: bool, application: &Arc<Application>) -> Json<Waited> {
+    let version = version(application);
+    Json(Waited { reached, version, application: Application::clone(application) })
+}
+
+/// Identifies what an application says.
+fn version(application: &Application) -> String {
+    let json = serde_json::to_vec(application).unwrap_or_default();
+    let mut digest = digest_hex(&json);
+    digest.truncate(16);
+    digest
+}

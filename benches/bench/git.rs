@@ -11,7 +11,7 @@ use std::{
 use driftless_clock::Clock;
 use driftless_config::{Proxy, Reference};
 use driftless_git::{CommitSource, Credentials, FetchPermits, Repository, RepositoryOptions};
-use driftless_model::CommitId;
+use driftless_model::{CommitId, RepoUrl};
 use tokio::time::Instant;
 
 use crate::{
@@ -314,7 +314,7 @@ impl Poller {
 pub async fn child(task: &str) {
     let variable = |name: &str| std::env::var(name).unwrap();
     let options = RepositoryOptions {
-        url: variable("BENCH_URL"),
+        url: RepoUrl::parse(&variable("BENCH_URL")).unwrap(),
         reference: Reference::Branch("main".into()),
         credentials: Credentials::none(),
         ca_file: None,

@@ -256,7 +256,7 @@ mod tests {
             assert!(text.contains(expected), "{text}");
             assert_eq!(String::from_utf8(shown).unwrap().matches(": ").count(), questions);
             let settings = Settings::parse("driftless.yaml", &text).unwrap();
-            assert_eq!(settings.repositories[0].url, answers.url);
+            assert_eq!(settings.repositories[0].url.to_string(), answers.url);
         }
         let missing = ask(&mut Answers::default(), &mut "".as_bytes(), &mut Vec::new());
         assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);

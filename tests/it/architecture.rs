@@ -121,6 +121,16 @@ fn every_file_has_a_module_doc_and_a_limit() {
     }
 }
 
+#[test]
+fn every_crate_opens_with_a_tested_example() {
+    for entry in fs::read_dir("crates").unwrap() {
+        let path = entry.unwrap().path().join("src/lib.rs");
+        let front = fs::read_to_string(&path).unwrap();
+        let front: String = front.lines().take_while(|line| line.starts_with("//!")).collect();
+        assert!(front.contains("//! ```//! "), "{} has no example that is tested", path.display());
+    }
+}
+
 /// One crate's source files, by module path: `["decide", "rollout"]`.
 struct Modules {
     files: BTreeMap<Vec<String>, PathBuf>,

@@ -17,8 +17,8 @@ use driftless_files::MemoryFiles;
 use driftless_git::{Checkout, CommitSource, Error};
 use driftless_model::{
     Adopt, AgentId, AppName, Application, Cause, CommitId, CommitInfo, ConditionStatus, ContainerId,
-    DriftAction, FilesystemDrift, HealthStatus, Instance, Observed, Policy, SyncStatus, Timestamp, Until,
-    digest_hex,
+    DriftAction, FilesystemDrift, HealthStatus, Instance, Observed, Policy, RepoUrl, SyncStatus, Timestamp,
+    Until, digest_hex,
 };
 use driftless_store::{ContentDir, StateDir, Store};
 use tokio::time::{Instant, sleep, timeout};
@@ -167,7 +167,11 @@ impl Simulation {
             store: Store::in_memory(clock).unwrap(),
             contents: ContentDir::open(&state, &dir.path().join("run"), clock).unwrap(),
             clock,
-            settings: config::Repository::new("https://git.example/infra.git", "", config::Reference::Head),
+            settings: config::Repository::new(
+                RepoUrl::parse("https://git.example/infra.git").unwrap(),
+                "",
+                config::Reference::Head,
+            ),
             handle: None,
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -657,7 +661,11 @@ async fn commit_after_an_empty_sync_has_no_actor() {
 #[tokio::test(start_paused = true)]
 async fn silent_repository_is_reported_with_the_reason() {
     let mut it = Simulation::prepared(&web("web:1"), Clock::starting_at(NOON));
-    it.settings = config::Repository::new("https://git.example/infra.git", "sites", config::Reference::Head);
+    it.settings = config::Repository::new(
+        RepoUrl::parse("https://git.example/infra.git").unwrap(),
+        "sites",
+        config::Reference::Head,
+    );
     it.begin();
     minutes(2).await;
     let repositories = it.handle().repositories();

@@ -87,7 +87,7 @@ fn render(settings: &config::Repository, spec: AppSpec, accepted: &AcceptedCommi
     }));
     Rendered {
         repository: settings.name.clone(),
-        url: settings.url.clone(),
+        url: settings.url.to_string(),
         reference: reference_text(&settings.reference, accepted.checkout.tag.as_deref()),
         policy: policy_of(settings, &spec),
         commit: accepted.checkout.commit.clone(),
@@ -119,7 +119,7 @@ fn keep_before(
     }
     Rendered {
         repository: settings.name.clone(),
-        url: settings.url.clone(),
+        url: settings.url.to_string(),
         reference: reference_text(&settings.reference, None),
         policy: policy_of(settings, &spec),
         commit: rejected.commit.clone(),
@@ -160,6 +160,6 @@ pub(crate) fn reference_text(reference: &config::Reference, tag: Option<&str>) -
             Some(tag) => format!("{tag} ({range})"),
             None => range.to_string(),
         },
-        config::Reference::Commit(id) => id.clone(),
+        config::Reference::Commit(id) => id.to_string(),
     }
 }

@@ -67,7 +67,7 @@ impl<S> FollowedRepository<S> {
         let unread = || view.commit.is_none().then(|| "not read yet".to_owned());
         RepositoryStatus {
             name: self.settings.name.clone(),
-            url: self.settings.url.clone(),
+            url: self.settings.url.to_string(),
             reference: reference_text(&self.settings.reference, None),
             commit: view.commit.clone(),
             applications: view.applications.len(),

@@ -1,4 +1,13 @@
 //! The only place that reads the time of day.
+//!
+//! ```
+//! use driftless_clock::Clock;
+//! use driftless_model::Timestamp;
+//!
+//! let began = Timestamp::parse("2026-01-31T12:00:00Z").unwrap();
+//! let clock = Clock::starting_at(began);
+//! assert!(clock.now() >= began);
+//! ```
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},

@@ -1,6 +1,9 @@
 //! From the file to settings: defaults, inheritance, and the rules between values. All broken rules are found.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
 use driftless_model::{AppName, CommitId, Finding, Location, Policy, RepoUrl};
 
@@ -32,9 +35,15 @@ impl Settings {
     pub fn for_repository(url: &str, path: &str, reference: Reference) -> Result<Self, Vec<Finding>> {
         // A path without a plain form is reported by the check.
         let path = url::folder(path).unwrap_or_else(|_| path.to_owned());
+        let place = "the command line";
+        let url = RepoUrl::parse(url).map_err(|error| {
+            let mut check = Check { file: place, findings: Vec::new() };
+            check.error("repositories[0].url", error.to_string());
+            check.findings
+        })?;
         let repositories = vec![Repository::new(url, &path, reference)];
         let settings = Self { repositories, ..Self::default() };
-        let findings = settings.check("the command line");
+        let findings = settings.check(place);
         if findings.is_empty() { Ok(settings) } else { Err(findings) }
     }
 
@@ -99,19 +108,9 @@ fn findings(file: &str, settings: &Settings) -> Vec<Finding> {
     let mut check = Check { file, findings: Vec::new() };
     for (index, repository) in settings.repositories.iter().enumerate() {
         let path = format!("repositories[{index}]");
-        match RepoUrl::parse(&repository.url) {
-            Ok(url) => check.transport(&path, repository, Transport::of(&url)),
-            Err(error) => {
-                check.error(format!("{path}.url"), error.to_string());
-            }
-        }
+        check.transport(&path, repository, Transport::of(&repository.url));
         if url::folder(&repository.path).as_ref() != Ok(&repository.path) {
             check.error(format!("{path}.path"), "must be a path inside the repository, without `..`");
-        }
-        if let Reference::Commit(id) = &repository.reference
-            && let Err(error) = CommitId::parse(id)
-        {
-            check.error(format!("{path}.commit"), error.to_string());
         }
     }
     check.whole(settings);
@@ -149,16 +148,17 @@ impl Check<'_> {
             status,
             applications,
         } = raw;
-        let address = RepoUrl::parse(&url).ok();
-        let transport = address.as_ref().map(Transport::of);
-        let host = hosts.iter().find(|access| address.as_ref().is_some_and(|url| access.matches(url)));
+        let transport = url.as_ref().map(Transport::of);
+        let host = hosts.iter().find(|access| url.as_ref().is_some_and(|url| access.matches(url)));
         let of_host = |access: &HostAccess| {
             transport.map_or_else(Auth::default, |transport| access.auth_for(transport))
         };
         let is_https = transport == Some(Transport::Https);
         let policy = inherit(inherited, &policy);
         let folder = folder.unwrap_or_default();
-        let defaults = Repository::new(&url, "", Reference::Head);
+        // Settings with an error are not used, so a missing URL needs no value.
+        let known = url.clone().unwrap_or_else(|| RepoUrl::Local(PathBuf::new()));
+        let defaults = Repository::new(known, "", Reference::Head);
         let mut seen = BTreeSet::new();
         let applications: Vec<_> = applications
             .into_iter()
@@ -178,7 +178,7 @@ impl Check<'_> {
         let needs_fast_forward = is_signed && !matches!(reference, Reference::Semver(_));
         let mut repository = Repository {
             name: name.unwrap_or(defaults.name),
-            url,
+            url: defaults.url,
             reference,
             path: folder,
             poll: poll.unwrap_or(defaults.poll),
@@ -199,7 +199,7 @@ impl Check<'_> {
             webhook: webhook.and_then(|it| self.webhook(path, it)),
             status: None,
         };
-        repository.status = status.and_then(|entry| self.status(path, address.as_ref(), entry));
+        repository.status = status.and_then(|entry| self.status(path, url.as_ref(), entry));
         if let Some(transport) = transport {
             self.transport(path, &repository, transport);
         }
@@ -277,7 +277,7 @@ impl Check<'_> {
         branch: Option<String>,
         tag: Option<String>,
         semver: Option<VersionRange>,
-        commit: Option<String>,
+        commit: Option<CommitId>,
     ) -> Reference {
         let given = [
             branch.map(|it| if it == "HEAD" { Reference::Head } else { Reference::Branch(it) }),

@@ -48,11 +48,12 @@ pub(super) struct PolicyEntry {
 /// One entry of `repositories`.
 pub(super) struct RepositoryEntry {
     pub(super) name: Option<String>,
-    pub(super) url: String,
+    /// `None` if it is missing or malformed, which is reported.
+    pub(super) url: Option<RepoUrl>,
     pub(super) branch: Option<String>,
     pub(super) tag: Option<String>,
     pub(super) semver: Option<VersionRange>,
-    pub(super) commit: Option<String>,
+    pub(super) commit: Option<CommitId>,
     pub(super) path: Option<String>,
     pub(super) poll: Option<Duration>,
     pub(super) timeout: Option<Duration>,
@@ -166,11 +167,11 @@ fn repository(value: Value<'_>) -> Option<RepositoryEntry> {
     object.require("url");
     Some(RepositoryEntry {
         name: object.owned("name"),
-        url: object.parsed("url", checked_url).unwrap_or_default(),
+        url: object.parsed("url", |text| RepoUrl::parse(text).map_err(|error| error.to_string())),
         branch: object.owned("branch"),
         tag: object.owned("tag"),
         semver: object.parsed("semver", VersionRange::parse),
-        commit: object.parsed("commit", commit),
+        commit: object.parsed("commit", |text| CommitId::parse(text).map_err(|error| error.to_string())),
         path: object.parsed("path", url::folder),
         poll: object.duration("poll"),
         timeout: object.duration("timeout"),
@@ -187,14 +188,6 @@ fn repository(value: Value<'_>) -> Option<RepositoryEntry> {
         status: object.get("status").and_then(StatusEntry::read),
         applications: each(&object, "applications", application),
     })
-}
-
-fn checked_url(text: &str) -> Result<String, String> {
-    RepoUrl::parse(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
-}
-
-fn commit(text: &str) -> Result<String, String> {
-    CommitId::parse(text).map(|id| id.to_string()).map_err(|error| error.to_string())
 }
 
 fn application(value: Value<'_>) -> Option<ApplicationEntry> {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use driftless_model::{AppName, HookProvider, Policy, RepoUrl};
+use driftless_model::{AppName, CommitId, HookProvider, Policy, RepoUrl};
 
 use crate::{docker_host::DockerHost, range::VersionRange};
 
@@ -45,7 +45,7 @@ pub struct Repository {
     /// Unique. Default: the last part of the URL without `.git`.
     pub name: String,
     /// Without credentials, which belong in `auth`.
-    pub url: String,
+    pub url: RepoUrl,
     /// The branch, tag or commit that the agent follows.
     pub reference: Reference,
     /// The folder that contains the applications; empty for the root.
@@ -94,8 +94,8 @@ pub enum Reference {
     Tag(String),
     /// The tag with the highest version in a range.
     Semver(VersionRange),
-    /// A commit, by its full id.
-    Commit(String),
+    /// A commit.
+    Commit(CommitId),
 }
 
 /// The sources of credentials. They are read at each use, so they can be rotated.
@@ -291,11 +291,10 @@ impl Default for Settings {
 
 impl Repository {
     /// A repository with defaults: named after its URL, fetched every minute, without credentials, applications discovered.
-    pub fn new(url: &str, path: &str, reference: Reference) -> Self {
-        let name = RepoUrl::parse(url).ok().and_then(|url| url.name().map(str::to_owned));
+    pub fn new(url: RepoUrl, path: &str, reference: Reference) -> Self {
         Self {
-            name: name.unwrap_or_else(|| "repository".to_owned()),
-            url: url.to_owned(),
+            name: url.name().unwrap_or("repository").to_owned(),
+            url,
             reference,
             path: path.to_owned(),
             poll: Duration::from_mins(1),

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, error::Error as StdError, io, time::Duration};
 
+use driftless_model::{causes, error_chain};
+
 use crate::{error::Error, tls::TlsError};
 
 /// Why a call failed.
@@ -51,24 +53,8 @@ impl ConnectError {
 impl CallError {
     /// Of an error and its causes, each stated once. A [`ConnectError`] among them says it all.
     pub(crate) fn unreachable(error: &(dyn StdError + 'static)) -> Self {
-        let mut causes = vec![error];
-        let mut next = error.source();
-        while let Some(cause) = next {
-            causes.push(cause);
-            next = cause.source();
-        }
-        if let Some(connect) = causes.iter().find_map(|cause| cause.downcast_ref::<ConnectError>()) {
-            return Self::Unreachable(connect.to_string());
-        }
-        let mut text = String::new();
-        for cause in causes.iter().map(ToString::to_string) {
-            if text.is_empty() {
-                text = cause;
-            } else if !text.contains(&cause) {
-                text = format!("{text}: {cause}");
-            }
-        }
-        Self::Unreachable(text)
+        let connect = causes(error).find_map(|cause| cause.downcast_ref::<ConnectError>());
+        Self::Unreachable(connect.map_or_else(|| error_chain(error), ToString::to_string))
     }
 
     /// Of an answer that is no success. Its body is `{"message": "…"}`.

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use driftless_model::label;
+use driftless_model::{ImageParts, ImageRef, label};
 use http::Method;
 use http_body_util::BodyExt;
 use tar::{EntryType, Header};
@@ -51,7 +51,8 @@ pub(crate) async fn import(
 
 async fn send(connection: &Connection, image: &str) -> Result<(), CallError> {
     connection.api_version().await?;
-    let (name, tag) = image.rsplit_once(':').unwrap_or((image, "latest"));
+    let ImageParts { name, tag, .. } = ImageRef::split(image);
+    let tag = tag.unwrap_or("latest");
     let maps = fs::read_to_string("/proc/self/maps").map_err(|error| unreadable(&error))?;
     let libraries = libraries(&maps);
     let entry_point =

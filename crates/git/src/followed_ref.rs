@@ -99,11 +99,12 @@ pub(super) fn choose(reference: &Reference, listing: &RefListing) -> Result<Foll
             })
         }
         Reference::Commit(id) => {
-            let commit = ObjectId::from_hex(id.as_bytes()).map_err(|_| format!("`{id}` is no full id"))?;
+            let commit =
+                ObjectId::from_hex(id.as_str().as_bytes()).map_err(|_| format!("`{id}` is no full id"))?;
             if commit.kind() != hash {
                 return Err(format!("`{id}` is a {} id, and the repository uses {hash}", commit.kind()));
             }
-            Ok(FollowedRef { source: id.to_ascii_lowercase(), commit, object: commit, tag: None, hash })
+            Ok(FollowedRef { source: id.to_string(), commit, object: commit, tag: None, hash })
         }
     }
 }
@@ -117,7 +118,7 @@ pub(super) fn check(reference: &Reference) -> Result<(), String> {
         Reference::Tag(name) if is_good(tag(name)) => Ok(()),
         Reference::Branch(name) => Err(format!("`{name}` is not a valid branch name")),
         Reference::Tag(name) => Err(format!("`{name}` is not a valid tag name")),
-        Reference::Commit(id) if ObjectId::from_hex(id.as_bytes()).is_ok() => Ok(()),
+        Reference::Commit(id) if ObjectId::from_hex(id.as_str().as_bytes()).is_ok() => Ok(()),
         Reference::Commit(id) => Err(format!("`{id}` is not the full id of a commit (40 or 64 digits)")),
     }
 }
@@ -141,6 +142,8 @@ fn tag(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use driftless_model::CommitId;
+
     use super::*;
 
     fn direct(name: &str, digit: &str) -> Ref {
@@ -179,6 +182,6 @@ mod tests {
             assert!(check(&Reference::Branch(name.into())).is_err(), "{name}");
         }
         assert!(check(&Reference::Branch("feature/one".into())).is_ok());
-        assert!(check(&Reference::Commit("abc".into())).is_err());
+        assert!(check(&Reference::Commit(CommitId::from_stored("abc"))).is_err());
     }
 }

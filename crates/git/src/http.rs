@@ -26,7 +26,7 @@ use super::{
 };
 use driftless_clock::Clock;
 use driftless_config::Proxy;
-use driftless_model::Timestamp;
+use driftless_model::{Timestamp, chain_of_causes};
 
 /// One connection's view of the client.
 pub(super) struct Http {
@@ -366,13 +366,7 @@ fn certificate(text: &str) -> String {
 
 /// An error with its causes. reqwest's own first line repeats the URL, which the reader already knows.
 fn chain(error: &reqwest::Error) -> String {
-    let mut parts = Vec::new();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        parts.push(error.to_string());
-        cause = error.source();
-    }
-    if parts.is_empty() { "the connection failed".to_owned() } else { parts.join(": ") }
+    chain_of_causes(error).unwrap_or_else(|| "the connection failed".to_owned())
 }
 
 #[cfg(test)]

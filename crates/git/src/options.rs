@@ -8,11 +8,12 @@ use super::credentials::{Credentials, Lookup};
 use driftless_clock::Clock;
 use driftless_config as config;
 use driftless_config::{Proxy, Reference, Verify};
+use driftless_model::RepoUrl;
 
 /// The options of a [`Repository`](super::Repository).
 #[derive(Clone, Debug)]
 pub struct RepositoryOptions {
-    pub url: String,
+    pub url: RepoUrl,
     pub reference: Reference,
     pub credentials: Credentials,
     /// PEM file of further certificate authorities, for `https://`.

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use driftless_model::RepoUrl;
+use driftless_model::{RepoUrl, join_causes};
 use gix::{
     bstr::{BStr, BString, ByteSlice},
     protocol::handshake::Ref,
@@ -311,14 +311,7 @@ impl RemoteClient {
 
 /// An error of gix with its causes, each stated once.
 pub(super) fn causes(error: &gix::Error) -> String {
-    let mut parts: Vec<String> = Vec::new();
-    for cause in error.iter_errors() {
-        let text = cause.to_string();
-        if !parts.iter().any(|it| it.contains(&text)) {
-            parts.push(text);
-        }
-    }
-    parts.join(": ")
+    join_causes(error.iter_errors().map(ToString::to_string))
 }
 
 fn list(transport: Box<dyn Transport>, prefixes: &[String]) -> gix::error::Result<RefListing> {

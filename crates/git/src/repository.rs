@@ -27,7 +27,7 @@ use super::{
 };
 use driftless_config::{Reference, Verify};
 use driftless_files::Files;
-use driftless_model::{CommitId, RepoUrl};
+use driftless_model::CommitId;
 
 /// A Git repository, through its mirror. One per mirror and process.
 #[derive(Clone)]
@@ -122,7 +122,7 @@ impl Repository {
 
     fn prepare(options: &RepositoryOptions) -> Result<RemoteClient, Error> {
         let rejected = |message| Error::Rejected { doing: "set up the repository".into(), message };
-        let remote = RepoUrl::parse(&options.url).map_err(|error| rejected(error.to_string()))?;
+        let remote = options.url.clone();
         followed_ref::check(&options.reference).map_err(rejected)?;
         let RepositoryOptions { credentials, ca_file, proxy, clock, mirror, .. } = options;
         options.policies.iter().try_for_each(signature::check_policy).map_err(rejected)?;
@@ -291,8 +291,8 @@ impl MirrorWorker {
     }
 
     /// A commit that is followed by its id needs no server once it is in the mirror.
-    fn verified_commit(&self, state: &mut State, id: &str) -> Option<ObjectId> {
-        let id = ObjectId::from_hex(id.as_bytes()).ok()?;
+    fn verified_commit(&self, state: &mut State, id: &CommitId) -> Option<ObjectId> {
+        let id = object_id(id)?;
         let repo = self.mirror.repository().ok().flatten()?;
         if state.verified == Some(id) {
             return Some(id);

@@ -473,11 +473,11 @@ mod tests {
             ("https://h/me/infra.git", "../lib.git", "https://h/me/lib.git"),
             ("https://h/me/infra.git/", "../../you/lib", "https://h/you/lib"),
             ("https://h/me/infra", "./lib", "https://h/me/infra/lib"),
-            ("git@h:me/infra.git", "../lib.git", "ssh://git@h/me/lib.git"),
+            ("git@h:me/infra.git", "../lib.git", "git@h:me/lib.git"),
             ("ssh://git@h:2222/srv/infra.git", "../lib.git", "ssh://git@h:2222/srv/lib.git"),
             ("/srv/git/infra.git", "../lib.git", "/srv/git/lib.git"),
             ("https://h/me/infra", "https://H:443/other", "https://h/other"),
-            ("ssh://git@h/me/infra", "git@h:other", "ssh://git@h/other"),
+            ("ssh://git@h/me/infra", "git@h:other", "git@h:other"),
         ] {
             assert_eq!(resolved(parent, url).as_deref(), Ok(wanted), "{parent} {url}");
         }

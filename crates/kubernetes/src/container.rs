@@ -19,7 +19,8 @@ use super::{
     resources, volumes,
 };
 use driftless_model::{
-    Completion, Container, ContentId, Location, Part, Probes, PullPolicy, RestartPolicy, Volume,
+    Completion, Container, ContentId, ImageParts, ImageRef, Location, Part, Probes, PullPolicy,
+    RestartPolicy, Volume,
 };
 
 /// A pod template as it was read.
@@ -272,20 +273,14 @@ pub(super) fn read_container(
 fn read_image(object: &Object<'_>, container: &mut Container) -> PullPolicy {
     let image = object.require("image").and_then(|value| {
         let text = value.text()?;
-        let (name, digest) = text.split_once('@').map_or((text, None), |(name, digest)| (name, Some(digest)));
-        let repository =
-            name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(name, |(it, _)| it);
-        // The part before the first slash may be a host, which may have capitals.
-        let path = repository.split_once('/').map_or(repository, |(_, path)| path);
-        if text.contains(char::is_whitespace)
-            || repository.is_empty()
-            || digest.is_some_and(|it| !it.contains(':'))
+        let ImageParts { name, digest, .. } = ImageRef::split(text);
+        if text.contains(char::is_whitespace) || name.is_empty() || digest.is_some_and(|it| !it.contains(':'))
         {
             value.error_help(
                 format!("`{text}` is not an image reference"),
                 "write `name`, `name:tag` or `name@digest`",
             );
-        } else if path.chars().any(char::is_uppercase) {
+        } else if ImageRef::parse(text).repository().contains(char::is_uppercase) {
             value.error(format!("`{text}` is not an image reference: names of images are in lower case"));
         }
         Some(text)

@@ -9,6 +9,15 @@ pub struct ImageRef {
     digest: Option<String>,
 }
 
+/// The parts of a reference as they are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageParts<'a> {
+    /// With the registry, if there is one.
+    pub name: &'a str,
+    pub tag: Option<&'a str>,
+    pub digest: Option<&'a str>,
+}
+
 impl ImageRef {
     /// The registry of references without one: Docker Hub.
     pub const DOCKER_HUB: &'static str = "docker.io";
@@ -23,15 +32,12 @@ impl ImageRef {
     /// assert!(ImageRef::parse("alpine").is_same_repository(&ImageRef::parse("docker.io/library/alpine:3")));
     /// ```
     pub fn parse(text: &str) -> Self {
-        let (name, digest) = match text.split_once('@') {
-            Some((name, digest)) => (name, Some(digest.to_owned())),
-            None => (text, None),
+        let ImageParts { name, tag, digest } = Self::split(text);
+        let (tag, digest) = (tag.map(str::to_owned), digest.map(str::to_owned));
+        // Repositories have no capitals, so a first part with one is a host.
+        let is_registry = |first: &str| {
+            first.contains(['.', ':']) || first == "localhost" || first.contains(char::is_uppercase)
         };
-        let (name, tag) = match name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')) {
-            Some((name, tag)) => (name, Some(tag.to_owned())),
-            None => (name, None),
-        };
-        let is_registry = |first: &str| first.contains(['.', ':']) || first == "localhost";
         let (registry, path) = match name.split_once('/').filter(|(first, _)| is_registry(first)) {
             Some((registry, path)) => (Self::normal_registry(registry), path),
             None => (Self::DOCKER_HUB.to_owned(), name),
@@ -39,6 +45,19 @@ impl ImageRef {
         let is_official = registry == Self::DOCKER_HUB && !path.contains('/');
         let repository = if is_official { format!("library/{path}") } else { path.to_owned() };
         Self { registry, repository, tag, digest }
+    }
+
+    /// Splits a reference without interpreting its name.
+    pub fn split(text: &str) -> ImageParts<'_> {
+        let (name, digest) = match text.split_once('@') {
+            Some((name, digest)) => (name, Some(digest)),
+            None => (text, None),
+        };
+        let (name, tag) = match name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')) {
+            Some((name, tag)) => (name, Some(tag)),
+            None => (name, None),
+        };
+        ImageParts { name, tag, digest }
     }
 
     /// A registry's host in lower case; all names of Docker Hub become `docker.io`.
@@ -116,12 +135,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn references_are_split_into_their_parts() {
+        let parts = |text| {
+            let ImageParts { name, tag, digest } = ImageRef::split(text);
+            (name, tag, digest)
+        };
+        assert_eq!(parts("nginx"), ("nginx", None, None));
+        assert_eq!(parts("nginx:1.0"), ("nginx", Some("1.0"), None));
+        assert_eq!(parts("a:5000/b/c"), ("a:5000/b/c", None, None));
+        assert_eq!(parts("a:5000/b:1@sha256:f"), ("a:5000/b", Some("1"), Some("sha256:f")));
+        assert_eq!(parts("b@sha256:f"), ("b", None, Some("sha256:f")));
+    }
+
+    #[test]
     fn references_are_split_as_docker_does() {
         for (text, registry, repository, tag, digest) in [
             ("alpine", "docker.io", "library/alpine", None, None),
             ("team/web:1", "docker.io", "team/web", Some("1"), None),
             ("index.docker.io/library/web", "docker.io", "library/web", None, None),
             ("localhost/web", "localhost", "web", None, None),
+            ("Build/web", "build", "web", None, None),
             ("127.0.0.1:5000/a/b", "127.0.0.1:5000", "a/b", None, None),
             ("GHCR.io/a@sha256:00", "ghcr.io", "a", None, Some("sha256:00")),
             ("r.example.org:5000/a:1@sha256:00", "r.example.org:5000", "a", Some("1"), Some("sha256:00")),

@@ -85,7 +85,7 @@ pub use container::{
 pub use content::{Access, Content, ContentId, ContentTree, Contents};
 pub use cron::{Concurrency, Cron};
 pub use downward::{Downward, DownwardValues};
-pub use error_chain::{error_chain, root_cause};
+pub use error_chain::{causes, chain_of_causes, error_chain, join_causes, root_cause};
 pub use event::{Event, EventKind};
 pub use finding::{Finding, Location, Severity};
 pub use forward::{
@@ -95,7 +95,7 @@ pub use fs_changes::{Author, ChangedFiles, FileChange, FileChangeKind, Inside, K
 pub use hash::{SpecHash, StackHash, digest_hex};
 pub use helper::{HELPER_IMAGE, READY_PROXY_IMAGE, is_helper_image};
 pub use host_config::{BlockIo, DeviceRequest, Hook, HostSettings, HttpHook, MountOptions};
-pub use image_ref::ImageRef;
+pub use image_ref::{ImageParts, ImageRef};
 pub use job::{Job, JobEnd, JobOutcome, JobRecord};
 pub use lifecycle::{Completion, Probe, ProbeAction, Probes, PullPolicy};
 pub use mask::Mask;

@@ -149,6 +149,14 @@ impl fmt::Display for RepoUrl {
         match self {
             // The parser refuses users in it; the variant is public, so the text does not depend on that.
             Self::Http(url) => write!(f, "{}{}", url.origin().ascii_serialization(), url.path()),
+            // A path relative to the home folder has no form as a URL.
+            Self::Ssh { user, host, port: None, path } if !path.starts_with(['/', '~']) => {
+                let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+                match user {
+                    Some(user) => write!(f, "{user}@{host}:{path}"),
+                    None => write!(f, "{host}:{path}"),
+                }
+            }
             Self::Ssh { user, host, port, path } => {
                 f.write_str("ssh://")?;
                 if let Some(user) = user {
@@ -285,6 +293,24 @@ mod tests {
         assert_eq!(RepoUrl::parse("git@[::1]:r.git").unwrap(), ssh_of("git", "::1", None, "r.git"));
         assert_eq!(RepoUrl::parse("file:///srv/git/r").unwrap(), RepoUrl::Local("/srv/git/r".into()));
         assert_eq!(RepoUrl::parse("/srv/git/r").unwrap(), RepoUrl::Local("/srv/git/r".into()));
+    }
+
+    #[test]
+    fn printed_address_is_the_address_of_the_same_repository() {
+        for (text, printed) in [
+            ("https://git.example.com/me/infra.git", "https://git.example.com/me/infra.git"),
+            ("git@h:me/r.git", "git@h:me/r.git"),
+            ("h:r.git", "h:r.git"),
+            ("git@[::1]:r.git", "git@[::1]:r.git"),
+            ("git@h:/srv/r.git", "ssh://git@h/srv/r.git"),
+            ("ssh://git@h:22/me/r.git", "ssh://git@h:22/me/r.git"),
+            ("ssh://git@h/~me/r", "ssh://git@h/~me/r"),
+            ("/srv/git/r", "/srv/git/r"),
+        ] {
+            let url = RepoUrl::parse(text).unwrap();
+            assert_eq!(url.to_string(), printed);
+            assert_eq!(RepoUrl::parse(printed), Ok(url), "{text}");
+        }
     }
 
     #[test]

@@ -13,6 +13,37 @@
 //! | `status` | health, counts, conditions |
 //! | `record` | what is remembered from one round to the next |
 //! | `fields`, `explain` | differences, for people |
+//!
+//! # Example
+//!
+//! The first round of an application on an empty host. The container is created as soon as its image is there:
+//!
+//! ```
+//! use std::collections::BTreeMap;
+//!
+//! use driftless_files::MemoryFiles;
+//! use driftless_manifest::{discover, render};
+//! use driftless_model::{AgentId, Mask, Observed, Policy, Record, Timestamp};
+//! use driftless_plan::{Action, Target, World, plan};
+//!
+//! let files = MemoryFiles::new([("shop/compose.yaml", "services: {web: {image: 'nginx:1.29'}}")]);
+//! let stack = render(&files, &discover(&files, "", "apps", &[]).apps[0]).stack.unwrap();
+//! let (agent, policy, images) = (AgentId("a1".to_owned()), Policy::default(), BTreeMap::new());
+//! let mask = Mask::new([7; 32]);
+//! let target =
+//!     Target { stack: &stack, fallback: None, agent: &agent, policy: &policy, images: &images, mask: &mask };
+//!
+//! let now = Timestamp::parse("2026-01-31T12:00:00Z").unwrap();
+//! let mut world = World::new(Observed::default());
+//! let round = plan(&target, &world.observed, &Record::default(), now);
+//! assert!(round.steps.iter().any(|step| matches!(&step.action, Action::PullImage { image, .. } if image == "nginx:1.29")));
+//!
+//! for step in &round.steps {
+//!     world.apply(&agent, &step.action, now)?;
+//! }
+//! assert!(world.observed.instances.values().any(|instance| instance.is_running()));
+//! # Ok::<_, driftless_plan::Refusal>(())
+//! ```
 
 mod action;
 mod backoff;

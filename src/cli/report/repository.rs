@@ -9,7 +9,7 @@ use driftless_files::{AppSpec, Files, Reads, Recorder, Rendered};
 use driftless_git::{Checkout, CommitSource, FetchPermits, LocalRepository, Repository, RepositoryOptions};
 use driftless_manifest as manifest;
 use driftless_manifest::Discovery;
-use driftless_model::{AppName, Finding};
+use driftless_model::{AppName, CommitId, Finding};
 
 /// A repository to read commits from.
 pub(in crate::cli) enum Place {
@@ -91,11 +91,10 @@ async fn fetch(
     revision: &str,
     context: &Context<'_>,
 ) -> Result<Checkout, Error> {
-    let is_id = matches!(revision.len(), 40 | 64) && revision.bytes().all(|it| it.is_ascii_hexdigit());
-    let tries = match revision {
-        "HEAD" => vec![Reference::Head],
-        id if is_id => vec![Reference::Commit(id.to_ascii_lowercase())],
-        name => match name.strip_prefix("refs/tags/") {
+    let tries = match (revision, CommitId::parse(revision)) {
+        ("HEAD", _) => vec![Reference::Head],
+        (_, Ok(id)) => vec![Reference::Commit(id)],
+        (name, Err(_)) => match name.strip_prefix("refs/tags/") {
             Some(tag) => vec![Reference::Tag(tag.to_owned())],
             None => vec![
                 Reference::Branch(name.trim_start_matches("refs/heads/").to_owned()),

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, ValueEnum, builder::BoolishValueParser};
+use driftless_model::CommitId;
 
 use crate::cli::options::parse_span;
 
@@ -51,8 +52,8 @@ pub(in crate::cli) struct RepositoryArgs {
     #[arg(long, conflicts_with_all = ["commit", "config"], env = "DRIFTLESS_TAG")]
     pub(in crate::cli) tag: Option<String>,
     /// Stay at this commit (full id).
-    #[arg(long, value_name = "ID", conflicts_with = "config", env = "DRIFTLESS_COMMIT")]
-    pub(in crate::cli) commit: Option<String>,
+    #[arg(long, value_name = "ID", conflicts_with = "config", value_parser = CommitId::parse, env = "DRIFTLESS_COMMIT")]
+    pub(in crate::cli) commit: Option<CommitId>,
     /// Name of the repository [default: the last part of its URL]
     #[arg(long, conflicts_with = "config", env = "DRIFTLESS_NAME")]
     pub(in crate::cli) name: Option<String>,
@@ -108,10 +109,11 @@ impl RepositoryArgs {
             known_hosts,
             ca_file,
         } = self;
-        let texts = [path, branch, tag, commit, name, git_username, git_password_env];
+        let texts = [path, branch, tag, name, git_username, git_password_env];
         let files = [git_password_file, ssh_key, known_hosts, ca_file];
         texts.iter().any(|text| text.is_some())
             || files.iter().any(|file| file.is_some())
+            || commit.is_some()
             || poll.is_some()
             || *prune
             || *no_self_heal

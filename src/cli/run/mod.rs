@@ -193,7 +193,7 @@ fn introduce(settings: &Settings, address: SocketAddr, context: &Context<'_>) {
     if !screen.is_terminal() {
         for it in &settings.repositories {
             let reference = reference_text(&it.reference);
-            tracing::info!(repository = it.name, url = it.url, reference, path = it.path, "following");
+            tracing::info!(repository = it.name, url = %it.url, reference, path = it.path, "following");
         }
         tracing::info!(%address, state_dir = %settings.state_dir.display(), "starting");
         return;
@@ -201,7 +201,7 @@ fn introduce(settings: &Settings, address: SocketAddr, context: &Context<'_>) {
     let strong = |text: String| screen.colours().paint(Paint::Strong, &text);
     for it in &settings.repositories {
         let folder = if it.path.is_empty() { String::new() } else { format!(", folder {}", it.path) };
-        let (url, reference) = (strong(it.url.clone()), reference_text(&it.reference));
+        let (url, reference) = (strong(it.url.to_string()), reference_text(&it.reference));
         screen.say(format!("follows    {url} ({reference}{folder})"));
     }
     screen.say(format!("listening on {}", strong(format!("http://{address}/"))));

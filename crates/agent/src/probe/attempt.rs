@@ -9,12 +9,12 @@ use super::{
     container::{Exec, ProbedContainer},
     grpc,
 };
-use driftless_model::{Probe, ProbeAction};
+use driftless_model::{Probe, ProbeAction, root_cause};
 
-/// How much of an answer is read, in bytes, as by the kubelet.
+/// The largest part of an answer that is read, in bytes, as by the kubelet.
 const MAX_BODY: usize = 10 * 1024;
 
-/// How many redirects are followed, as by the kubelet.
+/// Maximum number of redirects, as for the kubelet.
 const MAX_REDIRECTS: usize = 10;
 
 /// One client for all HTTP probes, made by the first one.
@@ -141,15 +141,7 @@ fn client() -> Result<Client, String> {
         .map_err(|error| innermost(&error))
 }
 
-/// The innermost cause, such as `connection refused`.
+/// The innermost cause, such as `connection refused`. The outermost error only repeats the URL.
 fn innermost(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    if std::ptr::addr_eq(cause, error) {
-        // The outermost error only repeats the URL.
-        return "the request failed".to_owned();
-    }
-    cause.to_string()
+    root_cause(error).unwrap_or_else(|| "the request failed".to_owned())
 }

@@ -1,17 +1,18 @@
 //! Names that an image may be given when it is built.
 
+use driftless_model::ImageRef;
+
 /// Lower-case letters, digits and separators, with or without a registry and a tag.
 pub(crate) fn is_valid(name: &str) -> bool {
-    let (path, tag) = match name.rsplit_once(':') {
-        Some((path, tag)) if !tag.contains('/') => (path, tag),
-        Some(_) | None => (name, "latest"),
-    };
-    let host = path.split('/').next().unwrap_or_default();
-    let is_host = path.contains('/') && host.contains([':', '.']) && !host.contains('@');
-    let rest = if is_host { path.get(host.len() + 1..).unwrap_or_default() } else { path };
+    let image = ImageRef::parse(name);
+    let tag = image.tag().unwrap_or("latest");
     let is_tag = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     // A digest is added to the tag, which may have 128 letters.
-    !tag.is_empty() && tag.len() <= 100 && tag.bytes().all(is_tag) && rest.split('/').all(is_part)
+    image.digest().is_none()
+        && !tag.is_empty()
+        && tag.len() <= 100
+        && tag.bytes().all(is_tag)
+        && image.repository().split('/').all(is_part)
 }
 
 fn is_part(part: &str) -> bool {

@@ -1,9 +1,9 @@
 //! HTTP requests to a container after its start or before its stop: see [`driftless_model::HttpHook`].
 
-use std::{collections::BTreeMap, error::Error as StdError};
+use std::collections::BTreeMap;
 
 use bollard::models as api;
-use driftless_model::{ContainerId, HttpHook};
+use driftless_model::{ContainerId, HttpHook, root_cause};
 use reqwest::{Client, header, redirect};
 
 use crate::{call_error::CallError, connection::Connection};
@@ -27,12 +27,12 @@ pub(super) async fn send(
         .http1_only()
         .tls_danger_accept_invalid_certs(true)
         .build()
-        .map_err(|error| root_cause(&error))?;
+        .map_err(|error| reason(&error))?;
     let mut request = client.get(hook.url(&host)).header(header::CONNECTION, "close");
     for (name, value) in &hook.headers {
         request = request.header(name, value);
     }
-    request.send().await.map(drop).map_err(|error| root_cause(&error))
+    request.send().await.map(drop).map_err(|error| reason(&error))
 }
 
 /// The address of a container. A container in a pod has that of the pod.
@@ -56,10 +56,6 @@ fn first_address(found: &api::ContainerInspectResponse) -> Option<String> {
 }
 
 /// The innermost cause, such as `connection refused`: the others only name layers of the HTTP client.
-fn root_cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn StdError = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
+fn reason(error: &reqwest::Error) -> String {
+    root_cause(error).unwrap_or_else(|| error.to_string())
 }

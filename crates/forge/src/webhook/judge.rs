@@ -4,7 +4,7 @@ use driftless_config::{Reference, Repository, VersionRange};
 
 use super::{
     notice::{EventKind, Moved, Notice},
-    origin,
+    origin::{self, Origin},
 };
 
 /// The decision about a delivery.
@@ -28,7 +28,7 @@ pub fn judge(notice: &Notice, repository: &Repository) -> Verdict {
         let why = format!("the event `{}` moves no reference", notice.event);
         return Verdict::Ignore { moved: None, why };
     }
-    let remark = match origin::compare(&repository.url, &notice.origins) {
+    let remark = match origin::compare(&Origin::of_url(&repository.url), &notice.origins) {
         origin::Match::Same | origin::Match::Unknown => String::new(),
         origin::Match::OtherHost { named } => {
             format!("the payload calls the host `{named}`; the configured URL is what is fetched from")
@@ -109,10 +109,12 @@ fn branch(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::origin::Origin, *};
+    use driftless_model::{CommitId, RepoUrl};
+
+    use super::*;
 
     fn repository(url: &str, reference: Reference) -> Repository {
-        Repository::new(url, "", reference)
+        Repository::new(RepoUrl::parse(url).unwrap(), "", reference)
     }
 
     fn push(reference: &str, deleted: bool) -> Notice {
@@ -134,7 +136,10 @@ mod tests {
         }
         assert!(rings(&push("refs/tags/v1", false), Reference::Tag("v1".into())));
         assert!(!rings(&push("refs/heads/v1", false), Reference::Tag("v1".into())));
-        assert!(!rings(&push("refs/heads/main", false), Reference::Commit("a".repeat(40))));
+        assert!(!rings(
+            &push("refs/heads/main", false),
+            Reference::Commit(CommitId::from_stored("a".repeat(40)))
+        ));
         let versions = || Reference::Semver(VersionRange::parse("1.x").unwrap());
         assert!(rings(&push("refs/tags/v1.2.3", false), versions()));
         for other in ["refs/tags/v2.0.0", "refs/tags/latest", "refs/heads/v1.2.3"] {

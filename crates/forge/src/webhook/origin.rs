@@ -31,13 +31,16 @@ pub(super) enum Match {
 impl Origin {
     /// Reads URLs, the scp form, and plain paths such as `me/infra`.
     pub fn of(text: &str) -> Self {
-        let url = RepoUrl::parse_public(text);
-        let (host, path) = match &url {
-            Ok(url) => (url.host().unwrap_or_default(), url.path()),
-            Err(_) => ("", text.split(['?', '#']).next().unwrap_or(text)),
-        };
-        let host = host.to_ascii_lowercase();
-        Self { host: plain_host(&host), path: plain_path(path) }
+        match RepoUrl::parse_public(text) {
+            Ok(url) => Self::of_url(&url),
+            Err(_) => Self::path(text.split(['?', '#']).next().unwrap_or(text)),
+        }
+    }
+
+    /// The normal form of a configured URL.
+    pub(super) fn of_url(url: &RepoUrl) -> Self {
+        let host = url.host().unwrap_or_default().to_ascii_lowercase();
+        Self { host: plain_host(&host), path: plain_path(url.path()) }
     }
 
     /// Reads a path made of a payload's parts, such as a project key and a repository slug.
@@ -57,8 +60,7 @@ impl Origin {
 }
 
 /// A repository on a local path has another name at every forge, so it cannot be compared.
-pub(super) fn compare(configured: &str, named: &[Origin]) -> Match {
-    let configured = Origin::of(configured);
+pub(super) fn compare(configured: &Origin, named: &[Origin]) -> Match {
     let Some(first) = named.first() else { return Match::Unknown };
     if configured.host.is_empty() {
         return Match::Unknown;
@@ -115,21 +117,31 @@ mod tests {
             ("https://git.example.com/scm/prj/infra.git", "ssh://git@git.example.com:7999/prj/infra.git"),
             ("https://example.com/gitea/me/infra.git", "https://example.com/me/infra.git"),
         ] {
-            assert_eq!(compare(configured, &[Origin::of(named)]), Match::Same, "{configured} {named}");
+            assert_eq!(
+                compare(&Origin::of(configured), &[Origin::of(named)]),
+                Match::Same,
+                "{configured} {named}"
+            );
         }
-        assert_eq!(compare("https://h/scm/PRJ/infra.git", &[Origin::path("prj/infra")]), Match::Same);
+        assert_eq!(
+            compare(&Origin::of("https://h/scm/PRJ/infra.git"), &[Origin::path("prj/infra")]),
+            Match::Same
+        );
     }
 
     #[test]
     fn other_repository_and_other_host_are_distinguished() {
         let infra = "https://git.example.com/me/infra.git";
         for other in ["https://git.example.com/me/infra2", "https://git.example.com/you/infra", "infra", ""] {
-            assert!(matches!(compare(infra, &[Origin::of(other)]), Match::Other { .. }), "{other}");
+            assert!(
+                matches!(compare(&Origin::of(infra), &[Origin::of(other)]), Match::Other { .. }),
+                "{other}"
+            );
         }
-        let outer = compare("http://gitea:3000/me/infra.git", &[Origin::of(infra)]);
+        let outer = compare(&Origin::of("http://gitea:3000/me/infra.git"), &[Origin::of(infra)]);
         assert_eq!(outer, Match::OtherHost { named: "git.example.com".into() });
-        assert_eq!(compare(infra, &[]), Match::Unknown);
-        assert_eq!(compare("/srv/infra.git", &[Origin::of(infra)]), Match::Unknown);
-        assert_eq!(compare("file:///srv/infra.git", &[Origin::of(infra)]), Match::Unknown);
+        assert_eq!(compare(&Origin::of(infra), &[]), Match::Unknown);
+        assert_eq!(compare(&Origin::of("/srv/infra.git"), &[Origin::of(infra)]), Match::Unknown);
+        assert_eq!(compare(&Origin::of("file:///srv/infra.git"), &[Origin::of(infra)]), Match::Unknown);
     }
 }

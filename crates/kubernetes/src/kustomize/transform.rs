@@ -8,7 +8,7 @@ use super::{
     settings::{Image, LabelField, Labels, LocatedText, Pairs, Replica},
     walk::{Missing, steps, visit},
 };
-use driftless_model::Finding;
+use driftless_model::{Finding, ImageParts, ImageRef};
 use driftless_yaml::{
     Kind, Node, Place, edit::entries_mut, edit::get_mut, edit::items_mut, edit::set, edit::text,
 };
@@ -261,7 +261,8 @@ fn change_image(node: &mut Node, image: &Image, pattern: &Regex) {
     if !pattern.is_match(before) {
         return;
     }
-    let (name, tag, digest) = parts(before);
+    let ImageParts { name, tag, digest } = ImageRef::split(before);
+    let (tag, digest) = (tag.unwrap_or_default(), digest.unwrap_or_default());
     let name = image.new_name.as_ref().map_or(name, |it| it.text.as_str());
     let mut after = name.to_owned();
     let new_tag = image.new_tag.as_ref().map(|it| it.text.as_str());
@@ -282,30 +283,5 @@ fn change_image(node: &mut Node, image: &Image, pattern: &Regex) {
     let place: Option<&Place> = located.into_iter().flatten().map(|it| &it.place).next();
     if after != *before {
         *node = text(place.unwrap_or(&image.name.place), after);
-    }
-}
-
-/// Name, tag and digest. A `:` before the first `/` is the port of a registry.
-fn parts(image: &str) -> (&str, &str, &str) {
-    let (before, digest) = image.split_once('@').unwrap_or((image, ""));
-    let after_host = before.find('/').unwrap_or_default();
-    let colon = before.get(after_host..).and_then(|it| it.find(':')).map(|it| it + after_host);
-    match colon {
-        Some(at) => (&before[..at], &before[at + 1..], digest),
-        None => (before, "", digest),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn images_fall_into_their_parts() {
-        assert_eq!(parts("nginx"), ("nginx", "", ""));
-        assert_eq!(parts("nginx:1.0"), ("nginx", "1.0", ""));
-        assert_eq!(parts("a:5000/b/c"), ("a:5000/b/c", "", ""));
-        assert_eq!(parts("a:5000/b:1@sha256:f"), ("a:5000/b", "1", "sha256:f"));
-        assert_eq!(parts("b@sha256:f"), ("b", "", "sha256:f"));
     }
 }

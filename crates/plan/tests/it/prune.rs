@@ -114,7 +114,7 @@ fn protected_network_is_kept_and_the_wait_says_why() {
 }
 
 #[test]
-fn volumes_of_annotated_claims_stay_when_the_application_is_removed() {
+fn volumes_of_annotated_claims_outlive_the_application() {
     let manifest = "apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: kept, annotations: {driftless.prune: 'false', other: 'x'}}

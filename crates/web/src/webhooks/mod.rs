@@ -148,7 +148,7 @@ impl Receiver {
                 }
             },
             reference: webhook::full_name(&hook.repository.reference).unwrap_or_default(),
-            repository_url: hook.repository.url.clone(),
+            repository_url: hook.repository.url.to_string(),
             trouble: armed.err().map(str::to_owned),
             last,
             last_refused,

@@ -146,6 +146,7 @@ impl Pair {
             spec: container.spec(),
             container,
             image: None,
+            made_image: None,
             inherit: BTreeMap::new(),
             peers: BTreeMap::new(),
             part: None,

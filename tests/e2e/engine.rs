@@ -72,6 +72,7 @@ impl Corner {
             spec: container.spec(),
             container,
             image: None,
+            made_image: None,
             inherit: BTreeMap::new(),
             peers: BTreeMap::new(),
             part: None,
@@ -704,6 +705,24 @@ async fn name_in_use_is_refused_even_with_the_agents_labels() {
     assert!(matches!(again, Err(Error::Refused { .. })), "{again:?}");
     let other = Creation { spec: driftless_model::SpecHash("another".into()), ..creation };
     refused(corner.act(Action::CreateInstance(Box::new(other))).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn container_is_created_from_the_image_that_was_made_for_it() {
+    let corner = Corner::new().await;
+    corner.create(&corner.creation(1, sleeper())).await;
+    let docker = crate::harness::Docker { host: None };
+    let id = |image: &str| docker.run(&["image", "inspect", "--format", "{{.Id}}", image]).trim().to_owned();
+    let (made, name) = (id(IMAGE), format!("{}:1-0123", corner.name("built")));
+    // Another program has given the name to another image.
+    docker.run(&["tag", &crate::harness::images::placeholder(), &name]);
+    assert_ne!(id(&name), made);
+    let container = Container { image: name.clone(), ..sleeper() };
+    let creation = Creation { made_image: Some(made.clone()), ..corner.creation(2, container) };
+    let instance = corner.instance(&corner.create(&creation).await).await;
+    assert_eq!((&instance.image_id, &instance.config.image), (&made, &name));
+    assert_eq!(id(&name), made, "the name is given back");
+    docker.run(&["rmi", "--force", &name]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

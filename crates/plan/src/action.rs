@@ -123,6 +123,10 @@ pub struct Creation {
     /// The image to create from, where it differs from the manifest's reference: the digest that a rollback
     /// goes back to.
     pub image: Option<String>,
+    /// The id of the image that the agent built or imported under the name in the specification. Another program may have
+    /// given the name to another image since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_image: Option<String>,
     pub spec: SpecHash,
     /// Volumes without a name to take over from the predecessor, by target.
     pub inherit: BTreeMap<String, String>,

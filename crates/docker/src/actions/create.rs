@@ -50,6 +50,9 @@ impl Creator {
         if let Some(message) = self.objection(creation).await.map_err(classify)? {
             return Err(Error::Rejected { doing, message });
         }
+        if let Some(made) = &creation.made_image {
+            self.keep_name(&creation.container.image, made).await.map_err(classify)?;
+        }
         let values = downward::values(&self.connection, creation).await.map_err(classify)?;
         let paths = self.connection.host_paths();
         let to_engine::CreateCall { mut body, connect_after, mac_address } =
@@ -92,6 +95,28 @@ impl Creator {
             })?;
         }
         Ok(id)
+    }
+
+    /// Gives the name of an image that the agent made back to that image, if another one has it by now. The name contains
+    /// the digest of what the image is made from, so no other image is meant by it.
+    async fn keep_name(&self, name: &str, made: &str) -> Result<(), CallError> {
+        // Not from the cache: the event about the other image may be under way.
+        let inspect = self.connection.docker().inspect_image(name);
+        let named = match self.connection.call(DEADLINE, inspect).await {
+            Ok(found) => found.id,
+            Err(error) if error.is_not_found() => None,
+            Err(error) => return Err(error),
+        };
+        if named.as_deref() == Some(made) {
+            return Ok(());
+        }
+        tracing::warn!(
+            image = name,
+            "another image has this name; it is given back to the one that was made under it"
+        );
+        let (repository, tag) = name.rsplit_once(':').unwrap_or((name, "latest"));
+        let options = query::TagImageOptionsBuilder::new().repo(repository).tag(tag).build();
+        self.connection.call(DEADLINE, self.connection.docker().tag_image(made, Some(options))).await
     }
 
     /// Why the container cannot be created as specified, if it cannot.

@@ -24,6 +24,7 @@ pub(super) fn container_labels(creation: &Creation) -> HashMap<String, String> {
         name: _,
         container,
         image: _,
+        made_image: _,
         spec,
         inherit: _,
         peers: _,

@@ -131,6 +131,7 @@ impl<'a> Draft<'a> {
             name: container_name.clone(),
             container: workload.container.clone(),
             image: facts.target.pinned_image(workload).cloned(),
+            made_image: facts.made_image(workload),
             spec: facts.spec(subject),
             inherit,
             peers,

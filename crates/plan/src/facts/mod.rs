@@ -5,8 +5,8 @@
 use std::{cell::OnceCell, collections::BTreeMap};
 
 use driftless_model::{
-    HELPER_IMAGE, Instance, Observed, Record, SpecHash, Stack, StackHash, Subject, Timestamp, Workload,
-    WorkloadName, label,
+    Instance, Observed, Record, SpecHash, Stack, StackHash, Subject, Timestamp, Workload, WorkloadName,
+    is_helper_image, label,
 };
 
 use crate::{facts::classify::Classified, names::container_name_at, target::Target};
@@ -116,9 +116,17 @@ impl<'a> Facts<'a> {
         let label = |name: &str| found.defaults.labels.get(name).map(String::as_str);
         match &workload.build {
             Some(build) if image == workload.container.image => label(label::BUILD) == Some(&build.digest),
-            None if image == HELPER_IMAGE => label(label::HELPER) == Some(image),
+            None if is_helper_image(image) => label(label::HELPER) == Some(image),
             Some(_) | None => true,
         }
+    }
+
+    /// The id of the image of a workload, if the agent made it.
+    pub(crate) fn made_image(&self, workload: &Workload) -> Option<String> {
+        let image = &workload.container.image;
+        let is_made = workload.build.is_some() || is_helper_image(image);
+        let found = self.observed.images.get(image).filter(|_| is_made && self.has_image(workload, image))?;
+        Some(found.id.clone())
     }
 
     /// Whether an instance has done its work: see [`standing::is_completed`].

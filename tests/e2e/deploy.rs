@@ -1,8 +1,8 @@
 //! From a Git URL to running containers.
 
-use driftless_model::{Application, HealthStatus, SyncStatus};
+use driftless_model::{Application, HealthStatus, Outcome, SyncStatus};
 
-use crate::harness::{Container, Site, SshServer, images};
+use crate::harness::{Container, Site, SshServer, free_port, images};
 
 const ORDER_API: &str = include_str!("../../examples/sites/order-api/deployment.yaml");
 
@@ -461,4 +461,37 @@ async fn validate_names_the_place_of_an_error_and_needs_no_agent() {
     site.compose(&web("driftless-e2e/server:1.0", "one"));
     let output = agent.command(&["validate", folder.to_str().unwrap()]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[tokio::test]
+async fn old_container_runs_until_a_process_frees_the_new_port() {
+    let site = Site::new("foreign-port");
+    let (first, second) = (free_port(), free_port());
+    let compose = |port: u16| {
+        let image = images::server("1.0");
+        format!("services:\n  web:\n    image: {image}\n    ports: ['{port}:8080']\n")
+    };
+    let agent = site.running(&compose(first)).await;
+    let before = site.container("web");
+    let process = std::net::TcpListener::bind(("127.0.0.1", second)).unwrap();
+    let commit = site.compose(&compose(second));
+    agent.sync().await;
+    let application = agent
+        .until("the port is reported", |application| {
+            application.status.message.contains(&format!("host port {second}/tcp"))
+        })
+        .await;
+    assert!(
+        application.status.message.contains("a process of the host holds"),
+        "{}",
+        application.status.message
+    );
+    assert_eq!(application.status.sync, SyncStatus::OutOfSync, "the new commit does not run");
+    let kept = site.container("web");
+    assert_eq!((kept.id(), kept.started()), (before.id(), before.started()), "the old one serves");
+    let revision = agent.history().await.into_iter().find(|revision| revision.commit.id == *commit);
+    assert_ne!(revision.unwrap().outcome, Outcome::Succeeded);
+    drop(process);
+    agent.settled(&commit).await;
+    assert_ne!(site.container("web").id(), before.id());
 }

@@ -3,13 +3,15 @@
 use std::{collections::BTreeSet, future::Future, time::Duration};
 
 use driftless_model::{
-    AgentId, AppName, Build, Container, ContainerId, FileChangeKind, Format, Observed, Peer, Stack, Timestamp,
+    AgentId, AppName, Build, Container, ContainerId, FileChangeKind, Format, Observed, Peer, Protocol, Stack,
+    Timestamp,
 };
 use driftless_plan::Action;
 use tokio::sync::broadcast;
 
 use crate::{
     error::Error,
+    host_ports,
     image_build::BuildInputs,
     logs::{LogOptions, LogStream},
 };
@@ -93,6 +95,8 @@ pub struct ObserveScope {
     pub images: BTreeSet<String>,
     pub networks: BTreeSet<String>,
     pub volumes: BTreeSet<String>,
+    /// Ports of the host that containers of the application publish.
+    pub host_ports: BTreeSet<(u16, Protocol)>,
     /// Containers outside the application, by name or id.
     pub containers: BTreeSet<String>,
     /// The application's Compose project: its containers are candidates for adoption.
@@ -115,6 +119,7 @@ impl ObserveScope {
             images: stack.images().cloned().collect(),
             networks: stack.networks.keys().cloned().collect(),
             volumes: stack.volumes.keys().cloned().collect(),
+            host_ports: host_ports::wanted(containers().flat_map(|container| &container.ports)),
             containers: containers().flat_map(Container::peers).filter_map(outside_container).collect(),
             project: (stack.format == Format::Compose).then(|| stack.project.clone()),
             ..Self::default()

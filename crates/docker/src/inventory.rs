@@ -116,6 +116,13 @@ impl Inventory {
         Ok(Some(instance))
     }
 
+    /// Whether a container is in the network of the host. False if that cannot be read.
+    pub(crate) async fn is_in_host_network(&self, id: &ContainerId) -> bool {
+        let found = self.connection.inspect_container(id.as_str()).await;
+        let mode = found.ok().and_then(|found| found.host_config?.network_mode);
+        mode.as_deref() == Some("host")
+    }
+
     /// An image, by name or id; `None` if the engine does not have it.
     pub(crate) async fn image(&self, reference: &str) -> Result<Option<Arc<Image>>, CallError> {
         if let Some(image) = self.cache.image(reference) {

@@ -63,6 +63,7 @@ mod events;
 mod exec;
 mod from_engine;
 mod helper_image;
+mod host_ports;
 mod image_build;
 mod inventory;
 mod logs;

@@ -21,6 +21,7 @@ use crate::{
     container_list::{ContainerList, ListedContainer},
     docker::ObserveScope,
     error::Error,
+    host_ports::HostPorts,
     inventory::{Inventory, is_reference},
     peer_names,
 };
@@ -35,6 +36,7 @@ pub(crate) struct Observer {
     inventory: Arc<Inventory>,
     attribution: Arc<Attribution>,
     agents: Arc<OwnAgents>,
+    host_ports: HostPorts,
 }
 
 impl Observer {
@@ -49,6 +51,7 @@ impl Observer {
             inventory: Arc::clone(inventory),
             attribution: Arc::clone(attribution),
             agents: Arc::clone(agents),
+            host_ports: HostPorts::default(),
         }
     }
 
@@ -66,7 +69,7 @@ impl Observer {
             }
             let candidate_instances = candidates.values().map(|candidate| &candidate.instance);
             let containers = instances.values().chain(parts.values()).chain(candidate_instances);
-            Ok(Observed {
+            let mut observed = Observed {
                 inside: self.visits(containers),
                 instances,
                 parts,
@@ -81,7 +84,11 @@ impl Observer {
                 node: Some(self.connection.defaults().host_name).filter(|name| !name.is_empty()),
                 engine_architecture: self.connection.info().and_then(|info| info.architecture),
                 engine_api: self.connection.known_api_version().map(|api| (api.major, api.minor)),
-            })
+            };
+            let held =
+                self.host_ports.held(&self.connection, &self.inventory, &scope.host_ports, &observed, &list);
+            observed.claims.ports.extend(Box::pin(held).await);
+            Ok(observed)
         };
         observed.await.map_err(|error: CallError| error.classify(&format!("observe {app}")))
     }

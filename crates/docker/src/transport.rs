@@ -8,7 +8,7 @@ use std::{
     fmt,
     future::Future,
     io,
-    path::PathBuf,
+    path::{Path, PathBuf},
     pin::Pin,
     sync::{
         Arc,
@@ -78,6 +78,8 @@ pub(crate) struct Transport {
     client: Client<Connector, RequestBody>,
     state: Arc<TransportState>,
     authority: String,
+    /// The socket of an engine on this machine.
+    socket: Option<PathBuf>,
 }
 
 /// The body of a request, as bollard sends it.
@@ -98,13 +100,22 @@ impl Transport {
             Address::Unix(_) => "localhost".to_owned(),
             Address::Tcp(authority) | Address::Tls(authority, _) => authority.clone(),
         };
+        let socket = match &address {
+            Address::Unix(path) => Some(path.clone()),
+            Address::Tcp(_) | Address::Tls(..) => None,
+        };
         let client = Client::builder(TokioExecutor::new())
             .pool_max_idle_per_host(MAX_IDLE)
             .pool_idle_timeout(IDLE)
             .pool_timer(TokioTimer::new())
             .http1_max_buf_size(READ_BUFFER)
             .build(Connector { address });
-        Self { client, state: Arc::default(), authority }
+        Self { client, state: Arc::default(), authority, socket }
+    }
+
+    /// The socket of an engine on this machine.
+    pub(crate) fn socket(&self) -> Option<&Path> {
+        self.socket.as_deref()
     }
 
     /// A bollard client that uses this transport. Its own deadline is a day; ours are shorter and fit the call.

@@ -75,18 +75,21 @@ pub struct Claims {
     pub nobodys: BTreeSet<String>,
 }
 
-/// A port of the host that a container of somebody else holds.
+/// A port of the host that a container of somebody else or a process of the host holds.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HeldPort {
     pub port: u16,
     pub protocol: Protocol,
     /// `None`: on every address.
     pub ip: Option<IpAddr>,
-    /// The name of the holder.
+    /// The name of the container, or [`Claims::HOST_PROCESS`].
     pub by: String,
 }
 
 impl Claims {
+    /// The holder of a port that no container holds. No container can have this name.
+    pub const HOST_PROCESS: &'static str = "a process of the host";
+
     /// The holder of the address and port that this port needs.
     pub fn holder(&self, port: &Port) -> Option<&str> {
         let host = port.host.filter(|it| it.first == it.last)?;

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use driftless_model::{Adopt, AppName, InstanceId, Timestamp, WaitStatus, WorkloadName, label};
+use driftless_model::{Adopt, AppName, Claims, InstanceId, Timestamp, WaitStatus, WorkloadName, label};
 
 use crate::text::{one_line, time_of_day};
 
@@ -245,6 +245,11 @@ impl Wait {
             Some(owner) => format!(
                 "needs {what}, which {by} of the application `{owner}` holds: change one of the two in Git"
             ),
+            None if by == Claims::HOST_PROCESS => {
+                format!(
+                    "needs {what}, which {by} holds: end it (`ss -lntup` lists it), or change the port in Git"
+                )
+            }
             None => format!("needs {what}, which {by} holds and this agent does not own"),
         };
         Self::new(object, WaitReason::Blocked, sentence)

@@ -5,7 +5,9 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use driftless_model::{Condition, Container, Dependency, Instance, MountSource, Peer, Subject, Workload};
+use driftless_model::{
+    Claims, Condition, Container, Dependency, Instance, MountSource, Peer, Subject, Workload,
+};
 
 use crate::{
     decide::{images, namespaces, stateful_order},
@@ -16,6 +18,9 @@ use crate::{
     },
     wait::{Wait, WaitObject},
 };
+
+/// The time after which it is checked whether a process of the host still holds a port.
+const PROCESS_CHECK: Duration = Duration::from_secs(10);
 
 /// Why new instances cannot be created in this round, if they cannot.
 pub(crate) enum Preconditions {
@@ -85,6 +90,10 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
         }
         Contest::Leaving => Preconditions::MakeRoom(after),
         Contest::Taken { by, what } => {
+            if by == Claims::HOST_PROCESS {
+                // Its end is no event of the engine.
+                draft.look_again(draft.facts.now.after(PROCESS_CHECK));
+            }
             let owner = draft.facts.observed.claims.applications.get(&by).cloned();
             draft.wait(Wait::blocked(WaitObject::Workload(name.clone()), &what, &by, owner.as_ref()));
             Preconditions::Unmet

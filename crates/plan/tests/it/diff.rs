@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use driftless_model::{
-    AgentId, AppName, Attachment, Container, ContainerId, Format, Healthcheck, Image, Instance, InstanceId,
-    LiveSettings, Location, Mask, Mount, MountSource, NetworkMode, Observed, Policy, Port, PortRange,
-    Protocol, PullPolicy, Readiness, Record, Resources, RestartPolicy, SpecHash, Stack, State, Strategy,
-    Timestamp, Workload,
+    AgentId, AppName, Attachment, Claims, Container, ContainerId, Format, Healthcheck, HeldPort, Image,
+    Instance, InstanceId, LiveSettings, Location, Mask, Mount, MountSource, NetworkMode, Observed, Policy,
+    Port, PortRange, Protocol, PullPolicy, Readiness, Record, Resources, RestartPolicy, SpecHash, Stack,
+    State, Strategy, Timestamp, Workload,
 };
 use driftless_plan::{
     Action, Cause, ContainerRef, FieldDifference, Step, Target, Wait, WaitObject, canonical_yaml,
@@ -252,6 +252,32 @@ fn blocked_workload_names_the_application_of_the_holder() {
         "web needs host port 80/tcp, which blog-web-1 of the application `blog` holds: change one of the two in Git"
     );
     assert_eq!(wait(None), "web needs host port 80/tcp, which blog-web-1 holds and this agent does not own");
+}
+
+#[test]
+fn port_of_a_process_is_checked_again_and_nothing_is_stopped_for_it() {
+    use crate::stage::{Stage, stack, workload};
+    let with_port = |port: u16| {
+        let mut web = workload("web:1", 1);
+        let host = Some(PortRange { first: port, last: port });
+        web.container.ports = vec![Port { container: 8080, protocol: Protocol::Tcp, host_ip: None, host }];
+        stack([("web", web)])
+    };
+    let mut stage = Stage::new(with_port(80));
+    while !stage.round().is_settled() {
+        stage.tick(Duration::from_secs(1));
+    }
+    let by = Claims::HOST_PROCESS.to_owned();
+    let held = HeldPort { port: 81, protocol: Protocol::Tcp, ip: None, by };
+    stage.world.observed.claims.ports.insert(held);
+    stage.stack = with_port(81);
+    let plan = stage.round();
+    assert!(plan.steps.is_empty(), "{plan}");
+    assert_eq!(plan.look_again, Some(stage.now.after(Duration::from_secs(10))));
+    let wait = "web needs host port 81/tcp, which a process of the host holds: end it (`ss -lntup` lists it), or change the port in Git";
+    assert!(plan.waits.iter().any(|found| found.to_string() == wait), "{plan}");
+    stage.world.observed.claims.ports.clear();
+    assert!(!stage.round().steps.is_empty());
 }
 
 #[test]

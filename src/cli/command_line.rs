@@ -6,6 +6,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, builder::Resettab
 
 use super::{
     adopt::{AdoptArgs, adopt},
+    backup::{BackupArgs, RestoreArgs, backup, restore},
     completion::{CompletionArgs, ManArgs, completion, man},
     config::{ConfigArgs, config},
     context::{Context, Environment, Verdict},
@@ -100,6 +101,8 @@ pub(super) enum Command {
     Webhook(WebhookCommand),
     Healthcheck(HealthcheckArgs),
     Doctor(Box<DoctorArgs>),
+    Backup(BackupArgs),
+    Restore(RestoreArgs),
     Wait(WaitArgs),
     Validate(ValidateArgs),
     Config(Box<ConfigArgs>),
@@ -243,6 +246,8 @@ async fn dispatch(command: &Command, context: &Context<'_>) -> Result<Verdict, E
         Command::Config(args) => config(args, context),
         Command::Convert(args) => convert(args, context),
         Command::Doctor(args) => doctor(args, context).await,
+        Command::Backup(args) => backup(args),
+        Command::Restore(args) => restore(args, context),
         Command::Completion(args) => completion(args, definition()),
         Command::Man(args) => man(args, definition()),
     }

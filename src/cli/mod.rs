@@ -12,6 +12,7 @@ mod reference;
 
 // Commands, in the order of the help.
 mod adopt;
+mod backup;
 mod completion;
 mod config;
 mod convert;

@@ -230,6 +230,28 @@ fn doctor_checks_on_with_a_broken_configuration() {
 }
 
 #[test]
+fn backup_names_the_key_that_it_needs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let state = driftless_store::StateDir::lock(Path::new(&path("state"))).unwrap();
+    let opened = driftless_store::Store::open(&state, driftless_clock::Clock::System).unwrap();
+    let id = opened.store.agent_id().unwrap();
+    let (file, old, new) = (path("backup.tar"), path("state"), path("new"));
+    let (code, text, error) = driftless(&["backup", &file, "--state-dir", &old]);
+    assert_eq!((code, error.as_str()), (0, ""));
+    assert!(text.contains(&format!("it needs the key {old}/database.key, which is not in it")), "{text}");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let (code, _, error) = driftless(&["restore", &file, "--state-dir", &old, "--replace"]);
+    assert!(
+        code == 2 && error.contains("another agent") && error.contains("stop the agent first"),
+        "{error}"
+    );
+    let (code, _, error) = driftless(&["restore", &file, "--state-dir", &new]);
+    assert!(code == 0 && error.contains(&format!("the key {new}/database.key is missing")), "{error}");
+    assert_eq!(fs::read_to_string(format!("{new}/agent-id")).unwrap().trim(), id.as_str());
+}
+
+#[test]
 fn packages_get_completions_and_manual_pages() {
     for (shell, word) in
         [("bash", "complete "), ("zsh", "#compdef driftless"), ("fish", "complete -c driftless")]

@@ -96,6 +96,14 @@ impl Agent {
     /// Those of [`Agent::start`].
     pub fn check(settings: &Settings, environment: &Lookup) -> Result<(), Error> {
         Keys::load(&settings.sops_key_files).map_err(Error::Keys)?;
+        if let Some(path) = &settings.state_key_file {
+            let fail = |source| driftless_store::Error::Directory {
+                doing: "read the key",
+                path: path.clone(),
+                source,
+            };
+            std::fs::File::open(path).map_err(fail).map_err(Error::State)?;
+        }
         Engine::check_host(&settings.docker).map_err(Error::Docker)?;
         for repository in &settings.repositories {
             let mirror = settings.state_dir.join("mirrors").join(&repository.name);

@@ -30,6 +30,7 @@
 mod agent_id;
 mod app_files;
 mod applications;
+mod archive;
 mod backup;
 mod commit_statuses;
 mod commits;
@@ -46,6 +47,7 @@ mod sealed;
 mod state_dir;
 mod store;
 
+pub use archive::{back_up, restore};
 pub use commit_statuses::StoredStatus;
 pub use contents::{ContentDir, Visibility};
 pub use deliveries::DeliveryState;

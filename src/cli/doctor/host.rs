@@ -117,7 +117,7 @@ fn runtime_directory(path: &Path) -> Check {
             Check::fail(name, format!("{shown} cannot be written"), help)
         }
         Ok(_) | Err(_) => {
-            let help = "choose a folder below /run or /dev/shm with --runtime-dir; elsewhere mounted secrets are on the disk";
+            let help = "choose a folder below /run or /dev/shm with --runtime-dir; elsewhere mounted secrets are refused";
             Check::warn(name, format!("{shown} is not on a memory file system"), help)
         }
     }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::pedantic)]
 
+mod archive;
 mod contents;
 mod database;
 mod encryption;

@@ -1,0 +1,188 @@
+//! Backups of a state directory in one file, and their restoration.
+//!
+//! The file is a tar archive with a consistent copy of the database, the agent's id, and the writable folders of
+//! applications. Mirrors and mounted files are left out: Git has them. The key `database.key` is left out as well,
+//! because both together give the stored values away: it is kept in another place.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rusqlite::{Connection, OpenFlags};
+
+use crate::{error::Error, state_dir::StateDir};
+
+/// How long a backup waits for a write of the running agent.
+const BUSY: Duration = Duration::from_secs(30);
+
+const DATABASE: &str = "driftless.db";
+const AGENT_ID: &str = "agent-id";
+const APPLICATIONS: &str = "applications";
+
+/// Writes a backup of a state directory into a new file that only its owner can read. The agent may run.
+///
+/// # Errors
+///
+/// If there is no database, the file exists, or reading or writing fails. Then there is no new file.
+pub fn back_up(state_dir: &Path, file: &Path) -> Result<(), Error> {
+    let fail = failed("write the backup", file);
+    let temporary = Leftover(with_suffix(file, ".partial"));
+    let copy = Leftover(with_suffix(file, ".partial-db"));
+    if file.exists() {
+        return Err(fail(io::ErrorKind::AlreadyExists.into()));
+    }
+    copy_database(&state_dir.join(DATABASE), &copy.0)?;
+    let _ = fs::remove_file(&temporary.0);
+    let create = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary.0);
+    let mut archive = tar::Builder::new(create.map_err(&fail)?);
+    archive.follow_symlinks(false);
+    let written = (|| {
+        archive.append_path_with_name(&copy.0, DATABASE)?;
+        archive.append_path_with_name(state_dir.join(AGENT_ID), AGENT_ID)?;
+        if state_dir.join(APPLICATIONS).is_dir() {
+            archive.append_dir_all(APPLICATIONS, state_dir.join(APPLICATIONS))?;
+        }
+        let mut out = archive.into_inner()?;
+        out.flush()?;
+        out.sync_all()?;
+        // A hard link, unlike a rename, does not replace a file that has appeared since.
+        fs::hard_link(&temporary.0, file)
+    })();
+    written.map_err(fail)
+}
+
+/// Restores a backup into a state directory that no agent uses. The database of the directory is replaced, which must be
+/// wished for; other files that the backup does not have are kept.
+///
+/// # Errors
+///
+/// If an agent uses the directory, there is a database and `replace` is false, the file is no backup, or reading or writing
+/// fails. An incomplete backup changes nothing.
+pub fn restore(file: &Path, state_dir: &Path, replace: bool) -> Result<(), Error> {
+    let state = StateDir::lock(state_dir)?;
+    let path = state.path();
+    if state.database().exists() && !replace {
+        return Err(failed("replace the database", &state.database())(io::ErrorKind::AlreadyExists.into()));
+    }
+    let new = LeftoverFolder(path.join("restore.new"));
+    let _ = fs::remove_dir_all(&new.0);
+    fs::create_dir(&new.0).map_err(failed("create", &new.0))?;
+    unpack(file, &new.0)?;
+    check_database(&new.0.join(DATABASE), file)?;
+    // The log and the second copy belong to the database before.
+    for name in ["driftless.db-wal", "driftless.db-shm", "driftless-backup.db"] {
+        let old = path.join(name);
+        match fs::remove_file(&old) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(failed("remove", &old)(error));
+            }
+            Ok(()) | Err(_) => {}
+        }
+    }
+    for name in [APPLICATIONS, AGENT_ID, DATABASE] {
+        let (from, to) = (new.0.join(name), path.join(name));
+        if from.is_dir() && to.is_dir() {
+            let aside = path.join("applications.before-restore");
+            let _ = fs::remove_dir_all(&aside);
+            fs::rename(&to, &aside).map_err(failed("move aside", &to))?;
+        }
+        if from.exists() {
+            fs::rename(&from, &to).map_err(failed("restore", &to))?;
+        }
+    }
+    Ok(())
+}
+
+/// A consistent copy, also while an agent writes.
+fn copy_database(from: &Path, to: &Path) -> Result<(), Error> {
+    let what = "the state";
+    let read = |error: rusqlite::Error| Error::Read { what, source: error.into() };
+    if !from.is_file() {
+        return Err(failed("read the database", from)(io::ErrorKind::NotFound.into()));
+    }
+    let _ = fs::remove_file(to);
+    // So that no other user can read the copy.
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(to)
+        .map_err(failed("write the backup", to))?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(from, flags).map_err(read)?;
+    connection.busy_timeout(BUSY).map_err(read)?;
+    let to = to.to_str().ok_or_else(|| failed("write the backup", to)(io::ErrorKind::InvalidInput.into()))?;
+    connection.execute("VACUUM INTO ?1", [to]).map_err(read)?;
+    Ok(())
+}
+
+fn unpack(file: &Path, into: &Path) -> Result<(), Error> {
+    let fail = failed("read the backup", file);
+    let mut archive = tar::Archive::new(File::open(file).map_err(&fail)?);
+    archive.set_preserve_permissions(true);
+    archive.set_preserve_ownerships(true);
+    for entry in archive.entries().map_err(&fail)? {
+        let mut entry = entry.map_err(&fail)?;
+        let path = entry.path().map_err(&fail)?.into_owned();
+        let is_known =
+            path == Path::new(DATABASE) || path == Path::new(AGENT_ID) || path.starts_with(APPLICATIONS);
+        // A path or link that leads out of the folder is left out by `unpack_in`.
+        if !is_known || !entry.unpack_in(into).map_err(&fail)? {
+            let why = format!("it is no backup of a state directory: it contains {}", path.display());
+            return Err(fail(io::Error::new(io::ErrorKind::InvalidData, why)));
+        }
+    }
+    if into.join(AGENT_ID).is_file() && into.join(DATABASE).is_file() {
+        return Ok(());
+    }
+    Err(fail(io::Error::new(
+        io::ErrorKind::InvalidData,
+        "it is no backup of a state directory, or incomplete",
+    )))
+}
+
+fn check_database(path: &Path, file: &Path) -> Result<(), Error> {
+    let damaged =
+        |why: String| failed("read the backup", file)(io::Error::new(io::ErrorKind::InvalidData, why));
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let check = Connection::open_with_flags(path, flags)
+        .and_then(|connection| connection.pragma_query_value(None, "quick_check", |row| row.get(0)));
+    match check {
+        Ok(answer) if answer == "ok" => Ok(()),
+        Ok::<String, _>(answer) => Err(damaged(format!("its database is damaged: {answer}"))),
+        Err(error) => Err(damaged(format!("its database is damaged: {error}"))),
+    }
+}
+
+fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Directory { doing, path: path.clone(), source }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// A file that is removed at the end.
+struct Leftover(PathBuf);
+
+impl Drop for Leftover {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// A folder that is removed at the end.
+struct LeftoverFolder(PathBuf);
+
+impl Drop for LeftoverFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,68 @@
+//! Backups of the state directory and their restoration.
+
+use std::fs;
+
+use driftless_clock::Clock;
+use driftless_store::{StateDir, Store, back_up, restore};
+
+#[test]
+fn restored_directory_has_the_id_and_the_files_of_applications() {
+    let folder = tempfile::tempdir().unwrap();
+    let (old, new, file) =
+        (folder.path().join("old"), folder.path().join("new"), folder.path().join("backup.tar"));
+    let state = StateDir::lock(&old).unwrap();
+    let store = Store::open(&state, Clock::System).unwrap().store;
+    let id = store.agent_id().unwrap();
+    let data = old.join("applications/shop/data");
+    fs::create_dir_all(&data).unwrap();
+    fs::write(data.join("orders"), "one").unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", data.join("link")).unwrap();
+    // The agent runs on.
+    back_up(&old, &file).unwrap();
+    let key = fs::read(old.join("database.key")).unwrap();
+    let bytes = fs::read(&file).unwrap();
+    assert!(!bytes.windows(key.len()).any(|window| window == key), "the key stays out");
+    assert!(back_up(&old, &file).is_err(), "a backup is never replaced");
+    assert_eq!(fs::read(&file).unwrap(), bytes);
+    drop(store);
+
+    restore(&file, &new, false).unwrap();
+    assert_eq!(fs::read_to_string(new.join("applications/shop/data/orders")).unwrap(), "one");
+    assert_eq!(fs::read_link(new.join("applications/shop/data/link")).unwrap().to_str(), Some("/etc/passwd"));
+    fs::write(new.join("database.key"), &key).unwrap();
+    let restored = StateDir::lock(&new).unwrap();
+    assert!(restore(&file, &new, true).is_err(), "an agent uses it");
+    let opened = Store::open(&restored, Clock::System).unwrap();
+    assert_eq!((opened.store.agent_id().unwrap(), opened.recovered), (id, None));
+    drop((opened.store, restored));
+    assert!(restore(&file, &new, false).is_err(), "a database is replaced only on request");
+    restore(&file, &new, true).unwrap();
+    assert!(!new.join("restore.new").exists());
+}
+
+#[test]
+fn broken_backup_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (old, file) = (folder.path().join("old"), folder.path().join("backup.tar"));
+    let state = StateDir::lock(&old).unwrap();
+    let store = Store::open(&state, Clock::System).unwrap().store;
+    let id = store.agent_id().unwrap();
+    back_up(&old, &file).unwrap();
+    drop((store, state));
+    let whole = fs::read(&file).unwrap();
+    for broken in [&whole[..whole.len() / 2], b"no archive", b""] {
+        fs::write(&file, broken).unwrap();
+        assert!(restore(&file, &old, true).is_err());
+    }
+    // A file that is none of a state directory.
+    let mut archive = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(1);
+    archive.append_data(&mut header, "database.key", &b"x"[..]).unwrap();
+    fs::write(&file, archive.into_inner().unwrap()).unwrap();
+    let error = restore(&file, &old, true).unwrap_err();
+    assert!(format!("{error:?}").contains("no backup of a state directory"), "{error:?}");
+    let state = StateDir::lock(&old).unwrap();
+    let opened = Store::open(&state, Clock::System).unwrap();
+    assert_eq!((opened.store.agent_id().unwrap(), opened.recovered), (id, None));
+}

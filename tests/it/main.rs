@@ -20,18 +20,6 @@ mod forge;
 // Broken input for the readers of strangers' files.
 mod failures;
 mod fuzz;
-// Desired state from real Git repositories and servers, whole and broken.
-mod git;
-// Lock files in the mirror.
-mod git_locks;
-// Ways to a server: host keys, passphrases, a GitHub App, proxies, certificates, rotation.
-mod git_access;
-// Submodules: whole, nested, in circles, elsewhere.
-mod git_modules;
-// The repositories and servers for `git`.
-mod git_origin;
-// Signatures by real programs against policies.
-mod git_signed;
 // Hashes that an upgrade must not change.
 mod hashes;
 // kubectl-compatible objects and commands.

@@ -8,8 +8,8 @@ use std::{
 use driftless_git::CommitSource;
 
 use crate::{
-    git::{open, options},
-    git_origin::{Origin, known},
+    fetch::{open, options},
+    origin::{Origin, known},
 };
 
 #[tokio::test]

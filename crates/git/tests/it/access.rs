@@ -20,8 +20,8 @@ use tokio::{
 };
 
 use crate::{
-    git::{open, options, passing, rejection, with_auth},
-    git_origin::{Origin, Server, Sshd, ca_file},
+    fetch::{open, options, passing, rejection, with_auth},
+    origin::{Origin, Server, Sshd, ca_file},
 };
 
 fn run(program: &str, arguments: &[&str]) -> String {

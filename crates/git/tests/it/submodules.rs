@@ -7,8 +7,8 @@ use driftless_files::{Entry, ReadError};
 use driftless_git::{Checkout, CommitSource, Repository, RepositoryOptions};
 
 use crate::{
-    git::{open, options, rejection, text, with_auth},
-    git_origin::{Origin, Server, ca_file, known},
+    fetch::{open, options, rejection, text, with_auth},
+    origin::{Origin, Server, ca_file, known},
 };
 
 /// Another repository next to the origin's: a work tree and a bare one that is pushed to.

@@ -17,7 +17,7 @@ use driftless_git::{
 use driftless_model::{CommitId, RepoUrl};
 use tokio::time::Instant;
 
-use crate::git_origin::{Mode, Origin, Server, Sshd, ca_file, known};
+use crate::origin::{Mode, Origin, Server, Sshd, ca_file, known};
 
 const LIMIT: u64 = 1 << 20;
 
@@ -619,7 +619,7 @@ async fn a_fetch_that_is_killed_at_any_moment_is_done_again() {
     let mut pause = tokio::time::interval(Duration::from_millis(7));
     for round in 0..12 {
         let mut child = tokio::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "git::clones_until_killed", "--nocapture"])
+            .args(["--ignored", "--exact", "fetch::clones_until_killed", "--nocapture"])
             .env("DRIFTLESS_TEST_ORIGIN", origin.dir.path())
             .stdout(std::process::Stdio::piped())
             .kill_on_drop(true)

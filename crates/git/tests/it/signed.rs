@@ -11,8 +11,8 @@ use driftless_config::{Reference, Verify, VerifyMode, VersionRange};
 use driftless_git::{CommitSource, Repository, RepositoryOptions};
 
 use crate::{
-    git::{open, options},
-    git_origin::Origin,
+    fetch::{open, options},
+    origin::Origin,
 };
 
 /// Repository, policy, answer: who signed the tip, or why it is refused.

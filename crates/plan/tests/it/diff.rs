@@ -255,7 +255,7 @@ fn blocked_workload_names_the_application_of_the_holder() {
 }
 
 #[test]
-fn port_of_a_process_is_checked_again_and_nothing_is_stopped_for_it() {
+fn port_of_a_process_is_checked_again_without_a_stop() {
     use crate::stage::{Stage, stack, workload};
     let with_port = |port: u16| {
         let mut web = workload("web:1", 1);

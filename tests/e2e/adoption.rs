@@ -117,6 +117,10 @@ async fn taken_over(test: &str, compose: Compose) {
     let adoption = preview["adoption"].to_string();
     assert!(adoption.contains("keeps running") && !adoption.contains("replaced"), "{preview:#}");
     assert_eq!(scene.ids(), before, "looking touches nothing");
+    let events = agent.events().await;
+    assert!(events.iter().all(|event| event.reason != "SyncStarted"), "{events:#?}");
+    let log = agent.log();
+    assert!(!log.contains("revision begun") && !log.contains("applying"), "{log}");
 
     let said = scene.adopted(&agent).await;
     assert!(said.len() >= 6, "{said:#?}");

@@ -45,6 +45,8 @@ mod bombs;
 mod kustomize;
 // The owner of existing containers: application and agent.
 mod ownership;
+// The last plan and refusals name only work that was done.
+mod last_plan;
 // The key of the database is lost.
 mod lost_key;
 // The ready-made jobs for CIs, by running their steps.

@@ -174,6 +174,10 @@ async fn broken_configuration_is_refused_and_the_old_one_stays() {
     program.signal(Signal::SIGHUP);
     program.event("`stateDir` cannot change while the agent runs").await;
     program.notified();
+    program.configure("- {url: /srv/none/infra.git}\nstateKeyFile: /etc/driftless/other.key\n");
+    program.signal(Signal::SIGHUP);
+    program.event("`stateKeyFile` cannot change while the agent runs").await;
+    program.notified();
     assert_eq!(program.repositories().await, ["infra"]);
 
     program.configure("- {url: /srv/none/infra.git}\n- {url: /srv/none/shop.git}\n");

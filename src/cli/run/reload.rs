@@ -84,6 +84,11 @@ async fn check(args: &RunArgs, current: &Settings, context: &Context<'_>) -> Res
             return Err(Error::NeedsRestart { key, old: old.clone() }.into());
         }
     }
+    if current.state_key_file != new.state_key_file {
+        let old = current.state_key_file.clone();
+        let old = old.unwrap_or_else(|| current.state_dir.join("database.key"));
+        return Err(Error::NeedsRestart { key: "stateKeyFile", old }.into());
+    }
     access(&new)?;
     if new.listen != current.listen {
         let address = new.listen;

@@ -148,6 +148,7 @@ fn spec(number: usize) -> AppSpec {
         format: Format::Compose,
         files: vec![format!("app{number}/compose.yaml")],
         variables: BTreeMap::new(),
+        host_values: Vec::new(),
         profiles: Vec::new(),
         env_files: Vec::new(),
         has_listed_files: false,

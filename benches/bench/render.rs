@@ -175,6 +175,7 @@ fn spec(file: &str) -> AppSpec {
         format: Format::Compose,
         files: vec![file.to_owned()],
         variables: BTreeMap::from([("COMPOSE_PROJECT_NAME".to_owned(), "proj".to_owned())]),
+        host_values: Vec::new(),
         profiles: Vec::new(),
         env_files: Vec::new(),
         has_listed_files: true,

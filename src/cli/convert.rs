@@ -108,6 +108,7 @@ fn application(
             yaml_tree::parse(&file, &bytes, &limits).map_err(|it| CliError::Findings(vec![it]))?;
         let is_kubernetes = kubernetes::is_kubernetes(&documents);
         return Ok(AppSpec {
+            host_values: Vec::new(),
             name: AppName::normalise(&name).unwrap_or_else(|| AppName::from("app")),
             path: String::new(),
             format: if is_kubernetes { Format::Kubernetes } else { Format::Compose },

@@ -292,6 +292,7 @@ fn render_text(format: Format, text: &str) -> Rendered {
         files.0.insert(path.to_owned(), text.as_bytes().into());
     }
     let spec = AppSpec {
+        host_values: Vec::new(),
         name: AppName::from("shop"),
         path: String::new(),
         format,

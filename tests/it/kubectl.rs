@@ -517,6 +517,7 @@ metadata: {name: files, namespace: prod}
 spec: {accessModes: [ReadWriteOnce]}
 ";
     let spec = AppSpec {
+        host_values: Vec::new(),
         name: "orders".into(),
         path: String::new(),
         format: Format::Kubernetes,

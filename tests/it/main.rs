@@ -49,6 +49,8 @@ mod ownership;
 mod last_plan;
 // The key of the database is lost.
 mod lost_key;
+// Variables that lie on the host.
+mod host_values;
 // The ready-made jobs for CIs, by running their steps.
 mod install_script;
 mod jobs;

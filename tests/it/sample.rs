@@ -37,6 +37,7 @@ pub(crate) fn commit(id: char, subject: &str) -> CommitInfo {
 /// The manifests of the application `shop`, which are in `path`.
 pub(crate) fn manifests(path: &str, files: &[&str]) -> AppSpec {
     AppSpec {
+        host_values: Vec::new(),
         name: AppName::from("shop"),
         path: path.to_owned(),
         format: Format::Kubernetes,

@@ -120,6 +120,7 @@ pub(crate) struct Simulation {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) settings: config::Repository,
+    pub(crate) environment: driftless_git::Lookup,
     contents: ContentDir,
     handle: Option<Handle>,
     stop: CancellationToken,
@@ -172,6 +173,7 @@ impl Simulation {
                 "",
                 config::Reference::Head,
             ),
+            environment: Arc::new(|_| None),
             handle: None,
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -197,6 +199,7 @@ impl Simulation {
             clock: self.clock,
             agent: agent_id(),
             build_timeout: Duration::from_hours(1),
+            environment: self.environment.clone(),
         };
         self.handle = Some(launch(parts, &self.stop, &self.tasks));
     }
@@ -1176,6 +1179,7 @@ async fn one_application_may_ask_for_more_than_its_repository() {
         policy: Default::default(),
         verify: trusting_ada(),
         variables: BTreeMap::new(),
+        values_from: Vec::new(),
         profiles: Vec::new(),
         files: Vec::new(),
         env_files: Vec::new(),

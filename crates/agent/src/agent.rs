@@ -139,7 +139,16 @@ impl Agent {
         .map_err(Error::Docker)?;
         let sources = open_mirrors(&settings, &environment, &state).await?;
         let build_timeout = settings.build_timeout;
-        let parts = Parts { docker, sources, store: store.clone(), contents, clock, agent, build_timeout };
+        let parts = Parts {
+            docker,
+            sources,
+            store: store.clone(),
+            contents,
+            clock,
+            agent,
+            build_timeout,
+            environment: environment.clone(),
+        };
         let stop = CancellationToken::new();
         let tasks = TaskTracker::new();
         let handle = launch(parts, &stop, &tasks);
@@ -225,6 +234,8 @@ pub struct Parts<D, S> {
     pub agent: driftless_model::AgentId,
     /// The longest time that the build of one image may take.
     pub build_timeout: Duration,
+    /// The environment, for `valuesFrom`.
+    pub environment: Lookup,
 }
 
 /// Starts all tasks of an agent. They end when `stop` is cancelled.
@@ -233,7 +244,7 @@ pub fn launch<D: Docker, S: CommitSource>(
     stop: &CancellationToken,
     tasks: &TaskTracker,
 ) -> Handle {
-    let Parts { docker, sources, store, contents, clock, agent, build_timeout } = parts;
+    let Parts { docker, sources, store, contents, clock, agent, build_timeout, environment } = parts;
     let (handle, inbox) = Handle::new();
     let Inbox {
         requests,
@@ -301,6 +312,7 @@ pub fn launch<D: Docker, S: CommitSource>(
             clock,
             tickets: tickets.clone(),
             delivered: delivered.of(&settings.name),
+            environment: environment.clone(),
             view: view_tx,
         };
         tasks.spawn(repository.run(stop.clone()));

@@ -196,6 +196,7 @@ impl Rendered {
                 format: Format::Compose,
                 files: Vec::new(),
                 variables: BTreeMap::new(),
+                host_values: Vec::new(),
                 profiles: Vec::new(),
                 env_files: Vec::new(),
                 has_listed_files: false,

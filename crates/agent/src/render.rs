@@ -9,7 +9,7 @@ use driftless_manifest as manifest;
 use driftless_manifest::Configured;
 use driftless_model::{AppName, Finding, Location, Policy, Stack};
 
-use crate::{desired::Rendered, trust::RejectedCommit};
+use crate::{desired::Rendered, host_values::ReadValues, trust::RejectedCommit};
 
 /// A commit that its repository accepts.
 pub(crate) struct AcceptedCommit {
@@ -18,6 +18,8 @@ pub(crate) struct AcceptedCommit {
     pub(crate) signer: Option<String>,
     /// The applications that reject it.
     pub(crate) rejected: BTreeMap<AppName, RejectedCommit>,
+    /// The variables that lie on the host.
+    pub(crate) values: Arc<ReadValues>,
     /// The applications of the commit before.
     pub(crate) before: BTreeMap<AppName, Arc<Rendered>>,
 }
@@ -36,7 +38,8 @@ pub(crate) fn render_all(settings: &config::Repository, accepted: &AcceptedCommi
     let files = accepted.checkout.files.as_ref();
     let configured: Vec<Configured> = settings.applications.iter().map(configured).collect();
     let discovery = manifest::discover(files, &settings.path, &settings.name, &configured);
-    let render_one = |spec: AppSpec| {
+    let render_one = |mut spec: AppSpec| {
+        accepted.values.give(settings, &mut spec);
         let name = spec.name.clone();
         let before = accepted.before.get(&name);
         let rendered = match (accepted.rejected.get(&name), before) {

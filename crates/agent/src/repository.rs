@@ -22,6 +22,7 @@ use crate::{
     deliveries::{DeliveryTracker, Newness},
     desired::{Rendered, RepositoryState},
     error::chain,
+    host_values::{ReadValues, ValueReader},
     render::{AcceptedCommit, RenderedCommit, render_all},
     ticket::Tickets,
     trust::{
@@ -44,6 +45,8 @@ pub(crate) struct RepositoryView {
     /// The searched folder, if the commit has no application there, or not even the folder.
     pub(crate) empty_folder: Option<String>,
     pub(crate) state: Arc<RepositoryState>,
+    /// The variables that lie on the host, as of the rendering.
+    values: Arc<ReadValues>,
 }
 
 impl RepositoryView {
@@ -121,6 +124,16 @@ impl Fetch {
     }
 }
 
+/// A commit to publish.
+struct Accepted {
+    checkout: Checkout,
+    /// The signer, if a signature is required.
+    signer: Option<String>,
+    values: Arc<ReadValues>,
+    /// `None`: it is the commit of the last run.
+    fetch: Option<Fetch>,
+}
+
 /// Follows one repository.
 pub(crate) struct RepositoryTask<S> {
     pub(crate) settings: config::Repository,
@@ -130,6 +143,8 @@ pub(crate) struct RepositoryTask<S> {
     pub(crate) tickets: Tickets,
     /// Notified by a webhook.
     pub(crate) delivered: Arc<Notify>,
+    /// The environment, for `valuesFrom`.
+    pub(crate) environment: git::Lookup,
     pub(crate) view: watch::Sender<RepositoryView>,
 }
 
@@ -137,7 +152,9 @@ impl<S: CommitSource> RepositoryTask<S> {
     /// Fetches until stopped.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let mut last_accepted: Option<CommitId> = None;
-        if let Err(error) = self.resume(&mut last_accepted).await {
+        let mut values = ValueReader::new(&self.settings, self.environment.clone(), self.clock);
+        values.read(false).await;
+        if let Err(error) = self.resume(&mut last_accepted, values.values()).await {
             tracing::warn!(
                 repository = self.settings.name,
                 error,
@@ -146,7 +163,7 @@ impl<S: CommitSource> RepositoryTask<S> {
         }
         let has_webhook = self.settings.webhook.is_some();
         let mut deliveries = DeliveryTracker::new(self.store.clone(), &self.settings.name, has_webhook);
-        let mut is_first = true;
+        let (mut is_first, mut is_requested) = (true, false);
         loop {
             let began = Instant::now();
             let covers = self.tickets.newest();
@@ -160,7 +177,11 @@ impl<S: CommitSource> RepositoryTask<S> {
                 Ok(checkout) => {
                     let commit = checkout.commit.clone();
                     let newness = self.newness(&commit, last_accepted.as_ref(), is_first);
-                    let accepted = self.accept(checkout, covers, &mut last_accepted).await;
+                    tokio::select! {
+                        () = stop.cancelled() => return,
+                        () = values.read(is_requested) => {}
+                    }
+                    let accepted = self.accept(checkout, covers, &mut last_accepted, values.values()).await;
                     fetch_again = deliveries.fetched(&commit, newness, self.clock.now());
                     is_first = false;
                     accepted
@@ -177,7 +198,7 @@ impl<S: CommitSource> RepositoryTask<S> {
             self.publish_missed(&deliveries);
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = self.sleep(began, pause, &mut deliveries) => {}
+                is_sync = self.sleep(began, pause, &mut deliveries) => is_requested = is_sync,
             }
         }
     }
@@ -195,15 +216,15 @@ impl<S: CommitSource> RepositoryTask<S> {
     }
 
     /// Sleeps until the next fetch. A delivery ends the pause, but not more often than every two seconds: a sender that
-    /// knows a secret could otherwise keep the Git server busy.
-    async fn sleep(&self, began: Instant, pause: Duration, deliveries: &mut DeliveryTracker) {
+    /// knows a secret could otherwise keep the Git server busy. True: a user asked for a fetch.
+    async fn sleep(&self, began: Instant, pause: Duration, deliveries: &mut DeliveryTracker) -> bool {
         let mut end = Instant::now() + pause;
         loop {
             let due = deliveries.due().map(|due| Instant::now() + due.since(self.clock.now()));
             tokio::select! {
-                () = self.link.fetch_now.notified() => return,
+                () = self.link.fetch_now.notified() => return true,
                 () = self.delivered.notified() => end = end.min(began + BETWEEN_DELIVERIES),
-                () = sleep_until(end) => return,
+                () = sleep_until(end) => return false,
                 () = sleep_until(due.unwrap_or(end)), if due.is_some() => {
                     deliveries.end_grace(self.clock.now());
                     self.publish_missed(deliveries);
@@ -223,7 +244,11 @@ impl<S: CommitSource> RepositoryTask<S> {
     }
 
     /// Publishes the commit of the last run, so that a Git server that is down at the start delays nothing.
-    async fn resume(&self, last_accepted: &mut Option<CommitId>) -> Result<(), String> {
+    async fn resume(
+        &self,
+        last_accepted: &mut Option<CommitId>,
+        values: Arc<ReadValues>,
+    ) -> Result<(), String> {
         let last = self.store.last_commit(&self.settings.name).map_err(|error| chain(&error))?;
         let Some(commit) = last else { return Ok(()) };
         // The next commit must build on this one, even if this one is rejected now.
@@ -238,7 +263,8 @@ impl<S: CommitSource> RepositoryTask<S> {
                 return Ok(());
             }
         }
-        self.publish(checkout, None, last_accepted, None).await.map_err(|error| chain(&error))
+        let accepted = Accepted { checkout, signer: None, values, fetch: None };
+        self.publish(accepted, last_accepted).await.map_err(|error| chain(&error))
     }
 
     /// Publishes a fetched commit, unless it is rejected.
@@ -247,12 +273,15 @@ impl<S: CommitSource> RepositoryTask<S> {
         checkout: Checkout,
         covers: u64,
         last_accepted: &mut Option<CommitId>,
+        values: Arc<ReadValues>,
     ) -> Result<(), git::Error> {
         let fetch = Fetch { at: self.clock.now(), covers };
         let commit = checkout.commit.clone();
-        let is_published =
-            self.view.borrow().commit.as_ref().is_some_and(|published| published.id == commit.id);
-        if is_published {
+        let (is_published, has_same_values) = {
+            let view = self.view.borrow();
+            (view.commit.as_ref().is_some_and(|published| published.id == commit.id), view.values == values)
+        };
+        if is_published && has_same_values {
             self.change_state(|state| {
                 fetch.note(state);
                 (state.error, state.failures, state.next_fetch, state.rejected) = (None, 0, None, None);
@@ -269,11 +298,16 @@ impl<S: CommitSource> RepositoryTask<S> {
             }
         };
         let (id, subject) = (commit.short(), &commit.subject);
-        tracing::info!(repository = self.settings.name, commit = id, subject, "commit fetched");
+        if is_published {
+            tracing::info!(repository = self.settings.name, commit = id, "host values changed");
+        } else {
+            tracing::info!(repository = self.settings.name, commit = id, subject, "commit fetched");
+        }
         if let Some(policy) = &self.settings.verify {
             remember_verified(&self.store, &self.settings.name, &commit.id, policy);
         }
-        self.publish(checkout, signer, last_accepted, Some(fetch)).await?;
+        let accepted = Accepted { checkout, signer, values, fetch: Some(fetch) };
+        self.publish(accepted, last_accepted).await?;
         self.keep_revisions().await;
         Ok(())
     }
@@ -325,18 +359,19 @@ impl<S: CommitSource> RepositoryTask<S> {
     /// Renders an accepted commit and publishes its applications.
     async fn publish(
         &self,
-        checkout: Checkout,
-        signer: Option<String>,
+        accepted: Accepted,
         last_accepted: &mut Option<CommitId>,
-        fetch: Option<Fetch>,
     ) -> Result<(), git::Error> {
+        let Accepted { checkout, signer, values, fetch } = accepted;
         let commit = checkout.commit.clone();
         let rejected =
             check_applications(&self.settings, self.link.source.as_ref(), &self.store, &commit).await?;
         let rewritten = checkout.rewritten;
         let before = self.view.borrow().applications.clone();
-        let (settings, accepted) =
-            (self.settings.clone(), AcceptedCommit { checkout, signer, rejected, before });
+        let (settings, accepted) = (
+            self.settings.clone(),
+            AcceptedCommit { checkout, signer, rejected, values: Arc::clone(&values), before },
+        );
         // Reading the files of a commit blocks on the disk.
         let rendered = tokio::task::spawn_blocking(move || render_all(&settings, &accepted)).await;
         let RenderedCommit { applications, findings, empty_folder } = match rendered {
@@ -370,7 +405,8 @@ impl<S: CommitSource> RepositoryTask<S> {
                 fetch.note(&mut state);
             }
             let state = Arc::new(state);
-            *view = RepositoryView { commit: Some(commit), applications, findings, empty_folder, state };
+            *view =
+                RepositoryView { commit: Some(commit), applications, findings, empty_folder, state, values };
         });
         Ok(())
     }

@@ -15,6 +15,7 @@ use crate::{
     settings::{ApplicationSettings, Auth, CommitStatus, Reference, Registry, Repository, Settings, Webhook},
     status::StatusEntry,
     url::{self, Transport},
+    values_from::ValueSource,
     webhook::WebhookEntry,
 };
 
@@ -70,6 +71,7 @@ fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
         docker,
         build_timeout,
         sops_key_files,
+        values_from,
         policy,
         credentials,
         registries,
@@ -84,7 +86,10 @@ fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
     let repositories = repositories
         .into_iter()
         .enumerate()
-        .map(|(index, raw)| check.repository(&format!("repositories[{index}]"), raw, &policy, &hosts))
+        .map(|(index, raw)| {
+            let inherited = Inherited { policy: &policy, values_from: &values_from };
+            check.repository(&format!("repositories[{index}]"), raw, &inherited, &hosts)
+        })
         .collect();
     let settings = Settings {
         state_dir: state_dir.unwrap_or(defaults.state_dir),
@@ -122,7 +127,7 @@ impl Check<'_> {
         &mut self,
         path: &str,
         raw: RepositoryEntry,
-        inherited: &Policy,
+        inherited: &Inherited<'_>,
         hosts: &[HostAccess],
     ) -> Repository {
         let RepositoryEntry {
@@ -146,6 +151,7 @@ impl Check<'_> {
             policy,
             webhook,
             status,
+            values_from,
             applications,
         } = raw;
         let transport = url.as_ref().map(Transport::of);
@@ -154,7 +160,8 @@ impl Check<'_> {
             transport.map_or_else(Auth::default, |transport| access.auth_for(transport))
         };
         let is_https = transport == Some(Transport::Https);
-        let policy = inherit(inherited, &policy);
+        let policy = inherit(inherited.policy, &policy);
+        let values_from = [inherited.values_from, &values_from].concat();
         let folder = folder.unwrap_or_default();
         // Settings with an error are not used, so a missing URL needs no value.
         let known = url.clone().unwrap_or_else(|| RepoUrl::Local(PathBuf::new()));
@@ -163,7 +170,12 @@ impl Check<'_> {
         let applications: Vec<_> = applications
             .into_iter()
             .enumerate()
-            .map(|(index, raw)| (format!("{path}.applications[{index}]"), application(raw, &folder, &policy)))
+            .map(|(index, raw)| {
+                (
+                    format!("{path}.applications[{index}]"),
+                    application(raw, &folder, &Inherited { policy: &policy, values_from: &values_from }),
+                )
+            })
             .collect();
         for (place, application) in &applications {
             if !seen.insert((&application.path, &application.name)) {
@@ -196,6 +208,7 @@ impl Check<'_> {
             verify,
             applications: applications.into_iter().map(|it| it.1).collect(),
             policy,
+            values_from,
             webhook: webhook.and_then(|it| self.webhook(path, it)),
             status: None,
         };
@@ -404,12 +417,31 @@ impl Check<'_> {
     }
 }
 
-fn application(raw: ApplicationEntry, folder: &str, inherited: &Policy) -> ApplicationSettings {
-    let ApplicationEntry { path, name, suspend, policy, verify, variables, profiles, files, env_files } = raw;
+/// The values that an inner level of the file inherits from the outer one.
+struct Inherited<'a> {
+    policy: &'a Policy,
+    values_from: &'a [ValueSource],
+}
+
+fn application(raw: ApplicationEntry, folder: &str, inherited: &Inherited<'_>) -> ApplicationSettings {
+    let ApplicationEntry {
+        path,
+        name,
+        suspend,
+        policy,
+        verify,
+        variables,
+        values_from,
+        profiles,
+        files,
+        env_files,
+    } = raw;
     let parts = [folder, path.as_str()];
     let path = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");
-    let policy = Policy { suspended: suspend.unwrap_or(inherited.suspended), ..inherit(inherited, &policy) };
-    ApplicationSettings { name, path, policy, verify, variables, profiles, files, env_files }
+    let outer = inherited.policy;
+    let policy = Policy { suspended: suspend.unwrap_or(outer.suspended), ..inherit(outer, &policy) };
+    let values_from = [inherited.values_from, &values_from].concat();
+    ApplicationSettings { name, path, policy, verify, variables, values_from, profiles, files, env_files }
 }
 
 /// A policy whose missing keys have the values of the outer one.

@@ -16,6 +16,7 @@ use crate::{
     trust::verify,
     url,
     value::{Fields as _, Object, Value},
+    values_from::{ValueSource, value_source},
     webhook::{WebhookEntry, webhooks},
 };
 
@@ -29,6 +30,7 @@ pub(super) struct Document {
     pub(super) docker: Option<DockerHost>,
     pub(super) build_timeout: Option<Duration>,
     pub(super) sops_key_files: Vec<PathBuf>,
+    pub(super) values_from: Vec<ValueSource>,
     pub(super) policy: PolicyEntry,
     pub(super) credentials: Vec<HostEntry>,
     pub(super) registries: Vec<RegistryEntry>,
@@ -68,6 +70,7 @@ pub(super) struct RepositoryEntry {
     pub(super) policy: PolicyEntry,
     pub(super) webhook: Option<WebhookEntry>,
     pub(super) status: Option<StatusEntry>,
+    pub(super) values_from: Vec<ValueSource>,
     pub(super) applications: Vec<ApplicationEntry>,
 }
 
@@ -79,6 +82,7 @@ pub(super) struct ApplicationEntry {
     pub(super) policy: PolicyEntry,
     pub(super) verify: Option<Verify>,
     pub(super) variables: BTreeMap<String, String>,
+    pub(super) values_from: Vec<ValueSource>,
     pub(super) profiles: Vec<String>,
     pub(super) files: Vec<String>,
     pub(super) env_files: Vec<String>,
@@ -117,6 +121,7 @@ fn document(root: Value<'_>) -> Option<Document> {
         docker: object.get("docker").and_then(DockerHost::read),
         build_timeout: object.duration("buildTimeout"),
         sops_key_files: object.get("sops").and_then(sops).unwrap_or_default(),
+        values_from: each(&object, "valuesFrom", value_source),
         policy: policy(&object),
         credentials: each(&object, "credentials", HostEntry::read),
         registries: each(&object, "registries", RegistryEntry::read),
@@ -186,6 +191,7 @@ fn repository(value: Value<'_>) -> Option<RepositoryEntry> {
         policy: policy(&object),
         webhook: object.get("webhook").and_then(WebhookEntry::read),
         status: object.get("status").and_then(StatusEntry::read),
+        values_from: each(&object, "valuesFrom", value_source),
         applications: each(&object, "applications", application),
     })
 }
@@ -203,6 +209,7 @@ fn application(value: Value<'_>) -> Option<ApplicationEntry> {
         policy: policy(&object),
         verify: object.get("verify").and_then(verify),
         variables: object.get("variables").map(|map| variables(&map)).unwrap_or_default(),
+        values_from: each(&object, "valuesFrom", value_source),
         profiles: object.strings("profiles"),
         files: object.strings("files"),
         env_files: object.strings("envFiles"),

@@ -84,6 +84,7 @@ pub(super) static ROOT: Table = Table {
             key("docker", TextOr(&DOCKER), "Docker Engine: unix:// and a path, or tcp://host:port"),
             key("buildTimeout", Duration, "Maximum time of an image build. Default: 1h"),
             key("sops", Object(&SOPS), "Keys for files that SOPS or age encrypted"),
+            key("valuesFrom", ListOf(&VALUES_FROM), "Variables of Compose files that lie on this machine"),
             key("credentials", ListOf(&CREDENTIALS), "Credentials for all repositories of a host"),
             key("registries", ListOf(&REGISTRY), "Logins for image registries"),
             key("webhooks", Object(&WEBHOOKS), "Webhooks of all repositories"),
@@ -129,6 +130,19 @@ pub(super) static DOCKER_TLS: Table = Table {
 
 pub(super) static SOPS: Table = Table {
     keys: &[&[key("keyFiles", Paths, "Files with age identities, SSH or OpenPGP secret keys")]],
+    required: &[],
+};
+
+pub(super) static VALUES_FROM: Table = Table {
+    keys: &[&[
+        key("file", Path, "File in the format of .env"),
+        key("exec", Strings, "Program with its arguments that prints the format of .env"),
+        key("env", Text, "Environment variable of the agent"),
+        key("name", Text, "Variable that has the whole text as its value, instead of the format of .env"),
+        key("secret", Boolean, "Mask the values wherever they occur. Default: true"),
+        key("interval", Duration, "How long the output of a program is used. Default: 5m"),
+        key("timeout", Duration, "Maximum time of a program. Default: 30s"),
+    ]],
     required: &[],
 };
 
@@ -221,6 +235,7 @@ pub(super) static REPOSITORY: Table = Table {
             key("verify", Object(&VERIFY), "Signatures that every commit needs"),
             key("webhook", Object(&WEBHOOK), "Webhook of the forge"),
             key("status", Object(&STATUS), "Commit statuses on the forge"),
+            key("valuesFrom", ListOf(&VALUES_FROM), "Variables of Compose files that lie on this machine"),
             key("applications", ListOf(&APPLICATION), "Applications, listed instead of discovered"),
         ],
         POLICY,
@@ -236,6 +251,7 @@ pub(super) static APPLICATION: Table = Table {
             key("suspend", Boolean, "Observe and report, change nothing. Default: false"),
             key("verify", Object(&VERIFY), "Signatures that this application needs in addition"),
             key("variables", Mapping, "Variables of Compose files; override those of .env"),
+            key("valuesFrom", ListOf(&VALUES_FROM), "Variables of Compose files that lie on this machine"),
             key("profiles", Strings, "Active Compose profiles"),
             key("files", Strings, "Compose files, each merged onto those before. Default: found by name"),
             key("envFiles", Strings, "Files of variables. Default: .env"),

@@ -32,6 +32,7 @@ mod status;
 mod trust;
 mod url;
 mod value;
+mod values_from;
 mod webhook;
 
 pub use docker_host::{DockerHost, DockerTls};
@@ -42,3 +43,4 @@ pub use settings::{
     ApplicationSettings, Auth, CommitStatus, GithubApp, Proxy, Reference, Registry, Repository, Secret,
     Settings, StatusProvider, Verify, VerifyMode, Webhook, Webhooks,
 };
+pub use values_from::{ValueOrigin, ValueSource};

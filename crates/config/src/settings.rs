@@ -9,7 +9,7 @@ use std::{
 
 use driftless_model::{AppName, CommitId, HookProvider, Policy, RepoUrl};
 
-use crate::{docker_host::DockerHost, range::VersionRange};
+use crate::{docker_host::DockerHost, range::VersionRange, values_from::ValueSource};
 
 /// Everything the agent needs to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +77,8 @@ pub struct Repository {
     pub applications: Vec<ApplicationSettings>,
     /// The policy of discovered applications.
     pub policy: Policy,
+    /// Variables of discovered applications that lie on the host; a later source wins.
+    pub values_from: Vec<ValueSource>,
     /// Default: no webhook.
     pub webhook: Option<Webhook>,
     /// Commit statuses for the forge. Default: none.
@@ -141,6 +143,9 @@ pub struct ApplicationSettings {
     pub verify: Option<Verify>,
     /// Variables for interpolation in Compose files.
     pub variables: BTreeMap<String, String>,
+    /// Variables that lie on the host, with those of the agent and the repository; a later source wins. `variables` win over
+    /// them.
+    pub values_from: Vec<ValueSource>,
     /// Active Compose profiles.
     pub profiles: Vec<String>,
     /// Compose files, from the application's folder. Default: found by name.
@@ -309,6 +314,7 @@ impl Repository {
             verify: None,
             applications: Vec::new(),
             policy: Policy::default(),
+            values_from: Vec::new(),
             webhook: None,
             status: None,
         }

@@ -21,6 +21,7 @@ use driftless_model::{AppName, Contents, Finding, Format, Stack};
 mod bounded;
 pub mod context;
 pub mod files;
+mod host_values;
 mod ignore;
 pub mod paths;
 mod reads;
@@ -28,6 +29,7 @@ mod reads;
 pub use bounded::Bounded;
 pub use context::{Context, ContextEntry};
 pub use files::{Entry, Files, MemoryFiles, ReadError};
+pub use host_values::HostValues;
 pub use reads::{Reads, Recorder};
 
 /// One application to render, as configured or discovered.
@@ -43,6 +45,8 @@ pub struct AppSpec {
     pub files: Vec<String>,
     /// Variables for interpolation. They win over those of `.env`. Never the environment of the agent.
     pub variables: BTreeMap<String, String>,
+    /// Variables that lie on the host; a later source wins. `variables` win over them, and they win over `.env`.
+    pub host_values: Vec<HostValues>,
     /// Active Compose profiles.
     pub profiles: Vec<String>,
     /// Files of variables in the repository, instead of `.env` in the folder of the application.
@@ -72,6 +76,7 @@ impl AppSpec {
             format,
             files: files.iter().map(|path| (*path).to_owned()).collect(),
             variables: BTreeMap::new(),
+            host_values: Vec::new(),
             profiles: Vec::new(),
             env_files: Vec::new(),
             has_listed_files: true,

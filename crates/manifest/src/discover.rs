@@ -322,6 +322,7 @@ impl Search<'_> {
             format,
             files,
             variables: settings.variables.clone(),
+            host_values: Vec::new(),
             profiles: settings.profiles.clone(),
             env_files,
             has_listed_files: !settings.files.is_empty(),

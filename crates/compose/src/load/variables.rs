@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use driftless_files::{AppSpec, Files, files::Entry};
+use driftless_files::{AppSpec, Files, HostValues, files::Entry};
 use driftless_model::{Finding, Location, Mask};
 use driftless_yaml::{Kind, Node};
 
@@ -26,8 +26,8 @@ const LARGEST_DOCUMENT: usize = 16 << 20;
 #[derive(Clone, Default)]
 pub(crate) struct Variables {
     values: BTreeMap<String, String>,
-    /// The names of those from encrypted files.
-    encrypted: BTreeSet<String>,
+    /// The names of those from encrypted files and from secret sources on the host.
+    secret: BTreeSet<String>,
 }
 
 /// The state of the interpolation of one application.
@@ -51,13 +51,49 @@ impl Default for Progress {
 }
 
 impl Variables {
-    /// The variables of the settings, then those of their `envFiles`, or else of `.env`.
+    /// The variables of the settings, then those of the host, then those of `envFiles`, or else of `.env`.
     pub(crate) fn load(files: &dyn Files, spec: &AppSpec, findings: &mut Vec<Finding>) -> Self {
-        let settings = Self { values: spec.variables.clone(), encrypted: BTreeSet::new() };
+        let mut settings = Self { values: spec.variables.clone(), secret: BTreeSet::new() };
+        settings.add_host_values(&spec.host_values, findings);
         if !spec.env_files.is_empty() {
             return settings.below(files, &spec.env_files, findings);
         }
         settings.with_dotenv(files, &spec.path, findings)
+    }
+
+    /// Sets the variables that lie on the host and are not set yet. Of several sources the later one counts.
+    fn add_host_values(&mut self, all: &[HostValues], findings: &mut Vec<Finding>) {
+        let mut found: BTreeMap<String, (String, bool)> = BTreeMap::new();
+        for HostValues { source, name, text, is_secret } in all {
+            if let Some(name) = name {
+                found.insert(name.clone(), (text.to_string(), *is_secret));
+                continue;
+            }
+            let known = |name: &str| {
+                let before = || found.get(name).map(|(value, _)| value.clone());
+                self.values.get(name).cloned().or_else(before)
+            };
+            match dotenv::parse(text.as_bytes(), &known) {
+                Ok(assignments) => {
+                    let set =
+                        assignments.into_iter().filter_map(|it| Some((it.name, (it.value?, *is_secret))));
+                    found.extend(set.collect::<Vec<_>>());
+                }
+                Err(error) => {
+                    let place = Location::new(source, error.line, 0);
+                    findings.push(Finding::error(place, "", error.cause.to_string()));
+                }
+            }
+        }
+        for (name, (value, is_secret)) in found {
+            if self.values.contains_key(&name) {
+                continue;
+            }
+            if is_secret {
+                self.secret.insert(name.clone());
+            }
+            self.values.insert(name, value);
+        }
     }
 
     /// These variables, and those of the `.env` in a folder that are not set yet.
@@ -76,7 +112,7 @@ impl Variables {
     /// These variables, and those of some files that are not set yet. Of several files the later one counts.
     pub(crate) fn below(&self, files: &dyn Files, paths: &[String], findings: &mut Vec<Finding>) -> Self {
         let mut found = BTreeMap::new();
-        let mut encrypted = self.encrypted.clone();
+        let mut secret = self.secret.clone();
         for path in paths {
             let lookup = |name: &str| self.values.get(name).or_else(|| found.get(name)).cloned();
             match read_assignments(files, path, EnvFormat::Compose, &lookup) {
@@ -85,7 +121,7 @@ impl Variables {
                     let set: Vec<(String, String)> = set.collect();
                     if files.is_encrypted(path) {
                         let names = set.iter().map(|(name, _)| name);
-                        encrypted.extend(names.filter(|name| !self.values.contains_key(*name)).cloned());
+                        secret.extend(names.filter(|name| !self.values.contains_key(*name)).cloned());
                     }
                     found.extend(set);
                 }
@@ -97,15 +133,12 @@ impl Variables {
             }
         }
         found.extend(self.values.clone());
-        Self { values: found, encrypted }
+        Self { values: found, secret }
     }
 
-    /// The values from encrypted files, without those that are too short or too common to be looked for.
+    /// The secret values, without those that are too short or too common to be looked for.
     pub(crate) fn secret_values(&self) -> impl Iterator<Item = &String> {
-        self.encrypted
-            .iter()
-            .filter_map(|name| self.values.get(name))
-            .filter(|value| Mask::is_findable(value))
+        self.secret.iter().filter_map(|name| self.values.get(name)).filter(|value| Mask::is_findable(value))
     }
 
     /// Sets a variable that is not set yet.

@@ -51,6 +51,7 @@ pub(crate) fn manifests(path: &str, files: &[&str]) -> AppSpec {
         format: Format::Kubernetes,
         files: files.iter().map(|it| (*it).to_owned()).collect(),
         variables: BTreeMap::new(),
+        host_values: Vec::new(),
         profiles: Vec::new(),
         env_files: Vec::new(),
         has_listed_files: false,

@@ -1,0 +1,138 @@
+//! Variables that lie on the host (`valuesFrom`): their order, changes, and sources that cannot be read.
+
+use std::{fs, path::Path, sync::Arc};
+
+use driftless_clock::Clock;
+use driftless_config::Settings;
+use driftless_model::{Mask, SyncStatus};
+
+use crate::sample::NOON;
+use crate::simulation::{Simulation, app, minutes};
+
+const COMPOSE: &str = "services: {web: {image: 'web:${TAG:-none}', environment: {PW: '${DB_PASSWORD:?is not set}', HOST: '${HOST:-none}'}}}\n";
+
+/// A simulation whose repository has these sources.
+fn prepared(sources: &str) -> Simulation {
+    let mut simulation = Simulation::prepared(COMPOSE, Clock::starting_at(NOON));
+    let text = format!("repositories: [{{url: 'https://git.example/infra.git', valuesFrom: {sources}}}]\n");
+    simulation.settings = Settings::parse("driftless.yaml", &text).unwrap().repositories.remove(0);
+    simulation
+}
+
+/// The value of a variable in the newest revision that succeeded.
+fn env(simulation: &Simulation, name: &str) -> Option<String> {
+    let revision = simulation.store.last_succeeded(&app()).unwrap()?;
+    let stack = simulation.store.stack(&app(), revision.number).unwrap()?;
+    stack.workloads[&"web".into()].container.env[name].clone()
+}
+
+fn file(folder: &Path, text: &str) -> String {
+    let path = folder.join("shop.env");
+    fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+#[tokio::test(start_paused = true)]
+async fn changed_host_value_replaces_the_containers_that_use_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(folder.path(), "DB_PASSWORD=first-value\nTAG='1'\nHOST=of-file\n");
+    let mut simulation =
+        prepared(&format!("[{{file: {path}}}, {{env: HOST_NAME, name: HOST, secret: false}}]"));
+    simulation.environment = Arc::new(|name| (name == "HOST_NAME").then(|| "of-environment".to_owned()));
+    let simulation = simulation.begun();
+    simulation.synced_with_tip().await;
+    assert_eq!(simulation.images(), ["web:1"]);
+    assert_eq!(env(&simulation, "PW").as_deref(), Some("first-value"));
+    assert_eq!(env(&simulation, "HOST").as_deref(), Some("of-environment"), "the later source wins");
+
+    file(folder.path(), "DB_PASSWORD=second-value\nTAG='1'\n");
+    simulation
+        .until("the new value is deployed", |_| env(&simulation, "PW").as_deref() == Some("second-value"))
+        .await;
+    simulation.synced_with_tip().await;
+    let revisions = simulation.store.revisions(&app()).unwrap();
+    assert_eq!(revisions.len(), 2, "a changed value is a revision");
+    assert!(!format!("{revisions:?}").contains("-value"), "{revisions:?}");
+    assert!(revisions[0].changes.iter().any(|change| change.contains("PW")), "{revisions:?}");
+    let stack = simulation.store.stack(&app(), 2).unwrap().unwrap();
+    let mask = Mask::new([1; 32]).with_stacks([&stack]);
+    assert_eq!(mask.text("it is second-value"), format!("it is {}", mask.hide("second-value")));
+    assert_eq!(mask.text("at of-environment"), "at of-environment", "it is not secret");
+}
+
+#[tokio::test(start_paused = true)]
+async fn missing_source_stops_a_deployment_and_no_container() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("shop.env");
+    let simulation = prepared(&format!("[{{file: {}}}]", path.display())).begun();
+    let refused = simulation
+        .until("the missing file is reported", |application| application.status.message.contains("shop.env"))
+        .await;
+    assert_eq!(refused.status.sync, SyncStatus::Unknown, "{:#?}", refused.status);
+    assert!(simulation.images().is_empty());
+
+    file(folder.path(), "DB_PASSWORD=first-value\n");
+    simulation.synced_with_tip().await;
+    fs::remove_file(&path).unwrap();
+    minutes(10).await;
+    assert_eq!(env(&simulation, "PW").as_deref(), Some("first-value"), "the last value stays");
+    let application = simulation.synced_with_tip().await;
+    let findings = format!("{:?}", application.status);
+    assert!(findings.contains("its last values are used"), "{findings}");
+
+    let broken = file(folder.path(), "DB_PASSWORD='no end\n");
+    let told = simulation
+        .until("the mistake is reported with its line", |application| {
+            format!("{:?}", application.status).contains(&broken)
+        })
+        .await;
+    assert!(!format!("{:?}", told.status).contains("no end"), "{:#?}", told.status);
+    assert_eq!(env(&simulation, "PW").as_deref(), Some("first-value"));
+}
+
+#[tokio::test]
+async fn output_of_a_program_is_a_value() {
+    let mut simulation =
+        prepared("[{exec: [printf, 'from program\\n'], name: DB_PASSWORD}, {exec: [echo, 'TAG=7']}]");
+    simulation.clock = Clock::System;
+    let simulation = simulation.begun();
+    simulation.synced_with_tip().await;
+    assert_eq!(env(&simulation, "PW").as_deref(), Some("from program"));
+    assert_eq!(simulation.images(), ["web:7"]);
+}
+
+#[tokio::test]
+async fn failing_program_is_reported_with_its_error() {
+    for (program, expected) in [
+        ("[sh, -c, 'echo locked >&2; exit 3']", "it ended with exit status: 3: locked"),
+        ("[/does/not/exist]", "No such file"),
+        ("[sh, -c, 'head -c 2000000 /dev/zero']", "larger than 1 MiB"),
+        ("[sleep, '600']", "it did not end within 1 s"),
+    ] {
+        let mut simulation = prepared(&format!("[{{exec: {program}, name: DB_PASSWORD, timeout: 1s}}]"));
+        simulation.clock = Clock::System;
+        let simulation = simulation.begun();
+        let until =
+            simulation.until(expected, |application| format!("{:?}", application.status).contains(expected));
+        until.await;
+        assert!(simulation.images().is_empty());
+    }
+}
+
+#[test]
+fn mistakes_in_sources_are_reported_at_their_location() {
+    for (source, expected) in [
+        ("{file: a.env}", "must be absolute"),
+        ("{name: X}", "needs exactly one of `file`, `exec` and `env`"),
+        ("{file: /a, env: B}", "needs exactly one of `file`, `exec` and `env`"),
+        ("{env: 'A B'}", "must be the name of a variable"),
+        ("{file: /a, interval: 5m}", "`interval` is for `exec` only"),
+        ("{exec: [a], intervall: 5m}", "did you mean `interval`"),
+    ] {
+        let text = format!("repositories: [{{url: 'https://git.example/i.git', valuesFrom: [{source}]}}]\n");
+        let findings = Settings::parse("driftless.yaml", &text).unwrap_err();
+        let all: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        assert!(all.iter().any(|finding| finding.contains(expected)), "{source}: {all:?}");
+        assert!(all[0].starts_with("driftless.yaml:1:"), "{all:?}");
+    }
+}

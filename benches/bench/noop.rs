@@ -18,7 +18,7 @@ const SIZES: [usize; 2] = [10, 50];
 
 pub async fn noop(report: &mut Report) {
     let peers: Vec<(&str, Compose)> =
-        [("docker-compose 1.29", Compose::v1()), ("docker compose 2", Compose::v2())]
+        [("docker-compose 1.29", Compose::v1()), ("docker compose 2", Some(Compose::v2()))]
             .into_iter()
             .filter_map(|(name, it)| Some((name, it?)))
             .collect();

@@ -95,7 +95,7 @@ impl Scene {
 
 #[tokio::test]
 async fn compose_2_project_is_adopted_on_request_without_restart() {
-    let Some(compose) = Compose::v2() else { return };
+    let compose = Compose::v2();
     taken_over("adopt2", compose).await;
 }
 
@@ -178,7 +178,7 @@ async fn taken_over(test: &str, compose: Compose) {
 
 #[tokio::test]
 async fn files_changed_in_adopted_containers_are_reported() {
-    let Some(compose) = Compose::v2() else { return };
+    let compose = Compose::v2();
     let scene = Scene::start("adopt-files", compose, "ask");
     let mut agent = scene.site.agent().await;
     scene.waits_for_a_word(&agent).await;
@@ -214,7 +214,7 @@ async fn files_changed_in_adopted_containers_are_reported() {
 
 #[tokio::test]
 async fn adoption_lists_differences_and_replaces_only_these() {
-    let Some(compose) = Compose::v2() else { return };
+    let compose = Compose::v2();
     let scene = Scene::start("adoptdiff", compose, "ask");
     let before = scene.ids();
     let other = scene.text.replace("max_connections=10", "max_connections=20").replace("64m", "96m");
@@ -237,7 +237,7 @@ async fn adoption_lists_differences_and_replaces_only_these() {
 
 #[tokio::test]
 async fn auto_adopts_at_once_and_again_after_database_loss() {
-    let Some(compose) = Compose::v2() else { return };
+    let compose = Compose::v2();
     let scene = Scene::start("adoptauto", compose, "auto");
     let before = scene.ids();
     let commit = scene.site.repository.head();
@@ -256,7 +256,7 @@ async fn auto_adopts_at_once_and_again_after_database_loss() {
 
 #[tokio::test]
 async fn adopt_never_leaves_a_project_and_names_the_reason() {
-    let Some(compose) = Compose::v2() else { return };
+    let compose = Compose::v2();
     let scene = Scene::start("adoptnever", compose, "never");
     let before = scene.ids();
     let agent = scene.site.agent().await;
@@ -277,7 +277,7 @@ async fn adopt_never_leaves_a_project_and_names_the_reason() {
 
 #[tokio::test]
 async fn data_of_a_relative_path_are_never_left_behind() {
-    let Some(compose) = Compose::v2() else { return };
+    let compose = Compose::v2();
     let site = Site::with("adoptdata", Settings { adopt: "auto", ..Settings::default() });
     let image = images::placeholder();
     let text = format!("services:\n  db:\n    image: {image}\n    volumes: ['./data:/data']\n");
@@ -306,7 +306,7 @@ async fn data_of_a_relative_path_are_never_left_behind() {
 
 #[tokio::test]
 async fn other_projects_and_one_off_containers_are_not_touched() {
-    let Some(compose) = Compose::v2() else { return };
+    let compose = Compose::v2();
     let scene = Scene::start("adoptothers", compose, "auto");
     let other = format!("{}x", scene.site.app);
     let _leftovers = Leftovers { docker: scene.site.docker.clone(), project: other.clone() };
@@ -330,7 +330,7 @@ async fn other_projects_and_one_off_containers_are_not_touched() {
 
 #[tokio::test]
 async fn compose_2_works_on_containers_of_the_agent() {
-    let Some(compose) = Compose::v2() else { return };
+    let compose = Compose::v2();
     let site = Site::new("interop");
     let agent = site.running(&shop(&images::placeholder())).await;
     let (folder, app) = (site.directory(), site.app.clone());
@@ -361,7 +361,7 @@ async fn compose_2_works_on_containers_of_the_agent() {
 
 #[tokio::test]
 async fn adopted_project_needs_no_write_calls() {
-    let Some(compose) = Compose::v2() else { return };
+    let compose = Compose::v2();
     let mut scene = Scene::start("adoptcalm", compose, "auto");
     let proxy = Counting::start(&scene.site.directory());
     scene.site.settings.docker_host = Some(proxy.host());

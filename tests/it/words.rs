@@ -15,9 +15,6 @@ const OPENINGS: &[&str] = &["What", "Who", "Whoever", "Whatever", "Where", "How"
 /// Parts of a test's name that say that it names no behaviour.
 const VAGUE: &[&str] = &["what", "who", "whoever", "whatever", "whose", "anew", "beside", "told"];
 
-/// Folders with comments from before this check. Correct them and remove them from the list; nothing is added.
-const OLD_COMMENTS: &[&str] = &["crates/store/src/"];
-
 /// In letters.
 const LONGEST_TEST_NAME: usize = 60;
 
@@ -58,8 +55,7 @@ fn old_words_are_found_as_whole_words() {
 #[test]
 fn comments_use_plain_words() {
     let mut wrong = Vec::new();
-    let is_checked = |path: &String| !OLD_COMMENTS.iter().any(|folder| path.starts_with(folder));
-    for (path, source) in files().into_iter().filter(|(path, _)| is_checked(path)) {
+    for (path, source) in files().into_iter() {
         let lines: Vec<&str> = source.lines().collect();
         for (index, line) in lines.iter().enumerate() {
             let Some(text) = comment(line) else { continue };

@@ -16,7 +16,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::{error::Error, state_dir::StateDir};
 
-/// How long a backup waits for a write of the running agent.
+/// The time that a backup waits for a write of the running agent.
 const BUSY: Duration = Duration::from_secs(30);
 
 const DATABASE: &str = "driftless.db";

@@ -118,7 +118,7 @@ fn copy_tables(database: &Connection, file: &Path, from: &str, to: &str) -> Resu
     Ok(copied?)
 }
 
-/// How often the tables of the backup were changed. `None`: never, so the database is new.
+/// The number of changes of the tables of the backup. `None`: never, so the database is new.
 pub(crate) fn generation(connection: &Connection) -> Result<Option<i64>, rusqlite::Error> {
     let value = |key: &str| {
         let query = "SELECT value FROM meta WHERE key = ?1";

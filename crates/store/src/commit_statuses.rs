@@ -9,7 +9,7 @@ use crate::{
     store::Store,
 };
 
-/// How many commits are kept for each context.
+/// The number of commits that are kept for each context.
 const MAX_COMMITS: i64 = 10;
 
 /// The status of one commit in one context.

@@ -81,7 +81,7 @@ const MIGRATIONS: &[&str] = &[
     "",
 ];
 
-/// How long to wait for another process that has locked the file, such as a backup.
+/// The time to wait for another process that has locked the file, such as a backup.
 const BUSY: Duration = Duration::from_secs(5);
 
 /// The page cache in KiB, as a negative number, as `SQLite` requires. The kernel caches the file as well.

@@ -9,7 +9,7 @@ use crate::{
 };
 use driftless_model::{Delivery, DeliveryOutcome, Missed};
 
-/// How many deliveries are kept for each repository, to recognise one that is sent twice.
+/// The number of deliveries that are kept for each repository, to recognise one that is sent twice.
 const MAX_DELIVERIES: i64 = 500;
 
 /// Whether a fetch has answered a delivery.
@@ -55,7 +55,7 @@ impl Store {
         })
     }
 
-    /// How many deliveries are open.
+    /// The number of open deliveries.
     pub fn count_open_deliveries(&self, repository: &str) -> Result<u64, Error> {
         self.read("the webhook deliveries", |connection| {
             let count: i64 = connection

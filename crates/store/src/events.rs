@@ -8,7 +8,7 @@ use crate::{
 };
 use driftless_model::{AppName, Event};
 
-/// How many events are kept, over all applications.
+/// The number of events that are kept, over all applications.
 const MAX_EVENTS: i64 = 10_000;
 
 impl Store {

@@ -13,7 +13,7 @@ use driftless_model::{
     AppName, ContentId, MountSource, Outcome, Pin, Revision, Stack, StackHash, Timestamp, Workload,
 };
 
-/// How many revisions with success are kept for each application, and how many without.
+/// The number of revisions with success that are kept for each application, and of those without.
 const MAX_REVISIONS: usize = 10;
 
 impl Store {

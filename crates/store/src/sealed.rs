@@ -202,7 +202,7 @@ fn read_key(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes a new key beside its place and then renames it, so that no process finds half of it.
+/// Writes a new key into another file and then renames it, so that no process finds half of it.
 fn create_key(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; KEY_LENGTH];
     rand::fill(&mut bytes).map_err(io::Error::other)?;

@@ -66,7 +66,7 @@ pub struct NewRevision {
 pub enum OtherAgent {
     /// It no longer lives, and its objects belong to this agent now.
     Former,
-    /// It lived beside this agent when it was last asked.
+    /// It lived at the same time as this agent when it was last asked.
     Living,
 }
 

@@ -182,10 +182,11 @@ impl Host {
 
     /// Schedules what a container that just started will do by itself.
     fn run_container(self: &Arc<Self>, app: &AppName, container: &ContainerRef) {
-        let now = self.clock.now();
         let mut state = self.state();
         let faults = state.faults.clone();
         let Some(instance) = state.instance(app, |it| matches(it, container)) else { return };
+        // The time of this run, not a later one: a result of another run is ignored.
+        let State::Running { since: now, .. } = instance.state else { return };
         let is_checked = instance
             .config
             .healthcheck

@@ -219,6 +219,20 @@ fn doctor_names_each_problem_with_its_remedy() {
 }
 
 #[test]
+fn doctor_reads_the_values_of_the_host() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, values) = (folder.path().join("driftless.yaml"), folder.path().join("shop.env"));
+    let url = repository(folder.path());
+    let text = format!("repositories: [{{url: {url}, valuesFrom: [{{file: {}}}]}}]\n", values.display());
+    fs::write(&file, text).unwrap();
+    let (_, text, _) = driftless(&["doctor", "--config", file.to_str().unwrap()]);
+    assert!(text.contains("host values") && text.contains("shop.env: No such file"), "{text}");
+    fs::write(&values, "A=PLANTED\n").unwrap();
+    let (_, text, _) = driftless(&["doctor", "--config", file.to_str().unwrap()]);
+    assert!(text.contains("sources of valuesFrom can be read: 1") && !text.contains("PLANTED"), "{text}");
+}
+
+#[test]
 fn doctor_checks_on_with_a_broken_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("driftless.yaml");

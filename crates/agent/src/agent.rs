@@ -33,6 +33,7 @@ use crate::{
     engine_state::EngineState,
     error::chain,
     fs_scan::CONCURRENT_SCANS,
+    host_values::ValueReader,
     image_tasks::{BuildLimits, CONCURRENT_BUILDS},
     logs::EngineLogs,
     ownership::Ownership,
@@ -115,6 +116,23 @@ impl Agent {
         Ok(())
     }
 
+    /// Reads all sources of `valuesFrom` once. Returns their number, and an error for each one that cannot be read.
+    pub async fn check_host_values(
+        settings: &Settings,
+        environment: &Lookup,
+        clock: Clock,
+    ) -> (usize, Vec<String>) {
+        let (mut count, mut errors) = (0, BTreeSet::new());
+        for repository in &settings.repositories {
+            let mut reader = ValueReader::new(repository, environment.clone(), clock);
+            reader.read(true).await;
+            let values = reader.values();
+            count += values.count();
+            errors.extend(values.errors().cloned());
+        }
+        (count, errors.into_iter().collect())
+    }
+
     async fn open(settings: Settings, environment: Lookup, clock: Clock) -> Result<Running, Error> {
         let state = StateDir::lock(&settings.state_dir).map_err(Error::State)?;
         let opened = match &settings.state_key_file {
@@ -123,7 +141,7 @@ impl Agent {
         };
         let Opened { store, recovered } = opened.map_err(Error::State)?;
         if let Some(what) = &recovered {
-            tracing::error!(what, "the database was lost or damaged");
+            tracing::error!(what, "a part of the state was lost or damaged");
         }
         let agent = store.agent_id().map_err(Error::State)?;
         let contents = ContentDir::open(&state, &settings.runtime_dir, clock).map_err(Error::State)?;

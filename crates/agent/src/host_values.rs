@@ -39,6 +39,16 @@ pub(crate) struct ValueReader {
 }
 
 impl ReadValues {
+    /// The number of sources.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The errors of the sources that could not be read.
+    pub(crate) fn errors(&self) -> impl Iterator<Item = &String> {
+        self.0.values().filter_map(|read| read.error.as_ref())
+    }
+
     /// Gives an application its values. A source that was never read is an error, because the application would be deployed
     /// with empty values. One that could be read before is a warning.
     pub(crate) fn give(&self, settings: &config::Repository, spec: &mut AppSpec) {

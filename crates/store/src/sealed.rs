@@ -10,6 +10,7 @@ use std::{
     io::{self, Read, Write},
     os::unix::fs::OpenOptionsExt,
     path::Path,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use aws_lc_rs::{
@@ -39,6 +40,8 @@ pub(crate) struct Seal {
     id: String,
     /// The key file was missing, and a new one was written.
     is_new: bool,
+    /// A row could not be decrypted. The first one is a warning.
+    has_warned: AtomicBool,
 }
 
 impl Seal {
@@ -71,7 +74,7 @@ impl Seal {
         id.copy_from_slice(&digest(b"driftless database key id").as_ref()[..8]);
         let id = format!("{:016x}", u64::from_be_bytes(id));
         let key = UnboundKey::new(&AES_256_GCM_SIV, digest(b"driftless database key").as_ref())?;
-        Ok(Self { key: LessSafeKey::new(key), id, is_new })
+        Ok(Self { key: LessSafeKey::new(key), id, is_new, has_warned: AtomicBool::new(false) })
     }
 
     /// Encrypts the JSON of a row.
@@ -91,8 +94,12 @@ impl Seal {
             Value::Blob(sealed) => self.open(table, row, &sealed),
             Value::Null | Value::Integer(_) | Value::Real(_) => None,
         };
-        if text.is_none() {
-            tracing::warn!(table, row, "a row of the database was encrypted with another key and is ignored");
+        if text.is_none() && !self.has_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                table,
+                row,
+                "a row of the database cannot be decrypted and is ignored; others are ignored without a message"
+            );
         }
         text
     }

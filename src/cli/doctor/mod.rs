@@ -15,6 +15,7 @@ use super::{
     run::{RunArgs, check_access, run_settings},
     screen::Paint,
 };
+use driftless_clock::Clock;
 use driftless_config::Settings;
 
 /// Check the machine, the engine, Git and the configuration, and say what to do.
@@ -74,6 +75,7 @@ impl Check {
 pub(super) async fn doctor(args: &DoctorArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let (settings, mut checks) = configuration(args, context);
     checks.extend(host::checks(&settings).await);
+    checks.extend(host_values(&settings, context).await);
     checks.extend(engine::checks(&settings, context).await);
     checks.extend(repositories::checks(&settings, context).await);
     match args.output {
@@ -119,6 +121,18 @@ fn configuration(args: &DoctorArgs, context: &Context<'_>) -> (Settings, Vec<Che
             (Settings::default(), vec![Check::fail(name, error.to_string(), help)])
         }
     }
+}
+
+/// Whether the sources of `valuesFrom` can be read, if there are any.
+async fn host_values(settings: &Settings, context: &Context<'_>) -> Vec<Check> {
+    let name = "host values";
+    let (count, errors) =
+        driftless_agent::Agent::check_host_values(settings, context.environment, Clock::System).await;
+    if count > 0 && errors.is_empty() {
+        return vec![Check::ok(name, format!("sources of valuesFrom can be read: {count}"))];
+    }
+    let help = "make the source readable for the agent's user; its applications are not deployed without it";
+    errors.into_iter().map(|error| Check::fail(name, error, help)).collect()
 }
 
 fn access_text(settings: &Settings) -> String {

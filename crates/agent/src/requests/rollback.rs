@@ -38,7 +38,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         }
         if self.context.store().stack(name, revision.number)?.is_none() {
             return Err(RequestError::Refused(format!(
-                "revision {} of {name} cannot be read, because the key that encrypted it is lost; revert the commit in Git instead",
+                "revision {} of {name} cannot be read, because it was encrypted with another key; revert the commit in Git instead",
                 revision.number
             )));
         }

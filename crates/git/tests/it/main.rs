@@ -5,6 +5,8 @@
 
 // Ways to a server: host keys, passphrases, a GitHub App, proxies, certificates, rotation.
 mod access;
+// Damaged mirrors.
+mod damage;
 // Fetches, whole and broken.
 mod fetch;
 // Lock files in the mirror.

@@ -155,6 +155,17 @@ pub(crate) fn put_key_id(transaction: &Transaction<'_>, seal: &Seal) -> Result<(
     Ok(())
 }
 
+/// Whether no file of the database holds a text of an older release any more.
+pub(crate) fn is_clean(connection: &Connection) -> Result<bool, BoxError> {
+    Ok(connection.prepare("SELECT 1 FROM meta WHERE key = 'all_encrypted'")?.exists([])?)
+}
+
+/// Stores that no file of the database holds a text of an older release any more.
+pub(crate) fn put_clean(transaction: &Transaction<'_>) -> Result<(), BoxError> {
+    transaction.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('all_encrypted', '1')", [])?;
+    Ok(())
+}
+
 /// Whether the database knows the key.
 pub(crate) fn has_key_id(connection: &Connection, seal: &Seal) -> Result<bool, BoxError> {
     let mut known = connection.prepare("SELECT 1 FROM meta WHERE key = 'key_id' AND value = ?1")?;

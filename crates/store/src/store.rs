@@ -154,7 +154,7 @@ impl Store {
         if !unreadable.is_empty() {
             let apps: Vec<&str> = unreadable.iter().map(AppName::as_str).collect();
             self.note_loss(&format!(
-                "{} is not the key that encrypted the database; the pinned revisions of {} cannot be read",
+                "{} is not the key that the agent used before; the pinned revisions of {} cannot be read",
                 key_file.display(),
                 apps.join(", ")
             ))?;
@@ -173,24 +173,25 @@ impl Store {
         }
         Ok(is_other.then(|| {
             format!(
-                "{} is not the key that encrypted the database; stored revisions cannot be read until they are deployed again",
+                "{} is not the key that the agent used before; revisions that the other key encrypted cannot be read",
                 key_file.display()
             )
         }))
     }
 
+    /// Encrypts what releases that did not encrypt have stored, and removes it from the free pages and the backup. A start
+    /// that ends in between does it again.
     fn seal_text_rows(&self) -> Result<(), BoxError> {
         let seal = |transaction: &Transaction<'_>| sealed::seal_text_rows(transaction, &self.seal);
         let has_sealed = database::write(&mut self.connection(), Durability::Power, seal)?;
-        if has_sealed {
-            database::rewrite(&self.connection())?;
+        if !has_sealed && sealed::is_clean(&self.connection())? {
+            return Ok(());
         }
+        database::rewrite(&self.connection())?;
         if let Some(backup) = &self.backup {
-            let mut backup = backup.lock().unwrap_or_else(PoisonError::into_inner);
-            if has_sealed {
-                backup.rebuild(&self.connection())?;
-            }
+            backup.lock().unwrap_or_else(PoisonError::into_inner).rebuild(&self.connection())?;
         }
+        self.write_twice("the encrypted rows", Durability::Power, sealed::put_clean)?;
         Ok(())
     }
 

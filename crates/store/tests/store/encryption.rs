@@ -68,7 +68,7 @@ fn store_as_text(database: &Path, stacks: &[Stack], records: &[(AppName, Record)
         let text = serde_json::to_string(record).unwrap();
         connection.execute("UPDATE records SET record = ?2 WHERE app = ?1", [app.as_str(), &text]).unwrap();
     }
-    connection.execute("DELETE FROM meta WHERE key = 'key_id'", []).unwrap();
+    connection.execute("DELETE FROM meta WHERE key IN ('key_id', 'all_encrypted')", []).unwrap();
     connection.pragma_update(None, "user_version", 4).unwrap();
 }
 
@@ -95,6 +95,31 @@ fn rows_of_older_releases_are_encrypted_at_start() {
 }
 
 #[test]
+fn interrupted_encryption_is_finished_by_the_next_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(directory.path()).unwrap();
+    let store = Store::open(&state, clock()).unwrap().store;
+    deploy(&store, "web:1");
+    drop(store);
+    // The agent was killed after the rows of the database were encrypted, and before those of the backup.
+    let connection = rusqlite::Connection::open(state.database()).unwrap();
+    connection.execute("DELETE FROM meta WHERE key = 'all_encrypted'", []).unwrap();
+    connection
+        .execute_batch(&format!("CREATE TABLE free (text TEXT); INSERT INTO free VALUES ('{PLANTED}')"))
+        .unwrap();
+    connection.execute_batch("DROP TABLE free").unwrap();
+    drop(connection);
+    let backup = rusqlite::Connection::open(state.backup()).unwrap();
+    let text = serde_json::to_string(&with_secret("web:1")).unwrap();
+    backup.execute("UPDATE stacks SET stack = ?1", [text]).unwrap();
+    drop(backup);
+    assert_eq!(files_with(directory.path(), PLANTED).len(), 2);
+
+    drop(Store::open(&state, clock()).unwrap());
+    assert_eq!(files_with(directory.path(), PLANTED), [""; 0]);
+}
+
+#[test]
 fn lost_key_costs_stored_stacks_and_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
     let state = StateDir::lock(directory.path()).unwrap();
@@ -106,7 +131,7 @@ fn lost_key_costs_stored_stacks_and_nothing_else() {
 
     let opened = Store::open(&state, clock()).unwrap();
     let message = opened.recovered.unwrap();
-    assert!(message.contains("database.key is not the key that encrypted the database"), "{message}");
+    assert!(message.contains("database.key is not the key that the agent used before"), "{message}");
     let store = opened.store;
     assert_eq!(store.loss().unwrap(), None, "no pin is lost");
     assert_eq!(store.agent_id().unwrap(), id);

@@ -1,6 +1,6 @@
 //! Variables that lie on the host (`valuesFrom`): their order, changes, and sources that cannot be read.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{fs, path::Path, process::Command, sync::Arc};
 
 use driftless_clock::Clock;
 use driftless_config::Settings;
@@ -108,6 +108,7 @@ async fn failing_program_is_reported_with_its_error() {
         ("[/does/not/exist]", "No such file"),
         ("[sh, -c, 'head -c 2000000 /dev/zero']", "larger than 1 MiB"),
         ("[sleep, '600']", "it did not end within 1 s"),
+        ("[sh, -c, 'sleep 600613 & wait']", "it did not end within 1 s"),
     ] {
         let mut simulation = prepared(&format!("[{{exec: {program}, name: DB_PASSWORD, timeout: 1s}}]"));
         simulation.clock = Clock::System;
@@ -117,6 +118,32 @@ async fn failing_program_is_reported_with_its_error() {
         until.await;
         assert!(simulation.images().is_empty());
     }
+    // The shell's child has ended with it.
+    let has_child = || {
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let commands = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
+        commands.into_iter().any(|command| command.starts_with(b"sleep\x00600613"))
+    };
+    let ended = async {
+        while has_child() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), ended).await.expect("it was killed");
+}
+
+#[tokio::test]
+async fn named_pipe_is_refused_and_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut simulation = prepared(&format!("[{{file: {}}}]", pipe.display()));
+    simulation.clock = Clock::System;
+    let simulation = simulation.begun();
+    let refused = simulation.until("the pipe is refused", |application| {
+        format!("{:?}", application.status).contains("it is not a regular file")
+    });
+    refused.await;
 }
 
 #[test]

@@ -1,14 +1,21 @@
 //! Reads variables that lie on the host (`valuesFrom`): files, the output of programs, the agent's environment.
 
-use std::{collections::BTreeMap, process::Stdio, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, process::Stdio, sync::Arc};
 
 use driftless_clock::Clock;
 use driftless_config as config;
 use driftless_config::{ValueOrigin, ValueSource};
 use driftless_files::{AppSpec, HostValues};
 use driftless_git::Lookup;
-use driftless_model::{Finding, Format, Location, Timestamp};
+use driftless_model::{Finding, Format, Location, Mask, Timestamp};
+use futures_util::future::join_all;
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
 use tokio::{io::AsyncReadExt, process::Command, time::timeout};
+
+use crate::random::random_key;
 
 /// The largest file, output or variable, in bytes.
 const LARGEST: u64 = 1 << 20;
@@ -87,16 +94,24 @@ impl ValueReader {
     /// Reads the sources that are due: files and variables always, programs after their interval. All is due if `is_requested`.
     pub(crate) async fn read(&mut self, is_requested: bool) {
         let now = self.clock.now();
-        let mut all = ReadValues::clone(&self.read);
+        let mut due = Vec::new();
         for (source, last) in &mut self.sources {
             let is_program = matches!(source.origin, ValueOrigin::Exec(_));
             let is_due = last.is_none_or(|last| now >= last.after(source.interval));
-            if is_program && !is_due && !is_requested {
-                continue;
+            if !is_program || is_due || is_requested {
+                *last = Some(now);
+                due.push(source as &ValueSource);
             }
-            *last = Some(now);
+        }
+        // At the same time: the slowest program, and not the sum of all, delays the fetch.
+        let environment = &self.environment;
+        let texts = join_all(
+            due.into_iter().map(|source| async move { (source, read_in_time(source, environment).await) }),
+        );
+        let mut all = ReadValues::clone(&self.read);
+        for (source, text) in texts.await {
             let read = all.0.entry(source.clone()).or_default();
-            match read_source(source, &self.environment).await {
+            match text {
                 Ok(text) => {
                     let (name, is_secret) = (source.name.clone(), source.secret);
                     let values = HostValues { source: shown(source), name, text: text.into(), is_secret };
@@ -126,17 +141,23 @@ fn shown(source: &ValueSource) -> String {
     }
 }
 
+/// Reads a source within its time limit, also a file on a server that does not answer.
+async fn read_in_time(source: &ValueSource, environment: &Lookup) -> Result<String, String> {
+    let late = |_| format!("it did not end within {} s", source.timeout.as_secs());
+    timeout(source.timeout, read_source(source, environment)).await.map_err(late)?
+}
+
 async fn read_source(source: &ValueSource, environment: &Lookup) -> Result<String, String> {
     let bytes = match &source.origin {
         ValueOrigin::File(path) => {
-            let file = tokio::fs::File::open(path).await.map_err(|error| error.to_string())?;
-            let is_file = file.metadata().await.is_ok_and(|metadata| metadata.is_file());
-            if !is_file {
+            // Before it is opened: the opening of a named pipe would wait for a writer.
+            let found = tokio::fs::metadata(path).await.map_err(|error| error.to_string())?;
+            if !found.is_file() {
                 return Err("it is not a regular file".to_owned());
             }
-            bounded(file).await?
+            bounded(tokio::fs::File::open(path).await.map_err(|error| error.to_string())?).await?
         }
-        ValueOrigin::Exec(words) => run(words, source.timeout).await?,
+        ValueOrigin::Exec(words) => run(words).await?,
         ValueOrigin::Environment(name) => {
             environment(name).ok_or_else(|| "it is not set".to_owned())?.into_bytes()
         }
@@ -157,7 +178,9 @@ async fn bounded(from: impl tokio::io::AsyncRead + Unpin) -> Result<Vec<u8>, Str
 }
 
 /// The standard output of a program. Its standard error is part of the error if it fails.
-async fn run(words: &[String], limit: Duration) -> Result<Vec<u8>, String> {
+///
+/// The program is killed, with all that it has started, when this is dropped.
+async fn run(words: &[String]) -> Result<Vec<u8>, String> {
     let (program, arguments) = words.split_first().ok_or("no program is given")?;
     let mut child = Command::new(program)
         .args(arguments)
@@ -165,21 +188,38 @@ async fn run(words: &[String], limit: Duration) -> Result<Vec<u8>, String> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true)
+        .process_group(0)
         .spawn()
         .map_err(|error| error.to_string())?;
+    let mut group = ProcessGroup(child.id());
     let (Some(output), Some(errors)) = (child.stdout.take(), child.stderr.take()) else {
         return Err("it has no output".to_owned());
     };
-    let whole = async {
-        let (output, errors) = tokio::join!(bounded(output), bounded(errors));
-        let output = output?;
-        let status = child.wait().await.map_err(|error| error.to_string())?;
-        if !status.success() {
-            let errors = errors.unwrap_or_default();
-            let errors = String::from_utf8_lossy(errors.get(..LONGEST_ERROR).unwrap_or(&errors)).into_owned();
-            return Err(format!("it ended with {status}: {}", errors.trim()));
+    let (output, errors) = tokio::join!(bounded(output), bounded(errors));
+    let output = output?;
+    let status = child.wait().await.map_err(|error| error.to_string())?;
+    // It has ended, and its number may soon be that of another process.
+    group.0 = None;
+    if !status.success() {
+        let errors = errors.unwrap_or_default();
+        let errors = String::from_utf8_lossy(errors.get(..LONGEST_ERROR).unwrap_or(&errors)).into_owned();
+        // A program may print what it was given, such as a token in a URL.
+        let errors = Mask::new(random_key()).message(errors.trim());
+        return Err(format!("it ended with {status}: {errors}"));
+    }
+    Ok(output)
+}
+
+/// The process group of a program that has not ended. It is killed when this is dropped.
+struct ProcessGroup(Option<u32>);
+
+impl Drop for ProcessGroup {
+    fn drop(&mut self) {
+        let id = self.0.and_then(|id| i32::try_from(id).ok());
+        if let Some(id) = id
+            && let Err(error) = killpg(Pid::from_raw(id), Signal::SIGKILL)
+        {
+            tracing::warn!(%error, "could not kill a program of valuesFrom");
         }
-        Ok(output)
-    };
-    timeout(limit, whole).await.map_err(|_| format!("it did not end within {} s", limit.as_secs()))?
+    }
 }

@@ -153,7 +153,10 @@ impl<S: CommitSource> RepositoryTask<S> {
     pub(crate) async fn run(self, stop: CancellationToken) {
         let mut last_accepted: Option<CommitId> = None;
         let mut values = ValueReader::new(&self.settings, self.environment.clone(), self.clock);
-        values.read(false).await;
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = values.read(false) => {}
+        }
         if let Err(error) = self.resume(&mut last_accepted, values.values()).await {
             tracing::warn!(
                 repository = self.settings.name,

@@ -10,7 +10,7 @@ use crate::{
 /// The time for which the output of a program is used, unless the configuration says otherwise.
 const INTERVAL: Duration = Duration::from_mins(5);
 
-/// The time limit of a program, unless the configuration says otherwise.
+/// The time limit of a source, unless the configuration says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A source of variables for interpolation in Compose files. Files and environment are read again at every fetch.
@@ -24,7 +24,7 @@ pub struct ValueSource {
     pub secret: bool,
     /// The time for which the output of a program is used. Default: 5 min.
     pub interval: Duration,
-    /// The time limit of a program. Default: 30 s.
+    /// The time limit of a reading. Default: 30 s. Only a program may have another one.
     pub timeout: Duration,
 }
 

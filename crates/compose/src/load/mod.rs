@@ -115,9 +115,13 @@ impl Loaded {
     pub(crate) fn present(&self, findings: &mut Vec<Finding>) {
         findings.sort_by(|one, other| (&one.location, one).cmp(&(&other.location, other)));
         findings.dedup();
+        // The longest first: a value may be a part of another one.
+        let mut secret: Vec<&String> = self.secret_values.iter().collect();
+        secret.sort_by_key(|value| std::cmp::Reverse(value.len()));
         for finding in findings {
-            for value in &self.secret_values {
+            for value in &secret {
                 finding.message = finding.message.replace(value.as_str(), Mask::HIDDEN);
+                finding.help = finding.help.take().map(|help| help.replace(value.as_str(), Mask::HIDDEN));
             }
             // The line of an unknown key may hold a secret: the key may be a variable in the wrong place.
             let may_be_secret = finding.message.starts_with("unknown key");

@@ -96,7 +96,7 @@ fn used_values(stack: &Stack, values: &BTreeSet<String>) -> BTreeSet<String> {
     if values.is_empty() {
         return BTreeSet::new();
     }
-    let text = serde_json::to_string(stack).unwrap_or_default();
+    let Ok(text) = serde_json::to_string(stack) else { return values.clone() };
     let is_used = |value: &&String| {
         let quoted = serde_json::to_string(value).unwrap_or_default();
         text.contains(quoted.trim_matches('"'))

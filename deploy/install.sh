@@ -44,7 +44,7 @@ bash=$root$prefix/share/bash-completion/completions/driftless
 zsh=$root$prefix/share/zsh/site-functions/_driftless
 fish=$root$prefix/share/fish/vendor_completions.d/driftless.fish
 
-# has_systemd: whether this host's systemd is to be told.
+# has_systemd: whether systemd runs on this host and manages the installed unit.
 has_systemd() { [ -z "$root" ] && [ -d /run/systemd/system ]; }
 
 if [ -n "$uninstall" ]; then

@@ -593,7 +593,7 @@ async fn ticket_of_a_sync_is_answered_after_its_fetch_and_its_round() {
 async fn settled_on_a_slow_engine() -> Simulation {
     let it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;
-    sleep(Duration::from_secs(5)).await;
+    it.answered(RequestKind::Sync).await;
     it.docker.faults(|it| it.latency = Duration::from_millis(200));
     it
 }
@@ -602,10 +602,10 @@ async fn settled_on_a_slow_engine() -> Simulation {
 async fn idle_sync_observes_once() {
     let it = settled_on_a_slow_engine().await;
     let (calls, before) = (it.docker.calls(), it.status().unwrap());
-    it.ask(RequestKind::Sync).await;
-    sleep(Duration::from_secs(2)).await;
+    let after = it.answered(RequestKind::Sync).await;
     assert_eq!(it.docker.calls(), calls + 1);
-    let after = it.status().unwrap();
+    minutes(1).await;
+    assert_eq!(it.docker.calls(), calls + 1, "nothing follows");
     assert!(after.status.fetched_at > before.status.fetched_at, "the state of Git is published all the same");
     assert!(Arc::ptr_eq(&after.status.workloads, &before.status.workloads), "what is as before is held once");
 }
@@ -615,9 +615,9 @@ async fn events_during_a_list_cause_another_list() {
     let it = settled_on_a_slow_engine().await;
     let calls = it.docker.calls();
     it.ask(RequestKind::Sync).await;
+    // In the middle of the list, which takes 200 ms.
     sleep(Duration::from_millis(100)).await;
-    it.ask(RequestKind::Sync).await;
-    sleep(Duration::from_secs(2)).await;
+    it.answered(RequestKind::Sync).await;
     assert_eq!(it.docker.calls(), calls + 2, "a later request may know more than the running observation");
     it.ask(RequestKind::Sync).await;
     sleep(Duration::from_millis(100)).await;
@@ -637,8 +637,7 @@ async fn last_commit_is_enforced_while_git_is_down_at_the_start() {
     it.git.down(true);
     it.hand(&UserAction::Stop { name: "shop-db-1".into() });
     it.begin();
-    sleep(Duration::from_secs(2)).await;
-    assert_eq!(it.images(), ["db:1", "web:1", "web:1"], "{}", it.story());
+    it.runs_within(Duration::from_secs(2), &["db:1", "web:1", "web:1"]).await;
     it.git.push(&web("web:2"));
     minutes(10).await;
     it.git.down(false);

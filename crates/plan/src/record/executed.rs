@@ -84,7 +84,7 @@ pub fn note_executed(
 /// Whether the next round has to see that a heal had an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
-    /// It has to be seen: the engine may have accepted the step and changed nothing.
+    /// The next round checks it: the engine may have accepted the step and changed nothing.
     Unseen,
     /// The heal was done in part, or it created an object.
     Assumed,

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what the tests need and this machine lacks: Git with its HTTP server, a local registry, an SSH server,
-# GnuPG, OpenSSL, a static busybox, curl, xmllint. Does nothing, and needs no root, where all of it is there.
+# GnuPG, OpenSSL, a static busybox, curl, xmllint, promtool. Does nothing, and needs no root, where all of it is there.
 #
 #   scripts/test-tools.sh [git]      with `git`, Git alone
 set -eu
@@ -31,6 +31,7 @@ if [ "${1:-all}" = all ]; then
     need gnupg gpg
     need openssl openssl
     need libxml2-utils xmllint
+    need prometheus promtool
     # Only the static one runs in an image without any library.
     busybox=$(command -v busybox || true)
     if [ -z "$busybox" ] || ldd "$busybox" >/dev/null 2>&1; then

@@ -25,6 +25,7 @@ const ONLY_IN: &[(&str, &str)] = &[
     ("rusqlite", "driftless-store"),
     ("axum", "driftless-web"),
     ("granit-parser", "driftless-yaml"),
+    ("prometheus", "driftless-metrics"),
     ("clap", "driftless"),
 ];
 

@@ -54,6 +54,8 @@ mod host_values;
 // The ready-made jobs for CIs, by running their steps.
 mod install_script;
 mod jobs;
+// Metrics for Prometheus, their dashboard and rules.
+mod metrics;
 // `preview` and `drift` as programs: Git repositories, exit codes, forges.
 mod preview;
 // The proxy of Services, over real sockets.

@@ -62,7 +62,7 @@ impl Git {
         self.push(compose)
     }
 
-    fn down(&self, is_down: bool) {
+    pub(crate) fn down(&self, is_down: bool) {
         self.0.lock().unwrap().is_down = is_down;
     }
 

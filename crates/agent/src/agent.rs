@@ -36,6 +36,7 @@ use crate::{
     host_values::ValueReader,
     image_tasks::{BuildLimits, CONCURRENT_BUILDS},
     logs::EngineLogs,
+    measured_engine::MeasuredEngine,
     ownership::Ownership,
     probe::{Changed, Prober},
     probe_targets::EngineExec,
@@ -275,8 +276,9 @@ pub fn launch<D: Docker, S: CommitSource>(
         commit_statuses,
         status_errors,
         tickets,
+        metrics,
     } = inbox;
-    let docker = Arc::new(docker);
+    let docker = Arc::new(MeasuredEngine::new(docker, metrics.clone()));
     let handle = handle.with_logs(Arc::new(EngineLogs(Arc::clone(&docker))));
     let wakes: Wakes = Wakes::default();
     let wakes_of_prober = wakes.clone();
@@ -295,6 +297,7 @@ pub fn launch<D: Docker, S: CommitSource>(
         clock,
         agent,
         mask: Mask::new(random_key()),
+        metrics: metrics.clone(),
         events,
         wakes: wakes.clone(),
         ownership,
@@ -331,6 +334,7 @@ pub fn launch<D: Docker, S: CommitSource>(
             tickets: tickets.clone(),
             delivered: delivered.of(&settings.name),
             environment: environment.clone(),
+            metrics: metrics.clone(),
             view: view_tx,
         };
         tasks.spawn(repository.run(stop.clone()));

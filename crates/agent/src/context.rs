@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{Notify, broadcast};
 
 use driftless_clock::Clock;
+use driftless_metrics::Metrics;
 use driftless_model::{AgentId, AppName, Event, EventKind, Mask, Stack, Timestamp};
 use driftless_store::{ContentDir, Store};
 
@@ -17,6 +18,7 @@ pub(crate) struct Services {
     pub(crate) clock: Clock,
     pub(crate) agent: AgentId,
     pub(crate) mask: Mask,
+    pub(crate) metrics: Metrics,
     /// Every event, after the store has numbered it.
     pub(crate) events: broadcast::Sender<Event>,
     /// The wakes of all applications.
@@ -55,6 +57,10 @@ impl AppContext {
 
     pub(crate) fn agent(&self) -> &AgentId {
         &self.services.agent
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.services.metrics
     }
 
     pub(crate) fn ownership(&self) -> &Ownership {

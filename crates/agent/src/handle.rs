@@ -11,8 +11,10 @@ use crate::{
     ticket::{Ticket, Tickets},
     wakes::Wakes,
 };
+use driftless_clock::Clock;
 use driftless_docker::{LogOptions, LogStream};
-use driftless_model::{AppName, Application, Event, RepositoryStatus};
+use driftless_metrics::Metrics;
+use driftless_model::{AppName, Application, Event, RepositoryStatus, Timestamp};
 
 /// Maximum number of requests that wait for the supervisor.
 const MAX_REQUESTS: usize = 64;
@@ -37,6 +39,8 @@ pub struct Handle {
     logs: Option<Arc<dyn Logs>>,
     status_errors: Arc<watch::Sender<StatusErrors>>,
     tickets: Tickets,
+    metrics: Metrics,
+    started: Timestamp,
 }
 
 impl fmt::Debug for Handle {
@@ -74,6 +78,8 @@ pub struct Inbox {
     pub(crate) status_errors: watch::Receiver<StatusErrors>,
     /// The numbers of requests.
     pub(crate) tickets: Tickets,
+    /// Counts what happens.
+    pub(crate) metrics: Metrics,
 }
 
 /// Sends the answer to [`Handle::recover`].
@@ -111,6 +117,7 @@ impl Handle {
         let (commit_statuses_tx, commit_statuses) = watch::channel(CommitStatuses::default());
         let (status_errors_tx, status_errors) = watch::channel(StatusErrors::default());
         let (delivered, tickets) = (Wakes::default(), Tickets::starting_now());
+        let metrics = Metrics::default();
         let inbox = Inbox {
             requests,
             recoveries,
@@ -122,6 +129,7 @@ impl Handle {
             commit_statuses: commit_statuses_tx,
             status_errors,
             tickets: tickets.clone(),
+            metrics: metrics.clone(),
         };
         let handle = Self {
             requests: requests_tx,
@@ -135,6 +143,8 @@ impl Handle {
             logs: None,
             status_errors: Arc::new(status_errors_tx),
             tickets,
+            metrics,
+            started: Clock::System.now(),
         };
         (handle, inbox)
     }
@@ -163,6 +173,16 @@ impl Handle {
     /// The readiness, as published last.
     pub fn readiness(&self) -> Readiness {
         self.readiness.borrow().clone()
+    }
+
+    /// The counters of the agent.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// When the agent started.
+    pub fn started(&self) -> Timestamp {
+        self.started
     }
 
     /// Events from now on. A reader that falls behind by more than 256 events misses some and reads the store instead.

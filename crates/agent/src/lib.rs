@@ -42,6 +42,7 @@ mod handle;
 mod host_values;
 mod image_tasks;
 mod logs;
+mod measured_engine;
 mod mounts;
 mod observe;
 mod other_owner;

@@ -1,12 +1,12 @@
 //! The published status of one application: the only place that makes an [`Application`] and hands it to the API.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use tokio::sync::watch;
 
 use driftless_model::{
-    Answered, Application, ApplicationStatus, Drift, EventKind, HealthStatus, Observed, Operation,
-    OperationPhase, SyncStatus, Timestamp, WaitStatus,
+    Answered, Application, ApplicationStatus, Drift, DriftAction, EventKind, HealthStatus, Observed,
+    Operation, OperationPhase, SyncStatus, Timestamp, WaitStatus,
 };
 use driftless_plan::{Assessment, Plan, WaitReason, assess, canonical_yaml, pod_spec, resources};
 
@@ -30,6 +30,8 @@ pub(crate) struct Publisher {
     newest_request: u64,
     /// The rejected commit of the last event about one.
     reported_rejection: Option<Arc<RejectedCommit>>,
+    /// Since when each difference exists, by object and field.
+    drift_since: BTreeMap<(String, String), Timestamp>,
     applications: watch::Sender<Applications>,
     commit_statuses: watch::Sender<CommitStatuses>,
 }
@@ -48,6 +50,7 @@ impl Publisher {
             generation: 0,
             newest_request,
             reported_rejection: None,
+            drift_since: BTreeMap::new(),
             applications,
             commit_statuses,
         }
@@ -258,8 +261,8 @@ impl Publisher {
         self.reported_rejection = rejected.cloned();
     }
 
-    /// Writes one event for each difference when it is first observed.
-    pub(crate) fn report_drift(&self, context: &AppContext, plan: &Plan) {
+    /// Writes one event for each difference when it is first observed, and measures how long the undone ones lasted.
+    pub(crate) fn report_drift(&mut self, context: &AppContext, plan: &Plan) {
         let is_known = |drift: &Drift| {
             let key = |drift: &Drift| (drift.object.clone(), drift.field.clone(), drift.found.clone());
             self.status.drift.iter().any(|known| key(known) == key(drift))
@@ -270,7 +273,29 @@ impl Publisher {
             tracing::warn!(app = %context.name(), object, field, found, want, "drift detected");
             let message = format!("{field}: found {found}, wants {want}{since}");
             context.event(EventKind::Warning, "DriftDetected", object, &message);
+            context.metrics().drifted(context.name(), &drift.kind);
         }
+        self.measure_heals(context, plan);
+    }
+
+    fn measure_heals(&mut self, context: &AppContext, plan: &Plan) {
+        let now = context.now();
+        let key = |drift: &Drift| (drift.object.clone(), drift.field.clone());
+        let mut since = BTreeMap::new();
+        for drift in &plan.drifts {
+            let known = self.drift_since.get(&key(drift)).copied();
+            since.insert(key(drift), known.or(drift.at).unwrap_or(now));
+        }
+        let was_healed = |drift: &&Drift| {
+            matches!(drift.action, DriftAction::Heal | DriftAction::BackOff)
+                && !since.contains_key(&key(drift))
+        };
+        for drift in self.status.drift.iter().filter(was_healed) {
+            if let Some(began) = self.drift_since.get(&key(drift)) {
+                context.metrics().healed(&drift.kind, now.since(*began));
+            }
+        }
+        self.drift_since = since;
     }
 
     fn publish(&self, inputs: &StatusInputs<'_>, target: Option<&TargetRevision>) {

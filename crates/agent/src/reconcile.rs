@@ -5,12 +5,13 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{Notify, Semaphore, watch},
-    time::timeout,
+    time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
+use driftless_metrics::RoundFailure;
 use driftless_model::{AppName, Attempt, Mask, Observed, Record, Timestamp};
 use driftless_plan as plan;
 use driftless_plan::{Plan, StepOutcome, Target, sync_delay};
@@ -185,6 +186,13 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
 
     /// One round: target, observe, plan, publish, act.
     pub(crate) async fn round(&mut self, interrupt: &CancellationToken) -> Next {
+        let began = Instant::now();
+        let next = self.measured_round(interrupt).await;
+        self.context.metrics().round(began.elapsed());
+        next
+    }
+
+    async fn measured_round(&mut self, interrupt: &CancellationToken) -> Next {
         let remembered = self.record.get().clone();
         if !self.desired.may_be_removed() {
             // Git has the application again.
@@ -422,6 +430,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let next = self.context.now().after(sync_delay(count));
         record.sync = Some(Attempt { count, next, error: error.to_owned() });
         tracing::error!(app = %self.context.name(), error, attempt = count, "the round failed");
+        self.context.metrics().round_failed(RoundFailure::Host);
         self.publish_failure(error);
         Next::BackOff(next)
     }
@@ -430,6 +439,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     fn fail_to_observe(&mut self, error: &str) -> Next {
         let now = self.context.now();
         let failures = self.observer.failures();
+        self.context.metrics().round_failed(RoundFailure::Engine);
         if failures == 1 {
             tracing::warn!(app = %self.context.name(), error, "could not observe the engine");
         }

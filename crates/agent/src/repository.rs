@@ -13,6 +13,7 @@ use driftless_clock::Clock;
 use driftless_config as config;
 use driftless_git as git;
 use driftless_git::{Checkout, CommitSource};
+use driftless_metrics::{Fetched, Metrics};
 use driftless_model::{AppName, CommitId, CommitInfo, Finding, Timestamp};
 use driftless_plan::{fetch_delay, poll_with_jitter};
 use driftless_store as store;
@@ -145,6 +146,7 @@ pub(crate) struct RepositoryTask<S> {
     pub(crate) delivered: Arc<Notify>,
     /// The environment, for `valuesFrom`.
     pub(crate) environment: git::Lookup,
+    pub(crate) metrics: Metrics,
     pub(crate) view: watch::Sender<RepositoryView>,
 }
 
@@ -175,6 +177,8 @@ impl<S: CommitSource> RepositoryTask<S> {
                 () = stop.cancelled() => return,
                 fetched = self.link.source.fetch(last_accepted.as_ref()) => fetched,
             };
+            let result = if fetched.is_ok() { Fetched::Done } else { Fetched::Failed };
+            self.metrics.fetched(&self.settings.name, result, began.elapsed());
             let mut fetch_again = None;
             let accepted = match fetched {
                 Ok(checkout) => {

@@ -348,6 +348,9 @@ impl Revisions {
         };
         match context.store().begin_revision(&new, &after) {
             Ok(revision) => {
+                if self.current.as_ref().is_some_and(|before| before.outcome == Outcome::InProgress) {
+                    context.metrics().synced(context.name(), &Outcome::Superseded);
+                }
                 self.requested = None;
                 let commit = target.commit.short();
                 let message = format!("applying {commit} ({})", target.commit.subject);
@@ -406,6 +409,7 @@ impl Revisions {
         revision.outcome = outcome.clone();
         revision.finished = Some(context.now());
         revision.images = images;
+        context.metrics().synced(context.name(), &outcome);
         let object = format!("revision {number}");
         match outcome {
             Outcome::Succeeded => {

@@ -76,6 +76,7 @@ fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
         credentials,
         registries,
         webhooks,
+        metrics,
         repositories,
     } = document;
     let mut check = Check { file, findings: Vec::new() };
@@ -102,6 +103,7 @@ fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
         sops_key_files,
         registries,
         webhooks,
+        metrics,
         repositories,
     };
     check.whole(&settings);

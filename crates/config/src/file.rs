@@ -11,7 +11,7 @@ use crate::{
     keys,
     range::VersionRange,
     registry::RegistryEntry,
-    settings::{Proxy, Verify, Webhooks},
+    settings::{Metrics, Proxy, Verify, Webhooks},
     status::StatusEntry,
     trust::verify,
     url,
@@ -35,6 +35,7 @@ pub(super) struct Document {
     pub(super) credentials: Vec<HostEntry>,
     pub(super) registries: Vec<RegistryEntry>,
     pub(super) webhooks: Webhooks,
+    pub(super) metrics: Metrics,
     pub(super) repositories: Vec<RepositoryEntry>,
 }
 
@@ -126,6 +127,7 @@ fn document(root: Value<'_>) -> Option<Document> {
         credentials: each(&object, "credentials", HostEntry::read),
         registries: each(&object, "registries", RegistryEntry::read),
         webhooks: object.get("webhooks").and_then(webhooks).unwrap_or_default(),
+        metrics: object.get("metrics").and_then(metrics).unwrap_or_default(),
         repositories: each(&object, "repositories", repository),
     })
 }
@@ -141,6 +143,11 @@ fn sops(value: Value<'_>) -> Option<Vec<PathBuf>> {
         Some(PathBuf::from(text))
     };
     Some(files.into_iter().filter_map(path).collect())
+}
+
+fn metrics(value: Value<'_>) -> Option<Metrics> {
+    let object = value.object(&keys::METRICS)?;
+    Some(Metrics { listen: object.address("listen") })
 }
 
 fn each<T>(object: &Object<'_>, key: &str, read: fn(Value<'_>) -> Option<T>) -> Vec<T> {

@@ -88,6 +88,7 @@ pub(super) static ROOT: Table = Table {
             key("credentials", ListOf(&CREDENTIALS), "Credentials for all repositories of a host"),
             key("registries", ListOf(&REGISTRY), "Logins for image registries"),
             key("webhooks", Object(&WEBHOOKS), "Webhooks of all repositories"),
+            key("metrics", Object(&METRICS), "Metrics for Prometheus"),
             key("repositories", ListOf(&REPOSITORY), "The repositories that the agent follows"),
         ],
         POLICY,
@@ -206,6 +207,15 @@ pub(super) static WEBHOOKS: Table = Table {
         key("listen", Address, "Address for webhooks alone. Default: that of the API"),
         key("url", Text, "URL before /hook/ as forges see it, if a reverse proxy is in front"),
     ]],
+    required: &[],
+};
+
+pub(super) static METRICS: Table = Table {
+    keys: &[&[key(
+        "listen",
+        Address,
+        "Address for metrics alone, without a token. Default: that of the API",
+    )]],
     required: &[],
 };
 

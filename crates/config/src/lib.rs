@@ -40,7 +40,7 @@ pub use duration::parse as parse_duration;
 pub use keys::schema;
 pub use range::VersionRange;
 pub use settings::{
-    ApplicationSettings, Auth, CommitStatus, GithubApp, Proxy, Reference, Registry, Repository, Secret,
-    Settings, StatusProvider, Verify, VerifyMode, Webhook, Webhooks,
+    ApplicationSettings, Auth, CommitStatus, GithubApp, Metrics, Proxy, Reference, Registry, Repository,
+    Secret, Settings, StatusProvider, Verify, VerifyMode, Webhook, Webhooks,
 };
 pub use values_from::{ValueOrigin, ValueSource};

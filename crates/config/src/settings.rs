@@ -35,6 +35,8 @@ pub struct Settings {
     pub registries: Vec<Registry>,
     /// Webhooks of all repositories.
     pub webhooks: Webhooks,
+    /// Metrics for Prometheus.
+    pub metrics: Metrics,
     /// The repositories that the agent follows.
     pub repositories: Vec<Repository>,
 }
@@ -254,6 +256,13 @@ pub struct Webhooks {
     pub url: Option<String>,
 }
 
+/// Metrics for Prometheus, at `/metrics`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Metrics {
+    /// An address for metrics alone, which needs no token. Default: the address of the API.
+    pub listen: Option<SocketAddr>,
+}
+
 /// The webhook of one repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Webhook {
@@ -289,6 +298,7 @@ impl Default for Settings {
             sops_key_files: Vec::new(),
             registries: Vec::new(),
             webhooks: Webhooks::default(),
+            metrics: Metrics::default(),
             repositories: Vec::new(),
         }
     }

@@ -191,7 +191,7 @@ fn given_token(headers: &HeaderMap) -> Option<String> {
 
 /// Whether `Host` names loopback. Another site can resolve its own name to 127.0.0.1 (DNS rebinding), but the browser
 /// still sends that name.
-fn names_loopback(headers: &HeaderMap) -> bool {
+pub(super) fn names_loopback(headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
     let Some(name) = host.to_str().ok().and_then(host_name) else { return false };

@@ -30,6 +30,7 @@ mod api;
 mod error;
 mod events;
 mod limits;
+mod metrics;
 mod objects;
 mod page;
 mod peer;
@@ -44,6 +45,7 @@ pub use access::{Access, Token, TokenError};
 pub use api::{Accepted, RollbackBody};
 pub use error::{ErrorBody, ErrorDetail};
 pub use limits::BODY_LIMIT;
+pub use metrics::metrics_router;
 pub use serve::serve;
 pub use until::{InvalidUntil, parse_until};
 pub use wait::{Goal, Waited};
@@ -66,6 +68,7 @@ pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Re
     let shared = Shared::new(handle, store, access, hooks);
     let guarded = Router::new()
         .route("/", get(page::show))
+        .route("/metrics", get(metrics::metrics))
         .route("/api/v1/applications", get(api::list))
         .route("/api/v1/applications/{name}", get(api::one))
         .route("/api/v1/applications/{name}/wait", get(wait::wait))

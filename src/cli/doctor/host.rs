@@ -37,6 +37,9 @@ pub(super) async fn checks(settings: &Settings) -> Vec<Check> {
     if let Some(address) = settings.webhooks.listen {
         checks.push(port("webhooks.listen", address, is_running).await);
     }
+    if let Some(address) = settings.metrics.listen {
+        checks.push(port("metrics.listen", address, is_running).await);
+    }
     checks
 }
 

@@ -22,6 +22,12 @@ pub(super) enum Error {
         #[source]
         source: io::Error,
     },
+    #[error("could not listen for metrics on {address}")]
+    ListenMetrics {
+        address: SocketAddr,
+        #[source]
+        source: io::Error,
+    },
     #[error("{0} is reachable from other machines, and there is no token")]
     Open(SocketAddr),
     #[error("could not read the token from {path}")]
@@ -71,6 +77,7 @@ impl CommandError for Error {
                 Some("another program uses the address, perhaps another agent; choose another address with --listen".to_owned())
             }
             Self::ListenHooks { .. } => Some("change `webhooks.listen` in the configuration".to_owned()),
+            Self::ListenMetrics { .. } => Some("change `metrics.listen` in the configuration".to_owned()),
             Self::Open(_) => Some(
                 "create one with `openssl rand -hex 32 > token` and name it with --token-file, or listen on 127.0.0.1"
                     .to_owned(),

@@ -54,6 +54,13 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
         }
         None => None,
     };
+    let metrics = match settings.metrics.listen {
+        Some(address) => {
+            let bound = TcpListener::bind(address).await;
+            Some(bound.map_err(|source| Error::ListenMetrics { address, source })?)
+        }
+        None => None,
+    };
     introduce(&settings, address, context);
     let starting = Agent::start(settings.clone(), context.environment.clone(), context.clock);
     let running = tokio::select! {
@@ -67,7 +74,8 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
         context.environment.clone(),
         context.clock,
     );
-    let servers = Servers::start(&running, listener, hooks, receiver, access);
+    let listeners = Listeners { api: listener, hooks, metrics };
+    let servers = Servers::start(&running, listeners, receiver, access);
     let manager = ServiceManager::from_environment(context.environment);
     manager.ready(&format!("following {} repositories", settings.repositories.len()));
     let watchdog = manager.watchdog(running.handle.clone());
@@ -107,6 +115,13 @@ enum Next {
     Again,
 }
 
+/// The listeners of the agent.
+struct Listeners {
+    api: TcpListener,
+    hooks: Option<TcpListener>,
+    metrics: Option<TcpListener>,
+}
+
 /// The HTTP servers of the agent.
 struct Servers {
     tasks: Vec<tokio::task::JoinHandle<()>>,
@@ -114,23 +129,27 @@ struct Servers {
 }
 
 impl Servers {
-    /// Without a listener of their own, webhooks are served by the API's.
-    fn start(
-        running: &Running,
-        api: TcpListener,
-        hooks: Option<TcpListener>,
-        receiver: Receiver,
-        access: Access,
-    ) -> Self {
+    /// Without a listener of their own, webhooks are served by the API's. Metrics are served there in any case.
+    fn start(running: &Running, listeners: Listeners, receiver: Receiver, access: Access) -> Self {
+        let Listeners { api, hooks, metrics } = listeners;
         let stopping = CancellationToken::new();
         let hook_routes = receiver.routes();
         let router = web::router_with_hooks(running.handle.clone(), running.store.clone(), access, receiver);
         let serve =
             |listener, router| tokio::spawn(web::serve(listener, router, stopping.clone().cancelled_owned()));
-        let tasks = match hooks {
+        let mut tasks = match hooks {
             Some(hooks) => vec![serve(api, router), serve(hooks, hook_routes)],
             None => vec![serve(api, router.merge(hook_routes))],
         };
+        // Only an address that the kernel does not tell is unknown; then the strict rule for host names applies.
+        let address = |metrics: &TcpListener| {
+            metrics.local_addr().unwrap_or_else(|_| SocketAddr::from(([127, 0, 0, 1], 0)))
+        };
+        tasks.extend(metrics.map(|metrics| {
+            let (handle, store) = (running.handle.clone(), running.store.clone());
+            let pages = web::metrics_router(handle, store, address(&metrics));
+            serve(metrics, pages)
+        }));
         Self { tasks, stopping }
     }
 }

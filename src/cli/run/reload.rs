@@ -97,6 +97,9 @@ async fn check(args: &RunArgs, current: &Settings, context: &Context<'_>) -> Res
     if let Some(address) = new.webhooks.listen.filter(|_| new.webhooks.listen != current.webhooks.listen) {
         TcpListener::bind(address).await.map_err(|source| Error::ListenHooks { address, source })?;
     }
+    if let Some(address) = new.metrics.listen.filter(|_| new.metrics.listen != current.metrics.listen) {
+        TcpListener::bind(address).await.map_err(|source| Error::ListenMetrics { address, source })?;
+    }
     Agent::check(&new, context.environment).map_err(Error::Start)?;
     Ok(new)
 }

@@ -158,12 +158,14 @@ impl Receiver {
     }
 
     fn note(&self, repository: &str, delivery: Delivery) {
+        self.0.handle.metrics().delivered(repository, delivery.result);
         let mut seen = self.0.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.entry(repository.to_owned()).or_default().last = Some(delivery);
     }
 
     /// Returns whether the refusal should be logged as well.
     fn note_refused(&self, repository: &str, delivery: Delivery) -> bool {
+        self.0.handle.metrics().delivered(repository, delivery.result);
         let mut seen = self.0.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = seen.entry(repository.to_owned()).or_default();
         seen.refused = Some(delivery);

@@ -1,0 +1,82 @@
+//! `GET /metrics`: what the agent counts and publishes, in the text format of Prometheus.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use axum::{
+    Router,
+    extract::{Request, State},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use http::header;
+use tokio::sync::Semaphore;
+
+use super::{
+    access,
+    error::{self, Error},
+    shared::{Shared, read},
+};
+use driftless_agent::Handle;
+use driftless_metrics::{Queue, Snapshot};
+use driftless_store::{QueueLength, Store};
+
+/// The content type of the text format.
+const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Answers that are made at the same time at the listener of metrics alone.
+const MOST_ANSWERS: usize = 4;
+
+/// The route of metrics for a listener of its own, which needs no token. On loopback, only host names of loopback are
+/// answered, so that no web page can read it by a name of its own.
+pub fn metrics_router(handle: Handle, store: Store, address: SocketAddr) -> Router {
+    let answers = Arc::new(Semaphore::new(MOST_ANSWERS));
+    let guard = move |request: Request, next: Next| {
+        let answers = Arc::clone(&answers);
+        async move {
+            if address.ip().is_loopback() && !access::names_loopback(request.headers()) {
+                return Error::Forbidden("only requests to localhost are answered").into_response();
+            }
+            let Ok(_answer) = answers.try_acquire() else {
+                return Error::Busy("the agent makes too many answers: try again".to_owned()).into_response();
+            };
+            next.run(request).await
+        }
+    };
+    Router::new()
+        .route("/metrics", get(own_listener))
+        .fallback(error::no_such_route)
+        .method_not_allowed_fallback(error::no_such_method)
+        .layer(middleware::from_fn(guard))
+        .layer(middleware::map_response(access::harden))
+        .with_state((handle, store))
+}
+
+async fn own_listener(State((handle, store)): State<(Handle, Store)>) -> Response {
+    respond(&handle, &store).await
+}
+
+/// The route among those of the API.
+pub(super) async fn metrics(State(shared): State<Shared>) -> Response {
+    respond(&shared.handle, &shared.store).await
+}
+
+async fn respond(handle: &Handle, store: &Store) -> Response {
+    // Without the database the other metrics are needed all the more.
+    let queues = read(store, Store::queues).await.unwrap_or_default();
+    let queue = |queue: QueueLength| {
+        let QueueLength { name, length, oldest } = queue;
+        Queue { name, length, oldest }
+    };
+    let readiness = handle.readiness();
+    let snapshot = Snapshot {
+        applications: handle.applications(),
+        repositories: handle.repositories(),
+        is_ready: readiness.is_ready(),
+        has_engine: readiness.docker,
+        is_writable: store.last_write_error().is_none(),
+        started: handle.started(),
+        queues: queues.into_iter().map(queue).collect(),
+    };
+    ([(header::CONTENT_TYPE, TEXT_FORMAT)], handle.metrics().render(&snapshot)).into_response()
+}

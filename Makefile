@@ -50,10 +50,10 @@ unit: ## Tests that need no Docker Engine
 e2e: ## End-to-end tests on the real engine
 	E2E_THREADS=$(E2E_THREADS) scripts/e2e.sh
 
-# Needs root.
-e2e-faults: ## Kill, stop and starve a second engine while the agent works with it
+# Needs root. `make e2e` ends with them if it is run as root.
+e2e-faults: ## Kill, stop and starve engines of its own while the agent works with them
 	scripts/ensure-docker.sh
-	cargo test --locked --test e2e -- --ignored --nocapture --test-threads=1 engine_faults::
+	cargo test --locked --test e2e -- --ignored --nocapture --test-threads=2 engine_faults::
 
 # Needs Docker Compose 2, and minutes. ONLY=a,b runs these projects alone.
 differential: ## Compare every project of tests/e2e/projects with Docker Compose, field by field

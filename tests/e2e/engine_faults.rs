@@ -1,5 +1,5 @@
 //! An engine that is killed, stopped or out of space at the worst moment: a second engine, with a containerd that
-//! outlives it as under systemd. These tests need root and take minutes: `make e2e-faults`.
+//! outlives it as under systemd. These tests need root: `make e2e-faults`, and `make e2e` as root.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ async fn site(test: &str) -> (Engine, Site, String, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let mut engine = Engine::new(directory.path()).expect("root and network namespaces");
     engine.start_with_containerd().await;
-    let settings = Settings { docker_host: Some(engine.host()), ..Settings::default() };
+    let settings = Settings { docker_host: Some(engine.host()), poll: "1s", ..Settings::default() };
     let site = Site::with(test, settings);
     let image = images::server_as(&site.docker, "driftless-e2e/server:1.0", "1.0");
     (engine, site, image, directory)
@@ -43,7 +43,7 @@ fn greetings(site: &Site, container: &Container) -> usize {
 }
 
 #[tokio::test]
-#[ignore = "needs a second engine; `make e2e-faults`"]
+#[ignore = "needs root for an engine of its own; `make e2e-faults`"]
 async fn job_is_done_after_the_engine_died_during_its_start() {
     let (mut engine, site, image, directory) = site("starting").await;
     let agent = site.agent().await;
@@ -66,7 +66,7 @@ async fn job_is_done_after_the_engine_died_during_its_start() {
 }
 
 #[tokio::test]
-#[ignore = "needs a second engine; `make e2e-faults`"]
+#[ignore = "needs root for an engine of its own; `make e2e-faults`"]
 async fn containers_run_again_after_a_kill_of_dockerd_and_containerd() {
     let (mut engine, site, image, directory) = site("both").await;
     let agent = site.agent().await;
@@ -90,7 +90,7 @@ async fn containers_run_again_after_a_kill_of_dockerd_and_containerd() {
 }
 
 #[tokio::test]
-#[ignore = "needs a second engine; `make e2e-faults`"]
+#[ignore = "needs root for an engine of its own; `make e2e-faults`"]
 async fn job_that_ends_well_while_the_engine_is_dead_is_not_run_again() {
     let (mut engine, site, image, directory) = site("ending").await;
     let commit = site.repository.commit(&[(&site.path("job.yaml"), &job(&image, 1, 8))]);
@@ -108,7 +108,7 @@ async fn job_that_ends_well_while_the_engine_is_dead_is_not_run_again() {
 }
 
 #[tokio::test]
-#[ignore = "needs a second engine; `make e2e-faults`"]
+#[ignore = "needs root for an engine of its own; `make e2e-faults`"]
 async fn one_shots_that_end_while_the_engine_is_dead() {
     let (mut engine, site, image, directory) = site("one-shots").await;
     let compose = format!(
@@ -144,7 +144,7 @@ async fn one_shots_that_end_while_the_engine_is_dead() {
 }
 
 #[tokio::test]
-#[ignore = "needs a second engine; `make e2e-faults`"]
+#[ignore = "needs root for an engine of its own; `make e2e-faults`"]
 async fn hanging_engine_is_reported_and_the_agent_ends() {
     let (engine, site, image, directory) = site("hanging").await;
     let mut agent = site.running(&format!("services:\n  web:\n    image: {image}\n")).await;
@@ -161,7 +161,7 @@ async fn hanging_engine_is_reported_and_the_agent_ends() {
 }
 
 #[tokio::test]
-#[ignore = "needs a second engine; `make e2e-faults`"]
+#[ignore = "needs root for an engine of its own; `make e2e-faults`"]
 async fn container_starts_although_the_engine_kept_its_endpoint() {
     let (engine, site, image, directory) = site("endpoint").await;
     let compose = format!("services:\n  web:\n    image: {image}\n    container_name: {}-fixed\n", site.app);

@@ -228,10 +228,14 @@ fn reconnect(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) -
         if want.is_none() && wanted.is_empty() {
             continue;
         }
-        let difference =
-            Difference::container(&instance.name, format!("networks.{network}"), text_want, text_found)
-                .of(name);
-        let Some(cause) = draft.heal(difference) else { continue };
+        let cause = if found.is_none() && was_start_cut_short(draft, instance) {
+            Cause::Interrupted
+        } else {
+            let field = format!("networks.{network}");
+            let difference = Difference::container(&instance.name, field, text_want, text_found).of(name);
+            let Some(cause) = draft.heal(difference) else { continue };
+            cause
+        };
         let mut after: Vec<usize> = draft.provided.get(network).copied().into_iter().collect();
         if found.is_some() {
             let action =
@@ -246,6 +250,13 @@ fn reconnect(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) -
         }
     }
     connected
+}
+
+/// Whether the last step on an instance failed, such as a start in which the engine died: what it lacks since then, nobody
+/// took away. The step that makes up for it ends this, so a second difference is drift.
+fn was_start_cut_short(draft: &Draft<'_>, instance: &Instance) -> bool {
+    let policy = &draft.facts.target.policy;
+    policy.self_heal && !policy.suspended && draft.facts.record.failures.contains_key(&instance.name)
 }
 
 /// The engine adds aliases of its own: the short id, the host name, and on newer engines the container's name. Whether

@@ -1,6 +1,6 @@
 //! Containers that the engine cannot start any more.
 
-use driftless_model::{Attempt, State};
+use driftless_model::{Attachment, Attempt, Network, NetworkMode, State};
 
 use crate::stage::{NOON, Stage, stack, workload};
 
@@ -32,4 +32,49 @@ fn container_that_was_never_started_and_cannot_be_is_replaced() {
         let replaced = stage.named("shop-web-1");
         assert!(replaced.id != id && replaced.is_running(), "{error}: {plan}");
     }
+}
+
+/// A stage with a running container on a network, off which it is when the engine comes back.
+fn disconnected_after_a_restart() -> Stage {
+    let mut web = workload("web:1", 1);
+    web.container.network_mode =
+        NetworkMode::Networks([("shop_net".to_owned(), Attachment::default())].into());
+    let mut stage = Stage::new(stack([("web", web)]));
+    stage.stack.networks.insert("shop_net".into(), Network::default());
+    for _ in 0..5 {
+        stage.round();
+    }
+    let connected = stage.named("shop-web-1");
+    assert!(connected.networks.remove("shop_net").is_some());
+    stage
+}
+
+#[test]
+fn network_that_an_interrupted_start_lacks_is_no_drift() {
+    let mut stage = disconnected_after_a_restart();
+    let error = "could not start shop-web-1: connection closed before message completed".to_owned();
+    let failed = Attempt { count: 1, next: NOON, error };
+    stage.record.failures.insert("shop-web-1".to_owned(), failed);
+    let plan = stage.round();
+    assert!(plan.drifts.is_empty(), "nobody made this difference: {plan}");
+    assert!(plan.to_string().contains("connect shop-web-1 to shop_net"), "{plan}");
+    assert!(stage.named("shop-web-1").networks.contains_key("shop_net"));
+}
+
+#[test]
+fn network_that_a_user_disconnected_is_drift() {
+    let mut stage = disconnected_after_a_restart();
+    let plan = stage.round();
+    assert_eq!(plan.drifts.len(), 1, "{plan}");
+
+    // Without self-heal it is left, also after a step that failed.
+    let mut stage = disconnected_after_a_restart();
+    stage.policy.self_heal = false;
+    stage.record.failures.insert(
+        "shop-web-1".to_owned(),
+        Attempt { count: 1, next: NOON, error: "could not limit it".to_owned() },
+    );
+    let plan = stage.round();
+    assert_eq!(plan.drifts.len(), 1, "{plan}");
+    assert!(!stage.named("shop-web-1").networks.contains_key("shop_net"));
 }

@@ -144,6 +144,31 @@ fn conflicting_applications_are_reported_with_both_files() {
     }
 }
 
+#[test]
+fn port_conflict_of_two_applications_points_at_both_ports() {
+    let compose = "services:\n  web:\n    image: a\n    ports:\n      - '443:443'\n      - '80:80'\n";
+    let pod = "apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  containers:
+    - name: web
+      image: a
+      ports:
+        - containerPort: 80
+          hostPort: 80
+";
+    let files = MemoryFiles::new([("a/compose.yaml", compose), ("b/pod.yaml", pod)]);
+    let found = discover(&files, "", "repository", &[]);
+    let stacks: Vec<_> = found.apps.iter().map(|spec| render(&files, spec).stack.unwrap()).collect();
+    let stacks: Vec<&Stack> = stacks.iter().collect();
+    let told: Vec<String> =
+        conflicts(&stacks, &nothing_held()).iter().map(|(_, finding)| finding.to_string()).collect();
+    let expected = "b/pod.yaml:10:21: error: spec.containers[0].ports[0].hostPort: the host port 80/tcp is taken by \
+                    application `a` (a/compose.yaml:6:9)";
+    assert_eq!(told, [expected]);
+}
+
 fn nothing_held() -> Held<'static> {
     Held { of: &|_| None, absent: &[] }
 }

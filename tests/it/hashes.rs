@@ -1,7 +1,7 @@
 //! Hashes that are kept in labels of containers and in databases of running agents. They must stay as they are: another
 //! hash would replace every container at an upgrade of the agent.
 
-use std::{fmt::Write, fs, path::Path};
+use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
 
 use driftless_files::{AppSpec, MemoryFiles};
 use driftless_manifest::render;
@@ -115,11 +115,9 @@ fn manifests(files: &MemoryFiles, format: Format, name: &str, file: &str) -> Opt
 
 fn stack_hashes(out: &mut String, name: &str, stack: &Stack) {
     let stored = serde_json::to_string(stack).unwrap();
-    assert_eq!(
-        serde_json::from_str::<Stack>(&stored).unwrap(),
-        *stack,
-        "{name} is read back as it was stored"
-    );
+    let read = serde_json::from_str::<Stack>(&stored).unwrap();
+    let without_places = Stack { port_places: BTreeMap::new(), ..stack.clone() };
+    assert_eq!(read, without_places, "{name} is read back as it was stored");
     writeln!(out, "{name}: stack {}", StackHash::of(stack).0).unwrap();
     for (workload, it) in &stack.workloads {
         writeln!(out, "  {workload}: container {}, workload {}", it.spec().0, SpecHash::of(it).0).unwrap();

@@ -44,8 +44,10 @@
 #[cfg(doctest)]
 struct Readme;
 
+use std::collections::BTreeMap;
+
 use driftless_files::{AppSpec, Files, Rendered};
-use driftless_model::{Finding, Location, Mask, Protocol};
+use driftless_model::{Finding, Mask, PortPlace, Protocol, Stack, Subject, WorkloadName};
 use driftless_yaml::{Node, Report};
 
 mod load;
@@ -93,8 +95,22 @@ pub fn keys() -> String {
     spec::page::page()
 }
 
+/// The places of all single host ports. A range has none: which of its ports is used is decided by the engine.
+fn port_places(root: &Node, stack: &Stack) -> BTreeMap<(WorkloadName, u16, Protocol), PortPlace> {
+    let mut places = BTreeMap::new();
+    for Subject { name, workload } in stack.subjects() {
+        for port in &workload.container.ports {
+            let Some(host) = port.host.filter(|range| range.len() == 1) else { continue };
+            if let Some(place) = port_place(root, name.as_str(), host.first, port.protocol) {
+                places.insert((name.clone(), host.first, port.protocol), place);
+            }
+        }
+    }
+    places
+}
+
 /// The place of a published port. The last one counts, since the second of two equal ports is one too many.
-fn port_place(root: &Node, service: &str, port: u16, protocol: Protocol) -> Option<(Location, String)> {
+fn port_place(root: &Node, service: &str, port: u16, protocol: Protocol) -> Option<PortPlace> {
     let ports = root.get("services")?.get(service)?.get("ports")?.items();
     let is_it = |(_, item): &(usize, &Node)| {
         let text = |key: &str| item.get(key).and_then(Node::as_scalar);
@@ -102,7 +118,7 @@ fn port_place(root: &Node, service: &str, port: u16, protocol: Protocol) -> Opti
             && text("protocol").unwrap_or("tcp") == protocol.as_str()
     };
     let (index, item) = ports.iter().enumerate().rev().find(is_it)?;
-    Some((item.place.location(), format!("services.{service}.ports[{index}]")))
+    Some(PortPlace { location: item.place.location(), path: format!("services.{service}.ports[{index}]") })
 }
 
 /// Whether a project has a service.
@@ -125,10 +141,9 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
         let finding = root.finding("", "the file has no services");
         more.push(finding.help("add a service; a network or volume is made for the services that use it"));
     }
-    let (stack, contents) = lower::lower(files, spec, &loaded, &sections, &mut more);
-    more.extend(driftless_model::check_at(&stack, &|name, port, protocol| {
-        port_place(root, name.as_str(), port, protocol)
-    }));
+    let (mut stack, contents) = lower::lower(files, spec, &loaded, &sections, &mut more);
+    stack.port_places = port_places(root, &stack);
+    more.extend(driftless_model::check(&stack));
     // One finding for each location: the loader may have reported the same mistake in other words.
     let reported = errors_at(&findings);
     more.retain(|finding| !reported.contains(&finding.location));

@@ -45,7 +45,7 @@ use std::{
 };
 
 use driftless_files::{AppSpec, Files, Rendered};
-use driftless_model::{Finding, Format, Location, Mask, Network, Protocol, Stack, WorkloadName};
+use driftless_model::{Finding, Format, Location, Mask, Network, PortPlace, Protocol, Stack, WorkloadName};
 use driftless_yaml as yaml;
 use driftless_yaml::{Kind, Limits, Node, with_excerpt};
 
@@ -77,6 +77,7 @@ mod probe;
 mod proxy;
 mod pull;
 mod quantity;
+mod quoting;
 mod reader;
 mod resources;
 mod security;
@@ -153,6 +154,7 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     }
     let (contents, volumes) = catalogue.into_parts();
     let network = |(name, key): (String, String)| (name, Network { key, ..Network::default() });
+    let port_places = port_places(&workloads);
     let stack = Stack {
         app: spec.name.clone(),
         format: Format::Kubernetes,
@@ -170,6 +172,7 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
         inventory,
         secret_values: BTreeSet::new(),
         given: None,
+        port_places,
     };
     Rendered { stack: Some(stack), findings, contents }
 }
@@ -212,11 +215,6 @@ fn presented(report: Report, sources: &BTreeMap<String, Arc<[u8]>>) -> Vec<Findi
     let mut said = BTreeSet::new();
     findings.retain(|it| said.insert((it.location.clone(), it.path.clone(), it.message.clone())));
     findings
-}
-
-/// The text of a file for quoting lines: none of a file that is encrypted in the repository.
-fn quotable(files: &dyn Files, path: &str, bytes: &Arc<[u8]>) -> Arc<[u8]> {
-    if files.is_encrypted(path) { Arc::default() } else { Arc::clone(bytes) }
 }
 
 /// Reports ConfigMaps with data from encrypted files: they are mounted from the disk, where nothing is in clear.
@@ -267,7 +265,7 @@ fn manifests(files: &dyn Files, spec: &AppSpec, report: &Report) -> Manifests {
                 continue;
             }
         };
-        found.sources.insert(path.clone(), quotable(files, path, &bytes));
+        found.sources.insert(path.clone(), quoting::quotable(files, path, &bytes));
         match yaml::parse(path, &bytes, &limits) {
             Ok(documents) => found.parsed.push((path.clone(), documents)),
             Err(finding) => report.say(finding),
@@ -374,6 +372,18 @@ fn refuse_tags(node: &Node, path: &str, report: &Report) {
     for entry in node.entries() {
         refuse_tags(&entry.value, &yaml::join(path, &entry.key), report);
     }
+}
+
+/// The places of all host ports.
+fn port_places(workloads: &[ReadWorkload]) -> BTreeMap<(WorkloadName, u16, Protocol), PortPlace> {
+    let mut places = BTreeMap::new();
+    for ReadWorkload { name, published, .. } in workloads {
+        for HostPort { location, path, host, protocol, .. } in published {
+            let place = PortPlace { location: location.clone(), path: path.clone() };
+            places.insert((name.clone(), *host, *protocol), place);
+        }
+    }
+    places
 }
 
 /// Reports host ports that two containers take.

@@ -9,20 +9,12 @@ use std::{
 };
 
 use crate::{
-    AppName, Finding, Location, MountSource, NetworkMode, Port, Protocol, Stack, Subject, Workload,
-    WorkloadName,
+    AppName, Finding, Location, MountSource, NetworkMode, Port, PortPlace, Protocol, Stack, Subject,
+    Workload, WorkloadName,
 };
 
-/// The place of a published host port in the manifests: its location and its path. `None`: it is not known.
-pub type PortPlace<'a> = &'a dyn Fn(&WorkloadName, u16, Protocol) -> Option<(Location, String)>;
-
-/// Findings about one stack by itself. Conflicts of host ports are reported at the workload.
+/// Findings about one stack by itself. Conflicts of host ports are reported at the port, if its place is known.
 pub fn check(stack: &Stack) -> Vec<Finding> {
-    check_at(stack, &|_, _, _| None)
-}
-
-/// The same, with conflicts of host ports reported at the port.
-pub fn check_at(stack: &Stack, place: PortPlace<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for subject in stack.subjects() {
         check_replicas(subject, &mut findings);
@@ -30,7 +22,7 @@ pub fn check_at(stack: &Stack, place: PortPlace<'_>) -> Vec<Finding> {
         check_targets(subject, &mut findings);
     }
     check_cycles(stack, &mut findings);
-    check_shared_claims(stack, place, &mut findings);
+    check_shared_claims(stack, &mut findings);
     findings
 }
 
@@ -117,8 +109,18 @@ impl Claimant<'_> {
         self.stack.app != other.stack.app && overlaps
     }
 
+    /// `application `shop` (sites/shop/compose.yaml:3:5)`.
+    fn whereabouts(&self) -> String {
+        let place = match (self.workload, &self.port) {
+            (Some(subject), Some(claim)) => place_of(self.stack, subject, claim).location.to_string(),
+            (Some(subject), None) => subject.workload.origin.to_string(),
+            (None, _) => self.stack.manifests.first().cloned().unwrap_or_default(),
+        };
+        format!("application `{}` ({place})", self.stack.app)
+    }
+
     fn refusal(&self, thing: &Thing<'_>, holder: &Self) -> Finding {
-        let by = whereabouts(holder.stack, holder.workload.map(|subject| subject.workload));
+        let by = holder.whereabouts();
         let message = match (thing, &self.port) {
             (Thing::Project(name), _) => format!("the project name `{name}` is taken by {by}"),
             (Thing::ContainerName(name), _) => format!("the container name `{name}` is taken by {by}"),
@@ -127,8 +129,12 @@ impl Claimant<'_> {
                 format!("the host port {port}/{} is taken by {by}", protocol.as_str())
             }
         };
-        if let Some(Subject { name, workload }) = self.workload {
-            return Finding::error(workload.origin.clone(), path(name), message);
+        if let Some(subject @ Subject { name, workload }) = self.workload {
+            let PortPlace { location, path } = match &self.port {
+                Some(claim) => place_of(self.stack, subject, claim),
+                None => PortPlace { location: workload.origin.clone(), path: path(name) },
+            };
+            return Finding::error(location, path, message);
         }
         let location = Location::file(self.stack.manifests.first().map_or("", String::as_str));
         Finding::error(location, "name", message).help("give one of them another `name:`")
@@ -151,15 +157,6 @@ fn things(stack: &Stack) -> Vec<Wish<'_>> {
         }
     }
     things
-}
-
-/// `application `shop` (sites/shop/compose.yaml:3:5)`.
-fn whereabouts(stack: &Stack, workload: Option<&Workload>) -> String {
-    let place = match workload {
-        Some(workload) => workload.origin.to_string(),
-        None => stack.manifests.first().cloned().unwrap_or_default(),
-    };
-    format!("application `{}` ({place})", stack.app)
 }
 
 fn check_replicas(Subject { name, workload }: Subject<'_>, findings: &mut Vec<Finding>) {
@@ -258,7 +255,7 @@ fn check_cycles(stack: &Stack, findings: &mut Vec<Finding>) {
 }
 
 /// Two workloads of one stack must not want the same host port or container name.
-fn check_shared_claims(stack: &Stack, place: PortPlace<'_>, findings: &mut Vec<Finding>) {
+fn check_shared_claims(stack: &Stack, findings: &mut Vec<Finding>) {
     let mut ports = PortTable::default();
     let mut names: BTreeMap<&str, &WorkloadName> = BTreeMap::new();
     for (name, workload) in &stack.workloads {
@@ -279,19 +276,25 @@ fn check_shared_claims(stack: &Stack, place: PortPlace<'_>, findings: &mut Vec<F
                 ports.take(claim, stack, workload);
                 continue;
             };
-            let place_of = |name: &WorkloadName| place(name, claim.port, claim.protocol);
-            let (location, at) = place_of(name).unwrap_or_else(|| (workload.origin.clone(), path(name)));
+            let PortPlace { location, path } = place_of(stack, Subject { name, workload }, &claim);
             let message = if by.origin == workload.origin {
                 format!("the host port {claim} is published twice")
             } else {
                 let holder = stack.workloads.iter().find(|(_, other)| std::ptr::eq(*other, by));
-                let other = holder.and_then(|(name, _)| place_of(name));
-                let other = other.map_or_else(|| by.origin.clone(), |(location, _)| location);
+                let other =
+                    holder.map(|(name, workload)| place_of(stack, Subject { name, workload }, &claim));
+                let other = other.map_or_else(|| by.origin.clone(), |place| place.location);
                 format!("the host port {claim} is taken already ({other})")
             };
-            findings.push(Finding::error(location, at, message));
+            findings.push(Finding::error(location, path, message));
         }
     }
+}
+
+/// The place of a host port in the manifests, or else of its workload.
+fn place_of(stack: &Stack, Subject { name, workload }: Subject<'_>, claim: &Claim) -> PortPlace {
+    let known = stack.port_places.get(&(name.clone(), claim.port, claim.protocol)).cloned();
+    known.unwrap_or_else(|| PortPlace { location: workload.origin.clone(), path: path(name) })
 }
 
 fn path(name: &WorkloadName) -> String {

@@ -77,7 +77,7 @@ mod workload;
 pub use api_version::{INTERFACE_NAME, Need};
 pub use boxed_default::{BoxedDefault, SharedDefault};
 pub use build::{Build, Dockerfile};
-pub use check::{Held, PortPlace, check, check_at, conflicts};
+pub use check::{Held, check, conflicts};
 pub use commit_id::{CommitId, InvalidCommitId};
 pub use container::{
     Attachment, Container, Healthcheck, NetworkMode, Port, PortRange, Protocol, Resources, RestartPolicy,
@@ -119,7 +119,7 @@ pub use repo_url::{InvalidUrl, RepoUrl};
 pub use revision::{Cause, CommitInfo, Outcome, Pin, Revision, Until};
 pub use schedule::Schedule;
 pub use selector::{InvalidSelector, Selector};
-pub use stack::{Format, Stack};
+pub use stack::{Format, PortPlace, Stack};
 pub use stateful_set::{Member, Update};
 pub use status::{
     Answered, Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, ConditionStatus, CronStatus,

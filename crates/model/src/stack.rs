@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{AppName, ContentId, Inventory, Network, StackHash, Subject, Volume, Workload, WorkloadName};
+use super::{
+    AppName, ContentId, Inventory, Location, Network, Protocol, StackHash, Subject, Volume, Workload,
+    WorkloadName,
+};
 use crate::{defaults::is_default, hash::digest_of};
 
 /// One application's desired state, free of its front-end format.
@@ -38,6 +41,17 @@ pub struct Stack {
     /// The hash of what Git says, where the runs of CronJobs have been added to it.
     #[serde(skip)]
     pub given: Option<StackHash>,
+    /// The places of all host ports in the manifests, for findings. They are no part of the desired state, so they are not stored.
+    #[serde(skip)]
+    pub port_places: BTreeMap<(WorkloadName, u16, Protocol), PortPlace>,
+}
+
+/// The place of a published host port in the manifests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortPlace {
+    pub location: Location,
+    /// In the manifest, such as `services.web.ports[0]`.
+    pub path: String,
 }
 
 impl Stack {

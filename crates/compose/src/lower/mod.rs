@@ -86,6 +86,7 @@ pub(crate) fn lower(
         inventory: Inventory::default(),
         secret_values: BTreeSet::new(),
         given: None,
+        port_places: BTreeMap::new(),
     };
     stack.secret_values = used_values(&stack, &loaded.secret_values);
     (stack, contents)

@@ -61,7 +61,7 @@ impl<'a> SourceFiles<'a> {
         let path = self.locate(located, folder)?;
         match self.files.read(&path, Limits::default().bytes as u64) {
             Ok(bytes) => {
-                self.read.insert(path.clone(), crate::quotable(self.files, &path, &bytes));
+                self.read.insert(path.clone(), crate::quoting::quotable(self.files, &path, &bytes));
                 Some((path, bytes))
             }
             Err(error) => {
@@ -73,7 +73,7 @@ impl<'a> SourceFiles<'a> {
     }
 
     pub(super) fn parse(&mut self, path: &str, bytes: &Arc<[u8]>) -> Option<Vec<Node>> {
-        self.read.insert(path.to_owned(), crate::quotable(self.files, path, bytes));
+        self.read.insert(path.to_owned(), crate::quoting::quotable(self.files, path, bytes));
         match yaml::parse(path, bytes, &Limits::default()) {
             Ok(documents) => {
                 self.nodes += documents.iter().map(edit::size).sum::<usize>();

@@ -326,6 +326,7 @@ fn stack() -> Stack {
         inventory: Default::default(),
         secret_values: Default::default(),
         given: None,
+        port_places: BTreeMap::new(),
     }
 }
 

@@ -105,6 +105,7 @@ pub(crate) fn stack(workloads: impl IntoIterator<Item = (&'static str, Workload)
         inventory: Default::default(),
         secret_values: Default::default(),
         given: None,
+        port_places: BTreeMap::new(),
     }
 }
 

@@ -75,6 +75,7 @@ impl Case {
             inventory: Default::default(),
             secret_values: Default::default(),
             given: None,
+            port_places: BTreeMap::new(),
         };
         Self { stack, observed: Observed::default(), record: Record::default(), plan: Plan::default() }
     }

@@ -81,6 +81,7 @@ pub(crate) fn stack(image: &str, mounts: Vec<MountSource>) -> Stack {
         inventory: Default::default(),
         secret_values: Default::default(),
         given: None,
+        port_places: BTreeMap::new(),
     }
 }
 

@@ -9,7 +9,7 @@
 
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{Ipv4Addr, Ipv6Addr},
     sync::Arc,
 };
 
@@ -18,17 +18,20 @@ use tokio::{
     task::JoinSet,
 };
 
-use driftless_model::{Forward, Forwards, Protocol};
+use driftless_model::{Forwards, Protocol};
 
 mod balance;
 mod names;
 mod ready;
+mod route;
 mod tcp;
 mod udp;
 
 pub use balance::Balance;
 pub use names::{ENGINE, Names};
 pub use ready::{Gate, REPORT_SOCKET, ReportError, send_report};
+
+use route::Route;
 
 /// Why the proxy ends.
 #[derive(Debug, thiserror::Error)]
@@ -44,38 +47,6 @@ pub enum Error {
     NoPorts,
     #[error("could not listen for the ready endpoints")]
     Reports(#[source] io::Error),
-}
-
-/// One port and its endpoints.
-#[derive(Debug)]
-struct Route {
-    forward: Forward,
-    names: Arc<Names>,
-    gate: Arc<Gate>,
-    balance: Balance,
-}
-
-impl Route {
-    /// The endpoints for a client, in the order in which they are to be tried.
-    async fn endpoints(&self, client: IpAddr) -> Vec<SocketAddr> {
-        let mut all = Vec::new();
-        for (name, port) in &self.forward.targets {
-            let addresses = self.names.addresses(name).await.into_iter();
-            let ready = addresses.filter(|address| self.gate.admits(name, *address));
-            all.extend(ready.map(|address| SocketAddr::new(IpAddr::V4(address), *port)));
-        }
-        all.sort_unstable();
-        all.dedup();
-        self.balance.order(client, &all)
-    }
-
-    /// Whether an endpoint that was chosen earlier may still get traffic.
-    fn admits(&self, endpoint: SocketAddr) -> bool {
-        let IpAddr::V4(address) = endpoint.ip() else { return true };
-        let is_of =
-            |(name, port): &(String, u16)| *port == endpoint.port() && self.gate.admits(name, address);
-        self.forward.targets.iter().any(is_of)
-    }
 }
 
 /// A socket that is bound.

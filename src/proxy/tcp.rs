@@ -11,7 +11,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::Route;
+use super::route::Route;
 
 /// So many connections of one port at once; further ones wait in the kernel, and in the end at the client.
 const MOST: usize = 8192;

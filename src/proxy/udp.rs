@@ -18,7 +18,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-use super::Route;
+use super::route::Route;
 
 /// Maximum number of clients of one port. A further client replaces the one that was silent for longest: many ask
 /// once, from a port of their own, and are done.

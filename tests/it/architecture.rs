@@ -199,12 +199,12 @@ impl Modules {
         }
     }
 
-    /// For each module, the modules that it imports from.
+    /// For each module, the modules that it names, in `use` lines or elsewhere.
     fn graph(&self) -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
         let edges = |module: &Vec<String>, file: &PathBuf| {
             let source = fs::read_to_string(file).unwrap();
             let source = source.split("#[cfg(test)]").next().unwrap();
-            let paths = imports(source, false).into_iter();
+            let paths = imports(source, false).into_iter().chain(inline_paths(source));
             let mut targets: BTreeSet<Vec<String>> = paths
                 .filter_map(|path| self.absolute(module, &path))
                 .map(|path| self.definer(&path))
@@ -239,12 +239,19 @@ impl Modules {
     }
 }
 
+/// Whether a line begins an import, or a re-export of any visibility.
+fn is_import(line: &str) -> bool {
+    line.split_once("use ").is_some_and(|(visibility, _)| {
+        matches!(visibility, "" | "pub ") || (visibility.starts_with("pub(") && visibility.ends_with(") "))
+    })
+}
+
 /// The paths that `use` lines import, or only those that they re-export.
 fn imports(source: &str, only_exports: bool) -> Vec<Vec<String>> {
     let mut all = Vec::new();
     let mut lines = source.lines();
     while let Some(line) = lines.next() {
-        let is_export = line.starts_with("pub use ") || line.starts_with("pub(crate) use ");
+        let is_export = line.starts_with("pub") && is_import(line);
         if !(is_export || (line.starts_with("use ") && !only_exports)) {
             continue;
         }
@@ -253,6 +260,31 @@ fn imports(source: &str, only_exports: bool) -> Vec<Vec<String>> {
             text.push_str(lines.next().unwrap().trim());
         }
         tree(text.trim_end_matches(';'), &mut Vec::new(), &mut all);
+    }
+    all
+}
+
+/// The paths of two or more names outside of imports, visibilities, comments and texts: `super::error::not_found`.
+fn inline_paths(source: &str) -> Vec<Vec<String>> {
+    let is_name = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let mut all = Vec::new();
+    let mut lines = source.lines();
+    while let Some(line) = lines.next() {
+        let mut code = line.split("//").next().unwrap().trim_start();
+        if is_import(code) {
+            while !code.ends_with(';') {
+                code = lines.next().unwrap();
+            }
+            continue;
+        }
+        // Every second piece is text.
+        for piece in code.split('"').step_by(2) {
+            let piece = piece.replace("pub(in crate::", "");
+            let paths = piece.split(|letter: char| !(is_name(letter) || letter == ':'));
+            let paths = paths.filter(|path| path.contains("::") && path.starts_with(is_name));
+            let names = |path: &str| path.split("::").map(str::to_owned).collect::<Vec<_>>();
+            all.extend(paths.map(|path| names(path.trim_end_matches(':'))));
+        }
     }
     all
 }
@@ -295,7 +327,7 @@ fn tree(text: &str, prefix: &mut Vec<String>, all: &mut Vec<Vec<String>>) {
 }
 
 #[test]
-fn modules_of_a_crate_import_each_other_in_no_circle() {
+fn modules_of_a_crate_name_each_other_in_no_circle() {
     let crates = fs::read_dir("crates").unwrap().map(|entry| entry.unwrap().path());
     let crates =
         crates.map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), path.join("src")));

@@ -340,7 +340,7 @@ impl Stand {
         let clock = Clock::starting_at(NOW);
         let receiver = Receiver::new(handle.clone(), store.clone(), &settings, Arc::new(|_| None), clock);
         let router = router_with_hooks(handle, store.clone(), access, receiver.clone());
-        let router = router.merge(receiver.routes());
+        let router = router.merge(driftless_web::webhook_routes(&receiver));
         let server = tokio::spawn(serve(listener, router, std::future::pending()));
         let mut stand = Self {
             address,

@@ -49,7 +49,7 @@ pub use metrics::metrics_router;
 pub use serve::serve;
 pub use until::{InvalidUntil, parse_until};
 pub use wait::{Goal, Waited};
-pub use webhooks::Receiver;
+pub use webhooks::{Receiver, webhook_routes};
 
 use access::Guard;
 use shared::Shared;

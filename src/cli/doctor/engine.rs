@@ -2,7 +2,7 @@
 
 use std::{fs, time::Duration};
 
-use super::Check;
+use super::check::Check;
 use crate::cli::context::Context;
 use driftless_config::Settings;
 use driftless_docker::{EngineReport, engine_report};

@@ -17,7 +17,7 @@ use nix::{
 };
 use tokio::net::TcpListener;
 
-use super::Check;
+use super::check::Check;
 use driftless_config::Settings;
 
 /// Ramfs, the other memory file system. libc has no name for its number (linux/magic.h).

@@ -1,12 +1,13 @@
 //! `driftless doctor`: checks everything around the agent and says what to do about it. It changes nothing.
 
+mod check;
 mod engine;
 mod host;
 mod repositories;
 
 use clap::Args;
-use serde::Serialize;
 
+use self::check::{Check, CheckResult};
 use super::{
     context::{Context, Verdict},
     error::Error as CliError,
@@ -36,40 +37,6 @@ pub(super) struct DoctorArgs {
     /// Output format.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = TextOrJson::Text)]
     pub(super) output: TextOrJson,
-}
-
-/// The result of one check.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Check {
-    /// The subject of the check.
-    name: String,
-    result: CheckResult,
-    /// The finding.
-    message: String,
-    /// The remedy. Empty if none is needed.
-    help: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum CheckResult {
-    Ok,
-    Warn,
-    Fail,
-}
-
-impl Check {
-    fn ok(name: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { name: name.into(), result: CheckResult::Ok, message: message.into(), help: String::new() }
-    }
-
-    fn warn(name: impl Into<String>, message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { name: name.into(), result: CheckResult::Warn, message: message.into(), help: help.into() }
-    }
-
-    fn fail(name: impl Into<String>, message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { name: name.into(), result: CheckResult::Fail, message: message.into(), help: help.into() }
-    }
 }
 
 pub(super) async fn doctor(args: &DoctorArgs, context: &Context<'_>) -> Result<Verdict, CliError> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Check;
+use super::check::Check;
 use crate::cli::context::Context;
 use driftless_config::{Repository, Settings};
 use driftless_git::{FetchPermits, RepositoryOptions};

@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-use super::{age, at, count, words};
+use super::{
+    age,
+    objects::{at, count, words},
+};
 use crate::{cli::screen::Paint, cli::table::Cell};
 use driftless_model::{Kind, Timestamp};
 
@@ -275,4 +278,8 @@ fn entries(it: &Value) -> String {
 
 fn list<'a>(it: &'a Value, pointer: &str) -> &'a [Value] {
     it.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+pub(super) fn without_head(text: &str) -> &str {
+    text.split_once('\n').map_or("", |(_, rest)| rest)
 }

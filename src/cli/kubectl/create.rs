@@ -1,19 +1,18 @@
 //! `driftless create job`: starts a run of a CronJob at once. Other objects are created in Git.
 
 use super::{
-    Error, Wanted,
     args::{CreateCommand, CreateJobArgs},
+    objects::{Error, Wanted},
     target::Target,
 };
-use crate::cli;
-use crate::{cli::Context, cli::Verdict, cli::client::Client, cli::output::print};
+use crate::{cli::Context, cli::Error as CliError, cli::Verdict, cli::client::Client, cli::output::print};
 use driftless_model::Kind;
 use driftless_web::Accepted;
 
 pub(in crate::cli) async fn create(
     command: &CreateCommand,
     context: &Context<'_>,
-) -> Result<Verdict, cli::Error> {
+) -> Result<Verdict, CliError> {
     let CreateCommand::Job(CreateJobArgs { name, from, scope, server }) = command;
     let wanted = Wanted::pair(from)?;
     if wanted.kinds != [Kind::CronJob] {

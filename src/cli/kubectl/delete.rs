@@ -2,13 +2,19 @@
 
 use tokio::time::Instant;
 
-use super::{Error, Wanted, args::DeleteArgs, at, path, target::Target};
-use crate::cli;
-use crate::{cli::Context, cli::Verdict, cli::client::Client, cli::goal::StatusWatch, cli::output::print};
+use super::{
+    args::DeleteArgs,
+    objects::{Error, Wanted, at, path},
+    target::Target,
+};
+use crate::{
+    cli::Context, cli::Error as CliError, cli::Verdict, cli::client::Client, cli::goal::StatusWatch,
+    cli::output::print,
+};
 use driftless_model::Kind;
 use driftless_web::Accepted;
 
-pub(in crate::cli) async fn delete(args: &DeleteArgs, context: &Context<'_>) -> Result<Verdict, cli::Error> {
+pub(in crate::cli) async fn delete(args: &DeleteArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let wanted = Wanted::parse(&args.what)?;
     for it in &wanted {
         if it.kinds != [Kind::Pod] {

@@ -5,8 +5,11 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::{
-    Scope, Wanted, age, args::DescribeArgs, at, columns, count, jsonpath, objects, path, say_missing,
-    target::Target, words,
+    age,
+    args::DescribeArgs,
+    columns, jsonpath,
+    objects::{Scope, Wanted, at, count, objects, path, say_missing, words},
+    target::Target,
 };
 use crate::{
     cli::Context, cli::Error, cli::Verdict, cli::client::Client, cli::output::print, cli::screen::Colours,

@@ -1,8 +1,16 @@
 //! `driftless get events`: the event log in kubectl's columns.
 
-use super::{Error, age, args::GetArgs, args::GetOutput, path};
-use crate::cli;
-use crate::{cli::Context, cli::Verdict, cli::client::Client, cli::output::print, cli::table::Table};
+use super::{
+    age,
+    args::GetArgs,
+    args::GetOutput,
+    columns,
+    objects::{Error, path},
+};
+use crate::{
+    cli::Context, cli::Error as CliError, cli::Verdict, cli::client::Client, cli::output::print,
+    cli::table::Table,
+};
 use driftless_model::{Event, EventKind};
 
 /// The most that the agent returns at once.
@@ -13,7 +21,7 @@ pub(super) fn are_meant(word: &str) -> bool {
     ["events", "event", "ev"].iter().any(|it| word.eq_ignore_ascii_case(it))
 }
 
-pub(super) async fn get(args: &GetArgs, context: &Context<'_>) -> Result<Verdict, cli::Error> {
+pub(super) async fn get(args: &GetArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let unfit = [
         (args.what.len() > 1, "events have no names"),
         (args.scope.namespace.is_some(), "events have no namespace: select an application with --app"),
@@ -49,6 +57,6 @@ pub(super) async fn get(args: &GetArgs, context: &Context<'_>) -> Result<Verdict
         table.row(cells.map(Into::into));
     }
     let text = table.render(context.colours);
-    print(if args.no_headers { super::get::without_head(&text) } else { text.as_str() })?;
+    print(if args.no_headers { columns::without_head(&text) } else { text.as_str() })?;
     Ok(Verdict::Yes)
 }

@@ -9,8 +9,10 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{
-    Scope, Wanted, args::GetArgs, args::GetOutput, at, columns, events, jsonpath, kind_of, objects,
-    say_missing,
+    args::GetArgs,
+    args::GetOutput,
+    columns, events, jsonpath,
+    objects::{self, Scope, Wanted, at, kind_of, objects, say_missing},
 };
 use crate::{
     cli::Context, cli::Error, cli::Verdict, cli::client::Client, cli::output, cli::output::print,
@@ -29,9 +31,9 @@ pub(in crate::cli) async fn get(args: &GetArgs, context: &Context<'_>) -> Result
     if let Some(selector) = selector {
         if wanted.iter().any(|it| it.name.is_some()) {
             let text = "a name and a selector cannot be combined".to_owned();
-            return Err(super::Error::Usage(text).into());
+            return Err(objects::Error::Usage(text).into());
         }
-        Selector::parse(selector).map_err(super::Error::from)?;
+        Selector::parse(selector).map_err(objects::Error::from)?;
     }
     let fields = FieldSelector::parse(args.field_selector.as_deref().unwrap_or_default())?;
     let client = Client::new(&args.server, context.environment)?;
@@ -98,19 +100,19 @@ const SELECTABLE: [&str; 7] = [
 ];
 
 impl FieldSelector {
-    fn parse(text: &str) -> Result<Self, super::Error> {
+    fn parse(text: &str) -> Result<Self, objects::Error> {
         let term = |term: &str| {
             let (pair, is_equal) = match term.split_once("!=") {
                 Some(pair) => (Some(pair), false),
                 None => (term.split_once("==").or_else(|| term.split_once('=')), true),
             };
             let (field, value) = pair.ok_or_else(|| {
-                super::Error::Usage(format!("invalid field selector: {term}; write FIELD=VALUE"))
+                objects::Error::Usage(format!("invalid field selector: {term}; write FIELD=VALUE"))
             })?;
             if !SELECTABLE.contains(&field) {
                 let text =
                     format!("field label not supported: {field}; use one of {}", SELECTABLE.join(", "));
-                return Err(super::Error::Usage(text));
+                return Err(objects::Error::Usage(text));
             }
             let pointer = format!("/{}", field.replace('.', "/"));
             Ok(FieldTerm { pointer, value: value.to_owned(), is_equal })
@@ -229,7 +231,7 @@ impl Page<'_> {
 
     fn finish(&self, table: &Table, context: &Context<'_>) -> String {
         let text = table.render(context.colours);
-        if self.args.no_headers { without_head(&text).to_owned() } else { text }
+        if self.args.no_headers { columns::without_head(&text).to_owned() } else { text }
     }
 
     /// Prints new and changed objects. Waits for an agent that is being restarted.
@@ -299,10 +301,6 @@ fn qualified(it: &Value) -> String {
 fn cell(path: &jsonpath::JsonPath, item: &Value) -> Cell {
     let found: Vec<String> = path.find(item).into_iter().map(jsonpath::text).collect();
     if found.is_empty() { "<none>".into() } else { found.join(",").into() }
-}
-
-pub(super) fn without_head(text: &str) -> &str {
-    text.split_once('\n').map_or("", |(_, rest)| rest)
 }
 
 #[cfg(test)]

@@ -5,9 +5,12 @@ use std::io::{self, Write as _};
 use futures_util::future::try_join_all;
 use serde_json::Value;
 
-use super::{Error, Scope, Wanted, args::LogsArgs, at, objects, path, say_missing, target::Target};
-use crate::cli;
-use crate::{cli::Context, cli::Verdict, cli::client::Client};
+use super::{
+    args::LogsArgs,
+    objects::{Error, Scope, Wanted, at, objects, path, say_missing},
+    target::Target,
+};
+use crate::{cli::Context, cli::Error as CliError, cli::Verdict, cli::client::Client};
 use driftless_model::{Kind, Selector};
 
 /// Number of last lines of each pod if `--tail` is not given.
@@ -23,7 +26,7 @@ struct Source {
     name: String,
 }
 
-pub(in crate::cli) async fn logs(args: &LogsArgs, context: &Context<'_>) -> Result<Verdict, cli::Error> {
+pub(in crate::cli) async fn logs(args: &LogsArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let client = Client::new(&args.server, context.environment)?;
     let Some(what) = &args.what else { return of_selected(args, &client, context).await };
     let Some(target) = find(what, args, &client, context).await? else { return Ok(Verdict::No) };
@@ -43,7 +46,7 @@ async fn find(
     args: &LogsArgs,
     client: &Client,
     context: &Context<'_>,
-) -> Result<Option<Target>, cli::Error> {
+) -> Result<Option<Target>, CliError> {
     let wanted = match what.split_once('/') {
         None => Wanted { kinds: vec![Kind::Pod], name: Some(what.to_owned()) },
         Some((app, workload)) => match Wanted::pair(what) {
@@ -63,7 +66,7 @@ async fn find(
     Target::find(&wanted, &args.scope, client, context).await
 }
 
-async fn pods_named(name: &str, args: &LogsArgs, client: &Client) -> Result<Vec<Value>, cli::Error> {
+async fn pods_named(name: &str, args: &LogsArgs, client: &Client) -> Result<Vec<Value>, CliError> {
     let wanted = Wanted { kinds: vec![Kind::Pod], name: Some(name.to_owned()) };
     let (namespace, app) = (args.scope.namespace.as_deref(), args.scope.app.as_deref());
     Ok(objects(client, &wanted, &Scope { namespace, app, selector: None }).await?)
@@ -75,7 +78,7 @@ async fn of_application(
     workload: &str,
     client: &Client,
     context: &Context<'_>,
-) -> Result<Option<Target>, cli::Error> {
+) -> Result<Option<Target>, CliError> {
     let workloads = workloads(Some(app), client).await?;
     let is_it = |item: &&Value| at(item, "/metadata/name") == workload;
     if let Some(item) = workloads.iter().find(is_it) {
@@ -92,7 +95,7 @@ async fn of_application(
 }
 
 /// The next step if a name is not a pod but an application or a workload.
-async fn hint(name: &str, client: &Client) -> Result<Option<String>, cli::Error> {
+async fn hint(name: &str, client: &Client) -> Result<Option<String>, CliError> {
     let of_app = workloads(Some(name), client).await?;
     let as_command = |item: &Value| {
         let target = Target::of(item.clone());
@@ -109,7 +112,7 @@ async fn hint(name: &str, client: &Client) -> Result<Option<String>, cli::Error>
 }
 
 /// The workloads of an application, or of all.
-async fn workloads(app: Option<&str>, client: &Client) -> Result<Vec<Value>, cli::Error> {
+async fn workloads(app: Option<&str>, client: &Client) -> Result<Vec<Value>, CliError> {
     let kinds = vec![Kind::Deployment, Kind::StatefulSet, Kind::DaemonSet, Kind::Job];
     Ok(objects(client, &Wanted { kinds, name: None }, &Scope { app, ..Scope::default() }).await?)
 }
@@ -120,7 +123,7 @@ async fn print_all(
     args: &LogsArgs,
     is_one_of_several: bool,
     client: &Client,
-) -> Result<(), cli::Error> {
+) -> Result<(), CliError> {
     if args.follow {
         try_join_all(sources.iter().map(|source| pass_on(source, args.prefix, is_one_of_several, client)))
             .await?;
@@ -140,7 +143,7 @@ fn sources(
     target: &Target,
     pod: &Value,
     context: &Context<'_>,
-) -> Result<Option<Vec<Source>>, cli::Error> {
+) -> Result<Option<Vec<Source>>, CliError> {
     if !args.all_containers {
         return Ok(source(args, args.container.as_deref(), tail, target, pod, context)?.map(|one| vec![one]));
     }
@@ -158,7 +161,7 @@ fn sources(
 }
 
 /// Prints the output of all pods with the labels, one after the other, or all at once when following.
-async fn of_selected(args: &LogsArgs, client: &Client, context: &Context<'_>) -> Result<Verdict, cli::Error> {
+async fn of_selected(args: &LogsArgs, client: &Client, context: &Context<'_>) -> Result<Verdict, CliError> {
     let selector = args.selector.as_deref().unwrap_or_default();
     Selector::parse(selector).map_err(Error::from)?;
     let (namespace, app) = (args.scope.namespace.as_deref(), args.scope.app.as_deref());
@@ -195,7 +198,7 @@ fn source(
     target: &Target,
     pod: &Value,
     context: &Context<'_>,
-) -> Result<Option<Source>, cli::Error> {
+) -> Result<Option<Source>, CliError> {
     let name = at(pod, "/metadata/name");
     let first = at(pod, "/spec/containers/0/name");
     let container = wanted.map_or(first, str::to_owned);
@@ -241,7 +244,7 @@ async fn pass_on(
     is_marked: bool,
     is_one_of_several: bool,
     client: &Client,
-) -> Result<(), cli::Error> {
+) -> Result<(), CliError> {
     let mark = if is_marked { format!("[{}] ", source.name) } else { String::new() };
     let mut response = client.open(&source.route).await?;
     let mut rest = Vec::new();
@@ -280,7 +283,7 @@ fn write(bytes: &[u8]) -> io::Result<()> {
 }
 
 /// The named Pod, or one Pod of the workload. `None`: there is none, which was reported.
-async fn pod(target: &Target, client: &Client, context: &Context<'_>) -> Result<Option<Value>, cli::Error> {
+async fn pod(target: &Target, client: &Client, context: &Context<'_>) -> Result<Option<Value>, CliError> {
     if target.kind == Kind::Pod {
         return Ok(Some(target.item.clone()));
     }

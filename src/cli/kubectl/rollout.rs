@@ -7,15 +7,13 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
-    Error, Wanted,
     args::{RolloutArgs, RolloutCommand, RolloutHistoryArgs, RolloutStatusArgs, RolloutUndoArgs},
-    at, count,
+    objects::{Error, Wanted, at, count},
     target::Target,
 };
-use crate::cli;
 use crate::{
-    cli::Context, cli::Verdict, cli::client::Client, cli::goal::StatusWatch, cli::output::print,
-    cli::screen::plain, cli::table::Table,
+    cli::Context, cli::Error as CliError, cli::Verdict, cli::client::Client, cli::goal::StatusWatch,
+    cli::output::print, cli::screen::plain, cli::table::Table,
 };
 use driftless_model::{Kind, Outcome, Revision};
 use driftless_web::{Accepted, RollbackBody};
@@ -26,7 +24,7 @@ const SEEN_WITHIN: Duration = Duration::from_secs(20);
 pub(in crate::cli) async fn rollout(
     command: &RolloutCommand,
     context: &Context<'_>,
-) -> Result<Verdict, cli::Error> {
+) -> Result<Verdict, CliError> {
     match command {
         RolloutCommand::Status(args) => status(args, context).await,
         RolloutCommand::History(args) => history(args, context).await,
@@ -41,7 +39,7 @@ async fn find(
     args: &RolloutArgs,
     client: &Client,
     context: &Context<'_>,
-) -> Result<Option<Target>, cli::Error> {
+) -> Result<Option<Target>, CliError> {
     let mut wanted = Wanted::parse(&args.what)?;
     let one = wanted.pop().filter(|it| it.name.is_some() && it.kinds.len() == 1);
     match one.filter(|_| wanted.is_empty()) {
@@ -50,12 +48,7 @@ async fn find(
     }
 }
 
-async fn ask(
-    args: &RolloutArgs,
-    verb: &str,
-    done: &str,
-    context: &Context<'_>,
-) -> Result<Verdict, cli::Error> {
+async fn ask(args: &RolloutArgs, verb: &str, done: &str, context: &Context<'_>) -> Result<Verdict, CliError> {
     let client = Client::new(&args.server, context.environment)?;
     let Some(target) = find(args, &client, context).await? else { return Ok(Verdict::No) };
     rolls(&target)?;
@@ -65,7 +58,7 @@ async fn ask(
     Ok(Verdict::Yes)
 }
 
-async fn status(args: &RolloutStatusArgs, context: &Context<'_>) -> Result<Verdict, cli::Error> {
+async fn status(args: &RolloutStatusArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let client = Client::new(&args.on.server, context.environment)?;
     let Some(target) = find(&args.on, &client, context).await? else { return Ok(Verdict::No) };
     rolls(&target)?;
@@ -239,7 +232,7 @@ fn has_completed(it: &Value) -> bool {
     })
 }
 
-async fn history(args: &RolloutHistoryArgs, context: &Context<'_>) -> Result<Verdict, cli::Error> {
+async fn history(args: &RolloutHistoryArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let client = Client::new(&args.on.server, context.environment)?;
     let Some(target) = find(&args.on, &client, context).await? else { return Ok(Verdict::No) };
     let mut revisions: Vec<Revision> = client.get(&target.route("/revisions")?).await?;
@@ -287,7 +280,7 @@ fn details(it: &Revision) -> String {
     out
 }
 
-async fn undo(args: &RolloutUndoArgs, context: &Context<'_>) -> Result<Verdict, cli::Error> {
+async fn undo(args: &RolloutUndoArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let client = Client::new(&args.on.server, context.environment)?;
     let Some(target) = find(&args.on, &client, context).await? else { return Ok(Verdict::No) };
     let body = RollbackBody {

@@ -2,9 +2,13 @@
 
 use serde_json::Value;
 
-use super::{Error, Scope, Wanted, args::ScopeArgs, at, kind_of, objects, say_missing};
-use crate::cli;
-use crate::{cli::Context, cli::client::Client, cli::client::application_path};
+use super::{
+    args::ScopeArgs,
+    objects::{Error, Scope, Wanted, at, kind_of, objects, say_missing},
+};
+use crate::{
+    cli::Context, cli::Error as CliError, cli::client, cli::client::Client, cli::client::application_path,
+};
 use driftless_model::{Kind, label};
 
 /// An object and the routes of its application.
@@ -25,7 +29,7 @@ impl Target {
         scope: &ScopeArgs,
         client: &Client,
         context: &Context<'_>,
-    ) -> Result<Option<Self>, cli::Error> {
+    ) -> Result<Option<Self>, CliError> {
         let scope =
             Scope { namespace: scope.namespace.as_deref(), app: scope.app.as_deref(), selector: None };
         let mut found = objects(client, wanted, &scope).await?;
@@ -62,14 +66,14 @@ impl Target {
     }
 
     /// Reads the object again.
-    pub(super) async fn again(&self, client: &Client) -> Result<Option<Value>, cli::client::Error> {
+    pub(super) async fn again(&self, client: &Client) -> Result<Option<Value>, client::Error> {
         let wanted = Wanted { kinds: vec![self.kind], name: Some(self.name.clone()) };
         let scope = Scope { namespace: Some(&self.namespace), app: Some(&self.app), selector: None };
         Ok(objects(client, &wanted, &scope).await?.pop())
     }
 
     /// The Pods of a workload, ready ones first.
-    pub(super) async fn pods(&self, client: &Client) -> Result<Vec<Value>, cli::client::Error> {
+    pub(super) async fn pods(&self, client: &Client) -> Result<Vec<Value>, client::Error> {
         let selector = format!("{}={},{}={}", label::APPLICATION, self.app, label::WORKLOAD, self.workload);
         let wanted = Wanted { kinds: vec![Kind::Pod], name: None };
         let scope = Scope { selector: Some(&selector), ..Scope::default() };
@@ -88,7 +92,7 @@ impl Target {
     }
 
     /// A route of its application.
-    pub(super) fn route(&self, below: &str) -> Result<String, cli::Error> {
+    pub(super) fn route(&self, below: &str) -> Result<String, CliError> {
         Ok(application_path(&self.app, below)?)
     }
 }

@@ -133,7 +133,7 @@ impl Servers {
     fn start(running: &Running, listeners: Listeners, receiver: Receiver, access: Access) -> Self {
         let Listeners { api, hooks, metrics } = listeners;
         let stopping = CancellationToken::new();
-        let hook_routes = receiver.routes();
+        let hook_routes = driftless_web::webhook_routes(&receiver);
         let router = web::router_with_hooks(running.handle.clone(), running.store.clone(), access, receiver);
         let serve =
             |listener, router| tokio::spawn(web::serve(listener, router, stopping.clone().cancelled_owned()));

@@ -5,7 +5,7 @@
 use std::{cell::OnceCell, collections::BTreeMap};
 
 use driftless_model::{
-    Instance, Observed, Record, SpecHash, Stack, StackHash, Subject, Timestamp, Workload, WorkloadName,
+    Observed, Record, SpecHash, Stack, StackHash, Subject, Timestamp, Workload, WorkloadName,
     is_helper_image, label,
 };
 
@@ -127,10 +127,5 @@ impl<'a> Facts<'a> {
         let is_made = workload.build.is_some() || is_helper_image(image);
         let found = self.observed.images.get(image).filter(|_| is_made && self.has_image(workload, image))?;
         Some(found.id.clone())
-    }
-
-    /// Whether an instance has done its work: see [`standing::is_completed`].
-    pub(crate) fn is_completed(&self, workload: &Workload, instance: &Instance) -> bool {
-        standing::is_completed(self.record, self.observed, workload, instance)
     }
 }

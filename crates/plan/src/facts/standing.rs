@@ -81,6 +81,13 @@ impl Standing {
     }
 }
 
+impl Facts<'_> {
+    /// Whether an instance has done its work: see [`is_completed`].
+    pub(crate) fn is_completed(&self, workload: &Workload, instance: &Instance) -> bool {
+        is_completed(self.record, self.observed, workload, instance)
+    }
+}
+
 /// The end of an instance's last run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {

@@ -5,174 +5,22 @@
 //!
 //! A delivery is only a hint: the agent fetches the configured repository and nothing else.
 
-use std::{
-    collections::BTreeMap,
-    net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
-
 use axum::{Router, middleware, routing::post};
-use tokio::{sync::Semaphore, time::Instant};
 
 use super::access;
-use driftless_agent::Handle;
-use driftless_clock::Clock;
-use driftless_config::Settings;
-use driftless_forge::webhook;
-use driftless_git::Lookup;
-use driftless_model::{Delivery, HookSecret, HookStatus};
-use driftless_store as store;
-use driftless_store::Store;
 
 mod keyring;
 mod rates;
 mod receive;
+mod receiver;
 
-use keyring::{Hook, Keyring};
-use rates::Rates;
+pub use receiver::Receiver;
 
-/// The largest payload that is read, in bytes.
-const BODY_LIMIT: usize = 3 * 1024 * 1024;
-
-/// Time for a client to send its payload.
-const BODY_WITHIN: Duration = Duration::from_secs(10);
-
-/// The memory for all payloads that are read at the same time, in KiB.
-const BODIES_LIMIT: usize = 32 * 1024;
-
-/// Maximum number of deliveries that wait to be stored.
-const QUEUE: usize = 64;
-
-/// Shortest time between two log lines about refused deliveries of a webhook.
-const LOG_EVERY: Duration = Duration::from_mins(1);
-
-/// Receives deliveries for all repositories that have a webhook. Cheap to clone.
-#[derive(Clone)]
-pub struct Receiver(Arc<Inner>);
-
-struct Inner {
-    handle: Handle,
-    store: Store,
-    clock: Clock,
-    keyring: Keyring,
-    /// The external URL before `/hook/…`.
-    base: String,
-    local: String,
-    rates: Rates,
-    bodies: Arc<Semaphore>,
-    queue: Arc<Semaphore>,
-    seen: Mutex<BTreeMap<String, Seen>>,
-}
-
-/// Deliveries of one webhook since the agent started that are not in the store.
-#[derive(Default)]
-struct Seen {
-    last: Option<Delivery>,
-    refused: Option<Delivery>,
-    told: Option<Instant>,
-}
-
-impl Receiver {
-    pub fn new(handle: Handle, store: Store, settings: &Settings, environment: Lookup, clock: Clock) -> Self {
-        let address = settings.webhooks.listen.unwrap_or(settings.listen);
-        let mut reachable = address;
-        if reachable.ip().is_unspecified() {
-            reachable.set_ip(match reachable.ip() {
-                IpAddr::V4(_) => IpAddr::from([127, 0, 0, 1]),
-                IpAddr::V6(_) => IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]),
-            });
-        }
-        let base = settings.webhooks.url.clone().unwrap_or_else(|| format!("http://{address}"));
-        Self(Arc::new(Inner {
-            handle,
-            store,
-            clock,
-            keyring: Keyring::new(&settings.repositories, environment),
-            base,
-            local: format!("http://{reachable}"),
-            rates: Rates::new(),
-            bodies: Arc::new(Semaphore::new(BODIES_LIMIT)),
-            queue: Arc::new(Semaphore::new(QUEUE)),
-            seen: Mutex::default(),
-        }))
-    }
-
-    /// `POST /hook/{id}`, served with the API or at an address of its own.
-    pub fn routes(&self) -> Router {
-        Router::new()
-            .route("/hook/{id}", post(receive::receive))
-            .method_not_allowed_fallback(super::error::no_such_method)
-            .layer(middleware::map_response(access::harden))
-            .with_state(self.clone())
-    }
-
-    /// Whether any webhook is configured.
-    pub fn is_needed(&self) -> bool {
-        self.0.keyring.hooks().next().is_some()
-    }
-
-    /// The status of each webhook. Reads files and the store, so it blocks.
-    pub(super) fn statuses(&self) -> Result<Vec<HookStatus>, store::Error> {
-        self.0.keyring.refresh();
-        let held = self.0.keyring.held();
-        self.0.keyring.hooks().map(|hook| self.status(hook, &held)).collect()
-    }
-
-    fn status(&self, hook: &Hook, held: &keyring::Snapshot) -> Result<HookStatus, store::Error> {
-        let Inner { store, seen, base, local, .. } = self.0.as_ref();
-        let name = hook.repository.name.as_str();
-        let kept = store.last_delivery(name)?;
-        let (last, last_refused) = {
-            let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-            let heard = seen.get(name);
-            (heard.and_then(|it| it.last.clone()), heard.and_then(|it| it.refused.clone()))
-        };
-        // The store has the outcome.
-        let last = match (last, kept) {
-            (Some(heard), Some(kept)) if heard.at > kept.at => Some(heard),
-            (heard, kept) => kept.or(heard),
-        };
-        let armed = held.of(name);
-        let path = armed.ok().map(|it| format!("/hook/{}", it.id));
-        let under = |base: &str| path.as_ref().map(|path| format!("{base}{path}")).unwrap_or_default();
-        Ok(HookStatus {
-            repository: name.to_owned(),
-            provider: hook.provider,
-            url: under(base),
-            local_url: under(local),
-            secret: match &hook.secret {
-                driftless_config::Secret::File(path) => HookSecret::File(path.clone()),
-                driftless_config::Secret::Environment(name) | driftless_config::Secret::Plain(name) => {
-                    HookSecret::Variable(name.clone())
-                }
-            },
-            reference: webhook::full_name(&hook.repository.reference).unwrap_or_default(),
-            repository_url: hook.repository.url.to_string(),
-            trouble: armed.err().map(str::to_owned),
-            last,
-            last_refused,
-            pending: store.count_open_deliveries(name)?,
-            missed: store.missed(name)?,
-        })
-    }
-
-    fn note(&self, repository: &str, delivery: Delivery) {
-        self.0.handle.metrics().delivered(repository, delivery.result);
-        let mut seen = self.0.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.entry(repository.to_owned()).or_default().last = Some(delivery);
-    }
-
-    /// Returns whether the refusal should be logged as well.
-    fn note_refused(&self, repository: &str, delivery: Delivery) -> bool {
-        self.0.handle.metrics().delivered(repository, delivery.result);
-        let mut seen = self.0.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = seen.entry(repository.to_owned()).or_default();
-        seen.refused = Some(delivery);
-        let is_due = seen.told.is_none_or(|it| it.elapsed() >= LOG_EVERY);
-        if is_due {
-            seen.told = Some(Instant::now());
-        }
-        is_due
-    }
+/// `POST /hook/{id}`, served with the API or at an address of its own.
+pub fn webhook_routes(receiver: &Receiver) -> Router {
+    Router::new()
+        .route("/hook/{id}", post(receive::receive))
+        .method_not_allowed_fallback(super::error::no_such_method)
+        .layer(middleware::map_response(access::harden))
+        .with_state(receiver.clone())
 }

@@ -13,7 +13,10 @@ use http_body_util::BodyExt;
 use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::{BODY_LIMIT, BODY_WITHIN, Receiver, keyring::ActiveWebhook};
+use super::{
+    keyring::ActiveWebhook,
+    receiver::{BODY_LIMIT, BODY_WITHIN, Receiver},
+};
 use crate::{error::Error, peer::Peer};
 use driftless_forge::webhook;
 use driftless_forge::{webhook::Moved, webhook::Verdict};

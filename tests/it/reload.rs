@@ -116,6 +116,22 @@ impl Program {
         }
     }
 
+    /// Waits until the status of a repository has these words.
+    async fn repository_says(&self, name: &str, words: &str) {
+        let url = format!("http://127.0.0.1:{}/api/v1/repositories", self.port);
+        let end = Instant::now() + LIMIT;
+        loop {
+            let answer = reqwest::get(&url).await.unwrap().text().await.unwrap();
+            let items: Vec<serde_json::Value> = serde_json::from_str(&answer).unwrap();
+            let item = items.iter().find(|item| item["name"] == name);
+            if item.is_some_and(|item| item.to_string().contains(words)) {
+                return;
+            }
+            assert!(Instant::now() < end, "{name} does not say `{words}`: {answer}\n{}", self.log());
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     /// The names of the repositories that the agent follows.
     async fn repositories(&self) -> Vec<String> {
         let url = format!("http://127.0.0.1:{}/api/v1/repositories", self.port);
@@ -189,6 +205,34 @@ async fn broken_configuration_is_refused_and_the_old_one_stays() {
     program.event("ConfigurationReloaded").await;
     assert_eq!(program.child.as_ref().unwrap().id(), process, "the process is the same");
     program.end().await;
+}
+
+#[tokio::test]
+async fn repository_that_cannot_be_set_up_leaves_the_others_running() {
+    let mut program = Program::new();
+    let authority = program.path("ca.pem");
+    let broken =
+        format!("- {{url: 'https://127.0.0.1:1/shop.git', caFile: '{}', poll: 1s}}\n", authority.display());
+    program.configure(&format!("- {{url: /srv/none/infra.git}}\n{broken}"));
+    let config = program.path("driftless.yaml").display().to_string();
+    program.start(&["run", "--config", &config], &[]);
+    assert_eq!(program.repositories().await, ["infra", "shop"]);
+    program.repository_says("infra", "/srv/none/infra.git").await;
+    program.repository_says("shop", "ca.pem").await;
+    // The file that was missing is there now: the server is asked, without a restart.
+    fs::copy("crates/git/tests/it/tls/ca.pem", &authority).unwrap();
+    program.repository_says("shop", "refused").await;
+    program.end().await;
+
+    // Without any repository that can be followed, the agent says so and ends.
+    let program = Program::new();
+    program.configure(&broken);
+    let config = program.path("driftless.yaml").display().to_string();
+    let run =
+        Command::new(env!("CARGO_BIN_EXE_driftless")).args(["run", "--config", &config]).env_clear().output();
+    let refused = run.await.unwrap();
+    let text = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.status.code() == Some(2) && text.contains("ca.pem"), "{text}");
 }
 
 #[tokio::test]

@@ -43,6 +43,7 @@ use crate::{
     random::random_key,
     reconcile::Shared,
     registry_logins,
+    reopened::ReopenedSource,
     repository::{RepositoryLink, RepositoryTask, RepositoryView},
     supervisor::{FollowedRepository, Supervisor},
     trust::AcceptedRewrite,
@@ -156,7 +157,7 @@ impl Agent {
             clock,
         })
         .map_err(Error::Docker)?;
-        let sources = open_mirrors(&settings, &environment, &state).await?;
+        let sources = open_repositories(&settings, &environment, &state).await?;
         let build_timeout = settings.build_timeout;
         let parts = Parts {
             docker,
@@ -181,26 +182,36 @@ impl Agent {
     }
 }
 
-async fn open_mirrors(
+/// Sets up the repositories. One that fails is reported and tried again at each poll, while the others are followed; if
+/// all fail, that is an error.
+async fn open_repositories(
     settings: &Settings,
     environment: &Lookup,
     state: &StateDir,
-) -> Result<Vec<(config::Repository, DecryptedSource<git::Repository>)>, Error> {
+) -> Result<Vec<(config::Repository, DecryptedSource<ReopenedSource>)>, Error> {
     let keys = Arc::new(Keys::load(&settings.sops_key_files).map_err(Error::Keys)?);
     let permits = FetchPermits::default();
     let mut sources = Vec::new();
+    let mut failed = Vec::new();
     for repository in &settings.repositories {
         let mirror = state.mirrors().join(&repository.name);
         let options = RepositoryOptions::new(repository, mirror, environment.clone(), permits.clone());
-        let opened = tokio::task::spawn_blocking(move || git::Repository::open(options)).await;
-        let opened = opened.unwrap_or_else(|error| {
-            Err(git::Error::Damaged { doing: "open the mirror".into(), message: error.to_string() })
-        });
-        let name = repository.name.clone();
-        let source = opened.map_err(|source| Error::Source { name, source })?;
+        let source = ReopenedSource::new(options);
+        if let Err(error) = source.open().await {
+            tracing::error!(
+                repository = repository.name,
+                error = chain(&error),
+                "could not set up a repository"
+            );
+            failed.push(Error::Source { name: repository.name.clone(), source: error });
+        }
         sources.push((repository.clone(), DecryptedSource::new(source, Arc::clone(&keys))));
     }
-    Ok(sources)
+    let has_none = failed.len() == sources.len();
+    match failed.into_iter().next() {
+        Some(error) if has_none => Err(error),
+        Some(_) | None => Ok(sources),
+    }
 }
 
 impl Running {

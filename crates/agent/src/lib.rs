@@ -56,6 +56,7 @@ mod reconcile;
 mod record;
 mod registry_logins;
 mod render;
+mod reopened;
 mod repository;
 mod request;
 mod requests;

@@ -87,6 +87,8 @@ fn cause(revision: &Revision) -> String {
         (Cause::Commit, _) => "commit".to_owned(),
         (Cause::User, _) => "user".to_owned(),
         (Cause::Rollback, None) => "rollback".to_owned(),
+        (Cause::AutomaticRollback, Some(number)) => format!("automatic rollback to #{number}"),
+        (Cause::AutomaticRollback, None) => "automatic rollback".to_owned(),
         (Cause::Resume, _) => "resume".to_owned(),
         (Cause::Start, _) => "start".to_owned(),
         (Cause::Configuration, _) => "configuration".to_owned(),

@@ -1,4 +1,4 @@
-//! `driftless resume`: ends a pin or a suspension.
+//! `driftless resume`: ends a pin or a suspension, and tries a failed commit again.
 
 use clap::Args;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use driftless_web::Accepted;
 
-/// Follow Git again: end a pin or a suspension.
+/// Follow Git again: end a pin or a suspension, or try a failed commit again.
 #[derive(Debug, Args)]
 pub(super) struct ResumeArgs {
     /// Name of the application.

@@ -22,6 +22,7 @@ Examples:
   driftless sync shop
   driftless sync shop --wait --timeout 3m     # in a pipeline, after a push
   driftless sync shop --prune                 # confirm a large removal
+  driftless sync shop --retry                 # try a failed commit again
   driftless sync shop --heal                  # undo drift once
   driftless sync shop --accept-rewrite        # after a force push")]
 #[expect(clippy::struct_excessive_bools, reason = "flags of the command line")]
@@ -34,6 +35,9 @@ pub(super) struct SyncArgs {
     /// Confirm the removal of workloads that Git does not contain any more (`PruneHeld`).
     #[arg(long, conflicts_with = "accept_rewrite")]
     pub(super) prune: bool,
+    /// Try the commit again that failed (`CommitFailed`), instead of waiting for the next one.
+    #[arg(long, conflicts_with_all = ["accept_rewrite", "prune", "heal"])]
+    pub(super) retry: bool,
     /// Undo drift once, although `selfHeal` is off.
     #[arg(long, conflicts_with_all = ["accept_rewrite", "prune"])]
     pub(super) heal: bool,
@@ -53,6 +57,7 @@ pub(super) async fn sync(args: &SyncArgs, context: &Context<'_>) -> Result<Verdi
     let what = match args {
         SyncArgs { accept_rewrite: true, .. } => "/accept-rewrite",
         SyncArgs { prune: true, .. } => "/prune",
+        SyncArgs { retry: true, .. } => "/retry",
         SyncArgs { heal: true, .. } => "/heal",
         SyncArgs { .. } => "/sync",
     };

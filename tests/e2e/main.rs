@@ -30,6 +30,8 @@ mod backoff;
 mod build;
 // History, rollback, pins and suspension.
 mod revisions;
+// Commits that fail.
+mod failed_commits;
 // Signed commits.
 mod trust;
 // Secrets that are encrypted in Git.

@@ -65,6 +65,8 @@ mod reload;
 mod report;
 // Sample applications and an agent's side that answers, for `cli` and `web`.
 mod sample;
+// Commits that fail.
+mod failed_commits;
 // Applications that leave Git.
 mod removal;
 // Settings of one application, and errors among them.

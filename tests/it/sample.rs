@@ -301,6 +301,7 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
             RequestKind::Resume
             | RequestKind::AcceptRewrite
             | RequestKind::Prune
+            | RequestKind::Retry
             | RequestKind::Heal
             | RequestKind::Remove(_)
             | RequestKind::Restart(_)

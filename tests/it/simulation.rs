@@ -17,8 +17,8 @@ use driftless_files::MemoryFiles;
 use driftless_git::{Checkout, CommitSource, Error};
 use driftless_model::{
     Adopt, AgentId, AppName, Application, Cause, CommitId, CommitInfo, ConditionStatus, ContainerId,
-    DriftAction, FilesystemDrift, HealthStatus, Instance, Observed, Policy, RepoUrl, SyncStatus, Timestamp,
-    Until, digest_hex,
+    DriftAction, FilesystemDrift, HealthStatus, Instance, Observed, OnFailure, Policy, RepoUrl, SyncStatus,
+    Timestamp, Until, digest_hex,
 };
 use driftless_store::{ContentDir, StateDir, Store};
 use tokio::time::{Instant, sleep, timeout};
@@ -159,7 +159,7 @@ impl Simulation {
         app()
     }
 
-    fn idle_at(clock: Clock) -> Self {
+    pub(crate) fn idle_at(clock: Clock) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::lock(&dir.path().join("state")).unwrap();
         Self {
@@ -314,7 +314,7 @@ impl Simulation {
 
     /// Invariants of every history: no failure that a plan should have foreseen, and never fewer of a workload
     /// available by what the agent does than there have to be.
-    fn check(&self, floors: &BTreeMap<&str, usize>) {
+    pub(crate) fn check(&self, floors: &BTreeMap<&str, usize>) {
         assert!(self.docker.mistakes().is_empty(), "{:#?}\n{}", self.docker.mistakes(), self.story());
         for it in self.docker.transcript().iter().filter(|it| it.by == ChangedBy::Agent) {
             for (workload, floor) in floors {
@@ -740,7 +740,7 @@ async fn sync_without_news_fetches_and_observes_at_once() {
 #[tokio::test(start_paused = true)]
 async fn application_settings_apply_however_it_is_named() {
     let policy = "suspend: true, selfHeal: false, prune: true, maxPrunePercent: 7, adopt: never, \
-                  filesystemDrift: revert";
+                  filesystemDrift: revert, onFailure: rollback, monitor: 90s, progressDeadline: 2m";
     for (at_repository, of_application, folder) in [
         ("", "path: apps/shop", "apps/shop"),
         ("", "path: apps/x, name: shop", "apps/x"),
@@ -766,6 +766,9 @@ async fn application_settings_apply_however_it_is_named() {
             max_prune_percent: 7,
             adopt: Adopt::Never,
             filesystem_drift: FilesystemDrift::Revert,
+            on_failure: OnFailure::Rollback,
+            monitor: Duration::from_secs(90),
+            progress_deadline: Some(Duration::from_mins(2)),
         };
         assert_eq!(found.spec.policy, policy, "{case}");
         assert_eq!(it.writes(), 0, "{case}: {}", it.story());

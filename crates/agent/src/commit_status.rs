@@ -16,7 +16,9 @@ use driftless_config::{CommitStatus, StatusProvider};
 use driftless_forge as forge;
 use driftless_forge::{Forge, ForgeKind, State, Status};
 use driftless_git::{Lookup, read_secret};
-use driftless_model::{AppName, CommitId, CommitInfo, Finding, HealthStatus, Outcome, PinStatus, Revision};
+use driftless_model::{
+    AppName, CommitId, CommitInfo, FailedCommit, Finding, HealthStatus, Outcome, PinStatus, Revision,
+};
 use driftless_plan::fetch_delay;
 use driftless_store as store;
 use driftless_store::{Store, StoredStatus};
@@ -53,13 +55,15 @@ pub(crate) struct StatusFacts<'a> {
     /// The commit that runs.
     pub(crate) reached: Option<&'a CommitInfo>,
     pub(crate) revision: Option<&'a Revision>,
+    /// The commit that failed, and its consequence.
+    pub(crate) failed: Option<&'a FailedCommit>,
     pub(crate) message: &'a str,
 }
 
 /// State and description for the newest commit. `None` for a commit that changes nothing for this application: many
 /// applications may share a repository.
 pub(crate) fn commit_status(facts: &StatusFacts<'_>) -> Option<(State, String)> {
-    let StatusFacts { newest, findings, pin, health, reached, revision, message } = facts;
+    let StatusFacts { newest, findings, pin, health, reached, revision, failed, message } = facts;
     if let Some(error) = findings.iter().find(|finding| finding.is_error()) {
         return Some((State::Failure, format!("not applied: {error}")));
     }
@@ -68,6 +72,9 @@ pub(crate) fn commit_status(facts: &StatusFacts<'_>) -> Option<(State, String)> 
     }
     if *health == HealthStatus::Suspended {
         return Some((State::Pending, "the application is suspended".to_owned()));
+    }
+    if let Some(failed) = failed {
+        return Some((State::Failure, failure(failed, newest)));
     }
     let is_reached = reached.is_some_and(|commit| commit.id == newest.id);
     let own = revision.filter(|revision| revision.commit.id == newest.id);
@@ -85,6 +92,17 @@ pub(crate) fn commit_status(facts: &StatusFacts<'_>) -> Option<(State, String)> 
             Some((State::Pending, if is_degraded { *message } else { "being applied" }.to_owned()))
         }
     }
+}
+
+/// The failure of a commit, or of an older one with the same stack.
+fn failure(failed: &FailedCommit, newest: &CommitInfo) -> String {
+    let consequence = match failed.back_to {
+        Some(number) => format!("back at revision {number}"),
+        None => "its rollouts are paused".to_owned(),
+    };
+    let FailedCommit { revision, reason, commit, .. } = failed;
+    let same = if *commit == newest.id { String::new() } else { format!("the same as {}: ", commit.short()) };
+    format!("{same}revision {revision} failed, {consequence}: {reason}")
 }
 
 /// Posts the commit statuses of one repository to its forge, until stopped.
@@ -316,6 +334,7 @@ mod tests {
             health: HealthStatus::Progressing,
             reached: Some(&a),
             revision: Some(&in_progress),
+            failed: None,
             message: "manifest unknown",
         };
         assert_eq!(status(&applying), (State::Pending, "being applied".to_owned()));
@@ -333,6 +352,18 @@ mod tests {
         assert_eq!(status(&degraded).0, State::Success);
         let failed = StatusFacts { revision: Some(&failed), ..reached };
         assert_eq!(status(&failed), (State::Failure, "revision 4 failed: deadline".to_owned()));
+        let bad = FailedCommit {
+            commit: b.id.clone(),
+            stack: StackHash("s".to_owned()),
+            revision: 4,
+            reason: "web: no progress".to_owned(),
+            at: Timestamp(1),
+            back_to: Some(3),
+            was_reached: false,
+        };
+        let rolled_back = StatusFacts { failed: Some(&bad), reached: Some(&a), ..failed };
+        let expected = "revision 4 failed, back at revision 3: web: no progress".to_owned();
+        assert_eq!(status(&rolled_back), (State::Failure, expected));
         let older = revision("a", Outcome::Succeeded);
         let unchanged = StatusFacts { revision: Some(&older), ..reached };
         assert_eq!(commit_status(&unchanged), None, "the commit changes nothing for this application");

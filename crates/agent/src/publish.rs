@@ -353,6 +353,7 @@ impl Publisher {
             health: self.status.health,
             reached: self.status.commit.as_ref(),
             revision: inputs.revisions.current(),
+            failed: inputs.record.failed.as_ref(),
             message: &self.status.message,
         };
         let Some((state, description)) = commit_status(&facts) else { return };

@@ -165,7 +165,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     pub(crate) fn follow_without_round(&mut self, newest: &Arc<Desired>) -> bool {
         let is_pinned = !matches!(self.context.store().pin(self.context.name()), Ok(None));
         let was_observed = self.publisher.status().observed_at.is_some();
-        if is_pinned || !was_observed || !self.desired.asks_for_the_same(newest) {
+        let has_failed = self.record.get().failed.is_some();
+        if is_pinned || has_failed || !was_observed || !self.desired.asks_for_the_same(newest) {
             return false;
         }
         let before = std::mem::replace(&mut self.desired, Arc::clone(newest));
@@ -214,6 +215,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             }
             Err(error) => return self.fail(&chain(&error)),
         };
+        self.revisions.release_failed(&self.desired, &target, self.record.get_mut());
         cron_runs::begin_due(&self.context, self.record.get_mut(), &mut target.stack, &target.policy);
         if self.revisions.note_target(&self.context, &self.desired, &target, self.record.get_mut()) {
             self.publisher.next_generation();
@@ -267,11 +269,13 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         } else if !plan.is_waiting_for_adoption() {
             self.revisions.begin(&self.context, &self.desired, &target);
         }
+        if self.detect_failure(&target, &observed, &plan, &mask, now) {
+            return Next::Round;
+        }
         self.publish(now, |publisher, inputs| publisher.publish_round(inputs, &target, &observed, &plan));
         // Before the steps: a pod that they stop must not get new connections.
         let report_again = self.report_endpoints(&target, &observed, &plan).await;
         let next = if plan.steps.is_empty() {
-            self.revisions.check_deadline(&self.context, &plan);
             let scan = self.observer.start_scans(&target.policy, &observed, self.record.get());
             Next::Sleep(earliest(plan.look_again, scan))
         } else if self.context.ownership().own() == Own::Unclaimed {
@@ -288,6 +292,22 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             Some(latest) => next.by(latest),
             None => next,
         }
+    }
+
+    fn detect_failure(
+        &mut self,
+        target: &TargetRevision,
+        observed: &Observed,
+        plan: &Plan,
+        mask: &Mask,
+        now: Timestamp,
+    ) -> bool {
+        if self.other_owner.reason().is_some() {
+            return false;
+        }
+        let record = self.record.get().clone();
+        let round = plan::Round { stack: &target.stack, observed, record: &record, plan, now };
+        self.revisions.detect_failure(&self.context, target, &mut self.record, &round, mask)
     }
 
     /// Reads whether state was lost. A suspended application begins no revision that would show that its loss is confirmed,
@@ -356,7 +376,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         if let Err(error) = self.context.contents().retain_in_place(self.context.name(), &instances) {
             tracing::warn!(app = %self.context.name(), error = chain(&error), "could not remove the files of former containers");
         }
-        self.revisions.reach(&self.context, &self.desired, target, observed);
+        self.revisions.reach(&self.context, &self.desired, target, observed, self.record.get_mut());
     }
 
     /// Performs the steps of a plan.

@@ -36,6 +36,8 @@ pub enum RequestKind {
     AcceptRewrite,
     /// Sync, and confirm the removal that waits for a confirmation.
     Prune,
+    /// Sync, and try the commit again that failed.
+    Retry,
     /// Sync, and repair the live state once, although self-heal is off.
     Heal,
     /// Remove an application that has left Git.
@@ -77,7 +79,7 @@ impl RequestKind {
     /// The work that must follow before a status answers the request.
     pub(crate) fn needs(&self) -> Need {
         match self {
-            Self::Sync | Self::AcceptRewrite | Self::Prune | Self::Heal => Need::FetchAndRound,
+            Self::Sync | Self::AcceptRewrite | Self::Prune | Self::Retry | Self::Heal => Need::FetchAndRound,
             Self::Remove(_)
             | Self::Rollback(_)
             | Self::Resume
@@ -100,6 +102,7 @@ impl RequestKind {
             Self::Sync
             | Self::AcceptRewrite
             | Self::Prune
+            | Self::Retry
             | Self::Heal
             | Self::Remove(_)
             | Self::Rollback(_)

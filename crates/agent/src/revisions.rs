@@ -1,14 +1,14 @@
 //! The revisions of one application: which one is the target of a round, when a new one begins, and how it ends.
 //! A revision is written to the database before its first step is performed.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use driftless_git::CommitSource;
 use driftless_model::{
-    AgentId, Cause, CommitId, CommitInfo, EventKind, Image, Mask, Observed, Outcome, Pin, PinStatus, Policy,
-    Record, Revision, Stack, StackHash, Timestamp, Until,
+    AgentId, Cause, CommitId, CommitInfo, EventKind, FailedCommit, Image, Mask, Observed, OnFailure, Outcome,
+    Pin, PinStatus, Policy, Record, Revision, Stack, StackHash, Timestamp, Until,
 };
-use driftless_plan::{Plan, Target, WaitReason, is_in_force, without_runs};
+use driftless_plan::{Round, Target, is_in_force, without_runs};
 use driftless_store as store;
 use driftless_store::NewRevision;
 
@@ -17,6 +17,7 @@ use crate::{
     cron_runs::add_runs,
     desired::Desired,
     error::chain,
+    record::StoredRecord,
     revision_changes,
     state_loss::{LossChange, StateLoss},
 };
@@ -30,7 +31,9 @@ pub(crate) struct TargetRevision {
     pub(crate) policy: Policy,
     /// Why the target is an older revision, if it is.
     pub(crate) pin: Option<Pin>,
-    /// Image digests by reference to create containers from, while the application is pinned.
+    /// The revision that the application went back to because the newest commit failed.
+    pub(crate) back_to: Option<u64>,
+    /// Image digests by reference to create containers from, while the target is an older revision.
     pub(crate) images: BTreeMap<String, String>,
     cause: Cause,
     /// After a loss of state, a commit that may never have been applied. It is only compared with the live state. If it
@@ -41,7 +44,13 @@ pub(crate) struct TargetRevision {
 impl TargetRevision {
     fn new(stack: Arc<Stack>, commit: CommitInfo, policy: Policy, cause: Cause) -> Self {
         let hash = StackHash::of(&stack);
-        Self { stack, hash, commit, policy, pin: None, images: BTreeMap::new(), cause, unconfirmed: None }
+        let images = BTreeMap::new();
+        Self { stack, hash, commit, policy, pin: None, back_to: None, images, cause, unconfirmed: None }
+    }
+
+    /// Whether the target is the newest commit that may be applied, and nothing older.
+    fn is_newest(&self) -> bool {
+        self.pin.is_none() && self.back_to.is_none() && self.unconfirmed.is_none()
     }
 
     /// The target as the planner takes it.
@@ -72,6 +81,7 @@ pub(crate) struct Revisions {
 struct TargetKey {
     stack: StackHash,
     pinned: Option<u64>,
+    back_to: Option<u64>,
     policy: Policy,
 }
 
@@ -112,10 +122,29 @@ impl Revisions {
     ) -> Result<Option<TargetRevision>, store::Error> {
         self.forget_fruitless_request(desired);
         let mut target = self.choose(context, desired, record)?;
+        if let Some(older) = target.as_ref().and_then(|target| self.skip_failed(context, target, record)) {
+            target = Some(older);
+        }
         if let Some(target) = &mut target {
             add_runs(&mut target.stack, record);
         }
         Ok(target)
+    }
+
+    /// The revision that the application went back to, instead of the commit that failed.
+    fn skip_failed(
+        &mut self,
+        context: &AppContext,
+        newest: &TargetRevision,
+        record: &Record,
+    ) -> Option<TargetRevision> {
+        let failed = record.failed.as_ref().filter(|failed| failed.stack == newest.hash)?;
+        let number = failed.back_to.filter(|_| newest.is_newest())?;
+        let older = read_revision(context, number, newest.policy.clone(), Cause::AutomaticRollback);
+        let older = older.ok().flatten()?;
+        // The agent may have ended between the decision and the outcome.
+        self.fail_current(context, failed);
+        Some(TargetRevision { back_to: Some(number), ..older })
     }
 
     fn choose(
@@ -129,11 +158,9 @@ impl Revisions {
             return self.target_of_removal(context, policy);
         }
         if let Some(pin) = current_pin(context, desired)? {
-            let revision = context.store().revision(context.name(), pin.revision)?;
-            let stack = context.store().stack(context.name(), pin.revision)?;
-            if let (Some(revision), Some(stack)) = (revision, stack) {
-                let target = TargetRevision::new(Arc::new(stack), revision.commit, policy, Cause::Rollback);
-                return Ok(Some(TargetRevision { pin: Some(pin), images: revision.images, ..target }));
+            let pinned = read_revision(context, pin.revision, policy.clone(), Cause::Rollback)?;
+            if let Some(target) = pinned {
+                return Ok(Some(TargetRevision { pin: Some(pin), ..target }));
             }
             if self.loss.lost().is_none() {
                 end_unreadable_pin(context, &pin)?;
@@ -282,6 +309,7 @@ impl Revisions {
         let key = TargetKey {
             stack: target.hash.clone(),
             pinned: target.pin.as_ref().map(|pin| pin.revision),
+            back_to: target.back_to,
             policy: target.policy.clone(),
         };
         if self.last_target.as_ref() == Some(&key) {
@@ -344,7 +372,7 @@ impl Revisions {
             reference: desired.rendered().reference.clone(),
             cause: target.cause.clone(),
             changes: revision_changes::describe(before.as_ref(), &after, &mask),
-            rollback_of: target.pin.as_ref().map(|pin| pin.revision),
+            rollback_of: target.pin.as_ref().map(|pin| pin.revision).or(target.back_to),
         };
         match context.store().begin_revision(&new, &after) {
             Ok(revision) => {
@@ -372,26 +400,122 @@ impl Revisions {
         desired: &Desired,
         target: &TargetRevision,
         observed: &Observed,
+        record: &mut Record,
     ) {
         if target.policy.suspended {
             return;
         }
         self.begin(context, desired, target);
-        self.end(context, Outcome::Succeeded, image_digests(observed));
+        // A revision that lost its health after it had succeeded does not succeed again whenever it is well for a moment.
+        let has_lost_health = record.failed.as_ref().is_some_and(|failed| failed.was_reached);
+        if !has_lost_health || target.back_to.is_some() {
+            self.end(context, Outcome::Succeeded, image_digests(observed));
+        }
+        if target.back_to.is_none() && !has_lost_health {
+            record.failed = record.failed.take().filter(|failed| failed.stack != target.hash);
+        }
         let is_left = observed.containers().any(|container| container.agent == *context.agent());
         if desired.may_be_removed() && target.stack.is_empty() && !is_left {
             forget(context);
         }
     }
 
-    /// Ends the revision with a failure if a rollout has exceeded its progress deadline. The rollout goes on all the
-    /// same.
-    pub(crate) fn check_deadline(&mut self, context: &AppContext, plan: &Plan) {
-        let exceeded = plan.waits.iter().find(|wait| wait.is(WaitReason::ProgressDeadlineExceeded));
-        if let Some(wait) = exceeded
-            && self.current.as_ref().is_some_and(|current| current.outcome == Outcome::InProgress)
-        {
-            self.end(context, Outcome::Failed { reason: wait.to_string() }, BTreeMap::new());
+    /// Detects that the commit has failed: its rollout does not get on, or it lost its health soon after it was reached.
+    /// The consequence follows the policy and is in the record before anything else happens. True: the target must be
+    /// chosen again.
+    pub(crate) fn detect_failure(
+        &mut self,
+        context: &AppContext,
+        target: &TargetRevision,
+        record: &mut StoredRecord,
+        round: &Round<'_>,
+        mask: &Mask,
+    ) -> bool {
+        let Some(current) = self.current.as_ref().filter(|current| current.stack == target.hash) else {
+            return false;
+        };
+        if target.policy.suspended {
+            return false;
+        }
+        let on_failure = target.policy.on_failure;
+        if on_failure == OnFailure::None || !target.is_newest() {
+            let is_in_progress = current.outcome == Outcome::InProgress;
+            let failure = round.rollout_failure(current.started).filter(|_| is_in_progress);
+            if let Some(reason) = failure {
+                self.end(context, Outcome::Failed { reason: mask.message(&reason) }, BTreeMap::new());
+            }
+            return false;
+        }
+        let known = record.get().failed.clone().filter(|failed| failed.stack == target.hash);
+        let failed = match known {
+            Some(failed) if failed.back_to.is_some() || on_failure == OnFailure::Pause => {
+                self.fail_current(context, &failed);
+                return false;
+            }
+            Some(failed) => failed,
+            None => {
+                let Some((reason, was_reached)) = failure_of(current, target.policy.monitor, round, mask)
+                else {
+                    return false;
+                };
+                FailedCommit {
+                    commit: target.commit.id.clone(),
+                    stack: target.hash.clone(),
+                    revision: current.number,
+                    reason,
+                    at: round.now,
+                    back_to: None,
+                    was_reached,
+                }
+            }
+        };
+        let back = match on_failure {
+            OnFailure::Rollback => last_healthy(context, target, current.number),
+            OnFailure::None | OnFailure::Pause => None,
+        };
+        if back.is_none() && record.get().failed.is_some() {
+            return false;
+        }
+        let failed = FailedCommit { back_to: back.as_ref().map(|back| back.number), ..failed };
+        let changed = record.get_mut();
+        changed.failed = Some(failed.clone());
+        if let Some(back) = &back {
+            // Nothing but the failed commit added what the older revision does not have.
+            changed.prune = Some(back.stack.clone());
+        }
+        record.save(context);
+        self.fail_current(context, &failed);
+        report_failed_commit(context, target, &failed, back.as_ref());
+        true
+    }
+
+    /// Ends the revision of a failed commit.
+    fn fail_current(&mut self, context: &AppContext, failed: &FailedCommit) {
+        let is_failed = |revision: &Revision| matches!(revision.outcome, Outcome::Failed { .. });
+        let current = self.current.as_ref().filter(|current| current.number == failed.revision);
+        if current.is_some_and(|current| !is_failed(current)) {
+            let outcome = Outcome::Failed { reason: failed.reason.clone() };
+            self.end(context, outcome, BTreeMap::new());
+        }
+    }
+
+    /// Forgets a failed commit once Git asks for another stack, or the policy for no consequence.
+    pub(crate) fn release_failed(&self, desired: &Desired, target: &TargetRevision, record: &mut Record) {
+        let Some(failed) = &record.failed else { return };
+        let is_other = desired.applicable_stack().is_some()
+            && target.is_newest()
+            && !desired.may_be_removed()
+            && self.loss.lost().is_none()
+            && failed.stack != target.hash;
+        if is_other || target.policy.on_failure == OnFailure::None {
+            record.failed = None;
+        }
+    }
+
+    /// Begins another try of a failed commit whose rollouts paused: the revision is in progress again.
+    pub(crate) fn reopen(&mut self, context: &AppContext, failed: &FailedCommit) {
+        if self.current.as_ref().is_some_and(|current| current.number == failed.revision) {
+            self.end(context, Outcome::InProgress, BTreeMap::new());
         }
     }
 
@@ -407,8 +531,10 @@ impl Revisions {
             return;
         }
         revision.outcome = outcome.clone();
-        revision.finished = Some(context.now());
-        revision.images = images;
+        revision.finished = (outcome != Outcome::InProgress).then(|| context.now());
+        if !images.is_empty() {
+            revision.images = images;
+        }
         context.metrics().synced(context.name(), &outcome);
         let object = format!("revision {number}");
         match outcome {
@@ -466,6 +592,82 @@ impl Revisions {
             behind: self.behind.as_ref().filter(is_counted).and_then(|behind| behind.commits),
         })
     }
+}
+
+/// Why a revision has failed, in one masked line, and whether it had succeeded before.
+fn failure_of(
+    revision: &Revision,
+    monitor: Duration,
+    round: &Round<'_>,
+    mask: &Mask,
+) -> Option<(String, bool)> {
+    let (reason, was_reached) = match &revision.outcome {
+        Outcome::InProgress | Outcome::Failed { .. } => (round.rollout_failure(revision.started)?, false),
+        Outcome::Succeeded => {
+            let is_monitored = revision.finished.is_some_and(|finished| round.now.since(finished) < monitor);
+            let lost = || round.lost_health().filter(|_| is_monitored);
+            // A Job may take long, and the revision does not wait for it.
+            (round.failed_job(revision.started).or_else(lost)?, true)
+        }
+        Outcome::Superseded => return None,
+    };
+    Some((mask.message(&reason), was_reached))
+}
+
+/// The newest revision before this one that succeeded with another stack and can be read.
+fn last_healthy(context: &AppContext, failing: &TargetRevision, number: u64) -> Option<Revision> {
+    let store = context.store();
+    let is_healthy = |revision: &Revision| {
+        revision.number < number
+            && revision.outcome == Outcome::Succeeded
+            && revision.stack != failing.hash
+            && matches!(store.stack(context.name(), revision.number), Ok(Some(_)))
+    };
+    store.revisions(context.name()).ok()?.into_iter().find(is_healthy)
+}
+
+fn report_failed_commit(
+    context: &AppContext,
+    target: &TargetRevision,
+    failed: &FailedCommit,
+    back: Option<&Revision>,
+) {
+    let (app, commit) = (context.name(), failed.commit.short());
+    let reason = &failed.reason;
+    tracing::warn!(%app, commit, revision = failed.revision, back_to = failed.back_to, reason, "the commit failed");
+    let Some(back) = back else {
+        let why = match target.policy.on_failure {
+            OnFailure::Rollback => "there is no older revision that succeeded, so its rollouts are paused",
+            OnFailure::None | OnFailure::Pause => "its rollouts are paused",
+        };
+        let message = format!("{reason}; {why}; `driftless sync {app} --retry` tries it again");
+        context.event(EventKind::Warning, "CommitFailed", commit, &message);
+        return;
+    };
+    let former = context.store().stack(app, back.number).ok().flatten();
+    let is_new = |name: &&String| former.as_ref().is_some_and(|it| !it.volumes.contains_key(*name));
+    let kept: Vec<&str> = target.stack.volumes.keys().filter(is_new).map(String::as_str).collect();
+    let kept = if kept.is_empty() { String::new() } else { format!("; kept: volume {}", kept.join(", ")) };
+    let message = format!(
+        "{commit} failed ({reason}): back to revision {} ({}){kept}",
+        back.number,
+        back.commit.short()
+    );
+    context.event(EventKind::Warning, "RolledBack", app.as_str(), &message);
+}
+
+/// A revision of the database as a target, or nothing if it cannot be read.
+fn read_revision(
+    context: &AppContext,
+    number: u64,
+    policy: Policy,
+    cause: Cause,
+) -> Result<Option<TargetRevision>, store::Error> {
+    let revision = context.store().revision(context.name(), number)?;
+    let stack = context.store().stack(context.name(), number)?;
+    let (Some(revision), Some(stack)) = (revision, stack) else { return Ok(None) };
+    let target = TargetRevision::new(Arc::new(stack), revision.commit, policy, cause);
+    Ok(Some(TargetRevision { images: revision.images, ..target }))
 }
 
 /// The stack that was last reached, if it is another one than the target. The planner keeps its workloads while an image

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use driftless_model::{
-    ApplicationSpec, ApplicationStatus, CommitInfo, ConditionStatus, Finding, HealthStatus, Mask, Operation,
-    OperationPhase, Outcome, Record, StackHash, StatusCondition, SyncStatus, Timestamp, WaitStatus,
+    ApplicationSpec, ApplicationStatus, CommitInfo, ConditionStatus, FailedCommit, Finding, HealthStatus,
+    Mask, Operation, OperationPhase, Outcome, Record, StackHash, StatusCondition, SyncStatus, Timestamp,
+    WaitStatus,
 };
 use driftless_plan::Plan;
 
@@ -98,6 +99,7 @@ impl StatusInputs<'_> {
             ("WebhookMissed", missed),
             ("CommitStatusTold", refused),
             ("Trusted", self.trusted()),
+            ("CommitFailed", self.failed_commit()),
         ];
         let conditions = statements
             .into_iter()
@@ -135,6 +137,26 @@ impl StatusInputs<'_> {
         }
         let signer = self.desired.rendered().signer.as_ref()?;
         Some(Statement::new(ConditionStatus::True, "Signed", format!("signed by {signer}")))
+    }
+
+    /// The commit that failed, and what follows.
+    fn failed_commit(&self) -> Option<Statement> {
+        let failed = self.record.failed.as_ref()?;
+        let reason = if failed.back_to.is_some() { "RolledBack" } else { "RolloutsPaused" };
+        Some(Statement::new(ConditionStatus::True, reason, self.failure_note(failed)))
+    }
+
+    fn failure_note(&self, failed: &FailedCommit) -> String {
+        let consequence = match failed.back_to {
+            Some(number) => format!("back at revision {number}"),
+            None => "its rollouts are paused".to_owned(),
+        };
+        format!(
+            "{} failed: {}; {consequence}; fix it in Git, or `driftless sync {} --retry`",
+            failed.commit.short(),
+            failed.reason,
+            self.context.name()
+        )
     }
 
     /// The condition about a step that failed.
@@ -221,6 +243,12 @@ impl StatusInputs<'_> {
             let behind = pin.behind.map(|commits| format!(", {commits} behind")).unwrap_or_default();
             let note = format!("pinned to revision {}{behind}: {}", pin.revision, pin.reason);
             status.message = join(&note, &status.message);
+        }
+        if let Some(failed) = self.record.failed.as_ref().filter(|_| status.pin.is_none()) {
+            if target.back_to.is_some() {
+                status.sync = SyncStatus::OutOfSync;
+            }
+            status.message = self.failure_note(failed);
         }
         if let Some(error) = status.findings.iter().find(|finding| finding.is_error()) {
             status.sync = SyncStatus::OutOfSync;

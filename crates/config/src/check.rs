@@ -455,6 +455,9 @@ fn inherit(outer: &Policy, own: &PolicyEntry) -> Policy {
         suspended: outer.suspended,
         adopt: own.adopt.unwrap_or(outer.adopt),
         filesystem_drift: own.filesystem_drift.unwrap_or(outer.filesystem_drift),
+        on_failure: own.on_failure.unwrap_or(outer.on_failure),
+        monitor: own.monitor.unwrap_or(outer.monitor),
+        progress_deadline: own.progress_deadline.or(outer.progress_deadline),
     }
 }
 

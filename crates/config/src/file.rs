@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
-use driftless_model::{Adopt, AppName, CommitId, FilesystemDrift, Finding, Location, RepoUrl};
+use driftless_model::{Adopt, AppName, CommitId, FilesystemDrift, Finding, Location, OnFailure, RepoUrl};
 use driftless_yaml::{Limits, Report, parse};
 
 use crate::{
     access::{HostEntry, RawAuth, proxy},
     docker_host::DockerHost,
-    keys,
+    duration, keys,
     range::VersionRange,
     registry::RegistryEntry,
     settings::{Metrics, Proxy, Verify, Webhooks},
@@ -46,6 +46,9 @@ pub(super) struct PolicyEntry {
     pub(super) max_prune_percent: Option<u8>,
     pub(super) adopt: Option<Adopt>,
     pub(super) filesystem_drift: Option<FilesystemDrift>,
+    pub(super) on_failure: Option<OnFailure>,
+    pub(super) monitor: Option<Duration>,
+    pub(super) progress_deadline: Option<Duration>,
 }
 
 /// One entry of `repositories`.
@@ -171,6 +174,23 @@ fn policy(object: &Object<'_>) -> PolicyEntry {
                 ("revert", FilesystemDrift::Revert),
             ],
         ),
+        on_failure: object.word(
+            "onFailure",
+            &[("none", OnFailure::None), ("pause", OnFailure::Pause), ("rollback", OnFailure::Rollback)],
+        ),
+        monitor: object.parsed("monitor", whole_seconds),
+        progress_deadline: object.parsed("progressDeadline", |text| match whole_seconds(text) {
+            Ok(Duration::ZERO) => Err("must be at least `1s`".to_owned()),
+            other => other,
+        }),
+    }
+}
+
+/// The API shows these times in seconds.
+fn whole_seconds(text: &str) -> Result<Duration, String> {
+    match duration::parse(text) {
+        Ok(parsed) if parsed.subsec_nanos() > 0 => Err("must be a number of whole seconds".to_owned()),
+        other => other,
     }
 }
 

@@ -110,6 +110,17 @@ static POLICY: &[Key] = &[
         Word(&["off", "report", "revert"]),
         "Files that somebody changes inside a running container. Default: report",
     ),
+    key(
+        "onFailure",
+        Word(&["none", "pause", "rollback"]),
+        "When a commit fails: report it, pause its rollouts, or go back. Default: pause",
+    ),
+    key("monitor", Duration, "Time in which a commit that was applied can still fail. Default: 1m; 0s: none"),
+    key(
+        "progressDeadline",
+        Duration,
+        "Longest time of a rollout without progress. Default: that of the manifest",
+    ),
 ];
 
 pub(super) static DOCKER: Table = Table {

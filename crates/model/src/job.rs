@@ -110,3 +110,10 @@ impl fmt::Display for JobOutcome {
         })
     }
 }
+
+impl JobRecord {
+    /// Whether the Job has failed and is not tried again.
+    pub fn has_failed(&self) -> bool {
+        self.ended.as_ref().is_some_and(|end| end.outcome != JobOutcome::Complete)
+    }
+}

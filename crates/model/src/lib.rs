@@ -40,6 +40,7 @@ pub mod downward;
 mod effective;
 mod error_chain;
 mod event;
+mod failed_commit;
 mod finding;
 mod forward;
 mod fs_changes;
@@ -87,6 +88,7 @@ pub use cron::{Concurrency, Cron};
 pub use downward::{Downward, DownwardValues};
 pub use error_chain::{causes, chain_of_causes, error_chain, join_causes, root_cause};
 pub use event::{Event, EventKind};
+pub use failed_commit::FailedCommit;
 pub use finding::{Finding, Location, Severity};
 pub use forward::{
     Forward, Forwards, HOST_ENDPOINT, InvalidEndpoints, InvalidForward, ReadyAddresses, ReadyEndpoints,
@@ -109,7 +111,7 @@ pub use observed::{
     ObservedVolume, Other, Readiness, State,
 };
 pub use pod::{Part, PartOf, Role};
-pub use policy::{Adopt, FilesystemDrift, Policy};
+pub use policy::{Adopt, FilesystemDrift, OnFailure, Policy};
 pub use printable::{is_unprintable, printable};
 pub use record::{
     Adopted, AdoptedContainer, AdoptedNetwork, Attempt, Crash, CronRecord, Heal, Progress, Record, Removal,

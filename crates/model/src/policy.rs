@@ -1,5 +1,7 @@
 //! The policy of one application: the settings that limit the agent.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 /// Per application, from the configuration.
@@ -23,6 +25,34 @@ pub struct Policy {
     /// Whether files that a user changes inside a running container are reported or reverted.
     #[serde(default)]
     pub filesystem_drift: FilesystemDrift,
+    /// The consequence of a commit that fails. Default: its rollouts pause.
+    #[serde(default)]
+    pub on_failure: OnFailure,
+    /// A revision that loses its health this soon after it has succeeded has failed. Default: 1 minute; 0 is never.
+    #[serde(rename = "monitorSeconds", with = "seconds", default = "a_minute")]
+    pub monitor: Duration,
+    /// Without progress for this long, a rollout has failed, if the workload itself has no shorter deadline.
+    #[serde(
+        rename = "progressDeadlineSeconds",
+        with = "optional_seconds",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub progress_deadline: Option<Duration>,
+}
+
+/// The consequence of a commit that fails: its rollout makes no progress, a Job of it fails, or it loses its health soon
+/// after it was reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum OnFailure {
+    /// It is reported, and the rollout goes on as soon as it can.
+    None,
+    /// No further instance is replaced.
+    #[default]
+    Pause,
+    /// The application goes back to the last revision that succeeded.
+    Rollback,
 }
 
 /// The handling of files that a user changed inside a container.
@@ -54,6 +84,10 @@ const fn half() -> u8 {
     50
 }
 
+const fn a_minute() -> Duration {
+    Duration::from_mins(1)
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self {
@@ -63,6 +97,45 @@ impl Default for Policy {
             suspended: false,
             adopt: Adopt::Ask,
             filesystem_drift: FilesystemDrift::Report,
+            on_failure: OnFailure::Pause,
+            monitor: a_minute(),
+            progress_deadline: None,
         }
+    }
+}
+
+/// A duration as a number of whole seconds.
+mod seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(duration.as_secs())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_secs)
+    }
+}
+
+/// A duration as a number of whole seconds, or nothing.
+mod optional_seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[expect(clippy::ref_option, reason = "serde passes the field")]
+    pub(super) fn serialize<S: Serializer>(
+        duration: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        duration.map(|duration| duration.as_secs()).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<u64>::deserialize(deserializer)?.map(Duration::from_secs))
     }
 }

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ContainerId, ContentId, Instance, InstanceId, JobRecord, KnownInside, SpecHash, StackHash, Timestamp,
-    Workload, WorkloadName,
+    ContainerId, ContentId, FailedCommit, Instance, InstanceId, JobRecord, KnownInside, SpecHash, StackHash,
+    Timestamp, Workload, WorkloadName,
 };
 
 /// Facts about one application that the engine cannot report.
@@ -85,6 +85,9 @@ pub struct Record {
     /// The stack to which a user asked to repair the live state once, although self-heal is off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heal_once: Option<StackHash>,
+    /// The newest commit, if it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<FailedCommit>,
     /// A user confirmed a loss of state, and the application has no revision since, because it is suspended.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_loss_confirmed: bool,

@@ -62,6 +62,8 @@ pub enum Cause {
     User,
     /// `driftless rollback`.
     Rollback,
+    /// The commit failed, and `onFailure` asks for the last revision that succeeded.
+    AutomaticRollback,
     /// A pin ended.
     Resume,
     /// The agent's first look at the application.

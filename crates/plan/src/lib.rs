@@ -99,6 +99,7 @@ pub use record::{
 pub use status::{
     assess::{Assessment, assess},
     endpoints::{ProxyEndpoints, proxy_endpoints},
+    failure::{Round, has_failed},
     pod_spec::pod_spec,
 };
 pub use steps::{Plan, Step};

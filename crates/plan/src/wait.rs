@@ -5,7 +5,9 @@
 
 use std::fmt;
 
-use driftless_model::{Adopt, AppName, Claims, InstanceId, Timestamp, WaitStatus, WorkloadName, label};
+use driftless_model::{
+    Adopt, AppName, Claims, FailedCommit, InstanceId, Timestamp, WaitStatus, WorkloadName, label,
+};
 
 use crate::text::{one_line, time_of_day};
 
@@ -113,6 +115,8 @@ reasons! {
     OtherArchitecture: Failure, Some("Pending");
     /// The rollout has made no progress for too long.
     ProgressDeadlineExceeded: Failure, None;
+    /// The commit failed, and its rollouts are paused.
+    CommitFailed: Failure, None;
     /// Docker Compose started the containers, and nobody has adopted them yet.
     NotAdopted: Decision, None;
     /// The commit removes a large part of the application.
@@ -415,6 +419,13 @@ impl Wait {
         let object = WaitObject::Container { name: container.to_owned(), workload: workload.cloned() };
         let sentence = format!("is the agent's own container and is not changed by it: {what}");
         Self::new(object, WaitReason::Own, sentence)
+    }
+
+    /// The commit failed, so no further instance of the workload is replaced.
+    pub fn commit_failed(workload: &WorkloadName, failed: &FailedCommit) -> Self {
+        let (commit, reason) = (failed.commit.short(), &failed.reason);
+        let sentence = format!("is not updated any further, because {commit} failed: {reason}");
+        Self::workload(workload, WaitReason::CommitFailed, sentence)
     }
 
     pub fn suspended() -> Self {

@@ -136,6 +136,10 @@ pub(super) async fn prune(State(shared): State<Shared>, Name(name): Name) -> Res
     ask(&shared, name, RequestKind::Prune).await
 }
 
+pub(super) async fn retry(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {
+    ask(&shared, name, RequestKind::Retry).await
+}
+
 pub(super) async fn heal(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {
     ask(&shared, name, RequestKind::Heal).await
 }

@@ -81,6 +81,7 @@ pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Re
         .route("/api/v1/applications/{name}/resume", post(api::resume))
         .route("/api/v1/applications/{name}/suspend", post(api::suspend))
         .route("/api/v1/applications/{name}/prune", post(api::prune))
+        .route("/api/v1/applications/{name}/retry", post(api::retry))
         .route("/api/v1/applications/{name}/heal", post(api::heal))
         .route("/api/v1/applications/{name}/remove", post(api::remove))
         .route("/api/v1/applications/{name}/adopt", post(api::adopt))

@@ -30,10 +30,11 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             RequestKind::Sync => Ok(self.sync()),
             RequestKind::AcceptRewrite => self.accept_rewrite(),
             RequestKind::Prune => self.confirm_prune(),
+            RequestKind::Retry => self.retry().await,
             RequestKind::Heal => self.heal(),
             RequestKind::Remove(removal) => self.remove(*removal),
             RequestKind::Rollback(rollback) => self.roll_back(rollback).map(Answer::Pinned),
-            RequestKind::Resume => self.resume(),
+            RequestKind::Resume => self.resume().await,
             RequestKind::Suspend => self.suspend(),
             RequestKind::Plan => self.plan().await.map(Answer::Plan),
             RequestKind::Drift(against) => {

@@ -2,7 +2,7 @@
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
-use driftless_model::EventKind;
+use driftless_model::{EventKind, FailedCommit, Replacement};
 use driftless_plan::WaitReason;
 use driftless_store::Suspension;
 
@@ -64,6 +64,37 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         Ok(self.sync())
     }
 
+    /// Syncs, and tries the commit again that failed. Its Jobs and containers that failed for good start again.
+    pub(super) async fn retry(&mut self) -> Result<Answer, RequestError> {
+        let name = self.context.name();
+        let Some(failed) = self.record.get().failed.clone() else {
+            return Err(RequestError::Refused(format!(
+                "{name} has no failed commit to try again; `driftless sync {name}` ends all pauses"
+            )));
+        };
+        self.release_failed(&failed).await?;
+        let message = format!("revision {} is tried again: {}", failed.revision, failed.reason);
+        self.context.event(EventKind::Normal, "RetryRequested", failed.commit.short(), &message);
+        Ok(self.sync())
+    }
+
+    /// Forgets a failed commit, so that the next round moves towards it again.
+    async fn release_failed(&mut self, failed: &FailedCommit) -> Result<(), RequestError> {
+        let mut record = self.record.get().clone();
+        if failed.back_to.is_none() {
+            let target = self.active_target()?;
+            for id in self.failed_containers(&target).await? {
+                record.replaced.insert(id, Replacement::Delete);
+            }
+            record.jobs.retain(|_, job| !job.has_failed());
+        }
+        record.failed = None;
+        record.progress.clear();
+        self.accept(record)?;
+        self.revisions.reopen(self.context, failed);
+        Ok(())
+    }
+
     /// Syncs, and repairs the live state once, although self-heal is off. A later change by a user is reported again.
     pub(super) fn heal(&mut self) -> Result<Answer, RequestError> {
         let target = self.active_target()?;
@@ -76,27 +107,32 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         Ok(self.sync())
     }
 
-    /// Ends a pin and a suspension.
+    /// Ends a pin and a suspension, and tries the commit again that failed.
     ///
     /// # Errors
     ///
-    /// If there is neither.
-    pub(super) fn resume(&mut self) -> Result<Answer, RequestError> {
+    /// If there is none of these.
+    pub(super) async fn resume(&mut self) -> Result<Answer, RequestError> {
         let name = self.context.name();
         let is_pinned = self.context.store().pin(name)?.is_some();
         if self.desired.is_gone() && !is_pinned {
             return Err(RequestError::Refused(not_in_git(name)));
         }
-        if !is_pinned && !self.context.store().suspended(name)? {
+        let failed = self.record.get().failed.clone();
+        if !is_pinned && failed.is_none() && !self.context.store().suspended(name)? {
             let is_suspended_in_settings = self.desired.rendered().policy.suspended;
             return Err(RequestError::Refused(if is_suspended_in_settings {
                 format!("{name} is suspended by its settings: set `suspend: false` there")
             } else {
-                format!("{name} is neither pinned nor suspended; it follows Git")
+                format!("{name} is neither pinned nor suspended, and no commit of it failed; it follows Git")
             }));
         }
         self.context.store().clear_pin(name)?;
         self.context.store().set_suspended(name, Suspension::Active)?;
+        if let Some(failed) = failed {
+            self.release_failed(&failed).await?;
+        }
+        let name = self.context.name();
         self.context.event(EventKind::Normal, "Resumed", name.as_str(), "following Git again");
         Ok(Answer::Accepted)
     }

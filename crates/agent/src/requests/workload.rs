@@ -4,7 +4,7 @@
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
 use driftless_model::{
-    ContainerId, EventKind, Instance, InstanceId, Kind, Replacement, Stack, Workload, WorkloadName,
+    ContainerId, EventKind, Instance, InstanceId, JobRecord, Kind, Replacement, Stack, Workload, WorkloadName,
 };
 use driftless_plan as plan;
 
@@ -17,6 +17,8 @@ struct Replaceable {
     id: ContainerId,
     name: String,
     instance: InstanceId,
+    /// It ended with an error, and its restart policy forbids another start.
+    has_failed: bool,
 }
 
 /// A workload with the kind of its Kubernetes object.
@@ -155,6 +157,24 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         )))
     }
 
+    /// The containers of Jobs that failed, and the containers that failed and are not started again.
+    pub(super) async fn failed_containers(
+        &self,
+        target: &TargetRevision,
+    ) -> Result<Vec<ContainerId>, RequestError> {
+        let record = self.record.get();
+        let workload_of = |instance: &InstanceId| target.stack.workloads.get(&instance.workload);
+        let is_of_failed_job = |workload: &Workload| {
+            let job = workload.job().and_then(|job| record.jobs.get(&job.of));
+            job.is_some_and(JobRecord::has_failed)
+        };
+        let replaceable = self.replaceable(target).await?;
+        let has_failed = |replaceable: &Replaceable| {
+            replaceable.has_failed || workload_of(&replaceable.instance).is_some_and(is_of_failed_job)
+        };
+        Ok(replaceable.into_iter().filter(has_failed).map(|replaceable| replaceable.id).collect())
+    }
+
     /// The running instances of the agent, without the agent's own container.
     async fn replaceable(&self, target: &TargetRevision) -> Result<Vec<Replaceable>, RequestError> {
         let record = self.record.get();
@@ -171,6 +191,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             id: instance.id.clone(),
             name: instance.name.clone(),
             instance: instance.instance.clone(),
+            has_failed: plan::has_failed(record, &observed, &target.stack, instance),
         });
         Ok(replaceable.collect())
     }

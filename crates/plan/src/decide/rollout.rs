@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use driftless_model::{Instance, Peer, Readiness, State, Subject, Timestamp, Update, Workload, WorkloadName};
+use driftless_model::{
+    Instance, Peer, Policy, Readiness, State, Subject, Timestamp, Update, Workload, WorkloadName,
+};
 
 use crate::{
     cause::Cause,
@@ -51,10 +53,10 @@ pub(crate) fn roll_all(draft: &mut Draft<'_>) {
                 keep(draft, members);
                 wait_for_images(draft, name);
             }
-            Some(before) if draft.facts.is_paused(subject) && is_change && is_unbegun => {
+            Some(before) if draft.facts.is_rollout_paused(subject) && is_change && is_unbegun => {
                 let scaled = Workload { replicas: wanted.replicas, ..before.clone() };
                 roll(draft, Subject { name, workload: &scaled }, members);
-                draft.wait(Wait::paused(name));
+                wait_paused(draft, subject);
             }
             Some(_) | None => match stateful_order::former(draft, subject) {
                 Some((former, wait)) => {
@@ -97,6 +99,15 @@ fn wait_for_images(draft: &mut Draft<'_>, name: &WorkloadName) {
     }
 }
 
+/// Reports why the rollout of a workload does not go on.
+fn wait_paused(draft: &mut Draft<'_>, subject: Subject<'_>) {
+    let wait = match draft.facts.failed_commit() {
+        Some(failed) => Wait::commit_failed(subject.name, failed),
+        None => Wait::paused(subject.name),
+    };
+    draft.wait(wait);
+}
+
 /// The time that the engine may take to remove a container.
 const REMOVAL: Duration = Duration::from_secs(1);
 
@@ -106,8 +117,8 @@ fn roll(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Instance]) {
     let wanted = workload.replicas as usize;
     allow_starts(draft, subject, members);
     let instances = group_instances(draft, subject, members);
-    if draft.facts.is_paused(subject) && !instances.outdated.is_empty() {
-        draft.wait(Wait::paused(name));
+    if draft.facts.is_rollout_paused(subject) && !instances.outdated.is_empty() {
+        wait_paused(draft, subject);
         let outdated: Vec<&Instance> = instances.outdated.iter().map(|(it, _)| *it).collect();
         keep(draft, &outdated);
         let all = || instances.current.iter().chain(&outdated);
@@ -341,11 +352,17 @@ fn remark(draft: &mut Draft<'_>, subject: Subject<'_>, current: &[&Instance], ou
     if let Some(progress) =
         draft.facts.record.progress.get(name).filter(|it| it.spec == draft.facts.spec(subject))
     {
-        let deadline = progress.at.after(workload.progress_deadline);
+        let deadline = progress.at.after(progress_deadline(draft.facts.target.policy, workload));
         if now >= deadline {
             draft.wait(Wait::progress_deadline_exceeded(name, progress.at));
         } else {
             draft.look_again(deadline);
         }
     }
+}
+
+/// Longest time of a rollout without progress. An instance that counts as available late must have the time for it.
+fn progress_deadline(policy: &Policy, workload: &Workload) -> Duration {
+    let own = workload.progress_deadline;
+    policy.progress_deadline.map_or(own, |general| general.max(workload.min_ready.saturating_mul(2)).min(own))
 }

@@ -5,11 +5,15 @@
 use std::{cell::OnceCell, collections::BTreeMap};
 
 use driftless_model::{
-    Observed, Record, SpecHash, Stack, StackHash, Subject, Timestamp, Workload, WorkloadName,
+    FailedCommit, Observed, Record, SpecHash, Stack, StackHash, Subject, Timestamp, Workload, WorkloadName,
     is_helper_image, label,
 };
 
-use crate::{facts::classify::Classified, names::container_name_at, target::Target};
+use crate::{
+    facts::{classify::Classified, cron::without_runs},
+    names::container_name_at,
+    target::Target,
+};
 
 pub(crate) mod adoption;
 pub(crate) mod classify;
@@ -33,6 +37,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) record: &'a Record,
     pub(crate) now: Timestamp,
     pub(crate) instances: Classified<'a>,
+    /// The failed commit with paused rollouts, once it is needed.
+    failed: OnceCell<Option<&'a FailedCommit>>,
     /// The hash of the desired stack, once it is needed.
     revision: OnceCell<StackHash>,
     /// The spec hashes of the desired workloads.
@@ -52,6 +58,7 @@ impl<'a> Facts<'a> {
             record,
             now,
             instances: Classified::new(target, observed, record),
+            failed: OnceCell::new(),
             revision: OnceCell::new(),
             specs: target.stack.workloads.iter().map(|(name, it)| (name, it.spec())).collect(),
         }
@@ -76,6 +83,20 @@ impl<'a> Facts<'a> {
     /// Whether the manifest or a user paused the rollouts of a workload.
     pub(crate) fn is_paused(&self, Subject { name, workload }: Subject<'_>) -> bool {
         workload.paused || self.record.paused.contains(name)
+    }
+
+    /// The failed commit, if its rollouts are paused and it is still the desired one.
+    pub(crate) fn failed_commit(&self) -> Option<&'a FailedCommit> {
+        *self.failed.get_or_init(|| {
+            let failed = self.record.failed.as_ref()?;
+            // The runs of CronJobs belong to no commit.
+            failed.pauses(&StackHash::of(&without_runs(self.target.stack))).then_some(failed)
+        })
+    }
+
+    /// Whether no instance of a workload may be replaced by one of a newer specification.
+    pub(crate) fn is_rollout_paused(&self, subject: Subject<'_>) -> bool {
+        self.is_paused(subject) || self.failed_commit().is_some()
     }
 
     /// The stack that this definition of a workload comes from: the desired one, or the fallback.

@@ -6,6 +6,7 @@ pub(crate) mod assess;
 mod conditions;
 mod counts;
 pub(crate) mod endpoints;
+pub(crate) mod failure;
 mod health;
 mod inputs;
 mod instances;

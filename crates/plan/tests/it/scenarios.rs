@@ -47,10 +47,11 @@
 use std::{collections::BTreeMap, fmt::Write, fs, sync::Arc, time::Duration};
 
 use driftless_model::{
-    AgentId, Attachment, Build, Completion, Condition, ContainerId, ContentId, Dependency, FileChange,
-    FileChangeKind, FilesystemDrift, Hook, InPlace, Mount, MountSource, Namespace, Network, NetworkMode,
-    OnChange, Other, Peer, Port, PortRange, Protocol, PullPolicy, Readiness, Replacement, RestartPolicy,
-    State, Strategy, Visit, Volume, VolumesFrom, Workload, WorkloadName,
+    AgentId, Attachment, Build, CommitId, Completion, Condition, ContainerId, ContentId, Dependency,
+    FailedCommit, FileChange, FileChangeKind, FilesystemDrift, Hook, InPlace, Mount, MountSource, Namespace,
+    Network, NetworkMode, OnChange, Other, Peer, Port, PortRange, Protocol, PullPolicy, Readiness,
+    Replacement, RestartPolicy, StackHash, State, Strategy, Visit, Volume, VolumesFrom, Workload,
+    WorkloadName,
 };
 use driftless_plan::Plan;
 
@@ -162,6 +163,18 @@ fn by_request(stage: &mut Stage, words: &[&str]) -> bool {
         }
         ["hold", name] => drop(record.paused.insert(name.into())),
         ["release", name] => drop(record.paused.remove(&name.into())),
+        ["fails"] => {
+            record.failed = Some(FailedCommit {
+                commit: CommitId::from_stored("2".repeat(40)),
+                stack: StackHash::of(&stage.stack),
+                revision: 2,
+                reason: "web has made no progress".to_owned(),
+                at: stage.now,
+                back_to: None,
+                was_reached: false,
+            });
+        }
+        ["retry"] => record.failed = None,
         _ => return false,
     }
     record.settled = None;

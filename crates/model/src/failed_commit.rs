@@ -1,0 +1,34 @@
+//! The commit of an application whose rollout failed.
+
+use serde::{Deserialize, Serialize};
+
+use super::{CommitId, StackHash, Timestamp};
+use crate::defaults::is_default;
+
+/// A commit that failed, and what followed. It is remembered until the stack of the application changes, or until a user
+/// asks for another try.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FailedCommit {
+    pub commit: CommitId,
+    /// The stack of the commit. Later commits with the same stack are skipped too.
+    pub stack: StackHash,
+    /// The revision that failed.
+    pub revision: u64,
+    /// Why, in one line. Masked.
+    pub reason: String,
+    pub at: Timestamp,
+    /// The revision that the application went back to. `None`: its rollouts are paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub back_to: Option<u64>,
+    /// The revision had succeeded, and lost its health within the time of `monitor`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub was_reached: bool,
+}
+
+impl FailedCommit {
+    /// Whether this is the stack that failed and its rollouts are paused.
+    pub fn pauses(&self, stack: &StackHash) -> bool {
+        self.back_to.is_none() && self.stack == *stack
+    }
+}

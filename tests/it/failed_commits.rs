@@ -1,0 +1,349 @@
+//! Commits that fail, on the simulated engine: `onFailure`, `monitor`, `progressDeadline`, and another try.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use driftless_agent::{RequestError, RequestKind};
+use driftless_clock::Clock;
+use driftless_model::{
+    Application, Cause, ConditionStatus, EventKind, HealthStatus, OnFailure, Outcome, StatusCondition,
+    SyncStatus,
+};
+
+use crate::{
+    sample::NOON,
+    simulation::{Simulation, app, minutes},
+};
+
+/// Two replicas with a health check, and a database.
+fn web(image: &str) -> String {
+    format!(
+        "services:\n  web:\n    image: {image}\n    deploy: {{replicas: 2}}\n    healthcheck: {{test: [CMD, check]}}\n  \
+         db:\n    image: db:1\n    restart: always\n"
+    )
+}
+
+fn prepared(compose: &str, on_failure: OnFailure) -> Simulation {
+    let mut it = Simulation::prepared(compose, Clock::starting_at(NOON));
+    it.settings.policy.on_failure = on_failure;
+    it.settings.policy.progress_deadline = Some(Duration::from_mins(1));
+    it
+}
+
+fn make_unhealthy(it: &Simulation, images: &[&str]) {
+    let images: BTreeSet<String> = images.iter().map(|image| (*image).to_owned()).collect();
+    it.docker.faults(|faults| faults.unhealthy = images);
+}
+
+fn failed(application: &Application) -> Option<&StatusCondition> {
+    let conditions = application.status.conditions.iter();
+    conditions.filter(|it| it.status == ConditionStatus::True).find(|it| it.kind == "CommitFailed")
+}
+
+fn is_back(application: &Application, commit: &str) -> bool {
+    let is_commit = application.status.commit.as_ref().is_some_and(|it| it.id == commit);
+    is_commit
+        && failed(application).is_some_and(|it| it.reason == "RolledBack")
+        && application.status.operation.as_ref().is_some_and(|it| it.outcome == Some(Outcome::Succeeded))
+}
+
+fn is_paused(application: &Application) -> bool {
+    failed(application).is_some_and(|it| it.reason == "RolloutsPaused")
+}
+
+/// The number of times that a container of this image was created.
+fn creations(it: &Simulation, image: &str) -> usize {
+    let count = |observed: &driftless_model::Observed| {
+        observed.containers().filter(|container| container.config.image == image).count()
+    };
+    it.docker.transcript().iter().filter(|entry| count(&entry.after) > count(&entry.before)).count()
+}
+
+fn events(it: &Simulation, reason: &str) -> Vec<String> {
+    let all = it.store.events(0, 1000, None).unwrap();
+    all.into_iter().filter(|event| event.reason == reason).map(|event| event.message).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_commit_goes_back_once_and_is_skipped() {
+    let it = prepared(&web("web:1"), OnFailure::Rollback).begun();
+    it.synced_with_tip().await;
+    let first = it.tip();
+    make_unhealthy(&it, &["web:2"]);
+    let bad = it.push(&web("web:2")).await;
+    let back = it.until("it is back", |found| is_back(found, &first)).await;
+    assert_eq!(it.images(), ["db:1", "web:1", "web:1"], "{}", it.story());
+    assert_eq!((back.status.sync, back.status.health), (SyncStatus::OutOfSync, HealthStatus::Healthy));
+    assert!(back.status.message.contains(&bad[..12]), "{}", back.status.message);
+    assert!(back.status.message.contains("sync shop --retry"), "{}", back.status.message);
+    let history = it.store.revisions(&app()).unwrap();
+    assert_eq!(history[0].cause, Cause::AutomaticRollback);
+    assert_eq!((history[0].rollback_of, history[0].outcome.clone()), (Some(1), Outcome::Succeeded));
+    assert!(matches!(history[1].outcome, Outcome::Failed { .. }), "{history:?}");
+    // It is skipped from now on: by polls, requests, and another life of the agent.
+    let made = creations(&it, "web:2");
+    minutes(60).await;
+    it.ask(RequestKind::Sync).await;
+    minutes(60).await;
+    assert_eq!(creations(&it, "web:2"), made, "{}", it.story());
+    assert_eq!(events(&it, "RolledBack").len(), 1);
+    it.check(&BTreeMap::from([("web", 2)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_commit_is_remembered_after_a_kill_at_any_step() {
+    for steps in (1..16).step_by(2) {
+        let mut it = prepared(&web("web:1"), OnFailure::Rollback).begun();
+        it.synced_with_tip().await;
+        let first = it.tip();
+        make_unhealthy(&it, &["web:2"]);
+        it.docker.crash_after(steps);
+        it.push(&web("web:2")).await;
+        minutes(4).await;
+        it.crash();
+        it.begin();
+        it.until("it is back", |found| is_back(found, &first)).await;
+        minutes(30).await;
+        assert_eq!(it.images(), ["db:1", "web:1", "web:1"], "after {steps} steps\n{}", it.story());
+        assert_eq!(events(&it, "RolledBack").len(), 1, "after {steps} steps");
+        let made = creations(&it, "web:2");
+        it.crash();
+        it.begin();
+        minutes(30).await;
+        assert_eq!(creations(&it, "web:2"), made, "after {steps} steps\n{}", it.story());
+        it.check(&BTreeMap::from([("web", 2)]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_resume_and_next_commit_release_a_failed_commit() {
+    let it = prepared(&web("web:1"), OnFailure::Rollback).begun();
+    it.synced_with_tip().await;
+    let first = it.tip();
+    let refused = it.handle().request(app(), RequestKind::Retry).await;
+    assert!(matches!(refused, Err(RequestError::Refused(why)) if why.contains("no failed commit")));
+    make_unhealthy(&it, &["web:2"]);
+    it.push(&web("web:2")).await;
+    it.until("it is back", |found| is_back(found, &first)).await;
+    // Another try of what is still broken goes back once more.
+    it.ask(RequestKind::Retry).await;
+    it.until("it is tried again", |found| failed(found).is_none()).await;
+    it.until("it is back again", |found| is_back(found, &first)).await;
+    assert_eq!(events(&it, "RolledBack").len(), 2);
+    // A commit that changes nothing for the application is skipped as the one before.
+    let writes = creations(&it, "web:2");
+    it.git.push_files("Ada <a@b.c>", &[("shop/compose.yaml", &web("web:2")), ("README.md", "more")]);
+    it.ask(RequestKind::Sync).await;
+    minutes(10).await;
+    assert_eq!(creations(&it, "web:2"), writes, "{}", it.story());
+    make_unhealthy(&it, &[]);
+    it.ask(RequestKind::Resume).await;
+    let found = it.synced_with_tip().await;
+    assert!(failed(&found).is_none());
+    assert_eq!(it.images(), ["db:1", "web:2", "web:2"]);
+    make_unhealthy(&it, &["web:3"]);
+    it.push(&web("web:3")).await;
+    it.until("web:3 has failed", |found| failed(found).is_some()).await;
+    it.push(&web("web:4")).await;
+    let found = it.synced_with_tip().await;
+    assert!(failed(&found).is_none());
+    assert_eq!(it.store.revisions(&app()).unwrap()[0].cause, Cause::User);
+    it.check(&BTreeMap::from([("web", 2)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn paused_rollout_continues_after_a_retry() {
+    let it = prepared(&web("web:1"), OnFailure::Pause).begun();
+    it.synced_with_tip().await;
+    make_unhealthy(&it, &["web:2"]);
+    it.push(&web("web:2")).await;
+    let paused = it.until("it is paused", is_paused).await;
+    assert_eq!(paused.status.health, HealthStatus::Degraded);
+    assert_eq!(events(&it, "CommitFailed").len(), 1);
+    // The cause is gone, and still nothing is replaced until somebody says so.
+    make_unhealthy(&it, &[]);
+    minutes(30).await;
+    assert_eq!(it.images().iter().filter(|image| *image == "web:1").count(), 2, "{}", it.story());
+    it.ask(RequestKind::Retry).await;
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["db:1", "web:2", "web:2"]);
+    assert_eq!(it.store.revisions(&app()).unwrap().len(), 2, "it is the same revision");
+    it.check(&BTreeMap::from([("web", 2)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn failure_without_consequence_goes_on() {
+    let it = prepared(&web("web:1"), OnFailure::None).begun();
+    it.synced_with_tip().await;
+    make_unhealthy(&it, &["web:2"]);
+    it.push(&web("web:2")).await;
+    let has_failed = |found: &Application| {
+        matches!(
+            found.status.operation.as_ref().and_then(|it| it.outcome.clone()),
+            Some(Outcome::Failed { .. })
+        )
+    };
+    let found = it.until("the revision has failed", has_failed).await;
+    assert!(failed(&found).is_none());
+    make_unhealthy(&it, &[]);
+    it.synced_with_tip().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_lost_within_monitor_is_a_failure() {
+    let compose = |image: &str| format!("services:\n  web:\n    image: {image}\n    restart: always\n");
+    for (on_failure, image) in [(OnFailure::Rollback, "web:1"), (OnFailure::Pause, "web:2")] {
+        let it = prepared(&compose("web:1"), on_failure).begun();
+        it.synced_with_tip().await;
+        minutes(10).await;
+        it.docker.faults(|faults| {
+            faults.exits.insert("web:2".to_owned(), (Duration::from_secs(15), 3));
+        });
+        it.push(&compose("web:2")).await;
+        let found = it.until("it has failed", |found| failed(found).is_some()).await;
+        assert!(found.status.message.contains("exited with code 3"), "{}", found.status.message);
+        minutes(30).await;
+        it.docker.faults(|faults| faults.exits.clear());
+        minutes(30).await;
+        assert_eq!(it.images(), [image], "{on_failure:?}\n{}", it.story());
+        let reason = if on_failure == OnFailure::Rollback { "RolledBack" } else { "CommitFailed" };
+        assert_eq!(events(&it, reason).len(), 1, "{on_failure:?}: it is reported once");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_lost_after_monitor_is_no_failure_of_a_commit() {
+    let compose = "services:\n  web:\n    image: web:1\n    restart: always\n";
+    let it = prepared(compose, OnFailure::Rollback).begun();
+    it.synced_with_tip().await;
+    it.docker.faults(|faults| {
+        faults.exits.insert("web:1".to_owned(), (Duration::from_secs(100), 3));
+    });
+    minutes(60).await;
+    assert!(events(&it, "CommitFailed").is_empty(), "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_commit_that_fails_has_nothing_to_go_back_to() {
+    let it = prepared(&web("web:1"), OnFailure::Rollback);
+    make_unhealthy(&it, &["web:1"]);
+    let it = it.begun();
+    let found = it.until("it has failed", |found| failed(found).is_some()).await;
+    assert!(is_paused(&found));
+    assert!(events(&it, "CommitFailed")[0].contains("no older revision"));
+    make_unhealthy(&it, &[]);
+    it.synced_with_tip().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn rollback_to_a_revision_that_fails_too_stays_there() {
+    let it = prepared(&web("web:1"), OnFailure::Rollback).begun();
+    it.synced_with_tip().await;
+    it.push(&web("web:2")).await;
+    it.synced_with_tip().await;
+    minutes(10).await;
+    make_unhealthy(&it, &["web:1", "web:2", "web:3"]);
+    it.push(&web("web:3")).await;
+    it.until("it has failed", |found| failed(found).is_some()).await;
+    minutes(120).await;
+    assert_eq!(events(&it, "RolledBack").len(), 1, "{}", it.story());
+    let history = it.store.revisions(&app()).unwrap();
+    assert_eq!(history.iter().filter(|it| it.cause == Cause::AutomaticRollback).count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rollback_removes_additions_and_keeps_volumes() {
+    let base = "services:\n  web:\n    image: web:1\n    restart: always\n";
+    let mut more = base.replace("web:1", "web:2");
+    more.push_str("    healthcheck: {test: [CMD, check]}\n");
+    for number in 1..=6 {
+        more.push_str(&format!(
+            "  w{number}:\n    image: more:1\n    restart: always\n    volumes: ['data:/data']\n    networks: [extra]\n"
+        ));
+    }
+    more.push_str("volumes: {data: {}}\nnetworks: {extra: {}}\n");
+    let it = prepared(base, OnFailure::Rollback).begun();
+    it.synced_with_tip().await;
+    let first = it.tip();
+    make_unhealthy(&it, &["web:2"]);
+    it.push(&more).await;
+    it.until("it is back", |found| is_back(found, &first)).await;
+    assert_eq!(it.images(), ["web:1"], "{}", it.story());
+    let observed = it.docker.observed(&app());
+    assert!(observed.volumes.contains_key("shop_data"), "{:?}", observed.volumes);
+    assert!(!observed.networks.contains_key("shop_extra"), "{:?}", observed.networks);
+    assert!(
+        events(&it, "RolledBack")[0].contains("kept: volume shop_data"),
+        "{:?}",
+        events(&it, "RolledBack")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_job_of_a_commit_is_a_failure() {
+    let manifest = |version: &str| {
+        format!(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\nspec:\n  selector: {{matchLabels: {{app: \
+             web}}}}\n  template:\n    metadata: {{labels: {{app: web}}}}\n    spec: {{containers: [{{name: web, image: \
+             'web:{version}'}}]}}\n---\napiVersion: batch/v1\nkind: Job\nmetadata: {{name: migrate}}\nspec:\n  \
+             backoffLimit: 0\n  template:\n    spec: {{restartPolicy: Never, containers: [{{name: m, image: \
+             'migrate:{version}'}}]}}\n"
+        )
+    };
+    let mut it = Simulation::idle_at(Clock::starting_at(NOON));
+    it.settings.policy.on_failure = OnFailure::Rollback;
+    let push = |it: &Simulation, version: &str| {
+        it.git.push_files("Ada <a@b.c>", &[("shop/shop.yaml", &manifest(version))])
+    };
+    it.docker.faults(|faults| {
+        for (image, code) in [("migrate:1", 0), ("migrate:2", 1)] {
+            faults.exits.insert(image.to_owned(), (Duration::from_secs(2), code));
+        }
+    });
+    push(&it, "1");
+    it.begin();
+    it.synced_with_tip().await;
+    let first = it.tip();
+    push(&it, "2");
+    it.ask(RequestKind::Sync).await;
+    it.until("it is back", |found| is_back(found, &first)).await;
+    minutes(1).await;
+    assert_eq!(it.images(), ["web:1"], "{}", it.story());
+    it.docker.faults(|faults| {
+        faults.exits.insert("migrate:2".to_owned(), (Duration::from_secs(2), 0));
+    });
+    it.ask(RequestKind::Retry).await;
+    it.synced_with_tip().await;
+    minutes(1).await;
+    assert_eq!(it.images(), ["web:2"], "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn paused_commit_with_a_failed_job_runs_it_again_on_retry() {
+    let compose = |image: &str| {
+        format!(
+            "services:\n  web:\n    image: web:1\n    restart: always\n    depends_on: {{task: {{condition: \
+             service_completed_successfully}}}}\n  task:\n    image: {image}\n    restart: 'no'\n"
+        )
+    };
+    let it = prepared(&compose("task:1"), OnFailure::Pause);
+    it.docker.faults(|faults| {
+        faults.exits.insert("task:1".to_owned(), (Duration::from_secs(2), 0));
+        faults.exits.insert("task:2".to_owned(), (Duration::from_secs(2), 1));
+    });
+    let it = it.begun();
+    it.synced_with_tip().await;
+    it.push(&compose("task:2")).await;
+    let found = it.until("it has failed", |found| failed(found).is_some()).await;
+    assert!(found.status.message.contains("task"), "{}", found.status.message);
+    it.docker.faults(|faults| {
+        faults.exits.insert("task:2".to_owned(), (Duration::from_secs(2), 0));
+    });
+    it.ask(RequestKind::Retry).await;
+    let found = it.synced_with_tip().await;
+    assert!(failed(&found).is_none());
+    let warnings = it.store.events(0, 1000, None).unwrap();
+    assert!(warnings.iter().any(|it| it.reason == "CommitFailed" && it.kind == EventKind::Warning));
+}

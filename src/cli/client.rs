@@ -70,6 +70,11 @@ impl Error {
                 Some("name a file with the token in --token-file or DRIFTLESS_TOKEN_FILE".to_owned())
             }
             // The API's help names routes; the command line names commands.
+            Self::Answer { status: StatusCode::NOT_FOUND, help: Some(help), .. }
+                if help.contains("/tokens") =>
+            {
+                Some("`driftless token list` lists the tokens".to_owned())
+            }
             Self::Answer { status: StatusCode::NOT_FOUND, .. } => {
                 Some("`driftless status` lists the applications".to_owned())
             }
@@ -155,6 +160,11 @@ impl Client {
     ) -> Result<T, Error> {
         let response = self.send(&self.requests, Method::POST, path, &[], body).await?;
         self.decode(response).await
+    }
+
+    /// A request without an answer.
+    pub(super) async fn delete(&self, path: &str) -> Result<(), Error> {
+        self.send(&self.requests, Method::DELETE, path, &[], None::<&()>).await.map(drop)
     }
 
     /// A stream of server-sent events.

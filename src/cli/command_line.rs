@@ -6,6 +6,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, builder::Resettab
 
 use super::{
     adopt::{AdoptArgs, adopt},
+    audit::{AuditArgs, audit},
     backup::{BackupArgs, RestoreArgs, backup, restore},
     completion::{CompletionArgs, ManArgs, completion, man},
     config::{ConfigArgs, config},
@@ -33,6 +34,7 @@ use super::{
     status::{StatusArgs, status},
     suspend::{SuspendArgs, suspend},
     sync::{SyncArgs, sync},
+    token::{TokenCommand, token},
     validate::{ValidateArgs, validate},
     wait::{WaitArgs, wait},
     webhook::{WebhookCommand, webhook},
@@ -97,6 +99,9 @@ pub(super) enum Command {
     Drift(Box<DriftArgs>),
     Preview(Box<PreviewArgs>),
     Events(EventsArgs),
+    Audit(AuditArgs),
+    #[command(subcommand)]
+    Token(TokenCommand),
     #[command(subcommand)]
     Webhook(WebhookCommand),
     Healthcheck(HealthcheckArgs),
@@ -239,6 +244,8 @@ async fn dispatch(command: &Command, context: &Context<'_>) -> Result<Verdict, E
         Command::Drift(args) => drift(args, context).await,
         Command::Preview(args) => preview(args, context).await,
         Command::Events(args) => events(args, context).await,
+        Command::Audit(args) => audit(args, context).await,
+        Command::Token(command) => token(command, context).await,
         Command::Webhook(command) => webhook(command, context).await,
         Command::Healthcheck(args) => healthcheck(args, context).await,
         Command::Wait(args) => wait(args, context).await,

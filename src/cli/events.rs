@@ -121,18 +121,19 @@ pub(super) fn event_line(event: &Event, output: TextOrJson, colours: Colours) ->
             format!("{}\n", serde_json::to_string(event).expect("the model's types can be serialised"))
         }
         TextOrJson::Text => {
-            let Event { sequence: _, at, app, kind, reason, object, message } = event;
+            let Event { sequence: _, at, app, kind, reason, object, message, actor } = event;
             let paint = match kind {
                 EventKind::Normal => Paint::Good,
                 EventKind::Warning => Paint::Warn,
             };
             let line = format!(
-                "{} {} {} {}: {}",
+                "{} {} {} {}: {}{}",
                 colours.paint(Paint::Soft, &at.to_string()),
                 colours.paint(Paint::Strong, app.as_str()),
                 colours.paint(paint, &plain(reason)),
                 plain(object),
                 plain(message),
+                actor.as_ref().map(|actor| plain(&format!(" (by {actor})"))).unwrap_or_default(),
             );
             format!("{}\n", line.replace('\n', " "))
         }

@@ -81,7 +81,16 @@ pub fn render_history(revisions: &[Revision], now: Timestamp, colours: Colours) 
     table.render(colours)
 }
 
+/// Why a revision exists, and who asked for it.
 fn cause(revision: &Revision) -> String {
+    let cause = cause_word(revision);
+    match &revision.actor {
+        Some(actor) => plain(&format!("{cause} by {actor}")),
+        None => cause,
+    }
+}
+
+fn cause_word(revision: &Revision) -> String {
     match (&revision.cause, revision.rollback_of) {
         (Cause::Rollback, Some(number)) => format!("rollback to #{number}"),
         (Cause::Commit, _) => "commit".to_owned(),

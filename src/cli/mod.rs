@@ -12,6 +12,7 @@ mod reference;
 
 // Commands, in the order of the help.
 mod adopt;
+mod audit;
 mod backup;
 mod completion;
 mod config;
@@ -34,6 +35,7 @@ mod run;
 mod status;
 mod suspend;
 mod sync;
+mod token;
 mod validate;
 mod wait;
 mod webhook;

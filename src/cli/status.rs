@@ -245,8 +245,11 @@ pub(super) fn headline(application: &Application) -> String {
 
 /// `pinned to #3 3f2a9c1d0b7e, 2 behind, until next-commit: orders fail`
 pub(super) fn pin_line(pin: &PinStatus, now: Timestamp) -> String {
-    let PinStatus { revision, commit, reason, at: _, until, behind } = pin;
+    let PinStatus { revision, commit, reason, at: _, until, behind, actor } = pin;
     let mut line = format!("pinned to #{revision} {}", commit.short());
+    if let Some(actor) = actor {
+        let _ = write!(line, " by {actor}");
+    }
     if let Some(behind) = behind {
         let _ = write!(line, ", {behind} behind");
     }

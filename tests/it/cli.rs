@@ -14,7 +14,9 @@ use driftless::{
     cli::render_findings, cli::render_history, cli::render_plan, cli::render_status, cli::summary,
 };
 use driftless_agent::{DryRun, RequestKind};
-use driftless_model::{AppName, Application, Cause, Finding, Location, Outcome, Revision, StackHash};
+use driftless_model::{
+    Actor, ActorKind, AppName, Application, Cause, Finding, Location, Outcome, Revision, StackHash,
+};
 use driftless_web::{Access, Token, router, serve};
 use insta::assert_snapshot;
 use tokio::{net::TcpListener, process::Command};
@@ -97,7 +99,7 @@ fn status_contains_each_sentence_once() {
       revision 1: bbbbbbbbbbbb "First <script>alert('post')</script>" by Ada, 2h ago
       Git read 40s ago, Docker read 1s ago
       web: registry.example.com/blog:2.0.0: manifest unknown
-      pinned to #1 bbbbbbbbbbbb, 2 behind, until next-commit: orders fail
+      pinned to #1 bbbbbbbbbbbb by user ada, 2 behind, until next-commit: orders fail
       ImagePullBackOff web, attempt 3, next try in 18s
       drift: container blog-web-1 state: wanted running, found exited, 3s ago (being healed)
       1 warning about its manifests: `driftless status blog -o wide` lists them
@@ -148,12 +150,13 @@ fn history_lists_the_newest_revision_first() {
         reference: "main".to_owned(),
         started: before(3600 * (10 - number)),
         finished: Some(before(3600 * (10 - number) - 12)),
-        cause,
         outcome,
         stack: StackHash("0".repeat(64)),
         changes: Vec::new(),
         images: BTreeMap::new(),
         rollback_of,
+        actor: (cause == Cause::Rollback).then(|| Actor::new(ActorKind::Token, "ci")),
+        cause,
     };
     let failed = Outcome::Failed { reason: "web: not ready within 10 min".to_owned() };
     let revisions = [
@@ -162,10 +165,10 @@ fn history_lists_the_newest_revision_first() {
         revision(1, Outcome::Succeeded, Cause::Start, None),
     ];
     assert_snapshot!(render_history(&revisions, NOW, Colours::Off), @r"
-    REVISION  COMMIT        AGE  CAUSE           RESULT                                TOOK  AUTHOR  SUBJECT
-    #3        aaaaaaaaaaaa  7h   rollback to #1  succeeded                             12s   Ada     Serve the spring catalogue
-    #2        bbbbbbbbbbbb  8h   commit          failed: web: not ready within 10 min  12s   Ada     Serve the spring catalogue
-    #1        aaaaaaaaaaaa  9h   start           succeeded                             12s   Ada     Serve the spring catalogue
+    REVISION  COMMIT        AGE  CAUSE                       RESULT                                TOOK  AUTHOR  SUBJECT
+    #3        aaaaaaaaaaaa  7h   rollback to #1 by token ci  succeeded                             12s   Ada     Serve the spring catalogue
+    #2        bbbbbbbbbbbb  8h   commit                      failed: web: not ready within 10 min  12s   Ada     Serve the spring catalogue
+    #1        aaaaaaaaaaaa  9h   start                       succeeded                             12s   Ada     Serve the spring catalogue
     ");
 }
 
@@ -302,7 +305,7 @@ async fn run(server: SocketAddr, arguments: &[&str]) -> (i32, String, String) {
 
 #[tokio::test]
 async fn status_is_printed_in_every_format() {
-    let (server, _) = served(Access::Loopback).await;
+    let (server, _) = served(Access::loopback()).await;
     let (code, table, _) = run(server, &["status"]).await;
     assert_eq!(code, 0);
     assert!(
@@ -317,7 +320,7 @@ async fn status_is_printed_in_every_format() {
 
 #[tokio::test]
 async fn requests_print_the_answer_of_the_agent() {
-    let (server, seen) = served(Access::Loopback).await;
+    let (server, seen) = served(Access::loopback()).await;
     let (code, out, _) = run(server, &["rollback", "shop", "--to", "2", "--until", "next-commit"]).await;
     assert_eq!(code, 0);
     assert_eq!(
@@ -333,7 +336,7 @@ async fn requests_print_the_answer_of_the_agent() {
 
 #[tokio::test]
 async fn wait_ends_with_the_state_or_the_timeout() {
-    let (server, _) = served(Access::Loopback).await;
+    let (server, _) = served(Access::loopback()).await;
     // The application is as wanted, but no status answers the rollback.
     let (code, out, error) = run(server, &["rollback", "shop", "--wait", "--timeout", "50ms"]).await;
     assert_eq!(code, 1, "{out}{error}");
@@ -353,7 +356,7 @@ async fn wait_ends_with_the_state_or_the_timeout() {
 
 #[tokio::test]
 async fn diff_with_differences_exits_with_1() {
-    let (server, _) = served(Access::Loopback).await;
+    let (server, _) = served(Access::loopback()).await;
     let (code, out, _) = run(server, &["diff", "blog"]).await;
     assert_eq!(code, 1);
     assert!(out.contains("+image: blog:2.0.0"), "{out}");
@@ -375,7 +378,7 @@ async fn plan_and_diff_go_on_past_a_broken_application() {
     let mut broken = shop();
     broken.name = "broken".into();
     let agent = sample::agent([blog(), broken, shop()]);
-    let routes = router(agent.handle, agent.store, Access::Loopback);
+    let routes = router(agent.handle, agent.store, Access::loopback());
     tokio::spawn(serve(listener, routes, std::future::pending()));
     tokio::spawn(sample::answer(agent.inbox, Seen::default()));
     let (code, out, error) = run(server, &["plan"]).await;
@@ -404,7 +407,7 @@ async fn plan_and_diff_go_on_past_a_broken_application() {
 #[tokio::test]
 async fn events_are_listed_and_followed() {
     use tokio::io::{AsyncBufReadExt, BufReader};
-    let (server, _) = served(Access::Loopback).await;
+    let (server, _) = served(Access::loopback()).await;
     let (code, out, _) = run(server, &["events", "-n", "2"]).await;
     assert_eq!(code, 0);
     assert_snapshot!(out, @r"
@@ -423,7 +426,7 @@ async fn events_are_listed_and_followed() {
 
 #[tokio::test]
 async fn errors_name_the_next_step() {
-    let (server, _) = served(Access::Token(Token::new("correct-horse-battery").unwrap())).await;
+    let (server, _) = served(Access::token(Token::new("correct-horse-battery").unwrap())).await;
     let (code, _, error) = run(server, &["status"]).await;
     assert_eq!(code, 2);
     assert!(error.contains("requires a token") && error.contains("--token-file"), "{error}");
@@ -448,7 +451,7 @@ async fn errors_name_the_next_step() {
 
 #[tokio::test]
 async fn closed_output_ends_the_program_quietly() {
-    let (server, _) = served(Access::Loopback).await;
+    let (server, _) = served(Access::loopback()).await;
     let mut child = driftless(server, &["status", "-o", "json"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -578,7 +581,7 @@ async fn validate_prints_findings_of_all_applications() {
 
 #[tokio::test]
 async fn drift_asks_the_agent_for_each_application() {
-    let (server, seen) = served(Access::Loopback).await;
+    let (server, seen) = served(Access::loopback()).await;
     let (code, out, error) = run(server, &["drift", "--show-unmanaged"]).await;
     assert_eq!((code, error.as_str()), (1, ""));
     let since = before(30);

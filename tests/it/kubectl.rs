@@ -271,7 +271,7 @@ async fn served() -> Served {
     agent.happens(sample::event("shop", "Started", "start shop-web-1 (missing)"));
     let (seen, printed) = (Seen::default(), Printed::default());
     let handle = agent.handle.with_logs(Arc::new(printed.clone()));
-    tokio::spawn(serve(listener, router(handle, agent.store, Access::Loopback), pending()));
+    tokio::spawn(serve(listener, router(handle, agent.store, Access::loopback()), pending()));
     tokio::spawn(sample::answer(agent.inbox, seen.clone()));
     Served { address, seen, printed }
 }

@@ -43,7 +43,7 @@ async fn last_plan_marks_the_steps_that_were_not_done() {
 async fn resume_of_a_followed_application_is_refused() {
     let it = Simulation::of(SHOP);
     it.synced_with_tip().await;
-    let router = router(it.handle(), it.store.clone(), Access::Loopback);
+    let router = router(it.handle(), it.store.clone(), Access::loopback());
     let resume = || async {
         let request = Request::post(format!("/api/v1/applications/{}/resume", app()));
         let request = request.header("host", "localhost").body(Body::empty()).unwrap();

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::pedantic, clippy::type_complexity)]
 
 // The shape of the code itself.
+mod access;
 mod architecture;
 // Output of the commands, and the program as a client.
 mod cli;

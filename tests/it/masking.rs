@@ -106,7 +106,7 @@ const COMMANDS: [&str; 12] = [
 async fn everything(it: &Simulation) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = format!("http://{}", listener.local_addr().unwrap());
-    let router = router(it.handle(), it.store.clone(), Access::Loopback);
+    let router = router(it.handle(), it.store.clone(), Access::loopback());
     let serving = tokio::spawn(serve(listener, router, std::future::pending()));
     let mut all = String::new();
     for path in READ {

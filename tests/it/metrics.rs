@@ -77,7 +77,7 @@ async fn get(router: &Router, host: &str, authorization: Option<&str>) -> (Statu
 }
 
 async fn metrics_of(agent: &sample::Agent) -> String {
-    let router = router(agent.handle.clone(), agent.store.clone(), Access::Loopback);
+    let router = router(agent.handle.clone(), agent.store.clone(), Access::loopback());
     let (status, kind, text) = get(&router, "localhost", None).await;
     assert_eq!((status, kind.as_str()), (StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8"));
     text
@@ -169,7 +169,7 @@ async fn hostile_names_and_urls_stay_inside_their_label() {
 async fn metrics_need_the_token_except_at_their_own_listener() {
     let agent = busy_agent();
     let token = "0123456789abcdef0123456789abcdef";
-    let access = Access::Token(Token::new(token).unwrap());
+    let access = Access::token(Token::new(token).unwrap());
     let router = router(agent.handle.clone(), agent.store.clone(), access);
     assert_eq!(get(&router, "nas", None).await.0, StatusCode::UNAUTHORIZED);
     assert_eq!(get(&router, "nas", Some(&format!("Bearer {token}"))).await.0, StatusCode::OK);
@@ -278,7 +278,7 @@ async fn running_agent_counts_rounds_syncs_drift_and_heals() {
     let it = Simulation::of("services:\n  web:\n    image: web:1\n");
     it.synced_with_tip().await;
     let served = || async {
-        let router = router(it.handle(), it.store.clone(), Access::Loopback);
+        let router = router(it.handle(), it.store.clone(), Access::loopback());
         get(&router, "localhost", None).await.2
     };
     let before = served().await;

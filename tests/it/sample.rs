@@ -8,10 +8,10 @@ use driftless_agent::{
 use driftless_clock::Clock;
 use driftless_files::AppSpec;
 use driftless_model::{
-    Answered, AppName, Application, ApplicationSpec, ApplicationStatus, CommitId, CommitInfo,
-    ConditionStatus, Drift, DriftAction, Event, EventKind, Finding, Format, HealthStatus, InstanceStatus,
-    Location, Operation, OperationPhase, Pin, PinStatus, Policy, StatusCondition, SyncStatus, Timestamp,
-    Until, WaitStatus, WorkloadStatus,
+    Actor, ActorKind, Answered, AppName, Application, ApplicationSpec, ApplicationStatus, CommitId,
+    CommitInfo, ConditionStatus, Drift, DriftAction, Event, EventKind, Finding, Format, HealthStatus,
+    InstanceStatus, Location, Operation, OperationPhase, Pin, PinStatus, Policy, StatusCondition, SyncStatus,
+    Timestamp, Until, WaitStatus, WorkloadStatus,
 };
 use driftless_report as report;
 use driftless_store::Store;
@@ -158,6 +158,7 @@ pub(crate) fn blog() -> Application {
             at: before(600),
             until: Until::NextCommit,
             behind: Some(2),
+            actor: Some(Actor::new(ActorKind::User, "ada")),
         }),
         workloads: Arc::new(BTreeMap::from([("web".into(), web)])),
         findings: vec![
@@ -213,6 +214,7 @@ pub(crate) fn event(app: &str, reason: &str, message: &str) -> Event {
         reason: reason.to_owned(),
         object: "web.1".to_owned(),
         message: message.to_owned(),
+        actor: None,
     }
 }
 
@@ -317,6 +319,7 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
                 at: NOW,
                 until: rollback.until,
                 skip: None,
+                actor: None,
             })),
             RequestKind::Drift(_) => {
                 let mut it = report::application(&app, &format!("sites/{app}"));

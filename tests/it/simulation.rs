@@ -16,9 +16,9 @@ use driftless_docker::{ChangedBy, Docker, EventDelivery, SimulatedEngine, UserAc
 use driftless_files::MemoryFiles;
 use driftless_git::{Checkout, CommitSource, Error};
 use driftless_model::{
-    Adopt, AgentId, AppName, Application, Cause, CommitId, CommitInfo, ConditionStatus, ContainerId,
-    DriftAction, FilesystemDrift, HealthStatus, Instance, Observed, OnFailure, Policy, RepoUrl, SyncStatus,
-    Timestamp, Until, digest_hex,
+    Actor, ActorKind, Adopt, AgentId, AppName, Application, Cause, CommitId, CommitInfo, ConditionStatus,
+    ContainerId, DriftAction, FilesystemDrift, HealthStatus, Instance, Observed, OnFailure, Policy, RepoUrl,
+    SyncStatus, Timestamp, Until, digest_hex,
 };
 use driftless_store::{ContentDir, StateDir, Store};
 use tokio::time::{Instant, sleep, timeout};
@@ -783,8 +783,15 @@ async fn a_rollback_holds_until_the_next_commit() {
     it.push(&web("web:2")).await;
     it.synced_with_tip().await;
     let back = Rollback { to: None, reason: "broken".into(), until: Until::NextCommit };
-    it.ask(RequestKind::Rollback(back)).await;
-    it.synced(&first).await;
+    let ada = Actor::new(ActorKind::User, "ada");
+    it.handle().acting_for(&ada).request(app(), RequestKind::Rollback(back)).await.unwrap();
+    let pinned = it.synced(&first).await;
+    assert_eq!(pinned.status.pin.as_ref().and_then(|pin| pin.actor.clone()), Some(ada.clone()));
+    let revision = it.store.current(&app()).unwrap().unwrap();
+    assert_eq!(revision.actor, Some(ada.clone()), "history says who rolled back");
+    let events = it.store.newest_events(100, Some(&app())).unwrap();
+    let event = events.iter().find(|event| event.reason == "RolledBack").unwrap();
+    assert_eq!(event.actor, Some(ada));
     minutes(30).await;
     assert_eq!(it.images(), ["db:1", "web:1", "web:1"], "{}", it.story());
     it.push(&web("web:3")).await;

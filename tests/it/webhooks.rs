@@ -316,7 +316,7 @@ struct Stand {
 
 impl Stand {
     async fn new(provider: &str, secret: &str) -> Self {
-        Self::with(provider, secret, json!({}), Access::Loopback).await
+        Self::with(provider, secret, json!({}), Access::loopback()).await
     }
 
     async fn with(provider: &str, secret: &str, more: Value, access: Access) -> Self {
@@ -600,7 +600,7 @@ async fn both_secrets_and_paths_work_during_rotation() {
     let previous = directory.path().join("previous");
     fs::write(&previous, OTHER).unwrap();
     let more = json!({ "previousSecretFile": previous });
-    let stand = Stand::with("github", SECRET, more, Access::Loopback).await;
+    let stand = Stand::with("github", SECRET, more, Access::loopback()).await;
     let old = Stand::new("github", OTHER).await;
     assert_ne!(stand.path, old.path);
     let body = github_payload("refs/heads/main", AFTER).to_string();
@@ -617,7 +617,8 @@ async fn both_secrets_and_paths_work_during_rotation() {
 #[tokio::test]
 async fn a_secret_that_is_changed_or_lost_counts_at_the_next_look() {
     let stand =
-        Stand::with("github", SECRET, json!({ "id": "a-path-that-stays-the-same" }), Access::Loopback).await;
+        Stand::with("github", SECRET, json!({ "id": "a-path-that-stays-the-same" }), Access::loopback())
+            .await;
     assert!(stand.path.ends_with("/hook/a-path-that-stays-the-same"), "{}", stand.path);
     let body = github_payload("refs/heads/main", AFTER).to_string();
     assert_eq!(stand.deliver(&github(SECRET, "one", &body), &body).await.0, 202);
@@ -656,7 +657,7 @@ async fn only_one_method_and_path_is_served() {
 
 #[tokio::test]
 async fn the_token_of_the_api_is_neither_needed_nor_enough() {
-    let access = Access::Token(Token::new(TOKEN).unwrap());
+    let access = Access::token(Token::new(TOKEN).unwrap());
     let stand = Stand::with("github", SECRET, json!({}), access).await;
     assert_eq!(stand.request("GET", "/api/v1/webhooks", &[], b"").await.0, 401);
     let body = github_payload("refs/heads/main", AFTER).to_string();
@@ -867,7 +868,7 @@ async fn unwritable_database_is_reported_to_the_forge() {
     let state = StateDir::lock(directory.path()).unwrap();
     let store = Store::open(&state, Clock::System).unwrap().store;
     let agent = sample::Agent { store, ..agent([]) };
-    let stand = Stand::on(agent, "github", SECRET, json!({}), Access::Loopback).await;
+    let stand = Stand::on(agent, "github", SECRET, json!({}), Access::loopback()).await;
     let body = github_payload("refs/heads/main", AFTER).to_string();
     assert_eq!(stand.deliver(&github(SECRET, "zero", &body), &body).await.0, 202);
     rusqlite::Connection::open(state.database())

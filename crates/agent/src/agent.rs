@@ -225,6 +225,7 @@ impl Running {
             reason: reason.to_owned(),
             object: "configuration".to_owned(),
             message,
+            actor: None,
         };
         match self.store.append_event(event) {
             Ok(event) => self.handle.publish_event(event),

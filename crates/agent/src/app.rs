@@ -65,9 +65,9 @@ impl<D: Docker, S: CommitSource> App<D, S> {
         stop: CancellationToken,
     ) {
         loop {
-            for Queued { kind, ticket, reply } in std::mem::take(&mut self.queue) {
+            for Queued { kind, actor, ticket, reply } in std::mem::take(&mut self.queue) {
                 let answer = tokio::select! {
-                    answer = async { self.reconciler.requests().answer(&kind).await } => answer,
+                    answer = async { self.reconciler.requests(&actor).answer(&kind).await } => answer,
                     () = stop.cancelled() => return,
                 };
                 self.reconciler.note_request(ticket);

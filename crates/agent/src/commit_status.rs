@@ -317,6 +317,7 @@ mod tests {
             changes: Vec::new(),
             images: BTreeMap::new(),
             rollback_of: None,
+            actor: None,
         }
     }
 
@@ -378,6 +379,7 @@ mod tests {
             at: Timestamp(1),
             until: Until::Manual,
             behind: None,
+            actor: None,
         };
         let pinned = StatusFacts { pin: Some(&pin), ..applying };
         assert_eq!(status(&pinned), (State::Pending, "pinned to revision 3: orders fail".to_owned()));

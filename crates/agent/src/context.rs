@@ -6,7 +6,7 @@ use tokio::sync::{Notify, broadcast};
 
 use driftless_clock::Clock;
 use driftless_metrics::Metrics;
-use driftless_model::{AgentId, AppName, Event, EventKind, Mask, Stack, Timestamp};
+use driftless_model::{Actor, AgentId, AppName, Event, EventKind, Mask, Stack, Timestamp};
 use driftless_store::{ContentDir, Store};
 
 use crate::{error::chain, ownership::Ownership, wakes::Wakes};
@@ -106,9 +106,19 @@ impl AppContext {
         self.event_at(self.now(), kind, reason, object, message);
     }
 
+    /// Writes an event about something that an actor asked for.
+    pub(crate) fn event_by(&self, actor: &Actor, kind: EventKind, reason: &str, object: &str, message: &str) {
+        let event = self.new_event(self.now(), kind, reason, object, message);
+        self.append(Event { actor: Some(actor.clone()), ..event });
+    }
+
     /// Writes an event about something that happened at `at`.
     pub(crate) fn event_at(&self, at: Timestamp, kind: EventKind, reason: &str, object: &str, message: &str) {
-        let event = Event {
+        self.append(self.new_event(at, kind, reason, object, message));
+    }
+
+    fn new_event(&self, at: Timestamp, kind: EventKind, reason: &str, object: &str, message: &str) -> Event {
+        Event {
             sequence: 0,
             at,
             app: self.name.clone(),
@@ -116,7 +126,12 @@ impl AppContext {
             reason: reason.to_owned(),
             object: object.to_owned(),
             message: self.mask.message(message),
-        };
+            actor: None,
+        }
+    }
+
+    fn append(&self, event: Event) {
+        let reason = event.reason.clone();
         match self.services.store.append_event(event) {
             // There may be no reader.
             Ok(event) => drop(self.services.events.send(event)),

@@ -14,7 +14,7 @@ use crate::{
 use driftless_clock::Clock;
 use driftless_docker::{LogOptions, LogStream};
 use driftless_metrics::Metrics;
-use driftless_model::{AppName, Application, Event, RepositoryStatus, Timestamp};
+use driftless_model::{Actor, AppName, Application, Event, RepositoryStatus, Timestamp};
 
 /// Maximum number of requests that wait for the supervisor.
 const MAX_REQUESTS: usize = 64;
@@ -41,6 +41,8 @@ pub struct Handle {
     tickets: Tickets,
     metrics: Metrics,
     started: Timestamp,
+    /// The actor of the requests.
+    actor: Actor,
 }
 
 impl fmt::Debug for Handle {
@@ -145,6 +147,7 @@ impl Handle {
             tickets,
             metrics,
             started: Clock::System.now(),
+            actor: Actor::agent(),
         };
         (handle, inbox)
     }
@@ -158,6 +161,12 @@ impl Handle {
     /// All applications, as published last.
     pub fn applications(&self) -> Applications {
         self.applications.borrow().clone()
+    }
+
+    /// A handle whose requests are those of this actor.
+    #[must_use]
+    pub fn acting_for(&self, actor: &Actor) -> Self {
+        Self { actor: actor.clone(), ..self.clone() }
     }
 
     /// Waits for the next publication of an application. False: the agent has stopped.
@@ -257,7 +266,7 @@ impl Handle {
     ) -> Result<(Answer, Ticket), RequestError> {
         let (reply, answer) = oneshot::channel();
         let ticket = self.tickets.next(kind.needs());
-        let request = Request { app, kind, ticket, reply };
+        let request = Request { app, kind, actor: self.actor.clone(), ticket, reply };
         self.requests.send(request).await.map_err(|_| RequestError::Stopping)?;
         let answer = answer.await.map_err(|_| RequestError::Stopping)?;
         answer.map(|answer| (answer, ticket))

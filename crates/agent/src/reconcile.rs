@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
 use driftless_metrics::RoundFailure;
-use driftless_model::{AppName, Attempt, Mask, Observed, Record, Timestamp};
+use driftless_model::{Actor, AppName, Attempt, Mask, Observed, Record, Timestamp};
 use driftless_plan as plan;
 use driftless_plan::{Plan, StepOutcome, Target, sync_delay};
 use driftless_store as store;
@@ -490,9 +490,10 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     }
 
     /// The part of the application that requests can read and change.
-    pub(crate) fn requests(&mut self) -> RequestHandler<'_, D, S> {
+    pub(crate) fn requests<'a>(&'a mut self, actor: &'a Actor) -> RequestHandler<'a, D, S> {
         RequestHandler {
             context: &self.context,
+            actor,
             repository: self.repository.as_ref(),
             desired: &self.desired,
             revisions: &mut self.revisions,

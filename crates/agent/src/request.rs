@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tokio::sync::oneshot;
 
 use driftless_docker as docker;
-use driftless_model::{AppName, Pin, Removal, Until, WorkloadName};
+use driftless_model::{Actor, AppName, Pin, Removal, Until, WorkloadName};
 use driftless_report as report;
 use driftless_store as store;
 
@@ -21,6 +21,8 @@ pub struct Request {
     pub app: AppName,
     /// The kind of the request.
     pub kind: RequestKind,
+    /// The actor that asks.
+    pub actor: Actor,
     /// The ticket of the request.
     pub ticket: Ticket,
     /// The receiver of the answer.
@@ -234,17 +236,18 @@ impl From<docker::Error> for RequestError {
 /// A request that waits for its application, and where the answer goes.
 pub(crate) struct Queued {
     pub(crate) kind: RequestKind,
+    pub(crate) actor: Actor,
     pub(crate) ticket: Ticket,
     pub(crate) reply: oneshot::Sender<Result<Answer, RequestError>>,
 }
 
 /// Answers a sync before it is begun: a container may take minutes to stop, and the client need not wait for that.
 pub(crate) fn answer_at_once(queued: Queued) -> Queued {
-    let Queued { kind, ticket, reply } = queued;
+    let Queued { kind, actor, ticket, reply } = queued;
     if kind != RequestKind::Sync {
-        return Queued { kind, ticket, reply };
+        return Queued { kind, actor, ticket, reply };
     }
     // The client may have gone.
     let _ = reply.send(Ok(Answer::Accepted));
-    Queued { kind, ticket, reply: oneshot::channel().0 }
+    Queued { kind, actor, ticket, reply: oneshot::channel().0 }
 }

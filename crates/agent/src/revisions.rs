@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use driftless_git::CommitSource;
 use driftless_model::{
-    AgentId, Cause, CommitId, CommitInfo, EventKind, FailedCommit, Image, Mask, Observed, OnFailure, Outcome,
-    Pin, PinStatus, Policy, Record, Revision, Stack, StackHash, Timestamp, Until,
+    Actor, AgentId, Cause, CommitId, CommitInfo, EventKind, FailedCommit, Image, Mask, Observed, OnFailure,
+    Outcome, Pin, PinStatus, Policy, Record, Revision, Stack, StackHash, Timestamp, Until,
 };
 use driftless_plan::{Round, Target, is_in_force, without_runs};
 use driftless_store as store;
@@ -70,6 +70,8 @@ pub(crate) struct Revisions {
     current: Option<Revision>,
     last_target: Option<TargetKey>,
     requested: Option<RequestedSync>,
+    /// The actor that ended the pin or suspension, until the next revision begins.
+    resumed_by: Option<Actor>,
     behind: Option<Behind>,
     /// Git does not have the application any more, and no container of it is left.
     has_vanished: bool,
@@ -90,6 +92,7 @@ struct RequestedSync {
     /// The newest commit at the time of the request.
     commit: CommitId,
     at: Timestamp,
+    actor: Actor,
 }
 
 /// Number of commits by which the followed reference is ahead of the pin.
@@ -104,7 +107,15 @@ impl Revisions {
     pub(crate) fn load(context: &AppContext) -> Self {
         let current = context.store().current(context.name()).ok().flatten();
         let loss = StateLoss::default();
-        Self { current, last_target: None, requested: None, behind: None, has_vanished: false, loss }
+        Self {
+            current,
+            last_target: None,
+            requested: None,
+            resumed_by: None,
+            behind: None,
+            has_vanished: false,
+            loss,
+        }
     }
 
     /// The newest revision, in progress or ended.
@@ -373,6 +384,7 @@ impl Revisions {
             cause: target.cause.clone(),
             changes: revision_changes::describe(before.as_ref(), &after, &mask),
             rollback_of: target.pin.as_ref().map(|pin| pin.revision).or(target.back_to),
+            actor: self.actor_of(target),
         };
         match context.store().begin_revision(&new, &after) {
             Ok(revision) => {
@@ -380,6 +392,7 @@ impl Revisions {
                     context.metrics().synced(context.name(), &Outcome::Superseded);
                 }
                 self.requested = None;
+                self.resumed_by = None;
                 let commit = target.commit.short();
                 let message = format!("applying {commit} ({})", target.commit.subject);
                 tracing::info!(app = %context.name(), revision = revision.number, commit, "revision begun");
@@ -391,6 +404,28 @@ impl Revisions {
                 tracing::warn!(app = %context.name(), error = chain(&error), "could not store the new revision");
             }
         }
+    }
+
+    /// The actor that asked for the revision that begins with this target, if there is one.
+    fn actor_of(&self, target: &TargetRevision) -> Option<Actor> {
+        match (&target.pin, &target.cause) {
+            (Some(pin), _) => pin.actor.clone(),
+            (None, Cause::Resume) => self.resumed_by.clone(),
+            (None, Cause::User) => self.requested.as_ref().map(|requested| requested.actor.clone()),
+            (
+                None,
+                Cause::Commit
+                | Cause::Rollback
+                | Cause::AutomaticRollback
+                | Cause::Start
+                | Cause::Configuration,
+            ) => None,
+        }
+    }
+
+    /// Somebody has ended the pin or suspension.
+    pub(crate) fn note_resume(&mut self, actor: &Actor) {
+        self.resumed_by = Some(actor.clone());
     }
 
     /// Ends the revision with success: nothing is left to do.
@@ -548,8 +583,9 @@ impl Revisions {
     }
 
     /// A user has requested a sync: the revision that its fetch begins has the cause "user".
-    pub(crate) fn request_sync(&mut self, context: &AppContext, desired: &Desired) {
-        self.requested = Some(RequestedSync { commit: desired.commit().id.clone(), at: context.now() });
+    pub(crate) fn request_sync(&mut self, context: &AppContext, desired: &Desired, actor: &Actor) {
+        let (commit, at) = (desired.commit().id.clone(), context.now());
+        self.requested = Some(RequestedSync { commit, at, actor: actor.clone() });
     }
 
     /// If the fetch of a requested sync found no new commit, a later commit is not the user's.
@@ -590,6 +626,7 @@ impl Revisions {
             at: pin.at,
             until: pin.until,
             behind: self.behind.as_ref().filter(is_counted).and_then(|behind| behind.commits),
+            actor: pin.actor.clone(),
         })
     }
 }

@@ -269,11 +269,11 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
 
     /// Passes a request on to its application.
     fn pass_on(&self, request: Request) {
-        let Request { app, kind, ticket, reply } = request;
+        let Request { app, kind, actor, ticket, reply } = request;
         let refused = match self.applications.get(&app) {
             None => Some((reply, RequestError::NoSuchApplication(app))),
             Some(task) => {
-                let sent = task.requests.try_send(Queued { kind, ticket, reply });
+                let sent = task.requests.try_send(Queued { kind, actor, ticket, reply });
                 sent.err().map(|error| (error.into_inner().reply, RequestError::Busy(app)))
             }
         };
@@ -343,6 +343,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
             reason: reason.to_owned(),
             object: format!("repository {repository} at {commit}"),
             message,
+            actor: None,
         };
         let recent = self.services.store.newest_events(RECENT_EVENTS, Some(&event.app)).unwrap_or_default();
         if recent.iter().any(|known| known.object == event.object && known.message == event.message) {

@@ -68,6 +68,8 @@ fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
         runtime_dir,
         listen,
         token_file,
+        trusted_proxy,
+        audit,
         docker,
         build_timeout,
         sops_key_files,
@@ -98,6 +100,8 @@ fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
         runtime_dir: runtime_dir.unwrap_or(defaults.runtime_dir),
         listen: listen.unwrap_or(defaults.listen),
         token_file,
+        trusted_proxy,
+        audit,
         docker: docker.unwrap_or(defaults.docker),
         build_timeout: build_timeout.unwrap_or(defaults.build_timeout),
         sops_key_files,
@@ -346,7 +350,8 @@ impl Check<'_> {
         if settings.repositories.is_empty() {
             self.error("repositories", "there is no repository");
         }
-        if !settings.listen.ip().is_loopback() && settings.token_file.is_none() {
+        let has_credentials = settings.token_file.is_some() || settings.trusted_proxy.is_some();
+        if !settings.listen.ip().is_loopback() && !has_credentials {
             let message =
                 format!("`{}` can be reached from other machines, but there is no token", settings.listen);
             self.error("listen", message).help = Some(

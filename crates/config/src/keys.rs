@@ -81,6 +81,8 @@ pub(super) static ROOT: Table = Table {
             key("runtimeDir", Path, "Runtime directory, on a memory file system. Default: /run/driftless"),
             key("listen", Address, "Address of the API and the status page. Default: 127.0.0.1:8484"),
             key("tokenFile", Path, "File with the token of the API. Required beyond loopback"),
+            key("trustedProxy", Object(&TRUSTED_PROXY), "Reverse proxy that authenticates people"),
+            key("audit", Object(&AUDIT), "How the audit is kept"),
             key("docker", TextOr(&DOCKER), "Docker Engine: unix:// and a path, or tcp://host:port"),
             key("buildTimeout", Duration, "Maximum time of an image build. Default: 1h"),
             key("sops", Object(&SOPS), "Keys for files that SOPS or age encrypted"),
@@ -122,6 +124,33 @@ static POLICY: &[Key] = &[
         "Longest time of a rollout without progress. Default: that of the manifest",
     ),
 ];
+
+pub(super) static TRUSTED_PROXY: Table = Table {
+    keys: &[&[
+        key("from", Strings, "Addresses and networks of the proxy"),
+        key("localUsers", Strings, "Numbers of the users that a proxy over loopback runs as"),
+        key("userHeader", Text, "Header with the name of the user. Default: Remote-User"),
+        key("groupsHeader", Text, "Header with the groups of the user. Default: Remote-Groups"),
+        key("groups", ListOf(&PROXY_GROUP), "Groups and their scopes"),
+    ]],
+    required: &["from", "groups"],
+};
+
+pub(super) static PROXY_GROUP: Table = Table {
+    keys: &[&[
+        key("name", Text, "Name of the group; * is every user"),
+        key("scopes", Strings, "read, act, act:app/NAME, act:repo/NAME or admin"),
+    ]],
+    required: &["name", "scopes"],
+};
+
+pub(super) static AUDIT: Table = Table {
+    keys: &[&[
+        key("keep", Duration, "How long entries are kept in the database. Default: 365d"),
+        key("file", Path, "File that each entry is appended to, as a line of JSON"),
+    ]],
+    required: &[],
+};
 
 pub(super) static DOCKER: Table = Table {
     keys: &[&[

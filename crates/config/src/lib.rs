@@ -30,6 +30,7 @@ mod registry;
 mod settings;
 mod status;
 mod trust;
+mod trusted_proxy;
 mod url;
 mod value;
 mod values_from;
@@ -43,4 +44,5 @@ pub use settings::{
     ApplicationSettings, Auth, CommitStatus, GithubApp, Metrics, Proxy, Reference, Registry, Repository,
     Secret, Settings, StatusProvider, Verify, VerifyMode, Webhook, Webhooks,
 };
+pub use trusted_proxy::{Audit, IpNetwork, TrustedProxy};
 pub use values_from::{ValueOrigin, ValueSource};

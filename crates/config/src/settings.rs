@@ -9,7 +9,12 @@ use std::{
 
 use driftless_model::{AppName, CommitId, HookProvider, Policy, RepoUrl};
 
-use crate::{docker_host::DockerHost, range::VersionRange, values_from::ValueSource};
+use crate::{
+    docker_host::DockerHost,
+    range::VersionRange,
+    trusted_proxy::{Audit, TrustedProxy},
+    values_from::ValueSource,
+};
 
 /// Everything the agent needs to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +30,10 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// The file with the token of the API.
     pub token_file: Option<PathBuf>,
+    /// The reverse proxy that authenticates people. Default: none.
+    pub trusted_proxy: Option<TrustedProxy>,
+    /// Retention and file of the audit.
+    pub audit: Audit,
     /// The engine. Default: `unix:///var/run/docker.sock`.
     pub docker: DockerHost,
     /// The time limit of an image build. Default: 1 h.
@@ -293,6 +302,8 @@ impl Default for Settings {
             runtime_dir: PathBuf::from("/run/driftless"),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8484)),
             token_file: None,
+            trusted_proxy: None,
+            audit: Audit::default(),
             docker: DockerHost::default(),
             build_timeout: Duration::from_hours(1),
             sops_key_files: Vec::new(),

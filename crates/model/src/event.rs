@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{AppName, Timestamp};
+use super::{Actor, AppName, Timestamp};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -21,6 +21,9 @@ pub struct Event {
     pub object: String,
     /// Masked.
     pub message: String,
+    /// The actor that asked for it, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<Actor>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -31,6 +34,7 @@ pub enum EventKind {
 
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {} {}: {}", self.at, self.app, self.reason, self.object, self.message)
+        write!(f, "{} {} {} {}: {}", self.at, self.app, self.reason, self.object, self.message)?;
+        self.actor.as_ref().map_or(Ok(()), |actor| write!(f, " (by {actor})"))
     }
 }

@@ -27,6 +27,7 @@
 //! assert_ne!(web.spec(), newer.spec());
 //! ```
 
+mod actor;
 mod api_version;
 mod boxed_default;
 mod build;
@@ -75,6 +76,7 @@ mod webhook;
 mod wildcard;
 mod workload;
 
+pub use actor::{ActOn, Actor, ActorKind, ApiToken, AuditEntry, AuditResult, Channel, InvalidScope, Scope};
 pub use api_version::{INTERFACE_NAME, Need};
 pub use boxed_default::{BoxedDefault, SharedDefault};
 pub use build::{Build, Dockerfile};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AppName, CommitId, StackHash, Timestamp};
+use super::{Actor, AppName, CommitId, StackHash, Timestamp};
 
 /// A commit, as far as people want to know.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +50,9 @@ pub struct Revision {
     /// The revision that this one went back to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback_of: Option<u64>,
+    /// The actor that asked for it, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<Actor>,
 }
 
 /// Why a revision exists.
@@ -96,6 +99,9 @@ pub struct Pin {
     /// The commit that was rolled back from: reaching it again releases nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skip: Option<CommitId>,
+    /// The actor that asked for the rollback. `None`: an older release stored the pin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<Actor>,
 }
 
 /// When a pin ends.

@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AppName, CommitId, CommitInfo, Finding, Format, Member, ObjectRef, Outcome, Policy, Protocol, Resource,
-    Role, Strategy, Timestamp, Until, Update, WorkloadName,
+    Actor, AppName, CommitId, CommitInfo, Finding, Format, Member, ObjectRef, Outcome, Policy, Protocol,
+    Resource, Role, Strategy, Timestamp, Until, Update, WorkloadName,
 };
 use crate::defaults::is_default;
 
@@ -172,6 +172,9 @@ pub struct PinStatus {
     pub until: Until,
     /// Number of commits that the followed reference is ahead; `None` if it is unknown.
     pub behind: Option<u64>,
+    /// The actor that asked for the rollback.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<Actor>,
 }
 
 /// As in Kubernetes.

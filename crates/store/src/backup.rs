@@ -1,5 +1,5 @@
-//! The backup of the database: a second file with the tables that users rely on, which are pins, suspensions, revisions
-//! and the agent's id. It is written with each change of these tables, and restored if the database is lost, older or
+//! The backup of the database: a second file with the tables that users rely on, which are pins, suspensions, revisions,
+//! tokens and the agent's id. It is written with each change of these tables, and restored if the database is lost, older or
 //! damaged.
 //!
 //! Both files count the changes of these tables (`generation` in the table `meta`), so the newer one is known.
@@ -15,8 +15,17 @@ use crate::{database, error::BoxError};
 use driftless_clock::Clock;
 
 /// The tables of the backup. Those that a pin or suspension needs come first.
-pub(crate) const TABLES: [&str; 8] =
-    ["meta", "pins", "suspensions", "applications", "numbers", "revisions", "stacks", "stack_contents"];
+pub(crate) const TABLES: [&str; 9] = [
+    "meta",
+    "pins",
+    "suspensions",
+    "applications",
+    "numbers",
+    "revisions",
+    "stacks",
+    "stack_contents",
+    "tokens",
+];
 
 /// The backup of one state directory.
 #[derive(Debug)]

@@ -79,6 +79,15 @@ const MIGRATIONS: &[&str] = &[
     // Since schema 5 the columns `stacks.stack` and `records.record` are encrypted: see `sealed.rs`. A release that does not
     // know this refuses the database.
     "",
+    "
+    -- `digest`: SHA-256 of the token, in hexadecimal digits.
+    CREATE TABLE tokens (name TEXT PRIMARY KEY, digest TEXT NOT NULL UNIQUE, token TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE audit (
+        sequence INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, app TEXT, entry TEXT NOT NULL
+    );
+    CREATE INDEX audit_by_app ON audit (app, sequence);
+    CREATE INDEX audit_by_time ON audit (at);
+",
 ];
 
 /// The time to wait for another process that has locked the file, such as a backup.

@@ -41,6 +41,7 @@ impl Store {
                 changes: new.changes.clone(),
                 images: BTreeMap::new(),
                 rollback_of: new.rollback_of,
+                actor: new.actor.clone(),
             };
             let sealed = self.seal.seal("stacks", &hash.0, &json)?;
             put_stack(transaction, &hash, stack, &sealed)?;

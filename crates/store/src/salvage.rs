@@ -5,12 +5,13 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags, Row, params_from_iter, types::Value};
 
 /// All tables, those that users rely on first, with the column that holds JSON.
-const TABLES: [(&str, Option<&str>); 14] = [
+const TABLES: [(&str, Option<&str>); 16] = [
     ("pins", Some("pin")),
     ("suspensions", None),
     ("applications", Some("spec")),
     ("revisions", Some("revision")),
     ("stacks", Some("stack")),
+    ("tokens", Some("token")),
     ("meta", None),
     ("numbers", None),
     ("stack_contents", None),
@@ -20,6 +21,7 @@ const TABLES: [(&str, Option<&str>); 14] = [
     ("missed", None),
     ("statuses", None),
     ("events", Some("event")),
+    ("audit", Some("entry")),
 ];
 /// Without all of their rows a pin or suspension may be missing.
 const ESSENTIAL: usize = 5;

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use serde::{Serialize, de::DeserializeOwned};
 
 use driftless_clock::Clock;
-use driftless_model::{AppName, Cause, CommitInfo};
+use driftless_model::{Actor, AppName, Cause, CommitInfo};
 
 use crate::{
     backup::{self, Backup},
@@ -59,6 +59,8 @@ pub struct NewRevision {
     pub changes: Vec<String>,
     /// The number of the revision that a rollback goes back to.
     pub rollback_of: Option<u64>,
+    /// The actor that asked for it, if there is one.
+    pub actor: Option<Actor>,
 }
 
 /// Another agent whose objects were found on the engine.
@@ -391,7 +393,7 @@ mod tests {
     fn event(message: String) -> Event {
         let (at, app) = (Timestamp(1), AppName::from("shop"));
         let (reason, object) = ("Pulled".to_owned(), "web.1".to_owned());
-        Event { sequence: 0, at, app, kind: EventKind::Normal, reason, object, message }
+        Event { sequence: 0, at, app, kind: EventKind::Normal, reason, object, message, actor: None }
     }
 
     #[test]
@@ -435,6 +437,7 @@ mod tests {
             at: Timestamp(1),
             until: Until::Manual,
             skip: None,
+            actor: None,
         };
         assert!(matches!(store.set_pin(&app, &pin), Err(Error::Write { what: "a pin", .. })));
         assert!(matches!(store.set_suspended(&app, Suspension::Suspended), Err(Error::Write { .. })));

@@ -4,18 +4,20 @@
 use std::time::Duration;
 
 use axum::{
-    Json,
+    Extension, Json,
     body::{Body, to_bytes},
     extract::{FromRequestParts, Path, Query, State, rejection::QueryRejection},
     response::{IntoResponse, Response},
 };
 use http::{HeaderMap, StatusCode, request::Parts};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use super::{
+    access::{Caller, Identity, audit::AuditNote},
     error::Error,
     limits::{ANSWER_WITHIN, BODY_LIMIT},
+    peer::Peer,
     shared::{Shared, read},
     until::parse_until,
 };
@@ -99,8 +101,12 @@ pub(super) async fn revisions(
     Ok(Json(revisions))
 }
 
-pub(super) async fn plan(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {
-    ask(&shared, name, RequestKind::Plan).await
+pub(super) async fn plan(
+    Caller(caller): Caller,
+    State(shared): State<Shared>,
+    Name(name): Name,
+) -> Result<Response, Error> {
+    ask(&shared, &caller, name, RequestKind::Plan).await
 }
 
 /// The query of `GET …/drift`.
@@ -112,36 +118,54 @@ pub(super) struct DriftQuery {
 }
 
 pub(super) async fn drift(
+    Caller(caller): Caller,
     State(shared): State<Shared>,
     Name(name): Name,
     query: Result<Query<DriftQuery>, QueryRejection>,
 ) -> Result<Response, Error> {
     let Query(DriftQuery { against }) = query.map_err(|error| Error::Malformed(error.body_text()))?;
     let against = against.as_deref().map_or(Against::Pin, Against::parse);
-    ask(&shared, name, RequestKind::Drift(against)).await
+    ask(&shared, &caller, name, RequestKind::Drift(against)).await
 }
 
-pub(super) async fn sync(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {
-    ask(&shared, name, RequestKind::Sync).await
-}
-
-pub(super) async fn accept_rewrite(
+pub(super) async fn sync(
+    Caller(caller): Caller,
     State(shared): State<Shared>,
     Name(name): Name,
 ) -> Result<Response, Error> {
-    ask(&shared, name, RequestKind::AcceptRewrite).await
+    ask(&shared, &caller, name, RequestKind::Sync).await
 }
 
-pub(super) async fn prune(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {
-    ask(&shared, name, RequestKind::Prune).await
+pub(super) async fn accept_rewrite(
+    Caller(caller): Caller,
+    State(shared): State<Shared>,
+    Name(name): Name,
+) -> Result<Response, Error> {
+    ask(&shared, &caller, name, RequestKind::AcceptRewrite).await
 }
 
-pub(super) async fn retry(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {
-    ask(&shared, name, RequestKind::Retry).await
+pub(super) async fn retry(
+    Caller(caller): Caller,
+    State(shared): State<Shared>,
+    Name(name): Name,
+) -> Result<Response, Error> {
+    ask(&shared, &caller, name, RequestKind::Retry).await
 }
 
-pub(super) async fn heal(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {
-    ask(&shared, name, RequestKind::Heal).await
+pub(super) async fn prune(
+    Caller(caller): Caller,
+    State(shared): State<Shared>,
+    Name(name): Name,
+) -> Result<Response, Error> {
+    ask(&shared, &caller, name, RequestKind::Prune).await
+}
+
+pub(super) async fn heal(
+    Caller(caller): Caller,
+    State(shared): State<Shared>,
+    Name(name): Name,
+) -> Result<Response, Error> {
+    ask(&shared, &caller, name, RequestKind::Heal).await
 }
 
 /// The query of `POST …/remove`.
@@ -153,25 +177,38 @@ pub(super) struct RemoveQuery {
 }
 
 pub(super) async fn remove(
+    Caller(caller): Caller,
     State(shared): State<Shared>,
     Name(name): Name,
     query: Result<Query<RemoveQuery>, QueryRejection>,
 ) -> Result<Response, Error> {
     let Query(RemoveQuery { volumes }) = query.map_err(|error| Error::Malformed(error.body_text()))?;
     let removal = if volumes { Removal::WithVolumes } else { Removal::KeepVolumes };
-    ask(&shared, name, RequestKind::Remove(removal)).await
+    ask(&shared, &caller, name, RequestKind::Remove(removal)).await
 }
 
-pub(super) async fn resume(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {
-    ask(&shared, name, RequestKind::Resume).await
+pub(super) async fn resume(
+    Caller(caller): Caller,
+    State(shared): State<Shared>,
+    Name(name): Name,
+) -> Result<Response, Error> {
+    ask(&shared, &caller, name, RequestKind::Resume).await
 }
 
-pub(super) async fn suspend(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {
-    ask(&shared, name, RequestKind::Suspend).await
+pub(super) async fn suspend(
+    Caller(caller): Caller,
+    State(shared): State<Shared>,
+    Name(name): Name,
+) -> Result<Response, Error> {
+    ask(&shared, &caller, name, RequestKind::Suspend).await
 }
 
-pub(super) async fn adopt(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {
-    ask(&shared, name, RequestKind::Adopt).await
+pub(super) async fn adopt(
+    Caller(caller): Caller,
+    State(shared): State<Shared>,
+    Name(name): Name,
+) -> Result<Response, Error> {
+    ask(&shared, &caller, name, RequestKind::Adopt).await
 }
 
 /// Confirms that state was lost.
@@ -183,12 +220,15 @@ pub(super) async fn recover(State(shared): State<Shared>) -> Result<Response, Er
 }
 
 pub(super) async fn rollback(
+    Caller(caller): Caller,
     State(shared): State<Shared>,
+    Extension(note): Extension<AuditNote>,
     Name(name): Name,
     body: Body,
 ) -> Result<Response, Error> {
     let rollback = read_rollback(body, shared.clock.now()).await?;
-    ask(&shared, name, RequestKind::Rollback(rollback)).await
+    note.set(&detail(&rollback));
+    ask(&shared, &caller, name, RequestKind::Rollback(rollback)).await
 }
 
 /// The followed repositories in the order of the configuration.
@@ -205,26 +245,32 @@ pub(super) async fn webhooks(State(shared): State<Shared>) -> Result<Response, E
 
 /// 503 with the reason while the agent is not ready. The reason names repositories, so it is shown only to clients
 /// with access.
-pub(super) async fn readyz(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+pub(super) async fn readyz(
+    State(shared): State<Shared>,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
+) -> Response {
     let readiness = shared.handle.readiness();
     if readiness.is_ready() {
         return "ready\n".into_response();
     }
+    let peer = peer.map(|Extension(peer)| peer);
+    let has_access = shared.authenticator.identify(&headers, peer).await.is_ok();
     let reason = match readiness.message.as_str() {
-        message if !message.is_empty() && shared.access.admits(&headers) => format!("not ready: {message}\n"),
+        message if !message.is_empty() && has_access => format!("not ready: {message}\n"),
         _ => "not ready\n".to_owned(),
     };
     (StatusCode::SERVICE_UNAVAILABLE, reason).into_response()
 }
 
-pub(super) async fn ask(shared: &Shared, name: AppName, kind: RequestKind) -> Result<Response, Error> {
-    // An unknown name is refused before it takes a slot in the agent's queue.
-    if !shared.handle.applications().contains_key(&name) {
-        return Err(Error::NoSuchApplication(name));
-    }
-    let request = shared.handle.request_with_ticket(name, kind);
-    let (answer, ticket) =
-        tokio::time::timeout(ANSWER_WITHIN, request).await.map_err(|_| Error::TooSlow)??;
+/// Hands a request to the agent and answers with its answer.
+pub(super) async fn ask(
+    shared: &Shared,
+    caller: &Identity,
+    name: AppName,
+    kind: RequestKind,
+) -> Result<Response, Error> {
+    let (answer, ticket) = request(shared, caller, name, kind).await?;
     Ok(match answer {
         Answer::Accepted => accepted(ticket, None, Vec::new()),
         Answer::Pinned(pin) => accepted(ticket, Some(pin), Vec::new()),
@@ -234,28 +280,60 @@ pub(super) async fn ask(shared: &Shared, name: AppName, kind: RequestKind) -> Re
     })
 }
 
+/// Hands a request to the agent.
+pub(super) async fn request(
+    shared: &Shared,
+    caller: &Identity,
+    name: AppName,
+    kind: RequestKind,
+) -> Result<(Answer, Ticket), Error> {
+    // An unknown name is refused before it takes a slot in the agent's queue.
+    if !shared.handle.applications().contains_key(&name) {
+        return Err(Error::NoSuchApplication(name));
+    }
+    let handle = shared.handle.acting_for(&caller.actor);
+    let request = handle.request_with_ticket(name, kind);
+    Ok(tokio::time::timeout(ANSWER_WITHIN, request).await.map_err(|_| Error::TooSlow)??)
+}
+
 fn accepted(ticket: Ticket, pin: Option<Pin>, adopted: Vec<String>) -> Response {
     let ticket = Some(ticket.to_string());
     let accepted = Accepted { accepted: true, ticket, pin, adopted, recovered: Vec::new() };
     (StatusCode::ACCEPTED, Json(accepted)).into_response()
 }
 
+/// The detail of a rollback in the audit.
+pub(super) fn detail(rollback: &Rollback) -> String {
+    let to = rollback.to.as_deref().map_or_else(|| "the last success".to_owned(), |to| format!("to {to}"));
+    if rollback.reason.is_empty() { to } else { format!("{to}: {}", rollback.reason) }
+}
+
 async fn read_rollback(body: Body, now: Timestamp) -> Result<Rollback, Error> {
-    let bytes = tokio::time::timeout(BODY_WITHIN, to_bytes(body, BODY_LIMIT))
-        .await
-        .map_err(|_| Error::BodyTooSlow)?
-        .map_err(|_| Error::BodyTooLarge)?;
-    let malformed = |error: serde_json::Error| Error::Malformed(format!("the body: {error}"));
-    let body: RollbackBody = if bytes.is_empty() {
-        RollbackBody::default()
-    } else {
-        // Parsed as an object first: serde would read a list as the fields in order.
-        let object: Map<String, Value> = serde_json::from_slice(&bytes).map_err(malformed)?;
-        serde_json::from_value(Value::Object(object)).map_err(malformed)?
-    };
+    let body: RollbackBody = read_object(body).await?.unwrap_or_default();
     let until = match body.until {
         Some(text) => parse_until(&text, now).map_err(|error| Error::Malformed(error.to_string()))?,
         None => Until::Manual,
     };
     Ok(Rollback { to: body.to, reason: body.reason.unwrap_or_default(), until })
+}
+
+/// Reads a body of at most [`BODY_LIMIT`] bytes.
+pub(super) async fn read_body(body: Body) -> Result<Vec<u8>, Error> {
+    let bytes = tokio::time::timeout(BODY_WITHIN, to_bytes(body, BODY_LIMIT))
+        .await
+        .map_err(|_| Error::BodyTooSlow)?
+        .map_err(|_| Error::BodyTooLarge)?;
+    Ok(bytes.to_vec())
+}
+
+/// Reads a body that is a JSON object. `None`: it is empty.
+pub(super) async fn read_object<T: DeserializeOwned>(body: Body) -> Result<Option<T>, Error> {
+    let bytes = read_body(body).await?;
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let malformed = |error: serde_json::Error| Error::Malformed(format!("the body: {error}"));
+    // Parsed as an object first: serde would read a list as the fields in order.
+    let object: Map<String, Value> = serde_json::from_slice(&bytes).map_err(malformed)?;
+    serde_json::from_value(Value::Object(object)).map(Some).map_err(malformed)
 }

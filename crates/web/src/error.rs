@@ -5,7 +5,7 @@ use axum::{
     Json,
     response::{IntoResponse, Response},
 };
-use http::{Method, StatusCode, Uri};
+use http::{Method, StatusCode, Uri, header};
 use serde::{Deserialize, Serialize};
 
 use super::limits::BODY_LIMIT;
@@ -58,8 +58,14 @@ pub(super) enum Error {
     TooSlow,
     #[error("this request needs a token")]
     Unauthorized,
+    #[error("the token {0} has expired")]
+    Expired(String),
+    #[error("too many wrong tokens from this address: try again in {seconds} s")]
+    TooMany { seconds: u64 },
+    #[error("there is no token `{0}`")]
+    NoSuchToken(String),
     #[error("{0}")]
-    Forbidden(&'static str),
+    Forbidden(String),
     #[error("the body has more than {} KiB", BODY_LIMIT / 1024)]
     BodyTooLarge,
     #[error("the body did not arrive in time")]
@@ -77,15 +83,17 @@ pub(super) enum Error {
 impl Error {
     fn status(&self) -> StatusCode {
         match self {
-            Self::NoSuchApplication(_) | Self::NoSuchInstance(..) | Self::NoSuchRoute(_) => {
-                StatusCode::NOT_FOUND
-            }
+            Self::NoSuchApplication(_)
+            | Self::NoSuchInstance(..)
+            | Self::NoSuchRoute(_)
+            | Self::NoSuchToken(_) => StatusCode::NOT_FOUND,
+            Self::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::NoSuchMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::Refused(_) => StatusCode::CONFLICT,
             Self::Stopping | Self::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Engine(_) => StatusCode::BAD_GATEWAY,
             Self::TooSlow => StatusCode::GATEWAY_TIMEOUT,
-            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::Unauthorized | Self::Expired(_) => StatusCode::UNAUTHORIZED,
             Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTooSlow => StatusCode::REQUEST_TIMEOUT,
@@ -108,7 +116,9 @@ impl Error {
             Self::Engine(_) => "engine",
             Self::State(_) => "stateDirectory",
             Self::TooSlow => "tooSlow",
-            Self::Unauthorized => "unauthorized",
+            Self::Unauthorized | Self::Expired(_) => "unauthorized",
+            Self::TooMany { .. } => "tooManyFailures",
+            Self::NoSuchToken(_) => "noSuchToken",
             Self::Forbidden(_) => "forbidden",
             Self::BodyTooLarge => "bodyTooLarge",
             Self::BodyTooSlow => "bodyTooSlow",
@@ -130,12 +140,15 @@ impl Error {
             Self::Unauthorized => Some(
                 "send `Authorization: Bearer TOKEN`, or in a browser the token as password with any user name",
             ),
-            Self::Forbidden(_) => Some(
-                "start the agent with a token (`--token-file`), which any user, host name and origin may send",
-            ),
+            Self::Forbidden(_) => {
+                Some("docs/access.md says who may do what; `driftless token create` makes a token")
+            }
+            Self::Expired(_) => Some("`driftless token create` makes another one"),
+            Self::NoSuchToken(_) => Some("GET /api/v1/tokens lists the tokens"),
             Self::Database => Some("the agent's log has the cause"),
             Self::State(_) => Some("check the free space and the permissions of the state directory"),
-            Self::Refused(_)
+            Self::TooMany { .. }
+            | Self::Refused(_)
             | Self::Busy(_)
             | Self::Engine(_)
             | Self::BodyTooLarge
@@ -168,7 +181,13 @@ impl IntoResponse for Error {
                 help: self.help().map(str::to_owned),
             },
         };
-        (self.status(), Json(body)).into_response()
+        let mut response = (self.status(), Json(&body)).into_response();
+        if let Self::TooMany { seconds } = self {
+            response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+        }
+        // For the audit.
+        response.extensions_mut().insert(body.error);
+        response
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use axum::{
     Router, middleware,
     response::{IntoResponse, Response},
-    routing::{get, post},
+    routing::{delete, get, post},
 };
 use http::{StatusCode, header};
 
@@ -26,14 +26,19 @@ use driftless_config::Settings;
 use driftless_store::Store;
 
 mod access;
+mod access_routes;
 mod api;
 mod error;
 mod events;
+mod guard;
+mod headers;
 mod limits;
 mod metrics;
 mod objects;
 mod page;
 mod peer;
+mod rates;
+mod route;
 mod serve;
 mod shared;
 mod until;
@@ -42,6 +47,7 @@ mod webhooks;
 mod workloads;
 
 pub use access::{Access, Token, TokenError};
+pub use access_routes::{CreatedToken, TokenBody, WhoAmI};
 pub use api::{Accepted, RollbackBody};
 pub use error::{ErrorBody, ErrorDetail};
 pub use limits::BODY_LIMIT;
@@ -51,7 +57,8 @@ pub use until::{InvalidUntil, parse_until};
 pub use wait::{Goal, Waited};
 pub use webhooks::{Receiver, webhook_routes};
 
-use access::Guard;
+use access::{Authenticator, audit::Auditor};
+use guard::Guard;
 use shared::Shared;
 
 /// All routes of an agent without webhooks, behind the checks of [`Access`].
@@ -63,9 +70,11 @@ pub fn router(handle: Handle, store: Store, access: Access) -> Router {
 
 /// All routes except the webhooks' own, which are [`Receiver::routes`], because forges have no token.
 pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Receiver) -> Router {
-    let access = Arc::new(access);
-    let guard = Guard::new(Arc::clone(&access));
-    let shared = Shared::new(handle, store, access, hooks);
+    let clock = Clock::System;
+    let auditor = Arc::new(Auditor::new(store.clone(), access.audit().clone(), clock));
+    let authenticator = Arc::new(Authenticator::new(access, store.clone(), clock));
+    let guard = Guard::new(Arc::clone(&authenticator), Arc::clone(&auditor), handle.clone());
+    let shared = Shared::new(handle, store, authenticator, auditor, hooks, clock);
     let guarded = Router::new()
         .route("/", get(page::show))
         .route("/metrics", get(metrics::metrics))
@@ -92,20 +101,26 @@ pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Re
         .route("/api/v1/applications/{name}/instances/{instance}/delete", post(workloads::delete))
         .route("/api/v1/applications/{name}/instances/{instance}/logs", get(workloads::logs))
         .route("/api/v1/recover", post(api::recover))
+        .route("/api/v1/whoami", get(access_routes::whoami))
+        .route("/api/v1/tokens", get(access_routes::list_tokens).post(access_routes::create_token))
+        .route("/api/v1/tokens/{token}", delete(access_routes::revoke_token))
+        .route("/api/v1/audit", get(access_routes::audit))
+        .route("/logout", post(page::login::log_out))
         .route("/api/v1/objects", get(objects::objects))
         .route("/api/v1/events", get(events::events))
         .route("/api/v1/repositories", get(api::repositories))
         .route("/api/v1/webhooks", get(api::webhooks))
         .fallback(error::no_such_route)
         .method_not_allowed_fallback(error::no_such_method)
-        .layer(middleware::from_fn_with_state(guard, access::guard));
-    // Probes have no token, so these routes answer only yes or no.
+        .layer(middleware::from_fn_with_state(guard, guard::guard));
+    // Probes have no token, so these routes answer only yes or no. The form to log in takes one.
     let open = Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(api::readyz))
+        .route("/login", get(page::login::show).post(page::login::log_in))
         .route("/favicon.ico", get(favicon))
         .method_not_allowed_fallback(error::no_such_method);
-    guarded.merge(open).layer(middleware::map_response(access::harden)).with_state(shared)
+    guarded.merge(open).layer(middleware::map_response(headers::harden)).with_state(shared)
 }
 
 /// Answers while the process and its scheduler run.

@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 use super::{
     access,
     error::{self, Error},
+    headers,
     shared::{Shared, read},
 };
 use driftless_agent::Handle;
@@ -35,7 +36,8 @@ pub fn metrics_router(handle: Handle, store: Store, address: SocketAddr) -> Rout
         let answers = Arc::clone(&answers);
         async move {
             if address.ip().is_loopback() && !access::names_loopback(request.headers()) {
-                return Error::Forbidden("only requests to localhost are answered").into_response();
+                return Error::Forbidden("only requests to localhost are answered".to_owned())
+                    .into_response();
             }
             let Ok(_answer) = answers.try_acquire() else {
                 return Error::Busy("the agent makes too many answers: try again".to_owned()).into_response();
@@ -48,7 +50,7 @@ pub fn metrics_router(handle: Handle, store: Store, address: SocketAddr) -> Rout
         .fallback(error::no_such_route)
         .method_not_allowed_fallback(error::no_such_method)
         .layer(middleware::from_fn(guard))
-        .layer(middleware::map_response(access::harden))
+        .layer(middleware::map_response(headers::harden))
         .with_state((handle, store))
 }
 

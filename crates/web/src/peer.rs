@@ -21,16 +21,47 @@ pub(super) struct Peer {
 /// In bytes: about 100,000 sockets.
 const LONGEST_TABLE: u64 = 16 << 20;
 
-impl Peer {
-    /// Whether the client is a program of root or of the agent's own user. Reads files of the kernel.
-    pub(super) fn is_trusted_user(&self) -> bool {
+/// A user of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LocalUser {
+    pub(super) id: u32,
+}
+
+impl LocalUser {
+    /// Whether this is root or the agent's own user.
+    pub(super) fn is_trusted(self) -> bool {
         let own = std::fs::metadata("/proc/self").map(|process| process.uid());
-        let user = ["/proc/self/net/tcp", "/proc/self/net/tcp6"].iter().find_map(|path| {
+        self.id == 0 || own.is_ok_and(|own| own == self.id)
+    }
+
+    /// The name in `/etc/passwd`, or the number. Reads a file.
+    pub(super) fn name(self) -> String {
+        let mut table = String::new();
+        let read =
+            File::open("/etc/passwd").and_then(|file| file.take(LONGEST_TABLE).read_to_string(&mut table));
+        let name = read.ok().and_then(|_| name_in(&table, self.id));
+        name.unwrap_or_else(|| self.id.to_string())
+    }
+}
+
+/// The name of a user in a table as `/etc/passwd`.
+fn name_in(table: &str, id: u32) -> Option<String> {
+    table.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        (number.parse() == Ok(id)).then(|| name.to_owned())
+    })
+}
+
+impl Peer {
+    /// The user whose program the client is, if it is one of this machine. Reads files of the kernel.
+    pub(super) fn user(&self) -> Option<LocalUser> {
+        let id = ["/proc/self/net/tcp", "/proc/self/net/tcp6"].iter().find_map(|path| {
             let mut table = String::new();
             File::open(path).ok()?.take(LONGEST_TABLE).read_to_string(&mut table).ok()?;
             user_in(&table, self.client, self.server)
         });
-        user.is_some_and(|user| user == 0 || own.is_ok_and(|own| own == user))
+        id.map(|id| LocalUser { id })
     }
 }
 
@@ -94,15 +125,23 @@ mod tests {
     }
 
     #[test]
+    fn names_of_users_are_those_of_the_table() {
+        let table = "root:x:0:0:root:/root:/bin/sh\ngarbage\nada:x:1000:1000::/home/ada:/bin/sh\n";
+        assert_eq!(name_in(table, 1000).as_deref(), Some("ada"));
+        assert_eq!(name_in(table, 7), None);
+    }
+
+    #[test]
     fn own_connections_are_trusted() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(listener) = TcpListener::bind(address) else { continue };
             let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (server, from) = listener.accept().unwrap();
             let peer = Peer { client: from, server: server.local_addr().unwrap() };
-            assert!(peer.is_trusted_user());
+            let user = peer.user().unwrap();
+            assert!(user.is_trusted() && !user.name().is_empty());
             let elsewhere = SocketAddr::new(from.ip(), from.port().wrapping_add(1));
-            assert!(!Peer { client: elsewhere, ..peer }.is_trusted_user());
+            assert_eq!(Peer { client: elsewhere, ..peer }.user(), None);
             drop(client);
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
-    access::Access,
+    access::{Authenticator, audit::Auditor},
     error::Error,
     limits::{MOST_STREAMS, MOST_WAITS},
     webhooks::Receiver,
@@ -20,7 +20,8 @@ use driftless_store::Store;
 pub(super) struct Shared {
     pub(super) handle: Handle,
     pub(super) store: Store,
-    pub(super) access: Arc<Access>,
+    pub(super) authenticator: Arc<Authenticator>,
+    pub(super) auditor: Arc<Auditor>,
     pub(super) clock: Clock,
     pub(super) hooks: Receiver,
     /// Streams of events and logs that are open at the same time.
@@ -30,10 +31,17 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(handle: Handle, store: Store, access: Arc<Access>, hooks: Receiver) -> Self {
+    pub(super) fn new(
+        handle: Handle,
+        store: Store,
+        authenticator: Arc<Authenticator>,
+        auditor: Arc<Auditor>,
+        hooks: Receiver,
+        clock: Clock,
+    ) -> Self {
         let streams = Arc::new(Semaphore::new(MOST_STREAMS));
         let waits = Arc::new(Semaphore::new(MOST_WAITS));
-        Self { handle, store, access, clock: Clock::System, hooks, streams, waits }
+        Self { handle, store, authenticator, auditor, clock, hooks, streams, waits }
     }
 
     /// A seat for one request that waits for a state.

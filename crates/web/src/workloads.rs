@@ -10,7 +10,7 @@ use futures_util::StreamExt;
 use http::{header, request::Parts};
 use serde::Deserialize;
 
-use super::{api::ask, error::Error, limits::ANSWER_WITHIN, serve::Stopping, shared::Shared};
+use super::{access::Caller, api::ask, error::Error, limits::ANSWER_WITHIN, serve::Stopping, shared::Shared};
 use driftless_agent::{InstanceName, RequestKind};
 use driftless_config::parse_duration;
 use driftless_docker::LogOptions;
@@ -31,25 +31,35 @@ impl<S: Send + Sync> FromRequestParts<S> for Names {
 }
 
 pub(super) async fn restart(
+    Caller(caller): Caller,
     State(shared): State<Shared>,
     Names(app, name): Names,
 ) -> Result<Response, Error> {
-    ask(&shared, app, RequestKind::Restart(WorkloadName(name))).await
+    ask(&shared, &caller, app, RequestKind::Restart(WorkloadName(name))).await
 }
 
 pub(super) async fn create_job(
+    Caller(caller): Caller,
     State(shared): State<Shared>,
     Path((app, workload, job)): Path<(String, String, String)>,
 ) -> Result<Response, Error> {
-    ask(&shared, AppName(app), RequestKind::CreateJob(WorkloadName(workload), job)).await
+    ask(&shared, &caller, AppName(app), RequestKind::CreateJob(WorkloadName(workload), job)).await
 }
 
-pub(super) async fn pause(State(shared): State<Shared>, Names(app, name): Names) -> Result<Response, Error> {
-    ask(&shared, app, RequestKind::Pause(WorkloadName(name))).await
+pub(super) async fn pause(
+    Caller(caller): Caller,
+    State(shared): State<Shared>,
+    Names(app, name): Names,
+) -> Result<Response, Error> {
+    ask(&shared, &caller, app, RequestKind::Pause(WorkloadName(name))).await
 }
 
-pub(super) async fn resume(State(shared): State<Shared>, Names(app, name): Names) -> Result<Response, Error> {
-    ask(&shared, app, RequestKind::Unpause(WorkloadName(name))).await
+pub(super) async fn resume(
+    Caller(caller): Caller,
+    State(shared): State<Shared>,
+    Names(app, name): Names,
+) -> Result<Response, Error> {
+    ask(&shared, &caller, app, RequestKind::Unpause(WorkloadName(name))).await
 }
 
 /// The query of `POST …/delete`.
@@ -61,12 +71,13 @@ pub(super) struct DeleteQuery {
 }
 
 pub(super) async fn delete(
+    Caller(caller): Caller,
     State(shared): State<Shared>,
     Names(app, name): Names,
     query: Result<Query<DeleteQuery>, QueryRejection>,
 ) -> Result<Response, Error> {
     let Query(DeleteQuery { namespace }) = query.map_err(|error| Error::Malformed(error.body_text()))?;
-    ask(&shared, app, RequestKind::DeleteInstance(InstanceName { name, namespace })).await
+    ask(&shared, &caller, app, RequestKind::DeleteInstance(InstanceName { name, namespace })).await
 }
 
 /// The query of `GET …/logs`.

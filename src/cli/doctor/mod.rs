@@ -104,7 +104,10 @@ async fn host_values(settings: &Settings, context: &Context<'_>) -> Vec<Check> {
 
 fn access_text(settings: &Settings) -> String {
     match &settings.token_file {
-        Some(path) => format!("clients need the token of {}", path.display()),
+        Some(path) => format!("clients need the token of {} or a named one", path.display()),
+        None if !settings.listen.ip().is_loopback() => {
+            "clients need a named token, people come through the trusted proxy".to_owned()
+        }
         None => "only this machine reaches the API, and clients need no token".to_owned(),
     }
 }

@@ -47,7 +47,7 @@ pub(super) async fn get(args: &GetArgs, context: &Context<'_>) -> Result<Verdict
     let mut table =
         Table::new(0, &["LAST SEEN", "TYPE", "REASON", "APPLICATION", "OBJECT", "MESSAGE"]).spaced(3);
     let now = context.clock.now();
-    for Event { sequence: _, at, app, kind, reason, object, message } in &events {
+    for Event { sequence: _, at, app, kind, reason, object, message, actor: _ } in &events {
         let kind = match kind {
             EventKind::Normal => "Normal",
             EventKind::Warning => "Warning",

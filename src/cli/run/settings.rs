@@ -119,7 +119,8 @@ fn from_url(url: &str, args: &RepositoryArgs) -> Result<Settings, CliError> {
 }
 
 fn access_is_closed(settings: &Settings) -> Result<(), Error> {
-    if settings.token_file.is_none() && !settings.listen.ip().is_loopback() {
+    let has_credentials = settings.token_file.is_some() || settings.trusted_proxy.is_some();
+    if !has_credentials && !settings.listen.ip().is_loopback() {
         return Err(Error::Open(settings.listen));
     }
     Ok(())
@@ -130,16 +131,24 @@ pub(in crate::cli) fn check_access(settings: &Settings) -> Result<(), CliError> 
     Ok(access(settings).map(drop)?)
 }
 
-/// Access with the token if there is one, otherwise loopback only.
+/// Access with the token and for people behind the trusted proxy, if there are any, otherwise on loopback only.
 pub(super) fn access(settings: &Settings) -> Result<Access, Error> {
     access_is_closed(settings)?;
-    let Some(path) = settings.token_file.clone() else { return Ok(Access::Loopback) };
+    let access = match settings.token_file.clone() {
+        Some(path) => Access::token(read_token(path)?),
+        None if settings.listen.ip().is_loopback() => Access::loopback(),
+        None => Access::closed(),
+    };
+    Ok(access.with_proxy(settings.trusted_proxy.clone()).with_audit(settings.audit.clone()))
+}
+
+fn read_token(path: PathBuf) -> Result<Token, Error> {
     let text = fs::read_to_string(&path).map_err(|source| Error::ReadToken { path: path.clone(), source })?;
     let readable_by_others = fs::metadata(&path).is_ok_and(|it| it.permissions().mode() & 0o004 != 0);
     if readable_by_others {
         tracing::warn!(path = %path.display(), "every user of this machine can read the token file");
     }
-    Token::new(&text).map(Access::Token).map_err(|source| Error::Token { path, source })
+    Token::new(&text).map_err(|source| Error::Token { path, source })
 }
 
 /// Warns of environment variables that look like settings of `run` and are none.

@@ -3,7 +3,7 @@
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
-use driftless_model::{Adopt, EventKind, Observed, Record};
+use driftless_model::{Actor, Adopt, EventKind, Observed, Record};
 use driftless_plan as plan;
 use driftless_plan::{Claim, Claimed, Target};
 
@@ -33,7 +33,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         if !claims.is_empty() {
             self.record.replace(self.context, record)?;
         }
-        report_adoption(self.context, &claims);
+        report_adoption(self.context, self.actor, &claims);
         Ok(Answer::Adopted(claims.iter().map(ToString::to_string).collect()))
     }
 }
@@ -53,11 +53,11 @@ pub(crate) fn adopt_by_policy(
     {
         // Stored before anything is done about it. If that fails, a restarted agent adopts again.
         record.save(context);
-        report_adoption(context, &claims);
+        report_adoption(context, &Actor::agent(), &claims);
     }
 }
 
-fn report_adoption(context: &AppContext, claims: &[Claim]) {
+fn report_adoption(context: &AppContext, actor: &Actor, claims: &[Claim]) {
     for claim in claims {
         let kind = match claim.what {
             Claimed::Container { .. } => "container",
@@ -66,7 +66,7 @@ fn report_adoption(context: &AppContext, claims: &[Claim]) {
         };
         tracing::info!(app = %context.name(), kind, object = claim.name, "adopted from Docker Compose");
         let message = format!("adopted from Docker Compose; {claim}");
-        context.event(EventKind::Normal, "Adopted", &claim.name, &message);
+        context.event_by(actor, EventKind::Normal, "Adopted", &claim.name, &message);
     }
 }
 

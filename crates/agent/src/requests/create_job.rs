@@ -2,7 +2,7 @@
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
-use driftless_model::{CronRecord, EventKind, Subject, WorkloadName};
+use driftless_model::{CronRecord, Subject, WorkloadName};
 use driftless_plan::{run_name, run_of};
 
 use super::handler::RequestHandler;
@@ -36,7 +36,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let new = || CronRecord { since: self.context.now(), ..CronRecord::default() };
         record.crons.entry(from.clone()).or_insert_with(new).runs.insert(run.clone(), workload);
         self.accept(record)?;
-        self.context.event(EventKind::Normal, "SuccessfulCreate", run.as_str(), "begun by request");
+        self.event("SuccessfulCreate", run.as_str(), "begun by request");
         Ok(Answer::Accepted)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use driftless_model::{AppName, Mask, Record, Stack};
+use driftless_model::{Actor, AppName, EventKind, Mask, Record, Stack};
 
 use crate::{
     context::AppContext,
@@ -24,6 +24,8 @@ pub(super) fn not_in_git(app: &AppName) -> String {
 /// The parts of an application that requests read and change.
 pub(crate) struct RequestHandler<'a, D, S> {
     pub(crate) context: &'a AppContext,
+    /// The actor that asks.
+    pub(crate) actor: &'a Actor,
     pub(crate) repository: Option<&'a RepositoryLink<S>>,
     pub(crate) desired: &'a Arc<Desired>,
     pub(crate) revisions: &'a mut Revisions,
@@ -34,6 +36,11 @@ pub(crate) struct RequestHandler<'a, D, S> {
 }
 
 impl<D, S> RequestHandler<'_, D, S> {
+    /// Writes an event about the request, with its actor.
+    pub(super) fn event(&self, reason: &str, object: &str, message: &str) {
+        self.context.event_by(self.actor, EventKind::Normal, reason, object, message);
+    }
+
     /// The target, if there is one.
     pub(super) fn target(&mut self) -> Result<TargetRevision, RequestError> {
         let target = self.revisions.target(self.context, self.desired, self.record.get())?;

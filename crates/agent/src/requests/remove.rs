@@ -2,7 +2,7 @@
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
-use driftless_model::{EventKind, Removal};
+use driftless_model::Removal;
 use driftless_store::Suspension;
 
 use super::handler::RequestHandler;
@@ -39,7 +39,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             Removal::KeepVolumes => "containers and networks are removed, volumes are kept",
             Removal::WithVolumes => "containers, networks and volumes are removed",
         };
-        self.context.event(EventKind::Normal, "RemovalRequested", name.as_str(), message);
+        self.event("RemovalRequested", name.as_str(), message);
         Ok(Answer::Accepted)
     }
 }

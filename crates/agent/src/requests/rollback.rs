@@ -2,7 +2,7 @@
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
-use driftless_model::{EventKind, Outcome, Pin, Revision};
+use driftless_model::{Outcome, Pin, Revision};
 
 use super::handler::RequestHandler;
 use crate::request::{RequestError, Rollback};
@@ -50,10 +50,11 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             at: self.context.now(),
             until: *until,
             skip: Some(newest).filter(|commit| !commit.is_empty()),
+            actor: Some(self.actor.clone()),
         };
         self.context.store().set_pin(name, &pin)?;
         let message = format!("to revision {} ({}): {reason}", revision.number, revision.commit.short());
-        self.context.event(EventKind::Normal, "RolledBack", name.as_str(), &message);
+        self.event("RolledBack", name.as_str(), &message);
         Ok(pin)
     }
 }

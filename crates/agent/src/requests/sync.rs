@@ -2,7 +2,7 @@
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
-use driftless_model::{EventKind, FailedCommit, Replacement};
+use driftless_model::{FailedCommit, Replacement};
 use driftless_plan::WaitReason;
 use driftless_store::Suspension;
 
@@ -20,7 +20,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         record.sync = None;
         self.record.save(self.context);
         self.mounts.forget();
-        self.revisions.request_sync(self.context, self.desired);
+        self.revisions.request_sync(self.context, self.desired, self.actor);
         if let Some(repository) = self.repository {
             repository.fetch_now.notify_one();
         }
@@ -36,7 +36,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         };
         repository.accepted_rewrite.set(&rejected.commit.id);
         let message = format!("to the rewritten history at {}", rejected.commit.short());
-        self.context.event(EventKind::Normal, "RewriteAccepted", name.as_str(), &message);
+        self.event("RewriteAccepted", name.as_str(), &message);
         Ok(self.sync())
     }
 
@@ -60,7 +60,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let mut record = self.record.get().clone();
         record.prune = Some(target.hash);
         self.accept(record)?;
-        self.context.event(EventKind::Normal, "PruneConfirmed", self.context.name().as_str(), &message);
+        self.event("PruneConfirmed", self.context.name().as_str(), &message);
         Ok(self.sync())
     }
 
@@ -74,7 +74,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         };
         self.release_failed(&failed).await?;
         let message = format!("revision {} is tried again: {}", failed.revision, failed.reason);
-        self.context.event(EventKind::Normal, "RetryRequested", failed.commit.short(), &message);
+        self.event("RetryRequested", failed.commit.short(), &message);
         Ok(self.sync())
     }
 
@@ -103,7 +103,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         self.record.replace(self.context, record)?;
         self.publisher.publish_request(self.context);
         let message = "the live state is repaired once";
-        self.context.event(EventKind::Normal, "RepairRequested", self.context.name().as_str(), message);
+        self.event("RepairRequested", self.context.name().as_str(), message);
         Ok(self.sync())
     }
 
@@ -129,11 +129,11 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         }
         self.context.store().clear_pin(name)?;
         self.context.store().set_suspended(name, Suspension::Active)?;
+        self.revisions.note_resume(self.actor);
         if let Some(failed) = failed {
             self.release_failed(&failed).await?;
         }
-        let name = self.context.name();
-        self.context.event(EventKind::Normal, "Resumed", name.as_str(), "following Git again");
+        self.event("Resumed", self.context.name().as_str(), "following Git again");
         Ok(Answer::Accepted)
     }
 
@@ -141,7 +141,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     pub(super) fn suspend(&mut self) -> Result<Answer, RequestError> {
         let name = self.context.name();
         self.context.store().set_suspended(name, Suspension::Suspended)?;
-        self.context.event(EventKind::Normal, "Suspended", name.as_str(), "observed and not changed");
+        self.event("Suspended", name.as_str(), "observed and not changed");
         Ok(Answer::Accepted)
     }
 }

@@ -4,7 +4,7 @@
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
 use driftless_model::{
-    ContainerId, EventKind, Instance, InstanceId, JobRecord, Kind, Replacement, Stack, Workload, WorkloadName,
+    ContainerId, Instance, InstanceId, JobRecord, Kind, Replacement, Stack, Workload, WorkloadName,
 };
 use driftless_plan as plan;
 
@@ -53,7 +53,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         self.accept(record)?;
         let instances = if count == 1 { "1 instance".to_owned() } else { format!("{count} instances") };
         let message = format!("{instances} to be replaced, as the update strategy allows");
-        self.context.event(EventKind::Normal, "RestartRequested", name.as_str(), &message);
+        self.event("RestartRequested", name.as_str(), &message);
         Ok(Answer::Accepted)
     }
 
@@ -90,7 +90,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         record.replaced.insert(found.id.clone(), Replacement::Delete);
         self.accept(record)?;
         let message = "deletion requested; another instance takes its place, because Git asks for it";
-        self.context.event(EventKind::Normal, "Killing", name, message);
+        self.event("Killing", name, message);
         Ok(Answer::Accepted)
     }
 
@@ -109,7 +109,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         }
         self.accept(record)?;
         let message = "running instances are kept and healed, and not replaced by new ones";
-        self.context.event(EventKind::Normal, "RolloutPaused", name.as_str(), message);
+        self.event("RolloutPaused", name.as_str(), message);
         Ok(Answer::Accepted)
     }
 
@@ -129,7 +129,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         }
         self.accept(record)?;
         let message = "rollouts continue";
-        self.context.event(EventKind::Normal, "RolloutResumed", name.as_str(), message);
+        self.event("RolloutResumed", name.as_str(), message);
         Ok(Answer::Accepted)
     }
 

@@ -345,7 +345,9 @@ fn rows_of_a_damaged_database_are_read_without_a_backup() {
         run(&store, &format!("web:{number}"), Outcome::Succeeded);
         let (object, reason, message) = ("web.1".to_owned(), "Pulled".to_owned(), "x".repeat(3000));
         let (at, app, kind) = (NOW, shop(), EventKind::Normal);
-        store.append_event(Event { sequence: 0, at, app, kind, reason, object, message }).unwrap();
+        store
+            .append_event(Event { sequence: 0, at, app, kind, reason, object, message, actor: None })
+            .unwrap();
     }
     store.set_pin(&shop(), &pin(40)).unwrap();
     drop(store);

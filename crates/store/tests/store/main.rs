@@ -98,6 +98,7 @@ pub(crate) fn new_revision() -> NewRevision {
         cause: Cause::Commit,
         changes: vec!["web: image".to_owned()],
         rollback_of: None,
+        actor: None,
     }
 }
 
@@ -124,6 +125,7 @@ pub(crate) fn pin(revision: u64) -> Pin {
         at: NOW,
         until: Until::NextCommit,
         skip: Some(CommitId::from_stored("d".repeat(40))),
+        actor: None,
     }
 }
 

@@ -109,6 +109,7 @@ fn events_are_read_from_a_number_on() {
         reason: "Pulled".to_owned(),
         object: "web.1".to_owned(),
         message: message.to_owned(),
+        actor: None,
     };
     for message in ["a", "b", "c"] {
         store.append_event(event("shop", message)).unwrap();
@@ -137,6 +138,7 @@ fn newest_ten_thousand_events_are_kept() {
             reason: "BackOff".to_owned(),
             object: String::new(),
             message: number.to_string(),
+            actor: None,
         };
         store.append_event(event).unwrap();
     }

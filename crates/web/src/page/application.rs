@@ -58,11 +58,12 @@ fn commit(status: &ApplicationStatus, now: Timestamp) -> Markup {
 }
 
 fn pin(pin: &PinStatus, now: Timestamp) -> Markup {
-    let PinStatus { revision, commit, reason, at, until, behind } = pin;
+    let PinStatus { revision, commit, reason, at, until, behind, actor } = pin;
     html! {
         p.note.warn {
             b { "Pinned" } " to revision " (Text(revision)) " (" code { (Text(commit.short())) } ") "
             (RelativeTime { at: *at, now })
+            @if let Some(actor) = actor { " by " (Text(actor)) }
             @if let Some(behind) = behind { ", " (Text(behind)) " behind" }
             @match until {
                 Until::Manual => ", until it is resumed",

@@ -17,6 +17,7 @@ use text::{RelativeTime, Text};
 use webhooks::webhook_table;
 
 mod application;
+pub(super) mod login;
 pub(super) mod style;
 mod text;
 mod webhooks;

@@ -108,7 +108,7 @@ pub(crate) fn content_security_policy() -> HeaderValue {
         let digest = |text: &str| BASE64_STANDARD.encode(Sha256::digest(text));
         let policy = format!(
             "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; connect-src 'self'; \
-             img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+             img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
             digest(STYLE),
             digest(SCRIPT),
         );

@@ -7,10 +7,9 @@
 
 use axum::{Router, middleware, routing::post};
 
-use super::access;
+use super::headers;
 
 mod keyring;
-mod rates;
 mod receive;
 mod receiver;
 
@@ -21,6 +20,6 @@ pub fn webhook_routes(receiver: &Receiver) -> Router {
     Router::new()
         .route("/hook/{id}", post(receive::receive))
         .method_not_allowed_fallback(super::error::no_such_method)
-        .layer(middleware::map_response(access::harden))
+        .layer(middleware::map_response(headers::harden))
         .with_state(receiver.clone())
 }

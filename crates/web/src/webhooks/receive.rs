@@ -17,10 +17,10 @@ use super::{
     keyring::ActiveWebhook,
     receiver::{BODY_LIMIT, BODY_WITHIN, Receiver},
 };
-use crate::{error::Error, peer::Peer};
+use crate::{access::audit::entry_of, error::Error, peer::Peer};
 use driftless_forge::webhook;
 use driftless_forge::{webhook::Moved, webhook::Verdict};
-use driftless_model::{Delivery, DeliveryResult};
+use driftless_model::{Actor, ActorKind, AuditEntry, Channel, Delivery, DeliveryResult};
 
 /// In bytes: the largest payload from an address that sent many without a valid signature. A push is smaller.
 const SMALL_BODY: usize = 256 * 1024;
@@ -196,6 +196,10 @@ async fn store(
                 reference = delivery.reference,
                 "webhook delivery accepted"
             );
+            let actor = Actor::new(ActorKind::Webhook, repository);
+            let detail = format!("{} delivery {}", delivery.event, delivery.id);
+            let entry = entry_of(actor, Channel::Webhook, &delivery.from, "fetch");
+            receiver.0.auditor.store(AuditEntry { detail, ..entry }).await;
             let result = if is_known { DeliveryResult::Duplicate } else { DeliveryResult::Accepted };
             Ok(Delivery { result, ..delivery })
         }

@@ -12,8 +12,8 @@ use tokio::{sync::Semaphore, time::Instant};
 use super::{
     keyring,
     keyring::{Hook, Keyring},
-    rates::Rates,
 };
+use crate::{access::audit::Auditor, rates::Rates};
 use driftless_agent::Handle;
 use driftless_clock::Clock;
 use driftless_config::Settings;
@@ -46,6 +46,7 @@ pub(super) struct Inner {
     pub(super) handle: Handle,
     pub(super) store: Store,
     pub(super) clock: Clock,
+    pub(super) auditor: Auditor,
     pub(super) keyring: Keyring,
     /// The external URL before `/hook/…`.
     base: String,
@@ -75,10 +76,12 @@ impl Receiver {
             });
         }
         let base = settings.webhooks.url.clone().unwrap_or_else(|| format!("http://{address}"));
+        let auditor = Auditor::new(store.clone(), settings.audit.clone(), clock);
         Self(Arc::new(Inner {
             handle,
             store,
             clock,
+            auditor,
             keyring: Keyring::new(&settings.repositories, environment),
             base,
             local: format!("http://{reachable}"),

@@ -1,5 +1,5 @@
-//! Rate limits of webhooks: a token bucket per webhook for signed deliveries, and one per client address for the others. The
-//! number of buckets is bounded.
+//! Rate limits: a token bucket per webhook for signed deliveries, and one per client address for deliveries without a valid
+//! signature and for wrong tokens. The number of buckets is bounded.
 
 use std::{
     collections::BTreeMap,
@@ -15,6 +15,12 @@ const PER_HOOK: Limit = Limit { burst: 60.0, per_second: 5.0 };
 
 /// Deliveries without a valid signature. All that come through one reverse proxy share this limit.
 const PER_ADDRESS: Limit = Limit { burst: 30.0, per_second: 1.0 };
+
+/// Wrong tokens. All that come through one reverse proxy share this limit, unless it is a trusted one.
+const WRONG_TOKENS: Limit = Limit { burst: 10.0, per_second: 0.2 };
+
+/// Shortest time between two log lines about wrong tokens.
+const LOG_EVERY: Duration = Duration::from_mins(1);
 
 /// The most buckets that are kept of each kind.
 const MOST: usize = 4096;
@@ -52,6 +58,39 @@ impl Rates {
     pub(super) fn check_failures(&self, address: IpAddr) -> Result<(), u64> {
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         failures.check(&network(address), Instant::now())
+    }
+}
+
+/// The wrong tokens of each client address.
+pub(super) struct FailureRates {
+    failures: Mutex<Buckets<IpAddr>>,
+    logged: Mutex<Option<Instant>>,
+}
+
+impl Default for FailureRates {
+    fn default() -> Self {
+        Self { failures: Mutex::new(Buckets::new(WRONG_TOKENS)), logged: Mutex::default() }
+    }
+}
+
+impl FailureRates {
+    /// Whether a token of this address may be checked. `Err`: the seconds until it may.
+    pub(super) fn check(&self, address: IpAddr) -> Result<(), u64> {
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.check(&network(address), Instant::now())
+    }
+
+    /// Counts a wrong token. True: it should be logged.
+    pub(super) fn note(&self, address: IpAddr) -> bool {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        // Too many are noticed by the check before the next one.
+        let _ = failures.take(network(address), Instant::now());
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = logged.is_none_or(|at| at.elapsed() >= LOG_EVERY);
+        if is_due {
+            *logged = Some(Instant::now());
+        }
+        is_due
     }
 }
 

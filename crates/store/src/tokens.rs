@@ -1,0 +1,64 @@
+//! Named tokens of the API. A token is generated here, returned once, and stored as its SHA-256 digest: it is random, so
+//! a digest without salt does not help to guess it.
+
+use std::fmt::Write as _;
+
+use aws_lc_rs::rand;
+use rusqlite::params;
+
+use crate::{
+    error::{Durability, Error},
+    store::{Store, readable, to_json},
+};
+use driftless_model::{ApiToken, digest_hex};
+
+/// The beginning of every generated token. Other secrets are never looked up here.
+pub const TOKEN_PREFIX: &str = "driftless_";
+
+/// The random part of a token, in bytes.
+const TOKEN_BYTES: usize = 32;
+
+impl Store {
+    /// Stores a new token and returns its secret, which is stored nowhere. `None`: a token of this name exists.
+    pub fn create_token(&self, token: &ApiToken) -> Result<Option<String>, Error> {
+        const WHAT: &str = "a token";
+        let mut bytes = [0; TOKEN_BYTES];
+        rand::fill(&mut bytes).map_err(|source| Error::Write { what: WHAT, source: source.into() })?;
+        let mut secret = TOKEN_PREFIX.to_owned();
+        for byte in bytes {
+            // Writing to a string cannot fail.
+            let _ = write!(secret, "{byte:02x}");
+        }
+        let digest = digest_hex(secret.as_bytes());
+        let text = to_json(token).map_err(|source| Error::Write { what: WHAT, source })?;
+        let created = self.write_twice(WHAT, Durability::Power, |transaction| {
+            let statement = "INSERT OR IGNORE INTO tokens (name, digest, token) VALUES (?1, ?2, ?3)";
+            Ok(transaction.execute(statement, params![token.name, digest, text])?)
+        })?;
+        Ok((created > 0).then_some(secret))
+    }
+
+    /// All tokens by name, each with the digest of its secret in hexadecimal digits.
+    pub fn tokens(&self) -> Result<Vec<(String, ApiToken)>, Error> {
+        self.read("the tokens", |connection| {
+            let mut statement =
+                connection.prepare_cached("SELECT digest, token FROM tokens ORDER BY name")?;
+            let mut rows = statement.query([])?;
+            let mut tokens = Vec::new();
+            while let Some(row) = rows.next()? {
+                let text: String = row.get(1)?;
+                if let Some(token) = readable::<ApiToken>("a token", &text) {
+                    tokens.push((row.get(0)?, token));
+                }
+            }
+            Ok(tokens)
+        })
+    }
+
+    /// Removes a token. False: there is none of this name.
+    pub fn revoke_token(&self, name: &str) -> Result<bool, Error> {
+        self.write_twice("a token", Durability::Power, |transaction| {
+            Ok(transaction.execute("DELETE FROM tokens WHERE name = ?1", params![name])? > 0)
+        })
+    }
+}

@@ -1,0 +1,175 @@
+//! Writes the audit: one entry for each request that changes something, before it is answered.
+
+use std::{
+    fs::OpenOptions,
+    io::Write as _,
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use super::{identify::Identity, permission::Needed};
+use crate::{error::ErrorDetail, route::path_names};
+use axum::{
+    extract::{MatchedPath, Request},
+    response::Response,
+};
+use driftless_clock::Clock;
+use driftless_config::Audit;
+use driftless_model::{Actor, AppName, AuditEntry, AuditResult, Channel};
+use driftless_store::Store;
+use http::{StatusCode, header};
+
+/// The longest detail or message of an entry, in characters.
+const LONGEST_TEXT: usize = 500;
+
+/// The text that a handler adds to the entry of its request, such as the revision of a rollback.
+#[derive(Clone, Default)]
+pub(crate) struct AuditNote(Arc<Mutex<Option<String>>>);
+
+impl AuditNote {
+    pub(crate) fn set(&self, detail: &str) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(detail.to_owned());
+    }
+
+    fn take(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Writes entries to the database and to the file of the configuration.
+pub(crate) struct Auditor {
+    store: Store,
+    settings: Audit,
+    clock: Clock,
+}
+
+impl Auditor {
+    pub(crate) fn new(store: Store, settings: Audit, clock: Clock) -> Self {
+        Self { store, settings, clock }
+    }
+
+    /// Stores an entry. If that fails, the log has it.
+    pub(crate) async fn store(&self, entry: impl Into<Option<AuditEntry>>) {
+        let Some(mut entry) = entry.into() else { return };
+        entry.at = self.clock.now();
+        for text in [&mut entry.detail, &mut entry.message] {
+            if text.chars().count() > LONGEST_TEXT {
+                *text = text.chars().take(LONGEST_TEXT).collect();
+            }
+        }
+        let (store, Audit { keep, file }) = (self.store.clone(), self.settings.clone());
+        let written = tokio::task::spawn_blocking(move || {
+            let stored = store.append_audit(entry.clone(), keep);
+            let entry = stored.as_ref().unwrap_or(&entry);
+            let error = stored.as_ref().err();
+            if let Some(error) = error {
+                tracing::error!(
+                    actor = %entry.actor, action = entry.action, app = entry.app.as_ref().map(AppName::as_str),
+                    result = %entry.result, error = error as &dyn std::error::Error,
+                    "could not store an audit entry"
+                );
+            }
+            if let Some(file) = &file
+                && let Err(error) = append_line(file, entry)
+            {
+                tracing::error!(file = %file.display(), %error, "could not append to the file of the audit");
+            }
+        });
+        // A panic is in the log.
+        let _ = written.await;
+    }
+}
+
+/// Completes an entry with the result. `None`: nothing is there that the request is about, or it changes nothing.
+pub(crate) fn completed(
+    entry: Option<AuditEntry>,
+    note: &AuditNote,
+    response: &Response,
+) -> Option<AuditEntry> {
+    let mut entry = entry?;
+    let status = response.status();
+    if matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) {
+        return None;
+    }
+    if let Some(detail) = note.take() {
+        entry.detail = detail;
+    }
+    entry.result = match status {
+        status if status.is_success() || status.is_redirection() => AuditResult::Accepted,
+        status if status.is_client_error() => AuditResult::Refused,
+        _ => AuditResult::Failed,
+    };
+    let error = response.extensions().get::<ErrorDetail>();
+    entry.message = error.map(|error| error.message.clone()).unwrap_or_default();
+    Some(entry)
+}
+
+/// Opens the file for each line, so that it can be rotated.
+fn append_line(file: &Path, entry: &AuditEntry) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(entry)?;
+    line.push(b'\n');
+    OpenOptions::new().append(true).create(true).mode(0o600).open(file)?.write_all(&line)
+}
+
+/// The entry of a request, before its result is known.
+pub(crate) fn entry(request: &Request, identity: &Identity, needed: &Needed) -> AuditEntry {
+    let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    let names = path_names(request.uri().path(), route);
+    let app = match needed {
+        Needed::Act(app) => Some(app.clone()),
+        Needed::Read | Needed::Logs | Needed::Admin => None,
+    };
+    let rest = names.into_iter().filter(|(name, _)| app.is_none() || name != "name");
+    let mut detail: Vec<String> = rest.map(|(_, value)| value).collect();
+    detail.extend(request.uri().query().map(str::to_owned));
+    let channel = if route.starts_with("/api/") {
+        let agent = request.headers().get(header::USER_AGENT).and_then(|value| value.to_str().ok());
+        if agent.is_some_and(|agent| agent.starts_with("driftless/")) { Channel::Cli } else { Channel::Api }
+    } else {
+        Channel::Page
+    };
+    AuditEntry {
+        sequence: 0,
+        at: driftless_model::Timestamp(0),
+        actor: identity.actor.clone(),
+        channel,
+        from: identity.from.clone(),
+        action: action(route),
+        app,
+        detail: detail.join(" "),
+        result: AuditResult::Failed,
+        message: String::new(),
+    }
+}
+
+/// The word of a route: `sync`, `restart`, `create job`.
+fn action(route: &str) -> String {
+    match route {
+        "/api/v1/tokens" => "create token".to_owned(),
+        "/api/v1/tokens/{token}" => "revoke token".to_owned(),
+        _ if route.contains("/jobs/") => "create job".to_owned(),
+        _ if route.contains("/workloads/") && route.ends_with("/resume") => "resume rollout".to_owned(),
+        _ if route.contains("/workloads/") && route.ends_with("/pause") => "pause rollout".to_owned(),
+        _ => {
+            let word = route.rsplit('/').find(|part| !part.starts_with('{'));
+            word.unwrap_or_default().replace('-', " ")
+        }
+    }
+}
+
+/// The entry of a request that is not in the routes behind the guard.
+pub(crate) fn entry_of(actor: Actor, channel: Channel, from: &str, action: &str) -> AuditEntry {
+    AuditEntry {
+        sequence: 0,
+        at: driftless_model::Timestamp(0),
+        actor,
+        channel,
+        from: from.to_owned(),
+        action: action.to_owned(),
+        app: None,
+        detail: String::new(),
+        result: AuditResult::Accepted,
+        message: String::new(),
+    }
+}

@@ -1,0 +1,259 @@
+//! Decides who sends a request, from its credentials and its connection.
+
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+
+use axum::extract::FromRequestParts;
+use http::{HeaderMap, request::Parts};
+
+use super::{
+    credentials::{cookie, forwarded_for, given_token, only_value},
+    origin::names_loopback,
+    session::{self, SESSION_COOKIE, Session},
+    settings::Access,
+    token::CONFIGURED_TOKEN,
+    tokens::{Found, TokenRegistry},
+};
+use crate::{error::Error, peer::Peer, rates::FailureRates};
+use driftless_clock::Clock;
+use driftless_config::TrustedProxy;
+use driftless_model::{Actor, ActorKind, AppName, Scope};
+use driftless_store::{Store, TOKEN_PREFIX};
+
+/// The longest name of a user that is taken from a header, in characters.
+const LONGEST_NAME: usize = 100;
+
+/// The actor of a request, and what it may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) actor: Actor,
+    scopes: Vec<Scope>,
+    pub(crate) credential: Credential,
+    /// The address of the client, also behind a trusted proxy. Empty: the agent's own process.
+    pub(crate) from: String,
+}
+
+/// The way in which an actor was identified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Credential {
+    /// A token in the header `Authorization`.
+    Header,
+    /// The cookie that a browser got for a token.
+    Cookie,
+    /// The header of a trusted proxy.
+    Proxy,
+    /// A program of root or of the agent's own user on this machine.
+    LocalUser,
+    /// A program of another user on this machine, which may only read.
+    OtherLocalUser,
+}
+
+impl Identity {
+    /// Whether this actor may act on an application of a repository.
+    pub(crate) fn may_act(&self, app: &AppName, repository: Option<&str>) -> bool {
+        self.scopes.iter().any(|scope| scope.allows_acting_on(app, repository))
+    }
+
+    /// Whether this actor may do everything.
+    pub(crate) fn is_admin(&self) -> bool {
+        self.scopes.contains(&Scope::Admin)
+    }
+
+    pub(crate) fn may_read_logs(&self) -> bool {
+        self.credential != Credential::OtherLocalUser
+    }
+
+    pub(crate) fn scopes(&self) -> &[Scope] {
+        &self.scopes
+    }
+}
+
+/// The actor of a request, as handlers take it.
+pub(crate) struct Caller(pub(crate) Identity);
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
+        parts.extensions.get::<Identity>().cloned().map(Self).ok_or(Error::Unauthorized)
+    }
+}
+
+/// Knows all credentials that are accepted.
+pub(crate) struct Authenticator {
+    access: Access,
+    tokens: TokenRegistry,
+    failures: FailureRates,
+    clock: Clock,
+}
+
+impl Authenticator {
+    pub(crate) fn new(access: Access, store: Store, clock: Clock) -> Self {
+        Self { access, tokens: TokenRegistry::load(store), failures: FailureRates::default(), clock }
+    }
+
+    pub(crate) fn tokens(&self) -> &TokenRegistry {
+        &self.tokens
+    }
+
+    /// The actor of a request with these headers over this connection. Without a connection it is the process's own.
+    pub(crate) async fn identify(
+        self: &Arc<Self>,
+        headers: &HeaderMap,
+        peer: Option<Peer>,
+    ) -> Result<Identity, Error> {
+        let from = self.client_address(headers, peer);
+        if let Some(secret) = given_token(headers) {
+            // An unknown password is that of a proxy in front, and without a token nobody needs one.
+            let is_foreign = self.access.is_local && !secret.starts_with(TOKEN_PREFIX);
+            if !is_foreign {
+                let (actor, scopes) = self.check_secret(&secret, from)?;
+                return Ok(identity(actor, scopes, Credential::Header, from));
+            }
+        }
+        if let Some(person) = self.person(headers, peer).await? {
+            return Ok(identity(person.0, person.1, Credential::Proxy, from));
+        }
+        if let Some((actor, scopes)) = cookie(headers, SESSION_COOKIE).and_then(|text| self.session(text)) {
+            return Ok(identity(actor, scopes, Credential::Cookie, from));
+        }
+        if !self.access.is_local {
+            return Err(Error::Unauthorized);
+        }
+        if !names_loopback(headers) {
+            let text = "without a token, only requests to localhost are answered";
+            return Err(Error::Forbidden(text.to_owned()));
+        }
+        Ok(self.local_user(peer, from).await)
+    }
+
+    /// The actor and scopes of a token. Wrong ones are limited by the client's address.
+    fn check_secret(&self, secret: &str, from: Option<IpAddr>) -> Result<(Actor, Vec<Scope>), Error> {
+        if let Some(address) = from {
+            self.failures.check(address).map_err(|seconds| Error::TooMany { seconds })?;
+        }
+        if self.access.token.as_ref().is_some_and(|token| token.admits(secret)) {
+            let actor = Actor::new(ActorKind::Token, CONFIGURED_TOKEN);
+            return Ok((actor, vec![Scope::Admin]));
+        }
+        match self.tokens.find(secret, self.clock.now()) {
+            Some(Found::Valid(token)) => Ok((Actor::new(ActorKind::Token, token.name), token.scopes)),
+            Some(Found::Expired(token)) => Err(Error::Expired(token.name)),
+            None => {
+                if let Some(address) = from
+                    && self.failures.note(address)
+                {
+                    tracing::warn!(from = %address, "a request with a wrong token was refused; more within a minute are not logged");
+                }
+                Err(Error::Unauthorized)
+            }
+        }
+    }
+
+    /// Exchanges a token for a session. The value of its cookie, and who it is.
+    pub(crate) fn log_in(
+        &self,
+        secret: &str,
+        headers: &HeaderMap,
+        peer: Option<Peer>,
+    ) -> Result<(String, Identity), Error> {
+        let from = self.client_address(headers, peer);
+        let secret = secret.trim();
+        let (actor, scopes) = self.check_secret(secret, from)?;
+        let key = match actor.name.as_str() {
+            CONFIGURED_TOKEN => self.access.token.as_ref().map(|token| token.digest().to_vec()),
+            name => self.tokens.key(name),
+        };
+        let key = key.ok_or(Error::Unauthorized)?;
+        let session = Session::new(&actor.name, self.clock.now());
+        Ok((session.sealed(&key), identity(actor, scopes, Credential::Cookie, from)))
+    }
+
+    /// The actor and scopes of a cookie. A session ends with its token.
+    fn session(&self, text: &str) -> Option<(Actor, Vec<Scope>)> {
+        let now = self.clock.now();
+        let (session, mac) = session::parse(text, now)?;
+        if session.token == CONFIGURED_TOKEN {
+            let token = self.access.token.as_ref()?;
+            let is_valid = session.has_mac(token.digest(), &mac);
+            return is_valid.then(|| (Actor::new(ActorKind::Token, CONFIGURED_TOKEN), vec![Scope::Admin]));
+        }
+        if !session.has_mac(&self.tokens.key(&session.token)?, &mac) {
+            return None;
+        }
+        let token = self.tokens.named(&session.token, now)?;
+        Some((Actor::new(ActorKind::Token, token.name), token.scopes))
+    }
+
+    /// The person whom the trusted proxy names.
+    async fn person(
+        &self,
+        headers: &HeaderMap,
+        peer: Option<Peer>,
+    ) -> Result<Option<(Actor, Vec<Scope>)>, Error> {
+        let (Some(proxy), Some(peer)) = (&self.access.proxy, peer) else { return Ok(None) };
+        if !is_from(proxy, peer.client.ip()) {
+            return Ok(None);
+        }
+        let Some(name) = only_value(headers, &proxy.user_header) else { return Ok(None) };
+        // On loopback every program of the machine has the proxy's address.
+        if peer.client.ip().to_canonical().is_loopback() {
+            let user = tokio::task::spawn_blocking(move || peer.user()).await.unwrap_or_default();
+            let is_proxy = user.is_some_and(|user| user.is_trusted() || proxy.local_users.contains(&user.id));
+            if !is_proxy {
+                return Ok(None);
+            }
+        }
+        let name: String = name.chars().take(LONGEST_NAME).collect();
+        let scopes = scopes_of(proxy, only_value(headers, &proxy.groups_header).unwrap_or_default());
+        if scopes.is_empty() {
+            return Err(Error::Forbidden(format!(
+                "the user {name} is in no group that `trustedProxy.groups` gives a scope"
+            )));
+        }
+        Ok(Some((Actor::new(ActorKind::User, name), scopes)))
+    }
+
+    async fn local_user(&self, peer: Option<Peer>, from: Option<IpAddr>) -> Identity {
+        let Some(peer) = peer else {
+            return identity(Actor::agent(), vec![Scope::Admin], Credential::LocalUser, from);
+        };
+        let user = tokio::task::spawn_blocking(move || peer.user().map(|user| (user.name(), user)))
+            .await
+            .unwrap_or_default();
+        match user {
+            Some((name, user)) if user.is_trusted() => {
+                let actor = Actor::new(ActorKind::LocalUser, name);
+                identity(actor, vec![Scope::Admin], Credential::LocalUser, from)
+            }
+            user => {
+                let name = user.map_or_else(String::new, |(name, _)| name);
+                let actor = Actor::new(ActorKind::LocalUser, name);
+                identity(actor, vec![Scope::Read], Credential::OtherLocalUser, from)
+            }
+        }
+    }
+
+    /// The address of the client; behind a trusted proxy the one that the proxy has added.
+    fn client_address(&self, headers: &HeaderMap, peer: Option<Peer>) -> Option<IpAddr> {
+        let address = peer?.client.ip().to_canonical();
+        let is_proxy = self.access.proxy.as_ref().is_some_and(|proxy| is_from(proxy, address));
+        Some(if is_proxy { forwarded_for(headers).unwrap_or(address) } else { address })
+    }
+}
+
+fn is_from(proxy: &TrustedProxy, address: IpAddr) -> bool {
+    proxy.from.iter().any(|network| network.contains(address))
+}
+
+/// The scopes of the groups in a header, and those of every user.
+fn scopes_of(proxy: &TrustedProxy, groups: &str) -> Vec<Scope> {
+    let groups: BTreeSet<&str> =
+        groups.split(',').map(str::trim).filter(|group| !group.is_empty() && *group != "*").collect();
+    let is_in = |name: &str| name == "*" || groups.contains(name);
+    let scopes = proxy.groups.iter().filter(|(name, _)| is_in(name)).flat_map(|(_, scopes)| scopes);
+    scopes.cloned().collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+fn identity(actor: Actor, scopes: Vec<Scope>, credential: Credential, from: Option<IpAddr>) -> Identity {
+    Identity { actor, scopes, credential, from: from.map(|it| it.to_string()).unwrap_or_default() }
+}

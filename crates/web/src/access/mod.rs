@@ -1,0 +1,22 @@
+//! Access control: who sends a request, what this actor may do, and the audit of everything that changes something.
+//!
+//! Without a token, programs of this machine are answered, and no web page of another origin; only root and the agent's
+//! own user may act and read logs. With a token, every client that sends it, as `Bearer` or as the password of HTTP Basic;
+//! a browser may exchange it for a cookie. A trusted proxy may say in a header which person sends a request.
+
+pub(super) mod audit;
+mod credentials;
+mod identify;
+mod origin;
+mod permission;
+pub(super) mod session;
+mod settings;
+mod token;
+pub(super) mod tokens;
+
+pub(super) use identify::{Authenticator, Caller, Credential, Identity};
+pub(super) use origin::{is_cross_origin as is_foreign, is_same_origin, names_loopback};
+pub(super) use permission::{Needed, needed};
+pub use settings::Access;
+pub(super) use token::CONFIGURED_TOKEN;
+pub use token::{Token, TokenError};

@@ -1,0 +1,100 @@
+//! The origin of a request: the host name that a client used, and the page that a browser sent it from.
+
+use std::net::IpAddr;
+
+use http::{HeaderMap, HeaderValue, header};
+
+/// Whether `Host` names loopback. Another site can resolve its own name to 127.0.0.1 (DNS rebinding), but the browser
+/// still sends that name.
+pub(crate) fn names_loopback(headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
+    let Some(name) = host.to_str().ok().and_then(host_name) else { return false };
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|it| it.is_loopback())
+}
+
+/// `[::1]:80` → `::1`, `localhost:80` → `localhost`. `None` if it is no host with an optional port.
+fn host_name(host: &str) -> Option<&str> {
+    let (name, rest) = match host.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
+    };
+    let is_port = rest.strip_prefix(':').map_or(rest.is_empty(), |port| port.parse::<u16>().is_ok());
+    is_port.then_some(name)
+}
+
+/// Whether the browser's headers say that a page of another origin sent the request.
+pub(crate) fn is_cross_origin(headers: &HeaderMap) -> bool {
+    let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
+    let foreign_origin = headers.get_all(header::ORIGIN).iter().any(|origin| {
+        let origin = origin.as_bytes();
+        let authority = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));
+        authority.is_none() || authority != host
+    });
+    let foreign_site =
+        headers.get("sec-fetch-site").is_some_and(|it| !matches!(it.as_bytes(), b"same-origin" | b"none"));
+    foreign_origin || foreign_site
+}
+
+/// Whether the browser says that a page of this agent sent the request. Every browser sends `Origin` with a form.
+pub(crate) fn is_same_origin(headers: &HeaderMap) -> bool {
+    let says = headers.contains_key(header::ORIGIN)
+        || headers.get("sec-fetch-site").is_some_and(|value| value == "same-origin");
+    says && !is_cross_origin(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn only_loopback_host_names_are_accepted() {
+        for good in ["localhost", "LOCALHOST:8484", "127.0.0.1:1", "127.8.8.8", "[::1]", "[::1]:8484"] {
+            assert!(names_loopback(&headers(&[("host", good)])), "{good}");
+        }
+        for bad in [
+            "evil.example",
+            "localhost.evil.example",
+            "localhost:evil.example",
+            "[::1]evil",
+            "10.0.0.1",
+            "[::2]:8484",
+            "",
+            "[::1",
+            "0.0.0.0",
+        ] {
+            assert!(!names_loopback(&headers(&[("host", bad)])), "{bad}");
+        }
+        assert!(!names_loopback(&HeaderMap::new()));
+        let mut two = headers(&[("host", "localhost")]);
+        two.append(header::HOST, HeaderValue::from_static("evil.example"));
+        assert!(!names_loopback(&two));
+    }
+
+    #[test]
+    fn cross_origin_requests_are_recognised() {
+        let host = ("host", "127.0.0.1:8484");
+        assert!(!is_cross_origin(&headers(&[host])));
+        assert!(!is_cross_origin(&headers(&[host, ("origin", "http://127.0.0.1:8484")])));
+        for origin in
+            ["http://evil.example", "null", "http://127.0.0.1:8485", "http://127.0.0.1:8484.evil.example"]
+        {
+            assert!(is_cross_origin(&headers(&[host, ("origin", origin)])), "{origin}");
+        }
+        assert!(is_cross_origin(&headers(&[host, ("sec-fetch-site", "cross-site")])));
+    }
+
+    #[test]
+    fn same_origin_must_be_said() {
+        let host = ("host", "127.0.0.1:8484");
+        assert!(!is_same_origin(&headers(&[host])));
+        assert!(is_same_origin(&headers(&[host, ("origin", "https://127.0.0.1:8484")])));
+        assert!(is_same_origin(&headers(&[host, ("sec-fetch-site", "same-origin")])));
+        assert!(!is_same_origin(&headers(&[host, ("sec-fetch-site", "none")])));
+        assert!(!is_same_origin(&headers(&[host, ("origin", "null")])));
+    }
+}

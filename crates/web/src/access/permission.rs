@@ -1,0 +1,38 @@
+//! The scope that the route of a request asks for.
+
+use axum::extract::{MatchedPath, Request};
+use http::Method;
+
+use crate::route::path_names;
+use driftless_model::AppName;
+
+/// The permission that a request needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Needed {
+    Read,
+    /// The output of a container, which may contain anything that a program prints.
+    Logs,
+    /// To act on this application.
+    Act(AppName),
+    Admin,
+}
+
+/// The permission that a request needs. A route that is not known here and changes something needs `admin`.
+pub(crate) fn needed(request: &Request) -> Needed {
+    let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    let acts = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    match route {
+        "/logout" => Needed::Read,
+        "/api/v1/audit" | "/api/v1/tokens" | "/api/v1/tokens/{token}" | "/audit" => Needed::Admin,
+        _ if route.ends_with("/logs") => Needed::Logs,
+        _ if !acts => Needed::Read,
+        _ if route.contains("/applications/{name}/") => match path_names(request.uri().path(), route).first()
+        {
+            Some((_, app)) => Needed::Act(AppName(app.clone())),
+            None => Needed::Admin,
+        },
+        // Nothing is there, so the answer is that there is no such route.
+        "" => Needed::Read,
+        _ => Needed::Admin,
+    }
+}

@@ -1,0 +1,48 @@
+//! The credentials that the agent accepts, from its configuration.
+
+use driftless_config::{Audit, TrustedProxy};
+
+use super::token::Token;
+
+/// The requests that are answered.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// The listener is on loopback and there is no token, so programs of this machine need no credentials.
+    pub(super) is_local: bool,
+    pub(super) token: Option<Token>,
+    pub(super) proxy: Option<TrustedProxy>,
+    audit: Audit,
+}
+
+impl Access {
+    /// For a listener on loopback: no token, and only host names of loopback.
+    pub fn loopback() -> Self {
+        Self { is_local: true, ..Self::closed() }
+    }
+
+    /// For clients that send this token.
+    pub fn token(token: Token) -> Self {
+        Self { token: Some(token), ..Self::closed() }
+    }
+
+    /// For clients with a named token or behind a trusted proxy.
+    pub fn closed() -> Self {
+        Self { is_local: false, token: None, proxy: None, audit: Audit::default() }
+    }
+
+    /// Also for the people that this proxy has authenticated.
+    #[must_use]
+    pub fn with_proxy(self, proxy: Option<TrustedProxy>) -> Self {
+        Self { proxy, ..self }
+    }
+
+    /// Keeps the audit in this way.
+    #[must_use]
+    pub fn with_audit(self, audit: Audit) -> Self {
+        Self { audit, ..self }
+    }
+
+    pub(crate) fn audit(&self) -> &Audit {
+        &self.audit
+    }
+}

@@ -1,0 +1,83 @@
+//! Named tokens, kept in memory for every request and stored in the database.
+
+use std::{
+    collections::BTreeMap,
+    sync::{PoisonError, RwLock},
+};
+
+use driftless_model::{ApiToken, Timestamp, digest_hex};
+use driftless_store as store;
+use driftless_store::{Store, TOKEN_PREFIX};
+
+/// The tokens of the database. The agent is the only one that writes them.
+pub(crate) struct TokenRegistry {
+    store: Store,
+    /// By the digest of the secret.
+    tokens: RwLock<BTreeMap<String, ApiToken>>,
+}
+
+/// A token that was found by its secret.
+pub(super) enum Found {
+    Valid(ApiToken),
+    Expired(ApiToken),
+}
+
+impl TokenRegistry {
+    /// Reads the tokens. If that fails, none is accepted until one is created or revoked.
+    pub(super) fn load(store: Store) -> Self {
+        let registry = Self { store, tokens: RwLock::default() };
+        if let Err(error) = registry.reload() {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "could not read the tokens; they are refused"
+            );
+        }
+        registry
+    }
+
+    fn reload(&self) -> Result<(), store::Error> {
+        let tokens = self.store.tokens()?.into_iter().collect();
+        *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = tokens;
+        Ok(())
+    }
+
+    pub(super) fn find(&self, secret: &str, now: Timestamp) -> Option<Found> {
+        if !secret.starts_with(TOKEN_PREFIX) {
+            return None;
+        }
+        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let token = tokens.get(&digest_hex(secret.as_bytes()))?.clone();
+        Some(if token.has_expired(now) { Found::Expired(token) } else { Found::Valid(token) })
+    }
+
+    /// The token of this name, unless it has expired.
+    pub(super) fn named(&self, name: &str, now: Timestamp) -> Option<ApiToken> {
+        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        tokens.values().find(|token| token.name == name && !token.has_expired(now)).cloned()
+    }
+
+    /// The key that signs the sessions of a token.
+    pub(super) fn key(&self, name: &str) -> Option<Vec<u8>> {
+        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let found = tokens.iter().find(|(_, token)| token.name == name)?;
+        Some(found.0.clone().into_bytes())
+    }
+
+    /// Writes the database, so it blocks.
+    pub(crate) fn create(&self, token: &ApiToken) -> Result<Option<String>, store::Error> {
+        let secret = self.store.create_token(token)?;
+        self.reload()?;
+        Ok(secret)
+    }
+
+    /// Writes the database, so it blocks.
+    pub(crate) fn revoke(&self, name: &str) -> Result<bool, store::Error> {
+        // From here on it is refused, also if the database cannot be written.
+        self.tokens.write().unwrap_or_else(PoisonError::into_inner).retain(|_, token| token.name != name);
+        self.store.revoke_token(name)
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.tokens.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}

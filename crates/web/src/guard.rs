@@ -1,0 +1,134 @@
+//! The door of all guarded routes: identifies the actor, checks what the request needs, limits how many requests are
+//! answered at the same time, and writes the audit.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{Request, State},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderMap, HeaderValue, Method, header};
+use tokio::sync::Semaphore;
+
+use super::{
+    access::{
+        Authenticator, Credential, Identity, Needed,
+        audit::{AuditNote, Auditor, completed, entry},
+        is_foreign, is_same_origin, needed,
+    },
+    error::Error,
+    limits::MOST_REQUESTS,
+    page::login,
+    peer::Peer,
+    serve::Seat,
+};
+use driftless_agent::Handle;
+
+/// The state of [`guard`].
+#[derive(Clone)]
+pub(super) struct Guard {
+    authenticator: Arc<Authenticator>,
+    auditor: Arc<Auditor>,
+    handle: Handle,
+    /// Requests that are answered at the same time. Connections beyond them stay free for webhooks and probes.
+    requests: Arc<Semaphore>,
+}
+
+impl Guard {
+    pub(super) fn new(authenticator: Arc<Authenticator>, auditor: Arc<Auditor>, handle: Handle) -> Self {
+        Self { authenticator, auditor, handle, requests: Arc::new(Semaphore::new(MOST_REQUESTS)) }
+    }
+}
+
+/// Passes a request on, or answers it with an error. What changes something is in the audit before it is answered.
+pub(super) async fn guard(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
+    let peer = request.extensions().get::<Peer>().copied();
+    let headers = request.headers().clone();
+    let identity = match guard.authenticator.identify(&headers, peer).await {
+        Ok(identity) => identity,
+        Err(error) => return refuse(error, &request),
+    };
+    let acts = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    // A browser adds Basic credentials and cookies by itself, so they do not prove which page sent the request.
+    if is_foreign(request.headers()) && (acts || !is_navigation(&request)) {
+        return Error::Forbidden("a page of another origin may neither act nor read here".to_owned())
+            .into_response();
+    }
+    if acts && identity.credential == Credential::Cookie && !is_same_origin(request.headers()) {
+        let text = "the browser does not say which page sent the request, so it is refused";
+        return Error::Forbidden(text.to_owned()).into_response();
+    }
+    let needed = needed(&request);
+    let note = AuditNote::default();
+    let record = acts.then(|| entry(&request, &identity, &needed));
+    if let Err(error) = permit(&guard, &identity, &needed) {
+        let response = error.into_response();
+        guard.auditor.store(completed(record, &note, &response)).await;
+        return response;
+    }
+    let Ok(permit) = guard.requests.clone().try_acquire_owned() else {
+        return Error::Busy("the agent answers too many requests: try again".to_owned()).into_response();
+    };
+    request.extensions_mut().insert(identity);
+    request.extensions_mut().insert(note.clone());
+    let mut response = next.run(request).await;
+    guard.auditor.store(completed(record, &note, &response)).await;
+    response.extensions_mut().insert(Seat::new(permit));
+    response
+}
+
+/// Whether an actor may do what a request needs.
+fn permit(guard: &Guard, identity: &Identity, needed: &Needed) -> Result<(), Error> {
+    let is_allowed = match needed {
+        Needed::Read => true,
+        Needed::Logs => identity.may_read_logs(),
+        Needed::Act(app) => {
+            let applications = guard.handle.applications();
+            let repository = applications.get(app).map(|it| it.spec.repository.as_str());
+            identity.may_act(app, repository)
+        }
+        Needed::Admin => identity.is_admin(),
+    };
+    if is_allowed {
+        return Ok(());
+    }
+    Err(Error::Forbidden(match (identity.credential, needed) {
+        (Credential::OtherLocalUser, _) => {
+            "without a token, only programs of root and of the agent's user may act and read logs".to_owned()
+        }
+        (_, Needed::Act(app)) => format!("{} may not act on {app}", identity.actor),
+        (_, Needed::Read | Needed::Logs | Needed::Admin) => {
+            format!("{} has no scope `admin`", identity.actor)
+        }
+    }))
+}
+
+/// A browser that opens a page gets the form to log in instead of JSON.
+fn refuse(error: Error, request: &Request) -> Response {
+    let has_credentials = request.headers().contains_key(header::AUTHORIZATION);
+    if matches!(error, Error::Unauthorized | Error::Expired(_)) {
+        if !has_credentials && *request.method() == Method::GET && accepts_html(request.headers()) {
+            return login::ask(request.uri().path());
+        }
+        let mut response = error.into_response();
+        let challenge = HeaderValue::from_static(r#"Basic realm="Driftless: the token is the password""#);
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+        return response;
+    }
+    error.into_response()
+}
+
+pub(super) fn accepts_html(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    accept.split(',').any(|part| part.trim().split(';').next() == Some("text/html"))
+}
+
+/// Whether a browser opens a page because somebody followed a link. Opening a page changes nothing.
+fn is_navigation(request: &Request) -> bool {
+    let is = |name: &str, wanted: &[u8]| {
+        request.headers().get(name).is_some_and(|value| value.as_bytes() == wanted)
+    };
+    let is_page = !request.uri().path().starts_with("/api/");
+    is_page && is("sec-fetch-mode", b"navigate") && is("sec-fetch-dest", b"document")
+}

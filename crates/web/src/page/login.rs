@@ -1,0 +1,164 @@
+//! The form to log in with a token, for browsers. The token becomes a cookie that no script can read.
+
+use axum::{
+    Extension,
+    body::Body,
+    extract::{Query, State},
+    response::{Html, IntoResponse, Response},
+};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use serde::Deserialize;
+
+use super::{
+    ICON,
+    style::{SCRIPT, STYLE},
+    text::Text,
+};
+use crate::{
+    access::{Caller, audit::entry_of, session},
+    api::read_body,
+    error::Error,
+    peer::Peer,
+    shared::Shared,
+};
+use driftless_model::{AuditEntry, Channel};
+
+/// The query of `GET /login`.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct LoginQuery {
+    #[serde(default)]
+    next: String,
+}
+
+/// Answers a browser that has opened a page without credentials.
+pub(crate) fn ask(path: &str) -> Response {
+    let next = path.trim_start_matches('/');
+    (StatusCode::UNAUTHORIZED, form(path, next, None)).into_response()
+}
+
+pub(crate) async fn show(Query(query): Query<LoginQuery>) -> Response {
+    form("/login", &query.next, None).into_response()
+}
+
+/// Exchanges the token of the form for a cookie.
+pub(crate) async fn log_in(
+    State(shared): State<Shared>,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Error> {
+    if crate::access::is_foreign(&headers) {
+        return Err(Error::Forbidden("a page of another origin may not log in here".to_owned()));
+    }
+    let body = read_body(body).await?;
+    let mut fields = form_fields(&body);
+    let (token, next) =
+        (fields.remove("token").unwrap_or_default(), fields.remove("next").unwrap_or_default());
+    let peer = peer.map(|Extension(peer)| peer);
+    let (cookie, identity) = match shared.authenticator.log_in(&token, &headers, peer) {
+        Ok(session) => session,
+        Err(error) => {
+            let text = match &error {
+                Error::Unauthorized => "This token is wrong.".to_owned(),
+                other => format!("{other}."),
+            };
+            let form = form("/login", &next, Some(&text));
+            return Ok((error.into_response().status(), form).into_response());
+        }
+    };
+    let entry = entry_of(identity.actor.clone(), Channel::Page, &identity.from, "login");
+    shared.auditor.store(AuditEntry { ..entry }).await;
+    let is_secure = headers.get(header::ORIGIN).is_some_and(|it| it.as_bytes().starts_with(b"https://"));
+    let place = if is_place(&next) { format!("./{next}") } else { "./".to_owned() };
+    Ok(redirect(&place, &session::set_cookie(&cookie, is_secure)))
+}
+
+/// Removes the cookie.
+pub(crate) async fn log_out(Caller(_): Caller) -> Response {
+    redirect("./", &session::remove_cookie())
+}
+
+fn redirect(place: &str, cookie: &str) -> Response {
+    let mut response = StatusCode::SEE_OTHER.into_response();
+    for (name, value) in [(header::LOCATION, place), (header::SET_COOKIE, cookie)] {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
+}
+
+/// Whether a text is the place of a page below this one, and of no other host.
+fn is_place(text: &str) -> bool {
+    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "._-/%".contains(letter);
+    text.len() <= 300
+        && text.chars().all(is_letter)
+        && !text.starts_with('/')
+        && !text.contains("//")
+        && !text.contains("..")
+}
+
+/// The fields of a form, decoded.
+pub(super) fn form_fields(body: &[u8]) -> std::collections::BTreeMap<String, String> {
+    form_urlencoded::parse(body).into_owned().collect()
+}
+
+/// The way from a page to the root, so that links work below any path.
+pub(super) fn root_of(path: &str) -> String {
+    "../".repeat(path.trim_start_matches('/').matches('/').count())
+}
+
+fn form(path: &str, next: &str, error: Option<&str>) -> Html<String> {
+    let action = format!("{}login", root_of(path));
+    let page: Markup = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "Log in · Driftless" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body.login {
+                main {
+                    h1 { (PreEscaped(ICON)) "Driftless" }
+                    form method="post" action=(action) {
+                        @if let Some(error) = error { p.note.bad role="alert" { (Text(error)) } }
+                        label for="token" { "Token" }
+                        input #token name="token" type="password" autocomplete="current-password" required autofocus;
+                        input type="hidden" name="next" value=(Text(next));
+                        button.primary type="submit" { "Log in" }
+                    }
+                    p.soft { code { "driftless token create NAME --scope read" } " makes a token." }
+                }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    Html(page.into_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn login_leads_only_to_pages_of_the_agent() {
+        for good in ["", "applications/shop", "repositories/infra", "applications/shop/revisions/4"] {
+            assert!(is_place(good), "{good}");
+        }
+        for bad in ["/evil.example", "//evil.example", "https://evil.example", "a//b", "../x", "a?b", "a\\b"]
+        {
+            assert!(!is_place(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn root_is_relative_to_the_page() {
+        assert_eq!(root_of("/"), "");
+        assert_eq!(root_of("/login"), "");
+        assert_eq!(root_of("/applications/shop"), "../");
+        assert_eq!(root_of("/applications/shop/rollback"), "../../");
+    }
+}

@@ -1,0 +1,350 @@
+//! Access to the API: named tokens and their scopes, the cookie of a browser, the trusted proxy, and the audit.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
+
+use axum::{Router, body::Body};
+use driftless_agent::{Answer, RequestKind};
+use driftless_config::{Audit, Settings, TrustedProxy};
+use driftless_model::{
+    Actor, ActorKind, ApiToken, AppName, AuditEntry, AuditResult, Channel, Scope, Timestamp,
+};
+use driftless_store::Store;
+use driftless_web::{Access, Token, router, serve};
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+use tower::ServiceExt;
+
+use crate::sample::{self, agent, blog, shop};
+
+const CONFIGURED: &str = "correct-horse-battery";
+
+/// An agent that accepts every request and lists them with their actors.
+struct Fixture {
+    router: Router,
+    store: Store,
+    asked: Arc<Mutex<Vec<(AppName, RequestKind, Actor)>>>,
+}
+
+fn fixture(access: Access) -> Fixture {
+    let sample::Agent { handle, store, mut inbox } = agent([shop(), blog()]);
+    let asked = Arc::<Mutex<Vec<_>>>::default();
+    let seen = Arc::clone(&asked);
+    tokio::spawn(async move {
+        while let Some(request) = inbox.requests.recv().await {
+            seen.lock().unwrap().push((request.app, request.kind, request.actor));
+            let _ = request.reply.send(Ok(Answer::Accepted));
+        }
+    });
+    Fixture { router: router(handle, store.clone(), access), store, asked }
+}
+
+fn with_token() -> Fixture {
+    fixture(Access::token(Token::new(CONFIGURED).unwrap()))
+}
+
+impl Fixture {
+    async fn send(&self, method: &str, path: &str, token: &str, body: &str) -> Response<Body> {
+        let request = Request::builder().method(method).uri(path).header("host", "driftless.example");
+        let request = request.header("authorization", format!("Bearer {token}"));
+        let request = request.body(Body::from(body.to_owned())).unwrap();
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+
+    async fn status(&self, method: &str, path: &str, token: &str) -> StatusCode {
+        self.send(method, path, token, "").await.status()
+    }
+
+    /// Creates a token with the API and returns its secret.
+    async fn create(&self, body: &str) -> String {
+        let response = self.send("POST", "/api/v1/tokens", CONFIGURED, body).await;
+        assert_eq!(response.status(), StatusCode::CREATED);
+        json(response).await["secret"].as_str().unwrap().to_owned()
+    }
+}
+
+async fn json(response: Response<Body>) -> Value {
+    serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap()
+}
+
+#[tokio::test]
+async fn scopes_of_a_token_limit_its_requests() {
+    let it = with_token();
+    let read = it.create(r#"{"name": "grafana", "scopes": ["read"]}"#).await;
+    let act = it.create(r#"{"name": "ci", "scopes": ["act:app/shop"]}"#).await;
+    let infra = it.create(r#"{"name": "infra", "scopes": ["act:repo/inf*"]}"#).await;
+    let (sync_shop, sync_blog) = ("/api/v1/applications/shop/sync", "/api/v1/applications/blog/sync");
+    for (token, shop, blog, audit) in [
+        (&read, StatusCode::FORBIDDEN, StatusCode::FORBIDDEN, StatusCode::FORBIDDEN),
+        (&act, StatusCode::ACCEPTED, StatusCode::FORBIDDEN, StatusCode::FORBIDDEN),
+        (&infra, StatusCode::ACCEPTED, StatusCode::ACCEPTED, StatusCode::FORBIDDEN),
+        (&CONFIGURED.to_owned(), StatusCode::ACCEPTED, StatusCode::ACCEPTED, StatusCode::OK),
+    ] {
+        assert_eq!(it.status("GET", "/api/v1/applications", token).await, StatusCode::OK);
+        assert_eq!(it.status("POST", sync_shop, token).await, shop);
+        assert_eq!(it.status("POST", sync_blog, token).await, blog);
+        for path in ["/api/v1/audit", "/api/v1/tokens"] {
+            assert_eq!(it.status("GET", path, token).await, audit, "{path}");
+        }
+    }
+    // A name that is written in another way is the same application.
+    assert_eq!(it.status("POST", "/api/v1/applications/bl%6fg/sync", &act).await, StatusCode::FORBIDDEN);
+    assert_eq!(it.status("POST", "/api/v1/applications/sh%6fp/sync", &act).await, StatusCode::ACCEPTED);
+    assert_eq!(it.status("POST", "/api/v1/recover", &infra).await, StatusCode::FORBIDDEN);
+    let who = json(it.send("GET", "/api/v1/whoami", &act, "").await).await;
+    assert_eq!(who["actor"]["name"], "ci");
+    assert_eq!(who["scopes"][0], "act:app/shop");
+    let actors: Vec<String> = it.asked.lock().unwrap().iter().map(|it| it.2.to_string()).collect();
+    assert_eq!(actors[0], "token ci", "the agent knows who asks");
+    assert!(actors.contains(&"token tokenFile".to_owned()), "{actors:?}");
+}
+
+#[tokio::test]
+async fn revoked_and_expired_tokens_are_refused() {
+    let it = with_token();
+    let secret = it.create(r#"{"name": "ci", "scopes": ["read"], "expiresIn": "never"}"#).await;
+    let again = it.send("POST", "/api/v1/tokens", CONFIGURED, r#"{"name": "ci", "scopes": ["read"]}"#).await;
+    assert_eq!(again.status(), StatusCode::CONFLICT);
+    assert_eq!(it.status("GET", "/api/v1/applications", &secret).await, StatusCode::OK);
+    let revoke = it.status("DELETE", "/api/v1/tokens/ci", CONFIGURED).await;
+    assert_eq!(revoke, StatusCode::NO_CONTENT);
+    assert_eq!(it.status("GET", "/api/v1/applications", &secret).await, StatusCode::UNAUTHORIZED);
+    assert_eq!(it.status("DELETE", "/api/v1/tokens/ci", CONFIGURED).await, StatusCode::NOT_FOUND);
+    for wrong in [
+        r#"{"name": "", "scopes": ["read"]}"#,
+        r#"{"name": "a b", "scopes": ["read"]}"#,
+        r#"{"name": "tokenfile", "scopes": ["read"]}"#,
+        r#"{"name": "a", "scopes": []}"#,
+        r#"{"name": "a", "scopes": ["write"]}"#,
+        r#"{"name": "a", "scopes": ["read"], "expiresIn": "soon"}"#,
+        r#"{"name": "a", "scopes": ["read"], "expiresIn": "0s"}"#,
+        "",
+    ] {
+        let refused = it.send("POST", "/api/v1/tokens", CONFIGURED, wrong).await;
+        assert_eq!(refused.status(), StatusCode::BAD_REQUEST, "{wrong}");
+    }
+
+    let expired = ApiToken {
+        name: "old".to_owned(),
+        scopes: vec![Scope::Admin],
+        created: Timestamp(1),
+        created_by: Actor::agent(),
+        expires: Some(Timestamp(2)),
+    };
+    let secret = it.store.create_token(&expired).unwrap().unwrap();
+    let sample::Agent { handle, .. } = agent([shop()]);
+    let router = router(handle, it.store.clone(), Access::closed());
+    let old = Fixture { router, store: it.store.clone(), asked: Arc::default() };
+    let refused = old.send("GET", "/api/v1/applications", &secret, "").await;
+    assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(json(refused).await["error"]["message"], "the token old has expired");
+}
+
+#[tokio::test]
+async fn token_is_nowhere_in_the_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = driftless_store::StateDir::lock(folder.path()).unwrap();
+    let store = Store::open(&state, driftless_clock::Clock::System).unwrap().store;
+    let token = ApiToken {
+        name: "ci".to_owned(),
+        scopes: vec![Scope::Read],
+        created: Timestamp(1),
+        created_by: Actor::agent(),
+        expires: None,
+    };
+    let secret = store.create_token(&token).unwrap().unwrap();
+    assert_eq!(store.tokens().unwrap().len(), 1);
+    for entry in std::fs::read_dir(folder.path()).unwrap().filter_map(Result::ok) {
+        if !entry.path().is_file() {
+            continue;
+        }
+        let bytes = std::fs::read(entry.path()).unwrap();
+        let is_there = bytes.windows(secret.len()).any(|part| part == secret.as_bytes());
+        assert!(!is_there, "{}", entry.path().display());
+    }
+}
+
+#[tokio::test]
+async fn every_write_is_in_the_audit() {
+    let file = tempfile::tempdir().unwrap();
+    let path = file.path().join("audit.jsonl");
+    let audit = Audit { file: Some(path.clone()), ..Audit::default() };
+    let it = fixture(Access::token(Token::new(CONFIGURED).unwrap()).with_audit(audit));
+    let read = it.create(r#"{"name": "grafana", "scopes": ["read"]}"#).await;
+    it.send("GET", "/api/v1/applications", &read, "").await;
+    it.send("POST", "/api/v1/applications/shop/sync", &read, "").await;
+    let body = r#"{"to": "2", "reason": "orders fail"}"#;
+    it.send("POST", "/api/v1/applications/shop/rollback", CONFIGURED, body).await;
+    it.send("POST", "/api/v1/applications/shop/workloads/web/restart", CONFIGURED, "").await;
+    it.send("POST", "/api/v1/applications/nothing/sync", CONFIGURED, "").await;
+    let entries: Vec<AuditEntry> =
+        serde_json::from_value(json(it.send("GET", "/api/v1/audit", CONFIGURED, "").await).await).unwrap();
+    let lines: Vec<String> = entries
+        .iter()
+        .rev()
+        .map(|entry| {
+            let app = entry.app.as_ref().map(AppName::as_str).unwrap_or_default();
+            format!("{} {} {app} {} {}", entry.actor, entry.action, entry.detail, entry.result)
+        })
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "token tokenFile create token  grafana: read accepted",
+            "token grafana sync shop  refused",
+            "token tokenFile rollback shop to 2: orders fail accepted",
+            "token tokenFile restart shop web accepted",
+        ]
+    );
+    assert_eq!(entries[2].message, "token grafana may not act on shop");
+    assert!(entries.iter().all(|it| it.channel == Channel::Api && it.at > Timestamp(0)));
+    let of_shop = json(it.send("GET", "/api/v1/audit?app=shop&limit=1", CONFIGURED, "").await).await;
+    assert_eq!(of_shop.as_array().unwrap().len(), 1);
+    let written = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(written.lines().count(), 4);
+    let first: AuditEntry = serde_json::from_str(written.lines().next().unwrap()).unwrap();
+    assert_eq!((first.sequence, first.result), (1, AuditResult::Accepted));
+}
+
+/// A server on loopback, for which the kernel knows the client's user.
+async fn served(router: Router) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve(listener, router, std::future::pending()));
+    address
+}
+
+/// Sends a request with these headers and returns the whole answer.
+async fn raw(address: SocketAddr, line: &str, headers: &[(&str, &str)], body: &str) -> String {
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    let mut request = format!("{line} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
+    for (name, value) in headers {
+        request.push_str(&format!("{name}: {value}\r\n"));
+    }
+    socket.write_all(format!("{request}\r\n{body}").as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer).await.unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
+#[tokio::test]
+async fn browser_exchanges_a_token_for_a_cookie() {
+    let it = with_token();
+    let address = served(it.router.clone()).await;
+    let host = ("host", "driftless.example");
+    let html = ("accept", "text/html,*/*");
+    let asked = raw(address, "GET /applications/shop", &[host, html], "").await;
+    assert!(asked.starts_with("HTTP/1.1 401") && !asked.contains("www-authenticate"), "{asked}");
+    assert!(
+        asked.contains(r#"action="../login""#) && asked.contains(r#"value="applications/shop""#),
+        "{asked}"
+    );
+    let origin = ("origin", "https://driftless.example");
+    let wrong = raw(address, "POST /login", &[host, origin], "token=wrong-wrong-wrong-wrong").await;
+    assert!(wrong.starts_with("HTTP/1.1 401") && wrong.contains("This token is wrong."), "{wrong}");
+    let foreign = [host, ("origin", "https://evil.example")];
+    let body = format!("token={CONFIGURED}&next=applications%2Fshop");
+    assert!(raw(address, "POST /login", &foreign, &body).await.starts_with("HTTP/1.1 403"));
+    let welcome = raw(address, "POST /login", &[host, origin], &body).await;
+    assert!(
+        welcome.starts_with("HTTP/1.1 303") && welcome.contains("location: ./applications/shop\r\n"),
+        "{welcome}"
+    );
+    let cookie = welcome.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap();
+    for attribute in ["HttpOnly", "SameSite=Strict", "Secure"] {
+        assert!(cookie.contains(attribute), "{cookie}");
+    }
+    let cookie = ("cookie", cookie.split(';').next().unwrap());
+    assert!(raw(address, "GET /", &[host, cookie], "").await.starts_with("HTTP/1.1 200"));
+    let sync = "POST /api/v1/applications/shop/sync";
+    assert!(
+        raw(address, sync, &[host, cookie], "").await.starts_with("HTTP/1.1 403"),
+        "no page says it sent this"
+    );
+    assert!(raw(address, sync, &[host, cookie, foreign[1]], "").await.starts_with("HTTP/1.1 403"));
+    assert!(raw(address, sync, &[host, cookie, origin], "").await.starts_with("HTTP/1.1 202"));
+    let forged = ("cookie", "driftless_session=dG9rZW5GaWxl.99999999999999.AAAA");
+    assert!(raw(address, "GET /", &[host, forged], "").await.starts_with("HTTP/1.1 401"));
+    let bye = raw(address, "POST /logout", &[host, cookie, origin], "").await;
+    assert!(bye.contains("driftless_session=;") && bye.contains("Max-Age=0"), "{bye}");
+    let asked = it.asked.lock().unwrap().clone();
+    assert_eq!(asked.len(), 1);
+    let audit = it.store.audit(None, 10, None).unwrap();
+    let actions: Vec<&str> = audit.iter().rev().map(|it| it.action.as_str()).collect();
+    assert_eq!(actions, ["login", "sync", "logout"]);
+    assert!(audit.iter().all(|it| it.from == "127.0.0.1"));
+}
+
+#[tokio::test]
+async fn session_ends_with_its_token() {
+    let it = with_token();
+    let secret = it.create(r#"{"name": "ada", "scopes": ["read"]}"#).await;
+    let address = served(it.router.clone()).await;
+    let host = ("host", "driftless.example");
+    let welcome = raw(address, "POST /login", &[host], &format!("token={secret}")).await;
+    let cookie = welcome.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap();
+    assert!(!cookie.contains("Secure"), "the page was not opened with TLS");
+    let cookie = ("cookie", cookie.split(';').next().unwrap());
+    assert!(raw(address, "GET /", &[host, cookie], "").await.starts_with("HTTP/1.1 200"));
+    it.send("DELETE", "/api/v1/tokens/ada", CONFIGURED, "").await;
+    assert!(raw(address, "GET /", &[host, cookie], "").await.starts_with("HTTP/1.1 401"));
+}
+
+#[tokio::test]
+async fn wrong_tokens_are_limited_by_address() {
+    let it = with_token();
+    let address = served(it.router.clone()).await;
+    let wrong = [("host", "a.example"), ("authorization", "Bearer wrong-wrong-wrong")];
+    let mut answers = Vec::new();
+    for _ in 0..14 {
+        answers.push(raw(address, "GET /api/v1/applications", &wrong, "").await);
+    }
+    assert!(answers[0].starts_with("HTTP/1.1 401"), "{}", answers[0]);
+    let last = answers.last().unwrap();
+    assert!(last.starts_with("HTTP/1.1 429") && last.contains("retry-after: "), "{last}");
+    let form = raw(address, "POST /login", &[wrong[0]], "token=x").await;
+    assert!(form.starts_with("HTTP/1.1 429"), "{form}");
+    assert_eq!(it.store.audit(None, 10, None).unwrap(), [], "nobody fills the audit without a token");
+}
+
+fn proxy(text: &str) -> TrustedProxy {
+    let text = format!("repositories: [{{url: https://git.example.com/a}}]\ntrustedProxy: {text}");
+    Settings::parse("driftless.yaml", &text).unwrap().trusted_proxy.unwrap()
+}
+
+#[tokio::test]
+async fn trusted_proxy_names_the_person() {
+    let trusted = proxy(
+        "{from: [127.0.0.1], groups: [{name: ops, scopes: [admin]}, {name: dev, scopes: ['act:app/shop']}]}",
+    );
+    let it = fixture(Access::closed().with_proxy(Some(trusted)));
+    let address = served(it.router.clone()).await;
+    let host = ("host", "driftless.example");
+    let user = ("remote-user", "ada");
+    let (sync_shop, sync_blog) =
+        ("POST /api/v1/applications/shop/sync", "POST /api/v1/applications/blog/sync");
+    let dev = [host, user, ("remote-groups", "guests, dev"), ("x-forwarded-for", "192.0.2.66, 203.0.113.7")];
+    assert!(raw(address, sync_shop, &dev, "").await.starts_with("HTTP/1.1 202"));
+    assert!(raw(address, sync_blog, &dev, "").await.starts_with("HTTP/1.1 403"));
+    let none = raw(address, "GET /api/v1/applications", &[host, user, ("remote-groups", "guests")], "").await;
+    assert!(none.starts_with("HTTP/1.1 403") && none.contains("trustedProxy.groups"), "{none}");
+    assert!(raw(address, "GET /api/v1/applications", &[host], "").await.starts_with("HTTP/1.1 401"));
+    let twice = [host, user, ("remote-user", "root"), ("remote-groups", "ops")];
+    assert!(raw(address, sync_blog, &twice, "").await.starts_with("HTTP/1.1 401"), "two users are none");
+    let entry = it.store.audit(None, 10, None).unwrap().pop().unwrap();
+    assert_eq!(entry.actor, Actor::new(ActorKind::User, "ada"));
+    assert_eq!(entry.from, "203.0.113.7", "the nearest proxy names the client");
+
+    // The same headers of a client that is no proxy say nothing.
+    let elsewhere = proxy("{from: [192.0.2.0/24], groups: [{name: '*', scopes: [admin]}]}");
+    let it = fixture(Access::closed().with_proxy(Some(elsewhere)));
+    let address = served(it.router.clone()).await;
+    assert!(raw(address, sync_shop, &dev, "").await.starts_with("HTTP/1.1 401"));
+}

@@ -9,14 +9,14 @@ use super::{
         error::Error,
         options::{GitArgs, ReportArgs},
         output::{check, finish},
-        repository::{Place, RenderedApp, Rendering, mistakes, render},
+        repository::{Place, RenderedApp, Rendering, mistakes, new_errors, render},
     },
 };
 use clap::Args;
 use driftless_agent as controller;
 use driftless_files::AppSpec;
 use driftless_git::Checkout;
-use driftless_model::{AppName, Mask};
+use driftless_model::{AppName, Finding, Mask};
 use driftless_report as report;
 use driftless_report::{Kind, Report};
 
@@ -31,7 +31,8 @@ Exit codes:
   0  no change
   1  changes
   2  error: wrong usage, no such commit, an application that cannot be
-     rendered; takes precedence over changes
+     rendered; takes precedence over changes. Errors that the base has too
+     are listed apart and do not count, unless with --fail-on any
      (--detailed-exitcode: 2 is changes and 1 is error)
 
 Examples:
@@ -97,11 +98,13 @@ async fn make(args: &PreviewArgs, context: &Context<'_>) -> Result<Report, CliEr
 }
 
 fn compare(report: &mut Report, before: Rendering, after: Rendering, (base, head): (&str, &str)) {
-    let side = |text: &str, all: &[String]| -> Vec<String> {
-        all.iter().map(|it| format!("{text}: {it}")).collect()
-    };
-    report.errors.extend(side("base", &before.errors));
-    report.errors.extend(side("head", &after.errors));
+    let new = new_errors(&after.errors, &before.errors);
+    report.errors.extend(new.iter().map(|error| format!("head: {error}")));
+    let is_new = |error: &Finding| new.iter().any(|new| std::ptr::eq(*new, error));
+    let known = after.errors.iter().filter(|error| !is_new(error)).map(|error| format!("head: {error}"));
+    report.known_errors.extend(known);
+    let only_on_base = new_errors(&before.errors, &after.errors);
+    report.known_errors.extend(only_on_base.iter().map(|error| format!("base: {error}")));
     let by_name = |it: Rendering| -> BTreeMap<AppName, RenderedApp> {
         it.applications.into_iter().map(|it| (it.spec.name.clone(), it)).collect()
     };
@@ -113,11 +116,17 @@ fn compare(report: &mut Report, before: Rendering, after: Rendering, (base, head
         let (from, to) = (before.get(name), after.get(name));
         let path = to.or(from).map(|it| it.spec.path.clone()).unwrap_or_default();
         let mut app = report::application(name, &path);
-        let wrong = |side: Option<&RenderedApp>| side.and_then(|it| mistakes(&it.rendered.findings));
-        match (wrong(from), wrong(to)) {
-            (_, Some(head)) => app.error = Some(head),
+        let [from_findings, to_findings] =
+            [from, to].map(|side| side.map_or(&[][..], |side| &side.rendered.findings));
+        match (mistakes(from_findings), mistakes(to_findings)) {
+            (before, Some(all)) => {
+                app.error = mistakes(new_errors(to_findings, from_findings));
+                app.known_error = before.filter(|_| app.error.is_none()).map(|_| all);
+            }
             (Some(base), None) => {
-                app.error = Some(format!("the base cannot be rendered, so the changes are unknown:\n{base}"));
+                let base = base.replace('\n', "; ");
+                app.note = Some(format!("the base cannot be rendered, so the changes are unknown: {base}"));
+                report::errors_mended(&mut app);
             }
             // The head's rendering reused the one of the base.
             (None, None)

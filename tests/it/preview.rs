@@ -127,8 +127,9 @@ fn preview_includes_files_from_other_folders() {
     ]);
     clone.git(&["branch", "-f", "main"]);
     clone.commit(&[("shared.env", Some("PLACE=there\n"))]);
+    assert_eq!(clone.run(&with(&["--fail-on", "any"])).0, 2);
     let (code, out, _) = clone.run(PREVIEW);
-    assert_eq!(code, 2, "an application that cannot be rendered is reported, also without changes: {out}");
+    assert_eq!(code, 1, "an application that cannot be rendered is reported, also without changes: {out}");
     assert!(out.contains("nonsense") && out.contains("env.PLACE: here -> there"), "{out}");
     let report = clone.json(PREVIEW);
     let changed = report["apps"].as_array().unwrap().iter().filter(|it| it["hasDrift"] == true);
@@ -193,8 +194,46 @@ fn render_errors_are_listed_before_changes() {
     clone.git(&["branch", "-q", "broken"]);
     clone.commit(&[("sites/shop/compose.yaml", Some(SHOP))]);
     let (code, out, _) = clone.run(&["preview", "--base", "broken"]);
-    assert_eq!(code, 2);
+    assert_eq!(code, 1, "{out}");
     assert!(out.contains("the base cannot be rendered"), "{out}");
+    assert!(out.contains("manifests: with errors -> without errors"), "{out}");
+}
+
+#[test]
+fn errors_that_the_base_has_too_do_not_fail_the_preview() {
+    let clone = Clone::new();
+    let broken = "services: {web: {imag: a}}\n";
+    clone.commit(&[("sites/shop/compose.yaml", Some(broken))]);
+    clone.git(&["branch", "-q", "broken"]);
+    // The same error in another line, and a new application.
+    let moved = format!("# a comment\n{broken}");
+    clone.commit(&[("sites/shop/compose.yaml", Some(&moved)), ("sites/new/compose.yaml", Some(SHOP))]);
+    let (code, out, _) = clone.run(&["preview", "--base", "broken", "--exit-zero"]);
+    assert_eq!(code, 0, "{out}");
+    assert!(
+        out.contains("shop: error on the base too") && out.contains("1 error that the base has too"),
+        "{out}"
+    );
+    assert!(out.contains("compose.yaml:2:18"), "its place is that of the head: {out}");
+    assert_eq!(clone.run(&["preview", "--base", "broken", "--exit-zero", "--fail-on", "any"]).0, 2);
+    assert_eq!(clone.run(&["preview", "--base", "broken", "--exit-zero", "--fail-on", "new"]).0, 0);
+    // A second error is the fault of the change, and only that one is reported.
+    let worse = broken.replace("imag: a", "imag: a, prots: [80]");
+    clone.commit(&[("sites/shop/compose.yaml", Some(&worse))]);
+    let (code, out, _) = clone.run(&["preview", "--base", "broken", "--exit-zero"]);
+    assert!(code == 2 && out.contains("prots") && !out.contains("imag`"), "{code}: {out}");
+}
+
+#[test]
+fn volume_that_is_not_defined_any_more_stays() {
+    let clone = Clone::new();
+    let with_volume = "services: {web: {image: a, volumes: ['data:/data']}}\nvolumes: {data: {}}\n";
+    clone.commit(&[("sites/shop/compose.yaml", Some(with_volume))]);
+    clone.git(&["branch", "-q", "before"]);
+    clone.commit(&[("sites/shop/compose.yaml", Some("services: {web: {image: a}}\n"))]);
+    let (_, out, _) = clone.run(&["preview", "--base", "before"]);
+    assert!(out.contains("shop_data") && out.contains("it stays, with its data"), "{out}");
+    assert!(out.contains("1 kept") && !out.contains("removed"), "{out}");
 }
 
 #[test]

@@ -15,12 +15,17 @@ pub fn annotations(report: &Report) -> String {
     for error in &report.errors {
         errors.push(("", 0, "driftless".to_owned(), text::one_line(error)));
     }
+    for error in &report.known_errors {
+        notices.push(("", 0, KNOWN.to_owned(), text::one_line(error)));
+    }
     for app in &report.apps {
-        if let Some(error) = &app.error {
-            for error in error.lines() {
-                let (file, line, message) = located(error);
-                errors.push((file, line, format!("{}: error", app.name), message.to_owned()));
-            }
+        for error in app.error.iter().flat_map(|error| error.lines()) {
+            let (file, line, message) = located(error);
+            errors.push((file, line, format!("{}: error", app.name), message.to_owned()));
+        }
+        for error in app.known_error.iter().flat_map(|error| error.lines()) {
+            let (file, line, message) = located(error);
+            notices.push((file, line, format!("{}: {KNOWN}", app.name), message.to_owned()));
         }
         for item in app.counted() {
             let list = if is_notice(item) { &mut notices } else { &mut warnings };
@@ -59,9 +64,12 @@ pub fn annotations(report: &Report) -> String {
 
 const SHOWN: usize = 9;
 
-/// Whether a difference is information only: an object that a preview adds.
+/// The title of an error that is not the fault of the change.
+const KNOWN: &str = "the base has this error too";
+
+/// Whether a difference is information only: an object that a preview adds, or a volume that stays.
 fn is_notice(item: &Item) -> bool {
-    matches!(item.change, Type::Added)
+    matches!(item.change, Type::Added | Type::Kept)
 }
 
 fn count(app: &App) -> String {

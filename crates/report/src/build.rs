@@ -30,6 +30,7 @@ pub fn application(name: &AppName, path: &str) -> App {
         pinned: None,
         has_drift: false,
         error: None,
+        known_error: None,
         note: None,
         items: Vec::new(),
         diffs: Vec::new(),
@@ -74,8 +75,29 @@ fn is_same_field(told: &str, path: &str) -> bool {
 /// Adds the differences between two rendered stacks.
 pub fn of_stacks(app: &mut App, from: Option<&Stack>, to: Option<&Stack>, mask: &Mask, context: Context<'_>) {
     for difference in compare_stacks(from, to, mask) {
-        add(app, &difference, [Type::Added, Type::Removed], context);
+        let removed = if difference.kind == "volume" { Type::Kept } else { Type::Removed };
+        add(app, &difference, [Type::Added, removed], context);
     }
+}
+
+/// Adds the change that the head of a preview can be rendered and the base cannot.
+pub fn errors_mended(app: &mut App) {
+    let (kind, name) = ("application".to_owned(), app.name.to_string());
+    app.items.push(Item {
+        kind,
+        name,
+        change: Type::Modified,
+        path: "manifests".to_owned(),
+        want: "without errors".to_owned(),
+        got: "with errors".to_owned(),
+        masked: false,
+        file: String::new(),
+        line: 0,
+        action: None,
+        first_seen: None,
+        ignored: None,
+        labels: BTreeMap::new(),
+    });
 }
 
 fn add(app: &mut App, difference: &ObjectDifference, [missing, extra]: [Type; 2], context: Context<'_>) {
@@ -125,8 +147,10 @@ fn add(app: &mut App, difference: &ObjectDifference, [missing, extra]: [Type; 2]
 /// Sorts the report, numbers its hidden values and counts: the last step before it is written.
 pub fn settle(report: &mut Report) {
     report.apps.sort_by(|a, b| a.name.cmp(&b.name));
-    report.errors.sort();
-    report.errors.dedup();
+    for errors in [&mut report.errors, &mut report.known_errors] {
+        errors.sort();
+        errors.dedup();
+    }
     let mut hidden = Hidden::default();
     let mut summary = Summary { apps: report.apps.len(), ..Summary::default() };
     for app in &mut report.apps {
@@ -142,12 +166,14 @@ pub fn settle(report: &mut Report) {
         app.has_drift = has_drift;
         summary.apps_with_drift += usize::from(app.has_drift);
         summary.apps_with_errors += usize::from(app.error.is_some());
+        summary.apps_with_known_errors += usize::from(app.known_error.is_some());
         for item in &app.items {
             *match item.change {
                 _ if item.ignored.is_some() => &mut summary.ignored,
                 Type::Missing | Type::Added => &mut summary.missing,
                 Type::Extra | Type::Removed => &mut summary.extra,
                 Type::Modified | Type::Image | Type::Stopped => &mut summary.modified,
+                Type::Kept => &mut summary.kept,
             } += 1;
         }
     }

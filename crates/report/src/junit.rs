@@ -14,20 +14,13 @@ pub fn junit(report: &Report) -> String {
         Kind::Preview => "driftless preview",
     };
     let mut suites: Vec<Suite> = report.apps.iter().map(suite).collect();
-    if !report.errors.is_empty() {
-        let cases = report
-            .errors
-            .iter()
-            .map(|error| case("report", "report", &failed("error", "Error", error, error)));
-        let (cases, count) = (cases.collect(), report.errors.len());
-        suites.push(Suite {
-            name: "report".to_owned(),
-            cases,
-            tests: count,
-            failures: 0,
-            errors: count,
-            skipped: 0,
-        });
+    let (errors, skipped) = (report.errors.len(), report.known_errors.len());
+    if errors + skipped > 0 {
+        let new = report.errors.iter().map(|error| failed("error", "Error", error, error));
+        let known = report.known_errors.iter().map(|error| known(error));
+        let cases = new.chain(known).map(|inside| case("report", "report", &inside)).collect();
+        let name = "report".to_owned();
+        suites.push(Suite { name, cases, tests: errors + skipped, failures: 0, errors, skipped });
     }
     let sum = |count: fn(&Suite) -> usize| suites.iter().map(count).sum::<usize>();
     let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
@@ -90,6 +83,10 @@ fn suite(app: &App) -> Suite {
             "application",
             &failed("error", "Error", first, error),
         ));
+    } else if let Some(error) = &app.known_error {
+        suite.skipped += 1;
+        suite.tests += 1;
+        suite.cases.push_str(&case(app.name.as_str(), "application", &known(error)));
     } else if suite.tests == 0 {
         suite.tests = 1;
         // A suspended application is compared, but its drift is not a failure.
@@ -113,6 +110,12 @@ fn failed(element: &str, kind: &str, message: &str, text: &str) -> String {
     format!("      <{element} type=\"{kind}\" message=\"{message}\">{text}</{element}>\n")
 }
 
+/// An error that the base has too.
+fn known(error: &str) -> String {
+    let message = format!("the base has this error too: {}", text::one_line(error));
+    format!("      <skipped message=\"{}\"/>\n", escaped(&message))
+}
+
 /// `Modified`.
 fn word(item: &Item) -> &'static str {
     match item.change {
@@ -123,6 +126,7 @@ fn word(item: &Item) -> &'static str {
         Type::Stopped => "Stopped",
         Type::Added => "Added",
         Type::Removed => "Removed",
+        Type::Kept => "Kept",
     }
 }
 

@@ -98,6 +98,9 @@ fn head(report: &Report) -> String {
     for error in &report.errors {
         let _ = writeln!(out, "**Error**: {}\n", escaped(&text::one_line(error)));
     }
+    for error in &report.known_errors {
+        let _ = writeln!(out, "Error that the base has too: {}\n", escaped(&text::one_line(error)));
+    }
     out
 }
 
@@ -153,7 +156,8 @@ fn table(report: &Report) -> String {
 }
 
 fn is_loud(app: &App) -> bool {
-    let is_said = app.error.is_some() || app.note.is_some() || !app.items.is_empty();
+    let is_said =
+        app.error.is_some() || app.known_error.is_some() || app.note.is_some() || !app.items.is_empty();
     app.has_drift || is_said || app.suspended || app.pinned.is_some()
 }
 
@@ -161,6 +165,13 @@ fn remark(app: &App) -> String {
     let mut all = Vec::new();
     if app.error.is_some() {
         all.push("**error**".to_owned());
+    }
+    if app.known_error.is_some() {
+        all.push("error on the base too".to_owned());
+    }
+    let kept = app.counted().filter(|item| item.change == Type::Kept).count();
+    if kept > 0 {
+        all.push(if kept == 1 { "1 volume stays".to_owned() } else { format!("{kept} volumes stay") });
     }
     if app.suspended {
         all.push("suspended".to_owned());
@@ -206,12 +217,16 @@ fn names(report: &Report, room: usize) -> String {
 
 /// The details of one application, folded.
 fn body(app: &App, kind: Kind) -> String {
-    if app.items.is_empty() && app.error.is_none() && app.note.is_none() {
+    if app.items.is_empty() && app.error.is_none() && app.known_error.is_none() && app.note.is_none() {
         return String::new();
     }
     let (name, result) = (html(app.name.as_str()), text::result(app, kind));
     let mut out = format!("\n<details><summary><b>{name}</b>: {result}</summary>\n\n");
     if let Some(error) = &app.error {
+        out.push_str(&fenced("", error));
+    }
+    if let Some(error) = &app.known_error {
+        out.push_str("Errors that the base has too, so the changes are unknown:\n\n");
         out.push_str(&fenced("", error));
     }
     if let Some(note) = &app.note {

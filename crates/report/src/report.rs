@@ -35,6 +35,9 @@ pub struct Report {
     /// Errors because of which applications may be missing. With one of them the report is incomplete.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
+    /// Preview only: such errors that the base has too. They are not the fault of the change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub known_errors: Vec<String>,
     /// By name.
     pub apps: Vec<App>,
     /// Containers on the host that belong to no application, if requested.
@@ -63,6 +66,17 @@ pub struct Summary {
     pub modified: usize,
     /// Differences that a rule of the ignore file excludes.
     pub ignored: usize,
+    /// Preview only: volumes that the head does not define any more. They stay.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub kept: usize,
+    /// Preview only: applications with errors that the base has too.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub apps_with_known_errors: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// One application.
@@ -88,6 +102,9 @@ pub struct App {
     /// Why it could not be rendered or read; whether it drifts is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Preview only: errors that the base has too, because of which the changes are unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known_error: Option<String>,
     /// Remarks that a reader needs to judge the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
@@ -146,11 +163,21 @@ pub enum Type {
     Added,
     /// Preview only: the base has it, the head does not.
     Removed,
+    /// Preview only: a volume that the base defines and the head does not. It is never removed with its application.
+    Kept,
 }
 
 impl Type {
-    pub const ALL: [Self; 7] =
-        [Self::Missing, Self::Extra, Self::Modified, Self::Image, Self::Stopped, Self::Added, Self::Removed];
+    pub const ALL: [Self; 8] = [
+        Self::Missing,
+        Self::Extra,
+        Self::Modified,
+        Self::Image,
+        Self::Stopped,
+        Self::Added,
+        Self::Removed,
+        Self::Kept,
+    ];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -161,6 +188,7 @@ impl Type {
             Self::Stopped => "stopped",
             Self::Added => "added",
             Self::Removed => "removed",
+            Self::Kept => "kept",
         }
     }
 
@@ -174,6 +202,7 @@ impl Type {
             Self::Stopped => "It exists and does not run.",
             Self::Added => "The head has it, and the base has not.",
             Self::Removed => "The base has it, and the head has not.",
+            Self::Kept => "The head does not define the volume any more. It stays, with its data.",
         }
     }
 }
@@ -229,14 +258,20 @@ impl Report {
             head: None,
             summary: Summary::default(),
             errors: Vec::new(),
+            known_errors: Vec::new(),
             apps: Vec::new(),
             unmanaged: Vec::new(),
         }
     }
 
-    /// Whether anything could not be rendered or read.
+    /// Whether anything could not be rendered or read. Errors that the base of a preview has too do not count.
     pub fn has_errors(&self) -> bool {
         !self.errors.is_empty() || self.apps.iter().any(|it| it.error.is_some())
+    }
+
+    /// Whether a preview has errors that the base has too.
+    pub fn has_known_errors(&self) -> bool {
+        !self.known_errors.is_empty() || self.apps.iter().any(|it| it.known_error.is_some())
     }
 
     /// Whether there is a difference of one of these types.
@@ -260,6 +295,7 @@ impl Item {
             Type::Extra => "not in Git".to_owned(),
             Type::Added => "added".to_owned(),
             Type::Removed => "removed".to_owned(),
+            Type::Kept => "not defined any more; it stays, with its data".to_owned(),
             Type::Modified | Type::Image | Type::Stopped => {
                 format!("{}: {} -> {}", self.path, on_one_line(&self.got), on_one_line(&self.want))
             }

@@ -15,9 +15,14 @@ pub fn sarif(report: &Report) -> String {
         if let Some(error) = &app.error {
             results.extend(error.lines().map(|it| broken(app, it)));
         }
+        if let Some(error) = &app.known_error {
+            results.extend(error.lines().map(|it| known(app, it)));
+        }
     }
+    let notification = |level: &str, error: &String| json!({ "level": level, "message": { "text": error } });
+    let known_errors = report.known_errors.iter().map(|error| notification("note", error));
     let notifications: Vec<Value> =
-        report.errors.iter().map(|it| json!({ "level": "error", "message": { "text": it } })).collect();
+        report.errors.iter().map(|error| notification("error", error)).chain(known_errors).collect();
     let mut run = json!({
         "tool": { "driver": {
             "name": "driftless",
@@ -52,7 +57,7 @@ fn rule_id(kind: Kind, change: Type) -> String {
 fn rules(kind: Kind) -> Vec<Value> {
     let fits = |change: &Type| match change {
         Type::Missing | Type::Extra | Type::Stopped => kind == Kind::Drift,
-        Type::Added | Type::Removed => kind == Kind::Preview,
+        Type::Added | Type::Removed | Type::Kept => kind == Kind::Preview,
         Type::Modified | Type::Image => true,
     };
     let mut rules: Vec<Value> = Type::ALL
@@ -80,7 +85,7 @@ fn level(change: Type) -> &'static str {
     match change {
         Type::Missing | Type::Stopped | Type::Image => "error",
         Type::Extra | Type::Modified | Type::Removed => "warning",
-        Type::Added => "note",
+        Type::Added | Type::Kept => "note",
     }
 }
 
@@ -111,6 +116,14 @@ fn broken(app: &App, error: &str) -> Value {
         "locations": [location(app, file, line)],
         "partialFingerprints": { "driftKey/v1": key },
     })
+}
+
+/// An error that the base has too.
+fn known(app: &App, error: &str) -> Value {
+    let mut value = broken(app, error);
+    value["level"] = json!("note");
+    value["baselineState"] = json!("unchanged");
+    value
 }
 
 /// Location relative to the repository; the application's folder if the object has no file.

@@ -2,13 +2,16 @@
 
 use std::fmt::Write as _;
 
-use crate::report::{Action, App, Item, Kind, Report, Type};
+use crate::report::{Action, App, Item, Kind, Report, Summary, Type};
 
 /// Applications with drift or errors in full, all others in one line.
 pub fn text(report: &Report) -> String {
     let mut out = String::new();
     for error in &report.errors {
         line(&mut out, format_args!("error: {error}"));
+    }
+    for error in &report.known_errors {
+        line(&mut out, format_args!("the base has this error too: {error}"));
     }
     for app in report.apps.iter().filter(|it| is_listed(it)) {
         application(&mut out, app, report.kind);
@@ -31,9 +34,15 @@ pub fn diff(report: &Report) -> String {
     for error in &report.errors {
         line(&mut out, format_args!("# error: {}", one_line(error)));
     }
+    for error in &report.known_errors {
+        line(&mut out, format_args!("# the base has this error too: {}", one_line(error)));
+    }
     for app in &report.apps {
         if let Some(error) = &app.error {
             line(&mut out, format_args!("# {}: error: {}", app.name, one_line(error)));
+        }
+        if let Some(error) = &app.known_error {
+            line(&mut out, format_args!("# {}: the base has this error too: {}", app.name, one_line(error)));
         }
         if let Some(note) = &app.note {
             line(&mut out, format_args!("# {}: note: {}", app.name, one_line(note)));
@@ -54,15 +63,20 @@ pub fn headline(report: &Report) -> String {
     };
     let mut out = match (summary.apps_with_drift, summary.apps) {
         (0, 0) => "no applications".to_owned(),
-        (0, 1) if summary.apps_with_errors == 0 => format!("1 application, {}", nothing(report.kind)),
-        (0, all) if summary.apps_with_errors == 0 => format!("{all} applications, {}", nothing(report.kind)),
+        (0, 1) if !has_unknown(summary) => format!("1 application, {}", nothing(report.kind)),
+        (0, all) if !has_unknown(summary) => format!("{all} applications, {}", nothing(report.kind)),
         (some, all) => {
             let noun = if all == 1 { "application" } else { "applications" };
             let ending = if some == 1 { "s" } else { "" };
             format!("{some} of {all} {noun} {verb}{ending}")
         }
     };
-    let counts = [(summary.missing, missing), (summary.extra, extra), (summary.modified, "modified")];
+    let counts = [
+        (summary.missing, missing),
+        (summary.extra, extra),
+        (summary.modified, "modified"),
+        (summary.kept, "kept"),
+    ];
     let counts: Vec<String> =
         counts.iter().filter(|it| it.0 > 0).map(|(count, word)| format!("{count} {word}")).collect();
     if !counts.is_empty() {
@@ -75,12 +89,23 @@ pub fn headline(report: &Report) -> String {
     if errors > 0 {
         let _ = write!(out, "; {errors} {}", if errors == 1 { "error" } else { "errors" });
     }
+    let known = summary.apps_with_known_errors + report.known_errors.len();
+    if known > 0 {
+        let noun = if known == 1 { "error" } else { "errors" };
+        let _ = write!(out, "; {known} {noun} that the base has too");
+    }
     out
+}
+
+/// Whether it is unknown if an application has changed.
+fn has_unknown(summary: &Summary) -> bool {
+    summary.apps_with_errors + summary.apps_with_known_errors > 0
 }
 
 /// Whether the application is listed: it drifts, is pinned, suspended, or has an error.
 fn is_listed(app: &App) -> bool {
-    let is_said = app.error.is_some() || app.note.is_some() || !app.items.is_empty();
+    let is_said =
+        app.error.is_some() || app.known_error.is_some() || app.note.is_some() || !app.items.is_empty();
     app.has_drift || is_said || app.suspended || app.pinned.is_some()
 }
 
@@ -94,6 +119,12 @@ fn nothing(kind: Kind) -> &'static str {
 fn application(out: &mut String, app: &App, kind: Kind) {
     line(out, format_args!("{}: {}{}", app.name, result(app, kind), remarks(app)));
     if let Some(error) = &app.error {
+        for error in error.lines() {
+            line(out, format_args!("    {error}"));
+        }
+    }
+    if let Some(error) = &app.known_error {
+        line(out, format_args!("    errors that the base has too, so the changes are unknown:"));
         for error in error.lines() {
             line(out, format_args!("    {error}"));
         }
@@ -130,11 +161,12 @@ pub(super) fn result(app: &App, kind: Kind) -> String {
         Kind::Drift => "difference",
         Kind::Preview => "change",
     };
-    match (app.counted().count(), &app.error) {
-        (_, Some(_)) => "error".to_owned(),
-        (0, None) => nothing(kind).to_owned(),
-        (1, None) => format!("1 {noun}"),
-        (count, None) => format!("{count} {noun}s"),
+    match (app.counted().count(), &app.error, &app.known_error) {
+        (_, Some(_), _) => "error".to_owned(),
+        (_, None, Some(_)) => "error on the base too".to_owned(),
+        (0, None, None) => nothing(kind).to_owned(),
+        (1, None, None) => format!("1 {noun}"),
+        (count, None, None) => format!("{count} {noun}s"),
     }
 }
 
@@ -153,7 +185,7 @@ pub(super) fn remarks(app: &App) -> String {
 pub(super) fn sign(change: Type) -> char {
     match change {
         Type::Missing | Type::Added => '+',
-        Type::Extra | Type::Removed => '-',
+        Type::Extra | Type::Removed | Type::Kept => '-',
         Type::Modified | Type::Image | Type::Stopped => '~',
     }
 }

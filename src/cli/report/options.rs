@@ -26,7 +26,8 @@ pub(in crate::cli) struct ReportArgs {
     /// File with differences that do not count, one per line: `APP KIND/NAME [PATH]`; `*` matches anything.
     #[arg(long, value_name = "FILE", help_heading = "Selection")]
     pub(in crate::cli) ignore_file: Option<PathBuf>,
-    /// Types of differences that decide the exit code; all are reported [default: all]
+    /// Types of differences that decide the exit code; all are reported [default: all].
+    /// In a preview also `any`: errors that the base has too
     #[arg(long, value_name = "TYPE", value_enum, value_delimiter = ',', help_heading = "Exit code")]
     pub(in crate::cli) fail_on: Vec<FailOn>,
     /// Exit codes like terraform: 0 no difference, 1 error, 2 differences.
@@ -104,7 +105,7 @@ pub(in crate::cli) enum ReportFormat {
     Sarif,
 }
 
-/// Types of differences for `--fail-on`.
+/// Types of differences and of errors for `--fail-on`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(in crate::cli) enum FailOn {
     Missing,
@@ -114,6 +115,11 @@ pub(in crate::cli) enum FailOn {
     Stopped,
     Added,
     Removed,
+    Kept,
+    /// Preview: errors that the base does not have. They always decide.
+    New,
+    /// Preview: also errors that the base has too.
+    Any,
 }
 
 impl FailOn {
@@ -127,6 +133,8 @@ impl FailOn {
             Self::Stopped => vec![Type::Stopped],
             Self::Added => vec![Type::Added],
             Self::Removed => vec![Type::Removed],
+            Self::Kept => vec![Type::Kept],
+            Self::New | Self::Any => Vec::new(),
         }
     }
 }

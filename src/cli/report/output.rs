@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     error::Error,
-    options::{ReportArgs, ReportFormat, ReportOutput},
+    options::{FailOn, ReportArgs, ReportFormat, ReportOutput},
     post::post,
 };
 use crate::{
@@ -53,11 +53,11 @@ pub(in crate::cli) async fn finish(
 
 /// Errors take precedence over drift.
 fn verdict(report: &Report, args: &ReportArgs) -> Verdict {
-    let types: Vec<Type> = match args.fail_on.as_slice() {
-        [] => Type::ALL.to_vec(),
-        some => some.iter().flat_map(|it| it.types()).collect(),
-    };
-    if report.has_errors() {
+    let mut types: Vec<Type> = args.fail_on.iter().flat_map(|it| it.types()).collect();
+    if types.is_empty() {
+        types = Type::ALL.to_vec();
+    }
+    if report.has_errors() || (args.fail_on.contains(&FailOn::Any) && report.has_known_errors()) {
         return Verdict::Code(error_code(args));
     }
     match report.has_drift(&types) {

@@ -1,6 +1,10 @@
 //! The commits of a report: from a clone on disk, or fetched once from a server.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+};
 
 use super::{error::Error, options::GitArgs};
 use crate::{cli::Context, cli::Error as CliError, cli::sops_keys::decrypted};
@@ -131,7 +135,7 @@ async fn fetch(
 pub(in crate::cli) struct Rendering {
     pub(in crate::cli) applications: Vec<RenderedApp>,
     /// Errors that concern no single application.
-    pub(in crate::cli) errors: Vec<String>,
+    pub(in crate::cli) errors: Vec<Finding>,
 }
 
 /// One rendered application. Two commits share equal ones.
@@ -155,7 +159,7 @@ pub(in crate::cli) fn render(
     let Discovery { apps, findings, empty_folder: _ } = manifest::discover(files, folder, name, &[]);
     let is_there = matches!(files.entry(folder), Ok(Some(driftless_files::Entry::Folder)));
     let is_empty = apps.is_empty() && (!is_there || findings.len() == 1);
-    let errors = findings.iter().filter(|it| it.is_error() && !is_empty).map(ToString::to_string).collect();
+    let errors = findings.into_iter().filter(|finding| finding.is_error() && !is_empty).collect();
     let before: BTreeMap<&AppName, &RenderedApp> =
         before.applications.iter().map(|it| (&it.spec.name, it)).collect();
     let one = |spec: AppSpec| {
@@ -175,7 +179,16 @@ impl RenderedApp {
 }
 
 /// Errors of a manifest, one per line; `None` if there are none.
-pub(in crate::cli) fn mistakes(findings: &[Finding]) -> Option<String> {
-    let all: Vec<String> = findings.iter().filter(|it| it.is_error()).map(ToString::to_string).collect();
-    Some(all.join("\n")).filter(|it| !it.is_empty())
+pub(in crate::cli) fn mistakes<'f>(findings: impl IntoIterator<Item = &'f Finding>) -> Option<String> {
+    let errors = findings.into_iter().filter(|finding| finding.is_error());
+    let all: Vec<String> = errors.map(ToString::to_string).collect();
+    Some(all.join("\n")).filter(|text| !text.is_empty())
+}
+
+/// The errors of a commit, without those that its base has too. Lines may have moved between the two.
+pub(in crate::cli) fn new_errors<'f>(head: &'f [Finding], base: &[Finding]) -> Vec<&'f Finding> {
+    let key =
+        |finding: &Finding| (finding.location.file.clone(), finding.path.clone(), finding.message.clone());
+    let known: BTreeSet<_> = base.iter().filter(|finding| finding.is_error()).map(key).collect();
+    head.iter().filter(|finding| finding.is_error() && !known.contains(&key(finding))).collect()
 }

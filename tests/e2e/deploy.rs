@@ -495,3 +495,30 @@ async fn old_container_runs_until_a_process_frees_the_new_port() {
     agent.settled(&commit).await;
     assert_ne!(site.container("web").id(), before.id());
 }
+
+#[tokio::test]
+async fn platform_that_the_engine_cannot_run_is_not_started() {
+    let site = Site::new("platform");
+    let text = |platform: &str| {
+        format!(
+            "services:\n  web:\n    image: \"{}\"\n    platform: {platform}\n    stop_grace_period: 1s\n",
+            images::placeholder()
+        )
+    };
+    let own = if cfg!(target_arch = "x86_64") { "linux/amd64" } else { "linux/arm64" };
+    let commit = site.compose(&text(own));
+    let agent = site.agent().await;
+    agent.settled(&commit).await;
+    let running = site.container("web").id().to_owned();
+    // No emulator is installed for it anywhere.
+    site.compose(&text("linux/mips64"));
+    agent.sync().await;
+    agent
+        .until("the platform to be refused", |application| {
+            application.status.waits.iter().any(|wait| {
+                wait.message.contains("asks for `platform: linux/mips64`") && wait.message.contains(own)
+            })
+        })
+        .await;
+    assert_eq!(site.container("web").id(), running, "what runs stays");
+}

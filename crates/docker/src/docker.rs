@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, future::Future, time::Duration};
 
 use driftless_model::{
-    AgentId, AppName, Build, Container, ContainerId, FileChangeKind, Format, Observed, Peer, Protocol, Stack,
-    Timestamp,
+    AgentId, AppName, Build, Container, ContainerId, FileChangeKind, Format, Observed, Peer, Platform,
+    Protocol, Stack, Timestamp,
 };
 use driftless_plan::Action;
 use tokio::sync::broadcast;
@@ -99,6 +99,8 @@ pub struct ObserveScope {
     pub host_ports: BTreeSet<(u16, Protocol)>,
     /// Containers outside the application, by name or id.
     pub containers: BTreeSet<String>,
+    /// Platforms that containers ask for.
+    pub platforms: BTreeSet<Platform>,
     /// The application's Compose project: its containers are candidates for adoption.
     pub project: Option<String>,
     /// Adopted containers: they belong to the application although they do not carry its labels.
@@ -121,6 +123,7 @@ impl ObserveScope {
             volumes: stack.volumes.keys().cloned().collect(),
             host_ports: host_ports::wanted(containers().flat_map(|container| &container.ports)),
             containers: containers().flat_map(Container::peers).filter_map(outside_container).collect(),
+            platforms: containers().filter_map(Container::platform).collect(),
             project: (stack.format == Format::Compose).then(|| stack.project.clone()),
             ..Self::default()
         }

@@ -71,6 +71,7 @@ mod mount_paths;
 mod observe;
 mod peer_names;
 mod percent_encoding;
+mod platforms;
 mod podman;
 mod pull;
 mod registry_logins;

@@ -8,7 +8,7 @@ use std::{
 
 use driftless_model::{
     AppName, Candidate, Claims, ContainerId, HeldPort, Image, Inside, Instance, Observed, ObservedNetwork,
-    ObservedVolume, Other, Timestamp,
+    ObservedVolume, Other, Platform, Timestamp,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 
@@ -23,7 +23,7 @@ use crate::{
     error::Error,
     host_ports::HostPorts,
     inventory::{Inventory, is_reference},
-    peer_names,
+    peer_names, platforms,
 };
 
 /// The number of containers or images that are inspected at the same time.
@@ -82,15 +82,27 @@ impl Observer {
                 claims: claims(app, &list),
                 engine_started: self.inventory.engine_started().await?,
                 node: Some(self.connection.defaults().host_name).filter(|name| !name.is_empty()),
+                engine_platforms: None,
                 engine_architecture: self.connection.info().and_then(|info| info.architecture),
                 engine_api: self.connection.known_api_version().map(|api| (api.major, api.minor)),
             };
+            observed.engine_platforms = self.platforms(scope).await;
             let held =
                 self.host_ports.held(&self.connection, &self.inventory, &scope.host_ports, &observed, &list);
             observed.claims.ports.extend(Box::pin(held).await);
             Ok(observed)
         };
         observed.await.map_err(|error: CallError| error.classify(&format!("observe {app}")))
+    }
+
+    /// The platforms that the engine can run, if the scope has one that is not its own.
+    async fn platforms(&self, scope: &ObserveScope) -> Option<BTreeSet<Platform>> {
+        let own = self.connection.info()?.architecture?;
+        let is_own = |platform: &Platform| platform.is_linux() && platform.is_of(&own);
+        if scope.platforms.iter().all(is_own) {
+            return None;
+        }
+        platforms::runnable(self.connection.transport()).await
     }
 
     /// The applications that own a container or network.

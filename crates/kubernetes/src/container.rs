@@ -19,8 +19,7 @@ use super::{
     resources, volumes,
 };
 use driftless_model::{
-    Completion, Container, ContentId, ImageParts, ImageRef, Location, Part, Probes, PullPolicy,
-    RestartPolicy, Volume,
+    Completion, Container, ContentId, ImageRef, Location, Part, Probes, PullPolicy, RestartPolicy, Volume,
 };
 
 /// A pod template as it was read.
@@ -273,15 +272,8 @@ pub(super) fn read_container(
 fn read_image(object: &Object<'_>, container: &mut Container) -> PullPolicy {
     let image = object.require("image").and_then(|value| {
         let text = value.text()?;
-        let ImageParts { name, digest, .. } = ImageRef::split(text);
-        if text.contains(char::is_whitespace) || name.is_empty() || digest.is_some_and(|it| !it.contains(':'))
-        {
-            value.error_help(
-                format!("`{text}` is not an image reference"),
-                "write `name`, `name:tag` or `name@digest`",
-            );
-        } else if ImageRef::parse(text).repository().contains(char::is_uppercase) {
-            value.error(format!("`{text}` is not an image reference: names of images are in lower case"));
+        if let Err(error) = ImageRef::check(text) {
+            value.error_help(error.to_string(), error.help());
         }
         Some(text)
     });

@@ -22,7 +22,9 @@ use super::{
     storage::Claim,
     storage_source::{HostPath, host_path, nfs},
 };
-use driftless_model::{Access, Container, Mount, MountOptions, MountSource, PullPolicy, Volume, downward};
+use driftless_model::{
+    Access, Container, ImageRef, Mount, MountOptions, MountSource, PullPolicy, Volume, downward,
+};
 use driftless_yaml::Place;
 
 /// A volume of the pod.
@@ -165,7 +167,11 @@ fn source(volume: &Object<'_>, owner: &str, name: &str, about: &About<'_>) -> Op
         return Some(Source::Named { name, volume });
     }
     if let Some(object) = volume.object("image", fields::IMAGE_VOLUME) {
-        let reference = object.require("reference")?.text()?.to_owned();
+        let value = object.require("reference")?;
+        let reference = value.text()?.to_owned();
+        if let Err(error) = ImageRef::check(&reference) {
+            value.error_help(error.to_string(), error.help());
+        }
         let pull = pull::policy(&object, "pullPolicy", &reference);
         return Some(Source::Image { reference, pull });
     }

@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{BoxedDefault, HostSettings, Mount, MountSource, Namespace, Peer, SpecHash, VolumesFrom};
+use super::{
+    BoxedDefault, HostSettings, Mount, MountSource, Namespace, Peer, Platform, SpecHash, VolumesFrom,
+};
 use crate::defaults::is_default;
 
 /// Everything that would require replacing an instance, if changed. Its digest is the [`SpecHash`].
@@ -128,6 +130,11 @@ impl Container {
             | MountSource::InPlace { .. }
             | MountSource::AppFolder(_) => None,
         })
+    }
+
+    /// The platform that it asks for.
+    pub fn platform(&self) -> Option<Platform> {
+        self.host.platform.as_deref().map(Platform::parse)
     }
 
     /// The networks it joins, by name in Docker; empty in another network mode.

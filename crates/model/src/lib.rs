@@ -49,6 +49,7 @@ mod hash;
 mod helper;
 mod host_config;
 mod image_ref;
+mod image_syntax;
 mod job;
 pub mod label;
 mod lifecycle;
@@ -59,6 +60,7 @@ mod namespace;
 mod network;
 mod object;
 mod observed;
+mod platform;
 mod pod;
 mod policy;
 mod printable;
@@ -100,6 +102,7 @@ pub use hash::{SpecHash, StackHash, digest_hex};
 pub use helper::{HELPER_IMAGE, READY_PROXY_IMAGE, is_helper_image};
 pub use host_config::{BlockIo, DeviceRequest, Hook, HostSettings, HttpHook, MountOptions};
 pub use image_ref::{ImageParts, ImageRef};
+pub use image_syntax::InvalidImage;
 pub use job::{Job, JobEnd, JobOutcome, JobRecord};
 pub use lifecycle::{Completion, Probe, ProbeAction, Probes, PullPolicy};
 pub use mask::Mask;
@@ -112,6 +115,7 @@ pub use observed::{
     Candidate, Claims, Endpoint, Health, HeldPort, Image, Instance, LiveSettings, Observed, ObservedNetwork,
     ObservedVolume, Other, Readiness, State,
 };
+pub use platform::Platform;
 pub use pod::{Part, PartOf, Role};
 pub use policy::{Adopt, FilesystemDrift, OnFailure, Policy};
 pub use printable::{is_unprintable, printable};

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AgentId, AppName, Container, ContainerId, ContentId, ImageRef, Inside, InstanceId, Network, NetworkMode,
-    PartOf, Port, Protocol, Resources, RestartPolicy, SpecHash, Timestamp, Volume,
+    PartOf, Platform, Port, Protocol, Resources, RestartPolicy, SpecHash, Timestamp, Volume,
 };
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,6 +45,9 @@ pub struct Observed {
     pub node: Option<String>,
     /// The architecture of the engine in the words of Go (`amd64`), if it is known.
     pub engine_architecture: Option<String>,
+    /// The platforms that the engine can run, with those that it emulates. Asked only for a stack that names another platform
+    /// than the engine's own, and `None` if the engine does not tell.
+    pub engine_platforms: Option<BTreeSet<Platform>>,
 }
 
 /// A container of somebody else.

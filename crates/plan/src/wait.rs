@@ -3,10 +3,10 @@
 //! A new reason takes one row in [`WaitReason`], which says how serious it is, and one constructor of [`Wait`], which
 //! holds its sentence.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use driftless_model::{
-    Adopt, AppName, Claims, FailedCommit, InstanceId, Timestamp, WaitStatus, WorkloadName, label,
+    Adopt, AppName, Claims, FailedCommit, InstanceId, Platform, Timestamp, WaitStatus, WorkloadName, label,
 };
 
 use crate::text::{one_line, time_of_day};
@@ -111,7 +111,7 @@ reasons! {
     OfAnotherApplication: Failure, None;
     /// The engine does not know a field of the manifest.
     EngineTooOld: Failure, None;
-    /// The pod needs an engine of another architecture.
+    /// The workload needs an engine of another architecture or platform.
     OtherArchitecture: Failure, Some("Pending");
     /// The rollout has made no progress for too long.
     ProgressDeadlineExceeded: Failure, None;
@@ -311,6 +311,16 @@ impl Wait {
         let sentence = format!(
             "asks for nodes of the architecture {needs} (`nodeSelector`), but this engine has {has}; remove the selector or \
              the workload"
+        );
+        Self::workload(workload, WaitReason::OtherArchitecture, sentence)
+    }
+
+    /// `runs` are the platforms of the engine.
+    pub fn other_platform(workload: &WorkloadName, asks: &Platform, runs: &BTreeSet<Platform>) -> Self {
+        let runs = runs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let sentence = format!(
+            "asks for `platform: {asks}`, which this engine cannot run (it runs {runs}); remove `platform`, or install an \
+             emulator (QEMU with binfmt_misc) on the host"
         );
         Self::workload(workload, WaitReason::OtherArchitecture, sentence)
     }

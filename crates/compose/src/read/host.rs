@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use driftless_model::{BlockIo, DeviceRequest, Hook};
+use driftless_model::{BlockIo, DeviceRequest, Hook, Platform};
 use driftless_yaml::Kind;
 
 use crate::{
@@ -105,6 +105,12 @@ fn platform(value: &Value<'_>) -> Option<String> {
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
     let is_part = |part: &str| !part.is_empty() && part.chars().all(is_letter);
     if text.split('/').all(is_part) && text.split('/').count() <= 3 {
+        if !Platform::parse(&text).is_linux() {
+            let finding = value
+                .node
+                .finding(&*value.path, format!("`{text}` cannot run: containers run on Linux here"));
+            value.report().refuse(finding.help("remove `platform`, or use an image for Linux"));
+        }
         return Some(text);
     }
     value.error(format!("`{text}` is not a platform; write it as `linux/arm64`"));

@@ -1,6 +1,16 @@
-//! Names that an image may be given when it is built.
+//! References to images, and names that an image may be given when it is built.
 
 use driftless_model::ImageRef;
+
+use crate::spec::value::Value;
+
+/// Refuses a reference that the engine would refuse. A service that is not used may have one.
+pub(crate) fn check(value: &Value<'_>, reference: &str) {
+    if let Err(error) = ImageRef::check(reference) {
+        let finding = value.node.finding(&*value.path, error.to_string());
+        value.report().refuse(finding.help(error.help()));
+    }
+}
 
 /// Lower-case letters, digits and separators, with or without a registry and a tag.
 pub(crate) fn is_valid(name: &str) -> bool {

@@ -6,6 +6,7 @@ use driftless_yaml::Kind;
 use crate::{
     read::{
         common::labels,
+        image_name,
         on_change::on_change,
         types::{Change, VolumeMount, VolumeSource},
     },
@@ -156,7 +157,11 @@ impl LongVolume {
             (Some("volume"), None) => Some(VolumeSource::Anonymous),
             (Some("volume"), Some(key)) => Some(VolumeSource::Named { key, no_copy: self.no_copy }),
             (Some("tmpfs"), _) => Some(VolumeSource::Tmpfs { size: self.size, mode: self.mode }),
-            (Some("image"), Some(image)) => Some(VolumeSource::Image(image)),
+            (Some("image"), Some(image)) => {
+                let source = item.node.get("source").unwrap_or(item.node);
+                image_name::check(&item.key("source", source), &image);
+                Some(VolumeSource::Image(image))
+            }
             (Some("bind"), Some(path)) => Some(VolumeSource::Path {
                 path,
                 // Both syntaxes create it by default.

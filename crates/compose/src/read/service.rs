@@ -13,6 +13,7 @@ use crate::{
             networks, pull_policy, restart,
         },
         host::host_key,
+        image_name,
         mounts::{tmpfs_options, volumes},
         on_change::on_change,
         ports::{expose, ports},
@@ -29,8 +30,16 @@ use crate::{
 pub(crate) fn service(entry: &Entry, value: &Value<'_>) -> Service {
     // A service that is no map is reported as that, and not also as one without an image.
     let may_lack_image = !matches!(value.node.kind, Kind::Mapping(_)) || value.node.get("provider").is_some();
+    // The name of a built image is checked where the build is read.
+    let is_built = value.node.get("build").is_some();
     let mut service = Service { origin: entry.key_place.location(), may_lack_image, ..Service::default() };
     for (key, value) in value.fields(&SERVICE) {
+        if key == "image"
+            && !is_built
+            && let Some(image) = value.filled()
+        {
+            image_name::check(&value, &image);
+        }
         let is_read = container_key(&mut service, key, &value)
             || limit_key(&mut service, key, &value)
             || reference_key(&mut service, key, &value)

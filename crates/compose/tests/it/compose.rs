@@ -236,3 +236,35 @@ fn more_than_1000_replicas_are_refused() {
         );
     }
 }
+
+#[test]
+fn invalid_image_references_are_errors_at_their_location() {
+    for (image, message) in [
+        ("'nginx:${TAG}'", "the tag after `:` is empty"),
+        ("Nginx:latest", "names of images are in lower case"),
+        ("nginx latest", "it contains a space"),
+    ] {
+        let text = format!("services:\n  web:\n    image: {image}\n");
+        let rendered = render_text(&text);
+        let errors: Vec<String> =
+            rendered.findings.iter().filter(|it| it.is_error()).map(ToString::to_string).collect();
+        let [error] = errors.as_slice() else { panic!("{errors:?}") };
+        assert!(error.starts_with("compose.yaml:3:12: error: services.web.image: "), "{error}");
+        assert!(error.contains(message), "{error}");
+        assert!(rendered.stack.is_none());
+    }
+    let mounted =
+        "services:\n  web:\n    image: a\n    volumes:\n      - {type: image, source: 'b:', target: /b}\n";
+    let error = render_text(mounted).findings.remove(0).to_string();
+    assert!(error.starts_with("compose.yaml:5:31: error: services.web.volumes[0].source: "), "{error}");
+    // A service that is not used may have anything.
+    let unused = "services:\n  web: {image: a}\n  old: {image: 'b:', profiles: [never]}\n";
+    assert!(render_text(unused).stack.is_some());
+}
+
+#[test]
+fn platform_of_another_system_is_an_error() {
+    let rendered = render_text("services: {web: {image: a, platform: windows/amd64}}\n");
+    let error = rendered.findings[0].to_string();
+    assert!(error.contains("platform: `windows/amd64` cannot run: containers run on Linux here"), "{error}");
+}

@@ -10,7 +10,7 @@ const LARGEST: usize = 16 << 20;
 const HEAD: usize = 5;
 
 /// A message as gRPC sends it: not compressed, the length, the message.
-pub(super) fn framed(message: &[u8]) -> Frame<Bytes> {
+pub(crate) fn framed(message: &[u8]) -> Frame<Bytes> {
     let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
     let mut bytes = Vec::with_capacity(message.len() + HEAD);
     bytes.push(0);
@@ -20,18 +20,18 @@ pub(super) fn framed(message: &[u8]) -> Frame<Bytes> {
 }
 
 /// The incoming messages of one call.
-pub(super) struct Incoming {
+pub(crate) struct Incoming {
     body: hyper::body::Incoming,
     buffer: Vec<u8>,
 }
 
 impl Incoming {
-    pub(super) fn new(body: hyper::body::Incoming) -> Self {
+    pub(crate) fn new(body: hyper::body::Incoming) -> Self {
         Self { body, buffer: Vec::new() }
     }
 
     /// `None` at the end.
-    pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, String> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, String> {
         loop {
             if let Some(message) = cut(&mut self.buffer)? {
                 return Ok(Some(message));

@@ -20,10 +20,10 @@ mod archive;
 mod builder;
 mod classic_builder;
 mod file_sync;
-mod grpc;
+pub(crate) mod grpc;
 mod job;
 mod output;
-mod protobuf;
+pub(crate) mod protobuf;
 mod session;
 
 pub(crate) use builder::Builder;

@@ -2,11 +2,11 @@
 
 /// Writes a message.
 #[derive(Debug, Default)]
-pub(super) struct Writer(Vec<u8>);
+pub(crate) struct Writer(Vec<u8>);
 
 /// One field of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Value<'a> {
+pub(crate) enum Value<'a> {
     Number(u64),
     /// Text, bytes or a message.
     Bytes(&'a [u8]),
@@ -14,7 +14,7 @@ pub(super) enum Value<'a> {
 
 impl Writer {
     /// Zero is the default and is not written.
-    pub(super) fn number(mut self, field: u64, value: u64) -> Self {
+    pub(crate) fn number(mut self, field: u64, value: u64) -> Self {
         if value != 0 {
             self.varint(field << 3);
             self.varint(value);
@@ -23,19 +23,19 @@ impl Writer {
     }
 
     /// An empty value is the default and is not written.
-    pub(super) fn bytes(self, field: u64, value: &[u8]) -> Self {
+    pub(crate) fn bytes(self, field: u64, value: &[u8]) -> Self {
         if value.is_empty() { self } else { self.message(field, value) }
     }
 
     /// Written even if it is empty: its presence has a meaning.
-    pub(super) fn message(mut self, field: u64, value: &[u8]) -> Self {
+    pub(crate) fn message(mut self, field: u64, value: &[u8]) -> Self {
         self.varint(field << 3 | 2);
         self.varint(value.len() as u64);
         self.0.extend_from_slice(value);
         self
     }
 
-    pub(super) fn finish(self) -> Vec<u8> {
+    pub(crate) fn finish(self) -> Vec<u8> {
         self.0
     }
 
@@ -51,7 +51,7 @@ impl Writer {
 }
 
 /// The fields of a message, with their numbers. An unreadable field ends the iteration.
-pub(super) fn fields(mut bytes: &[u8]) -> impl Iterator<Item = (u64, Value<'_>)> {
+pub(crate) fn fields(mut bytes: &[u8]) -> impl Iterator<Item = (u64, Value<'_>)> {
     std::iter::from_fn(move || {
         if bytes.is_empty() {
             return None;

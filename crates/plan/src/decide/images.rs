@@ -2,7 +2,7 @@
 
 use driftless_model::{Build, Container, PullPolicy, State, Subject, Workload, is_helper_image};
 
-use crate::{action::Action, cause::Cause, draft::Draft, facts::jobs, wait::Wait};
+use crate::{action::Action, cause::Cause, decide::platform, draft::Draft, facts::jobs, wait::Wait};
 
 /// Plans pulls and builds of missing images before anything is stopped, and marks workloads with images that cannot be
 /// pulled now.
@@ -20,6 +20,10 @@ pub(crate) fn pull_missing(draft: &mut Draft<'_>) {
         if present >= workload.replicas as usize
             || jobs::is_over(draft.facts.record, draft.facts.target.stack, workload)
         {
+            continue;
+        }
+        if platform::objection(draft.facts.observed, subject).is_some() {
+            // The wait is planned where instances are created.
             continue;
         }
         obtain_all(draft, subject);

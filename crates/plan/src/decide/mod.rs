@@ -18,6 +18,7 @@ mod images;
 mod jobs;
 mod namespaces;
 mod orphans;
+mod platform;
 mod pod_parts;
 mod preconditions;
 mod prune;

@@ -10,7 +10,7 @@ use driftless_model::{
 };
 
 use crate::{
-    decide::{images, namespaces, stateful_order},
+    decide::{images, namespaces, platform, stateful_order},
     draft::Draft,
     facts::{
         ownership::{is_usable_network, is_usable_volume},
@@ -59,10 +59,8 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
         draft.wait(Wait::engine_too_old(object, &need.field, need.api, speaks));
         return Preconditions::Unmet;
     }
-    if let (Some(has), Some(needs)) = (&draft.facts.observed.engine_architecture, &workload.architecture)
-        && has != needs
-    {
-        draft.wait(Wait::other_architecture(name, needs, has));
+    if let Some(wait) = platform::objection(draft.facts.observed, subject) {
+        draft.wait(wait);
         return Preconditions::Unmet;
     }
     // The image of an instance that is replaced for another reason than its spec may be gone from the host.

@@ -1,6 +1,7 @@
 //! Containers that the engine cannot start any more.
 
-use driftless_model::{Attachment, Attempt, Network, NetworkMode, State};
+use driftless_model::{Attachment, Attempt, Network, NetworkMode, Platform, State};
+use driftless_plan::WaitReason;
 
 use crate::stage::{NOON, Stage, stack, workload};
 
@@ -77,4 +78,36 @@ fn network_that_a_user_disconnected_is_drift() {
     let plan = stage.round();
     assert_eq!(plan.drifts.len(), 1, "{plan}");
     assert!(!stage.named("shop-web-1").networks.contains_key("shop_net"));
+}
+
+#[test]
+fn workload_for_another_platform_is_neither_pulled_nor_started() {
+    let mut stage = Stage::new(stack([("web", workload("web:1", 1))]));
+    stage.round();
+    stage.round();
+    let running = stage.named("shop-web-1").id.clone();
+    let mut other = workload("web:2", 1);
+    other.container.host.platform = Some("linux/arm64".to_owned());
+    stage.stack = stack([("web", other.clone())]);
+    stage.world.observed.engine_architecture = Some("amd64".to_owned());
+    let platforms = |all: &[&str]| Some(all.iter().map(|it| Platform::parse(it)).collect());
+    stage.world.observed.engine_platforms = platforms(&["linux/amd64", "linux/386"]);
+    let plan = stage.round();
+    assert!(plan.steps.is_empty(), "{plan}");
+    let wait = plan.waits.iter().find(|it| it.reason == WaitReason::OtherArchitecture).unwrap();
+    let text = wait.to_string();
+    assert!(text.contains("linux/arm64") && text.contains("it runs linux/386, linux/amd64"), "{text}");
+    assert_eq!(stage.named("shop-web-1").id, running, "what runs stays");
+
+    // An emulator was installed.
+    stage.world.observed.engine_platforms = platforms(&["linux/amd64", "linux/arm64"]);
+    stage.round();
+    stage.round();
+    assert!(stage.world.observed.instances.values().any(|it| it.config.image == "web:2"));
+
+    // An engine that does not tell is tried.
+    other.container.image = "web:3".to_owned();
+    stage.stack = stack([("web", other)]);
+    stage.world.observed.engine_platforms = None;
+    assert!(!stage.round().steps.is_empty());
 }

@@ -1,0 +1,101 @@
+//! Platforms of images: operating system, architecture and variant, as Docker writes them (`linux/arm/v7`).
+
+use std::fmt;
+
+/// A platform. What is not given fits everything.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Platform {
+    os: Option<String>,
+    architecture: Option<String>,
+    variant: Option<String>,
+}
+
+/// Operating systems that a platform of one word may name. Another single word is an architecture.
+const SYSTEMS: &[&str] = &["linux", "windows", "darwin", "freebsd", "wasi"];
+
+impl Platform {
+    /// Reads `linux/arm64`, `linux/arm/v7`, `linux` or `arm64`. Other names of an architecture become those of Go.
+    ///
+    /// ```
+    /// use driftless_model::Platform;
+    ///
+    /// assert_eq!(Platform::parse("linux/x86_64"), Platform::parse("linux/amd64"));
+    /// assert!(Platform::parse("linux/arm/v7").runs(&Platform::parse("linux/arm")));
+    /// ```
+    pub fn parse(text: &str) -> Self {
+        let lower = text.to_ascii_lowercase();
+        let mut parts = lower.split('/');
+        let first = parts.next().filter(|part| !part.is_empty());
+        let second = parts.next();
+        let (os, architecture) = match (first, second) {
+            (Some(first), None) if !SYSTEMS.contains(&first) => (None, Some(first)),
+            (first, second) => (first, second),
+        };
+        let variant = parts.next();
+        let (architecture, variant) = match (architecture, variant) {
+            (Some("x86_64" | "x86-64" | "amd64"), variant) => {
+                (Some("amd64"), variant.filter(|variant| *variant != "v1"))
+            }
+            (Some("i386" | "x86" | "386"), _) => (Some("386"), None),
+            (Some("aarch64" | "arm64"), variant) => (Some("arm64"), variant.filter(|it| *it != "v8")),
+            (Some("armhf"), _) => (Some("arm"), Some("v7")),
+            (Some("armel"), _) => (Some("arm"), Some("v6")),
+            other => other,
+        };
+        let owned = |part: Option<&str>| part.map(str::to_owned);
+        Self { os: owned(os), architecture: owned(architecture), variant: owned(variant) }
+    }
+
+    /// Whether images are for Linux, as far as it is given.
+    pub fn is_linux(&self) -> bool {
+        self.os.as_deref().is_none_or(|os| os == "linux")
+    }
+
+    /// Whether it asks for this architecture (in the words of Go) or for none.
+    pub fn is_of(&self, architecture: &str) -> bool {
+        self.architecture.as_deref().is_none_or(|own| own == architecture)
+    }
+
+    /// Whether a host of this platform runs images for `wanted`.
+    pub fn runs(&self, wanted: &Self) -> bool {
+        let fits = |own: &Option<String>, wanted: &Option<String>| wanted.is_none() || own == wanted;
+        fits(&self.os, &wanted.os)
+            && fits(&self.architecture, &wanted.architecture)
+            && fits(&self.variant, &wanted.variant)
+    }
+}
+
+impl fmt::Display for Platform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [&self.os, &self.architecture, &self.variant];
+        let given: Vec<&str> = parts.into_iter().filter_map(|part| part.as_deref()).collect();
+        f.write_str(&given.join("/"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn platforms_are_compared_in_their_normal_form() {
+        for (offered, wanted, fits) in [
+            ("linux/amd64", "linux/amd64", true),
+            ("linux/amd64", "linux/x86_64", true),
+            ("linux/amd64", "amd64", true),
+            ("linux/amd64", "linux", true),
+            ("linux/amd64", "linux/amd64/v1", true),
+            ("linux/amd64", "linux/amd64/v3", false),
+            ("linux/amd64/v3", "linux/amd64/v3", true),
+            ("linux/amd64", "linux/arm64", false),
+            ("linux/arm64", "linux/arm64/v8", true),
+            ("linux/arm/v7", "linux/arm", true),
+            ("linux/arm/v6", "linux/arm/v7", false),
+            ("linux/amd64", "windows/amd64", false),
+        ] {
+            let found = Platform::parse(offered).runs(&Platform::parse(wanted));
+            assert_eq!(found, fits, "{offered} {wanted}");
+        }
+        assert_eq!(Platform::parse("Linux/AARCH64/v8").to_string(), "linux/arm64");
+    }
+}

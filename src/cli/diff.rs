@@ -79,7 +79,7 @@ async fn at_engine(
     deadline: Deadline,
     context: &Context<'_>,
 ) -> Result<Report, Error> {
-    let Folder { applications, findings } = render_folder(dir, "", context)?;
+    let Folder { applications, findings } = render_folder(dir, "", None, context)?;
     selection.check(applications.iter().map(|(spec, _)| spec.name.as_str()))?;
     if !findings.is_empty() {
         context.screen.say(render_findings(&findings, context.screen.colours()).trim_end());

@@ -14,7 +14,7 @@ use super::{
         live::{Deadline, ObservedEngine, Rendered, compare_by_agent, compare_with_engine},
         options::{GitArgs, ReportArgs},
         output::{check, finish},
-        repository::{Place, RenderedApp, Rendering, mistakes, render},
+        repository::{Place, RenderedApp, RenderedFolder, Rendering, mistakes, render},
     },
 };
 use driftless_files::AppSpec;
@@ -118,7 +118,8 @@ async fn at_engine(
     let wanted = selection.clone();
     let rendering = tokio::task::spawn_blocking(move || {
         let is_wanted = |spec: &AppSpec| wanted.names(spec.name.as_str());
-        render(checkout.files.as_ref(), &folder, &name, is_wanted, &Rendering::default())
+        let source = RenderedFolder { files: checkout.files.as_ref(), folder: &folder, name: &name };
+        render(&source, None, is_wanted, &Rendering::default())
     });
     let rendering = deadline.limit(rendering).await?.map_err(|error| Error::Broken(error.to_string()))?;
     selection.check(rendering.applications.iter().map(|app| app.spec.name.as_str()))?;

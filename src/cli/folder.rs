@@ -15,7 +15,7 @@ use driftless_config::DockerHost;
 use driftless_files::AppSpec;
 use driftless_git::Directory;
 use driftless_manifest as manifest;
-use driftless_model::{Finding, Stack};
+use driftless_model::{AdmissionPolicy, Finding, Stack};
 
 /// Why a folder cannot be read, or why it does not hold exactly one application.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +54,12 @@ pub(super) struct Folder {
 }
 
 /// Renders every application below `path` in a folder.
-pub(super) fn render_folder(dir: &Path, path: &str, context: &Context<'_>) -> Result<Folder, CliError> {
+pub(super) fn render_folder(
+    dir: &Path,
+    path: &str,
+    policy: Option<&AdmissionPolicy>,
+    context: &Context<'_>,
+) -> Result<Folder, CliError> {
     let folder = Directory::open(dir).map_err(|source| Error::Open { path: dir.to_owned(), source })?;
     let folder = Arc::new(folder);
     let files = decrypted(Arc::<Directory>::clone(&folder), context)?;
@@ -62,13 +67,21 @@ pub(super) fn render_folder(dir: &Path, path: &str, context: &Context<'_>) -> Re
     let discovery = manifest::discover(&files, path.trim_matches('/'), &name, &[]);
     let mut findings = discovery.findings;
     let render = |app: AppSpec| {
-        let rendered = manifest::render(&files, &app);
+        let mut rendered = manifest::render(&files, &app);
+        if let Some(policy) = policy {
+            manifest::admission::enforce(&files, policy, &mut rendered);
+        }
         (app, rendered)
     };
     let mut applications = Vec::new();
     for (app, rendered) in manifest::on_all_cores(discovery.apps, render) {
         findings.extend(rendered.findings);
         applications.push((app, rendered.stack));
+    }
+    if let Some(policy) = policy {
+        let stacks: Vec<_> =
+            applications.iter().filter_map(|(_, stack)| Some((stack.as_ref()?, policy))).collect();
+        findings.extend(manifest::admission::foreign_objects(&files, &stacks).into_values().flatten());
     }
     findings.extend(folder.ignored_findings());
     // Two applications may read the same file.

@@ -50,6 +50,7 @@ mod folder;
 mod goal;
 mod options;
 mod output;
+mod policy_file;
 mod progress;
 mod report;
 mod screen;

@@ -120,7 +120,7 @@ async fn plan_folder(
     args: &PlanArgs,
     context: &Context<'_>,
 ) -> Result<BTreeMap<AppName, PlanResult>, CliError> {
-    let Folder { applications, findings } = render_folder(dir, "", context)?;
+    let Folder { applications, findings } = render_folder(dir, "", None, context)?;
     if !findings.is_empty() {
         context.screen.say(render_findings(&findings, context.screen.colours()).trim_end());
     }

@@ -5,18 +5,19 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::{
     context::{Context, Verdict},
     error::Error as CliError,
+    policy_file::PolicyArgs,
     report::{
         error::Error,
         options::{GitArgs, ReportArgs},
         output::{check, finish},
-        repository::{Place, RenderedApp, Rendering, mistakes, new_errors, render},
+        repository::{Place, RenderedApp, RenderedFolder, Rendering, mistakes, new_errors, render},
     },
 };
 use clap::Args;
 use driftless_agent as controller;
 use driftless_files::AppSpec;
 use driftless_git::Checkout;
-use driftless_model::{AppName, Finding, Mask};
+use driftless_model::{AdmissionPolicy, AppName, Finding, Mask};
 use driftless_report as report;
 use driftless_report::{Kind, Report};
 
@@ -56,6 +57,8 @@ pub(super) struct PreviewArgs {
     #[arg(long)]
     pub(super) merge_base: bool,
     #[command(flatten)]
+    pub(super) policy: PolicyArgs,
+    #[command(flatten)]
     pub(super) report: ReportArgs,
     #[command(flatten)]
     pub(super) git: GitArgs,
@@ -70,6 +73,7 @@ pub(super) async fn preview(args: &PreviewArgs, context: &Context<'_>) -> Result
 }
 
 async fn make(args: &PreviewArgs, context: &Context<'_>) -> Result<Report, CliError> {
+    let policy = args.policy.read()?;
     let place = Place::open(&args.repository, &args.git)?;
     let (name, folder) = (place.name(), place.folder(args.report.path.as_deref()));
     let base = if args.merge_base { place.merge_base(&args.base, &args.head)? } else { args.base.clone() };
@@ -82,11 +86,13 @@ async fn make(args: &PreviewArgs, context: &Context<'_>) -> Result<Report, CliEr
     let labels = (format!("git@{}", base.commit.short()), format!("git@{}", head.commit.short()));
     let rendered = tokio::task::spawn_blocking(move || {
         let wanted = |spec: &AppSpec| selected.names(spec.name.as_str());
-        let of = |checkout: &Checkout, before: &Rendering| {
-            render(checkout.files.as_ref(), &folder, &name, wanted, before)
+        let of = |checkout: &Checkout, before: &Rendering, policy: Option<&AdmissionPolicy>| {
+            let source = RenderedFolder { files: checkout.files.as_ref(), folder: &folder, name: &name };
+            render(&source, policy, wanted, before)
         };
-        let before = of(&base, &Rendering::default());
-        let after = of(&head, &before);
+        let before = of(&base, &Rendering::default(), None);
+        // The base is what runs today; the policy is for what is to come.
+        let after = of(&head, &before, policy.as_ref());
         (before, after)
     });
     let (before, after) = rendered.await.map_err(|error| Error::Broken(error.to_string()))?;

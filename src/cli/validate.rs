@@ -13,6 +13,7 @@ use super::{
     folder::{Folder, render_folder},
     options::TextOrJson,
     output::{json, print},
+    policy_file::PolicyArgs,
 };
 use driftless_model::{AppName, Finding, Format};
 
@@ -26,6 +27,7 @@ use driftless_model::{AppName, Finding, Format};
 Examples:
   driftless validate .
   driftless validate ~/infra --path sites
+  driftless validate . --policy policy.yaml
   driftless validate . -o json")]
 pub(super) struct ValidateArgs {
     /// Folder, taken as the root of a repository.
@@ -33,6 +35,8 @@ pub(super) struct ValidateArgs {
     /// Folder inside it to look for applications in [default: its root]
     #[arg(long, value_name = "FOLDER", default_value = "", hide_default_value = true)]
     pub(super) path: String,
+    #[command(flatten)]
+    pub(super) policy: PolicyArgs,
     /// Format of the findings: text on standard error, json on standard output.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = TextOrJson::Text)]
     pub(super) output: TextOrJson,
@@ -57,7 +61,8 @@ struct Checked {
 }
 
 pub(super) fn validate(args: &ValidateArgs, context: &Context<'_>) -> Result<Verdict, Error> {
-    let Folder { applications, findings } = render_folder(&args.dir, &args.path, context)?;
+    let Folder { applications, findings } =
+        render_folder(&args.dir, &args.path, args.policy.read()?.as_ref(), context)?;
     let applications = applications.into_iter().map(|(app, stack)| Checked {
         name: app.name,
         path: app.path,

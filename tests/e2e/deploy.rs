@@ -2,7 +2,7 @@
 
 use driftless_model::{Application, HealthStatus, Outcome, SyncStatus};
 
-use crate::harness::{Container, Site, SshServer, free_port, images};
+use crate::harness::{Container, Settings, Site, SshServer, free_port, images};
 
 const ORDER_API: &str = include_str!("../../examples/sites/order-api/deployment.yaml");
 
@@ -521,4 +521,40 @@ async fn platform_that_the_engine_cannot_run_is_not_started() {
         })
         .await;
     assert_eq!(site.container("web").id(), running, "what runs stays");
+}
+
+#[tokio::test]
+async fn commit_against_the_policy_changes_nothing() {
+    let mut site = Site::new("policy");
+    site.settings = Settings {
+        whole: Some(serde_json::json!({ "policy": { "trust": "limited" } })),
+        ..Settings::default()
+    };
+    let text = |more: &str| {
+        format!(
+            "services:\n  web:\n    image: \"{}\"\n    stop_grace_period: 1s\n{more}",
+            images::placeholder()
+        )
+    };
+    let commit = site.compose(&text(""));
+    let agent = site.agent().await;
+    agent.settled(&commit).await;
+    let running = site.container("web").id().to_owned();
+    for (more, message) in [
+        ("    privileged: true\n", "5:5: error: services.web.privileged: is privileged"),
+        ("    volumes: [\"/:/host\"]\n", "5:15: error: services.web.volumes[0]: mounts `/`"),
+        ("    volumes: [\"/var/run/docker.sock:/s\"]\n", "which gives access to `/run/docker.sock`"),
+    ] {
+        site.compose(&text(more));
+        agent.sync().await;
+        agent
+            .until("the violation to be reported", |application| {
+                application.status.findings.iter().any(|finding| finding.to_string().contains(message))
+            })
+            .await;
+        assert_eq!(site.container("web").id(), running, "{more}");
+    }
+    let commit = site.compose(&text("    init: true\n"));
+    agent.sync().await;
+    agent.settled(&commit).await;
 }

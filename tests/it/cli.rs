@@ -297,7 +297,7 @@ fn driftless(server: SocketAddr, arguments: &[&str]) -> Command {
     command
 }
 
-async fn run(server: SocketAddr, arguments: &[&str]) -> (i32, String, String) {
+pub(crate) async fn run(server: SocketAddr, arguments: &[&str]) -> (i32, String, String) {
     let Output { status, stdout, stderr } = driftless(server, arguments).output().await.unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (status.code().unwrap(), text(stdout), text(stderr))
@@ -510,7 +510,7 @@ async fn address_in_use_is_reported_before_the_start() {
 }
 
 /// A folder with these files.
-fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+pub(crate) fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (path, text) in files {
         let path = folder.path().join(path);

@@ -17,6 +17,7 @@ const README: &str = include_str!("../../README.md");
 const COMPOSE: &str = include_str!("../../docs/compose.md");
 const KUBERNETES: &str = include_str!("../../docs/kubernetes.md");
 const KUSTOMIZE: &str = include_str!("../../docs/kustomize.md");
+const SECURITY: &str = include_str!("../../docs/security-model.md");
 const MAKEFILE: &str = include_str!("../../Makefile");
 
 #[test]
@@ -76,6 +77,7 @@ fn unsupported_keys_are_errors_at_their_lines() {
 fn tables_of_keys_are_up_to_date() {
     for (path, text, keys) in [
         ("docs/compose.md", COMPOSE, compose_keys()),
+        ("docs/security-model.md", SECURITY, driftless_docker::api_calls()),
         ("docs/kustomize.md", KUSTOMIZE, kustomization_keys()),
         ("docs/kubernetes.md", KUBERNETES, kubernetes_fields()),
     ] {

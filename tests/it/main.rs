@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::pedantic, clippy::type_complexity)]
 
+// Rules on what manifests may contain.
+mod admission;
 // The shape of the code itself.
 mod access;
 mod architecture;

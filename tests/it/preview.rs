@@ -78,7 +78,7 @@ impl Clone {
         command
     }
 
-    fn run(&self, words: &[&str]) -> (i32, String, String) {
+    pub(crate) fn run(&self, words: &[&str]) -> (i32, String, String) {
         told(self.driftless(words).output().unwrap())
     }
 

@@ -5,7 +5,9 @@ use std::{
     sync::Arc,
 };
 
-use driftless_model::{AppName, Finding, Held, Location, Stack, conflicts};
+use driftless_model::{
+    AppName, Finding, ForeignObject, Held, Location, Stack, ViolatingObject, conflicts, foreign_objects,
+};
 use driftless_store::{self as store, KnownApplication, Store};
 
 use crate::{
@@ -112,9 +114,33 @@ impl Claims {
         for (app, finding) in conflicts(&stacks, &held) {
             found.entry(app).or_default().push(finding);
         }
+        for (app, finding) in used_objects_of_others(claimants) {
+            found.entry(app).or_default().push(finding);
+        }
         self.are_disputed = !found.is_empty();
         found
     }
+}
+
+/// External networks and volumes of another application, of any repository, where the policy forbids that.
+fn used_objects_of_others(claimants: &[Claimant]) -> Vec<(AppName, Finding)> {
+    let rendered = claimants.iter().map(|claimant| claimant.rendered.as_ref());
+    let stacks: Vec<_> = rendered
+        .filter_map(|rendered| Some((rendered.stack.as_ref()?.as_ref(), rendered.admission.as_ref())))
+        .collect();
+    let finding = |foreign: ForeignObject| {
+        let stack = stacks.iter().find(|(stack, _)| stack.app == foreign.app).map(|(stack, _)| *stack);
+        let file = stack.and_then(|stack| stack.manifests.first()).cloned().unwrap_or_default();
+        let violation = foreign.violation;
+        let path = match &violation.object {
+            ViolatingObject::Network(key) => format!("networks.{key}"),
+            ViolatingObject::Volume(key) => format!("volumes.{key}"),
+            ViolatingObject::Workload(name, _) => name.to_string(),
+        };
+        let help = violation.help();
+        (foreign.app, Finding::error(Location::file(file), path, violation.message).help(help))
+    };
+    foreign_objects(&stacks).into_iter().map(finding).collect()
 }
 
 /// The stack of an application's newest revision.

@@ -7,7 +7,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use driftless_files::{AppSpec, Reads};
-use driftless_model::{AppName, CommitInfo, Contents, Finding, Format, Missed, Policy, Stack, Timestamp};
+use driftless_model::{
+    AdmissionPolicy, AppName, CommitInfo, Contents, Finding, Format, Missed, Policy, Stack, Timestamp,
+};
 
 use crate::trust::RejectedCommit;
 
@@ -35,6 +37,8 @@ pub(crate) struct Rendered {
     pub(crate) url: String,
     pub(crate) reference: String,
     pub(crate) policy: Policy,
+    /// The rules that the stack was checked with.
+    pub(crate) admission: Arc<AdmissionPolicy>,
     pub(crate) commit: CommitInfo,
     /// `None` if a finding is an error.
     pub(crate) stack: Option<Arc<Stack>>,
@@ -206,6 +210,7 @@ impl Rendered {
             url: String::new(),
             reference: String::new(),
             policy,
+            admission: Arc::default(),
             commit,
             stack: None,
             findings: Vec::new(),

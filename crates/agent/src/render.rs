@@ -7,7 +7,7 @@ use driftless_files::{AppSpec, Files, Recorder};
 use driftless_git::Checkout;
 use driftless_manifest as manifest;
 use driftless_manifest::Configured;
-use driftless_model::{AppName, Finding, Location, Policy, Stack};
+use driftless_model::{AdmissionPolicy, AppName, Finding, Location, Policy, Stack};
 
 use crate::{desired::Rendered, host_values::ReadValues, trust::RejectedCommit};
 
@@ -44,7 +44,7 @@ pub(crate) fn render_all(settings: &config::Repository, accepted: &AcceptedCommi
         let before = accepted.before.get(&name);
         let rendered = match (accepted.rejected.get(&name), before) {
             (Some(rejected), before) => keep_before(settings, spec, rejected, before),
-            (None, Some(before)) if is_unchanged(before, &spec, files) => Rendered {
+            (None, Some(before)) if is_unchanged(before, settings, &spec, files) => Rendered {
                 commit: accepted.checkout.commit.clone(),
                 reference: reference_text(&settings.reference, accepted.checkout.tag.as_deref()),
                 signer: accepted.signer.clone(),
@@ -82,6 +82,8 @@ fn configured(settings: &config::ApplicationSettings) -> Configured {
 fn render(settings: &config::Repository, spec: AppSpec, accepted: &AcceptedCommit) -> Rendered {
     let recorder = Recorder::new(accepted.checkout.files.as_ref());
     let mut rendered = manifest::render(&recorder, &spec);
+    let admission = admission_of(settings, &spec.name).clone();
+    manifest::admission::enforce(&recorder, &admission, &mut rendered);
     let reads = recorder.finish();
     rendered.findings.extend(reads.collisions().into_iter().map(|(path, other)| {
         let message = format!("differs from `{other}` in the case of its letters only");
@@ -93,6 +95,7 @@ fn render(settings: &config::Repository, spec: AppSpec, accepted: &AcceptedCommi
         url: settings.url.to_string(),
         reference: reference_text(&settings.reference, accepted.checkout.tag.as_deref()),
         policy: policy_of(settings, &spec),
+        admission: Arc::new(admission),
         commit: accepted.checkout.commit.clone(),
         stack: rendered.stack.map(|stack| Arc::new(shrunk(stack))),
         findings: rendered.findings,
@@ -105,8 +108,11 @@ fn render(settings: &config::Repository, spec: AppSpec, accepted: &AcceptedCommi
 }
 
 /// Whether rendering again would give the same result: no file that it has read has changed.
-fn is_unchanged(before: &Rendered, spec: &AppSpec, files: &dyn Files) -> bool {
-    before.rejected.is_none() && before.spec == *spec && before.reads.hold_in(files)
+fn is_unchanged(before: &Rendered, settings: &config::Repository, spec: &AppSpec, files: &dyn Files) -> bool {
+    before.rejected.is_none()
+        && before.spec == *spec
+        && *before.admission == *admission_of(settings, &spec.name)
+        && before.reads.hold_in(files)
 }
 
 /// Keeps the application of the commit before. Without one, the rejection is a finding.
@@ -125,6 +131,7 @@ fn keep_before(
         url: settings.url.to_string(),
         reference: reference_text(&settings.reference, None),
         policy: policy_of(settings, &spec),
+        admission: Arc::new(admission_of(settings, &spec.name).clone()),
         commit: rejected.commit.clone(),
         stack: None,
         findings: vec![rejected.finding()],
@@ -152,6 +159,14 @@ fn policy_of(settings: &config::Repository, spec: &AppSpec) -> Policy {
         |application: &&config::ApplicationSettings| application.app_name().as_ref() == Some(&spec.name);
     let own = settings.applications.iter().find(is_of_application);
     own.map_or(&settings.policy, |application| &application.policy).clone()
+}
+
+/// The rules of the application's own settings, else those of its repository.
+fn admission_of<'a>(settings: &'a config::Repository, name: &AppName) -> &'a AdmissionPolicy {
+    let is_of_application =
+        |application: &&config::ApplicationSettings| application.app_name().as_ref() == Some(name);
+    let own = settings.applications.iter().find(is_of_application);
+    own.map_or(&settings.admission, |application| &application.admission)
 }
 
 /// The followed reference as statuses show it. `tag` is the tag that a version range has chosen.

@@ -5,10 +5,11 @@ use std::{
     path::PathBuf,
 };
 
-use driftless_model::{AppName, CommitId, Finding, Location, Policy, RepoUrl};
+use driftless_model::{AdmissionPolicy, AppName, CommitId, Finding, Location, Policy, RepoUrl};
 
 use crate::{
     access::{self, HostAccess, HostEntry, RawAuth},
+    admission::AdmissionEntry,
     file::{self, ApplicationEntry, Document, PolicyEntry, RepositoryEntry},
     range::VersionRange,
     registry::RegistryEntry,
@@ -75,6 +76,7 @@ fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
         sops_key_files,
         values_from,
         policy,
+        admission,
         credentials,
         registries,
         webhooks,
@@ -84,17 +86,18 @@ fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
     let mut check = Check { file, findings: Vec::new() };
     let defaults = Settings::default();
     let policy = inherit(&Policy::default(), &policy);
+    let admission = AdmissionEntry::within(admission, &AdmissionPolicy::default());
     let hosts = check.hosts(credentials);
     let registries = check.registries(registries);
     let repositories = repositories
         .into_iter()
         .enumerate()
         .map(|(index, raw)| {
-            let inherited = Inherited { policy: &policy, values_from: &values_from };
+            let inherited = Inherited { policy: &policy, admission: &admission, values_from: &values_from };
             check.repository(&format!("repositories[{index}]"), raw, &inherited, &hosts)
         })
         .collect();
-    let settings = Settings {
+    let mut settings = Settings {
         state_dir: state_dir.unwrap_or(defaults.state_dir),
         state_key_file,
         runtime_dir: runtime_dir.unwrap_or(defaults.runtime_dir),
@@ -110,6 +113,7 @@ fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
         metrics,
         repositories,
     };
+    settings.protect_paths();
     check.whole(&settings);
     if check.findings.is_empty() { Ok(settings) } else { Err(check.findings) }
 }
@@ -155,6 +159,7 @@ impl Check<'_> {
             require_fast_forward,
             verify,
             policy,
+            admission,
             webhook,
             status,
             values_from,
@@ -167,6 +172,7 @@ impl Check<'_> {
         };
         let is_https = transport == Some(Transport::Https);
         let policy = inherit(inherited.policy, &policy);
+        let admission = AdmissionEntry::within(admission, inherited.admission);
         let values_from = [inherited.values_from, &values_from].concat();
         let folder = folder.unwrap_or_default();
         // Settings with an error are not used, so a missing URL needs no value.
@@ -179,7 +185,11 @@ impl Check<'_> {
             .map(|(index, raw)| {
                 (
                     format!("{path}.applications[{index}]"),
-                    application(raw, &folder, &Inherited { policy: &policy, values_from: &values_from }),
+                    application(
+                        raw,
+                        &folder,
+                        &Inherited { policy: &policy, admission: &admission, values_from: &values_from },
+                    ),
                 )
             })
             .collect();
@@ -214,6 +224,7 @@ impl Check<'_> {
             verify,
             applications: applications.into_iter().map(|it| it.1).collect(),
             policy,
+            admission,
             values_from,
             webhook: webhook.and_then(|it| self.webhook(path, it)),
             status: None,
@@ -267,6 +278,19 @@ impl Check<'_> {
             .map(|(index, it)| (format!("{path}.applications[{index}].verify"), it.verify.as_ref()));
         let all =
             std::iter::once((format!("{path}.verify"), repository.verify.as_ref())).chain(of_applications);
+        let of_repository = repository.admission.signed_commits == Some(true);
+        let unsigned = repository.applications.iter().enumerate().find(|(_, application)| {
+            application.admission.signed_commits == Some(true) && application.verify.is_none()
+        });
+        let unsigned = match (repository.verify.is_some(), of_repository, unsigned) {
+            (false, _, Some((index, _))) => Some(format!("{path}.applications[{index}].verify")),
+            (false, true, None) if repository.applications.is_empty() => Some(format!("{path}.verify")),
+            (true | false, ..) => None,
+        };
+        if let Some(path) = unsigned {
+            self.error(path, "`policy.signedCommits` requires signed commits, but no key is trusted").help =
+                Some("name trusted keys in `verify`".to_owned());
+        }
         let is_tag = matches!(repository.reference, Reference::Tag(_) | Reference::Semver(_));
         for (path, verify) in all.collect::<Vec<_>>() {
             let Some(verify) = verify else { continue };
@@ -427,6 +451,7 @@ impl Check<'_> {
 /// The values that an inner level of the file inherits from the outer one.
 struct Inherited<'a> {
     policy: &'a Policy,
+    admission: &'a AdmissionPolicy,
     values_from: &'a [ValueSource],
 }
 
@@ -436,6 +461,7 @@ fn application(raw: ApplicationEntry, folder: &str, inherited: &Inherited<'_>) -
         name,
         suspend,
         policy,
+        admission,
         verify,
         variables,
         values_from,
@@ -448,7 +474,19 @@ fn application(raw: ApplicationEntry, folder: &str, inherited: &Inherited<'_>) -
     let outer = inherited.policy;
     let policy = Policy { suspended: suspend.unwrap_or(outer.suspended), ..inherit(outer, &policy) };
     let values_from = [inherited.values_from, &values_from].concat();
-    ApplicationSettings { name, path, policy, verify, variables, values_from, profiles, files, env_files }
+    let admission = AdmissionEntry::within(admission, inherited.admission);
+    ApplicationSettings {
+        name,
+        path,
+        policy,
+        admission,
+        verify,
+        variables,
+        values_from,
+        profiles,
+        files,
+        env_files,
+    }
 }
 
 /// A policy whose missing keys have the values of the outer one.

@@ -60,6 +60,11 @@ impl DockerHost {
         Self { address: address.to_owned(), tls: Some(DockerTls { ca: folder.join("ca.pem"), client }) }
     }
 
+    /// The path of the socket, if the engine is on this host.
+    pub fn socket(&self) -> Option<String> {
+        self.address.strip_prefix("unix://").map(str::to_owned)
+    }
+
     /// Whether everybody on the way to the engine can read the traffic, and act as root on its host.
     pub fn is_exposed(&self) -> bool {
         let Some(authority) = self.address.strip_prefix("tcp://") else { return false };

@@ -85,6 +85,7 @@ pub(super) static ROOT: Table = Table {
             key("audit", Object(&AUDIT), "How the audit is kept"),
             key("docker", TextOr(&DOCKER), "Docker Engine: unix:// and a path, or tcp://host:port"),
             key("buildTimeout", Duration, "Maximum time of an image build. Default: 1h"),
+            key("policy", Object(&ADMISSION), "What manifests may contain. Default: everything"),
             key("sops", Object(&SOPS), "Keys for files that SOPS or age encrypted"),
             key("valuesFrom", ListOf(&VALUES_FROM), "Variables of Compose files that lie on this machine"),
             key("credentials", ListOf(&CREDENTIALS), "Credentials for all repositories of a host"),
@@ -282,6 +283,11 @@ pub(super) static REPOSITORY: Table = Table {
             key("submodules", Boolean, "Read submodules, from the same host only. Default: false"),
             key("submodulePaths", Paths, "Folders of this machine that submodules may be in"),
             key("requireFastForward", Boolean, "Reject a commit that does not build on the one before it"),
+            key(
+                "policy",
+                Object(&ADMISSION),
+                "What manifests may contain; overrides single keys of the agent's",
+            ),
             key("verify", Object(&VERIFY), "Signatures that every commit needs"),
             key("webhook", Object(&WEBHOOK), "Webhook of the forge"),
             key("status", Object(&STATUS), "Commit statuses on the forge"),
@@ -299,6 +305,7 @@ pub(super) static APPLICATION: Table = Table {
             key("path", Text, "Folder of the application, inside the repository's path"),
             key("name", Text, "Default: the folder's name"),
             key("suspend", Boolean, "Observe and report, change nothing. Default: false"),
+            key("policy", Object(&ADMISSION), "What manifests may contain; overrides single keys"),
             key("verify", Object(&VERIFY), "Signatures that this application needs in addition"),
             key("variables", Mapping, "Variables of Compose files; override those of .env"),
             key("valuesFrom", ListOf(&VALUES_FROM), "Variables of Compose files that lie on this machine"),
@@ -309,6 +316,29 @@ pub(super) static APPLICATION: Table = Table {
         POLICY,
     ],
     required: &["path"],
+};
+
+pub(super) static ADMISSION: Table = Table {
+    keys: &[&[
+        key("trust", Word(&["full", "limited"]), "limited: nothing that controls the host. Default: full"),
+        key("privileged", Boolean, "Allow privileged containers and hooks"),
+        key("unconfined", Boolean, "Allow containers without seccomp, AppArmor or SELinux"),
+        key("hostNamespaces", Strings, "Namespaces of the host: network, pid, ipc, user, uts, cgroup"),
+        key("capabilities", Strings, "Capabilities that may be added; * is any text"),
+        key("devices", Strings, "Devices of the host; * is any text"),
+        key("bindMounts", Strings, "Paths of the host: /srv/a, /srv/** with all below, /etc/a:ro"),
+        key("images", Strings, "Images, such as ghcr.io/team/*; * is any text"),
+        key("requireDigests", Boolean, "Images need a digest"),
+        key("requireLimits", Strings, "Limits that every container needs: memory, cpus, pids"),
+        key("ports", Strings, "Published ports: 8080, 8000-8999, 127.0.0.1:*"),
+        key("hooks", Boolean, "Allow hooks after the start and before the stop"),
+        key("builds", Boolean, "Allow builds of images"),
+        key("externalNetworks", Strings, "External networks by name; * is any text"),
+        key("externalVolumes", Strings, "External volumes by name; * is any text"),
+        key("otherApplications", Boolean, "Allow networks, volumes and containers of other applications"),
+        key("signedCommits", Boolean, "Every repository needs verify"),
+    ]],
+    required: &[],
 };
 
 pub(super) static VERIFY: Table = Table {

@@ -20,6 +20,7 @@
 //! ```
 
 mod access;
+mod admission;
 mod check;
 mod docker_host;
 mod duration;
@@ -36,6 +37,7 @@ mod value;
 mod values_from;
 mod webhook;
 
+pub use admission::parse_policy;
 pub use docker_host::{DockerHost, DockerTls};
 pub use duration::parse as parse_duration;
 pub use keys::schema;

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use driftless_model::{AppName, CommitId, HookProvider, Policy, RepoUrl};
+use driftless_model::{AdmissionPolicy, AppName, CommitId, HookProvider, Policy, RepoUrl};
 
 use crate::{
     docker_host::DockerHost,
@@ -88,6 +88,8 @@ pub struct Repository {
     pub applications: Vec<ApplicationSettings>,
     /// The policy of discovered applications.
     pub policy: Policy,
+    /// The rules on what manifests may contain.
+    pub admission: AdmissionPolicy,
     /// Variables of discovered applications that lie on the host; a later source wins.
     pub values_from: Vec<ValueSource>,
     /// Default: no webhook.
@@ -150,6 +152,8 @@ pub struct ApplicationSettings {
     pub path: String,
     /// The limits of the agent for this application.
     pub policy: Policy,
+    /// The rules on what its manifests may contain.
+    pub admission: AdmissionPolicy,
     /// The signatures that this application needs in addition to those of the repository.
     pub verify: Option<Verify>,
     /// Variables for interpolation in Compose files.
@@ -315,6 +319,25 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// Names the agent's own folders, key files and the engine's socket in the rules of every repository, so that limited
+    /// trust does not reach them. To be called again after options have changed one of these paths.
+    pub fn protect_paths(&mut self) {
+        let own = [&self.state_dir, &self.runtime_dir].into_iter();
+        let files = self.sops_key_files.iter().chain(&self.state_key_file).chain(&self.token_file);
+        let socket = self.docker.socket();
+        let known = AdmissionPolicy::PROTECTED.iter().map(|path| (*path).to_owned());
+        let paths: std::collections::BTreeSet<String> =
+            own.chain(files).map(|path| path.display().to_string()).chain(socket).chain(known).collect();
+        for repository in &mut self.repositories {
+            repository.admission.protected.clone_from(&paths);
+            for application in &mut repository.applications {
+                application.admission.protected.clone_from(&paths);
+            }
+        }
+    }
+}
+
 impl Repository {
     /// A repository with defaults: named after its URL, fetched every minute, without credentials, applications discovered.
     pub fn new(url: RepoUrl, path: &str, reference: Reference) -> Self {
@@ -335,6 +358,7 @@ impl Repository {
             verify: None,
             applications: Vec::new(),
             policy: Policy::default(),
+            admission: AdmissionPolicy::default(),
             values_from: Vec::new(),
             webhook: None,
             status: None,

@@ -45,6 +45,7 @@
 
 mod actions;
 mod agent_claims;
+mod api_calls;
 mod attribution;
 mod body_writer;
 mod cache;
@@ -83,6 +84,7 @@ mod tls;
 mod to_engine;
 mod transport;
 
+pub use api_calls::api_calls;
 pub use connection::EngineInfo;
 pub use docker::{Claim, Docker, Effect, EngineEvent, FileChanges, ObserveScope};
 pub use engine::{Engine, EngineOptions};

@@ -42,6 +42,7 @@ use tokio::{
 };
 
 use crate::{
+    api_calls,
     call_error::{CallError, ConnectError},
     tls,
 };
@@ -241,6 +242,12 @@ impl Transport {
         mut request: Request<RequestBody>,
     ) -> Result<Response<Incoming>, hyper_util::client::legacy::Error> {
         self.state.calls.fetch_add(1, Ordering::Relaxed);
+        debug_assert!(
+            api_calls::is_listed(request.method().as_str(), request.uri().path()),
+            "{} {} is not in the list of calls (api_calls.rs)",
+            request.method(),
+            request.uri().path()
+        );
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             self.state.writes.fetch_add(1, Ordering::Relaxed);
         }

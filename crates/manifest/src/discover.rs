@@ -24,7 +24,7 @@ const DEEPEST: usize = 2;
 const MOST_ENTRIES: usize = 200_000;
 
 /// The largest file that is read as a manifest, in bytes.
-const LARGEST_MANIFEST: u64 = 1 << 20;
+pub(crate) const LARGEST_MANIFEST: u64 = 1 << 20;
 
 /// An application that the configuration names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -25,6 +25,7 @@
 use driftless_files::{AppSpec, Bounded, Files, Rendered};
 use driftless_model::{Finding, Format, check};
 
+pub mod admission;
 pub mod convert;
 mod discover;
 mod parallel;

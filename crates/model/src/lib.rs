@@ -28,6 +28,7 @@
 //! ```
 
 mod actor;
+mod admission;
 mod api_version;
 mod boxed_default;
 mod build;
@@ -79,6 +80,9 @@ mod wildcard;
 mod workload;
 
 pub use actor::{ActOn, Actor, ActorKind, ApiToken, AuditEntry, AuditResult, Channel, InvalidScope, Scope};
+pub use admission::{
+    AdmissionPolicy, ForeignObject, PortRule, Trust, ViolatingObject, Violation, foreign_objects,
+};
 pub use api_version::{INTERFACE_NAME, Need};
 pub use boxed_default::{BoxedDefault, SharedDefault};
 pub use build::{Build, Dockerfile};

@@ -13,7 +13,7 @@ use driftless_files::{AppSpec, Files, Reads, Recorder, Rendered};
 use driftless_git::{Checkout, CommitSource, FetchPermits, LocalRepository, Repository, RepositoryOptions};
 use driftless_manifest as manifest;
 use driftless_manifest::Discovery;
-use driftless_model::{AppName, CommitId, Finding};
+use driftless_model::{AdmissionPolicy, AppName, CommitId, Finding};
 
 /// A repository to read commits from.
 pub(in crate::cli) enum Place {
@@ -130,6 +130,15 @@ async fn fetch(
     Err(failed.map_or_else(|| Error::Broken("no reference was given".to_owned()), Error::from))
 }
 
+/// A folder of a commit in which applications are found.
+#[derive(Clone, Copy)]
+pub(in crate::cli) struct RenderedFolder<'a> {
+    pub(in crate::cli) files: &'a dyn Files,
+    pub(in crate::cli) folder: &'a str,
+    /// The name of the repository.
+    pub(in crate::cli) name: &'a str,
+}
+
 /// One rendered commit: the stack of each application, and errors.
 #[derive(Default)]
 pub(in crate::cli) struct Rendering {
@@ -149,13 +158,15 @@ pub(in crate::cli) struct RenderedApp {
 
 /// Renders the selected applications. An empty folder is no error, because all applications may be new. An application
 /// whose files are the same as in the commit rendered `before` is reused.
+///
+/// With a policy, what it does not allow is an error.
 pub(in crate::cli) fn render(
-    files: &dyn Files,
-    folder: &str,
-    name: &str,
+    source: &RenderedFolder<'_>,
+    policy: Option<&AdmissionPolicy>,
     is_selected: impl Fn(&AppSpec) -> bool,
     before: &Rendering,
 ) -> Rendering {
+    let RenderedFolder { files, folder, name } = *source;
     let Discovery { apps, findings, empty_folder: _ } = manifest::discover(files, folder, name, &[]);
     let is_there = matches!(files.entry(folder), Ok(Some(driftless_files::Entry::Folder)));
     let is_empty = apps.is_empty() && (!is_there || findings.len() == 1);
@@ -164,16 +175,39 @@ pub(in crate::cli) fn render(
         before.applications.iter().map(|it| (&it.spec.name, it)).collect();
     let one = |spec: AppSpec| {
         let known = before.get(&spec.name).filter(|it| it.spec == spec && it.reads.hold_in(files));
-        known.copied().cloned().unwrap_or_else(|| RenderedApp::render(files, spec))
+        match (known, policy) {
+            (Some(known), None) => (*known).clone(),
+            (Some(_) | None, _) => RenderedApp::render(files, spec, policy),
+        }
     };
-    let applications = manifest::on_all_cores(apps.into_iter().filter(is_selected).collect(), one);
+    let mut applications = manifest::on_all_cores(apps.into_iter().filter(is_selected).collect(), one);
+    if let Some(policy) = policy {
+        forbid_foreign_objects(files, policy, &mut applications);
+    }
     Rendering { applications, errors }
 }
 
+/// Makes it an error that an application uses networks or volumes of another one, where the policy forbids that.
+fn forbid_foreign_objects(files: &dyn Files, policy: &AdmissionPolicy, applications: &mut [RenderedApp]) {
+    let stacks: Vec<_> =
+        applications.iter().filter_map(|it| Some((it.rendered.stack.as_ref()?, policy))).collect();
+    let mut found = manifest::admission::foreign_objects(files, &stacks);
+    for app in applications {
+        if let Some(own) = found.remove(&app.spec.name) {
+            let findings = app.rendered.findings.iter().cloned().chain(own).collect();
+            app.rendered = Arc::new(Rendered { findings, ..Rendered::clone(&app.rendered) });
+        }
+    }
+}
+
 impl RenderedApp {
-    fn render(files: &dyn Files, spec: AppSpec) -> Self {
+    fn render(files: &dyn Files, spec: AppSpec, policy: Option<&AdmissionPolicy>) -> Self {
         let recorder = Recorder::new(files);
-        let rendered = Arc::new(manifest::render(&recorder, &spec));
+        let mut rendered = manifest::render(&recorder, &spec);
+        if let Some(policy) = policy {
+            manifest::admission::enforce(&recorder, policy, &mut rendered);
+        }
+        let rendered = Arc::new(rendered);
         Self { spec, rendered, reads: Arc::new(recorder.finish()) }
     }
 }

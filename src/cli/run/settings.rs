@@ -74,6 +74,7 @@ pub(in crate::cli) fn settings(args: &RunArgs, environment: &Environment) -> Res
     if let Some(it) = agent.docker_host.clone().or_else(ambient) {
         settings.docker = DockerHost::with_environment(&it, environment.as_ref());
     }
+    settings.protect_paths();
     // A missing token has its own error with help.
     access_is_closed(&settings)?;
     let findings = settings.check("the command line");

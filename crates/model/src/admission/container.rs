@@ -1,0 +1,266 @@
+//! The rules about workloads and their containers.
+
+use crate::{
+    Container, Hook, ImageRef, MountSource, Namespace, NetworkMode, Part, Peer, Resources, Subject,
+    is_helper_image, matches_star,
+};
+
+use super::{
+    paths,
+    policy::AdmissionPolicy,
+    ports::{PortRule, Published},
+    violation::{ViolatingObject, Violation},
+};
+
+/// Collects the violations of one container.
+struct Check<'a> {
+    policy: &'a AdmissionPolicy,
+    object: ViolatingObject,
+    found: &'a mut Vec<Violation>,
+}
+
+/// Checks all containers of a workload, its build and its ports.
+pub(super) fn check_workload(policy: &AdmissionPolicy, subject: Subject<'_>, found: &mut Vec<Violation>) {
+    let workload = subject.workload;
+    let parts = workload.parts.iter().map(|Part { name, container, .. }| (Some(name.clone()), container));
+    for (part, container) in std::iter::once((None, &workload.container)).chain(parts) {
+        let object = ViolatingObject::Workload(subject.name.clone(), part);
+        let mut check = Check { policy, object, found };
+        check.ports(container);
+        check.namespaces(container);
+        if is_helper_image(&container.image) {
+            // A container of the agent's own program, which keeps the network of a pod or forwards for a Service.
+            continue;
+        }
+        check.privileges(container);
+        check.devices(container);
+        check.mounts(container);
+        check.limits(&container.resources);
+        check.hooks(container);
+        check.peers(container);
+        if workload.build.is_none() || container.image != workload.container.image {
+            check.image(&container.image, &["image"]);
+        }
+        for image in container.mounted_images() {
+            check.image(image, &["source", "reference"]);
+        }
+    }
+    if let Some(build) = &workload.build {
+        let object = ViolatingObject::Workload(subject.name.clone(), None);
+        let mut check = Check { policy, object, found };
+        if policy.builds == Some(false) {
+            check.report(
+                "builds",
+                &["build"],
+                None,
+                "builds an image, which the policy does not allow".to_owned(),
+            );
+        }
+        if build.network.as_deref() == Some("host") {
+            check.host_namespace("network", &["network"]);
+        }
+    }
+}
+
+impl Check<'_> {
+    fn report(
+        &mut self,
+        rule: &'static str,
+        keys: &'static [&'static str],
+        value: Option<&str>,
+        message: String,
+    ) {
+        let (object, value) = (self.object.clone(), value.map(str::to_owned));
+        self.found.push(Violation { rule, object, keys, value, message });
+    }
+
+    fn privileges(&mut self, container: &Container) {
+        let message = || "is privileged, which the policy does not allow".to_owned();
+        if container.privileged && !self.policy.allows(self.policy.privileged) {
+            self.report("privileged", &["privileged"], None, message());
+        }
+        if !self.policy.allows(self.policy.unconfined) {
+            for option in container.security_opt.iter().filter(|option| is_unconfined(option)) {
+                let message = format!(
+                    "switches off a protection of the host with `{option}`, which the policy does not allow"
+                );
+                let keys =
+                    &["security_opt", "seccompProfile", "appArmorProfile", "procMount", "seLinuxOptions"];
+                self.report("unconfined", keys, Some(option), message);
+            }
+        }
+        let Some(allowed) = self.policy.list(self.policy.capabilities.as_ref()) else { return };
+        for capability in &container.cap_add {
+            let name = capability.trim_start_matches("CAP_");
+            let is_allowed = |pattern: &String| matches_star(&pattern.to_uppercase(), &name.to_uppercase());
+            if !allowed.iter().any(is_allowed) {
+                let message = format!("adds the capability {capability}, which the policy does not allow");
+                self.report("capabilities", &["cap_add", "add"], Some(name), message);
+            }
+        }
+    }
+
+    fn namespaces(&mut self, container: &Container) {
+        if container.network_mode == NetworkMode::Host || container.networks().contains_key("host") {
+            self.host_namespace("network", &["network_mode", "hostNetwork", "networks"]);
+        }
+        let is_host = |mode: Option<&Namespace>| mode.is_some_and(Namespace::is_host);
+        if is_host(container.pid_mode.as_ref()) {
+            self.host_namespace("pid", &["pid", "hostPID"]);
+        }
+        if is_host(container.ipc_mode.as_ref()) {
+            self.host_namespace("ipc", &["ipc", "hostIPC"]);
+        }
+        let host = &container.host;
+        for (name, mode, keys) in [
+            ("user", &host.userns_mode, &["userns_mode"]),
+            ("uts", &host.uts_mode, &["uts"]),
+            ("cgroup", &host.cgroup, &["cgroup"]),
+        ] {
+            if mode.as_deref() == Some("host") {
+                self.host_namespace(name, keys);
+            }
+        }
+    }
+
+    fn host_namespace(&mut self, name: &str, keys: &'static [&'static str]) {
+        let Some(allowed) = self.policy.list(self.policy.host_namespaces.as_ref()) else { return };
+        if !allowed.contains(name) {
+            let message = format!("uses the {name} namespace of the host, which the policy does not allow");
+            self.report("hostNamespaces", keys, None, message);
+        }
+    }
+
+    fn devices(&mut self, container: &Container) {
+        let Some(allowed) = self.policy.list(self.policy.devices.as_ref()) else { return };
+        let is_allowed = |name: &str| allowed.iter().any(|pattern| matches_star(pattern, name));
+        let paths = container.devices.iter().map(|(host, _, _)| host.clone());
+        let requests = container.host.device_requests.iter().flat_map(|request| {
+            let driver = if request.driver.is_empty() { "gpu" } else { &request.driver };
+            let ids = if request.driver == "cdi" { request.ids.clone() } else { vec![driver.to_owned()] };
+            ids.into_iter()
+        });
+        let rules = container.host.device_cgroup_rules.iter().cloned();
+        for device in paths.chain(requests).chain(rules).filter(|it| !is_allowed(it)).collect::<Vec<_>>() {
+            let message = format!("has the device `{device}` of the host, which the policy does not allow");
+            let keys =
+                &["devices", "gpus", "device_cgroup_rules", "hostPath", "path", "reservations", "limits"];
+            self.report("devices", keys, Some(&device), message);
+        }
+    }
+
+    fn mounts(&mut self, container: &Container) {
+        for mount in &container.mounts {
+            let MountSource::Bind { path, .. } = &mount.source else { continue };
+            if let Some(message) = paths::objection(self.policy, path, mount.read_only) {
+                self.report(
+                    "bindMounts",
+                    &["volumes", "hostPath", "configs", "secrets"],
+                    Some(path),
+                    message,
+                );
+            }
+        }
+    }
+
+    fn limits(&mut self, resources: &Resources) {
+        let Some(required) = &self.policy.require_limits else { return };
+        let given = resources.normal();
+        for (name, is_given) in [
+            ("memory", given.memory.is_some()),
+            ("cpus", given.nano_cpus.is_some()),
+            ("pids", given.pids.is_some_and(|pids| pids > 0)),
+        ] {
+            if required.contains(name) && !is_given {
+                let message = format!("has no limit of {name}, which the policy requires");
+                self.report("requireLimits", &["resources", "limits"], None, message);
+            }
+        }
+    }
+
+    fn ports(&mut self, container: &Container) {
+        let Some(rules) = &self.policy.ports else { return };
+        for port in
+            container.ports.iter().filter(|port| !rules.iter().any(|rule| PortRule::allows(rule, port)))
+        {
+            let number = port.host.map_or(port.container, |host| host.first).to_string();
+            let message = format!("publishes {}, which the policy does not allow", Published(port));
+            self.report("ports", &["ports", "hostPort", "nodePort"], Some(&number), message);
+        }
+    }
+
+    fn hooks(&mut self, container: &Container) {
+        let hooks: Vec<&Hook> = container.host.post_start.iter().chain(&container.host.pre_stop).collect();
+        let keys = &["post_start", "pre_stop", "lifecycle"];
+        if self.policy.hooks == Some(false) && !hooks.is_empty() {
+            let message = "has hooks, which the policy does not allow".to_owned();
+            self.report("hooks", keys, None, message);
+        }
+        if hooks.iter().any(|hook| hook.privileged) && !self.policy.allows(self.policy.privileged) {
+            let message = "has a privileged hook, which the policy does not allow".to_owned();
+            self.report("privileged", keys, None, message);
+        }
+    }
+
+    /// Containers outside of the application that it shares something with.
+    fn peers(&mut self, container: &Container) {
+        if self.policy.allows_other_applications() {
+            return;
+        }
+        for peer in container.peers() {
+            let Peer::Container(name) = peer else { continue };
+            let message = format!(
+                "shares with the container `{name}` of somebody else, which the policy does not allow"
+            );
+            let keys = &["network_mode", "pid", "ipc", "volumes_from"];
+            self.report("otherApplications", keys, Some(name), message);
+        }
+    }
+
+    fn image(&mut self, image: &str, keys: &'static [&'static str]) {
+        let reference = ImageRef::parse(image);
+        if self.policy.require_digests == Some(true) && reference.digest().is_none() {
+            let message = format!("the image `{image}` has no digest, which the policy requires");
+            self.report("requireDigests", keys, Some(image), message);
+        }
+        let Some(allowed) = &self.policy.images else { return };
+        let full = format!("{}/{}", reference.registry(), reference.repository());
+        let tagged = reference.effective_tag().map(|tag| format!("{full}:{tag}"));
+        let is_allowed = |pattern: &String| {
+            let pattern = normal_pattern(pattern);
+            matches_star(&pattern, &full) || tagged.as_ref().is_some_and(|it| matches_star(&pattern, it))
+        };
+        if !allowed.iter().any(is_allowed) {
+            let message = format!("the image `{image}` is not among the allowed images");
+            self.report("images", keys, Some(image), message);
+        }
+    }
+}
+
+/// A pattern with its registry: `nginx` is `docker.io/library/nginx`, `ghcr.io/team/*` is itself.
+fn normal_pattern(pattern: &str) -> String {
+    let first = pattern.split('/').next().unwrap_or_default();
+    if first.contains('*') {
+        return pattern.to_owned();
+    }
+    let has_tag = ImageRef::split(pattern).tag.is_some();
+    let reference = ImageRef::parse(pattern);
+    let name = format!("{}/{}", reference.registry(), reference.repository());
+    match reference.tag().filter(|_| has_tag) {
+        Some(tag) => format!("{name}:{tag}"),
+        None => name,
+    }
+}
+
+/// Options that switch off what protects the host from a container.
+fn is_unconfined(option: &str) -> bool {
+    let option = option.replace(':', "=");
+    matches!(
+        option.as_str(),
+        "seccomp=unconfined"
+            | "apparmor=unconfined"
+            | "systempaths=unconfined"
+            | "label=disable"
+            | "unmask=all"
+    ) || option.starts_with("label=type=spc_t")
+}

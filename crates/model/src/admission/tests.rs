@@ -1,0 +1,298 @@
+//! Tests of the rules, one case for each way around them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    AdmissionPolicy, Build, Completion, Container, DeviceRequest, Format, Hook, HostSettings, ImageRef,
+    Inventory, Location, ManifestNames, Mount, MountSource, Network, NetworkMode, Port, PortRange, PortRule,
+    Probes, Protocol, PullPolicy, Stack, Strategy, Trust, Update, Volume, Workload, WorkloadKind,
+    foreign_objects,
+};
+
+fn stack_of(app: &str, container: Container, build: Option<Build>) -> Stack {
+    let workload = Workload {
+        origin: Location::new("compose.yaml", 2, 3),
+        replicas: 1,
+        container,
+        parts: Vec::new(),
+        container_name: None,
+        strategy: Strategy::Recreate,
+        min_ready: std::time::Duration::ZERO,
+        progress_deadline: std::time::Duration::from_mins(10),
+        revision_history_limit: 10,
+        paused: false,
+        after: Vec::new(),
+        probes: Probes::default(),
+        pull: PullPolicy::IfNotPresent,
+        mounted_pulls: BTreeMap::new(),
+        pull_secrets: BTreeSet::new(),
+        in_place: BTreeMap::new(),
+        build,
+        secret_env: BTreeSet::new(),
+        completion: Completion::Never,
+        kind: WorkloadKind::Replicas,
+        update: Update::default(),
+        manifest: ManifestNames::default(),
+        architecture: None,
+    };
+    Stack {
+        app: app.into(),
+        format: Format::Compose,
+        project: app.to_owned(),
+        workloads: [("web".into(), workload)].into(),
+        networks: BTreeMap::new(),
+        volumes: BTreeMap::new(),
+        app_files: BTreeMap::new(),
+        manifests: vec!["compose.yaml".to_owned()],
+        secret_values: BTreeSet::new(),
+        inventory: Inventory::default(),
+        given: None,
+        port_places: BTreeMap::new(),
+    }
+}
+
+fn plain() -> Container {
+    Container { image: "ghcr.io/team/web:1".to_owned(), ..Container::default() }
+}
+
+fn limited() -> AdmissionPolicy {
+    let protected = AdmissionPolicy::PROTECTED.iter().map(|it| (*it).to_owned()).collect();
+    AdmissionPolicy { trust: Trust::Limited, protected, ..AdmissionPolicy::default() }
+}
+
+fn rules(policy: &AdmissionPolicy, container: Container) -> Vec<&'static str> {
+    let mut found: Vec<_> =
+        policy.violations(&stack_of("shop", container, None)).into_iter().map(|it| it.rule).collect();
+    found.dedup();
+    found
+}
+
+fn host(settings: HostSettings) -> Container {
+    Container { host: settings.into(), ..plain() }
+}
+
+fn bind(path: &str, read_only: bool) -> Container {
+    let source = MountSource::Bind { path: path.to_owned(), create: true, propagation: None, selinux: None };
+    Container { mounts: vec![Mount { target: "/a".to_owned(), source, read_only }], ..plain() }
+}
+
+fn texts(all: &[&str]) -> BTreeSet<String> {
+    all.iter().map(|it| (*it).to_owned()).collect()
+}
+
+#[test]
+fn every_way_to_the_host_is_closed_with_limited_trust() {
+    let one = |text: &str| Some(text.to_owned());
+    let cases: Vec<(&str, Container)> = vec![
+        ("privileged", Container { privileged: true, ..plain() }),
+        ("unconfined", Container { security_opt: vec!["seccomp:unconfined".to_owned()], ..plain() }),
+        ("unconfined", Container { security_opt: vec!["apparmor=unconfined".to_owned()], ..plain() }),
+        ("capabilities", Container { cap_add: vec!["SYS_ADMIN".to_owned()], ..plain() }),
+        ("hostNamespaces", Container { network_mode: NetworkMode::Host, ..plain() }),
+        ("hostNamespaces", Container { pid_mode: Some("host".into()), ..plain() }),
+        ("hostNamespaces", Container { ipc_mode: Some("host".into()), ..plain() }),
+        ("hostNamespaces", host(HostSettings { userns_mode: one("host"), ..HostSettings::default() })),
+        ("hostNamespaces", host(HostSettings { uts_mode: one("host"), ..HostSettings::default() })),
+        ("hostNamespaces", host(HostSettings { cgroup: one("host"), ..HostSettings::default() })),
+        (
+            "hostNamespaces",
+            Container {
+                network_mode: NetworkMode::Networks(
+                    [("host".to_owned(), crate::Attachment::default())].into(),
+                ),
+                ..plain()
+            },
+        ),
+        (
+            "devices",
+            Container { devices: vec![("/dev/sda".into(), "/dev/sda".into(), "rwm".into())], ..plain() },
+        ),
+        (
+            "devices",
+            host(HostSettings { device_cgroup_rules: vec!["a *:* rwm".into()], ..HostSettings::default() }),
+        ),
+        (
+            "devices",
+            host(HostSettings { device_requests: vec![DeviceRequest::default()], ..HostSettings::default() }),
+        ),
+        ("bindMounts", bind("/srv", true)),
+        ("bindMounts", bind("/", true)),
+        ("bindMounts", bind("/var/run/docker.sock", true)),
+        ("bindMounts", bind("/var/lib/driftless/driftless.db", true)),
+        (
+            "privileged",
+            host(HostSettings {
+                post_start: vec![Hook { privileged: true, ..Hook::default() }],
+                ..HostSettings::default()
+            }),
+        ),
+        ("otherApplications", Container { pid_mode: Some("container:db".into()), ..plain() }),
+    ];
+    for (rule, container) in cases {
+        assert_eq!(rules(&AdmissionPolicy::default(), container.clone()), [] as [&str; 0], "{rule}");
+        assert_eq!(rules(&limited(), container), [rule]);
+    }
+    assert_eq!(rules(&limited(), plain()), [] as [&str; 0]);
+}
+
+#[test]
+fn bind_mounts_follow_their_list() {
+    let mut policy = limited();
+    policy.bind_mounts =
+        Some(texts(&["/srv/media/**", "/etc/localtime:ro", "/srv/one", "/**", "/run/docker.sock:ro"]));
+    for (path, read_only, is_allowed) in [
+        ("/srv/media", false, true),
+        ("/srv/media/a/../b", false, true),
+        ("/etc/localtime", true, true),
+        ("/var/run/docker.sock", true, true),
+        // The folder of the socket is not named by itself.
+        ("/run", true, false),
+        ("/", true, false),
+        ("/var/lib/driftless/driftless.db", true, false),
+        ("/srv/media/../../var/lib/docker", true, false),
+    ] {
+        assert_eq!(rules(&policy, bind(path, read_only)).is_empty(), is_allowed, "{path}");
+    }
+    policy.bind_mounts = Some(texts(&["/srv/media/**", "/etc/localtime:ro", "/srv/one"]));
+    for (path, read_only, is_allowed) in [
+        ("/srv/mediathek", false, false),
+        ("/etc/localtime", false, false),
+        ("/srv/one/two", false, false),
+        ("/srv/one/", false, true),
+        ("/var/run/docker.sock", true, false),
+    ] {
+        assert_eq!(rules(&policy, bind(path, read_only)).is_empty(), is_allowed, "{path}");
+    }
+}
+
+#[test]
+fn volume_that_is_a_folder_of_the_host_is_a_bind_mount() {
+    for (options, rule) in [
+        (vec![("type", "none"), ("o", "rw,bind"), ("device", "/")], Some("bindMounts")),
+        (vec![("type", "overlay"), ("o", "lowerdir=/etc:/srv")], Some("bindMounts")),
+        (vec![("type", "ext4"), ("device", "/dev/sda1")], Some("devices")),
+        (vec![("type", "nfs"), ("o", "addr=10.0.0.1"), ("device", ":/export")], None),
+        (vec![("type", "nfs"), ("o", "addr=10.0.0.1,bind"), ("device", "/etc")], Some("bindMounts")),
+    ] {
+        let mut stack = stack_of("shop", plain(), None);
+        let options = options.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let volume = Volume { key: "data".to_owned(), options, ..Volume::default() };
+        stack.volumes.insert("shop_data".to_owned(), volume);
+        let found = limited().violations(&stack);
+        assert_eq!(found.first().map(|it| it.rule), rule, "{found:?}");
+    }
+}
+
+#[test]
+fn images_are_compared_with_their_registry() {
+    let policy =
+        |images: &[&str]| AdmissionPolicy { images: Some(texts(images)), ..AdmissionPolicy::default() };
+    for (pattern, image, is_allowed) in [
+        ("ghcr.io/team/*", "ghcr.io/team/web:1", true),
+        ("ghcr.io/team/*", "ghcr.io/teams/web:1", false),
+        ("ghcr.io/team/*", "evil.example.com/ghcr.io/team/web", false),
+        ("nginx", "docker.io/library/nginx:1.29", true),
+        ("nginx:1.29", "nginx:1.29", true),
+        ("nginx:1.29", "nginx", false),
+        ("docker.io/library/*", "postgres:18", true),
+        ("docker.io/library/*", "team/postgres:18", false),
+        ("*", "anything/at-all", true),
+    ] {
+        let container = Container { image: image.to_owned(), ..Container::default() };
+        assert_eq!(rules(&policy(&[pattern]), container).is_empty(), is_allowed, "{pattern} {image}");
+    }
+    let pinned = format!("ghcr.io/team/web:1@sha256:{}", "0".repeat(64));
+    assert!(ImageRef::check(&pinned).is_ok());
+    let policy = AdmissionPolicy { require_digests: Some(true), ..AdmissionPolicy::default() };
+    assert_eq!(rules(&policy, plain()), ["requireDigests"]);
+    assert!(rules(&policy, Container { image: pinned, ..Container::default() }).is_empty());
+}
+
+#[test]
+fn ports_follow_their_rules() {
+    let publish = |address: Option<&str>, host: Option<u16>| {
+        let host_ip = address.map(|it| it.parse().unwrap());
+        let port = Port { container: 80, protocol: Protocol::Tcp, host_ip, host: host.map(PortRange::one) };
+        Container { ports: vec![port], ..plain() }
+    };
+    for (rule, container, is_allowed) in [
+        ("127.0.0.1:*", publish(Some("127.0.0.1"), Some(80)), true),
+        ("127.0.0.1:*", publish(Some("127.0.0.1"), None), true),
+        ("127.0.0.1:*", publish(None, Some(80)), false),
+        ("8000-8999", publish(None, Some(8080)), true),
+        ("8000-8999", publish(None, Some(80)), false),
+        ("8000-8999", publish(None, None), false),
+        ("0.0.0.0:443", publish(None, Some(443)), true),
+        ("[::1]:443", publish(Some("::1"), Some(443)), true),
+    ] {
+        let policy =
+            AdmissionPolicy { ports: Some(vec![rule.parse().unwrap()]), ..AdmissionPolicy::default() };
+        assert_eq!(rules(&policy, container).is_empty(), is_allowed, "{rule}");
+    }
+    for wrong in ["", "a", "0", "70000", "9-8", "host:80", "1.2.3:80"] {
+        assert!(wrong.parse::<PortRule>().is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn limits_hooks_and_builds_are_checked() {
+    let policy = AdmissionPolicy {
+        require_limits: Some(texts(&["memory", "cpus"])),
+        hooks: Some(false),
+        builds: Some(false),
+        ..AdmissionPolicy::default()
+    };
+    let mut container = host(HostSettings { pre_stop: vec![Hook::default()], ..HostSettings::default() });
+    container.resources.memory = Some(1);
+    let found = policy.violations(&stack_of("shop", container, Some(Build::default())));
+    let rules: Vec<_> = found.iter().map(|it| it.rule).collect();
+    assert_eq!(rules, ["requireLimits", "hooks", "builds"]);
+    assert_eq!(found[0].message, "has no limit of cpus, which the policy requires");
+}
+
+#[test]
+fn networks_and_volumes_of_others_are_checked() {
+    let mut owner = stack_of("db", plain(), None);
+    owner.volumes.insert("db_data".to_owned(), Volume::default());
+    owner.networks.insert("db_default".to_owned(), Network::default());
+    let mut user = stack_of("shop", plain(), None);
+    let volume = |key: &str| Volume { key: key.to_owned(), external: true, ..Volume::default() };
+    user.volumes.insert("db_data".to_owned(), volume("stolen"));
+    user.volumes.insert("free".to_owned(), volume("free"));
+    let network = Network { key: "net".to_owned(), external: true, ..Network::default() };
+    user.networks.insert("db_default".to_owned(), network);
+    let (full, limited) = (AdmissionPolicy::default(), limited());
+    assert!(foreign_objects(&[(&owner, &full), (&user, &full)]).is_empty());
+    let found = foreign_objects(&[(&owner, &limited), (&user, &limited)]);
+    let messages: Vec<_> = found.iter().map(|it| it.violation.message.as_str()).collect();
+    assert_eq!(
+        messages,
+        [
+            "uses the network `db_default` of the application `db`, which the policy does not allow",
+            "uses the volume `db_data` of the application `db`, which the policy does not allow",
+        ]
+    );
+    let policy = AdmissionPolicy {
+        external_networks: Some(texts(&["proxy"])),
+        external_volumes: Some(texts(&["free"])),
+        ..AdmissionPolicy::default()
+    };
+    let rules: Vec<_> = policy.violations(&user).into_iter().map(|it| it.rule).collect();
+    assert_eq!(rules, ["externalNetworks", "externalVolumes"]);
+}
+
+#[test]
+fn inner_rule_wins_over_the_outer_one() {
+    let outer = AdmissionPolicy {
+        privileged: Some(false),
+        capabilities: Some(texts(&["NET_ADMIN"])),
+        ..AdmissionPolicy::default()
+    };
+    let inner = AdmissionPolicy { privileged: Some(true), ..AdmissionPolicy::default() }.within(&outer);
+    assert!(rules(&inner, Container { privileged: true, ..plain() }).is_empty());
+    assert_eq!(
+        rules(&inner, Container { cap_add: vec!["SYS_ADMIN".to_owned()], ..plain() }),
+        ["capabilities"]
+    );
+    assert!(rules(&inner, Container { cap_add: vec!["NET_ADMIN".to_owned()], ..plain() }).is_empty());
+}

@@ -1,0 +1,39 @@
+//! Violations of an admission policy.
+
+use crate::WorkloadName;
+
+/// One thing that a policy does not allow, with what is needed to find its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The key of the policy.
+    pub rule: &'static str,
+    /// The object that it is about.
+    pub object: ViolatingObject,
+    /// The keys of manifests that may have caused it, of both formats.
+    pub keys: &'static [&'static str],
+    /// A text that the value at the place contains.
+    pub value: Option<String>,
+    /// The sentence about it, without its subject.
+    pub message: String,
+}
+
+/// The object of a violation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ViolatingObject {
+    /// A workload, and the name of the part if it is not the first container.
+    Workload(WorkloadName, Option<String>),
+    /// A network by its key in the manifest.
+    Network(String),
+    /// A volume by its key in the manifest.
+    Volume(String),
+}
+
+impl Violation {
+    /// The advice how to correct it.
+    pub fn help(&self) -> String {
+        format!(
+            "remove it from the manifest, or allow it with `policy.{}` in the agent's configuration",
+            self.rule
+        )
+    }
+}

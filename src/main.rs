@@ -3,7 +3,7 @@
 use std::{env, process::ExitCode, sync::Arc};
 
 use driftless::cli::{
-    Colours, Environment, Invocation, LogFormat, Logging, Screen, pause, proxy, proxy_ready,
+    Colours, Environment, Invocation, LogFormat, Logging, Screen, pause, proxy, proxy_drain, proxy_ready,
 };
 use tracing_subscriber::EnvFilter;
 
@@ -14,7 +14,12 @@ fn main() -> ExitCode {
     }
     let environment: Environment = Arc::new(|name| env::var(name).ok());
     let screen = Screen::stderr(environment("NO_COLOR").as_deref());
-    for (name, command) in [("proxy", proxy as fn(Vec<String>) -> ExitCode), ("proxy-ready", proxy_ready)] {
+    let in_proxies = [
+        ("proxy", proxy as fn(Vec<String>) -> ExitCode),
+        ("proxy-ready", proxy_ready),
+        ("proxy-drain", proxy_drain),
+    ];
+    for (name, command) in in_proxies {
         if env::args_os().nth(1).is_some_and(|word| word == name) {
             trace(Logging { format: LogFormat::Text, filter: "info" }, environment("RUST_LOG"), &screen);
             return command(env::args_os().skip(2).map(|word| word.to_string_lossy().into_owned()).collect());

@@ -1,7 +1,7 @@
 //! `driftless proxy`: the process in the container of a Service that needs more than a name. [`Forwards`] defines its
 //! arguments.
 
-use std::{process::ExitCode, sync::Arc};
+use std::{num::NonZero, process::ExitCode, sync::Arc, thread::available_parallelism};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::{
@@ -10,8 +10,11 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-use crate::proxy::{self, ENGINE, Gate, Names, REPORT_SOCKET};
+use crate::proxy::{self, Drained, ENGINE, Gate, Names, REPORT_SOCKET};
 use driftless_model::{Forwards, error_chain};
+
+/// The most threads that carry connections.
+const MOST_THREADS: usize = 4;
 
 /// Forwards until SIGTERM or SIGINT, which end it at once.
 pub fn proxy(arguments: impl IntoIterator<Item = String>) -> ExitCode {
@@ -24,7 +27,8 @@ pub fn proxy(arguments: impl IntoIterator<Item = String>) -> ExitCode {
         }
     };
     open_many_files();
-    let runtime = match Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+    // A thread carries the connections that it has accepted, so no connection wakes another thread.
+    let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             tracing::error!(%error, "could not start the runtime");
@@ -42,6 +46,22 @@ pub fn proxy_ready(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     let words: Vec<String> = arguments.into_iter().collect();
     match proxy::send_report(REPORT_SOCKET, words.iter().map(String::as_str)) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{}", error_chain(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// `driftless proxy-drain`: waits until some endpoints of the proxy of this container have no connections left.
+pub fn proxy_drain(arguments: impl IntoIterator<Item = String>) -> ExitCode {
+    let words: Vec<String> = arguments.into_iter().collect();
+    match proxy::send_drain(REPORT_SOCKET, words.iter().map(String::as_str)) {
+        Ok(Drained::All) => ExitCode::SUCCESS,
+        Ok(Drained::SomeLeft) => {
+            tracing::info!("connections are left");
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             tracing::error!("{}", error_chain(&error));
             ExitCode::FAILURE
@@ -71,8 +91,9 @@ async fn forward_until_signal(forwards: Forwards) -> ExitCode {
         forwards.ports.iter().flat_map(|it| it.targets.iter().map(|(name, _)| name.clone())).collect();
     let names = Names::new(ENGINE, targets.iter().map(String::as_str));
     let gate = if forwards.ready_only { Gate::by_report(REPORT_SOCKET) } else { Gate::open() };
+    let threads = available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
     select! {
-        served = proxy::serve(forwards, names, Arc::new(gate)) => match served {
+        served = proxy::serve_on(threads, forwards, names, Arc::new(gate)) => match served {
             Ok(()) => ExitCode::FAILURE,
             Err(error) => {
                 tracing::error!("{}", error_chain(&error));

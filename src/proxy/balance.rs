@@ -1,18 +1,25 @@
-//! The endpoint for a client: one after the other, or the one that the client had before.
+//! The endpoint for a client: the one that the client had before, or the one with the fewest connections.
 
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
 use tokio::time::Instant;
 
-/// So many clients are remembered; beyond that, those go first who have not been here for longest.
+/// Maximum number of clients that are remembered. Beyond that, the ones that were seen least recently go first.
 const MOST: usize = 65_536;
+/// The time for which an endpoint that did not accept a connection comes after all others.
+const AVOIDED: Duration = Duration::from_secs(1);
+/// Endpoints without connections that are kept beyond the present ones.
+const SPARE: usize = 64;
 
-/// The turns of one port.
+/// The endpoints of one port, and which client goes where.
 #[derive(Debug)]
 pub struct Balance {
     affinity: Option<Duration>,
@@ -23,6 +30,62 @@ pub struct Balance {
 struct State {
     turn: usize,
     known: BTreeMap<IpAddr, (SocketAddr, Instant)>,
+    endpoints: BTreeMap<SocketAddr, Arc<Endpoint>>,
+}
+
+/// An endpoint of one port, with its counters.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    address: SocketAddr,
+    /// Connections, or clients that send datagrams.
+    active: AtomicUsize,
+    /// It gets no new traffic: it is not ready any more, or will be stopped.
+    is_leaving: AtomicBool,
+    /// The moment of the last failed connection, and of the last datagram to it, as [`moment`] says. 0: none.
+    failed_at: AtomicU64,
+    sent_at: AtomicU64,
+}
+
+/// One connection to an endpoint, counted until this is dropped.
+#[derive(Debug)]
+pub(super) struct Lease(Arc<Endpoint>);
+
+impl Lease {
+    pub(super) fn address(&self) -> SocketAddr {
+        self.0.address
+    }
+
+    /// Whether the endpoint gets no new traffic, and may be stopped when its connections have ended.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.0.is_leaving.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the endpoint did not accept a connection.
+    pub(super) fn fail(&self) {
+        self.0.failed_at.store(moment(), Ordering::Relaxed);
+    }
+
+    /// Notes that the endpoint was sent a datagram.
+    pub(super) fn note_datagram(&self) {
+        self.0.sent_at.store(moment(), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.0.active.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Endpoint {
+    fn lease(self: &Arc<Self>) -> Lease {
+        self.active.fetch_add(1, Ordering::Relaxed);
+        Lease(Arc::clone(self))
+    }
+
+    fn is_avoided(&self) -> bool {
+        is_within(&self.failed_at, AVOIDED)
+    }
 }
 
 impl Balance {
@@ -30,28 +93,57 @@ impl Balance {
         Self { affinity, state: Mutex::default() }
     }
 
-    /// The endpoints in the order in which they are to be tried for a client. The first is remembered as where it was sent,
-    /// since it may come again before it is connected.
-    pub fn order(&self, client: IpAddr, endpoints: &[SocketAddr]) -> Vec<SocketAddr> {
+    /// The endpoint for a client, without those that were tried. It is remembered at once as the one of this client, which
+    /// may come again before it is connected.
+    pub(super) fn choose(
+        &self,
+        client: IpAddr,
+        addresses: &[SocketAddr],
+        tried: &[SocketAddr],
+    ) -> Option<Lease> {
         let mut state = self.state();
-        let known = self.known(&state, client).and_then(|it| endpoints.iter().position(|other| *other == it));
-        let first = known.unwrap_or_else(|| {
+        let state = &mut *state;
+        let known = self.known(state, client);
+        let known = known.filter(|it| addresses.contains(it) && !tried.contains(it));
+        let chosen = if let Some(address) = known {
+            address
+        } else {
             state.turn = state.turn.wrapping_add(1);
-            state.turn.checked_rem(endpoints.len()).unwrap_or_default()
-        });
-        let (after, before) = endpoints.split_at_checked(first).map_or((endpoints, &[][..]), |(a, b)| (b, a));
-        let order = [after, before].concat();
-        if let (None, Some(time), Some(endpoint)) = (known, self.affinity, order.first()) {
-            state.remember(client, *endpoint, time);
+            state.least_used(addresses, tried)?
+        };
+        if let (None, Some(time)) = (known, self.affinity) {
+            state.remember(client, chosen, time);
         }
-        order
+        let lease = state.endpoint(chosen).lease();
+        state.forget_others(addresses);
+        Some(lease)
     }
 
     /// Remembers where a client was sent.
-    pub fn sent(&self, client: IpAddr, endpoint: SocketAddr) {
+    pub(super) fn sent(&self, client: IpAddr, endpoint: SocketAddr) {
         if let Some(time) = self.affinity {
             self.state().remember(client, endpoint, time);
         }
+    }
+
+    /// Marks these endpoints as leaving, and all others as staying.
+    pub(super) fn mark_leaving(&self, is_leaving: impl Fn(SocketAddr) -> bool) {
+        for endpoint in self.state().endpoints.values() {
+            endpoint.is_leaving.store(is_leaving(endpoint.address), Ordering::Relaxed);
+        }
+    }
+
+    /// The number of connections to endpoints with one of these addresses.
+    pub(super) fn active(&self, is_one: impl Fn(IpAddr) -> bool) -> usize {
+        let state = self.state();
+        let endpoints = state.endpoints.values().filter(|it| is_one(it.address.ip()));
+        endpoints.map(|it| it.active.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Whether an endpoint with one of these addresses was sent a datagram within this time.
+    pub(super) fn has_sent_within(&self, time: Duration, is_one: impl Fn(IpAddr) -> bool) -> bool {
+        let state = self.state();
+        state.endpoints.values().any(|it| is_one(it.address.ip()) && is_within(&it.sent_at, time))
     }
 
     fn known(&self, state: &State, client: IpAddr) -> Option<SocketAddr> {
@@ -67,6 +159,40 @@ impl Balance {
 }
 
 impl State {
+    /// The endpoint with the fewest connections. Equal ones take turns.
+    fn least_used(&self, addresses: &[SocketAddr], tried: &[SocketAddr]) -> Option<SocketAddr> {
+        let count = addresses.len();
+        let rank = |index: usize, address: &SocketAddr| {
+            let turn = index.wrapping_add(self.turn).checked_rem(count).unwrap_or_default();
+            match self.endpoints.get(address) {
+                Some(it) => (it.is_avoided(), it.active.load(Ordering::Relaxed), turn),
+                None => (false, 0, turn),
+            }
+        };
+        let all = addresses.iter().enumerate().filter(|(_, address)| !tried.contains(address));
+        all.min_by_key(|(index, address)| rank(*index, address)).map(|(_, address)| *address)
+    }
+
+    fn endpoint(&mut self, address: SocketAddr) -> &Arc<Endpoint> {
+        self.endpoints.entry(address).or_insert_with(|| {
+            Arc::new(Endpoint {
+                address,
+                active: AtomicUsize::new(0),
+                is_leaving: AtomicBool::new(false),
+                failed_at: AtomicU64::new(0),
+                sent_at: AtomicU64::new(0),
+            })
+        })
+    }
+
+    /// Drops endpoints that are gone, once there are many.
+    fn forget_others(&mut self, addresses: &[SocketAddr]) {
+        if self.endpoints.len() > addresses.len() + SPARE {
+            self.endpoints
+                .retain(|address, it| it.active.load(Ordering::Relaxed) > 0 || addresses.contains(address));
+        }
+    }
+
     fn remember(&mut self, client: IpAddr, endpoint: SocketAddr, time: Duration) {
         let now = Instant::now();
         let is_new = !self.known.contains_key(&client);
@@ -84,8 +210,22 @@ impl State {
     }
 }
 
+/// The milliseconds since the first call, from 1.
+fn moment() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let elapsed = START.get_or_init(Instant::now).elapsed().as_millis();
+    u64::try_from(elapsed).unwrap_or(u64::MAX).saturating_add(1)
+}
+
+fn is_within(at: &AtomicU64, time: Duration) -> bool {
+    let at = at.load(Ordering::Relaxed);
+    at != 0 && u128::from(moment().saturating_sub(at)) < time.as_millis()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn endpoints(count: u8) -> Vec<SocketAddr> {
@@ -96,38 +236,57 @@ mod tests {
         IpAddr::V4(number.into())
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn clients_get_endpoints_in_turn_and_keep_theirs() {
-        let all = endpoints(3);
-        let plain = Balance::new(None);
-        let firsts: Vec<_> = (0..6).map(|_| plain.order(client(1), &all)[0]).collect();
-        assert_eq!(firsts[..3].iter().collect::<std::collections::BTreeSet<_>>().len(), 3);
-        assert_eq!(firsts[..3], firsts[3..]);
-        assert_eq!(plain.order(client(1), &all).len(), 3, "all others come after");
-        assert_eq!(plain.order(client(1), &[]), []);
+    fn choose(balance: &Balance, number: u32, all: &[SocketAddr]) -> SocketAddr {
+        balance.choose(client(number), all, &[]).unwrap().address()
+    }
 
+    #[tokio::test(start_paused = true)]
+    async fn endpoint_with_the_fewest_connections_is_chosen() {
+        let all = endpoints(3);
+        let balance = Balance::new(None);
+        let firsts: BTreeSet<_> = (0..3).map(|_| choose(&balance, 1, &all)).collect();
+        assert_eq!(firsts.len(), 3, "equal ones take turns");
+        let open: Vec<Lease> = (0..6).map(|_| balance.choose(client(1), &all, &[]).unwrap()).collect();
+        for address in &all {
+            assert_eq!(balance.active(|it| it == address.ip()), 2);
+        }
+        let (closed, open): (Vec<_>, Vec<_>) = open.into_iter().partition(|it| it.address() == all[1]);
+        drop(closed);
+        assert_eq!(choose(&balance, 1, &all), all[1]);
+        assert!(balance.choose(client(1), &all, &all).is_none(), "all were tried");
+        assert!(balance.choose(client(1), &[], &[]).is_none());
+
+        // The one that does not answer comes last for a while, though it has the fewest connections.
+        balance.choose(client(1), &all[1..2], &[]).unwrap().fail();
+        let failed = balance.choose(client(1), &all, &[]).unwrap();
+        assert_ne!(failed.address(), all[1]);
+        tokio::time::advance(AVOIDED).await;
+        assert_eq!(choose(&balance, 1, &all), all[1]);
+        balance.mark_leaving(|it| it == all[0]);
+        assert_eq!(open.iter().filter(|it| it.is_leaving()).count(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clients_keep_their_endpoint_with_affinity() {
+        let all = endpoints(3);
         let sticky = Balance::new(Some(Duration::from_secs(10)));
         sticky.sent(client(1), all[2]);
         for _ in 0..5 {
-            assert_eq!(sticky.order(client(1), &all), [all[2], all[0], all[1]]);
+            assert_eq!(choose(&sticky, 1, &all), all[2]);
         }
-        assert_eq!(sticky.order(client(1), &all[..2]).len(), 2, "one that is gone is no choice");
+        assert_ne!(choose(&sticky, 1, &all[..2]), all[2], "one that is gone is no choice");
+        sticky.sent(client(1), all[2]);
         tokio::time::advance(Duration::from_secs(9)).await;
         sticky.sent(client(1), all[2]);
         tokio::time::advance(Duration::from_secs(9)).await;
-        assert_eq!(sticky.order(client(1), &all)[0], all[2], "each connection begins the time anew");
+        assert_eq!(choose(&sticky, 1, &all), all[2], "each connection begins the time anew");
         tokio::time::advance(Duration::from_secs(2)).await;
         let turn = sticky.state().turn;
-        let first = sticky.order(client(1), &all)[0];
+        let first = choose(&sticky, 1, &all);
         assert_eq!(sticky.state().turn, turn + 1, "then it is like any other");
-        assert_eq!(
-            sticky.order(client(1), &all)[0],
-            first,
-            "and stays there, though it is not connected yet"
-        );
-        let firsts: std::collections::BTreeSet<_> =
-            (2..5).map(|it| sticky.order(client(it), &all)[0]).collect();
-        assert_eq!(firsts.len(), 3);
+        assert_eq!(choose(&sticky, 1, &all), first, "and stays there, though it is not connected yet");
+        let other = sticky.choose(client(1), &all, &[first]).unwrap();
+        assert_ne!(other.address(), first, "one that did not answer is left");
     }
 
     #[tokio::test(start_paused = true)]
@@ -150,5 +309,9 @@ mod tests {
         }
         sticky.sent(client(number - 1), all[0]);
         assert_eq!(sticky.state().known.len(), MOST, "who is known needs no room");
+        for last in 0..200 {
+            choose(&sticky, u32::from(last), &[SocketAddr::from(([10, 0, 1, last], 80))]);
+        }
+        assert!(sticky.state().endpoints.len() <= SPARE + 2, "endpoints that are gone are forgotten");
     }
 }

@@ -5,13 +5,15 @@ use std::{
     collections::BTreeMap,
     fs, io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    sync::atomic::{AtomicU16, Ordering},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU16, Ordering},
+    },
     time::Duration,
 };
 
 use tokio::{
     net::UdpSocket,
-    sync::Mutex,
     time::{Instant, timeout},
 };
 
@@ -32,21 +34,42 @@ pub struct Names {
     server: SocketAddr,
     /// The names of `/etc/hosts`. No server is asked for them.
     fixed: BTreeMap<String, Vec<Ipv4Addr>>,
-    known: BTreeMap<String, Mutex<Known>>,
+    known: BTreeMap<String, Known>,
     question: AtomicU16,
 }
 
 #[derive(Debug, Default)]
 struct Known {
+    /// Held by the task that asks.
+    asking: tokio::sync::Mutex<()>,
+    answer: Mutex<LastAnswer>,
+}
+
+#[derive(Debug, Default)]
+struct LastAnswer {
     addresses: Vec<Ipv4Addr>,
+    /// When the last question was sent.
     asked: Option<Instant>,
+    /// When the question was sent that these addresses answer.
     answered: Option<Instant>,
+}
+
+impl Known {
+    fn answer(&self) -> MutexGuard<'_, LastAnswer> {
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LastAnswer {
+    fn is_fresh(&self) -> bool {
+        self.asked.is_some_and(|it| it.elapsed() < FRESH)
+    }
 }
 
 impl Names {
     pub fn new<'a>(server: SocketAddr, names: impl IntoIterator<Item = &'a str>) -> Self {
         let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
-        let known = names.into_iter().map(|it| (it.to_owned(), Mutex::default())).collect();
+        let known = names.into_iter().map(|it| (it.to_owned(), Known::default())).collect();
         Self { server, fixed: fixed(&hosts), known, question: AtomicU16::new(1) }
     }
 
@@ -63,27 +86,53 @@ impl Names {
             return found.clone();
         }
         let Some(known) = self.known.get(name) else { return Vec::new() };
-        // Other tasks wait for the same answer.
-        let mut known = known.lock().await;
-        let now = Instant::now();
-        if known.asked.is_none_or(|it| now.saturating_duration_since(it) >= FRESH) {
-            let answer = self.ask(name).await;
-            let now = Instant::now();
-            known.asked = Some(now);
-            match answer {
-                Ok(addresses) => {
-                    known.answered = Some(now);
-                    known.addresses = addresses;
+        if !known.answer().is_fresh() {
+            self.refresh(name, known).await;
+        }
+        known.answer().addresses.clone()
+    }
+
+    /// Whether the name has lost this address since then. Asks again in the background, so a connection does not wait.
+    pub(super) fn has_lost(self: &Arc<Self>, name: &str, address: Ipv4Addr, since: Instant) -> bool {
+        let Some(known) = self.known.get(name) else { return false };
+        let (is_fresh, has_lost) = {
+            let answer = known.answer();
+            let is_newer = answer.answered.is_some_and(|answered| answered > since);
+            (answer.is_fresh(), is_newer && !answer.addresses.contains(&address))
+        };
+        if !is_fresh && known.asking.try_lock().is_ok() {
+            let (names, name) = (Arc::clone(self), name.to_owned());
+            tokio::spawn(async move {
+                if let Some(known) = names.known.get(&name) {
+                    names.refresh(&name, known).await;
                 }
-                Err(error) => {
-                    tracing::debug!(name, %error, "could not ask for a name");
-                    if known.answered.is_none_or(|it| now.saturating_duration_since(it) > STALE) {
-                        known.addresses.clear();
-                    }
+            });
+        }
+        has_lost
+    }
+
+    async fn refresh(&self, name: &str, known: &Known) {
+        // Other tasks wait for the same answer.
+        let _asking = known.asking.lock().await;
+        if known.answer().is_fresh() {
+            return;
+        }
+        let asked = Instant::now();
+        let found = self.ask(name).await;
+        let mut answer = known.answer();
+        answer.asked = Some(Instant::now());
+        match found {
+            Ok(addresses) => {
+                answer.answered = Some(asked);
+                answer.addresses = addresses;
+            }
+            Err(error) => {
+                tracing::debug!(name, %error, "could not ask for a name");
+                if answer.answered.is_none_or(|it| it.elapsed() > STALE) {
+                    answer.addresses.clear();
                 }
             }
         }
-        known.addresses.clone()
     }
 
     async fn ask(&self, name: &str) -> io::Result<Vec<Ipv4Addr>> {

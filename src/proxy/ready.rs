@@ -1,40 +1,30 @@
-//! The ready endpoints of a proxy, as the agent reports them. The agent runs `driftless proxy-ready` in the proxy's
-//! container, which sends them to the proxy over a socket that only this container can reach.
+//! The endpoints that may get traffic: what the agent has reported last, without those that are drained.
 
 use std::{
-    io::{self, Read as _, Write as _},
-    net::Ipv4Addr,
-    os::{
-        linux::net::SocketAddrExt as _,
-        unix::net::{SocketAddr, UnixListener, UnixStream},
-    },
-    sync::{Mutex, PoisonError},
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    time::{Instant, sleep, timeout},
+    sync::watch,
+    time::{Instant, timeout},
 };
 
-use driftless_model::{InvalidEndpoints, ReadyEndpoints};
+use driftless_model::{ReadyAddresses, ReadyEndpoints};
 
-/// The abstract name of a proxy's socket. Abstract names belong to a network namespace, and each proxy has its own.
-pub const REPORT_SOCKET: &str = "driftless-proxy";
 /// Time that a new proxy waits for the first report. Without an agent it then forwards to every pod.
 const FIRST_REPORT: Duration = Duration::from_secs(3);
-/// The longest report in bytes: about 4000 addresses.
-const MAX_REPORT: u64 = 128 * 1024;
-/// The deadline for one report.
-const DEADLINE: Duration = Duration::from_secs(2);
-/// The answer to a report.
-const ACCEPTED: &[u8] = b"ok";
 
 /// The endpoints that a proxy may forward to.
 #[derive(Debug)]
 pub struct Gate {
     /// `None`: every endpoint is ready.
     reported: Option<Reported>,
+    leaving: Mutex<BTreeSet<IpAddr>>,
+    /// Marked whenever the endpoints change.
+    changed: watch::Sender<()>,
 }
 
 #[derive(Debug)]
@@ -42,94 +32,114 @@ struct Reported {
     /// The abstract name of the socket.
     socket: String,
     since: Instant,
-    endpoints: Mutex<Option<ReadyEndpoints>>,
+    last: Mutex<Option<Report>>,
+}
+
+#[derive(Debug)]
+struct Report {
+    at: Instant,
+    endpoints: ReadyEndpoints,
+}
+
+/// The ready addresses of one target.
+pub(super) enum Ready {
+    /// The agent has not reported them yet.
+    Unknown,
+    /// All that the name resolves to.
+    All,
+    /// Reported at this time.
+    These(Instant, BTreeSet<Ipv4Addr>),
 }
 
 impl Gate {
     /// A gate that admits every endpoint.
     pub fn open() -> Self {
-        Self { reported: None }
+        Self { reported: None, leaving: Mutex::default(), changed: watch::Sender::new(()) }
     }
 
     /// A gate that admits what the reports to this socket name. Without a report it admits nothing at first, and
     /// everything after three seconds: no agent runs then.
     pub fn by_report(socket: &str) -> Self {
-        let (socket, since) = (socket.to_owned(), Instant::now());
-        Self { reported: Some(Reported { socket, since, endpoints: Mutex::default() }) }
+        let reported = Reported { socket: socket.to_owned(), since: Instant::now(), last: Mutex::default() };
+        Self { reported: Some(reported), ..Self::open() }
     }
 
-    /// Replaces the ready endpoints.
+    /// Replaces the ready endpoints. None of them is leaving any more.
     pub fn report(&self, endpoints: ReadyEndpoints) {
         if let Some(reported) = &self.reported {
-            *reported.endpoints.lock().unwrap_or_else(PoisonError::into_inner) = Some(endpoints);
+            *reported.last() = Some(Report { at: Instant::now(), endpoints });
+        }
+        self.leaving().clear();
+        self.changed.send_replace(());
+    }
+
+    /// The ready addresses of a target.
+    pub(super) fn ready(&self, name: &str) -> Ready {
+        let Some(reported) = &self.reported else { return Ready::All };
+        match &*reported.last() {
+            Some(Report { at, endpoints }) => match endpoints.0.get(name) {
+                Some(ReadyAddresses::All) => Ready::All,
+                Some(ReadyAddresses::These(addresses)) => Ready::These(*at, addresses.clone()),
+                None => Ready::These(*at, BTreeSet::new()),
+            },
+            None if reported.since.elapsed() >= FIRST_REPORT => Ready::All,
+            None => Ready::Unknown,
         }
     }
 
     /// Whether an address of a target may get traffic.
     pub(super) fn admits(&self, name: &str, address: Ipv4Addr) -> bool {
-        let Some(reported) = &self.reported else { return true };
-        match &*reported.endpoints.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(endpoints) => endpoints.contains(name, address),
-            None => reported.since.elapsed() >= FIRST_REPORT,
+        if self.is_leaving(address.into()) {
+            return false;
+        }
+        match self.ready(name) {
+            Ready::Unknown => false,
+            Ready::All => true,
+            Ready::These(_, addresses) => addresses.contains(&address),
         }
     }
 
-    /// Receives reports of the agent for ever, unless the gate is open.
-    pub(super) async fn listen(&self) -> io::Result<()> {
-        let Some(reported) = &self.reported else { return std::future::pending().await };
-        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&reported.socket)?)?;
-        listener.set_nonblocking(true)?;
-        let listener = tokio::net::UnixListener::from_std(listener)?;
-        loop {
-            let received = match listener.accept().await {
-                Ok((stream, _)) => timeout(DEADLINE, self.receive(stream)).await,
-                Err(error) => {
-                    sleep(Duration::from_millis(100)).await;
-                    Ok(Err(error))
-                }
-            };
-            match received {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::warn!(%error, "could not receive the ready endpoints"),
-                Err(_) => tracing::warn!("the report of the ready endpoints did not end in time"),
-            }
-        }
+    /// Whether an endpoint gets no new traffic, because it will be stopped.
+    pub(super) fn is_leaving(&self, address: IpAddr) -> bool {
+        self.leaving().contains(&address)
     }
 
-    async fn receive(&self, mut stream: tokio::net::UnixStream) -> io::Result<()> {
-        let mut text = String::new();
-        (&mut stream).take(MAX_REPORT + 1).read_to_string(&mut text).await?;
-        if text.len() as u64 > MAX_REPORT {
-            return Err(io::Error::other(format!("the report is longer than {MAX_REPORT} bytes")));
+    /// Waits until there is a first report, or none is expected any more.
+    pub(super) async fn first_report(&self) {
+        let Some(reported) = &self.reported else { return };
+        let mut changes = self.changes();
+        if reported.last().is_some() {
+            return;
         }
-        self.report(ReadyEndpoints::parse(text.lines()).map_err(io::Error::other)?);
-        stream.write_all(ACCEPTED).await
+        let left = FIRST_REPORT.saturating_sub(reported.since.elapsed());
+        let _ = timeout(left, changes.changed()).await;
+    }
+
+    /// The changes of the endpoints from now on.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// Gives endpoints with these addresses no new traffic, until the next report.
+    pub(super) fn drain(&self, addresses: &BTreeSet<IpAddr>) {
+        self.leaving().extend(addresses);
+        self.changed.send_replace(());
+    }
+
+    /// The abstract name of the socket for messages. `None`: the gate is open.
+    pub(super) fn socket(&self) -> Option<&str> {
+        self.reported.as_ref().map(|reported| reported.socket.as_str())
+    }
+
+    fn leaving(&self) -> MutexGuard<'_, BTreeSet<IpAddr>> {
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Why a report could not be sent.
-#[derive(Debug, thiserror::Error)]
-pub enum ReportError {
-    #[error(transparent)]
-    Invalid(#[from] InvalidEndpoints),
-    #[error("the proxy does not take the ready endpoints")]
-    Socket(#[from] io::Error),
-    #[error("the proxy refused the ready endpoints; its log says why")]
-    Refused,
-}
-
-/// Sends the ready endpoints to the proxy of this container. Call it outside of a runtime: it blocks, for at most two
-/// seconds for each step.
-pub fn send_report<'a>(socket: &str, words: impl IntoIterator<Item = &'a str>) -> Result<(), ReportError> {
-    let endpoints = ReadyEndpoints::parse(words)?;
-    let mut stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(socket)?)?;
-    stream.set_write_timeout(Some(DEADLINE))?;
-    stream.set_read_timeout(Some(DEADLINE))?;
-    stream.write_all(endpoints.words().join("\n").as_bytes())?;
-    stream.shutdown(std::net::Shutdown::Write)?;
-    let mut answer = Vec::new();
-    stream.take(ACCEPTED.len() as u64).read_to_end(&mut answer)?;
-    if answer == ACCEPTED { Ok(()) } else { Err(ReportError::Refused) }
+impl Reported {
+    fn last(&self) -> MutexGuard<'_, Option<Report>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[cfg(test)]
@@ -140,7 +150,7 @@ mod tests {
     async fn endpoints_are_admitted_as_reported() {
         let address = Ipv4Addr::new(10, 0, 0, 2);
         assert!(Gate::open().admits("_web", address));
-        let gate = Gate::by_report(REPORT_SOCKET);
+        let gate = Gate::by_report("test");
         assert!(!gate.admits("_web", address), "the agent has a moment to report");
         gate.report(ReadyEndpoints::parse(["_web=10.0.0.2"]).unwrap());
         assert!(gate.admits("_web", address));
@@ -150,8 +160,19 @@ mod tests {
         tokio::time::advance(FIRST_REPORT).await;
         assert!(!gate.admits("_web", address), "a report stays valid");
 
-        let alone = Gate::by_report(REPORT_SOCKET);
+        let alone = Gate::by_report("test");
         tokio::time::advance(FIRST_REPORT).await;
         assert!(alone.admits("_web", address), "without an agent every pod gets traffic");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn drained_endpoint_gets_no_traffic_until_the_next_report() {
+        let address = Ipv4Addr::new(10, 0, 0, 2);
+        let gate = Gate::by_report("test");
+        gate.report(ReadyEndpoints::parse(["_web=10.0.0.2"]).unwrap());
+        gate.drain(&[address.into()].into());
+        assert!(!gate.admits("_web", address));
+        gate.report(ReadyEndpoints::parse(["_web=10.0.0.2"]).unwrap());
+        assert!(gate.admits("_web", address), "it was not stopped after all");
     }
 }

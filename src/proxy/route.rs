@@ -1,12 +1,19 @@
-//! One port of the proxy and the endpoints behind it.
+//! One port and its endpoints.
 
 use std::{
     net::{IpAddr, SocketAddr},
     sync::Arc,
+    time::Duration,
 };
 
-use super::{Balance, Gate, Names};
-use driftless_model::Forward;
+use driftless_model::{Forward, Protocol};
+
+use super::{
+    balance::Balance,
+    limits::{Limits, Seldom},
+    names::Names,
+    ready::{Gate, Ready},
+};
 
 /// One port and its endpoints.
 #[derive(Debug)]
@@ -15,20 +22,46 @@ pub(super) struct Route {
     pub(super) names: Arc<Names>,
     pub(super) gate: Arc<Gate>,
     pub(super) balance: Balance,
+    pub(super) limits: Arc<Limits>,
+    pub(super) proxy_protocol: bool,
+    pub(super) log: RouteLog,
+}
+
+/// Lines in the log that many connections would repeat.
+#[derive(Debug, Default)]
+pub(super) struct RouteLog {
+    pub(super) accept: Seldom,
+    pub(super) refused: Seldom,
+    pub(super) silent: Seldom,
 }
 
 impl Route {
-    /// The endpoints for a client, in the order in which they are to be tried.
-    pub(super) async fn endpoints(&self, client: IpAddr) -> Vec<SocketAddr> {
+    /// The endpoints that may get traffic now.
+    pub(super) async fn endpoints(&self) -> Vec<SocketAddr> {
         let mut all = Vec::new();
         for (name, port) in &self.forward.targets {
-            let addresses = self.names.addresses(name).await.into_iter();
-            let ready = addresses.filter(|address| self.gate.admits(name, *address));
-            all.extend(ready.map(|address| SocketAddr::new(IpAddr::V4(address), *port)));
+            let mut ready = self.gate.ready(name);
+            if matches!(ready, Ready::Unknown) {
+                self.gate.first_report().await;
+                ready = self.gate.ready(name);
+            }
+            match ready {
+                Ready::Unknown => {}
+                Ready::All => {
+                    let addresses = self.names.addresses(name).await.into_iter();
+                    all.extend(addresses.map(|address| SocketAddr::new(IpAddr::V4(address), *port)));
+                }
+                Ready::These(since, addresses) => {
+                    // An address that the name does not resolve to any more may belong to another container by now.
+                    let kept = addresses.into_iter().filter(|it| !self.names.has_lost(name, *it, since));
+                    all.extend(kept.map(|address| SocketAddr::new(IpAddr::V4(address), *port)));
+                }
+            }
         }
+        all.retain(|endpoint| !self.gate.is_leaving(endpoint.ip()));
         all.sort_unstable();
         all.dedup();
-        self.balance.order(client, &all)
+        all
     }
 
     /// Whether an endpoint that was chosen earlier may still get traffic.
@@ -37,5 +70,13 @@ impl Route {
         let is_of =
             |(name, port): &(String, u16)| *port == endpoint.port() && self.gate.admits(name, address);
         self.forward.targets.iter().any(is_of)
+    }
+
+    /// Whether an endpoint with one of these addresses has connections, or may still answer a datagram.
+    pub(super) fn is_used(&self, is_one: impl Fn(IpAddr) -> bool, last_answer: Duration) -> bool {
+        match self.forward.protocol {
+            Protocol::Tcp | Protocol::Sctp => self.balance.active(is_one) > 0,
+            Protocol::Udp => self.balance.has_sent_within(last_answer, is_one),
+        }
     }
 }

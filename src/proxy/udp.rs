@@ -2,7 +2,7 @@
 //! both have been silent for a while. What cannot be sent at once is lost, as datagrams are.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     io,
     net::{Ipv4Addr, SocketAddr},
     sync::Arc,
@@ -18,7 +18,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-use super::route::Route;
+use super::{balance::Lease, route::Route};
 
 /// Maximum number of clients of one port. A further client replaces the one that was silent for longest: many ask
 /// once, from a port of their own, and are done.
@@ -27,11 +27,13 @@ const LONGEST: usize = 65_535;
 /// Time without packets after which a client is forgotten.
 const SILENCE: Duration = Duration::from_mins(1);
 const PAUSE: Duration = Duration::from_millis(100);
+/// Time for which an endpoint that gets no more traffic may answer the last datagrams.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
 /// The session of a client.
 struct Session {
     endpoint: Arc<UdpSocket>,
-    address: SocketAddr,
+    lease: Lease,
     /// Told of each datagram of the client. Without it, the task ends.
     heard: watch::Sender<()>,
     /// The task that sends answers back.
@@ -46,6 +48,8 @@ struct Sessions {
     /// Clients by their last packet: the first has been silent for longest.
     order: BTreeMap<u64, SocketAddr>,
     heard: u64,
+    /// Sessions with endpoints that get no more traffic, and when they end.
+    leaving: VecDeque<(Instant, Session)>,
 }
 
 /// Takes datagrams for ever.
@@ -54,7 +58,13 @@ pub(super) async fn receive(socket: Arc<UdpSocket>, route: Arc<Route>) {
 }
 
 async fn receive_of(socket: Arc<UdpSocket>, route: Arc<Route>, most: usize) {
-    let mut sessions = Sessions { most, by_client: BTreeMap::new(), order: BTreeMap::new(), heard: 0 };
+    let mut sessions = Sessions {
+        most,
+        by_client: BTreeMap::new(),
+        order: BTreeMap::new(),
+        heard: 0,
+        leaving: VecDeque::new(),
+    };
     let mut tasks: JoinSet<SocketAddr> = JoinSet::new();
     let mut buffer = vec![0; LONGEST];
     loop {
@@ -82,16 +92,16 @@ async fn receive_of(socket: Arc<UdpSocket>, route: Arc<Route>, most: usize) {
         let datagram = buffer.get(..length).unwrap_or_default();
         // Once more, if it only learns that its endpoint is not there any more.
         for _ in 0..2 {
-            if sessions.by_client.get(&client).is_some_and(|session| !route.admits(session.address)) {
-                sessions.end(client);
+            if sessions.by_client.get(&client).is_some_and(|session| !route.admits(session.lease.address())) {
+                sessions.leave(client);
             }
             if !sessions.by_client.contains_key(&client) {
-                let Some((endpoint, address)) = open(client, &route).await else { break };
+                let Some((endpoint, lease)) = open(client, &route).await else { break };
                 let endpoint = Arc::new(endpoint);
                 let (heard, listening) = watch::channel(());
                 let carrier = answers(client, Arc::clone(&socket), Arc::clone(&endpoint), listening);
                 let task = tasks.spawn(carrier).id();
-                sessions.begin(client, Session { endpoint, address, heard, task, last: 0 });
+                sessions.begin(client, Session { endpoint, lease, heard, task, last: 0 });
             }
             if sessions.send(client, datagram) {
                 break;
@@ -116,6 +126,18 @@ impl Sessions {
         }
     }
 
+    /// Ends a session whose endpoint gets no more traffic, after the answers to its last datagrams.
+    fn leave(&mut self, client: SocketAddr) {
+        let now = Instant::now();
+        while self.leaving.len() >= self.most || self.leaving.front().is_some_and(|(end, _)| *end <= now) {
+            self.leaving.pop_front();
+        }
+        if let Some(session) = self.by_client.remove(&client) {
+            self.order.remove(&session.last);
+            self.leaving.push_back((now + LAST_ANSWERS, session));
+        }
+    }
+
     /// `false`: the endpoint of an earlier datagram is gone, and so is the session.
     fn send(&mut self, client: SocketAddr, datagram: &[u8]) -> bool {
         let Some(session) = self.by_client.get_mut(&client) else { return false };
@@ -124,6 +146,7 @@ impl Sessions {
         session.last = self.heard;
         self.order.insert(session.last, client);
         session.heard.send_replace(());
+        session.lease.note_datagram();
         // Past the runtime, which does not know yet that a new socket can be written to.
         let sent = SockRef::from(&*session.endpoint).send(datagram);
         let is_gone = sent.is_err_and(|error| {
@@ -138,13 +161,17 @@ impl Sessions {
 }
 
 /// A socket towards the endpoint whose turn it is. Nobody can say whether it will be listened to.
-async fn open(client: SocketAddr, route: &Route) -> Option<(UdpSocket, SocketAddr)> {
+async fn open(client: SocketAddr, route: &Route) -> Option<(UdpSocket, Lease)> {
     let address = client.ip().to_canonical();
-    let endpoint = route.endpoints(address).await.into_iter().next()?;
+    let endpoints = route.endpoints().await;
+    let Some(lease) = route.balance.choose(address, &endpoints, &[]) else {
+        route.log.refused.say(|| tracing::warn!("no endpoint of {} is ready", route.forward));
+        return None;
+    };
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await.ok()?;
-    socket.connect(endpoint).await.ok()?;
-    route.balance.sent(address, endpoint);
-    Some((socket, endpoint))
+    socket.connect(lease.address()).await.ok()?;
+    route.balance.sent(address, lease.address());
+    Some((socket, lease))
 }
 
 /// Carries answers back, until both sides are silent or the endpoint says that nobody listens.
@@ -192,7 +219,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::{proxy::Balance, proxy::Gate, proxy::Names};
+    use crate::proxy::{Balance, Gate, Names, limits::Limits, route::RouteLog};
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -212,7 +239,15 @@ mod tests {
         let forward = format!("1/udp=end:{port}").parse().unwrap();
         let names = Arc::new(Names::fixed_to("end", Ipv4Addr::LOCALHOST));
         let gate = Arc::new(Gate::open());
-        let route = Arc::new(Route { forward, names, gate, balance: Balance::new(None) });
+        let route = Arc::new(Route {
+            forward,
+            names,
+            gate,
+            balance: Balance::new(None),
+            limits: Arc::new(Limits::new(&driftless_model::ForwardLimits::default())),
+            proxy_protocol: false,
+            log: RouteLog::default(),
+        });
         let mut tasks = JoinSet::new();
         tasks.spawn(receive_of(socket, route, 3));
         // It says from where it was asked, which is another port for each session.

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use driftless_files::{MemoryFiles, Rendered};
 use driftless_kubernetes as kubernetes;
 use driftless_model::{
-    Access, Completion, Content, Mount, MountSource, NetworkMode, PortRange, READY_PROXY_IMAGE,
-    RestartPolicy, Stack, Strategy, Workload,
+    Access, Completion, Content, Mount, MountSource, NetworkMode, PROXY_IMAGE, PortRange, RestartPolicy,
+    Stack, Strategy, Workload,
 };
 
 use crate::sample::manifests;
@@ -457,7 +457,7 @@ fn service_gets_a_proxy_where_names_do_not_suffice() {
     let words = |text: &[&str]| Some(text.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>());
 
     let elsewhere = stack(&with("ports: [{port: 80, targetPort: http}]", 3));
-    assert_eq!(command(&elsewhere), words(&["proxy", "80/tcp=_front._web:8080"]));
+    assert_eq!(command(&elsewhere), words(&["proxy", "--ready-only", "80/tcp=_front._web:8080"]));
     assert_eq!(aliases(&elsewhere, "web", "shop_default"), ["_front._web", "web"]);
     let names = ["front", "front.default", "front.default.svc", "front.default.svc.cluster.local"];
     assert_eq!(aliases(&elsewhere, "front_proxy", "shop_default"), names);
@@ -479,7 +479,8 @@ fn service_gets_a_proxy_where_names_do_not_suffice() {
     assert_eq!((held.len(), held[0].host), (1, one(8080)), "on all addresses of the host");
 
     let sticky = |replicas| stack(&with("sessionAffinity: ClientIP, ports: [{port: 8080}]", replicas));
-    assert_eq!(command(&sticky(2)), words(&["proxy", "--affinity=10800", "8080/tcp=_front._web:8080"]));
+    let expected = words(&["proxy", "--affinity=10800", "--ready-only", "8080/tcp=_front._web:8080"]);
+    assert_eq!(command(&sticky(2)), expected);
     assert_eq!(command(&sticky(1)), None, "one instance is always the same");
     for direct in ["ports: [{port: 8080}]", "clusterIP: None, ports: [{port: 80, targetPort: http}]"] {
         assert_eq!(command(&stack(&with(direct, 3))), None, "{direct}");
@@ -500,9 +501,9 @@ fn service_gets_a_proxy_where_names_do_not_suffice() {
             .replace("labels: {app: one}", "labels: {app: one, tier: all}")
             .replace("labels: {app: two}", "labels: {app: two, tier: all}"),
     );
-    let ends = "80/tcp=_front._one:1,_host:2";
-    assert_eq!(command(&both), words(&["proxy", ends, "53/udp=_front._one:53,_host:53"]));
-    assert_eq!(both.workloads[&"front_proxy".into()].container.extra_hosts, ["_host:host-gateway"]);
+    let ends = ["80/tcp=_front._one:1,_host.two:2", "53/udp=_front._one:53,_host.two:53"];
+    assert_eq!(command(&both), words(&["proxy", "--ready-only", ends[0], ends[1]]));
+    assert_eq!(both.workloads[&"front_proxy".into()].container.extra_hosts, ["_host.two:host-gateway"]);
 }
 
 #[test]
@@ -522,7 +523,7 @@ fn services_of_probed_pods_forward_to_ready_pods_only() {
     };
     let ready = Some((
         ["proxy", "--ready-only", "8080/tcp=_front._web:8080"].map(str::to_owned).to_vec(),
-        READY_PROXY_IMAGE.to_owned(),
+        PROXY_IMAGE.to_owned(),
     ));
     for (controller, pod, container) in [
         ("replicas: 2", "", probe),
@@ -667,7 +668,7 @@ fn a_proxy_leads_to_the_pods_of_its_own_service_alone() {
     let found = stack(&text);
     let pods_of = |service: &str| -> Vec<&str> {
         let command = found.workloads[&format!("{service}_proxy").as_str().into()].container.command.as_ref();
-        let name = command.unwrap()[1].split(['=', ':']).nth(1).unwrap();
+        let name = command.unwrap()[2].split(['=', ':']).nth(1).unwrap();
         let is_so = |pod: &&str| aliases(&found, pod, "shop_default").contains(&name);
         ["db-0", "db-1"].into_iter().filter(is_so).collect()
     };

@@ -51,8 +51,8 @@ impl Scene {
         let mut tasks = JoinSet::new();
         tasks.spawn(answer(server, Arc::clone(&answers), Arc::clone(&questions)));
         let targets = vec![("_endpoints.web".to_owned(), target)];
-        let forwards =
-            Forwards { ports: vec![Forward { port, protocol, targets }], affinity, ready_only: false };
+        let ports = vec![Forward { port, protocol, targets }];
+        let forwards = Forwards { ports, affinity, ..Forwards::default() };
         let gate = Arc::new(gate);
         tasks
             .spawn(async move { panic!("the proxy ended: {:?}", proxy::serve(forwards, names, gate).await) });
@@ -408,4 +408,211 @@ async fn proxy_raises_its_limit_of_open_files() {
     assert_eq!(files[3], files[4], "{files:?}");
     assert_ne!(files[3], "64");
     proxy.kill().await.unwrap();
+}
+
+/// The answer of the proxy to `driftless proxy-drain`.
+async fn drained(socket: &str, milliseconds: u64, address: Ipv4Addr) -> proxy::Drained {
+    let (socket, words) = (socket.to_owned(), [milliseconds.to_string(), address.to_string()]);
+    let send = move || proxy::send_drain(&socket, words.iter().map(String::as_str));
+    tokio::task::spawn_blocking(send).await.unwrap().unwrap()
+}
+
+async fn scene_by_report(protocol: Protocol) -> (String, Scene) {
+    let socket = format!("driftless-test-{}-{}", std::process::id(), free_port(Protocol::Tcp).await);
+    let scene = Scene::behind(Gate::by_report(&socket), 2, protocol, None).await;
+    report(&socket, &["_endpoints.web=127.0.7.1,127.0.7.2"]).await;
+    (socket, scene)
+}
+
+#[tokio::test]
+async fn drained_endpoint_keeps_its_connections_and_gets_no_new_ones() {
+    let (socket, mut scene) = scene_by_report(Protocol::Tcp).await;
+    for index in 0..2 {
+        scene.echo(index).await;
+    }
+    let mut open = Vec::new();
+    for _ in 0..2 {
+        let mut stream = scene.connect().await;
+        let mut name = [0; 10];
+        timeout(PATIENCE, stream.read_exact(&mut name)).await.expect("its name").unwrap();
+        open.push((String::from_utf8_lossy(&name).trim().to_owned(), stream));
+    }
+    open.sort_by(|one, other| one.0.cmp(&other.0));
+    assert_eq!(open.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["127.0.7.1", "127.0.7.2"]);
+
+    let leaving = Ipv4Addr::new(127, 0, 7, 1);
+    assert_eq!(drained(&socket, 0, leaving).await, proxy::Drained::SomeLeft, "the time has passed");
+    let draining = tokio::spawn(async move { (drained(&socket, 20_000, leaving).await, socket) });
+    for _ in 0..6 {
+        assert_eq!(scene.ask("a").await, "127.0.7.2");
+    }
+    for (_, stream) in &mut open {
+        stream.write_all(b"still").await.unwrap();
+        timeout(PATIENCE, stream.read_exact(&mut [0; 5])).await.expect("an answer").unwrap();
+    }
+    assert!(!draining.is_finished(), "a connection is left");
+    drop(open);
+    let (drained, socket) = timeout(PATIENCE, draining).await.expect("an end").unwrap();
+    assert_eq!(drained, proxy::Drained::All);
+    report(&socket, &["_endpoints.web=127.0.7.1"]).await;
+    assert_eq!(scene.ask("a").await, "127.0.7.1", "it was not stopped after all");
+    let words = |words: &'static [&str]| proxy::send_drain(&socket, words.iter().copied());
+    assert!(matches!(words(&["soon"]), Err(proxy::ReportError::InvalidDrain)));
+    assert!(matches!(words(&["1", "host"]), Err(proxy::ReportError::InvalidDrain)));
+}
+
+/// An HTTP server that keeps its connections, and answers with its address.
+async fn serve_http(scene: &mut Scene, index: usize) {
+    let address = scene.endpoints[index];
+    let listener = TcpListener::bind(address).await.unwrap();
+    scene.tasks.spawn(async move {
+        let mut open = JoinSet::new();
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            open.spawn(async move {
+                let mut request = vec![0; 4096];
+                while stream.read(&mut request).await.is_ok_and(|length| length > 0) {
+                    let body = address.ip().to_string();
+                    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+                    if stream.write_all(format!("{head}{body}").as_bytes()).await.is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[tokio::test]
+async fn kept_alive_http_connection_moves_from_a_drained_endpoint() {
+    let (socket, mut scene) = scene_by_report(Protocol::Tcp).await;
+    for index in 0..2 {
+        serve_http(&mut scene, index).await;
+    }
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(scene.connect().await);
+    }
+    let get = async |client: &mut TcpStream| {
+        client.write_all(b"GET / HTTP/1.1\r\nHost: web\r\n\r\n").await.unwrap();
+        let mut answer = vec![0; 256];
+        let length = timeout(PATIENCE, client.read(&mut answer)).await.expect("an answer").unwrap();
+        let answer = String::from_utf8_lossy(&answer[..length]).into_owned();
+        answer.split_once("\r\n\r\n").expect("a complete answer").1.to_owned()
+    };
+    let mut heard = BTreeSet::new();
+    for client in &mut clients {
+        heard.insert(get(client).await);
+    }
+    assert_eq!(heard.len(), 2, "{heard:?}");
+    let leaving = Ipv4Addr::new(127, 0, 7, 1);
+    let draining = tokio::spawn(async move { drained(&socket, 60_000, leaving).await });
+    // The drain may begin after the first of these requests.
+    let began = Instant::now();
+    while !draining.is_finished() {
+        assert!(began.elapsed() < PATIENCE, "a connection stays");
+        for client in &mut clients {
+            assert!(get(client).await.starts_with("127.0.7."));
+        }
+    }
+    assert_eq!(draining.await.unwrap(), proxy::Drained::All);
+    for client in &mut clients {
+        assert_eq!(get(client).await, "127.0.7.2");
+    }
+}
+
+#[tokio::test]
+async fn large_transfers_arrive_complete_in_both_directions() {
+    let mut scene = Scene::new(1, Protocol::Tcp, None).await;
+    scene.echo(0).await;
+    let sent: Vec<u8> =
+        (0..24_000_000_u32).map(|number| number.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
+    for _ in 0..2 {
+        let (mut from, mut to) = scene.connect().await.into_split();
+        let copy = sent.clone();
+        let sending = tokio::spawn(async move {
+            to.write_all(&copy).await.unwrap();
+            to.shutdown().await.unwrap();
+        });
+        let mut heard = Vec::new();
+        timeout(PATIENCE, from.read_to_end(&mut heard)).await.expect("an end").unwrap();
+        sending.await.unwrap();
+        assert!(heard[10..] == sent[..], "{} bytes came back", heard.len());
+    }
+}
+
+/// A proxy with these arguments before the port, in a process of its own, and an endpoint that it forwards to.
+async fn process(arguments: &[&str]) -> (tokio::process::Child, u16, TcpListener) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = free_port(Protocol::Tcp).await;
+    let forward = format!("{port}/tcp=localhost:{}", listener.local_addr().unwrap().port());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_driftless"));
+    command.arg("proxy").args(arguments).arg(forward).kill_on_drop(true);
+    let child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    (child, port, listener)
+}
+
+async fn connected(port: u16) -> TcpStream {
+    let began = Instant::now();
+    loop {
+        match TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await {
+            Ok(stream) => return stream,
+            Err(error) => assert!(began.elapsed() < PATIENCE, "it does not listen: {error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_wait_and_are_served_later() {
+    let (_proxy, port, listener) = process(&["--max-connections=2"]).await;
+    let mut all = Vec::new();
+    for number in 0..3_u8 {
+        let mut client = connected(port).await;
+        client.write_all(&[number]).await.unwrap();
+        all.push(client);
+    }
+    let mut numbers = BTreeSet::new();
+    let mut served = Vec::new();
+    for _ in 0..2 {
+        served.push(timeout(PATIENCE, listener.accept()).await.expect("a connection").unwrap().0);
+    }
+    let third = timeout(Duration::from_millis(300), listener.accept()).await;
+    assert!(third.is_err(), "it waits: {third:?}");
+    let mut first = served.remove(0);
+    let number = timeout(PATIENCE, first.read_u8()).await.expect("its byte").unwrap();
+    numbers.insert(number);
+    drop((first, all.remove(usize::from(number))));
+    served.push(timeout(PATIENCE, listener.accept()).await.expect("its turn").unwrap().0);
+    for mut stream in served {
+        numbers.insert(timeout(PATIENCE, stream.read_u8()).await.expect("its byte").unwrap());
+    }
+    assert_eq!(numbers.into_iter().collect::<Vec<_>>(), [0, 1, 2]);
+}
+
+#[tokio::test]
+async fn endpoints_learn_the_address_of_the_client() {
+    let (_proxy, port, listener) = process(&["--proxy-protocol"]).await;
+    let mut client = connected(port).await;
+    client.write_all(b"hello").await.unwrap();
+    let (mut endpoint, _) = timeout(PATIENCE, listener.accept()).await.expect("a connection").unwrap();
+    let mut received = [0; 28 + 5];
+    timeout(PATIENCE, endpoint.read_exact(&mut received)).await.expect("the header").unwrap();
+    let own = client.local_addr().unwrap().port().to_be_bytes();
+    assert_eq!(received[..16], *b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c");
+    assert_eq!(received[16..24], [127, 0, 0, 1, 127, 0, 0, 1]);
+    assert_eq!((&received[24..26], &received[26..28]), (&own[..], &port.to_be_bytes()[..]));
+    assert_eq!(received[28..], *b"hello");
+}
+
+#[tokio::test]
+async fn idle_connections_end_after_the_timeout() {
+    let (_proxy, port, listener) = process(&["--idle-timeout=200"]).await;
+    let mut client = connected(port).await;
+    client.write_all(b"a").await.unwrap();
+    let (mut endpoint, _) = timeout(PATIENCE, listener.accept()).await.expect("a connection").unwrap();
+    timeout(PATIENCE, endpoint.read_exact(&mut [0])).await.expect("a byte").unwrap();
+    let ended = timeout(PATIENCE, client.read(&mut [0])).await.expect("an end");
+    assert!(ended.is_err(), "broken off: {ended:?}");
+    assert!(timeout(PATIENCE, endpoint.read(&mut [0])).await.expect("an end").is_err());
 }

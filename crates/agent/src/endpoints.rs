@@ -1,11 +1,11 @@
-//! Reports ready endpoints to the proxies of Services.
+//! Reports ready endpoints to proxies, and drains endpoints before their containers are stopped.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use driftless_docker::Docker;
-use driftless_model::{ContainerId, ReadyEndpoints, Timestamp};
-use driftless_plan::ProxyEndpoints;
-use futures_util::{StreamExt, stream};
+use driftless_model::{AppName, ContainerId, ReadyEndpoints, Timestamp};
+use driftless_plan::{Drain, ProxyEndpoints};
+use futures_util::{StreamExt, future::join_all, stream};
 
 use crate::{context::AppContext, error::chain};
 
@@ -51,7 +51,7 @@ impl EndpointReports {
                 Err(error) => {
                     if !self.has_failed {
                         tracing::warn!(app = %context.name(), container = container.short(), error,
-                            "could not report the ready pods to the proxy of a Service; trying again");
+                            "could not report the ready instances to a proxy; trying again");
                     }
                     self.reported.remove(&container);
                     retry = Some(context.now().after(RETRY));
@@ -61,6 +61,25 @@ impl EndpointReports {
         self.has_failed = retry.is_some();
         retry
     }
+}
+
+/// Takes an endpoint out of its proxies and waits until its connections have ended, or its grace period has passed. If a
+/// proxy does not take it, the container is stopped all the same.
+pub(crate) async fn drain<D: Docker>(docker: &Arc<D>, app: &AppName, drains: &[Drain]) {
+    let one = async |drain: &Drain| {
+        let addresses = drain.addresses.iter().map(ToString::to_string);
+        let words =
+            ["proxy-drain".to_owned(), drain.grace.as_millis().to_string()].into_iter().chain(addresses);
+        let command: Vec<String> = drain.entrypoint.iter().cloned().chain(words).collect();
+        let error = match docker.exec(&drain.proxy, &command, drain.grace.saturating_add(DEADLINE)).await {
+            Ok((0, _)) => return,
+            Ok((code, output)) => format!("exit code {code}: {}", output.trim()),
+            Err(error) => chain(&error),
+        };
+        tracing::warn!(app = %app, proxy = drain.proxy.short(), error,
+            "could not wait for the connections of a container; it is stopped now");
+    };
+    join_all(drains.iter().map(one)).await;
 }
 
 async fn report<D: Docker>(docker: &Arc<D>, proxy: ProxyEndpoints) -> (ProxyEndpoints, Result<(), String>) {

@@ -1,18 +1,22 @@
 //! Performs the steps of a plan: ready steps at the same time, none before the steps that it depends on. It decides
 //! nothing.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio_util::sync::CancellationToken;
 
 use driftless_docker as docker;
 use driftless_docker::{Docker, Effect};
-use driftless_model::{AppName, Mask};
-use driftless_plan::{Action, Plan, StepOutcome};
+use driftless_model::{AppName, ContainerId, Mask};
+use driftless_plan::{Action, ContainerRef, Drain, Plan, StepOutcome};
 use driftless_store::ContentDir;
 
 use crate::{
+    endpoints::drain,
     error::chain,
     image_tasks::{ImageState, ImageTasks, ReadContext},
 };
@@ -29,6 +33,8 @@ pub(crate) struct Executor<'a, D> {
     pub(crate) mask: &'a Mask,
     pub(crate) images: &'a mut ImageTasks,
     pub(crate) read_context: ReadContext<'a>,
+    /// The proxies that lose an endpoint before its container is stopped.
+    pub(crate) drains: &'a BTreeMap<ContainerId, Vec<Drain>>,
     /// Objects in a backoff: their steps are skipped.
     pub(crate) held: &'a BTreeSet<String>,
     /// Ends the plan early: running steps are finished, no other one begins.
@@ -50,7 +56,8 @@ pub(crate) struct Executed {
 
 /// Performs all steps that are possible now.
 pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -> Executed {
-    let Executor { docker, contents, app, mask, images, read_context, held, interrupt, report } = executor;
+    let Executor { docker, contents, app, mask, images, read_context, drains, held, interrupt, report } =
+        executor;
     let mut outcomes: Vec<Option<StepOutcome>> = vec![None; plan.steps.len()];
     let mut begun = BTreeSet::new();
     let mut running = FuturesUnordered::new();
@@ -86,7 +93,14 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
                 }
                 Action::ImportImage { image } => images.import(docker, app, image),
                 action => {
-                    running.push(async move { (index, perform(docker, contents, app, action).await) });
+                    running.push(async move {
+                        if let Action::StopInstance { container: ContainerRef::Id(id, _), .. } = action
+                            && let Some(drains) = drains.get(id)
+                        {
+                            drain(docker, app, drains).await;
+                        }
+                        (index, perform(docker, contents, app, action).await)
+                    });
                     continue;
                 }
             };

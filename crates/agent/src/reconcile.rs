@@ -323,7 +323,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         Ok(())
     }
 
-    /// Tells the proxies of Services which pods are ready. Returns when to try again, if a proxy did not take it.
+    /// Tells the proxies which instances are ready. Returns when to try again, if a proxy did not take it.
     async fn report_endpoints(
         &mut self,
         target: &TargetRevision,
@@ -392,6 +392,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let turns = Arc::clone(&self.turns);
         let _turn = timeout(MAX_WAIT_FOR_TURN, turns.acquire()).await;
         let held = held_objects(self.record.get(), self.context.now());
+        let drains = plan::drains(&target.stack, observed, plan);
         let mut ended = Vec::new();
         let context = &self.context;
         let mut report = |index: usize, outcome: &StepOutcome| {
@@ -406,6 +407,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             mask: planned.mask,
             images: &mut self.images,
             read_context: &|build| build_context.read(build),
+            drains: &drains,
             held: &held,
             interrupt,
             report: &mut report,

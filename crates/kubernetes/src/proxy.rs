@@ -1,8 +1,8 @@
 //! The proxy of a Service for which name resolution is not enough. It is a workload with one container of the helper
 //! image, which has the Service's names and host ports.
 //!
-//! It finds the pods by a network alias that each of them has, so it does not depend on their number. `src/proxy` of the
-//! program forwards the traffic.
+//! It finds the pods by a network alias that each of them has, so it does not depend on their number. The agent tells it
+//! which of them are ready, and takes one out before it is stopped. `src/proxy` of the program forwards the traffic.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +15,8 @@ use super::{
     workload::ReadWorkload,
 };
 use driftless_model::{
-    Completion, Container, Forward, Forwards, HELPER_IMAGE, HOST_ENDPOINT, Mount, MountSource, NetworkMode,
-    Probes, Protocol, PullPolicy, READY_PROXY_IMAGE, RestartPolicy, Role, Strategy, Workload, WorkloadName,
+    Completion, Container, Forward, Forwards, HOST_ENDPOINT, Mount, MountSource, NetworkMode, PROXY_IMAGE,
+    Probes, Protocol, PullPolicy, RestartPolicy, Role, Strategy, Workload, WorkloadName,
 };
 
 /// Whether the Service needs a proxy.
@@ -73,7 +73,7 @@ pub(super) fn before(
     networks: &AppNetworks,
     report: &Report,
 ) -> Option<ReadWorkload> {
-    let ready_only = is_ready_only(service, selected);
+    let ready_only = !service.publishes_not_ready;
     let ends: Vec<String> = selected
         .iter_mut()
         .map(|found| match is_on_host(found) {
@@ -99,7 +99,7 @@ pub(super) fn before(
         let targets: Vec<_> = targets.into_iter().collect();
         ports.push(Forward { port: port.port, protocol: port.protocol, targets });
     }
-    let forwards = Forwards { ports, affinity: service.affinity, ready_only };
+    let forwards = Forwards { ports, affinity: service.affinity, ready_only, ..Forwards::default() };
     let mut found = workload(service, &forwards);
     let hosts: BTreeSet<&String> = ends.iter().filter(|end| end.starts_with(HOST_ENDPOINT)).collect();
     let extra_hosts = &mut found.workload.container.extra_hosts;
@@ -124,7 +124,7 @@ pub(super) fn to(service: &Service<'_>, name: &str, networks: &AppNetworks) -> O
         let targets = vec![(name.to_owned(), port.target_number())];
         ports.push(Forward { port: port.port, protocol: port.protocol, targets });
     }
-    let mut found = workload(service, &Forwards { ports, affinity: None, ready_only: false });
+    let mut found = workload(service, &Forwards { ports, ..Forwards::default() });
     networks.name(&mut found, &service.key);
     Some(found)
 }
@@ -137,7 +137,7 @@ pub(super) fn is_on_host(found: &ReadWorkload) -> bool {
 fn workload(service: &Service<'_>, forwards: &Forwards) -> ReadWorkload {
     let command = std::iter::once("proxy".to_owned()).chain(forwards.command());
     let container = Container {
-        image: if forwards.ready_only { READY_PROXY_IMAGE } else { HELPER_IMAGE }.to_owned(),
+        image: PROXY_IMAGE.to_owned(),
         command: Some(command.collect()),
         restart: RestartPolicy::UnlessStopped,
         expose: forwards

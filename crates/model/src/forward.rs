@@ -19,6 +19,20 @@ pub struct Forwards {
     pub affinity: Option<Duration>,
     /// Forward to the endpoints that the agent reports as ready ([`ReadyEndpoints`]), and to no others.
     pub ready_only: bool,
+    pub limits: ForwardLimits,
+    /// Tell endpoints the address of each client, in the header of the PROXY protocol, version 2. TCP only.
+    pub proxy_protocol: bool,
+}
+
+/// The limits of a proxy. `None`: the proxy's own default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ForwardLimits {
+    /// The most TCP connections at the same time, of all ports together. Further ones wait to be accepted.
+    pub connections: Option<u32>,
+    /// A connection without data in either direction ends after this time. Default: never.
+    pub idle: Option<Duration>,
+    /// The time that an endpoint has to accept a connection.
+    pub connect: Option<Duration>,
 }
 
 /// The ready endpoints of a proxy's targets, by the target's name. A name that is missing has none.
@@ -44,7 +58,10 @@ pub struct Forward {
 
 /// An argument of the command is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is none of --affinity=SECONDS, --ready-only and PORT/PROTOCOL=NAME:PORT[,NAME:PORT…]")]
+#[error(
+    "`{0}` is none of --affinity=SECONDS, --ready-only, --max-connections=NUMBER, --idle-timeout=MILLISECONDS, \
+     --connect-timeout=MILLISECONDS, --proxy-protocol and PORT/PROTOCOL=NAME:PORT[,NAME:PORT…]"
+)]
 pub struct InvalidForward(pub String);
 
 /// A word of [`ReadyEndpoints`] is invalid.
@@ -58,32 +75,54 @@ pub const HOST_ENDPOINT: &str = "_host";
 
 const AFFINITY: &str = "--affinity=";
 const READY_ONLY: &str = "--ready-only";
+const MAX_CONNECTIONS: &str = "--max-connections=";
+const IDLE_TIMEOUT: &str = "--idle-timeout=";
+const CONNECT_TIMEOUT: &str = "--connect-timeout=";
+const PROXY_PROTOCOL: &str = "--proxy-protocol";
 
 impl Forwards {
     /// The words of the command, which [`Self::parse`] reads.
     pub fn command(&self) -> Vec<String> {
-        let affinity = self.affinity.map(|it| format!("{AFFINITY}{}", it.as_secs()));
-        let ready_only = self.ready_only.then(|| READY_ONLY.to_owned());
-        let flags = affinity.into_iter().chain(ready_only);
-        flags.chain(self.ports.iter().map(ToString::to_string)).collect()
+        let Self { ports, affinity, ready_only, limits, proxy_protocol } = self;
+        let ForwardLimits { connections, idle, connect } = limits;
+        let flags = [
+            affinity.map(|it| format!("{AFFINITY}{}", it.as_secs())),
+            ready_only.then(|| READY_ONLY.to_owned()),
+            connections.map(|it| format!("{MAX_CONNECTIONS}{it}")),
+            idle.map(|it| format!("{IDLE_TIMEOUT}{}", it.as_millis())),
+            connect.map(|it| format!("{CONNECT_TIMEOUT}{}", it.as_millis())),
+            proxy_protocol.then(|| PROXY_PROTOCOL.to_owned()),
+        ];
+        flags.into_iter().flatten().chain(ports.iter().map(ToString::to_string)).collect()
     }
 
     pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, InvalidForward> {
         let mut found = Self::default();
         for word in words {
-            if word == READY_ONLY {
-                found.ready_only = true;
-                continue;
-            }
-            match word.strip_prefix(AFFINITY) {
-                Some(seconds) => {
-                    let seconds = seconds.parse().map_err(|_| InvalidForward(word.to_owned()))?;
-                    found.affinity = Some(Duration::from_secs(seconds));
-                }
-                None => found.ports.push(word.parse()?),
-            }
+            found.read(word).ok_or_else(|| InvalidForward(word.to_owned()))?;
         }
         Ok(found)
+    }
+
+    /// Reads one word. `None`: it is invalid.
+    fn read(&mut self, word: &str) -> Option<()> {
+        let milliseconds = |text: &str| text.parse().ok().map(Duration::from_millis);
+        if word == READY_ONLY {
+            self.ready_only = true;
+        } else if word == PROXY_PROTOCOL {
+            self.proxy_protocol = true;
+        } else if let Some(seconds) = word.strip_prefix(AFFINITY) {
+            self.affinity = Some(Duration::from_secs(seconds.parse().ok()?));
+        } else if let Some(number) = word.strip_prefix(MAX_CONNECTIONS) {
+            self.limits.connections = Some(number.parse().ok()?);
+        } else if let Some(time) = word.strip_prefix(IDLE_TIMEOUT) {
+            self.limits.idle = Some(milliseconds(time)?);
+        } else if let Some(time) = word.strip_prefix(CONNECT_TIMEOUT) {
+            self.limits.connect = Some(milliseconds(time)?);
+        } else {
+            self.ports.push(word.parse().ok()?);
+        }
+        Some(())
     }
 }
 
@@ -175,11 +214,26 @@ mod tests {
             ],
             affinity: Some(Duration::from_hours(3)),
             ready_only: true,
+            limits: ForwardLimits {
+                connections: Some(500),
+                idle: Some(Duration::from_mins(10)),
+                connect: Some(Duration::from_millis(300)),
+            },
+            proxy_protocol: true,
         };
         let words = forwards.command();
         assert_eq!(
             words,
-            ["--affinity=10800", "--ready-only", "80/tcp=_web:8080,b:1", "53/udp=dns.shop:5353"]
+            [
+                "--affinity=10800",
+                "--ready-only",
+                "--max-connections=500",
+                "--idle-timeout=600000",
+                "--connect-timeout=300",
+                "--proxy-protocol",
+                "80/tcp=_web:8080,b:1",
+                "53/udp=dns.shop:5353"
+            ]
         );
         assert_eq!(Forwards::parse(words.iter().map(String::as_str)), Ok(forwards));
         for wrong in [
@@ -192,6 +246,10 @@ mod tests {
             "80/sctp=a:1",
             "a/tcp=a:1",
             "--affinity=x",
+            "--max-connections=-1",
+            "--idle-timeout=1s",
+            "--connect-timeout=",
+            "--proxy-protocol=v1",
         ] {
             assert_eq!(Forwards::parse([wrong]), Err(InvalidForward(wrong.to_owned())));
         }

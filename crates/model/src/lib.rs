@@ -99,11 +99,12 @@ pub use event::{Event, EventKind};
 pub use failed_commit::FailedCommit;
 pub use finding::{Finding, Location, Severity};
 pub use forward::{
-    Forward, Forwards, HOST_ENDPOINT, InvalidEndpoints, InvalidForward, ReadyAddresses, ReadyEndpoints,
+    Forward, ForwardLimits, Forwards, HOST_ENDPOINT, InvalidEndpoints, InvalidForward, ReadyAddresses,
+    ReadyEndpoints,
 };
 pub use fs_changes::{Author, ChangedFiles, FileChange, FileChangeKind, Inside, KnownInside, Visit};
 pub use hash::{SpecHash, StackHash, digest_hex};
-pub use helper::{HELPER_IMAGE, READY_PROXY_IMAGE, is_helper_image};
+pub use helper::{HELPER_IMAGE, PROXY_IMAGE, is_helper_image};
 pub use host_config::{BlockIo, DeviceRequest, Hook, HostSettings, HttpHook, MountOptions};
 pub use image_ref::{ImageParts, ImageRef};
 pub use image_syntax::InvalidImage;

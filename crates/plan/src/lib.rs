@@ -98,7 +98,7 @@ pub use record::{
 };
 pub use status::{
     assess::{Assessment, assess},
-    endpoints::{ProxyEndpoints, proxy_endpoints},
+    endpoints::{Drain, ProxyEndpoints, drains, proxy_endpoints},
     failure::{Round, has_failed},
     pod_spec::pod_spec,
 };

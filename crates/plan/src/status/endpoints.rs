@@ -1,13 +1,14 @@
-//! The ready endpoints of the proxies of Services.
+//! The ready endpoints of proxies, and the endpoints that lose their traffic before they are stopped.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::Ipv4Addr,
+    time::Duration,
 };
 
 use driftless_model::{
-    ContainerId, Forwards, HOST_ENDPOINT, Instance, Observed, READY_PROXY_IMAGE, ReadyAddresses,
-    ReadyEndpoints, Stack, Timestamp,
+    ContainerId, Forwards, HOST_ENDPOINT, Instance, Observed, PROXY_IMAGE, ReadyAddresses, ReadyEndpoints,
+    Stack, Timestamp,
 };
 
 use crate::{
@@ -16,6 +17,12 @@ use crate::{
     status::counts::is_ready,
     steps::{Plan, Step},
 };
+
+/// The engine's grace period for a container that was created without one.
+const DEFAULT_GRACE: Duration = Duration::from_secs(10);
+
+/// The longest drain of an endpoint that is not ready: what answers no probe may answer its clients as little.
+const NOT_READY: Duration = Duration::from_secs(1);
 
 /// A running proxy that forwards to ready pods only, and the endpoints that it may forward to now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +38,7 @@ pub struct ProxyEndpoints {
 /// The ready endpoints of each proxy of a stack. A pod that the plan stops at once is not ready any more, as in
 /// Kubernetes, where a pod loses its traffic when its termination begins.
 pub fn proxy_endpoints(stack: &Stack, observed: &Observed, plan: &Plan) -> Vec<ProxyEndpoints> {
-    let is_proxy = |instance: &&Instance| instance.is_running() && instance.config.image == READY_PROXY_IMAGE;
-    let proxies: Vec<&Instance> = observed.instances.values().filter(is_proxy).collect();
+    let proxies = proxies(observed);
     if proxies.is_empty() {
         return Vec::new();
     }
@@ -43,13 +49,10 @@ pub fn proxy_endpoints(stack: &Stack, observed: &Observed, plan: &Plan) -> Vec<P
         .values()
         .filter(|instance| is_ready(instance) && !stopped.contains(&instance.id))
         .collect();
-    proxies.into_iter().filter_map(|proxy| of_proxy(proxy, &ready)).collect()
+    proxies.into_iter().filter_map(|(proxy, forwards)| of_proxy(proxy, &forwards, &ready)).collect()
 }
 
-fn of_proxy(proxy: &Instance, ready: &[&Instance]) -> Option<ProxyEndpoints> {
-    let command = proxy.config.command.as_ref()?;
-    let arguments = command.iter().skip(1).map(String::as_str);
-    let forwards = Forwards::parse(arguments).ok().filter(|forwards| forwards.ready_only)?;
+fn of_proxy(proxy: &Instance, forwards: &Forwards, ready: &[&Instance]) -> Option<ProxyEndpoints> {
     let names = forwards.ports.iter().flat_map(|port| &port.targets).map(|(name, _)| name);
     let endpoints: BTreeMap<String, ReadyAddresses> =
         names.filter_map(|name| Some((name.clone(), ready_addresses(name, ready)?))).collect();
@@ -72,6 +75,90 @@ fn ready_addresses(name: &str, ready: &[&Instance]) -> Option<ReadyAddresses> {
     let addresses: BTreeSet<Ipv4Addr> =
         named.filter_map(|endpoint| endpoint.ip.as_ref()?.parse().ok()).collect();
     Some(ReadyAddresses::These(addresses))
+}
+
+/// One proxy that takes an endpoint out before its container is stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drain {
+    pub proxy: ContainerId,
+    /// The words that start the program in the proxy's container.
+    pub entrypoint: Vec<String>,
+    /// The addresses of the endpoint.
+    pub addresses: BTreeSet<Ipv4Addr>,
+    /// Connections have so long to end: the grace period of the container.
+    pub grace: Duration,
+}
+
+/// The endpoints to take out of their proxies before a plan stops their containers, by the container that is stopped.
+///
+/// An endpoint that is not ready any more may have kept connections of before, which get a second. An endpoint that no other ready one can replace is not drained: its clients would be refused for longer than the stop
+/// takes.
+pub fn drains(stack: &Stack, observed: &Observed, plan: &Plan) -> BTreeMap<ContainerId, Vec<Drain>> {
+    let mut drains: BTreeMap<ContainerId, Vec<Drain>> = BTreeMap::new();
+    let proxies = proxies(observed);
+    if proxies.is_empty() || !plan.steps.iter().any(|step| stopped(step).is_some()) {
+        return drains;
+    }
+    let whole = pods::whole(stack, observed);
+    let pod_of = |id: &ContainerId| {
+        let part = observed.parts.get(id).and_then(|part| part.part.as_ref());
+        part.map_or_else(|| id.clone(), |part| part.pod.clone())
+    };
+    let stopped_pods: BTreeSet<ContainerId> =
+        plan.steps.iter().filter_map(stopped).map(|(id, _)| pod_of(id)).collect();
+    let ready: Vec<&Instance> = whole.instances.values().filter(|instance| is_ready(instance)).collect();
+    for (proxy, forwards) in &proxies {
+        for (container, grace) in plan.steps.iter().filter_map(stopped) {
+            let pod = pod_of(container);
+            let leaving = whole.instances.get(&pod).filter(|instance| instance.is_running());
+            let Some(leaving) = leaving else { continue };
+            let staying: Vec<&Instance> =
+                ready.iter().filter(|instance| !stopped_pods.contains(&instance.id)).copied().collect();
+            let names = || forwards.ports.iter().flat_map(|port| &port.targets).map(|(name, _)| name);
+            let has_other = |name: &String| match ready_addresses(name, &staying) {
+                Some(ReadyAddresses::These(addresses)) => !addresses.is_empty(),
+                Some(ReadyAddresses::All) => true,
+                None => false,
+            };
+            let addresses: BTreeSet<Ipv4Addr> = names()
+                .filter(|name| has_other(name))
+                .filter_map(|name| match ready_addresses(name, &[leaving])? {
+                    ReadyAddresses::These(addresses) => Some(addresses),
+                    ReadyAddresses::All => None,
+                })
+                .flatten()
+                .collect();
+            if addresses.is_empty() {
+                continue;
+            }
+            let entrypoint = proxy.config.entrypoint.clone().unwrap_or_default();
+            let grace = grace.or(leaving.config.stop_grace_period).unwrap_or(DEFAULT_GRACE);
+            let grace = if is_ready(leaving) { grace } else { grace.min(NOT_READY) };
+            let drain = Drain { proxy: proxy.id.clone(), entrypoint, addresses, grace };
+            drains.entry(container.clone()).or_default().push(drain);
+        }
+    }
+    drains
+}
+
+/// The running proxies that forward to ready endpoints only.
+fn proxies(observed: &Observed) -> Vec<(&Instance, Forwards)> {
+    let is_proxy = |instance: &&Instance| instance.is_running() && instance.config.image == PROXY_IMAGE;
+    let forwards = |instance: &Instance| {
+        let command = instance.config.command.as_ref()?;
+        let forwards = Forwards::parse(command.iter().skip(1).map(String::as_str)).ok()?;
+        Some(forwards).filter(|forwards| forwards.ready_only)
+    };
+    let all = observed.instances.values().filter(is_proxy);
+    all.filter_map(|instance| Some((instance, forwards(instance)?))).collect()
+}
+
+/// The container that a step stops, and its grace period.
+fn stopped(step: &Step) -> Option<(&ContainerId, Option<Duration>)> {
+    match &step.action {
+        Action::StopInstance { container: ContainerRef::Id(id, _), grace } => Some((id, *grace)),
+        _ => None,
+    }
 }
 
 /// The container that a step stops, if no other step comes before it.

@@ -13,6 +13,8 @@ mod convergence;
 mod cron;
 // Fields of containers that differ from Git.
 mod diff;
+// Endpoints of proxies.
+mod endpoints;
 // Pauses between heals: fights and storms.
 mod heals;
 // Slots and names of instances.

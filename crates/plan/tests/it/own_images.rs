@@ -1,6 +1,6 @@
 //! Images that the agent makes itself: another image under the same name is not used.
 
-use driftless_model::{Build, HELPER_IMAGE, Image, READY_PROXY_IMAGE, Workload};
+use driftless_model::{Build, HELPER_IMAGE, Image, PROXY_IMAGE, Workload};
 use driftless_plan::{Action, Plan};
 
 use crate::stage::{Stage, stack, workload};
@@ -20,7 +20,7 @@ fn is_image_made(plan: &Plan) -> bool {
 
 #[test]
 fn foreign_image_under_the_name_of_an_own_one_is_not_used() {
-    for workload in [built(), workload(HELPER_IMAGE, 1), workload(READY_PROXY_IMAGE, 1)] {
+    for workload in [built(), workload(HELPER_IMAGE, 1), workload(PROXY_IMAGE, 1)] {
         let image = workload.container.image.clone();
         let mut stage = Stage::new(stack([("web", workload)]));
         let foreign = Image { id: "sha256:foreign".into(), ..Image::default() };

@@ -1,0 +1,185 @@
+//! Messages of the agent. It runs `driftless proxy-ready` and `driftless proxy-drain` in the proxy's container, which talk to
+//! the proxy over a socket that only this container can reach.
+
+use std::{
+    collections::BTreeSet,
+    io::{self, Read as _, Write as _},
+    net::IpAddr,
+    os::{
+        linux::net::SocketAddrExt as _,
+        unix::net::{SocketAddr, UnixListener, UnixStream},
+    },
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
+
+use driftless_model::{InvalidEndpoints, ReadyEndpoints};
+
+use super::{ready::Gate, route::Route};
+
+/// The abstract name of a proxy's socket. Abstract names belong to a network namespace, and each proxy has its own.
+pub const REPORT_SOCKET: &str = "driftless-proxy";
+/// The longest report in bytes: about 4000 addresses.
+const MAX_REPORT: u64 = 128 * 1024;
+/// The deadline for one report.
+const DEADLINE: Duration = Duration::from_secs(2);
+/// Time without datagrams after which an endpoint has answered the last one.
+const LAST_ANSWER: Duration = Duration::from_millis(500);
+/// The pause between two looks at the connections of endpoints that are drained.
+const LOOK: Duration = Duration::from_millis(10);
+/// Maximum number of messages at the same time.
+const MOST_MESSAGES: usize = 256;
+/// The answers to a message: it was taken, or connections were left when the time had passed.
+const ACCEPTED: &[u8] = b"ok";
+const LEFT: &[u8] = b"left";
+/// The first word of a message that drains endpoints. Words of a report contain `=`.
+const DRAIN: &str = "drain";
+
+/// Receives messages of the agent for ever, unless the gate is open.
+pub(super) async fn listen(gate: &Arc<Gate>, routes: &[Arc<Route>]) -> io::Result<()> {
+    let Some(socket) = gate.socket() else { return std::future::pending().await };
+    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(socket)?)?;
+    listener.set_nonblocking(true)?;
+    let listener = tokio::net::UnixListener::from_std(listener)?;
+    let mut messages = JoinSet::new();
+    loop {
+        while messages.try_join_next().is_some() {}
+        if messages.len() >= MOST_MESSAGES {
+            messages.join_next().await;
+        }
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let (gate, routes) = (Arc::clone(gate), routes.to_vec());
+                messages.spawn(async move { receive(&gate, stream, &routes).await });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "could not receive the ready endpoints");
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn receive(gate: &Gate, mut stream: tokio::net::UnixStream, routes: &[Arc<Route>]) {
+    let mut text = String::new();
+    let read = (&mut stream).take(MAX_REPORT + 1);
+    let answer = match timeout(DEADLINE, async { { read }.read_to_string(&mut text).await }).await {
+        Ok(Ok(_)) => obey(gate, &text, routes).await,
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(io::Error::other("the message did not end in time")),
+    };
+    match answer {
+        // The agent may not wait any more.
+        Ok(answer) => drop(timeout(DEADLINE, stream.write_all(answer)).await),
+        Err(error) => tracing::warn!(%error, "could not receive the ready endpoints"),
+    }
+}
+
+async fn obey(gate: &Gate, text: &str, routes: &[Arc<Route>]) -> io::Result<&'static [u8]> {
+    if text.len() as u64 > MAX_REPORT {
+        return Err(io::Error::other(format!("the report is longer than {MAX_REPORT} bytes")));
+    }
+    let mut lines = text.lines();
+    if let Some(time) = lines.next().and_then(|line| line.strip_prefix(DRAIN)) {
+        let time = time.trim().parse().map(Duration::from_millis).map_err(io::Error::other)?;
+        let addresses = lines.map(str::parse).collect::<Result<BTreeSet<IpAddr>, _>>();
+        return Ok(drain(gate, &addresses.map_err(io::Error::other)?, time, routes).await);
+    }
+    gate.report(ReadyEndpoints::parse(text.lines()).map_err(io::Error::other)?);
+    mark_leaving(routes);
+    Ok(ACCEPTED)
+}
+
+/// Gives these addresses no new traffic, and waits until their connections have ended, for at most this time.
+async fn drain(
+    gate: &Gate,
+    addresses: &BTreeSet<IpAddr>,
+    time: Duration,
+    routes: &[Arc<Route>],
+) -> &'static [u8] {
+    gate.drain(addresses);
+    mark_leaving(routes);
+    let end = Instant::now() + time;
+    let is_one = |address: IpAddr| addresses.contains(&address);
+    while routes.iter().any(|route| route.is_used(is_one, LAST_ANSWER)) {
+        if Instant::now() >= end {
+            return LEFT;
+        }
+        sleep(LOOK).await;
+    }
+    ACCEPTED
+}
+
+/// Marks the endpoints that get no new traffic, so that connections which can be moved leave them.
+fn mark_leaving(routes: &[Arc<Route>]) {
+    for route in routes {
+        route.balance.mark_leaving(|endpoint| !route.admits(endpoint));
+    }
+}
+
+/// Why a report could not be sent.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    #[error(transparent)]
+    Invalid(#[from] InvalidEndpoints),
+    #[error("expected MILLISECONDS ADDRESS…")]
+    InvalidDrain,
+    #[error("the proxy does not take the ready endpoints")]
+    Socket(#[from] io::Error),
+    #[error("the proxy refused the ready endpoints; its log says why")]
+    Refused,
+}
+
+/// Whether drained endpoints have connections left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    All,
+    /// The time has passed.
+    SomeLeft,
+}
+
+/// Sends the ready endpoints to the proxy of this container. Call it outside of a runtime: it blocks, for at most two
+/// seconds for each step.
+pub fn send_report<'a>(socket: &str, words: impl IntoIterator<Item = &'a str>) -> Result<(), ReportError> {
+    let endpoints = ReadyEndpoints::parse(words)?;
+    let answer = send(socket, &endpoints.words().join("\n"), DEADLINE)?;
+    if answer == ACCEPTED { Ok(()) } else { Err(ReportError::Refused) }
+}
+
+/// Asks the proxy of this container to give some addresses no new traffic, and waits until their connections have ended.
+/// The words are the most milliseconds to wait, and the addresses. It blocks for that time and a few seconds.
+pub fn send_drain<'a>(
+    socket: &str,
+    words: impl IntoIterator<Item = &'a str>,
+) -> Result<Drained, ReportError> {
+    let mut words = words.into_iter();
+    let time: u64 = words.next().and_then(|it| it.parse().ok()).ok_or(ReportError::InvalidDrain)?;
+    let mut lines = vec![format!("{DRAIN} {time}")];
+    for word in words {
+        let address: IpAddr = word.parse().map_err(|_| ReportError::InvalidDrain)?;
+        lines.push(address.to_string());
+    }
+    let message = lines.join("\n");
+    match send(socket, &message, Duration::from_millis(time).saturating_add(2 * DEADLINE))? {
+        answer if answer == ACCEPTED => Ok(Drained::All),
+        answer if answer == LEFT => Ok(Drained::SomeLeft),
+        _ => Err(ReportError::Refused),
+    }
+}
+
+fn send(socket: &str, message: &str, patience: Duration) -> io::Result<Vec<u8>> {
+    let mut stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(socket)?)?;
+    stream.set_write_timeout(Some(DEADLINE))?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.write_all(message.as_bytes())?;
+    stream.shutdown(std::net::Shutdown::Write)?;
+    let mut answer = Vec::new();
+    stream.take(16).read_to_end(&mut answer)?;
+    Ok(answer)
+}

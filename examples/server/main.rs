@@ -7,6 +7,8 @@
 //! | `/healthz` | 200, or 503 until `$READY_AFTER` seconds have passed or while `/tmp/unhealthy` exists |
 //! | `/exit?code=N` | ends the process with that code |
 //!
+//! With `KEEP_ALIVE=1` a connection serves further requests.
+//!
 //! It handles no signals, because that needs `unsafe` code or a foreign crate: as process 1 it would ignore
 //! SIGTERM and hold every stop up until its grace period is over. So its image says `STOPSIGNAL SIGKILL`,
 //! which makes a stop take milliseconds; where a clean exit code matters, run it under `init: true`.
@@ -73,25 +75,41 @@ fn serve() -> ExitCode {
     };
     println!("{} {} listens on port {port}", name(), version());
     for stream in listener.incoming().flatten() {
-        thread::spawn(move || answer(stream, started));
+        thread::spawn(move || serve_connection(stream, started));
     }
     ExitCode::SUCCESS
 }
 
-/// Answers one request and closes the connection. A client that hangs up early is its own problem.
-fn answer(mut stream: TcpStream, started: Instant) {
+/// Answers requests until one of the sides closes the connection. A client that hangs up early is its own problem.
+fn serve_connection(mut stream: TcpStream, started: Instant) {
+    let _ = stream.set_nodelay(true);
     let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
+    let is_kept = env::var("KEEP_ALIVE").is_ok_and(|it| it == "1");
+    while answer(&mut stream, started, is_kept) == Connection::Kept {}
+}
+
+#[derive(PartialEq, Eq)]
+enum Connection {
+    Kept,
+    Closed,
+}
+
+/// Answers one request.
+fn answer(stream: &mut TcpStream, started: Instant, is_kept: bool) -> Connection {
     let mut line = String::new();
+    let mut is_last = !is_kept;
     {
-        let mut reader = BufReader::new((&stream).take(16 * 1024));
-        if reader.read_line(&mut line).is_err() {
-            return;
+        let mut reader = BufReader::new((&*stream).take(16 * 1024));
+        if !reader.read_line(&mut line).is_ok_and(|read| read > 0) {
+            return Connection::Closed;
         }
         let mut header = String::new();
         while reader.read_line(&mut header).is_ok_and(|read| read > 2) {
+            is_last |= header.trim().eq_ignore_ascii_case("connection: close");
             header.clear();
         }
     }
+    let connection = if is_last { Connection::Closed } else { Connection::Kept };
     let target = line.split(' ').nth(1).unwrap_or("/");
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let (status, body) = match path {
@@ -99,20 +117,22 @@ fn answer(mut stream: TcpStream, started: Instant) {
         "/healthz" => health(started),
         "/exit" => {
             let code = query.strip_prefix("code=").and_then(|it| it.parse().ok()).unwrap_or(0);
-            respond(&mut stream, "200 OK", "bye\n");
+            respond(stream, "200 OK", "bye\n", &Connection::Closed);
             process::exit(code);
         }
         _ => ("404 Not Found", "there is nothing here\n".to_owned()),
     };
-    respond(&mut stream, status, &body);
+    respond(stream, status, &body, &connection);
+    connection
 }
 
-fn respond(stream: &mut TcpStream, status: &str, body: &str) {
+fn respond(stream: &mut TcpStream, status: &str, body: &str, connection: &Connection) {
     let length = body.len();
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    let word = if *connection == Connection::Kept { "keep-alive" } else { "close" };
+    let answer = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {length}\r\nConnection: {word}\r\n\r\n{body}"
     );
-    let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
+    let _ = stream.write_all(answer.as_bytes());
 }
 
 fn health(started: Instant) -> (&'static str, String) {

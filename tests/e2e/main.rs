@@ -56,6 +56,8 @@ mod kubernetes;
 mod volumes;
 // Services that are more than names of their pods.
 mod services;
+// Published ports under load: no request fails.
+mod traffic;
 // A shop of ten services.
 mod kubernetes_shop;
 // Registries that ask who we are.

@@ -13,7 +13,7 @@ use crate::harness::{Agent, Site, images, wait_until};
 const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
 
 /// One of those that a NodePort may have, which nobody holds.
-fn node_port() -> u16 {
+pub(crate) fn node_port() -> u16 {
     let offset = u16::try_from(crate::harness::random() % 2_700).unwrap();
     let mut all = NODE_PORTS.skip(usize::from(offset));
     all.find(|port| std::net::TcpListener::bind(("0.0.0.0", *port)).is_ok()).expect("a free port")

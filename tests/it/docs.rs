@@ -26,7 +26,8 @@ fn supported_compose_example_renders_without_findings() {
     let text = block(COMPOSE, "Supported").replace("    profiles: [debug]\n", "");
     let rendered = render_text(Format::Compose, &text);
     assert_eq!(lines(&rendered.findings), [""; 0]);
-    assert_eq!(rendered.stack.unwrap().workloads.len(), 4);
+    // Four services, and the proxy of one.
+    assert_eq!(rendered.stack.unwrap().workloads.len(), 5);
 }
 
 #[test]

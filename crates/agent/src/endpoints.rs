@@ -15,13 +15,22 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(1);
 /// Maximum number of proxies that receive a report at the same time.
 const CONCURRENT: usize = 8;
+/// Time that the probes of a new agent have to decide which instances are ready.
+const FIRST_PROBES: Duration = Duration::from_secs(10);
+/// The pause while they have not decided.
+const PROBE_PAUSE: Duration = Duration::from_millis(200);
 
 /// The last report to each proxy of one application. It is lost with the agent, whose next round reports everything again.
+///
+/// A new agent knows no results of probes, and all instances would lose their traffic. A proxy that ran before keeps the
+/// report of the former agent until each instance was probed once.
 #[derive(Debug, Default)]
 pub(crate) struct EndpointReports {
     reported: BTreeMap<ContainerId, (Timestamp, ReadyEndpoints)>,
     /// The last round could not report everything. It is logged once.
     has_failed: bool,
+    /// The first round of this agent.
+    began: Option<Timestamp>,
 }
 
 impl EndpointReports {
@@ -32,6 +41,14 @@ impl EndpointReports {
         docker: &Arc<D>,
         proxies: Vec<ProxyEndpoints>,
     ) -> Option<Timestamp> {
+        let now = context.now();
+        let began = *self.began.get_or_insert(now);
+        let is_early = now < began.after(FIRST_PROBES);
+        let is_held = |proxy: &ProxyEndpoints| {
+            let is_first = !self.reported.contains_key(&proxy.container);
+            is_early && is_first && proxy.is_undecided && proxy.started < began
+        };
+        let (held, proxies): (Vec<_>, Vec<_>) = proxies.into_iter().partition(is_held);
         self.reported.retain(|id, _| proxies.iter().any(|proxy| proxy.container == *id));
         let is_new = |proxy: &ProxyEndpoints| {
             let known = self.reported.get(&proxy.container);
@@ -41,9 +58,10 @@ impl EndpointReports {
         let changed: Vec<ProxyEndpoints> = proxies.into_iter().filter(is_new).collect();
         let reports = stream::iter(changed.into_iter().map(|proxy| report(docker, proxy)));
         let reports: Vec<_> = reports.buffer_unordered(CONCURRENT).collect().await;
-        let mut retry = None;
+        let mut retry = (!held.is_empty()).then(|| now.after(PROBE_PAUSE));
+        let mut has_failed = false;
         for (proxy, result) in reports {
-            let ProxyEndpoints { container, started, endpoints, entrypoint: _ } = proxy;
+            let ProxyEndpoints { container, started, endpoints, entrypoint: _, is_undecided: _ } = proxy;
             match result {
                 Ok(()) => {
                     self.reported.insert(container, (started, endpoints));
@@ -54,11 +72,13 @@ impl EndpointReports {
                             "could not report the ready instances to a proxy; trying again");
                     }
                     self.reported.remove(&container);
-                    retry = Some(context.now().after(RETRY));
+                    has_failed = true;
+                    let again = context.now().after(RETRY);
+                    retry = Some(retry.map_or(again, |earlier: Timestamp| earlier.min(again)));
                 }
             }
         }
-        self.has_failed = retry.is_some();
+        self.has_failed = has_failed;
         retry
     }
 }

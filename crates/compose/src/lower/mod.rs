@@ -20,6 +20,7 @@ mod in_place;
 mod mounts;
 mod namespaces;
 mod networks;
+mod published;
 mod settings;
 mod volumes;
 
@@ -70,6 +71,7 @@ pub(crate) fn lower(
         }
     }
     lowering.builds.share(&mut workloads);
+    lowering.publish_by_proxies(&mut workloads);
     let networks = std::mem::take(&mut lowering.networks);
     let volumes = lowering.volumes(&workloads);
     let MountedFiles { contents, app_files, warnings, .. } = lowering.files_to_mount;

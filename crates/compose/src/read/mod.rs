@@ -8,6 +8,7 @@ use driftless_yaml::{Entry, edit};
 pub(crate) mod build;
 pub(crate) mod common;
 pub(crate) mod deploy;
+pub(crate) mod extension;
 pub(crate) mod fields;
 pub(crate) mod host;
 pub(crate) mod image_name;

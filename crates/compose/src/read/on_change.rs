@@ -22,13 +22,20 @@ const HELP: &str = "use `recreate`, `restart`, `none`, or `signal` with a name, 
 pub(crate) fn on_change(value: &Value<'_>) -> Option<Placed<Change>> {
     let mut found = None;
     for (_, value) in value.fields(&X_DRIFTLESS) {
-        let Some(text) = value.owned() else { continue };
-        match change(&text) {
-            Ok(change) => found = Some(value.placed(change)),
-            Err(message) => value.error_help(message, HELP),
-        }
+        found = read_change(&value).or(found);
     }
     found
+}
+
+/// Reads the value of `on-change`.
+pub(crate) fn read_change(value: &Value<'_>) -> Option<Placed<Change>> {
+    match change(&value.owned()?) {
+        Ok(change) => Some(value.placed(change)),
+        Err(message) => {
+            value.error_help(message, HELP);
+            None
+        }
+    }
 }
 
 fn change(text: &str) -> Result<Change, String> {

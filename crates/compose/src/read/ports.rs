@@ -1,6 +1,6 @@
 //! `ports` and `expose` of a service, in the short and the long syntax.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use driftless_model::{Port, PortRange, Protocol};
 use driftless_yaml::{Dialect as _, Kind};
@@ -24,12 +24,26 @@ struct LongPort {
     protocol: Protocol,
 }
 
-/// The ports, sorted, each once.
-pub(crate) fn ports(value: &Value<'_>) -> Vec<Port> {
-    let mut ports = Vec::new();
+/// The published ports of a service.
+#[derive(Debug, Default)]
+pub(crate) struct Published {
+    /// All of them, sorted, each once.
+    pub(crate) ports: Vec<Port>,
+    /// Those in `mode: host`.
+    pub(crate) direct: BTreeSet<Port>,
+}
+
+pub(crate) fn ports(value: &Value<'_>) -> Published {
+    let (mut ports, mut direct) = (Vec::new(), BTreeSet::new());
     for item in value.sequence() {
         let read = match &item.node.kind {
-            Kind::Mapping(_) => long_port(&item),
+            Kind::Mapping(_) => {
+                let read = long_port(&item);
+                if item.node.get("mode").and_then(|mode| mode.as_scalar()) == Some("host") {
+                    direct.extend(read.iter().flatten().flatten().cloned());
+                }
+                read
+            }
             Kind::Scalar { .. } | Kind::Sequence(_) => item.text_or_number().map(|text| short::ports(&text)),
         };
         match read {
@@ -39,12 +53,12 @@ pub(crate) fn ports(value: &Value<'_>) -> Vec<Port> {
         }
         if ports.len() > MOST_PORTS {
             item.error("the service has more ports than there are port numbers");
-            return Vec::new();
+            return Published::default();
         }
     }
     ports.sort_unstable();
     ports.dedup();
-    ports
+    Published { ports, direct }
 }
 
 /// `None`: a mistake was reported.
@@ -56,7 +70,7 @@ fn long_port(item: &Value<'_>) -> Option<Result<Vec<Port>, String>> {
             "published" => port.published = part(&value, short::range),
             "host_ip" => port.host_ip = part(&value, short::host_ip),
             "protocol" => port.protocol = part(&value, short::protocol).unwrap_or_default(),
-            // Without Swarm both modes publish on the host.
+            // Both modes publish on the host. In `host` each instance does so itself, as in Swarm.
             "mode" => match value.owned().as_deref() {
                 Some("host" | "ingress" | "") | None => {}
                 Some(other) => value.error(format!("`{other}` is not a mode; remove the key")),

@@ -8,6 +8,7 @@ use crate::{
         build::build,
         common::{extra_hosts, file_mounts, labels, mac_address, ulimits},
         deploy::{cpus, deploy},
+        extension::{Extension, extension},
         fields::{
             capabilities, command, depends_on, devices, env_files, healthcheck, links, logging, namespace,
             networks, pull_policy, restart,
@@ -15,8 +16,7 @@ use crate::{
         host::host_key,
         image_name,
         mounts::{tmpfs_options, volumes},
-        on_change::on_change,
-        ports::{expose, ports},
+        ports::{Published, expose, ports},
         types::{Service, VolumeMount, VolumeSource},
     },
     spec::{
@@ -73,7 +73,11 @@ fn container_key(service: &mut Service, key: &str, value: &Value<'_>) -> bool {
         "stop_signal" => container.stop_signal = value.owned(),
         "stop_grace_period" => container.stop_grace_period = value.duration(),
         "labels" => container.labels = labels(value),
-        "ports" => container.ports = ports(value),
+        "ports" => {
+            let Published { ports, direct } = ports(value);
+            container.ports = ports;
+            service.direct_ports = direct;
+        }
         "expose" => container.expose = expose(value),
         "healthcheck" => container.healthcheck = healthcheck(value),
         "restart" => container.restart = restart(value).unwrap_or_default(),
@@ -160,7 +164,10 @@ fn reference_key(service: &mut Service, key: &str, value: &Value<'_>) -> bool {
         "tmpfs" => service.tmpfs = tmpfs(value),
         "configs" => service.configs = file_mounts(value),
         "secrets" => service.secrets = file_mounts(value),
-        "x-driftless" => service.on_change = on_change(value).map(|change| change.value),
+        "x-driftless" => {
+            let Extension { on_change, proxy } = extension(value);
+            (service.on_change, service.proxy) = (on_change, proxy);
+        }
         "profiles" => service.profiles = value.strings(),
         _ => return false,
     }

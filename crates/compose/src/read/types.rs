@@ -1,11 +1,14 @@
 //! A Compose file after reading and before lowering. Values that need no other part of the file have the types of the
 //! model already. Values that need another part, a file of the repository or a variable are kept as written.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use driftless_model::{
-    Attachment, Build, Condition, Container, DeviceRequest, Finding, Location, MountOptions, Network,
-    OnChange, PullPolicy, RestartPolicy, Volume,
+    Attachment, Build, Condition, Container, DeviceRequest, Finding, ForwardLimits, Location, MountOptions,
+    Network, OnChange, Port, PullPolicy, RestartPolicy, Volume,
 };
 
 use crate::spec::{
@@ -62,6 +65,10 @@ pub(crate) struct Service {
     pub(crate) refresh_after: Option<Duration>,
     /// The default of its mounts.
     pub(crate) on_change: Option<Change>,
+    /// `x-driftless.proxy`.
+    pub(crate) proxy: Option<Placed<ProxySetting>>,
+    /// The published ports in `mode: host`, which no proxy serves.
+    pub(crate) direct_ports: BTreeSet<Port>,
     /// Errors that count only if the service is used.
     pub(crate) unsupported: Vec<Finding>,
 }
@@ -133,6 +140,13 @@ pub(crate) struct VolumeMount {
     pub(crate) source: VolumeSource,
     pub(crate) options: MountOptions,
     pub(crate) on_change: Option<Placed<Change>>,
+}
+
+/// Whether a proxy serves the published ports of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ProxySetting {
+    Off,
+    On { limits: ForwardLimits, proxy_protocol: bool },
 }
 
 /// The consequence of a changed file.

@@ -151,10 +151,21 @@ pub(crate) static SERVICE: Object = open(&[
     key("volumes", Each(&Short(&Text, &One(&MOUNT)))),
     key("volumes_from", Texts),
     key("working_dir", Text),
-    key("x-driftless", Extension).note("`on-change`, for all its mounts of files of the repository"),
+    key("x-driftless", Extension)
+        .note("`on-change`, for all its mounts of files of the repository; `proxy`, for its published ports"),
 ]);
 
-/// The extension of this project, in services, configs, secrets and volumes.
+/// The extension of this project in services.
+pub(crate) static SERVICE_EXTENSION: Object = closed(&[key("on-change", Text), key("proxy", Any)]);
+
+pub(crate) static SERVICE_PROXY: Object = closed(&[
+    key("max-connections", Integer(Kept)),
+    key("idle-timeout", Duration(Kept)),
+    key("connect-timeout", Duration(Kept)),
+    key("proxy-protocol", Text),
+]);
+
+/// The extension of this project in configs, secrets and volumes.
 pub(crate) static X_DRIFTLESS: Object = closed(&[key("on-change", Text)]);
 
 pub(crate) static BUILD: Object = open(&[

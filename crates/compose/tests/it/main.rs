@@ -10,3 +10,5 @@ mod corpus;
 mod files;
 // Several files as one application: include, extends, overrides, variables, profiles.
 mod loading;
+// Published ports: by the engine, or by a proxy.
+mod published;

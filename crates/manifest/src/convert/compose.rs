@@ -110,7 +110,7 @@ impl ComposeWriter<'_> {
             ("pre_stop", hooks(&it.host.pre_stop)),
             ("stop_grace_period", time(it.stop_grace_period)),
             ("labels", json!(labels)),
-            ("ports", json!(ports(it))),
+            ("ports", json!(ports(at.workload))),
             ("expose", json!(expose(it))),
             ("volumes", Value::Array(volumes)),
             ("configs", Value::Array(configs)),

@@ -3,9 +3,12 @@
 use serde_json::{Value, json};
 
 use super::output::{flag, object};
-use driftless_model::{Condition, Container, Resources, Workload};
+use driftless_model::{Condition, Container, Resources, Strategy, Workload};
 
-pub(super) fn ports(it: &Container) -> Vec<Value> {
+pub(super) fn ports(workload: &Workload) -> Vec<Value> {
+    // Without it a proxy would serve the ports of several instances.
+    let starts_first = matches!(workload.strategy, Strategy::RollingUpdate { max_surge: 1.., .. });
+    let mode = (workload.replicas > 1 || starts_first).then_some("host");
     let port = |it: &driftless_model::Port| {
         let host = it
             .host
@@ -15,9 +18,10 @@ pub(super) fn ports(it: &Container) -> Vec<Value> {
             ("published", json!(host)),
             ("protocol", json!(it.protocol.as_str())),
             ("host_ip", json!(it.host_ip)),
+            ("mode", json!(mode.filter(|_| it.host.is_some_and(|host| host.len() == 1)))),
         ])
     };
-    it.ports.iter().map(port).collect()
+    workload.container.ports.iter().map(port).collect()
 }
 
 pub(super) fn expose(it: &Container) -> Vec<String> {

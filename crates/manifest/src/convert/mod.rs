@@ -15,12 +15,14 @@ mod kubernetes_pod;
 mod kubernetes_writer;
 mod output;
 mod pods;
+mod published;
 
 pub use output::{Converted, SecretValues};
+use published::without_proxies;
 
 /// Converts a stack to Kubernetes manifests.
 pub fn to_kubernetes(stack: &Stack, contents: &Contents, secrets: SecretValues) -> Converted {
-    kubernetes::convert(stack, contents, secrets)
+    kubernetes::convert(&without_proxies(stack), contents, secrets)
 }
 
 /// Converts a stack to one Compose file.

@@ -7,8 +7,8 @@ use std::{
 };
 
 use driftless_model::{
-    ContainerId, Forwards, HOST_ENDPOINT, Instance, Observed, PROXY_IMAGE, ReadyAddresses, ReadyEndpoints,
-    Stack, Timestamp,
+    ContainerId, Forwards, HOST_ENDPOINT, Instance, Observed, PROXY_IMAGE, Readiness, ReadyAddresses,
+    ReadyEndpoints, Stack, Timestamp,
 };
 
 use crate::{
@@ -33,6 +33,8 @@ pub struct ProxyEndpoints {
     /// The words that start the program in the container.
     pub entrypoint: Vec<String>,
     pub endpoints: ReadyEndpoints,
+    /// An instance behind it runs, and no probe has said yet whether it is ready.
+    pub is_undecided: bool,
 }
 
 /// The ready endpoints of each proxy of a stack. A pod that the plan stops at once is not ready any more, as in
@@ -49,11 +51,26 @@ pub fn proxy_endpoints(stack: &Stack, observed: &Observed, plan: &Plan) -> Vec<P
         .values()
         .filter(|instance| is_ready(instance) && !stopped.contains(&instance.id))
         .collect();
-    proxies.into_iter().filter_map(|(proxy, forwards)| of_proxy(proxy, &forwards, &ready)).collect()
+    let is_starting = |instance: &&Instance| {
+        instance.is_running() && matches!(instance.readiness, Readiness::Starting { .. })
+    };
+    let starting: Vec<&Instance> = whole.instances.values().filter(is_starting).collect();
+    let of = |(proxy, forwards): (&Instance, Forwards)| of_proxy(proxy, &forwards, &ready, &starting);
+    proxies.into_iter().filter_map(of).collect()
 }
 
-fn of_proxy(proxy: &Instance, forwards: &Forwards, ready: &[&Instance]) -> Option<ProxyEndpoints> {
+fn of_proxy(
+    proxy: &Instance,
+    forwards: &Forwards,
+    ready: &[&Instance],
+    starting: &[&Instance],
+) -> Option<ProxyEndpoints> {
     let names = forwards.ports.iter().flat_map(|port| &port.targets).map(|(name, _)| name);
+    let is_undecided = names.clone().any(|name| match ready_addresses(name, starting) {
+        Some(ReadyAddresses::These(addresses)) => !addresses.is_empty(),
+        Some(ReadyAddresses::All) => true,
+        None => false,
+    });
     let endpoints: BTreeMap<String, ReadyAddresses> =
         names.filter_map(|name| Some((name.clone(), ready_addresses(name, ready)?))).collect();
     Some(ProxyEndpoints {
@@ -61,6 +78,7 @@ fn of_proxy(proxy: &Instance, forwards: &Forwards, ready: &[&Instance]) -> Optio
         started: proxy.started?,
         entrypoint: proxy.config.entrypoint.clone().unwrap_or_default(),
         endpoints: ReadyEndpoints(endpoints),
+        is_undecided,
     })
 }
 

@@ -112,6 +112,13 @@ fn endpoint_without_a_ready_substitute_is_stopped_at_once() {
     let observed = stage.world.observed.clone();
     let plan = stage.round();
     assert_eq!(stopped(&plan), std::slice::from_ref(&id), "{plan}");
+    assert!(!proxy_endpoints(&stage.stack, &observed, &plan)[0].is_undecided);
+    let mut unprobed = observed.clone();
+    for instance in unprobed.instances.values_mut() {
+        instance.readiness = Readiness::Starting { reason: "not probed yet".to_owned() };
+    }
+    let undecided = proxy_endpoints(&stage.stack, &unprobed, &plan).remove(0);
+    assert!(undecided.is_undecided && undecided.endpoints.words() == ["_web="]);
     let drains = drains(&stage.stack, &observed, &plan);
     assert_eq!(drains[&id][0].grace, Duration::from_secs(1), "it may have kept connections");
 }

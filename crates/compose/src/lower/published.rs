@@ -1,0 +1,165 @@
+//! Published ports that a proxy serves. Docker gives a port of the host to one container, so two instances cannot have it
+//! at the same time. A proxy has it instead, and forwards to the ready instances (`src/proxy` of the program).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use driftless_model::{
+    Attachment, Completion, Container, Finding, Forward, ForwardLimits, Forwards, ManifestNames, NetworkMode,
+    PROXY_IMAGE, Port, Probes, Protocol, PullPolicy, RestartPolicy, Strategy, Update, Workload, WorkloadKind,
+    WorkloadName,
+};
+
+use crate::{
+    lower::{PROGRESS_DEADLINE, REVISION_HISTORY, context::Lowering},
+    read::types::{Order, ProxySetting, Service},
+};
+
+impl Lowering<'_> {
+    /// Moves the published ports of each service that needs it to a proxy.
+    pub(crate) fn publish_by_proxies(&mut self, workloads: &mut BTreeMap<WorkloadName, Workload>) {
+        let mut proxies = Vec::new();
+        for (name, workload) in workloads.iter_mut() {
+            let Some(service) = self.project.services.get(name.as_str()) else { continue };
+            let ports = match &service.proxy {
+                None if !is_needed(service, workload) => continue,
+                None => movable(service, workload),
+                Some(setting) => match &setting.value {
+                    ProxySetting::Off => continue,
+                    ProxySetting::On { .. } => {
+                        if let Some(reason) = reason_against(service, workload) {
+                            self.findings.push(setting.error(reason));
+                            continue;
+                        }
+                        movable(service, workload)
+                    }
+                },
+            };
+            let Some(network) = self.network_of(workload).filter(|_| !ports.is_empty()) else { continue };
+            proxies.push((name.clone(), proxy(name, workload, service, &network, ports)));
+        }
+        for (of, proxy) in proxies {
+            let name = WorkloadName(format!("{of}_proxy"));
+            if workloads.contains_key(&name) {
+                let message = format!("is the name of the proxy for the published ports of `{of}`");
+                let finding = Finding::error(proxy.origin, format!("services.{name}"), message);
+                let help = format!("rename the service, or set `x-driftless: {{ proxy: false }}` for `{of}`");
+                self.findings.push(finding.help(help));
+                continue;
+            }
+            workloads.insert(name, proxy);
+        }
+    }
+
+    /// The network by which the proxy reaches the instances: the first that has a way to the host, if there is one.
+    fn network_of(&self, workload: &Workload) -> Option<String> {
+        let networks = workload.container.networks();
+        let is_open = |name: &&String| self.networks.get(*name).is_none_or(|it| !it.internal);
+        networks.keys().find(is_open).or_else(|| networks.keys().next()).cloned()
+    }
+}
+
+/// Whether instances of the service can run at the same time, so that Docker could publish the ports of one only.
+fn is_needed(service: &Service, workload: &Workload) -> bool {
+    let order = service.deploy.update.as_ref().and_then(|update| update.order);
+    workload.replicas > 1 || order == Some(Order::StartFirst)
+}
+
+/// The ports that a proxy can take over: each on one port of the host, and not in `mode: host`. Of a range for one port
+/// of the container, and of a port that the engine chooses, each instance has its own.
+fn movable(service: &Service, workload: &Workload) -> Vec<Port> {
+    if !matches!(workload.container.network_mode, NetworkMode::Networks(_)) {
+        return Vec::new();
+    }
+    let is_single = |port: &&Port| port.host.is_some_and(|host| host.len() == 1);
+    let ports = workload.container.ports.iter().filter(is_single);
+    ports
+        .filter(|port| port.protocol != Protocol::Sctp && !service.direct_ports.contains(port))
+        .cloned()
+        .collect()
+}
+
+/// Why the proxy that was asked for cannot serve the ports, if it cannot.
+fn reason_against(service: &Service, workload: &Workload) -> Option<String> {
+    if !matches!(workload.container.network_mode, NetworkMode::Networks(_)) {
+        return Some(
+            "a proxy needs a network of the project to reach the service; remove `network_mode`".to_owned(),
+        );
+    }
+    let is_in_vain = movable(service, workload).is_empty();
+    is_in_vain.then(|| {
+        "there is no port that a proxy could serve: publish a TCP or UDP port on one port of the host, without `mode: host`"
+            .to_owned()
+    })
+}
+
+/// Takes the ports from a workload, gives it the alias by which its proxy finds it, and returns the proxy.
+fn proxy(
+    name: &WorkloadName,
+    workload: &mut Workload,
+    service: &Service,
+    network: &str,
+    ports: Vec<Port>,
+) -> Workload {
+    // No name in a manifest begins so, and no other service answers to it.
+    let alias = format!("_{name}._proxy");
+    let container = &mut workload.container;
+    container.ports.retain(|port| !ports.contains(port));
+    if let NetworkMode::Networks(networks) = &mut container.network_mode
+        && let Some(attachment) = networks.get_mut(network)
+    {
+        attachment.aliases.push(alias.clone());
+        attachment.aliases.sort_unstable();
+    }
+    let (limits, proxy_protocol) = match service.proxy.as_ref().map(|setting| &setting.value) {
+        Some(ProxySetting::On { limits, proxy_protocol }) => (limits.clone(), *proxy_protocol),
+        Some(ProxySetting::Off) | None => (ForwardLimits::default(), false),
+    };
+    let numbers: BTreeSet<(u16, Protocol)> =
+        ports.iter().map(|port| (port.container, port.protocol)).collect();
+    let forward = |(port, protocol)| Forward { port, protocol, targets: vec![(alias.clone(), port)] };
+    let forwards = Forwards {
+        ports: numbers.into_iter().map(forward).collect(),
+        affinity: None,
+        ready_only: true,
+        limits,
+        proxy_protocol,
+    };
+    let command = std::iter::once("proxy".to_owned()).chain(forwards.command());
+    Workload {
+        origin: workload.origin.clone(),
+        replicas: 1,
+        container: Container {
+            image: PROXY_IMAGE.to_owned(),
+            command: Some(command.collect()),
+            restart: RestartPolicy::UnlessStopped,
+            network_mode: NetworkMode::Networks([(network.to_owned(), Attachment::default())].into()),
+            ports,
+            read_only: true,
+            cap_drop: vec!["ALL".to_owned()],
+            // Some engines allow only root to listen on ports below 1024.
+            cap_add: vec!["NET_BIND_SERVICE".to_owned()],
+            security_opt: vec!["no-new-privileges".to_owned()],
+            ..Container::default()
+        },
+        parts: Vec::new(),
+        container_name: None,
+        strategy: Strategy::RollingUpdate { max_surge: 1, max_unavailable: 0 },
+        min_ready: std::time::Duration::ZERO,
+        progress_deadline: PROGRESS_DEADLINE,
+        revision_history_limit: REVISION_HISTORY,
+        paused: false,
+        after: Vec::new(),
+        probes: Probes::default(),
+        pull: PullPolicy::IfNotPresent,
+        mounted_pulls: BTreeMap::new(),
+        pull_secrets: BTreeSet::new(),
+        in_place: BTreeMap::new(),
+        build: None,
+        secret_env: BTreeSet::new(),
+        completion: Completion::Never,
+        kind: WorkloadKind::Replicas,
+        update: Update::Rolling,
+        manifest: ManifestNames::default(),
+        architecture: None,
+    }
+}

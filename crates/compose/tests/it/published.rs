@@ -1,0 +1,146 @@
+//! Published ports of services: who publishes them, and to where.
+
+use driftless_files::{MemoryFiles, Rendered};
+use driftless_manifest::{
+    convert::{SecretValues, to_kubernetes},
+    discover, render,
+};
+use driftless_model::{PROXY_IMAGE, Severity, Stack, Workload};
+
+fn render_text(text: &str) -> Rendered {
+    let files = MemoryFiles::new([("compose.yaml", text)]);
+    render(&files, &discover(&files, "", "repository", &[]).apps[0])
+}
+
+fn stack(text: &str) -> Stack {
+    let rendered = render_text(text);
+    rendered.stack.unwrap_or_else(|| panic!("{:?}", rendered.findings))
+}
+
+fn web(settings: &str) -> String {
+    format!("services: {{web: {{image: a, {settings}}}}}")
+}
+
+fn command(workload: &Workload) -> Vec<&str> {
+    workload.container.command.iter().flatten().map(String::as_str).collect()
+}
+
+/// The published ports, as `HOST:CONTAINER/PROTOCOL`.
+fn ports(stack: &Stack, name: &str) -> Vec<String> {
+    let Some(workload) = stack.workloads.get(&name.into()) else { return Vec::new() };
+    let text = |port: &driftless_model::Port| {
+        let ip = port.host_ip.map(|ip| format!("{ip}:")).unwrap_or_default();
+        let host = port.host.map(|host| format!("{}-{}", host.first, host.last)).unwrap_or_default();
+        format!("{ip}{host}:{}/{}", port.container, port.protocol.as_str())
+    };
+    workload.container.ports.iter().map(text).collect()
+}
+
+#[test]
+fn ports_of_several_instances_are_served_by_a_proxy() {
+    for settings in [
+        "scale: 2",
+        "deploy: {replicas: 3}",
+        "deploy: {update_config: {order: start-first}}",
+        "x-driftless: {proxy: true}",
+    ] {
+        let found = stack(&web(&format!("ports: ['80:8080', '[::1]:53:53/udp', '90-91:90-91'], {settings}")));
+        assert_eq!(ports(&found, "web"), [""; 0], "{settings}");
+        let expected = ["::1:53-53:53/udp", "90-90:90/tcp", "91-91:91/tcp", "80-80:8080/tcp"];
+        assert_eq!(ports(&found, "web_proxy"), expected, "{settings}");
+        let proxy = &found.workloads[&"web_proxy".into()];
+        assert_eq!((proxy.container.image.as_str(), proxy.replicas), (PROXY_IMAGE, 1));
+        let forwards = [
+            "53/udp=_web._proxy:53",
+            "90/tcp=_web._proxy:90",
+            "91/tcp=_web._proxy:91",
+            "8080/tcp=_web._proxy:8080",
+        ];
+        assert_eq!(command(proxy)[..2], ["proxy", "--ready-only"]);
+        assert_eq!(command(proxy)[2..], forwards, "{settings}");
+        let networks = |name: &str| found.workloads[&name.into()].container.networks().clone();
+        assert_eq!(networks("web")["repository_default"].aliases, ["_web._proxy", "web"]);
+        assert!(networks("web_proxy")["repository_default"].aliases.is_empty());
+    }
+}
+
+#[test]
+fn ports_of_one_instance_are_published_by_the_engine() {
+    for settings in [
+        "scale: 1",
+        "deploy: {update_config: {order: stop-first}}",
+        "deploy: {update_config: {parallelism: 2}}",
+        "deploy: {update_config: {order: start-first}}, x-driftless: {proxy: false}",
+        "deploy: {update_config: {order: start-first}}, network_mode: bridge",
+    ] {
+        let found = stack(&web(&format!("ports: ['80:8080'], {settings}")));
+        assert_eq!(ports(&found, "web"), ["80-80:8080/tcp"], "{settings}");
+        assert_eq!(found.workloads.len(), 1, "{settings}");
+    }
+    let plain = stack(&web("ports: ['80:8080']"));
+    let other = stack(&web("ports: ['80:8080'], x-driftless: {proxy: false}"));
+    assert_eq!(plain.workloads[&"web".into()].spec(), other.workloads[&"web".into()].spec());
+}
+
+#[test]
+fn ports_that_each_instance_has_itself_stay_with_it() {
+    let direct = "{target: 9, published: '9', mode: host}, {target: 8, published: '8', mode: ingress}";
+    let first = "deploy: {update_config: {order: start-first}}";
+    let found = stack(&web(&format!("ports: ['70-75:7', '6', {direct}, '5:5/sctp'], {first}")));
+    assert_eq!(ports(&found, "web"), ["5-5:5/sctp", ":6/tcp", "70-75:7/tcp", "9-9:9/tcp"]);
+    assert_eq!(ports(&found, "web_proxy"), ["8-8:8/tcp"]);
+}
+
+#[test]
+fn settings_of_the_proxy_are_its_arguments() {
+    let settings = "max-connections: 500, idle-timeout: 10m, connect-timeout: 300ms, proxy-protocol: v2";
+    let found =
+        stack(&web(&format!("ports: ['80:80'], x-driftless: {{on-change: restart, proxy: {{{settings}}}}}")));
+    let expected =
+        ["--max-connections=500", "--idle-timeout=600000", "--connect-timeout=300", "--proxy-protocol"];
+    assert_eq!(command(&found.workloads[&"web_proxy".into()])[2..6], expected);
+}
+
+#[test]
+fn proxy_that_cannot_serve_is_refused() {
+    let cases = [
+        ("ports: ['80-85:80'], x-driftless: {proxy: true}", "no port that a proxy could serve"),
+        ("ports: ['80'], x-driftless: {proxy: true}", "no port that a proxy could serve"),
+        ("ports: ['80:80/sctp'], x-driftless: {proxy: true}", "no port that a proxy could serve"),
+        ("ports: ['80:80'], network_mode: bridge, x-driftless: {proxy: true}", "needs a network"),
+        ("x-driftless: {proxy: true}", "no port that a proxy could serve"),
+        ("ports: ['80:80'], x-driftless: {proxy: maybe}", "write `true`, `false`"),
+        ("ports: ['80:80'], x-driftless: {proxy: {max-connections: 0}}", "at least 1"),
+        ("ports: ['80:80'], x-driftless: {proxy: {connect-timeout: 0s}}", "longer than 0"),
+        ("ports: ['80:80'], x-driftless: {proxy: {proxy-protocol: v1}}", "use `v2`"),
+        ("ports: ['80:80'], x-driftless: {proxy: {buffers: 1}}", "buffers"),
+    ];
+    for (settings, message) in cases {
+        let rendered = render_text(&web(settings));
+        let errors = rendered.findings.iter().filter(|it| it.severity == Severity::Error);
+        let errors: Vec<String> = errors.map(ToString::to_string).collect();
+        assert!(rendered.stack.is_none(), "{settings}");
+        assert!(errors.len() == 1 && errors[0].contains(message), "{settings}: {errors:?}");
+    }
+    for alone in [
+        "x-driftless: {proxy: false}, ports: ['80:80']",
+        "ports: [{target: 80, published: '80', mode: host}]",
+    ] {
+        let findings = render_text(&web(&format!("scale: 2, {alone}"))).findings;
+        assert!(
+            findings.iter().any(|it| it.to_string().contains("cannot share the host port")),
+            "{findings:?}"
+        );
+    }
+    let taken = "services: {web: {image: a, scale: 2, ports: ['80:80']}, web_proxy: {image: b}}";
+    let findings = render_text(taken).findings;
+    assert!(findings.iter().any(|it| it.to_string().contains("is the name of the proxy")), "{findings:?}");
+}
+
+#[test]
+fn converted_service_has_its_ports_itself() {
+    let rendered = render_text(&web("ports: ['80:8080'], scale: 2"));
+    let converted = to_kubernetes(&rendered.stack.unwrap(), &rendered.contents, SecretValues::Hidden);
+    let document = serde_json::to_string(&converted.documents).unwrap();
+    assert!(document.contains("8080") && !document.contains("_proxy"), "{document}");
+}

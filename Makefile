@@ -16,7 +16,7 @@ CHAOS_PROFILE ?= dev
 # How long broken files are made up, in seconds.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo build dist image test unit e2e e2e-faults differential differential-podman lint deny fmt bench chaos fuzz soak clean-tests
+.PHONY: help demo build dist image test unit browser e2e e2e-faults differential differential-podman lint deny fmt bench chaos fuzz soak clean-tests
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
@@ -40,12 +40,18 @@ test: ## Everything: format, lints, unit, integration and end-to-end tests on th
 	scripts/test-compose.sh "$${CARGO_TARGET_DIR:-target}/test-tools"
 	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory unit
+	$(MAKE) --no-print-directory browser
 	$(MAKE) --no-print-directory e2e
 
 # Every test program of every crate but `e2e`.
 unit: ## Tests that need no Docker Engine
 	PROPTEST_RNG_SEED=$(PROPTEST_RNG_SEED) cargo test --locked --workspace --lib --bins --test '[!e]*'
 	cargo test --locked --workspace --doc
+
+# DRIFTLESS_SCREENSHOTS=FOLDER also writes a picture of each page.
+browser: ## Test the page in Chromium: live changes, actions, keys, access, accessibility
+	scripts/test-tools.sh browser "$${CARGO_TARGET_DIR:-target}/test-tools"
+	cargo test --locked --workspace --test it -- --ignored --test-threads=2 browser::
 
 e2e: ## End-to-end tests on the real engine
 	E2E_THREADS=$(E2E_THREADS) scripts/e2e.sh

@@ -2,7 +2,8 @@
 # Installs what the tests need and this machine lacks: Git with its HTTP server, a local registry, an SSH server,
 # GnuPG, OpenSSL, a static busybox, curl, xmllint, promtool. Does nothing, and needs no root, where all of it is there.
 #
-#   scripts/test-tools.sh [git]      with `git`, Git alone
+#   scripts/test-tools.sh [git]              with `git`, Git alone
+#   scripts/test-tools.sh browser DIR        Chromium with its driver, and axe in DIR
 set -eu
 
 say() { echo "test-tools: $*" >&2; }
@@ -23,6 +24,11 @@ need() {
 }
 
 need git git
+if [ "${1:-all}" = browser ]; then
+    need chromium chromium chromium-browser google-chrome
+    need chromium-driver chromedriver
+    need npm npm
+fi
 if [ "${1:-all}" = all ]; then
     need openssh-client ssh-keygen
     need openssh-server sshd
@@ -41,7 +47,21 @@ fi
 if command -v git >/dev/null 2>&1 && [ ! -x "$(git --exec-path)/git-http-backend" ]; then
     fail "$(command -v git) comes without git-http-backend; install the full package of Git"
 fi
-[ -n "$missing" ] || exit 0
+# axe checks that a page is accessible. It is a script in a package of npm and needs nothing else.
+fetch_axe() {
+    [ "${1:-all}" = browser ] && [ ! -e "$2/axe.min.js" ] || return 0
+    mkdir -p "$2"
+    folder=$(mktemp -d)
+    (cd "$folder" && npm pack --silent axe-core@4 >/dev/null && tar xzf axe-core-*.tgz package/axe.min.js) ||
+        fail "could not fetch axe-core with npm"
+    mv "$folder/package/axe.min.js" "$2/axe.min.js"
+    rm -rf "$folder"
+}
+
+if [ -z "$missing" ]; then
+    fetch_axe "$@"
+    exit 0
+fi
 
 command -v apt-get >/dev/null 2>&1 || fail "please install by hand:$missing"
 if [ "$(id -u)" = 0 ]; then
@@ -63,3 +83,4 @@ $as_root apt-get -qq update || fail "apt-get update failed"
 # shellcheck disable=SC2086
 $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $missing >/dev/null ||
     fail "apt-get could not install$missing"
+fetch_axe "$@"

@@ -82,6 +82,8 @@ mod crash_loops;
 // The whole agent on simulated Docker and Git, with everything going wrong.
 mod simulation;
 // The API, the event stream and the page.
+mod browser;
+mod page;
 mod web;
 // Plain words in comments, documents and names of tests.
 mod words;

@@ -70,8 +70,14 @@ fn compose(mark: &str, second: &str) -> String {
     )
 }
 
-const READ: [&str; 14] = [
+const READ: [&str; 20] = [
     "/",
+    "/applications/shop",
+    "/applications/shop/plan",
+    "/applications/shop/diff",
+    "/applications/shop/revisions/1",
+    "/applications/shop/sync",
+    "/audit",
     "/api/v1/applications",
     "/api/v1/applications/shop",
     "/api/v1/applications/shop/revisions",

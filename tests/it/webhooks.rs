@@ -899,13 +899,13 @@ async fn status_and_page_show_deliveries_without_secrets() {
     assert_eq!(status.missed, Some(missed));
     let (_, _, raw) = stand.request("GET", "/api/v1/webhooks", &[], b"").await;
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    let page = client.get(format!("http://localhost:{}/", stand.address.port()));
+    let page = client.get(format!("http://localhost:{}/repositories/infra", stand.address.port()));
     let page = page.send().await.unwrap().text().await.unwrap();
     for text in [raw.to_string(), page.clone()] {
         assert!(!text.contains(SECRET) && !text.contains(OTHER), "{text}");
     }
     for shown in
-        ["<h3>Webhooks</h3>", "refs/heads/main", "fetching", "delivery-&lt;b&gt;", "WebhookMissed", "401: "]
+        ["<h2>Webhook</h2>", "refs/heads/main", "fetching", "delivery-&lt;b&gt;", "WebhookMissed", "401: "]
     {
         assert!(page.contains(shown), "{shown}");
     }

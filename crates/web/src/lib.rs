@@ -76,7 +76,7 @@ pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Re
     let guard = Guard::new(Arc::clone(&authenticator), Arc::clone(&auditor), handle.clone());
     let shared = Shared::new(handle, store, authenticator, auditor, hooks, clock);
     let guarded = Router::new()
-        .route("/", get(page::show))
+        .merge(page::routes())
         .route("/metrics", get(metrics::metrics))
         .route("/api/v1/applications", get(api::list))
         .route("/api/v1/applications/{name}", get(api::one))
@@ -105,7 +105,6 @@ pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Re
         .route("/api/v1/tokens", get(access_routes::list_tokens).post(access_routes::create_token))
         .route("/api/v1/tokens/{token}", delete(access_routes::revoke_token))
         .route("/api/v1/audit", get(access_routes::audit))
-        .route("/logout", post(page::login::log_out))
         .route("/api/v1/objects", get(objects::objects))
         .route("/api/v1/events", get(events::events))
         .route("/api/v1/repositories", get(api::repositories))
@@ -117,7 +116,7 @@ pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Re
     let open = Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(api::readyz))
-        .route("/login", get(page::login::show).post(page::login::log_in))
+        .merge(page::open_routes())
         .route("/favicon.ico", get(favicon))
         .method_not_allowed_fallback(error::no_such_method);
     guarded.merge(open).layer(middleware::map_response(headers::harden)).with_state(shared)

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::{access::Caller, api::ask, error::Error, limits::ANSWER_WITHIN, serve::Stopping, shared::Shared};
 use driftless_agent::{InstanceName, RequestKind};
 use driftless_config::parse_duration;
-use driftless_docker::LogOptions;
+use driftless_docker::{LogOptions, LogStream};
 use driftless_model::{AppName, InstanceStatus, PartStatus, Role, Timestamp, WorkloadName, WorkloadStatus};
 
 /// The application and the workload or instance in a route.
@@ -81,19 +81,19 @@ pub(super) async fn delete(
 }
 
 /// The query of `GET …/logs`.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct LogQuery {
-    follow: bool,
-    tail: Option<u64>,
+    pub(super) follow: bool,
+    pub(super) tail: Option<u64>,
     /// A duration or a time.
-    since: Option<String>,
-    timestamps: bool,
-    previous: bool,
+    pub(super) since: Option<String>,
+    pub(super) timestamps: bool,
+    pub(super) previous: bool,
     /// The container of a pod with several; default: the first.
-    container: Option<String>,
+    pub(super) container: Option<String>,
     /// The workload, if several have an instance of this name.
-    namespace: Option<String>,
+    pub(super) namespace: Option<String>,
 }
 
 /// Logs of an instance of the application. Other containers of the host cannot be read.
@@ -104,29 +104,8 @@ pub(super) async fn logs(
     query: Result<Query<LogQuery>, QueryRejection>,
 ) -> Result<Response, Error> {
     let Query(query) = query.map_err(|error| Error::Malformed(error.body_text()))?;
-    let applications = shared.handle.applications();
-    let application = applications.get(&app).ok_or_else(|| Error::NoSuchApplication(app.clone()))?;
-    let mut workloads = application.status.workloads.values();
-    let found = workloads.find_map(|workload| {
-        if query.namespace.as_ref().is_some_and(|it| workload.spec.object.namespace != *it) {
-            return None;
-        }
-        let is_it = |it: &&InstanceStatus| it.name == name || it.pod.as_ref() == Some(&name);
-        let instance = workload.instances.iter().find(is_it)?;
-        Some((workload, instance))
-    });
-    let Some((workload, instance)) = found else { return Err(Error::NoSuchInstance(app, name)) };
-    let (instance, container) = container_of(workload, instance, query.container.as_deref())?;
-    if query.previous && instance.restarts == 0 {
-        let text = format!("previous terminated container \"{container}\" in pod \"{name}\" not found");
-        return Err(Error::Refused(text));
-    }
-    let since = query.since.as_deref().map(|it| since(it, shared.clock.now())).transpose()?;
-    let LogQuery { follow, tail, since: _, timestamps, previous, container: _, namespace: _ } = query;
-    let options = LogOptions { follow, tail, since, timestamps, previous };
-    let seat = follow.then(|| shared.stream_seat()).transpose()?;
-    let opened = tokio::time::timeout(ANSWER_WITHIN, shared.handle.logs(&instance.container, &options)).await;
-    let stream = opened.map_err(|_| Error::TooSlow)??;
+    let seat = query.follow.then(|| shared.stream_seat()).transpose()?;
+    let stream = open_logs(&shared, &app, &name, &query).await?;
     let stopping = stopping.map(|Extension(it)| it).unwrap_or_default();
     // When the client disconnects, the body is dropped, which ends reading from the engine.
     let stream = stream.map(move |part| {
@@ -135,6 +114,39 @@ pub(super) async fn logs(
     });
     let body = Body::from_stream(stream.take_until(stopping.0.cancelled_owned()));
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response())
+}
+
+/// Opens the output of an instance.
+pub(super) async fn open_logs(
+    shared: &Shared,
+    app: &AppName,
+    name: &str,
+    query: &LogQuery,
+) -> Result<LogStream, Error> {
+    let applications = shared.handle.applications();
+    let application = applications.get(app).ok_or_else(|| Error::NoSuchApplication(app.clone()))?;
+    let mut workloads = application.status.workloads.values();
+    let found = workloads.find_map(|workload| {
+        if query.namespace.as_ref().is_some_and(|it| workload.spec.object.namespace != *it) {
+            return None;
+        }
+        let is_it = |it: &&InstanceStatus| it.name == name || it.pod.as_deref() == Some(name);
+        let instance = workload.instances.iter().find(is_it)?;
+        Some((workload, instance))
+    });
+    let Some((workload, instance)) = found else {
+        return Err(Error::NoSuchInstance(app.clone(), name.to_owned()));
+    };
+    let (instance, container) = container_of(workload, instance, query.container.as_deref())?;
+    if query.previous && instance.restarts == 0 {
+        let text = format!("previous terminated container \"{container}\" in pod \"{name}\" not found");
+        return Err(Error::Refused(text));
+    }
+    let since = query.since.as_deref().map(|it| since(it, shared.clock.now())).transpose()?;
+    let LogQuery { follow, tail, since: _, timestamps, previous, container: _, namespace: _ } = *query;
+    let options = LogOptions { follow, tail, since, timestamps, previous };
+    let opened = tokio::time::timeout(ANSWER_WITHIN, shared.handle.logs(&instance.container, &options)).await;
+    Ok(opened.map_err(|_| Error::TooSlow)??)
 }
 
 /// The requested container of an instance, and its name.

@@ -120,7 +120,9 @@ pub(crate) fn entry(request: &Request, identity: &Identity, needed: &Needed) -> 
         Needed::Act(app) => Some(app.clone()),
         Needed::Read | Needed::Logs | Needed::Admin => None,
     };
-    let rest = names.into_iter().filter(|(name, _)| app.is_none() || name != "name");
+    // A form of the page names its action in the path.
+    let word = names.iter().find(|(name, _)| name == "action").map(|(_, action)| action.replace('-', " "));
+    let rest = names.into_iter().filter(|(name, _)| (app.is_none() || name != "name") && name != "action");
     let mut detail: Vec<String> = rest.map(|(_, value)| value).collect();
     detail.extend(request.uri().query().map(str::to_owned));
     let channel = if route.starts_with("/api/") {
@@ -135,7 +137,7 @@ pub(crate) fn entry(request: &Request, identity: &Identity, needed: &Needed) -> 
         actor: identity.actor.clone(),
         channel,
         from: identity.from.clone(),
-        action: action(route),
+        action: word.unwrap_or_else(|| action(route)),
         app,
         detail: detail.join(" "),
         result: AuditResult::Failed,

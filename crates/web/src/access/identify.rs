@@ -65,6 +65,11 @@ impl Identity {
     pub(crate) fn scopes(&self) -> &[Scope] {
         &self.scopes
     }
+
+    /// Whether the browser has a cookie that a log-out removes.
+    pub(crate) fn has_session(&self) -> bool {
+        self.credential == Credential::Cookie
+    }
 }
 
 /// The actor of a request, as handlers take it.

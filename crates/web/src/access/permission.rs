@@ -24,7 +24,7 @@ pub(crate) fn needed(request: &Request) -> Needed {
     match route {
         "/logout" => Needed::Read,
         "/api/v1/audit" | "/api/v1/tokens" | "/api/v1/tokens/{token}" | "/audit" => Needed::Admin,
-        _ if route.ends_with("/logs") => Needed::Logs,
+        _ if route.ends_with("/logs") || route.contains("/logs/") => Needed::Logs,
         _ if !acts => Needed::Read,
         _ if route.contains("/applications/{name}/") => match path_names(request.uri().path(), route).first()
         {

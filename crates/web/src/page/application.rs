@@ -1,63 +1,170 @@
-//! One application on the page: its status, what runs, and why it is not synced or healthy.
+//! One application: what Git says, what runs, and why they differ.
 
-use driftless_model::{
-    Application, ApplicationStatus, Drift, DriftAction, Finding, HealthStatus, InstanceStatus, Operation,
-    OperationPhase, PinStatus, Severity, SyncStatus, Timestamp, Until, WaitStatus, WorkloadStatus,
+use std::{collections::BTreeMap, sync::Arc};
+
+use axum::{
+    extract::{Query, State},
+    response::{IntoResponse, Response},
 };
+use driftless_model::{
+    Actor, AppName, Application, ApplicationStatus, CommitInfo, ConditionStatus, Drift, DriftAction, Event,
+    EventKind, Finding, HealthStatus, Operation, OperationPhase, Outcome, PinStatus, Revision, Severity,
+    Timestamp, Until, WaitStatus,
+};
+use driftless_store as store;
+use driftless_store::Store;
 use maud::{Markup, html};
+use serde::Deserialize;
 
-use super::text::{Deadline, RelativeTime, Text};
+use super::{
+    actions::{action_bar, done_text},
+    badge::{health_badge, health_word, outcome_badge, sync_badge},
+    failure::PageError,
+    forge_link::ForgeLinks,
+    layout::{Page, respond},
+    live::{self, Parts, Streaming},
+    text::{Deadline, LIVE, RelativeTime, Text, took},
+    workloads::workloads,
+};
+use crate::{
+    access::{Caller, Identity},
+    api::Name,
+    shared::{Shared, read},
+};
 
-pub(super) fn application_card(application: &Application, now: Timestamp) -> Markup {
-    let Application { name, spec, generation: _, status } = application;
-    let anchor = format!("app-{name}");
+/// Number of newest events that are read; equal ones become one row.
+const EVENTS: usize = 200;
+
+/// The most rows of events.
+const EVENT_ROWS: usize = 25;
+
+/// The query of an application's page.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ApplicationQuery {
+    /// The action that was just requested.
+    did: String,
+    /// The version that the page has: only for the stream.
+    v: String,
+}
+
+/// The data of one rendering.
+struct Shown {
+    application: Arc<Application>,
+    /// Newest first; `None` when the database cannot be read.
+    events: Option<Vec<Event>>,
+    revisions: Vec<Revision>,
+    may_act: bool,
+    may_read_logs: bool,
+    /// The host name that the browser uses, for links to ports.
+    host: String,
+}
+
+pub(crate) async fn show(
+    Caller(caller): Caller,
+    State(shared): State<Shared>,
+    streaming: Option<Streaming>,
+    Name(name): Name,
+    Query(query): Query<ApplicationQuery>,
+    headers: http::HeaderMap,
+) -> Result<Response, PageError> {
+    let host = host_of(&headers);
+    let path = format!("/applications/{name}");
+    if let Some(streaming) = streaming {
+        let source = shared.clone();
+        let build = move || {
+            let (shared, caller, name, host) = (source.clone(), caller.clone(), name.clone(), host.clone());
+            async move { Some(parts(&shown(&shared, &caller, &name, host).await?)) }
+        };
+        return Ok(live::stream(&shared, streaming, query.v, build)?);
+    }
+    let shown = shown(&shared, &caller, &name, host).await;
+    let shown = shown.ok_or_else(|| PageError::no_such_application(&caller, &shared, &path, name.clone()))?;
+    let version = parts(&shown).version();
+    let now = shared.clock.now();
+    let page = Page::new(&caller, &shared, &path).title(&title(&shown.application)).live(&version);
+    let body = html! {
+        (head(&shown, now))
+        @if let Some(text) = done_text(&query.did) { p.note.good role="status" { (text) } }
+        (why(&shown, now))
+        (workloads(&shown.application, &shown.revisions, &shown.host, shown.may_act, shown.may_read_logs, now))
+        (drift(&shown.application.status.drift, now))
+        (resources(&shown.application))
+        (findings(&shown.application))
+        (last_plan(&shown.application, now))
+        (history(&shown, now))
+        (events(&shown, now))
+    };
+    Ok(respond(&page, &body).into_response())
+}
+
+/// `None`: there is no such application.
+async fn shown(shared: &Shared, caller: &Identity, name: &AppName, host: String) -> Option<Shown> {
+    let application = shared.handle.applications().get(name).cloned()?;
+    let app = name.clone();
+    let stored = read(&shared.store, move |store: &Store| {
+        Ok::<_, store::Error>((store.newest_events(EVENTS, Some(&app))?, store.revisions(&app)?))
+    })
+    .await
+    .ok();
+    let (events, revisions) = match stored {
+        Some((events, revisions)) => (Some(events.into_iter().rev().collect()), revisions),
+        None => (None, Vec::new()),
+    };
+    let may_act = caller.may_act(name, Some(&application.spec.repository));
+    Some(Shown { application, events, revisions, may_act, may_read_logs: caller.may_read_logs(), host })
+}
+
+fn parts(shown: &Shown) -> Parts {
+    let application = &shown.application;
+    let mut parts = Parts::new(title(application));
+    parts.add("head", head(shown, LIVE));
+    parts.add("why", why(shown, LIVE));
+    let tree =
+        workloads(application, &shown.revisions, &shown.host, shown.may_act, shown.may_read_logs, LIVE);
+    parts.add("workloads", tree);
+    parts.add("drift", drift(&application.status.drift, LIVE));
+    parts.add("resources", resources(application));
+    parts.add("findings", findings(application));
+    parts.add("last-plan", last_plan(application, LIVE));
+    parts.add("history", history(shown, LIVE));
+    parts.add("events", events(shown, LIVE));
+    parts
+}
+
+fn title(application: &Application) -> String {
+    match application.status.health {
+        HealthStatus::Healthy => application.name.to_string(),
+        health => format!("{}: {}", health_word(health), application.name),
+    }
+}
+
+/// The host name without the port.
+fn host_of(headers: &http::HeaderMap) -> String {
+    let host = headers.get(http::header::HOST).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let end = match host.rfind(']') {
+        Some(bracket) => bracket + 1,
+        None => host.find(':').unwrap_or(host.len()),
+    };
+    host.get(..end).unwrap_or_default().to_owned()
+}
+
+fn head(shown: &Shown, now: Timestamp) -> Markup {
+    let Application { name, spec, status, .. } = shown.application.as_ref();
     html! {
-        article id=(Text(&anchor)) {
-            div.top {
-                h2 { a href={ "#" (Text(&anchor)) } { (Text(name)) } }
-                " " (sync_badge(status.sync)) " " (health_badge(status.health))
-                (commit(status, now))
-            }
-            @if !status.message.is_empty() { p.note { (Text(&status.message)) } }
-            @if let Some(status) = &status.pin { (pin(status, now)) }
-            @if let Some(running) = &status.operation { (operation(running, now)) }
-            (waits(&status.waits, now))
-            (drift(&status.drift, now))
-            (workloads(status, now))
-            (findings(&status.findings))
-            (last_plan(application, now))
-            p.note.soft {
-                @if spec.path.is_empty() { "The root folder" } @else { span.mono { (Text(&spec.path)) } }
-                " from " span.mono { (Text(&spec.url)) } ", " (Text(&spec.reference))
-                @if let Some(at) = status.fetched_at { " · Git read " (RelativeTime { at, now }) }
-                @if let Some(at) = status.observed_at { " · Docker read " (RelativeTime { at, now }) }
-            }
+        section #head {
+            p.crumbs { a href="../" { "Applications" } " / " a href={ "../repositories/" (Text(&spec.repository)) } { (Text(&spec.repository)) } }
+            h1 { (Text(name)) " " (sync_badge(status.sync)) " " (health_badge(status.health)) }
+            @if !status.message.is_empty() { p.lead { (Text(&status.message)) } }
+            @if let Some(pin) = &status.pin { (pin_note(pin, now)) }
+            @if spec.policy.suspended { p.note.warn { b { "Suspended." } " The agent observes and reports, and changes nothing until it is resumed." } }
+            @if let Some(operation) = &status.operation { (operation_note(operation, now)) }
+            (action_bar(&shown.application, shown.may_act))
         }
     }
 }
 
-fn commit(status: &ApplicationStatus, now: Timestamp) -> Markup {
-    html! {
-        span.commit {
-            @if let Some(revision) = status.revision { "revision " (Text(revision)) " · " }
-            // The newest commit may have changed only other applications.
-            @match status.revision_commit.as_ref().or(status.commit.as_ref()) {
-                Some(commit) => {
-                    code title=(Text(&commit.id)) { (Text(commit.short())) }
-                    " · " (Text(&commit.subject))
-                    " · " (Text(commit.author_name()))
-                    " · " (RelativeTime { at: commit.time, now })
-                    @if let Some(newest) = status.commit.as_ref().filter(|newest| newest.id != commit.id) {
-                        " · unchanged since, up to " code title=(Text(&newest.id)) { (Text(newest.short())) }
-                    }
-                }
-                None => "nothing applied yet",
-            }
-        }
-    }
-}
-
-fn pin(pin: &PinStatus, now: Timestamp) -> Markup {
+fn pin_note(pin: &PinStatus, now: Timestamp) -> Markup {
     let PinStatus { revision, commit, reason, at, until, behind, actor } = pin;
     html! {
         p.note.warn {
@@ -75,54 +182,116 @@ fn pin(pin: &PinStatus, now: Timestamp) -> Markup {
     }
 }
 
-fn operation(operation: &Operation, now: Timestamp) -> Markup {
-    let Operation { phase, revision: _, message, started, finished: _, outcome: _, attempt, next_retry_at } =
-        operation;
-    let (class, word) = match phase {
-        // The rest of the card shows what a finished operation reached.
+fn operation_note(operation: &Operation, now: Timestamp) -> Markup {
+    let (class, word) = match operation.phase {
+        // The rest of the page shows what a finished operation reached.
         OperationPhase::Succeeded => return Markup::default(),
         OperationPhase::Running => ("busy", "Working"),
         OperationPhase::Waiting => ("warn", "Waiting"),
         OperationPhase::Failed => ("bad", "Failed"),
     };
     html! {
-        p.note {
-            span.badge.(class) { (word) } " " (Text(message)) " "
+        p.note aria-live="polite" {
+            span.badge.(class) { (word) } " " (Text(&operation.message)) " "
             span.soft {
-                "since " (RelativeTime { at: *started, now })
-                @if *attempt > 0 { " · attempt " (Text(attempt)) }
-                @if let Some(at) = next_retry_at { " · next try " (Deadline { at: *at, now }) }
+                "since " (RelativeTime { at: operation.started, now })
+                @if operation.attempt > 0 { " · attempt " (Text(operation.attempt)) }
+                @if let Some(at) = operation.next_retry_at { " · next try " (Deadline { at, now }) }
             }
         }
     }
 }
 
-fn waits(waits: &[WaitStatus], now: Timestamp) -> Markup {
+/// Git on one side, the host on the other, and the sentences that explain the difference.
+fn why(shown: &Shown, now: Timestamp) -> Markup {
+    let Application { spec, status, .. } = shown.application.as_ref();
+    let links = ForgeLinks::of(&spec.url);
+    // The newest commit may have changed only other applications.
+    let running = status.revision_commit.as_ref().or(status.commit.as_ref());
+    let wanted = spec.commit.as_ref().or(status.commit.as_ref());
     html! {
-        @if !waits.is_empty() {
-            h3 { "Waiting for" }
-            div.scroll {
-                table {
-                    thead {
-                        tr {
-                            th scope="col" { "Reason" }
-                            th scope="col" { "Object" }
-                            th scope="col" { "Message" }
-                            th.number scope="col" { "Attempt" }
-                            th scope="col" { "Next try" }
+        section #why aria-label="Git and the host" {
+            div.sides {
+                div {
+                    h2 { "Git says" }
+                    p {
+                        @match wanted {
+                            Some(commit) => (commit_line(commit, links.as_ref(), now)),
+                            None => "nothing was read yet",
                         }
                     }
-                    tbody {
-                        @for WaitStatus { reason, object, message, attempt, until } in waits {
-                            tr {
-                                td { span.badge.warn { (Text(reason)) } }
-                                td.mono { (Text(object)) }
-                                td { (Text(message)) }
-                                td.number { @if let Some(attempt) = attempt { (Text(attempt)) } }
-                                td { @if let Some(at) = until { (Deadline { at: *at, now }) } }
-                            }
+                    p.soft {
+                        (Text(&spec.reference)) " of " span.mono { (Text(&spec.url)) }
+                        @if !spec.path.is_empty() { ", folder " span.mono { (Text(&spec.path)) } }
+                        @if let Some(at) = status.fetched_at { " · read " (RelativeTime { at, now }) }
+                    }
+                }
+                div {
+                    h2 { "Runs" }
+                    p {
+                        @if let Some(revision) = status.revision { "revision " (Text(revision)) " · " }
+                        @match running {
+                            Some(commit) => (commit_line(commit, links.as_ref(), now)),
+                            None => "nothing was applied yet",
                         }
                     }
+                    p.soft {
+                        @if let Some(node) = &status.node { "on " (Text(node)) " · " }
+                        @if let Some(at) = status.observed_at { "Docker read " (RelativeTime { at, now }) }
+                    }
+                }
+            }
+            (reasons(status, now))
+        }
+    }
+}
+
+fn commit_line(commit: &CommitInfo, links: Option<&ForgeLinks>, now: Timestamp) -> Markup {
+    html! {
+        (commit_id(commit, links)) " " (Text(&commit.subject))
+        " · " (Text(commit.author_name())) " · " (RelativeTime { at: commit.time, now })
+    }
+}
+
+/// The id of a commit, as a link to its page at the forge if there is one.
+pub(super) fn commit_id(commit: &CommitInfo, links: Option<&ForgeLinks>) -> Markup {
+    html! {
+        @match links {
+            Some(links) => a href=(links.commit(commit.id.as_str())) rel="noreferrer" { code { (Text(commit.short())) } },
+            None => code title=(Text(&commit.id)) { (Text(commit.short())) },
+        }
+    }
+}
+
+/// Waits and conditions as sentences.
+fn reasons(status: &ApplicationStatus, now: Timestamp) -> Markup {
+    let failing: Vec<_> = status
+        .conditions
+        .iter()
+        .filter(|condition| condition.status != ConditionStatus::True && !condition.message.is_empty())
+        .filter(|condition| !status.waits.iter().any(|wait| wait.message == condition.message))
+        .collect();
+    if status.waits.is_empty() && failing.is_empty() {
+        return Markup::default();
+    }
+    html! {
+        h2 { "Why" }
+        ul.reasons {
+            @for WaitStatus { reason, object, message, attempt, until } in &status.waits {
+                li {
+                    span.badge.warn { (Text(reason)) } " "
+                    @if !object.is_empty() { b { (Text(object)) } ": " }
+                    (Text(message))
+                    span.soft {
+                        @if let Some(attempt) = attempt { " · attempt " (Text(attempt)) }
+                        @if let Some(at) = until { " · next try " (Deadline { at: *at, now }) }
+                    }
+                }
+            }
+            @for condition in failing {
+                li {
+                    span.badge.idle { (Text(&condition.reason)) } " " (Text(&condition.message))
+                    span.soft { " · since " (RelativeTime { at: condition.last_transition_time, now }) }
                 }
             }
         }
@@ -131,21 +300,23 @@ fn waits(waits: &[WaitStatus], now: Timestamp) -> Markup {
 
 fn drift(drift: &[Drift], now: Timestamp) -> Markup {
     html! {
-        @if !drift.is_empty() {
-            h3 { "Drift" }
-            div.scroll {
-                table {
-                    thead {
-                        tr {
-                            th scope="col" { "Object" }
-                            th scope="col" { "Field" }
-                            th scope="col" { "Git says" }
-                            th scope="col" { "Found" }
-                            th scope="col" { "When" }
-                            th scope="col" { "Action" }
+        section #drift aria-label="Drift" {
+            @if !drift.is_empty() {
+                h2 { "Drift" }
+                div.scroll tabindex="0" {
+                    table {
+                        thead {
+                            tr {
+                                th scope="col" { "Object" }
+                                th scope="col" { "Field" }
+                                th scope="col" { "Git says" }
+                                th scope="col" { "Found" }
+                                th scope="col" { "When" }
+                                th scope="col" { "Action" }
+                            }
                         }
+                        tbody { @for difference in drift { (drift_row(difference, now)) } }
                     }
-                    tbody { @for difference in drift { (drift_row(difference, now)) } }
                 }
             }
         }
@@ -172,27 +343,17 @@ fn drift_row(drift: &Drift, now: Timestamp) -> Markup {
     }
 }
 
-fn workloads(status: &ApplicationStatus, now: Timestamp) -> Markup {
+/// Services, ConfigMaps and other objects that run nothing.
+fn resources(application: &Application) -> Markup {
+    let resources = &application.status.resources;
     html! {
-        @if !status.workloads.is_empty() {
-            h3 { "Workloads" }
-            div.scroll {
-                table {
-                    thead {
-                        tr {
-                            th scope="col" { "Name" }
-                            th scope="col" { "State" }
-                            th.number scope="col" { "Ready" }
-                            th.number scope="col" { "Restarts" }
-                            th scope="col" { "Image, ports" }
-                            th scope="col" { "Since" }
-                            th scope="col" { "Message" }
-                        }
-                    }
-                    tbody {
-                        @for (name, workload) in &*status.workloads {
-                            (workload_row(name, workload))
-                            @for instance in &workload.instances { (instance_row(instance, now)) }
+        section #resources aria-label="Resources" {
+            @if !resources.is_empty() {
+                details #resource-list {
+                    summary { "Resources: " (resources.len()) }
+                    ul {
+                        @for status in resources.iter() {
+                            li { (Text(status.resource.object.kind.as_str())) " " span.mono { (Text(&status.resource.object.name)) } }
                         }
                     }
                 }
@@ -201,58 +362,84 @@ fn workloads(status: &ApplicationStatus, now: Timestamp) -> Markup {
     }
 }
 
-fn workload_row(name: &driftless_model::WorkloadName, workload: &WorkloadStatus) -> Markup {
-    let WorkloadStatus { health, reason, message, image, replicas, ready_replicas, origin, .. } = workload;
+fn findings(application: &Application) -> Markup {
+    let Application { spec, status, .. } = application;
+    let links = ForgeLinks::of(&spec.url);
+    let commit = spec.commit.as_ref().or(status.commit.as_ref()).map(|commit| commit.id.as_str());
     html! {
-        tr {
-            th scope="row" title=(Text(origin)) { (Text(name)) }
-            td {
-                @if reason.is_empty() { (health_badge(*health)) }
-                @else { span.badge.(health_class(*health)) { (Text(reason)) } }
+        section #findings aria-label="Findings" {
+            @if !status.findings.is_empty() {
+                h2 { "Findings in the manifests" }
+                ul.reasons {
+                    @for finding in &status.findings { (finding_line(finding, links.as_ref(), commit)) }
+                }
             }
-            td.number { (Text(ready_replicas)) "/" (Text(replicas)) }
-            td {}
-            td.mono { (Text(image)) }
-            td {}
-            td { (Text(message)) }
         }
     }
 }
 
-fn instance_row(instance: &InstanceStatus, now: Timestamp) -> Markup {
-    let InstanceStatus { name, container, state, ready, updated, restarts, since, message, ports, .. } =
-        instance;
+fn finding_line(finding: &Finding, links: Option<&ForgeLinks>, commit: Option<&str>) -> Markup {
+    let Finding { severity, location, path, message, help, excerpt: _ } = finding;
+    let link = links.zip(commit).and_then(|(links, id)| links.line(id, &location.file, location.line));
     html! {
-        tr.instance {
-            td.mono title=(Text(container)) { (Text(name)) }
-            td { (Text(state)) @if !*updated { " (old)" } }
-            td.number { @if *ready { "yes" } @else { "no" } }
-            td.number { (Text(restarts)) }
-            td.mono { (Text(ports.join(", "))) }
-            td { @if let Some(at) = since { (RelativeTime { at: *at, now }) } }
-            td { (Text(message)) }
+        li {
+            @match severity {
+                Severity::Warning => span.badge.warn { "warning" },
+                Severity::Error => span.badge.bad { "error" },
+            }
+            " "
+            @match link {
+                Some(link) => a.mono href=(link) rel="noreferrer" { (Text(location)) },
+                None => span.mono { (Text(location)) },
+            }
+            @if !path.is_empty() { " " span.mono.soft { (Text(path)) } }
+            " " (Text(message))
+            @if let Some(help) = help { " " span.soft { (Text(help)) } }
         }
     }
 }
 
-fn findings(findings: &[Finding]) -> Markup {
+fn last_plan(application: &Application, now: Timestamp) -> Markup {
+    let steps = &application.status.last_plan;
     html! {
-        @if !findings.is_empty() {
-            h3 { "Findings in the manifests" }
-            div.scroll {
-                table {
-                    tbody {
-                        @for Finding { severity, location, path, message, help, excerpt: _ } in findings {
+        section #last-plan aria-label="Last plan" {
+            @if !steps.is_empty() {
+                details #plan-steps {
+                    summary {
+                        "Last plan: " (steps.len()) @if steps.len() == 1 { " step" } @else { " steps" }
+                        @if let Some(at) = application.status.last_plan_at { ", " (RelativeTime { at, now }) }
+                    }
+                    ol { @for step in steps.iter() { li { (Text(step)) } } }
+                }
+            }
+        }
+    }
+}
+
+fn history(shown: &Shown, now: Timestamp) -> Markup {
+    let name = &shown.application.name;
+    let links = ForgeLinks::of(&shown.application.spec.url);
+    html! {
+        section #history aria-label="History" {
+            h2 { "History" }
+            @if shown.revisions.is_empty() { p.soft { "No revision yet." } }
+            @else {
+                div.scroll tabindex="0" {
+                    table {
+                        thead {
                             tr {
-                                td {
-                                    @match severity {
-                                        Severity::Warning => span.badge.warn { "warning" },
-                                        Severity::Error => span.badge.bad { "error" },
-                                    }
-                                }
-                                td.mono { (Text(location)) }
-                                td.mono { (Text(path)) }
-                                td { (Text(message)) @if let Some(help) = help { " " span.soft { (Text(help)) } } }
+                                th scope="col" { "Revision" }
+                                th scope="col" { "Commit" }
+                                th scope="col" { "Why, by whom" }
+                                th scope="col" { "Outcome" }
+                                th scope="col" { "Began" }
+                                th scope="col" { "Took" }
+                                @if shown.may_act { th scope="col" { span.hidden { "Actions" } } }
+                            }
+                        }
+                        tbody {
+                            @for (index, revision) in shown.revisions.iter().enumerate() {
+                                (history_row(name, revision, links.as_ref(), index > 0 && shown.may_act, shown.may_act, now))
                             }
                         }
                     }
@@ -262,48 +449,162 @@ fn findings(findings: &[Finding]) -> Markup {
     }
 }
 
-fn last_plan(application: &Application, now: Timestamp) -> Markup {
-    let steps = &application.status.last_plan;
+fn history_row(
+    name: &AppName,
+    revision: &Revision,
+    links: Option<&ForgeLinks>,
+    has_rollback: bool,
+    has_actions: bool,
+    now: Timestamp,
+) -> Markup {
+    let number = revision.number;
     html! {
-        @if !steps.is_empty() {
-            details id={ "plan-" (Text(&application.name)) } {
-                summary {
-                    "Last plan: " (steps.len()) @if steps.len() == 1 { " step" } @else { " steps" }
-                    @if let Some(at) = application.status.last_plan_at { ", " (RelativeTime { at, now }) }
+        tr {
+            th scope="row" { a href={ (Text(name)) "/revisions/" (number) } { "#" (number) } }
+            td { (commit_id(&revision.commit, links)) " " (Text(&revision.commit.subject)) " " span.soft { (Text(revision.commit.author_name())) } }
+            td { (cause(revision)) }
+            td { (outcome_badge(&revision.outcome)) @if let Outcome::Failed { reason } = &revision.outcome { " " (Text(reason)) } }
+            td { (RelativeTime { at: revision.started, now }) }
+            td { @if let Some(end) = revision.finished { (took(end.since(revision.started))) } }
+            @if has_actions {
+                td {
+                    @if has_rollback {
+                        a.button href={ (Text(name)) "/rollback?to=" (number) } { "Roll back" span.hidden { " to revision " (number) } }
+                    }
                 }
-                ol { @for step in &**steps { li { (Text(step)) } } }
             }
         }
     }
 }
 
-fn sync_badge(sync: SyncStatus) -> Markup {
-    let (class, word) = match sync {
-        SyncStatus::Synced => ("good", "Synced"),
-        SyncStatus::OutOfSync => ("warn", "OutOfSync"),
-        SyncStatus::Unknown => ("idle", "Sync unknown"),
+/// Why a revision exists, and who asked for it.
+pub(super) fn cause(revision: &Revision) -> Markup {
+    use driftless_model::Cause;
+    let word = match (&revision.cause, revision.rollback_of) {
+        (Cause::Rollback, Some(number)) => format!("rollback to #{number}"),
+        (Cause::AutomaticRollback, Some(number)) => format!("failed commit: back to #{number}"),
+        (Cause::AutomaticRollback, None) => "failed commit".to_owned(),
+        (Cause::Rollback, None) => "rollback".to_owned(),
+        (Cause::Commit, _) => "commit".to_owned(),
+        (Cause::User, _) => "sync".to_owned(),
+        (Cause::Resume, _) => "resume".to_owned(),
+        (Cause::Start, _) => "first look of the agent".to_owned(),
+        (Cause::Configuration, _) => "configuration".to_owned(),
     };
-    html! { span.badge.(class) { (word) } }
+    html! { (word) @if let Some(actor) = &revision.actor { " by " (Text(actor)) } }
 }
 
-fn health_badge(health: HealthStatus) -> Markup {
-    let word = match health {
-        HealthStatus::Healthy => "Healthy",
-        HealthStatus::Suspended => "Suspended",
-        HealthStatus::Progressing => "Progressing",
-        HealthStatus::Missing => "Missing",
-        HealthStatus::Degraded => "Degraded",
-        HealthStatus::Unknown => "Health unknown",
-    };
-    html! { span.badge.(health_class(health)) { (word) } }
+/// Equal events in one row.
+struct EventRow<'a> {
+    event: &'a Event,
+    count: usize,
+    first: Timestamp,
 }
 
-fn health_class(health: HealthStatus) -> &'static str {
-    match health {
-        HealthStatus::Healthy => "good",
-        HealthStatus::Suspended | HealthStatus::Unknown => "idle",
-        HealthStatus::Progressing => "busy",
-        HealthStatus::Missing => "warn",
-        HealthStatus::Degraded => "bad",
+/// The newest events, newest first. Events that say the same about the same object become one row, also if other events lie
+/// between them, as in a crash loop.
+fn merged(events: &[Event]) -> Vec<EventRow<'_>> {
+    let mut rows: Vec<EventRow<'_>> = Vec::new();
+    let mut places: BTreeMap<(&str, &str, Option<&Actor>), usize> = BTreeMap::new();
+    for event in events {
+        let key = (event.reason.as_str(), event.object.as_str(), event.actor.as_ref());
+        if let Some(row) = places.get(&key).and_then(|index| rows.get_mut(*index)) {
+            row.count += 1;
+            row.first = row.first.min(event.at);
+        } else {
+            places.insert(key, rows.len());
+            rows.push(EventRow { event, count: 1, first: event.at });
+        }
+    }
+    rows
+}
+
+fn events(shown: &Shown, now: Timestamp) -> Markup {
+    html! {
+        section #events aria-label="Events" {
+            h2 { "Events" }
+            @match shown.events.as_deref() {
+                None => p.note.bad { "The database could not be read; the agent's log has the cause." },
+                Some([]) => p.soft { "No events yet." },
+                Some(events) => {
+                    div.scroll tabindex="0" {
+                        table {
+                            thead {
+                                tr {
+                                    th scope="col" { "When" }
+                                    th scope="col" { "Reason" }
+                                    th scope="col" { "Object" }
+                                    th scope="col" { "Message" }
+                                }
+                            }
+                            tbody { @for row in merged(events).iter().take(EVENT_ROWS) { (event_row(row, now)) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn event_row(row: &EventRow<'_>, now: Timestamp) -> Markup {
+    let EventRow { event, count, first } = row;
+    let class = match event.kind {
+        EventKind::Normal => "idle",
+        EventKind::Warning => "warn",
+    };
+    html! {
+        tr {
+            td {
+                (RelativeTime { at: event.at, now })
+                @if *count > 1 { " " span.soft { (count) " times since " (RelativeTime { at: *first, now }) } }
+            }
+            td { span.badge.(class) { (Text(&event.reason)) } }
+            td.mono { (Text(&event.object)) }
+            td { (Text(&event.message)) @if let Some(actor) = &event.actor { " " span.soft { "by " (Text(actor)) } } }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(at: u64, reason: &str, object: &str) -> Event {
+        Event {
+            sequence: at,
+            at: Timestamp(at),
+            app: "shop".into(),
+            kind: EventKind::Warning,
+            reason: reason.to_owned(),
+            object: object.to_owned(),
+            message: String::new(),
+            actor: None,
+        }
+    }
+
+    #[test]
+    fn crash_loop_is_one_row_with_a_count() {
+        let events = [
+            event(6, "BackOff", "web.1"),
+            event(5, "Started", "web.1"),
+            event(4, "BackOff", "web.1"),
+            event(3, "Started", "web.1"),
+            event(2, "BackOff", "web.2"),
+        ];
+        let rows = merged(&events);
+        let shown: Vec<_> = rows.iter().map(|row| (row.event.at.0, row.count, row.first.0)).collect();
+        assert_eq!(shown, [(6, 2, 4), (5, 2, 3), (2, 1, 2)]);
+    }
+
+    #[test]
+    fn host_of_a_link_has_no_port() {
+        let host = |text: &str| {
+            let mut headers = http::HeaderMap::new();
+            headers.insert(http::header::HOST, text.parse().unwrap());
+            host_of(&headers)
+        };
+        assert_eq!(host("nas.local:8484"), "nas.local");
+        assert_eq!(host("[::1]:8484"), "[::1]");
+        assert_eq!(host("localhost"), "localhost");
     }
 }

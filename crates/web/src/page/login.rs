@@ -11,8 +11,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::Deserialize;
 
 use super::{
-    ICON,
-    style::{SCRIPT, STYLE},
+    layout::{ICON, head, root_of},
     text::Text,
 };
 use crate::{
@@ -104,22 +103,13 @@ pub(super) fn form_fields(body: &[u8]) -> std::collections::BTreeMap<String, Str
     form_urlencoded::parse(body).into_owned().collect()
 }
 
-/// The way from a page to the root, so that links work below any path.
-pub(super) fn root_of(path: &str) -> String {
-    "../".repeat(path.trim_start_matches('/').matches('/').count())
-}
-
 fn form(path: &str, next: &str, error: Option<&str>) -> Html<String> {
-    let action = format!("{}login", root_of(path));
+    let root = root_of(path);
+    let action = format!("{root}login");
     let page: Markup = html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "Log in · Driftless" }
-                style { (PreEscaped(STYLE)) }
-            }
+            (head(&root, "Log in"))
             body.login {
                 main {
                     h1 { (PreEscaped(ICON)) "Driftless" }
@@ -132,7 +122,6 @@ fn form(path: &str, next: &str, error: Option<&str>) -> Html<String> {
                     }
                     p.soft { code { "driftless token create NAME --scope read" } " makes a token." }
                 }
-                script { (PreEscaped(SCRIPT)) }
             }
         }
     };
@@ -152,13 +141,5 @@ mod tests {
         {
             assert!(!is_place(bad), "{bad}");
         }
-    }
-
-    #[test]
-    fn root_is_relative_to_the_page() {
-        assert_eq!(root_of("/"), "");
-        assert_eq!(root_of("/login"), "");
-        assert_eq!(root_of("/applications/shop"), "../");
-        assert_eq!(root_of("/applications/shop/rollback"), "../../");
     }
 }

@@ -28,6 +28,10 @@ fn visible(letter: char) -> char {
     if is_unprintable(letter) && letter != '\n' && letter != '\t' { '\u{fffd}' } else { letter }
 }
 
+/// Instead of the present time in a part that is sent while the page is open: the script writes the relative times, so
+/// that a part stays equal while nothing changes.
+pub(super) const LIVE: Timestamp = Timestamp(0);
+
 /// A time relative to now, such as `12 s ago` or `in 3 min`; its title is the exact time.
 #[derive(Clone, Copy)]
 pub(super) struct RelativeTime {
@@ -40,7 +44,8 @@ impl Render for RelativeTime {
         let Self { at, now } = self;
         html! {
             time datetime=(Text(at)) title=(Text(at)) {
-                @if at > now { "in " (rough(at.since(*now))) } @else { (rough(now.since(*at))) " ago" }
+                @if *now == LIVE { (Text(at)) }
+                @else if at > now { "in " (rough(at.since(*now))) } @else { (rough(now.since(*at))) " ago" }
             }
         }
     }
@@ -55,8 +60,19 @@ pub(super) struct Deadline {
 impl Render for Deadline {
     fn render(&self) -> Markup {
         let Self { at, now } = *self;
-        html! { @if at > now { (RelativeTime { at, now }) } @else { "now" } }
+        html! {
+            time datetime=(Text(at)) title=(Text(at)) data-until {
+                @if now == LIVE { (Text(at)) }
+                @else if at > now { "in " (rough(at.since(now))) }
+                @else { "now" }
+            }
+        }
     }
+}
+
+/// The duration of something: `12 s`, `5 min`.
+pub(super) fn took(span: Duration) -> String {
+    rough(span)
 }
 
 /// The largest unit that fits: `48 s`, `5 min`, `3 h`, `12 d`.
@@ -67,6 +83,12 @@ fn rough(span: Duration) -> String {
         seconds @ 3600..172_800 => format!("{} h", seconds / 3600),
         seconds => format!("{} d", seconds / 86_400),
     }
+}
+
+/// `12:30:05 UTC`
+pub(super) fn clock_time(at: Timestamp) -> String {
+    let whole = at.to_string();
+    whole.get(11..19).map_or_else(|| whole.clone(), |time| format!("{time} UTC"))
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ use super::text::{RelativeTime, Text};
 pub(super) fn webhook_table(hooks: &[HookStatus], now: Timestamp) -> Markup {
     html! {
         @if !hooks.is_empty() {
-            section.block aria-label="Webhooks" {
-                h3 { "Webhooks" }
-                div.scroll {
+            section aria-label="Webhooks" {
+                h2 { "Webhook" }
+                div.scroll tabindex="0" {
                     table {
                         thead {
                             tr {

@@ -1,0 +1,445 @@
+//! Actions on the page. Each one is a page of its own that says what will happen and asks, and a form that does it; so
+//! everything works by keyboard and without JavaScript.
+
+use axum::{
+    body::Body,
+    extract::{Extension, Path, Query, State},
+    response::{IntoResponse, Response},
+};
+use driftless_agent::{Against, Answer, RequestKind, Rollback};
+use driftless_model::{AppName, Application, HealthStatus, Outcome, Removal, Revision, Until, WorkloadName};
+use driftless_store::Store;
+use http::{StatusCode, header};
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use super::{
+    compare::{diff_markup, plan_markup},
+    failure::PageError,
+    layout::{Page, respond},
+    login::form_fields,
+    text::Text,
+};
+use crate::{
+    access::{Caller, Identity, audit::AuditNote},
+    api::{detail, read_body, request},
+    error::Error,
+    shared::{Shared, read},
+    until::parse_until,
+};
+
+/// An action on an application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    Sync,
+    Rollback,
+    Resume,
+    Suspend,
+    Restart,
+    Heal,
+    Adopt,
+    Prune,
+    AcceptRewrite,
+    Retry,
+    Remove,
+}
+
+impl Action {
+    const ALL: [Self; 11] = [
+        Self::Sync,
+        Self::Rollback,
+        Self::Resume,
+        Self::Suspend,
+        Self::Restart,
+        Self::Heal,
+        Self::Adopt,
+        Self::Prune,
+        Self::AcceptRewrite,
+        Self::Retry,
+        Self::Remove,
+    ];
+
+    /// The word in the URL.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Sync => "sync",
+            Self::Rollback => "rollback",
+            Self::Resume => "resume",
+            Self::Suspend => "suspend",
+            Self::Restart => "restart",
+            Self::Heal => "heal",
+            Self::Adopt => "adopt",
+            Self::Prune => "prune",
+            Self::AcceptRewrite => "accept-rewrite",
+            Self::Retry => "retry",
+            Self::Remove => "remove",
+        }
+    }
+
+    /// The words on the button.
+    fn label(self) -> &'static str {
+        match self {
+            Self::Sync => "Sync",
+            Self::Rollback => "Roll back",
+            Self::Resume => "Resume",
+            Self::Suspend => "Suspend",
+            Self::Restart => "Restart",
+            Self::Heal => "Heal once",
+            Self::Adopt => "Adopt",
+            Self::Prune => "Confirm prune",
+            Self::AcceptRewrite => "Accept rewritten history",
+            Self::Retry => "Retry",
+            Self::Remove => "Remove",
+        }
+    }
+
+    /// The key that opens it.
+    fn key(self) -> &'static str {
+        match self {
+            Self::Sync => "s",
+            Self::Rollback => "b",
+            Self::Resume => "r",
+            Self::Suspend => "u",
+            Self::Restart => "t",
+            Self::Heal => "h",
+            Self::Adopt => "i",
+            Self::Prune => "c",
+            Self::AcceptRewrite => "w",
+            Self::Retry => "e",
+            Self::Remove => "x",
+        }
+    }
+
+    /// The consequences, in words.
+    fn consequence(self) -> &'static str {
+        match self {
+            Self::Sync => {
+                "The agent fetches from Git now, looks at Docker now, and ends all pauses after failures. Below is what it \
+                 would do with the newest commit that it has read."
+            }
+            Self::Rollback => {
+                "The agent makes the application equal to an older revision and pins it there: new commits are not applied \
+                 until the pin ends. Volumes and their data are not changed."
+            }
+            Self::Resume => {
+                "The pin or the suspension ends, and the agent follows Git again. Below is what it would do next."
+            }
+            Self::Suspend => {
+                "The agent observes and reports, and changes nothing, until somebody resumes the application. What runs \
+                 keeps running."
+            }
+            Self::Restart => {
+                "Every instance of the workload that exists now is replaced, as its update strategy allows. With one \
+                 instance this may be a short outage."
+            }
+            Self::Heal => {
+                "Self-heal is off. The agent undoes the drift once; later changes are reported again."
+            }
+            Self::Adopt => {
+                "The agent takes over the containers, networks and volumes that Docker Compose created. Those that are as \
+                 in Git keep running; others are replaced."
+            }
+            Self::Prune => {
+                "The newest commit drops many workloads at once, so the agent has kept them. Confirming removes their \
+                 containers and networks. Volumes are kept."
+            }
+            Self::AcceptRewrite => {
+                "The history of the followed branch was rewritten, and the agent has rejected it. Accepting applies the \
+                 rewritten commit."
+            }
+            Self::Retry => "The newest commit has failed. The agent tries it once more, from the beginning.",
+            Self::Remove => {
+                "Git does not have the application any more. The agent removes its containers and networks, and on \
+                 request its volumes with all their data."
+            }
+        }
+    }
+
+    /// The sentence after it was accepted.
+    fn done(self) -> &'static str {
+        match self {
+            Self::Sync => "The sync was accepted; the rounds that follow are shown here.",
+            Self::Rollback => "The rollback was accepted; the application is pinned.",
+            Self::Resume => "The application follows Git again.",
+            Self::Suspend => "The application is suspended.",
+            Self::Restart => "The restart was accepted.",
+            Self::Heal => "The drift is undone once.",
+            Self::Adopt => "The objects of Docker Compose were adopted.",
+            Self::Prune => "The removal was confirmed.",
+            Self::AcceptRewrite => "The rewritten history was accepted.",
+            Self::Retry => "The commit is tried once more.",
+            Self::Remove => "The removal was accepted.",
+        }
+    }
+
+    fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|action| action.word() == word)
+    }
+}
+
+/// The sentence about an action that was just accepted.
+pub(super) fn done_text(word: &str) -> Option<&'static str> {
+    Action::parse(word).map(Action::done)
+}
+
+/// Links to what can be read and done about an application. Without permission there are only those that read.
+pub(super) fn action_bar(application: &Application, may_act: bool) -> Markup {
+    let name = &application.name;
+    html! {
+        nav.actions aria-label="Actions" {
+            a.button href={ (Text(name)) "/plan" } data-key="p" data-name="plan" { "Plan" }
+            a.button href={ (Text(name)) "/diff" } data-key="d" data-name="diff" { "Diff" }
+            @if may_act {
+                @for action in Action::ALL.into_iter().filter(|action| is_offered(*action, application)) {
+                    a.button href={ (Text(name)) "/" (action.word()) } data-key=(action.key()) data-name=(action.label()) {
+                        (action.label())
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether an action makes sense for an application in its present state.
+fn is_offered(action: Action, application: &Application) -> bool {
+    let status = &application.status;
+    let is_suspended = application.spec.policy.suspended || status.health == HealthStatus::Suspended;
+    let waits_for = |reason: &str| status.waits.iter().any(|wait| wait.reason == reason);
+    match action {
+        Action::Sync | Action::Rollback => true,
+        Action::Heal => !application.spec.policy.self_heal && !status.drift.is_empty(),
+        Action::Resume => status.pin.is_some() || is_suspended,
+        Action::Suspend => !is_suspended,
+        Action::Adopt => waits_for("NotAdopted"),
+        Action::Prune => waits_for("PruneHeld"),
+        Action::AcceptRewrite => {
+            status.conditions.iter().any(|condition| condition.reason == "HistoryRewritten")
+        }
+        Action::Retry => waits_for("CommitFailed"),
+        Action::Remove => status.message.contains("is not in Git any more"),
+        Action::Restart => false,
+    }
+}
+
+/// The query of an action's page.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ActionQuery {
+    /// The workload of a restart.
+    workload: String,
+    /// The revision of a rollback.
+    to: String,
+}
+
+/// The page that says what will happen, and asks.
+pub(crate) async fn ask(
+    Caller(caller): Caller,
+    State(shared): State<Shared>,
+    Path((app, word)): Path<(String, String)>,
+    Query(query): Query<ActionQuery>,
+) -> Result<Response, PageError> {
+    let name = AppName(app);
+    let path = format!("/applications/{name}/{word}");
+    let frame = |error: Error| PageError::new(&caller, &shared, &path, error);
+    let Some(action) = Action::parse(&word) else { return Err(frame(Error::NoSuchRoute(path.clone()))) };
+    let applications = shared.handle.applications();
+    let Some(application) = applications.get(&name) else {
+        return Err(frame(Error::NoSuchApplication(name)));
+    };
+    if !caller.may_act(&name, Some(&application.spec.repository)) {
+        return Err(frame(Error::Forbidden(format!("{} may not act on {name}", caller.actor))));
+    }
+    let foreseen = foresee(&shared, &caller, action, application, &query).await;
+    let page = Page::new(&caller, &shared, &path).title(&format!("{} {name}", action.label()));
+    let title = match action {
+        Action::Restart => format!("Restart {} of {name}?", query.workload),
+        _ => format!("{} {name}?", action.label()),
+    };
+    let body = html! {
+        p.crumbs { a href="../../" { "Applications" } " / " a href={ "../" (Text(&name)) } { (Text(&name)) } }
+        h1 { (Text(&title)) }
+        p.lead { (action.consequence()) }
+        (foreseen.unwrap_or_else(|error| html! { p.note.bad role="alert" { (Text(&error)) } }))
+        form.confirm method="post" action=(action.word()) {
+            @match action {
+                Action::Restart => input type="hidden" name="workload" value=(Text(&query.workload));,
+                Action::Rollback => (rollback_fields()),
+                Action::Remove => {
+                    label { input type="checkbox" name="volumes" value="yes"; " Remove its volumes too, with all their data" }
+                }
+                _ => {}
+            }
+            @if action == Action::Rollback { input type="hidden" name="to" value=(Text(&query.to)); }
+            p {
+                button.primary type="submit" { (action.label()) }
+                " " a.button href={ "../" (Text(&name)) } data-key="Escape" data-name="cancel" { "Cancel" }
+            }
+        }
+    };
+    Ok(respond(&page, &body).into_response())
+}
+
+fn rollback_fields() -> Markup {
+    html! {
+        p {
+            label for="reason" { "Reason" }
+            input #reason name="reason" maxlength="200" placeholder="shown to everybody while it is pinned";
+        }
+        p {
+            label for="until" { "Until" }
+            select #until name="until" {
+                option value="manual" { "it is resumed" }
+                option value="next-commit" { "the next commit" }
+                option value="1h" { "one hour from now, and a new commit" }
+                option value="1d" { "one day from now, and a new commit" }
+            }
+        }
+    }
+}
+
+/// The consequences, as far as they can be said before.
+async fn foresee(
+    shared: &Shared,
+    caller: &Identity,
+    action: Action,
+    application: &Application,
+    query: &ActionQuery,
+) -> Result<Markup, Error> {
+    let name = application.name.clone();
+    match action {
+        Action::Sync | Action::Heal | Action::Prune | Action::Adopt | Action::Resume => {
+            let (answer, _) = request(shared, caller, name, RequestKind::Plan).await?;
+            Ok(match answer {
+                Answer::Plan(plan) => plan_markup(&plan),
+                _ => Markup::default(),
+            })
+        }
+        Action::Rollback => rollback_preview(shared, caller, application, &query.to).await,
+        Action::Restart => {
+            let workload = application.status.workloads.get(&WorkloadName(query.workload.clone()));
+            let Some(workload) = workload else {
+                return Err(Error::Refused(format!("{name} has no workload `{}`", query.workload)));
+            };
+            let names: Vec<&str> = workload.instances.iter().map(|it| it.name.as_str()).collect();
+            Ok(html! { p { "Replaced: " span.mono { (Text(names.join(", "))) } } })
+        }
+        Action::Suspend | Action::AcceptRewrite | Action::Retry | Action::Remove => Ok(Markup::default()),
+    }
+}
+
+/// The revision that a rollback goes to, and how what runs differs from it.
+async fn rollback_preview(
+    shared: &Shared,
+    caller: &Identity,
+    application: &Application,
+    to: &str,
+) -> Result<Markup, Error> {
+    let name = application.name.clone();
+    let app = name.clone();
+    let revisions = read(&shared.store, move |store: &Store| store.revisions(&app)).await?;
+    let Some(revision) = wanted(&revisions, to) else {
+        return Err(Error::Refused(match to {
+            "" => format!("{name} has no older revision that succeeded"),
+            to => format!("{name} has no revision {to}"),
+        }));
+    };
+    let against = Against::Revision(revision.number.to_string());
+    let (answer, _) = request(shared, caller, name, RequestKind::Drift(against)).await?;
+    Ok(html! {
+        p {
+            "To revision " b { "#" (revision.number) } ": " code { (Text(revision.commit.short())) } " "
+            (Text(&revision.commit.subject))
+        }
+        @if let Answer::Drift(inspection) = &answer { (diff_markup(inspection)) }
+    })
+}
+
+/// The revision of this number, or the newest one that succeeded and is not the current one.
+fn wanted<'a>(revisions: &'a [Revision], to: &str) -> Option<&'a Revision> {
+    if let Ok(number) = to.parse::<u64>() {
+        return revisions.iter().find(|revision| revision.number == number);
+    }
+    let current = revisions.first().map(|newest| &newest.stack);
+    let is_other =
+        |revision: &&Revision| Some(&revision.stack) != current && revision.outcome == Outcome::Succeeded;
+    revisions.iter().find(is_other)
+}
+
+/// Performs an action and leads back to the application.
+pub(crate) async fn act(
+    Caller(caller): Caller,
+    State(shared): State<Shared>,
+    Extension(note): Extension<AuditNote>,
+    Path((app, word)): Path<(String, String)>,
+    body: Body,
+) -> Result<Response, PageError> {
+    let name = AppName(app);
+    let path = format!("/applications/{name}/{word}");
+    let frame = |error: Error| PageError::new(&caller, &shared, &path, error);
+    let Some(action) = Action::parse(&word) else { return Err(frame(Error::NoSuchRoute(path.clone()))) };
+    let body = read_body(body).await.map_err(frame)?;
+    let (kind, what) = kind_of(action, &form_fields(&body), &shared).map_err(frame)?;
+    note.set(&what);
+    request(&shared, &caller, name.clone(), kind).await.map_err(frame)?;
+    let place = format!("../{name}?did={}", action.word());
+    Ok((StatusCode::SEE_OTHER, [(header::LOCATION, place)]).into_response())
+}
+
+/// The request of a form, and what the audit says about it.
+fn kind_of(
+    action: Action,
+    fields: &std::collections::BTreeMap<String, String>,
+    shared: &Shared,
+) -> Result<(RequestKind, String), Error> {
+    let field =
+        |name: &str| fields.get(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+    let simple = |kind: RequestKind| (kind, String::new());
+    Ok(match action {
+        Action::Sync => simple(RequestKind::Sync),
+        Action::Resume => simple(RequestKind::Resume),
+        Action::Suspend => simple(RequestKind::Suspend),
+        Action::Heal => simple(RequestKind::Heal),
+        Action::Adopt => simple(RequestKind::Adopt),
+        Action::Prune => simple(RequestKind::Prune),
+        Action::AcceptRewrite => simple(RequestKind::AcceptRewrite),
+        Action::Retry => simple(RequestKind::Retry),
+        Action::Restart => {
+            let workload =
+                field("workload").ok_or_else(|| Error::Malformed("the form has no workload".to_owned()))?;
+            (RequestKind::Restart(WorkloadName(workload.clone())), workload)
+        }
+        Action::Remove if field("volumes").is_some() => {
+            (RequestKind::Remove(Removal::WithVolumes), "with volumes".to_owned())
+        }
+        Action::Remove => simple(RequestKind::Remove(Removal::KeepVolumes)),
+        Action::Rollback => {
+            let until = match field("until") {
+                Some(text) => parse_until(&text, shared.clock.now())
+                    .map_err(|error| Error::Malformed(error.to_string()))?,
+                None => Until::Manual,
+            };
+            let rollback = Rollback { to: field("to"), reason: field("reason").unwrap_or_default(), until };
+            let what = detail(&rollback);
+            (RequestKind::Rollback(rollback), what)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn actions_have_words_and_keys_of_their_own() {
+        let words: std::collections::BTreeSet<_> = Action::ALL.iter().map(|action| action.word()).collect();
+        assert_eq!(words.len(), Action::ALL.len());
+        let shown = Action::ALL.iter().filter(|action| **action != Action::Restart);
+        let mut keys: Vec<_> = shown.map(|action| action.key()).collect();
+        keys.extend(["p", "d", "o", "a", "j", "k", "/", "?"]);
+        let count = keys.len();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), count);
+        assert!(done_text("rollback").is_some() && done_text("<script>").is_none());
+    }
+}

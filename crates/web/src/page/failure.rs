@@ -1,0 +1,75 @@
+//! Errors of pages: the same status as in the API, and a page that says what happened and what to do.
+
+use axum::response::{IntoResponse, Response};
+use driftless_model::AppName;
+use http::StatusCode;
+use maud::html;
+
+use super::{
+    layout::{Page, respond},
+    text::Text,
+};
+use crate::{
+    access::Identity,
+    error::{Error, ErrorDetail},
+    shared::Shared,
+};
+
+/// An error with the frame of its page.
+pub(crate) struct PageError {
+    page: Option<Box<Page>>,
+    error: Error,
+}
+
+impl PageError {
+    pub(super) fn new(identity: &Identity, shared: &Shared, path: &str, error: Error) -> Self {
+        Self { page: Some(Box::new(Page::new(identity, shared, path))), error }
+    }
+
+    pub(super) fn no_such_application(
+        identity: &Identity,
+        shared: &Shared,
+        path: &str,
+        name: AppName,
+    ) -> Self {
+        Self::new(identity, shared, path, Error::NoSuchApplication(name))
+    }
+}
+
+/// Errors of streams have no page.
+impl From<Error> for PageError {
+    fn from(error: Error) -> Self {
+        Self { page: None, error }
+    }
+}
+
+impl IntoResponse for PageError {
+    fn into_response(self) -> Response {
+        let text = self.error.to_string();
+        let is_missing = matches!(self.error, Error::NoSuchApplication(_) | Error::NoSuchRoute(_));
+        let response = self.error.into_response();
+        let Some(page) = self.page else { return response };
+        let (status, detail) = (response.status(), response.extensions().get::<ErrorDetail>().cloned());
+        let title = match status {
+            StatusCode::NOT_FOUND => "Not found",
+            StatusCode::FORBIDDEN => "Not allowed",
+            StatusCode::CONFLICT => "Refused",
+            _ => "Failed",
+        };
+        let root = page.root.clone();
+        let body = html! {
+            h1 { (title) }
+            p.note.bad role="alert" { (Text(&text)) }
+            // The help of the API names routes.
+            @if let Some(help) = detail.as_ref().and_then(|detail| detail.help.as_ref()).filter(|_| !is_missing) {
+                p { (Text(help)) }
+            }
+            p { a href={ "./" (root) } { "All applications" } }
+        };
+        let mut answer = (status, respond(&page.title(title), &body)).into_response();
+        if let Some(detail) = detail {
+            answer.extensions_mut().insert(detail);
+        }
+        answer
+    }
+}

@@ -1,0 +1,237 @@
+//! The stream of changes of an open page: parts that have changed, as server-sent events.
+//!
+//! A page is a set of parts, each one element with an id, and lists that give the order of rows. The server renders them
+//! when the agent publishes something, and sends those that differ from what it sent before. A browser that connects again
+//! gets everything that it may have missed.
+
+use std::{collections::BTreeMap, convert::Infallible, future::Future, time::Duration};
+
+use axum::{
+    extract::OptionalFromRequestParts,
+    response::{
+        IntoResponse, Response, Sse,
+        sse::{Event as Message, KeepAlive},
+    },
+};
+use driftless_agent::Handle;
+use driftless_model::{Event, digest_hex};
+use futures_util::{StreamExt, stream};
+use http::{header, request::Parts as RequestParts};
+use maud::Markup;
+use serde::Serialize;
+use tokio::{
+    sync::broadcast::{
+        Receiver,
+        error::{RecvError, TryRecvError},
+    },
+    time::sleep,
+};
+
+use crate::{error::Error, serve::Stopping, shared::Shared};
+
+/// Changes within this time are sent together.
+const TOGETHER: Duration = Duration::from_millis(250);
+
+/// The longest time between two looks for changes that nobody announces, such as one of a repository.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Interval of the comments that keep proxies from closing an idle stream.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// Pause of a browser before it connects again.
+const RECONNECT: Duration = Duration::from_secs(2);
+
+/// The parts of a page.
+#[derive(Default)]
+pub(super) struct Parts {
+    title: String,
+    /// The element by its id.
+    elements: BTreeMap<String, String>,
+    lists: BTreeMap<String, Vec<String>>,
+}
+
+/// The changes of a page.
+#[derive(Default, Serialize)]
+struct Changes<'a> {
+    title: &'a str,
+    /// The new element by its id.
+    parts: BTreeMap<&'a str, &'a str>,
+    /// The ids of the rows of a list, in order.
+    lists: BTreeMap<&'a str, &'a [String]>,
+}
+
+impl Parts {
+    pub(super) fn new(title: String) -> Self {
+        Self { title, ..Self::default() }
+    }
+
+    /// Adds an element that has this id.
+    pub(super) fn add(&mut self, id: &str, markup: Markup) {
+        self.elements.insert(id.to_owned(), markup.into_string());
+    }
+
+    /// Adds the order of the rows in the element that has this id.
+    pub(super) fn list(&mut self, id: &str, rows: Vec<String>) {
+        self.lists.insert(id.to_owned(), rows);
+    }
+
+    /// Identifies what the parts say.
+    pub(super) fn version(&self) -> String {
+        let mut all = String::new();
+        for (id, html) in &self.elements {
+            all.extend([id.as_str(), "\n", html.as_str(), "\n"]);
+        }
+        for (id, rows) in &self.lists {
+            all.extend([id.as_str(), "\n", rows.join(" ").as_str(), "\n"]);
+        }
+        let mut digest = digest_hex(all.as_bytes());
+        digest.truncate(16);
+        digest
+    }
+
+    /// The parts that differ from those before. `None`: nothing has changed.
+    fn changes_since<'a>(&'a self, before: &Self) -> Option<Changes<'a>> {
+        let parts: BTreeMap<_, _> = self
+            .elements
+            .iter()
+            .filter(|(id, html)| before.elements.get(*id) != Some(html))
+            .map(|(id, html)| (id.as_str(), html.as_str()))
+            .collect();
+        let lists: BTreeMap<_, _> = self
+            .lists
+            .iter()
+            .filter(|(id, rows)| before.lists.get(*id) != Some(rows))
+            .map(|(id, rows)| (id.as_str(), rows.as_slice()))
+            .collect();
+        (!parts.is_empty() || !lists.is_empty()).then_some(Changes { title: &self.title, parts, lists })
+    }
+}
+
+/// A request for the stream of a page instead of the page.
+pub(crate) struct Streaming(Stopping);
+
+impl<S: Send + Sync> OptionalFromRequestParts<S> for Streaming {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut RequestParts, _: &S) -> Result<Option<Self>, Infallible> {
+        let accept =
+            parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        if !accept.split(',').any(|it| it.trim().split(';').next() == Some("text/event-stream")) {
+            return Ok(None);
+        }
+        Ok(Some(Self(parts.extensions.get::<Stopping>().cloned().unwrap_or_default())))
+    }
+}
+
+/// Sends the changes of a page until the client goes, the agent ends, or the page has nothing to show any more. `known` is
+/// the version that the client has.
+pub(super) fn stream<F, B>(
+    shared: &Shared,
+    Streaming(stopping): Streaming,
+    known: String,
+    build: B,
+) -> Result<Response, Error>
+where
+    F: Future<Output = Option<Parts>> + Send,
+    B: Fn() -> F + Send + 'static,
+{
+    let seat = shared.stream_seat()?;
+    let follower = Follower {
+        build,
+        handle: shared.handle.clone(),
+        events: shared.handle.events(),
+        sent: None,
+        known,
+        _seat: seat,
+    };
+    let messages = stream::unfold(follower, |mut follower| async move {
+        let message = follower.next().await?;
+        Some((Ok::<_, Infallible>(message), follower))
+    });
+    let opening = stream::once(async { Ok(Message::default().comment("connected").retry(RECONNECT)) });
+    let messages = opening.chain(messages).take_until(stopping.0.cancelled_owned());
+    Ok(Sse::new(messages).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+}
+
+/// The state of one stream.
+struct Follower<B, P> {
+    build: B,
+    handle: Handle,
+    events: Receiver<Event>,
+    /// The parts that the client has. `None`: nothing was sent yet.
+    sent: Option<Parts>,
+    known: String,
+    _seat: P,
+}
+
+impl<F, B, P> Follower<B, P>
+where
+    F: Future<Output = Option<Parts>> + Send,
+    B: Fn() -> F + Send,
+{
+    /// The next message; `None` ends the stream.
+    async fn next(&mut self) -> Option<Message> {
+        loop {
+            if self.sent.is_some() {
+                self.wait().await?;
+            }
+            let building = (self.build)();
+            let parts = building.await?;
+            let before = match self.sent.take() {
+                Some(sent) => sent,
+                // The page that the client has loaded is up to date.
+                None if parts.version() == self.known => {
+                    self.sent = Some(parts);
+                    continue;
+                }
+                None => Parts::default(),
+            };
+            let data = parts.changes_since(&before).map(|changes| serde_json::to_string(&changes));
+            self.sent = Some(parts);
+            if let Some(Ok(data)) = data {
+                return Some(Message::default().event("change").data(data));
+            }
+        }
+    }
+
+    /// Waits until something may have changed. `None`: the agent has ended.
+    async fn wait(&mut self) -> Option<()> {
+        tokio::select! {
+            is_there = self.handle.changed() => if !is_there { return None },
+            event = self.events.recv() => if matches!(event, Err(RecvError::Closed)) { return None },
+            () = sleep(LOOK_EVERY) => {}
+        }
+        sleep(TOGETHER).await;
+        while !matches!(self.events.try_recv(), Err(TryRecvError::Empty | TryRecvError::Closed)) {}
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(rows: &[(&str, &str)]) -> Parts {
+        let mut parts = Parts::new("x".to_owned());
+        for (id, text) in rows {
+            parts.add(id, maud::html! { (text) });
+        }
+        parts.list("rows", rows.iter().map(|(id, _)| (*id).to_owned()).collect());
+        parts
+    }
+
+    #[test]
+    fn only_changed_parts_are_sent() {
+        let before = parts(&[("a", "1"), ("b", "2")]);
+        assert!(parts(&[("a", "1"), ("b", "2")]).changes_since(&before).is_none());
+        let after = parts(&[("a", "1"), ("b", "3")]);
+        let changes = after.changes_since(&before).unwrap();
+        assert_eq!(changes.parts.keys().collect::<Vec<_>>(), [&"b"]);
+        assert!(changes.lists.is_empty());
+        let swapped = parts(&[("b", "2"), ("a", "1")]);
+        let changes = swapped.changes_since(&before).unwrap();
+        assert!(changes.parts.is_empty());
+        assert_eq!(changes.lists["rows"], ["b".to_owned(), "a".to_owned()]);
+        assert_ne!(before.version(), swapped.version());
+    }
+}

@@ -1,0 +1,213 @@
+"use strict";
+(() => {
+  const $ = (id) => document.getElementById(id);
+
+  // Times: the server sends exact ones, the reader wants relative ones.
+  const rough = (seconds) => {
+    if (seconds < 60) return `${Math.floor(seconds)} s`;
+    if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
+    if (seconds < 172800) return `${Math.floor(seconds / 3600)} h`;
+    return `${Math.floor(seconds / 86400)} d`;
+  };
+  const writeTimes = (root) => {
+    const now = Date.now();
+    for (const element of root.querySelectorAll("time[datetime]")) {
+      const seconds = (now - Date.parse(element.dateTime)) / 1000;
+      const past = "until" in element.dataset ? "now" : `${rough(Math.max(seconds, 0))} ago`;
+      const text = seconds >= 0 ? past : `in ${rough(-seconds)}`;
+      if (element.textContent !== text) element.textContent = text;
+    }
+  };
+  setInterval(() => { if (!document.hidden) writeTimes(document); }, 1000);
+  document.addEventListener("visibilitychange", () => writeTimes(document));
+
+  // The search of the overview hides rows at once; the button asks the server.
+  const search = $("q");
+  const hideRows = () => {
+    if (!search) return;
+    const text = search.value.trim().toLowerCase();
+    for (const row of document.querySelectorAll("table.rows tbody tr:not(.group)")) {
+      row.hidden = text !== "" && !row.textContent.toLowerCase().includes(text);
+    }
+  };
+  if (search) search.addEventListener("input", hideRows);
+
+  // Changes of the page.
+  const state = $("fresh");
+  const say = (text, kind) => {
+    if (!state) return;
+    if (state.textContent !== text) state.textContent = text;
+    state.className = `badge ${kind}`;
+  };
+  const identity = (element) =>
+    element && (element.id ? `#${CSS.escape(element.id)}`
+      : element.getAttribute("href") ? `a[href="${CSS.escape(element.getAttribute("href"))}"]` : null);
+  const element = (html) => {
+    // A row is only parsed as one inside a table.
+    const template = document.createElement("template");
+    template.innerHTML = html;
+    return template.content.firstElementChild;
+  };
+  const apply = (change) => {
+    const focused = document.activeElement;
+    const within = focused && focused !== document.body ? focused.closest("[id]") : null;
+    const key = identity(focused);
+    const opened = [...document.querySelectorAll("details[open][id]")].map((it) => it.id);
+    const fresh = new Map();
+    for (const [id, html] of Object.entries(change.parts)) {
+      const next = element(html);
+      if (!next) continue;
+      const old = $(id);
+      if (old) old.replaceWith(next); else fresh.set(id, next);
+      writeTimes(next);
+    }
+    for (const [id, rows] of Object.entries(change.lists)) {
+      const list = $(id);
+      // A new repository: the frame of the page has changed.
+      if (!list) { location.reload(); return; }
+      let last = null;
+      for (const rowId of rows) {
+        const row = $(rowId) || fresh.get(rowId);
+        if (!row) continue;
+        const place = last ? last.nextSibling : list.firstChild;
+        if (row !== place) list.insertBefore(row, place);
+        last = row;
+      }
+    }
+    // A row that is in no list any more.
+    const listed = new Set(Object.values(change.lists).flat());
+    for (const id of Object.keys(change.lists)) {
+      const list = $(id);
+      if (!list) continue;
+      for (const row of [...list.children]) if (!listed.has(row.id)) row.remove();
+    }
+    for (const id of opened) { const it = $(id); if (it) it.open = true; }
+    if (within && key && !document.contains(focused)) {
+      const again = document.querySelector(key);
+      if (again) again.focus({ preventScroll: true });
+    }
+    if (change.title) document.title = `${change.title} · Driftless`;
+    hideRows();
+  };
+  const version = document.body.dataset.version;
+  if (version && "EventSource" in window) {
+    const url = new URL(location.href);
+    url.searchParams.set("v", version);
+    url.hash = "";
+    let since = null;
+    const open = () => {
+      const source = new EventSource(url);
+      source.addEventListener("open", () => { since = null; say("live", "good"); });
+      source.addEventListener("change", (message) => apply(JSON.parse(message.data)));
+      source.addEventListener("error", () => {
+        since = since || new Date().toLocaleTimeString();
+        say(`no answer since ${since}`, "bad");
+        // A refusal ends the stream for good, for example while the agent restarts behind a proxy.
+        if (source.readyState === EventSource.CLOSED) { source.close(); setTimeout(open, 5000); }
+      });
+      window.addEventListener("pagehide", () => source.close(), { once: true });
+    };
+    open();
+    // A page from the browser's history has closed its stream.
+    window.addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
+  }
+
+  // Logs: follow and search.
+  const log = $("log");
+  if (log) {
+    const find = $("find"), follow = $("follow"), logState = $("log-state");
+    const filter = (line) => {
+      const text = find.value.trim().toLowerCase();
+      line.hidden = text !== "" && !line.textContent.toLowerCase().includes(text);
+    };
+    find.addEventListener("input", () => { for (const line of log.children) filter(line); });
+    find.form.addEventListener("submit", (event) => { if (document.activeElement === find) event.preventDefault(); });
+    const most = 5000;
+    let running = null;
+    const add = (text) => {
+      const line = document.createElement("span");
+      line.textContent = `${text}\n`;
+      filter(line);
+      log.append(line);
+      while (log.children.length > most) log.firstElementChild.remove();
+    };
+    const read = async (signal) => {
+      const answer = await fetch(log.dataset.follow, { signal });
+      if (!answer.ok) throw new Error(`the agent answers ${answer.status}`);
+      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      let rest = "";
+      for (;;) {
+        const { value, done } = await reader.read();
+        if (done) break;
+        const lines = (rest + value).split("\n");
+        rest = lines.pop();
+        const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 40;
+        lines.forEach(add);
+        if (atEnd) log.scrollTop = log.scrollHeight;
+      }
+    };
+    follow.addEventListener("change", async () => {
+      if (running) { running.abort(); running = null; logState.textContent = ""; return; }
+      if (!follow.checked) return;
+      running = new AbortController();
+      logState.textContent = "following";
+      log.scrollTop = log.scrollHeight;
+      try {
+        await read(running.signal);
+        logState.textContent = "the output has ended";
+      } catch (error) {
+        if (error.name !== "AbortError") logState.textContent = error.message;
+      }
+      follow.checked = false;
+      running = null;
+    });
+    log.scrollTop = log.scrollHeight;
+  }
+
+  // Keys.
+  const keys = $("keys");
+  const targets = () => [...document.querySelectorAll("[data-key]")];
+  const showKeys = () => {
+    const list = keys.querySelector("dl");
+    list.replaceChildren();
+    const entry = (key, text) => {
+      const term = document.createElement("dt"), words = document.createElement("dd");
+      const kbd = document.createElement("kbd");
+      kbd.textContent = key;
+      term.append(kbd);
+      words.textContent = text;
+      list.append(term, words);
+    };
+    entry("?", "this list");
+    if (document.querySelector("table a")) entry("j, k", "next and previous row");
+    for (const target of targets()) entry(target.dataset.key, target.dataset.name);
+    keys.showModal();
+  };
+  const move = (step) => {
+    const links = [...document.querySelectorAll("main tr:not([hidden]):not(.group) > :first-child a")];
+    if (links.length === 0) return;
+    const at = links.indexOf(document.activeElement);
+    const next = at < 0 ? (step > 0 ? 0 : links.length - 1) : Math.min(Math.max(at + step, 0), links.length - 1);
+    links[next].focus();
+  };
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.altKey || event.metaKey || keys && keys.open) return;
+    const typing = event.target.matches("input:not([type=checkbox]), select, textarea");
+    if (typing) { if (event.key === "Escape") event.target.blur(); return; }
+    if (event.key === "?" && keys) { event.preventDefault(); showKeys(); return; }
+    if (event.key === "j" || event.key === "k") { event.preventDefault(); move(event.key === "j" ? 1 : -1); return; }
+    const target = targets().find((it) => it.dataset.key === event.key);
+    if (!target) return;
+    event.preventDefault();
+    if (target.matches("input[type=checkbox], a, button")) target.click(); else target.focus();
+  });
+
+  // A cookie is not sent by a page that another site has opened; a form that was sent twice asks once.
+  for (const form of document.querySelectorAll("form[method=post]")) {
+    form.addEventListener("submit", () => {
+      for (const button of form.querySelectorAll("button[type=submit]")) setTimeout(() => { button.disabled = true; });
+    });
+  }
+  const error = document.querySelector("[role=alert]");
+  if (error) { error.tabIndex = -1; error.focus(); }
+})();

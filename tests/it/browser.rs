@@ -1,0 +1,391 @@
+//! The page in a real browser: Chromium, driven by WebDriver. `make browser` installs what is needed and runs this.
+//!
+//! `DRIFTLESS_SCREENSHOTS=FOLDER` also writes a picture of each page in both themes and two widths.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use driftless_agent::RequestKind;
+use driftless_model::{
+    Actor, ApiToken, AppName, Application, DriftAction, HealthStatus, Scope, SyncStatus, Timestamp,
+};
+use driftless_store::Store;
+use driftless_web::{Access, Token, router, serve};
+use serde_json::{Value, json};
+use tokio::{
+    net::TcpListener,
+    time::{Instant, sleep},
+};
+
+use crate::{
+    page::many,
+    sample::{self, agent, answer, blog, shop},
+};
+
+/// Time for the browser to reach a state.
+const WITHIN: Duration = Duration::from_secs(20);
+
+const CONFIGURED: &str = "correct-horse-battery";
+
+/// The rules of axe that a page must keep.
+const AXE: &str = "const done = arguments[arguments.length - 1]; axe.run({runOnly: ['wcag2a', 'wcag2aa', 'best-practice']})\
+.then((found) => done(found.violations.map((it) => `${it.id}: ${it.nodes.map((node) => node.html).join(' | ')}`)), \
+(error) => done([String(error)]));";
+
+/// One window of Chromium.
+struct Browser {
+    driver: Child,
+    client: reqwest::Client,
+    session: String,
+    folder: tempfile::TempDir,
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}
+
+impl Browser {
+    async fn open(theme: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let driver = Command::new("chromedriver")
+            .arg(format!("--port={port}"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("chromedriver starts: `scripts/test-tools.sh browser` installs it");
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let mut browser = Self { driver, client, session: format!("http://127.0.0.1:{port}"), folder };
+        let end = Instant::now() + WITHIN;
+        while browser.get("/status").await.is_none_or(|status| status["ready"] != true) {
+            assert!(Instant::now() < end, "chromedriver answers");
+            sleep(Duration::from_millis(50)).await;
+        }
+        let profile = format!("--user-data-dir={}", browser.folder.path().display());
+        let mut arguments =
+            vec!["--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1280,900", &profile];
+        if theme == "dark" {
+            arguments.push("--blink-settings=preferredColorScheme=0");
+        }
+        let wanted = json!({"capabilities": {"alwaysMatch": {
+            "goog:chromeOptions": {"args": arguments}, "goog:loggingPrefs": {"browser": "ALL"}}}});
+        let opened = browser.post("/session", wanted).await;
+        browser.session = format!("{}/session/{}", browser.session, opened["sessionId"].as_str().unwrap());
+        browser
+    }
+
+    async fn get(&self, path: &str) -> Option<Value> {
+        let answer = self.client.get(format!("{}{path}", self.session)).send().await.ok()?;
+        let answer: Value = serde_json::from_slice(&answer.bytes().await.ok()?).ok()?;
+        Some(answer["value"].clone())
+    }
+
+    async fn post(&self, path: &str, body: Value) -> Value {
+        let request = self.client.post(format!("{}{path}", self.session)).body(body.to_string());
+        let answer = request.send().await.unwrap().bytes().await.unwrap();
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        let value = answer["value"].clone();
+        assert!(value.get("error").is_none(), "{path}: {value}");
+        value
+    }
+
+    async fn visit(&self, url: &str) {
+        self.post("/url", json!({"url": url})).await;
+    }
+
+    async fn run(&self, script: &str) -> Value {
+        self.post("/execute/sync", json!({"script": script, "args": []})).await
+    }
+
+    /// Waits until a script returns true.
+    async fn until(&self, what: &str, script: &str) {
+        let end = Instant::now() + WITHIN;
+        while self.run(script).await != json!(true) {
+            if Instant::now() >= end {
+                panic!("{what}: {}", self.text().await);
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Waits until the page shows a text.
+    async fn shows(&self, text: &str) {
+        self.until(text, &format!("return document.body.innerText.includes({})", json!(text))).await;
+    }
+
+    async fn text(&self) -> String {
+        self.run("return document.body.innerText").await.as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Presses keys, as a person does.
+    async fn press(&self, keys: &str) {
+        let actions: Vec<Value> = keys
+            .chars()
+            .flat_map(|key| ["keyDown", "keyUp"].map(|kind| json!({"type": kind, "value": key.to_string()})))
+            .collect();
+        self.post("/actions", json!({"actions": [{"type": "key", "id": "keyboard", "actions": actions}]}))
+            .await;
+    }
+
+    /// Asserts that the console has no error but those that are expected, and returns nothing else.
+    async fn console_is_clean(&self, expected: &str) {
+        let log = self.post("/se/log", json!({"type": "browser"})).await;
+        let errors: Vec<&Value> = log
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|entry| entry["level"] == "SEVERE")
+            .filter(|entry| expected.is_empty() || !entry["message"].as_str().unwrap().contains(expected))
+            .collect();
+        assert!(errors.is_empty(), "{errors:?}");
+    }
+
+    /// Asserts that axe finds no violation.
+    async fn is_accessible(&self, page: &str) {
+        let file =
+            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+        let axe = fs::read_to_string(file.join("test-tools/axe.min.js"))
+            .expect("axe is there: `scripts/test-tools.sh browser` fetches it");
+        self.run(&axe).await;
+        let violations = self.post("/execute/async", json!({"script": AXE, "args": []})).await;
+        assert_eq!(violations, json!([]), "{page}");
+    }
+
+    async fn picture(&self, name: &str) {
+        let Some(folder) = std::env::var_os("DRIFTLESS_SCREENSHOTS") else { return };
+        let picture = self.get("/screenshot").await.unwrap();
+        let bytes = BASE64_STANDARD.decode(picture.as_str().unwrap()).unwrap();
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(PathBuf::from(folder).join(format!("{name}.png")), bytes).unwrap();
+    }
+
+    async fn size(&self, width: u32) {
+        let metrics = json!({"cmd": "Emulation.setDeviceMetricsOverride", "params":
+            {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false}});
+        self.post("/goog/cdp/execute", metrics).await;
+    }
+}
+
+/// A server with an agent's side behind it.
+struct Served {
+    address: SocketAddr,
+    store: Store,
+    applications: tokio::sync::watch::Sender<driftless_agent::Applications>,
+    seen: Arc<std::sync::Mutex<Vec<(AppName, RequestKind)>>>,
+}
+
+async fn served(applications: Vec<Application>, access: Access) -> Served {
+    let sample::Agent { handle, store, inbox } = agent(applications);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let applications = inbox.applications.clone();
+    let seen = Arc::default();
+    tokio::spawn(answer(inbox, Arc::clone(&seen)));
+    tokio::spawn(serve(listener, router(handle, store.clone(), access), std::future::pending()));
+    Served { address, store, applications, seen }
+}
+
+impl Served {
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    fn publish(&self, applications: impl IntoIterator<Item = Application>) {
+        let applications = applications.into_iter().map(|it| (it.name.clone(), Arc::new(it))).collect();
+        self.applications.send_replace(Arc::new(applications));
+    }
+}
+
+fn drifted() -> Application {
+    let mut application = shop();
+    application.status.sync = SyncStatus::OutOfSync;
+    application.status.health = HealthStatus::Progressing;
+    application.status.message = "web.2 was stopped by somebody".to_owned();
+    application.status.drift = blog().status.drift;
+    application.status.drift[0].action = DriftAction::Heal;
+    application
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium: make browser"]
+async fn drift_appears_and_heals_without_a_reload() {
+    let served = served(vec![shop(), blog()], Access::loopback()).await;
+    let browser = Browser::open("light").await;
+    browser.visit(&served.url("/")).await;
+    browser.shows("live").await;
+    browser.run("document.querySelector('a[href=\"applications/shop\"]').focus(); window.kept = true").await;
+    served.publish([drifted(), blog()]);
+    browser.shows("web.2 was stopped by somebody").await;
+    let focus =
+        "return document.activeElement.getAttribute('href') === 'applications/shop' && window.kept === true";
+    browser.until("the focus stays on the row", focus).await;
+    served.publish([shop(), blog()]);
+    let healed = "return !document.body.innerText.includes('was stopped by somebody') \
+                  && document.getElementById('r-infra').contains(document.getElementById('a-shop'))";
+    browser.until("the row is calm again", healed).await;
+
+    browser.visit(&served.url("/applications/shop")).await;
+    browser.shows("live").await;
+    served.publish([drifted(), blog()]);
+    browser.shows("being healed").await;
+    served.publish([shop(), blog()]);
+    browser.until("the drift is gone", "return !document.body.innerText.includes('being healed')").await;
+    browser.console_is_clean("").await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium: make browser"]
+async fn rollback_works_by_keyboard_alone() {
+    let served = served(vec![shop(), blog()], Access::loopback()).await;
+    let compose = br#"{"app":"shop","format":"compose","project":"shop","workloads":{}}"#;
+    let stack: driftless_model::Stack = serde_json::from_slice(compose).unwrap();
+    let revision = served.store.begin_revision(
+        &driftless_store::NewRevision {
+            app: "shop".into(),
+            commit: sample::commit('c', "Serve the winter catalogue"),
+            reference: "main".to_owned(),
+            cause: driftless_model::Cause::Commit,
+            changes: vec!["web: image".to_owned()],
+            rollback_of: None,
+            actor: None,
+        },
+        &stack,
+    );
+    let browser = Browser::open("light").await;
+    browser.visit(&served.url("/")).await;
+    browser.press("?").await;
+    browser.until("the list of keys opens", "return document.getElementById('keys').open").await;
+    browser.shows("next and previous row").await;
+    browser.press("\u{e00c}").await;
+    browser.until("Escape closes it", "return !document.getElementById('keys').open").await;
+    browser.press("jj\u{e007}").await;
+    browser.shows("Git says").await;
+    let number = revision.unwrap().number;
+    browser.visit(&served.url(&format!("/applications/shop/rollback?to={number}"))).await;
+    browser.shows("Serve the winter catalogue").await;
+    browser.shows("Until").await;
+    assert!(
+        served.seen.lock().unwrap().iter().all(|it| matches!(it.1, RequestKind::Drift(_))),
+        "nothing is done yet"
+    );
+    browser.run("document.getElementById('reason').focus()").await;
+    browser.press("orders fail\u{e007}").await;
+    browser.shows("The rollback was accepted").await;
+    let asked = served.seen.lock().unwrap().last().cloned().unwrap();
+    let RequestKind::Rollback(rollback) = asked.1 else { panic!("{asked:?}") };
+    assert_eq!((rollback.to, rollback.reason), (Some(number.to_string()), "orders fail".to_owned()));
+    browser.visit(&served.url("/audit")).await;
+    browser.shows("orders fail").await;
+    browser.console_is_clean("").await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium: make browser"]
+async fn wrong_token_is_refused_and_readers_see_no_buttons() {
+    let served = served(vec![shop(), blog()], Access::token(Token::new(CONFIGURED).unwrap())).await;
+    let token = ApiToken {
+        name: "reader".to_owned(),
+        scopes: vec![Scope::Read],
+        created: Timestamp(1),
+        created_by: Actor::agent(),
+        expires: None,
+    };
+    // The router reads the tokens when it starts, so this one is created by the API.
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let body = format!(r#"{{"name": "{}", "scopes": ["read"]}}"#, token.name);
+    let created =
+        client.post(served.url("/api/v1/tokens")).bearer_auth(CONFIGURED).body(body).send().await.unwrap();
+    let created: Value = serde_json::from_slice(&created.bytes().await.unwrap()).unwrap();
+    let browser = Browser::open("light").await;
+    browser.visit(&served.url("/applications/shop")).await;
+    browser.shows("Token").await;
+    browser.picture("login-light-1280").await;
+    browser.is_accessible("login").await;
+    browser.press("wrong-wrong-wrong-wrong\u{e007}").await;
+    browser.shows("This token is wrong.").await;
+    browser.run("document.getElementById('token').focus()").await;
+    browser.press(&format!("{}\u{e007}", created["secret"].as_str().unwrap())).await;
+    browser.shows("Git says").await;
+    assert_eq!(browser.run("return location.pathname").await, "/applications/shop");
+    assert_eq!(browser.run("return document.cookie").await, "", "no script reads the cookie");
+    let buttons =
+        browser.run("return [...document.querySelectorAll('main .button')].map((it) => it.innerText)").await;
+    let buttons: Vec<&str> = buttons.as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+    assert!(
+        buttons.contains(&"Plan") && !buttons.iter().any(|it| ["Sync", "Suspend", "Roll back"].contains(it)),
+        "{buttons:?}"
+    );
+    let forced = "const done = arguments[0]; fetch('shop/sync', {method: 'POST'}).then((answer) => done(answer.status))";
+    let status = browser.post("/execute/async", json!({"script": forced, "args": []})).await;
+    assert_eq!(status, 403);
+    browser.visit(&served.url("/applications/shop/sync")).await;
+    browser.shows("Not allowed").await;
+    browser.console_is_clean("40").await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium: make browser"]
+async fn overview_of_500_applications_filters_at_once() {
+    let (applications, _) = many(500);
+    let served = served(applications, Access::loopback()).await;
+    let browser = Browser::open("light").await;
+    browser.visit(&served.url("/")).await;
+    browser.shows("500 applications").await;
+    let seen = "return [...document.querySelectorAll('tr[id^=a-]')].filter((row) => \
+                row.getBoundingClientRect().top < 1200 && row.offsetHeight > 0).length";
+    let rows = browser.run(seen).await.as_u64().unwrap();
+    assert!(rows >= 50, "{rows} rows on a screen of 1200 pixels");
+    browser.picture("overview-many-light-1280").await;
+    browser.press("/application-123").await;
+    let visible = "return [...document.querySelectorAll('tr[id^=a-]')].filter((row) => row.offsetHeight > 0).length === 1";
+    browser.until("one row is left", visible).await;
+    browser.picture("overview-500-light-1280").await;
+    browser.console_is_clean("").await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium: make browser"]
+async fn pages_are_accessible_in_both_themes() {
+    let served = served(vec![shop(), blog()], Access::loopback()).await;
+    for theme in ["light", "dark"] {
+        let browser = Browser::open(theme).await;
+        for (name, path) in [
+            ("overview", "/"),
+            ("application", "/applications/blog"),
+            ("calm", "/applications/shop"),
+            ("plan", "/applications/blog/plan"),
+            ("diff", "/applications/blog/diff"),
+            ("sync", "/applications/blog/sync"),
+            ("audit", "/audit"),
+            ("missing", "/applications/nothing"),
+        ] {
+            for width in [390, 1280] {
+                browser.size(width).await;
+                browser.visit(&served.url(path)).await;
+                let overflow =
+                    "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
+                assert_eq!(browser.run(overflow).await, 0, "{name} at {width} px scrolls to the side");
+                browser.picture(&format!("{name}-{theme}-{width}")).await;
+                browser.is_accessible(&format!("{name}, {theme}, {width}")).await;
+            }
+        }
+        for width in [360, 2560] {
+            browser.size(width).await;
+            browser.visit(&served.url("/applications/blog")).await;
+            let overflow =
+                "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
+            assert_eq!(browser.run(overflow).await, 0, "at {width} px");
+        }
+        browser.console_is_clean("404").await;
+    }
+}

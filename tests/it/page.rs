@@ -1,0 +1,295 @@
+//! The page through the router: what it shows, what it never executes, its filters, actions and stream of changes.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{Router, body::Body};
+use driftless_agent::{RequestKind, Rollback};
+use driftless_model::{
+    Actor, ApiToken, AppName, Application, HealthStatus, RepositoryStatus, Scope, SyncStatus, Timestamp,
+    Until,
+};
+use driftless_web::{Access, Token, router};
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use tower::ServiceExt;
+
+use crate::sample::{self, agent, answer, blog, shop};
+
+type Seen = Arc<std::sync::Mutex<Vec<(AppName, RequestKind)>>>;
+
+fn answering() -> (Router, Seen, driftless_store::Store) {
+    let seen = Seen::default();
+    let sample::Agent { handle, store, inbox } = agent([shop(), blog()]);
+    tokio::spawn(answer(inbox, seen.clone()));
+    (router(handle, store.clone(), Access::loopback()), seen, store)
+}
+
+fn request(method: &str, path: &str, body: &str) -> Request<Body> {
+    let request = Request::builder().method(method).uri(path).header("host", "localhost:8484");
+    request.header("accept", "text/html").body(Body::from(body.to_owned())).unwrap()
+}
+
+async fn ask(router: &Router, request: Request<Body>) -> Response<Body> {
+    router.clone().oneshot(request).await.unwrap()
+}
+
+async fn text(response: Response<Body>) -> String {
+    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+async fn page(router: &Router, path: &str) -> String {
+    let response = ask(router, request("GET", path, "")).await;
+    assert_eq!(response.status(), StatusCode::OK, "{path}");
+    text(response).await
+}
+
+/// Asserts that all of these texts are on a page.
+fn assert_shown(page: &str, texts: &[&str]) {
+    for shown in texts {
+        assert!(page.contains(shown), "{shown} in {page}");
+    }
+}
+
+#[tokio::test]
+async fn overview_shows_failures_first_and_filters() {
+    let (router, _, _) = answering();
+    let all = page(&router, "/").await;
+    assert_shown(
+        &all,
+        &["<b>2</b> applications", "<b>1</b> need attention", "Needs attention", "&lt;cannot&gt;", "pinned"],
+    );
+    assert!(all.find("applications/blog").unwrap() < all.find("applications/shop").unwrap());
+    for (query, has_shop, has_blog) in [
+        ("?health=Degraded", false, true),
+        ("?sync=Synced", true, false),
+        ("?only=attention", false, true),
+        ("?only=pinned", false, true),
+        ("?q=SHO", true, false),
+        ("?repository=infra", true, true),
+        ("?repository=other", false, false),
+        ("?q=%3Cscript%3E", false, false),
+    ] {
+        let shown = page(&router, &format!("/{query}")).await;
+        assert_eq!(shown.contains("href=\"applications/shop\""), has_shop, "{query}");
+        assert_eq!(shown.contains("href=\"applications/blog\""), has_blog, "{query}");
+        assert!(!shown.contains("<script>"), "{query}");
+    }
+}
+
+#[tokio::test]
+async fn application_page_explains_the_difference() {
+    let (router, _, _) = answering();
+    let shop = page(&router, "/applications/shop").await;
+    let links = [
+        "https://git.example.com/me/infra/commit/aaaa",
+        "shop-web-2",
+        "http://127.0.0.1:8082/",
+        "sites/shop",
+    ];
+    assert_shown(&shop, &links);
+    let blog = page(&router, "/applications/blog").await;
+    assert_shown(
+        &blog,
+        &[
+            "<b>Pinned</b> to revision 1",
+            "by user ada",
+            "2 behind",
+            "until the next commit",
+            "ImagePullBackOff",
+            "manifest unknown",
+            "attempt 3",
+            "being healed",
+            "sites/blog/compose.yaml:9:5",
+            "First &lt;script&gt;alert('post')&lt;/script&gt;",
+            "registry.example.com/blog:2.0.0",
+        ],
+    );
+    let missing = ask(&router, request("GET", "/applications/nothing", "")).await;
+    assert_eq!(missing.status(), StatusCode::NOT_FOUND);
+    assert_shown(&text(missing).await, &["Not found", "there is no application `nothing`", "href=\"./../\""]);
+}
+
+#[tokio::test]
+async fn page_executes_nothing_from_outside() {
+    let agent = agent([shop(), blog()]);
+    agent.happens(sample::event("shop", "BackOff", "</td><img src=x onerror=alert(1)>"));
+    let router = router(agent.handle, agent.store, Access::loopback());
+    for path in ["/", "/applications/shop", "/applications/blog", "/audit"] {
+        let response = ask(&router, request("GET", path, "")).await;
+        let policy = response.headers()["content-security-policy"].to_str().unwrap().to_owned();
+        assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+        assert_eq!(response.headers()["x-content-type-options"], "nosniff");
+        assert_eq!(response.headers()["cache-control"], "no-store");
+        let page = text(response).await;
+        assert_eq!(page.matches("<script").count(), 1, "{path}: only its own script");
+        assert!(!page.contains("<img") && !page.contains("style=") && !page.contains("onclick"), "{path}");
+        let links = page.split(" href=\"").skip(1).chain(page.split(" src=\"").skip(1));
+        for link in links.map(|rest| rest.split('"').next().unwrap()) {
+            let is_forge =
+                link.starts_with("https://git.example.com/") || link.starts_with("http://127.0.0.1:808");
+            let is_relative = !link.starts_with('/') && !link.contains("://");
+            assert!(is_forge || is_relative || link.starts_with("data:"), "{path}: {link}");
+        }
+    }
+    let shop = page(&router, "/applications/shop").await;
+    assert_shown(&shop, &["&lt;/td&gt;&lt;img src=x"]);
+    let start = shop.find("assets/").unwrap();
+    let asset = shop[start..].split('"').next().unwrap();
+    let style = ask(&router, request("GET", &format!("/{asset}"), "")).await;
+    assert!(style.headers()["cache-control"].to_str().unwrap().contains("immutable"));
+    assert_eq!(style.headers()["content-type"], "text/css; charset=utf-8");
+}
+
+#[tokio::test]
+async fn action_is_asked_for_and_then_performed() {
+    let (router, seen, store) = answering();
+    let asked = page(&router, "/applications/blog/sync").await;
+    assert_shown(&asked, &["Sync blog?", "pull image blog:2.0.0", "<form class=\"confirm\" method=\"post\""]);
+    assert_eq!(*seen.lock().unwrap(), [("blog".into(), RequestKind::Plan)], "asking changes nothing");
+    seen.lock().unwrap().clear();
+    let body = "to=2&reason=orders+fail&until=next-commit";
+    let done = ask(&router, request("POST", "/applications/blog/rollback", body)).await;
+    assert_eq!(done.status(), StatusCode::SEE_OTHER);
+    assert_eq!(done.headers()["location"], "../blog?did=rollback");
+    let rollback =
+        Rollback { to: Some("2".to_owned()), reason: "orders fail".to_owned(), until: Until::NextCommit };
+    assert_eq!(*seen.lock().unwrap(), [("blog".into(), RequestKind::Rollback(rollback))]);
+    assert_shown(&page(&router, "/applications/blog?did=rollback").await, &["The rollback was accepted"]);
+    let refused = ask(&router, request("POST", "/applications/shop/suspend", "")).await;
+    assert_eq!(refused.status(), StatusCode::CONFLICT);
+    assert_shown(&text(refused).await, &["Refused", "is suspended already"]);
+    let restart = page(&router, "/applications/shop/restart?workload=web").await;
+    assert_shown(&restart, &["Restart web of shop?", "shop-web-1, shop-web-2"]);
+    let unknown = ask(&router, request("GET", "/applications/shop/explode", "")).await;
+    assert_eq!(unknown.status(), StatusCode::NOT_FOUND);
+    let audit = page(&router, "/audit").await;
+    assert_shown(&audit, &["rollback", "to 2: orders fail", "suspend", "refused"]);
+    let entries = store.audit(None, 10, None).unwrap();
+    assert_eq!(entries.len(), 2);
+    assert_eq!(
+        (entries[1].action.as_str(), entries[1].channel),
+        ("rollback", driftless_model::Channel::Page)
+    );
+}
+
+#[tokio::test]
+async fn readers_see_no_buttons_and_may_not_act() {
+    let sample::Agent { handle, store, inbox } = agent([shop(), blog()]);
+    tokio::spawn(answer(inbox, Seen::default()));
+    let token = |name: &str, scope: &str| {
+        let scopes = vec![Scope::parse(scope).unwrap()];
+        let (created, created_by) = (Timestamp(1), Actor::agent());
+        let token = ApiToken { name: name.to_owned(), scopes, created, created_by, expires: None };
+        store.create_token(&token).unwrap().unwrap()
+    };
+    let (reader, shopkeeper) = (token("reader", "read"), token("shopkeeper", "act:app/shop"));
+    let router = router(handle, store.clone(), Access::token(Token::new("correct-horse-battery").unwrap()));
+    let get = async |path: &str, token: &str| {
+        let mut request = request("GET", path, "");
+        request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+        let response = ask(&router, request).await;
+        (response.status(), text(response).await)
+    };
+    let (status, shop) = get("/applications/shop", &reader).await;
+    assert_eq!(status, StatusCode::OK);
+    for button in [">Sync<", ">Roll back<", ">Suspend<", ">Restart<"] {
+        assert!(!shop.contains(button), "{button}");
+    }
+    assert!(shop.contains(">Plan<") && shop.contains(">Diff<"));
+    assert_eq!(get("/applications/shop/sync", &reader).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(get("/audit", &reader).await.0, StatusCode::FORBIDDEN);
+    assert!(get("/applications/shop", &shopkeeper).await.1.contains(">Sync<"));
+    assert!(!get("/applications/blog", &shopkeeper).await.1.contains(">Sync<"));
+    let mut post = request("POST", "/applications/shop/sync", "");
+    post.headers_mut().insert("authorization", format!("Bearer {reader}").parse().unwrap());
+    assert_eq!(ask(&router, post).await.status(), StatusCode::FORBIDDEN);
+}
+
+/// Many applications in several repositories, some of which fail.
+pub(crate) fn many(count: usize) -> (Vec<Application>, Vec<RepositoryStatus>) {
+    let applications = (0..count).map(|number| {
+        let mut application = shop();
+        application.name = AppName(format!("application-{number:03}"));
+        application.spec.repository = format!("repository-{}", number % 5);
+        if number % 25 == 0 {
+            application.status.health = HealthStatus::Degraded;
+            application.status.sync = SyncStatus::OutOfSync;
+            application.status.message =
+                format!("web: container {number} restarts again and again, exit code 137");
+        }
+        application
+    });
+    let repositories = (0..5).map(|number| RepositoryStatus {
+        name: format!("repository-{number}"),
+        url: format!("https://git.example.com/me/repository-{number}.git"),
+        reference: "branch main".to_owned(),
+        commit: Some(sample::commit('a', "Serve the spring catalogue")),
+        applications: count / 5,
+        message: String::new(),
+        fetched_at: Some(sample::NOW),
+        next_fetch: Some(sample::NOON),
+    });
+    (applications.collect(), repositories.collect())
+}
+
+#[tokio::test]
+async fn overview_of_500_applications_stays_small() {
+    let (applications, repositories) = many(500);
+    let sample::Agent { handle, store, inbox } = agent(applications);
+    inbox.repositories.send_replace(Arc::new(repositories));
+    let router = router(handle, store, Access::loopback());
+    let page = page(&router, "/").await;
+    assert_eq!(page.matches("<tr id=\"a-").count(), 500);
+    assert!(page.len() <= 100_000, "{} bytes", page.len());
+}
+
+#[tokio::test]
+async fn stream_sends_only_changed_parts() {
+    let sample::Agent { handle, store, inbox } = agent([shop(), blog()]);
+    let router = router(handle, store, Access::loopback());
+    let loaded = page(&router, "/").await;
+    let version = loaded.split("data-version=\"").nth(1).unwrap().split('"').next().unwrap();
+    let open = async |path: &str| {
+        let request = Request::get(path).header("host", "localhost").header("accept", "text/event-stream");
+        ask(&router, request.body(Body::empty()).unwrap()).await.into_body()
+    };
+    let mut stream = open(&format!("/?v={version}")).await;
+    let mut next = async || {
+        let reading = async {
+            loop {
+                let frame = stream.frame().await.unwrap().unwrap().into_data().unwrap();
+                let text = String::from_utf8(frame.to_vec()).unwrap();
+                if let Some((_, data)) = text.split_once("data: ") {
+                    return serde_json::from_str::<serde_json::Value>(data.trim()).unwrap();
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), reading).await.expect("a change arrives")
+    };
+    let mut changed = shop();
+    changed.status.health = HealthStatus::Degraded;
+    changed.status.message = "web.1 is gone".to_owned();
+    let mut waiting = Box::pin(next());
+    assert!(futures_util::poll!(&mut waiting).is_pending(), "the page is up to date");
+    sample::publish(&inbox, [changed, blog()]);
+    let change = waiting.await;
+    let parts = change["parts"].as_object().unwrap();
+    assert!(parts["a-shop"].as_str().unwrap().contains("web.1 is gone"), "{change}");
+    assert!(parts.contains_key("counters") && !parts.contains_key("a-blog"), "{change}");
+    assert!(change["lists"]["attention"].to_string().contains("a-shop"), "{change}");
+    sample::publish(&inbox, [shop(), blog()]);
+    let healed = next().await;
+    assert!(healed["lists"]["r-infra"].to_string().contains("a-shop"), "{healed}");
+
+    // A browser that has missed something gets everything.
+    let mut stale = open("/applications/blog?v=0000").await;
+    let first = tokio::time::timeout(Duration::from_secs(20), async {
+        let mut text = String::new();
+        while !text.contains("data: ") {
+            let frame = stale.frame().await.unwrap().unwrap().into_data().unwrap();
+            text.push_str(std::str::from_utf8(&frame).unwrap());
+        }
+        text
+    });
+    assert_shown(&first.await.unwrap(), &["\"head\"", "\"events\"", "ImagePullBackOff"]);
+}

@@ -87,3 +87,43 @@ stringData:
         assert!(!is_in(PASSWORD) && !is_in(auth), "{}", path.display());
     }
 }
+
+#[tokio::test]
+async fn credential_helper_gives_the_login_of_a_pull() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let mut site = Site::new("helper");
+    let registry = Registry::closed(&site.directory()).await;
+    let image = registry.publish(&site.docker, &site.app, "1.0");
+    let tools = site.directory().join("tools");
+    std::fs::create_dir_all(&tools).unwrap();
+    let program = tools.join("docker-credential-vault");
+    let script = format!(
+        "#!/bin/sh\nread -r host\ntest \"$1 $host\" = \"get {}\" || exit 1\necho '{}'\n",
+        registry.address,
+        json!({ "ServerURL": registry.address, "Username": USER, "Secret": PASSWORD })
+    );
+    std::fs::write(&program, script).unwrap();
+    let client = json!({ "credHelpers": { &registry.address: "vault" } });
+    std::fs::write(tools.join("config.json"), client.to_string()).unwrap();
+    let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
+    let environment = vec![("DOCKER_CONFIG", tools.display().to_string()), ("PATH", path)];
+    site.settings = Settings { environment, ..Settings::default() };
+    let commit = site.compose(&format!("services: {{web: {{image: \"{image}\", stop_grace_period: 1s}}}}\n"));
+    let agent = site.agent().await;
+    // It must not be run before its mode is that of a program.
+    agent
+        .until("the helper to be reported", |application| {
+            application
+                .status
+                .waits
+                .iter()
+                .any(|wait| wait.message.contains("docker-credential-vault could not be run"))
+        })
+        .await;
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    agent.sync().await;
+    let application = agent.settled(&commit).await;
+    let told = format!("{}{}", agent.log(), serde_json::to_string(&application).unwrap());
+    assert!(!told.contains(PASSWORD));
+}

@@ -15,7 +15,8 @@ use crate::{
     error::Error,
     inventory::is_reference,
     percent_encoding::encode,
-    registry_logins::{Login, RegistryLogins},
+    registry_login::Login,
+    registry_logins::RegistryLogins,
 };
 
 /// A pull without a message for this time has failed.
@@ -52,7 +53,7 @@ impl Puller {
         }
         let folder = &self.connection.local_paths().secret;
         let secrets: Vec<_> = secrets.iter().map(|id| folder.join(&id.0)).collect();
-        let login = self.logins.login(image, &secrets);
+        let login = self.logins.login(image, &secrets).await;
         let login =
             login.map_err(|message| Error::Pull { image: image.to_owned(), message, retry_after: None })?;
         self.connection.api_version().await.map_err(|error| error.classify(&doing))?;

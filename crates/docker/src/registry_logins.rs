@@ -1,6 +1,6 @@
 //! Logins for registries: from the Secrets of the application first, then from the agent's configuration, then from the
-//! file of `docker login`. All of them are read again for each call. A login that only a credential helper knows is refused:
-//! helpers are programs for desktops, and the agent runs none.
+//! file of `docker login`. All of them are read again for each call. Only that file may name a credential helper, since a helper is
+//! a program of the host.
 
 use std::{
     collections::BTreeMap,
@@ -9,14 +9,16 @@ use std::{
     sync::Arc,
 };
 
-use base64::{
-    Engine as _,
-    engine::general_purpose::{STANDARD, URL_SAFE},
-};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 
 use driftless_config::{Registry, Secret};
 use driftless_model::ImageRef;
+
+use crate::{
+    credential_helper,
+    registry_login::{Login, address_of},
+};
 
 /// Reads a secret from its source. The error is a message without the secret.
 pub type ReadSecret = Arc<dyn Fn(&Secret) -> Result<String, String> + Send + Sync>;
@@ -29,17 +31,6 @@ pub struct RegistryLogins {
     pub client: Option<PathBuf>,
     pub read: ReadSecret,
 }
-
-/// A user and a password, or a token in place of both. Has no `Debug`, so that it cannot be printed.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Login {
-    pub(crate) username: String,
-    pub(crate) password: String,
-    pub(crate) token: Option<String>,
-}
-
-/// The engine's address of Docker Hub.
-const HUB_ADDRESS: &str = "https://index.docker.io/v1/";
 
 /// Bytes. A larger file is not one of logins; a wrong path could name any file.
 const LARGEST: u64 = 1 << 20;
@@ -60,78 +51,69 @@ impl fmt::Debug for RegistryLogins {
 
 impl RegistryLogins {
     /// The login for an image. `secrets` are the files of the application's Secrets.
-    pub(crate) fn login(&self, image: &str, secrets: &[PathBuf]) -> Result<Option<Login>, String> {
+    pub(crate) async fn login(&self, image: &str, secrets: &[PathBuf]) -> Result<Option<Login>, String> {
         let image = ImageRef::parse(image);
         let (host, repository) = (image.registry(), image.repository());
         for path in secrets {
             let name = "the Secret of `imagePullSecrets`";
             let bytes =
                 read(path, name)?.ok_or_else(|| format!("{name} is missing in the runtime directory"))?;
-            if let Some(login) = parse(&bytes, name)?.login(host, repository)? {
-                return Ok(Some(login));
+            match parse(&bytes, name)?.entry(host, repository) {
+                Some(Entry::Login(login)) => return Ok(Some(login)),
+                Some(Entry::Helper(helper)) => {
+                    return Err(format!(
+                        "{name} names the credential helper `{}` for {host}; only the file of `docker login` on the host \
+                         may name a program to run",
+                        helper.escape_debug()
+                    ));
+                }
+                None => {}
             }
         }
-        self.own(host, repository)
+        self.own(host, repository).await
     }
 
     /// The login for a registry that a build needs.
-    pub(crate) fn for_host(&self, host: &str) -> Result<Option<Login>, String> {
-        self.own(&ImageRef::normal_registry(host), "")
+    pub(crate) async fn for_host(&self, host: &str) -> Result<Option<Login>, String> {
+        self.own(&ImageRef::normal_registry(host), "").await
     }
 
     /// All logins by the address of the registry, as the classic builder expects them.
-    pub(crate) fn all(&self) -> Result<BTreeMap<String, Login>, String> {
+    pub(crate) async fn all(&self) -> Result<BTreeMap<String, Login>, String> {
         let configured = self.configured.iter().map(|it| it.host.clone());
-        let of_client = self.client_file()?.auths.into_keys();
+        let LoginFile { auths, cred_helpers, .. } = self.client_file()?;
+        let of_client = auths.into_keys().chain(cred_helpers.into_keys());
         let hosts = configured.chain(of_client).filter(|it| !it.contains('*'));
         let mut found = BTreeMap::new();
         for host in hosts.map(|key| split_key(&key).0) {
-            // A login of a credential helper is left out: if the build needs it, the registry refuses.
-            if let Ok(Some(login)) = self.own(&host, "") {
-                found.insert(address_of(&host), login);
+            // A build may need none of them: a helper that fails is not its fault.
+            match self.own(&host, "").await {
+                Ok(Some(login)) => drop(found.insert(address_of(&host), login)),
+                Ok(None) => {}
+                Err(error) => tracing::warn!(host, error, "a build has no login for this registry"),
             }
         }
         Ok(found)
     }
 
-    fn own(&self, host: &str, repository: &str) -> Result<Option<Login>, String> {
+    async fn own(&self, host: &str, repository: &str) -> Result<Option<Login>, String> {
         let matching =
             self.configured.iter().filter_map(|it| Some((match_length(&it.host, host, repository)?, it)));
         if let Some((_, registry)) = matching.max_by_key(|(length, _)| *length) {
             let username = (self.read)(&registry.username)?;
             return Ok(Some(Login { username, password: (self.read)(&registry.password)?, token: None }));
         }
-        self.client_file()?.login(host, repository)
+        match self.client_file()?.entry(host, repository) {
+            Some(Entry::Login(login)) => Ok(Some(login)),
+            Some(Entry::Helper(helper)) => credential_helper::ask(&helper, &address_of(host)).await,
+            None => Ok(None),
+        }
     }
 
     fn client_file(&self) -> Result<LoginFile, String> {
         let Some(path) = &self.client else { return Ok(LoginFile::default()) };
         let name = format!("the Docker client's file {}", path.display());
         read(path, &name)?.map_or_else(|| Ok(LoginFile::default()), |bytes| parse(&bytes, &name))
-    }
-}
-
-impl Login {
-    /// The header of a pull.
-    pub(crate) fn header(&self, image: &str) -> String {
-        URL_SAFE.encode(self.json(&address_of(ImageRef::parse(image).registry())).to_string())
-    }
-
-    /// The header of a build with the classic builder.
-    pub(crate) fn headers(all: &BTreeMap<String, Self>) -> String {
-        let all: serde_json::Map<_, _> =
-            all.iter().map(|(address, it)| (address.clone(), it.json(address))).collect();
-        URL_SAFE.encode(serde_json::Value::from(all).to_string())
-    }
-
-    fn json(&self, address: &str) -> serde_json::Value {
-        let Self { username, password, token } = self;
-        match token {
-            Some(token) => serde_json::json!({ "identitytoken": token, "serveraddress": address }),
-            None => {
-                serde_json::json!({ "username": username, "password": password, "serveraddress": address })
-            }
-        }
     }
 }
 
@@ -155,8 +137,6 @@ struct LoginFile {
     auths: BTreeMap<String, LoginEntry>,
     cred_helpers: BTreeMap<String, String>,
     creds_store: String,
-    #[serde(skip)]
-    name: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -179,33 +159,38 @@ fn parse(bytes: &[u8], name: &str) -> Result<LoginFile, String> {
             && !file.keys().any(|key| matches!(key.as_str(), "auths" | "credHelpers" | "credsStore"))
             && file.values().all(serde_json::Value::is_object)
     });
-    let file = if is_older {
-        LoginFile { auths: serde_json::from_value(whole).map_err(wrong)?, ..LoginFile::default() }
-    } else {
-        serde_json::from_value(whole).map_err(wrong)?
-    };
-    Ok(LoginFile { name: name.to_owned(), ..file })
+    if is_older {
+        return Ok(LoginFile {
+            auths: serde_json::from_value(whole).map_err(wrong)?,
+            ..LoginFile::default()
+        });
+    }
+    serde_json::from_value(whole).map_err(wrong)
+}
+
+/// The entry of a file for a registry.
+enum Entry {
+    Login(Login),
+    /// The name of the credential helper that keeps the login.
+    Helper(String),
 }
 
 impl LoginFile {
-    fn login(&self, host: &str, repository: &str) -> Result<Option<Login>, String> {
+    /// A helper for the registry goes before the entry, as for the Docker client.
+    fn entry(&self, host: &str, repository: &str) -> Option<Entry> {
+        let of_host = self.cred_helpers.iter().find(|(key, _)| match_length(key, host, repository).is_some());
+        if let Some((_, helper)) = of_host {
+            return Some(Entry::Helper(helper.clone()));
+        }
         let matching =
             self.auths.iter().filter_map(|(key, it)| Some((match_length(key, host, repository)?, it)));
         let best = matching.max_by_key(|(length, _)| *length);
         if let Some(login) = best.and_then(|(_, it)| it.login()) {
-            return Ok(Some(login));
+            return Some(Entry::Login(login));
         }
-        let of_host = self.cred_helpers.iter().find(|(key, _)| match_length(key, host, repository).is_some());
         // The client leaves an empty entry if a helper keeps the login.
         let of_all = best.map(|_| &self.creds_store).filter(|it| !it.is_empty());
-        match of_host.map(|(_, helper)| helper).or(of_all) {
-            Some(helper) => Err(format!(
-                "{} keeps the login of {host} in the credential helper `{helper}`, which the agent does not run: add the \
-                 registry under `registries` in the configuration",
-                self.name
-            )),
-            None => Ok(None),
-        }
+        of_all.map(|helper| Entry::Helper(helper.clone()))
     }
 }
 
@@ -221,10 +206,6 @@ impl LoginEntry {
         let is_complete = token.is_some() || (!username.is_empty() && !password.is_empty());
         is_complete.then_some(Login { username, password, token })
     }
-}
-
-fn address_of(host: &str) -> String {
-    if host == ImageRef::DOCKER_HUB { HUB_ADDRESS.to_owned() } else { host.to_owned() }
 }
 
 /// Splits `https://index.docker.io/v1/`, `registry.example.com:5000` or `registry.example.com/team` into host and path.
@@ -255,7 +236,10 @@ fn match_length(key: &str, host: &str, repository: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use base64::engine::general_purpose::URL_SAFE;
+
     use super::*;
+    use crate::registry_login::HUB_ADDRESS;
 
     /// Logins from this client file and from configured registries.
     fn registries(folder: &Path, file: &str) -> RegistryLogins {
@@ -289,14 +273,14 @@ mod tests {
         }
     }
 
-    #[test]
-    fn most_specific_configured_login_is_used_first() {
+    #[tokio::test]
+    async fn most_specific_configured_login_is_used_first() {
         let folder = tempfile::tempdir().unwrap();
         let hub = STANDARD.encode("hub:secret:with:colons");
         let file = format!(
             r#"{{"auths": {{"https://index.docker.io/v1/": {{"auth": "{hub}"}}, "ghcr.io": {{"auth": "{hub}"}},
-                "quay.io": {{"identitytoken": "t"}}, "kept.example.org": {{}}}}, "credsStore": "desktop",
-                "credHelpers": {{"helped.example.org": "ecr"}}}}"#
+                "quay.io": {{"identitytoken": "t"}}, "kept.example.org": {{}}}}, "credsStore": "absent-one",
+                "credHelpers": {{"helped.example.org": "absent-two"}}}}"#
         );
         let all = registries(folder.path(), &file);
         for (image, expected) in [
@@ -312,46 +296,52 @@ mod tests {
             ("localhost/a", "nobody"),
             ("127.0.0.1:5000/a", "nobody"),
         ] {
-            assert_eq!(user(all.login(image, &[])), expected, "{image}");
+            assert_eq!(user(all.login(image, &[]).await), expected, "{image}");
         }
-        assert_eq!(user(all.for_host("registry-1.docker.io")), "hub");
-        for (image, helper) in [("kept.example.org/a", "desktop"), ("helped.example.org/a", "ecr")] {
-            let error = user(all.login(image, &[]));
+        assert_eq!(user(all.for_host("registry-1.docker.io").await), "hub");
+        for (image, helper) in [("kept.example.org/a", "absent-one"), ("helped.example.org/a", "absent-two")]
+        {
+            let error = user(all.login(image, &[]).await);
             assert!(
-                error.contains(&format!("helper `{helper}`")) && error.contains("`registries`"),
+                error.contains(&format!("the credential helper docker-credential-{helper} is not installed")),
                 "{error}"
             );
         }
-        let known = all.all().unwrap();
+        let known = all.all().await.unwrap();
         let hosts: Vec<&str> = known.keys().map(String::as_str).collect();
         assert_eq!(hosts, ["ghcr.io", HUB_ADDRESS, "quay.io"]);
         assert_eq!(known[HUB_ADDRESS].password, "secret:with:colons");
     }
 
-    #[test]
-    fn secret_of_the_application_comes_first() {
+    #[tokio::test]
+    async fn secret_of_the_application_comes_first() {
         let folder = tempfile::tempdir().unwrap();
         let all = registries(folder.path(), "{}");
         let (new, old) = (folder.path().join("new"), folder.path().join("old"));
         fs::write(&new, r#"{"auths": {"ghcr.io": {"username": "app", "password": "p"}}}"#).unwrap();
         fs::write(&old, r#"{"old.example.org": {"username": "old", "password": "p"}}"#).unwrap();
         let own = [new, old];
-        assert_eq!(user(all.login("ghcr.io/web", &own)), "app");
-        assert_eq!(user(all.login("old.example.org/web", &own)), "old");
-        assert_eq!(user(all.login("registry.example.com/web", &own)), "any");
+        assert_eq!(user(all.login("ghcr.io/web", &own).await), "app");
+        assert_eq!(user(all.login("old.example.org/web", &own).await), "old");
+        assert_eq!(user(all.login("registry.example.com/web", &own).await), "any");
+        // A Secret comes from Git, and must not name a program of the host.
+        let program = folder.path().join("program");
+        fs::write(&program, r#"{"credHelpers": {"ghcr.io": "sh"}}"#).unwrap();
+        let error = user(all.login("ghcr.io/web", &[program]).await);
+        assert!(error.contains("names the credential helper `sh`"), "{error}");
         assert_eq!(
-            user(all.login("elsewhere.org/web", &[folder.path().join("gone")])),
+            user(all.login("elsewhere.org/web", &[folder.path().join("gone")]).await),
             "the Secret of `imagePullSecrets` is missing in the runtime directory"
         );
     }
 
-    #[test]
-    fn broken_login_file_is_reported_without_its_content() {
+    #[tokio::test]
+    async fn broken_login_file_is_reported_without_its_content() {
         let folder = tempfile::tempdir().unwrap();
         for text in
             ["{\"auths\": \"hunter2\"}", "hunter2", "{\"auths\": {\"a\": {\"auth\": 5, \"x\": \"hunter2\"}}}"]
         {
-            let error = registries(folder.path(), text).login("a.org/b", &[]).err().unwrap();
+            let error = registries(folder.path(), text).login("a.org/b", &[]).await.err().unwrap();
             assert!(error.contains("as `docker login` writes it") && !error.contains("hunter2"), "{error}");
         }
         assert!(!format!("{:?}", registries(folder.path(), "{}")).contains("read"));

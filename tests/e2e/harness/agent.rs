@@ -38,6 +38,8 @@ pub struct Settings {
     pub whole: Option<Value>,
     /// The filter of the log.
     pub log: Option<&'static str>,
+    /// Further variables of its environment.
+    pub environment: Vec<(&'static str, String)>,
 }
 
 impl Default for Settings {
@@ -55,6 +57,7 @@ impl Default for Settings {
             status: None,
             whole: None,
             log: None,
+            environment: Vec::new(),
         }
     }
 }
@@ -70,6 +73,7 @@ pub struct Agent {
     client: reqwest::Client,
     docker_host: Option<String>,
     log: Option<&'static str>,
+    environment: Vec<(&'static str, String)>,
 }
 
 impl Agent {
@@ -103,6 +107,7 @@ impl Agent {
                 .build()
                 .unwrap(),
             docker_host: settings.docker_host.clone(),
+            environment: settings.environment.clone(),
             log: settings.log,
         };
         fs::write(&agent.configuration, agent.configuration_text(url, settings)).unwrap();
@@ -204,6 +209,7 @@ impl Agent {
         // As what `deploy/` has starts it.
         command.env("MALLOC_ARENA_MAX", "1");
         command.env_remove("DOCKER_HOST").env("NO_COLOR", "1");
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         if let Some(host) = &self.docker_host {
             command.env("DOCKER_HOST", host);
         }

@@ -16,14 +16,8 @@ use super::{
     session::Session,
 };
 use crate::{
-    cache::Cache,
-    call_error::CallError,
-    connection::Connection,
-    deadline::DEADLINE,
-    error::Error,
-    percent_encoding::encode,
-    registry_logins::{Login, RegistryLogins},
-    transport::ApiVersion,
+    cache::Cache, call_error::CallError, connection::Connection, deadline::DEADLINE, error::Error,
+    percent_encoding::encode, registry_login::Login, registry_logins::RegistryLogins, transport::ApiVersion,
 };
 
 /// A build without output for this time has failed. Some compilers print nothing for minutes.
@@ -100,7 +94,7 @@ impl Builder {
                 return Err(BuildFailure::Build(classic_builder::SECRETS.to_owned()));
             }
             query.push(("dockerfile", archive::dockerfile(&job.context)));
-            let logins = self.logins.all().map_err(BuildFailure::Build)?;
+            let logins = self.logins.all().await.map_err(BuildFailure::Build)?;
             let headers = [("x-registry-config", Login::headers(&logins))];
             return self.send_build(&query, &headers, archive::stream(&job), output, progress).await;
         };

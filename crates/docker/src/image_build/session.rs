@@ -18,7 +18,7 @@ use super::{
     job::BuildJob,
     protobuf::{Value, Writer, fields},
 };
-use crate::{call_error::CallError, deadline::DEADLINE, registry_logins::Login, transport::Transport};
+use crate::{call_error::CallError, deadline::DEADLINE, registry_login::Login, transport::Transport};
 use driftless_model::digest_hex;
 
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
@@ -97,7 +97,7 @@ async fn answer(job: Arc<BuildJob>, request: Request<hyper::body::Incoming>) -> 
         // 1 is the status `SERVING`.
         HEALTH => one(&Writer::default().number(1, 1).finish()),
         CREDENTIALS => match messages.next().await {
-            Ok(message) => credentials(&job, &message.unwrap_or_default()),
+            Ok(message) => credentials(&job, &message.unwrap_or_default()).await,
             Err(error) => ended(INTERNAL, &error),
         },
         SECRET => match messages.next().await {
@@ -114,8 +114,8 @@ async fn answer(job: Arc<BuildJob>, request: Request<hyper::body::Incoming>) -> 
 }
 
 /// The login for a registry. With an empty answer `BuildKit` asks the registry anonymously.
-fn credentials(job: &BuildJob, message: &[u8]) -> Response<SessionBody> {
-    match job.logins.for_host(&first_text(message)) {
+async fn credentials(job: &BuildJob, message: &[u8]) -> Response<SessionBody> {
+    match job.logins.for_host(&first_text(message)).await {
         Ok(None) => one(&[]),
         Ok(Some(Login { token: Some(token), .. })) => {
             one(&Writer::default().bytes(2, token.as_bytes()).finish())

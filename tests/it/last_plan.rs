@@ -55,7 +55,10 @@ async fn resume_of_a_followed_application_is_refused() {
     let (status, body) = resume().await;
     assert_eq!(status, StatusCode::CONFLICT, "{body}");
     assert_eq!(body["error"]["code"], "refused");
-    assert_eq!(body["error"]["message"], "shop is neither pinned nor suspended; it follows Git");
+    assert_eq!(
+        body["error"]["message"],
+        "shop is neither pinned nor suspended, and no commit of it failed; it follows Git"
+    );
     it.ask(RequestKind::Suspend).await;
     assert_eq!(resume().await.0, StatusCode::ACCEPTED);
     assert_eq!(resume().await.0, StatusCode::CONFLICT);

@@ -38,8 +38,9 @@ fn filesystem_drift_policy_is_inherited() {
 #[test]
 fn one_url_is_enough() {
     let settings = Settings::parse("driftless.yaml", ONE).unwrap();
-    let built =
+    let mut built =
         Settings::for_repository("https://git.example.com/me/infra.git", "", Reference::Head).unwrap();
+    built.protect_paths();
     assert_eq!(settings, built);
     assert_eq!(settings.listen.to_string(), "127.0.0.1:8484");
     assert_eq!(settings.state_dir, PathBuf::from("/var/lib/driftless"));
@@ -67,10 +68,10 @@ fn example_is_valid_and_shows_the_defaults() {
         .take_while(|it| !it.starts_with("repositories"))
         .filter_map(|it| it.strip_prefix("# "))
         .filter(|it| it.split_once(": ").is_some_and(|it| it.0.chars().all(char::is_alphabetic)))
-        .filter(|it| !it.starts_with("tokenFile") && !it.starts_with("stateKeyFile"))
+        .filter(|it| !["tokenFile", "stateKeyFile", "progressDeadline"].iter().any(|key| it.starts_with(key)))
         .map(|it| format!("{it}\n"))
         .collect();
-    assert_eq!(shown.lines().count(), 10, "{shown}");
+    assert_eq!(shown.lines().count(), 12, "{shown}");
     assert_eq!(Settings::parse("shown", &format!("{shown}{ONE}")), Settings::parse("one", ONE));
 }
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs what the tests need and this machine lacks: Git with its HTTP server, a local registry, an SSH server,
-# GnuPG, OpenSSL, a static busybox, curl, xmllint, promtool. Does nothing, and needs no root, where all of it is there.
+# GnuPG, OpenSSL, a static busybox, curl, xmllint, promtool,
+# Alertmanager, an SMTP server. Does nothing, and needs no root, where all of it is there.
 #
 #   scripts/test-tools.sh [git]              with `git`, Git alone
 #   scripts/test-tools.sh browser DIR        Chromium with its driver, and axe in DIR
@@ -38,6 +39,8 @@ if [ "${1:-all}" = all ]; then
     need openssl openssl
     need libxml2-utils xmllint
     need prometheus promtool
+    need prometheus-alertmanager prometheus-alertmanager
+    need python3-aiosmtpd aiosmtpd
     # Only the static one runs in an image without any library.
     busybox=$(command -v busybox || true)
     if [ -z "$busybox" ] || ldd "$busybox" >/dev/null 2>&1; then

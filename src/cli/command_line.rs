@@ -22,6 +22,7 @@ use super::{
     init::{InitArgs, init},
     kubectl,
     kubectl::args::{CreateCommand, DeleteArgs, DescribeArgs, GetArgs, LogsArgs, RolloutCommand},
+    notify::{NotifyCommand, notify},
     plan::{PlanArgs, plan},
     preview::{PreviewArgs, preview},
     recover::{RecoverArgs, recover},
@@ -104,6 +105,8 @@ pub(super) enum Command {
     Token(TokenCommand),
     #[command(subcommand)]
     Webhook(WebhookCommand),
+    #[command(subcommand)]
+    Notify(NotifyCommand),
     Healthcheck(HealthcheckArgs),
     Doctor(Box<DoctorArgs>),
     Backup(BackupArgs),
@@ -247,6 +250,7 @@ async fn dispatch(command: &Command, context: &Context<'_>) -> Result<Verdict, E
         Command::Audit(args) => audit(args, context).await,
         Command::Token(command) => token(command, context).await,
         Command::Webhook(command) => webhook(command, context).await,
+        Command::Notify(command) => notify(command, context).await,
         Command::Healthcheck(args) => healthcheck(args, context).await,
         Command::Wait(args) => wait(args, context).await,
         Command::Validate(args) => validate(args, context),

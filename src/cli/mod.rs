@@ -48,6 +48,7 @@ mod client;
 mod findings;
 mod folder;
 mod goal;
+mod notify;
 mod options;
 mod output;
 mod policy_file;

@@ -26,6 +26,8 @@ const ONLY_IN: &[(&str, &str)] = &[
     ("axum", "driftless-web"),
     ("granit-parser", "driftless-yaml"),
     ("prometheus", "driftless-metrics"),
+    ("lettre", "driftless-notify"),
+    ("minijinja", "driftless-notify"),
     ("clap", "driftless"),
 ];
 

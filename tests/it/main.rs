@@ -59,6 +59,8 @@ mod install_script;
 mod jobs;
 // Metrics for Prometheus, their dashboard and rules.
 mod metrics;
+// Notifications, against servers that keep what they get, and real ones.
+mod notifications;
 // `preview` and `drift` as programs: Git repositories, exit codes, forges.
 mod preview;
 // The proxy of Services, over real sockets.

@@ -35,8 +35,10 @@ use crate::{
     fs_scan::CONCURRENT_SCANS,
     host_values::ValueReader,
     image_tasks::{BuildLimits, CONCURRENT_BUILDS},
+    incident_watch::start_notifications,
     logs::EngineLogs,
     measured_engine::MeasuredEngine,
+    notifications::{self, Notifications},
     ownership::Ownership,
     probe::{Changed, Prober},
     probe_targets::EngineExec,
@@ -108,6 +110,8 @@ impl Agent {
             std::fs::File::open(path).map_err(fail).map_err(Error::State)?;
         }
         Engine::check_host(&settings.docker).map_err(Error::Docker)?;
+        notifications::check(&settings.notifications, environment)
+            .map_err(|(name, source)| Error::Receiver { name, source })?;
         for repository in &settings.repositories {
             let mirror = settings.state_dir.join("mirrors").join(&repository.name);
             let permits = FetchPermits::default();
@@ -171,7 +175,10 @@ impl Agent {
         };
         let stop = CancellationToken::new();
         let tasks = TaskTracker::new();
-        let handle = launch(parts, &stop, &tasks);
+        let notifications = Notifications::new(&settings.notifications, store.clone(), &environment, clock)
+            .map_err(|(name, source)| Error::Receiver { name, source })?;
+        let handle = launch(parts, &stop, &tasks).with_notifications(notifications.clone());
+        start_notifications(&notifications, &handle, &stop, &tasks);
         for repository in &settings.repositories {
             let ends = (handle.commit_statuses(), handle.status_errors());
             if let Some(reporter) = StatusReporter::new(repository, ends, &store, &environment, clock) {

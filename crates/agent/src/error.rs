@@ -20,6 +20,13 @@ pub enum Error {
     /// A file with a key for encrypted files cannot be used.
     #[error("could not load the keys of `sops.keyFiles`")]
     Keys(#[source] driftless_sops::KeyError),
+    /// The template of a receiver of notifications is wrong.
+    #[error("could not use the receiver `{name}` of `notifications`")]
+    Receiver {
+        name: String,
+        #[source]
+        source: driftless_notify::Error,
+    },
     /// The engine does not answer, or its address is invalid.
     #[error("could not reach Docker")]
     Docker(#[source] driftless_docker::Error),

@@ -8,6 +8,7 @@ use crate::{
     Answer, Request, RequestError, RequestKind,
     commit_status::{CommitStatuses, StatusErrors},
     logs::Logs,
+    notifications::Notifications,
     ticket::{Ticket, Tickets},
     wakes::Wakes,
 };
@@ -43,6 +44,7 @@ pub struct Handle {
     started: Timestamp,
     /// The actor of the requests.
     actor: Actor,
+    notifications: Option<Notifications>,
 }
 
 impl fmt::Debug for Handle {
@@ -148,6 +150,7 @@ impl Handle {
             metrics,
             started: Clock::System.now(),
             actor: Actor::agent(),
+            notifications: None,
         };
         (handle, inbox)
     }
@@ -156,6 +159,17 @@ impl Handle {
     #[must_use]
     pub fn with_logs(self, logs: Arc<dyn Logs>) -> Self {
         Self { logs: Some(logs), ..self }
+    }
+
+    /// With notifications.
+    #[must_use]
+    pub fn with_notifications(self, notifications: Notifications) -> Self {
+        Self { notifications: Some(notifications), ..self }
+    }
+
+    /// The notifications of the agent, if it has any.
+    pub fn notifications(&self) -> Option<&Notifications> {
+        self.notifications.as_ref()
     }
 
     /// All applications, as published last.

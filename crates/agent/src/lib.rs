@@ -41,9 +41,11 @@ mod fs_scan;
 mod handle;
 mod host_values;
 mod image_tasks;
+mod incident_watch;
 mod logs;
 mod measured_engine;
 mod mounts;
+mod notifications;
 mod observe;
 mod other_owner;
 mod outcomes;
@@ -72,7 +74,9 @@ mod wakes;
 pub use agent::{Agent, Parts, Running, launch};
 pub use error::Error;
 pub use handle::{Applications, Handle, Inbox, Readiness, Recovery, Repositories};
+pub use incident_watch::start_notifications;
 pub use logs::Logs;
+pub use notifications::{Notifications, TestDelivery};
 pub use random::random_key;
 pub use request::{
     Against, Answer, DryRun, Inspection, InstanceName, Request, RequestError, RequestKind, Rollback,

@@ -7,7 +7,8 @@ use driftless_model::{RepoUrl, matches_star};
 
 use crate::{
     keys,
-    settings::{Auth, GithubApp, Proxy, Secret},
+    secret::Secret,
+    settings::{Auth, GithubApp, Proxy},
     url::Transport,
     value::{Fields as _, Value},
 };

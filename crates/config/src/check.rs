@@ -81,6 +81,7 @@ fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
         registries,
         webhooks,
         metrics,
+        notifications,
         repositories,
     } = document;
     let mut check = Check { file, findings: Vec::new() };
@@ -111,6 +112,7 @@ fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
         registries,
         webhooks,
         metrics,
+        notifications,
         repositories,
     };
     settings.protect_paths();

@@ -10,6 +10,7 @@ use crate::{
     admission::AdmissionEntry,
     docker_host::DockerHost,
     duration, keys,
+    notifications::{Notifications, notifications},
     range::VersionRange,
     registry::RegistryEntry,
     settings::{Metrics, Proxy, Verify, Webhooks},
@@ -41,6 +42,7 @@ pub(super) struct Document {
     pub(super) registries: Vec<RegistryEntry>,
     pub(super) webhooks: Webhooks,
     pub(super) metrics: Metrics,
+    pub(super) notifications: Notifications,
     pub(super) repositories: Vec<RepositoryEntry>,
 }
 
@@ -141,6 +143,7 @@ fn document(root: Value<'_>) -> Option<Document> {
         registries: each(&object, "registries", RegistryEntry::read),
         webhooks: object.get("webhooks").and_then(webhooks).unwrap_or_default(),
         metrics: object.get("metrics").and_then(metrics).unwrap_or_default(),
+        notifications: object.get("notifications").and_then(notifications).unwrap_or_default(),
         repositories: each(&object, "repositories", repository),
     })
 }

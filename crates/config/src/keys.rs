@@ -92,6 +92,7 @@ pub(super) static ROOT: Table = Table {
             key("registries", ListOf(&REGISTRY), "Logins for image registries"),
             key("webhooks", Object(&WEBHOOKS), "Webhooks of all repositories"),
             key("metrics", Object(&METRICS), "Metrics for Prometheus"),
+            key("notifications", Object(&NOTIFICATIONS), "Notifications about incidents"),
             key("repositories", ListOf(&REPOSITORY), "The repositories that the agent follows"),
         ],
         POLICY,
@@ -259,6 +260,95 @@ pub(super) static METRICS: Table = Table {
     )]],
     required: &[],
 };
+
+pub(super) static NOTIFICATIONS: Table = Table {
+    keys: &[&[
+        key("url", Text, "URL of the agent's page, for links in messages"),
+        key("host", Text, "Name of this host in messages. Default: that of the engine's host"),
+        key("degradedAfter", Duration, "Grace time of a degraded application. Default: 5m"),
+        key("gitUnreachableAfter", Duration, "Grace time of a repository that fails. Default: 15m"),
+        key("updateInterval", Duration, "Time between two messages about an incident. Default: 1h"),
+        key("receivers", ListOf(&RECEIVER), "Services that messages are sent to"),
+        key("routes", ListOf(&NOTIFICATION_ROUTE), "Which receiver gets what. Default: all from warnings on"),
+    ]],
+    required: &[],
+};
+
+pub(super) static RECEIVER: Table = Table {
+    keys: &[&[
+        key("name", Text, "Unique name"),
+        key("type", Word(RECEIVER_TYPES), "The service"),
+        key("url", Text, "URL of the server; for ntfy with the topic"),
+        key("urlEnv", Text, "Environment variable with a secret URL"),
+        key("urlFile", Path, "File with a secret URL"),
+        key("tokenEnv", Text, "Environment variable with the token"),
+        key("tokenFile", Path, "File with the token"),
+        key("username", Text, "User"),
+        key("passwordEnv", Text, "Environment variable with the password"),
+        key("passwordFile", Path, "File with the password"),
+        key("secretEnv", Text, "Environment variable with the secret that signs (webhook)"),
+        key("secretFile", Path, "File with the secret that signs (webhook)"),
+        key("userEnv", Text, "Environment variable with the key of the user (pushover)"),
+        key("userFile", Path, "File with the key of the user (pushover)"),
+        key("urlsEnv", Text, "Environment variable with the URLs of the services (apprise)"),
+        key("urlsFile", Path, "File with the URLs of the services (apprise)"),
+        key("tag", Text, "Tag of a stored configuration (apprise)"),
+        key("chat", Text, "Id of the chat, or @channel (telegram)"),
+        key("room", Text, "Id of the room (matrix)"),
+        key("server", Text, "Name of the mail server (email)"),
+        key("port", Integer(65535), "Port of the mail server. Default: 587, 465 or 25, after `tls`"),
+        key("tls", Word(&["starttls", "tls", "none"]), "Encryption of the connection. Default: starttls"),
+        key("from", Text, "Sender (email)"),
+        key("to", Strings, "Recipients (email)"),
+        key("caFile", Path, "Additional certificate authorities, as a PEM file"),
+        key("title", Text, "Template of the title"),
+        key("body", Text, "Template of the text"),
+        key("quietHours", Object(&QUIET_HOURS), "Times at which only critical incidents are sent"),
+        key("digest", Duration, "Collect all but critical incidents for this long"),
+        key("rateLimit", Integer(1000), "Maximum number of messages in an hour. Default: 20"),
+    ]],
+    required: &["name", "type"],
+};
+
+/// As in the reader; a test compares them.
+static RECEIVER_TYPES: &[&str] = &[
+    "slack",
+    "discord",
+    "teams",
+    "telegram",
+    "ntfy",
+    "gotify",
+    "pushover",
+    "matrix",
+    "email",
+    "webhook",
+    "alertmanager",
+    "apprise",
+];
+
+pub(super) static QUIET_HOURS: Table = Table {
+    keys: &[&[
+        key("from", Text, "Beginning, such as 22:00"),
+        key("to", Text, "End, such as 07:00"),
+        key("timeZone", Text, "Such as Europe/Berlin. Default: UTC"),
+    ]],
+    required: &["from", "to"],
+};
+
+pub(super) static NOTIFICATION_ROUTE: Table = Table {
+    keys: &[&[
+        key("receivers", Strings, "Names of receivers"),
+        key("applications", Strings, "Names of applications, with *. Default: all"),
+        key("repositories", Strings, "Names of repositories, with *. Default: all"),
+        key("severity", Word(&["info", "warning", "critical"]), "Lowest severity. Default: warning"),
+        key("events", List(INCIDENT_KINDS), "Kinds of incidents. Default: all"),
+    ]],
+    required: &["receivers"],
+};
+
+/// As in [`driftless_model::IncidentKind::ALL`]; a test compares them.
+const INCIDENT_KINDS: &str =
+    "^(syncFailed|degraded|driftFound|driftNotHealed|pruneHeld|rolledBack|gitUnreachable|engineUnreachable)$";
 
 pub(super) static REPOSITORY: Table = Table {
     keys: &[
@@ -460,6 +550,13 @@ mod tests {
     use driftless_model::HookProvider;
 
     use super::*;
+
+    #[test]
+    fn words_of_notifications_are_those_that_the_reader_takes() {
+        let kinds: Vec<&str> = driftless_model::IncidentKind::ALL.iter().map(|(name, _)| *name).collect();
+        assert_eq!(INCIDENT_KINDS, format!("^({})$", kinds.join("|")));
+        assert_eq!(RECEIVER_TYPES, crate::notifications::types());
+    }
 
     #[test]
     fn providers_of_webhooks_are_those_that_the_reader_takes() {

@@ -26,8 +26,10 @@ mod docker_host;
 mod duration;
 mod file;
 mod keys;
+mod notifications;
 mod range;
 mod registry;
+mod secret;
 mod settings;
 mod status;
 mod trust;
@@ -41,10 +43,14 @@ pub use admission::parse_policy;
 pub use docker_host::{DockerHost, DockerTls};
 pub use duration::parse as parse_duration;
 pub use keys::schema;
+pub use notifications::{
+    Email, Login, MailTls, NotificationReceiver, NotificationRoute, Notifications, Target,
+};
 pub use range::VersionRange;
+pub use secret::Secret;
 pub use settings::{
     ApplicationSettings, Auth, CommitStatus, GithubApp, Metrics, Proxy, Reference, Registry, Repository,
-    Secret, Settings, StatusProvider, Verify, VerifyMode, Webhook, Webhooks,
+    Settings, StatusProvider, Verify, VerifyMode, Webhook, Webhooks,
 };
 pub use trusted_proxy::{Audit, IpNetwork, TrustedProxy};
 pub use values_from::{ValueOrigin, ValueSource};

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use crate::{
     keys,
-    settings::{Registry, Secret},
+    secret::Secret,
+    settings::Registry,
     value::{Fields as _, Value},
 };
 

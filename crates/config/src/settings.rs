@@ -11,7 +11,9 @@ use driftless_model::{AdmissionPolicy, AppName, CommitId, HookProvider, Policy, 
 
 use crate::{
     docker_host::DockerHost,
+    notifications::Notifications,
     range::VersionRange,
+    secret::Secret,
     trusted_proxy::{Audit, TrustedProxy},
     values_from::ValueSource,
 };
@@ -46,6 +48,8 @@ pub struct Settings {
     pub webhooks: Webhooks,
     /// Metrics for Prometheus.
     pub metrics: Metrics,
+    /// Notifications about incidents.
+    pub notifications: Notifications,
     /// The repositories that the agent follows.
     pub repositories: Vec<Repository>,
 }
@@ -130,17 +134,6 @@ pub struct Auth {
     pub known_hosts: Option<PathBuf>,
     /// `SHA256:` fingerprints of the server's keys.
     pub host_keys: Vec<String>,
-}
-
-/// A secret value, or where it comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Secret {
-    /// The file that contains the value.
-    File(PathBuf),
-    /// The environment variable that contains the value.
-    Environment(String),
-    /// The value itself, if it is not secret, such as a user name.
-    Plain(String),
 }
 
 /// The settings of one application.
@@ -314,6 +307,7 @@ impl Default for Settings {
             registries: Vec::new(),
             webhooks: Webhooks::default(),
             metrics: Metrics::default(),
+            notifications: Notifications::default(),
             repositories: Vec::new(),
         }
     }

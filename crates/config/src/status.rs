@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use crate::{
     keys,
-    settings::{CommitStatus, Secret, StatusProvider},
+    secret::Secret,
+    settings::{CommitStatus, StatusProvider},
     value::{Fields as _, Value},
 };
 

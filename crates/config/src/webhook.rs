@@ -6,7 +6,8 @@ use driftless_model::HookProvider;
 
 use crate::{
     keys,
-    settings::{Secret, Webhook, Webhooks},
+    secret::Secret,
+    settings::{Webhook, Webhooks},
     value::{Fields as _, Value},
 };
 

@@ -51,6 +51,7 @@ mod helper;
 mod host_config;
 mod image_ref;
 mod image_syntax;
+mod incident;
 mod job;
 pub mod label;
 mod lifecycle;
@@ -65,6 +66,7 @@ mod platform;
 mod pod;
 mod policy;
 mod printable;
+mod quiet_hours;
 mod record;
 mod repo_url;
 mod revision;
@@ -108,6 +110,9 @@ pub use helper::{HELPER_IMAGE, PROXY_IMAGE, is_helper_image};
 pub use host_config::{BlockIo, DeviceRequest, Hook, HostSettings, HttpHook, MountOptions};
 pub use image_ref::{ImageParts, ImageRef};
 pub use image_syntax::InvalidImage;
+pub use incident::{
+    Incident, IncidentKind, IncidentPhase, Notification, NotificationStatus, ReceiverStatus, Urgency,
+};
 pub use job::{Job, JobEnd, JobOutcome, JobRecord};
 pub use lifecycle::{Completion, Probe, ProbeAction, Probes, PullPolicy};
 pub use mask::Mask;
@@ -124,6 +129,7 @@ pub use platform::Platform;
 pub use pod::{Part, PartOf, Role};
 pub use policy::{Adopt, FilesystemDrift, OnFailure, Policy};
 pub use printable::{is_unprintable, printable};
+pub use quiet_hours::QuietHours;
 pub use record::{
     Adopted, AdoptedContainer, AdoptedNetwork, Attempt, Crash, CronRecord, Heal, Progress, Record, Removal,
     Replacement,

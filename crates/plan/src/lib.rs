@@ -54,6 +54,7 @@ mod dry_run;
 mod explain;
 mod facts;
 mod fields;
+mod incidents;
 mod names;
 mod record;
 mod status;
@@ -86,6 +87,7 @@ pub use facts::{
     pods::whole,
 };
 pub use fields::diff::{FieldDifference, canonical_yaml, differences};
+pub use incidents::{IncidentChange, IncidentFacts, IncidentTimes, incidents};
 pub use names::container_name;
 pub use record::{
     adoption::{adopt, merge_adopted},

@@ -88,6 +88,17 @@ const MIGRATIONS: &[&str] = &[
     CREATE INDEX audit_by_app ON audit (app, sequence);
     CREATE INDEX audit_by_time ON audit (at);
 ",
+    "
+    CREATE TABLE incidents (
+        key TEXT PRIMARY KEY, number INTEGER NOT NULL, incident TEXT NOT NULL
+    ) WITHOUT ROWID;
+    -- The outbox: `sent` is NULL while a notification waits.
+    CREATE TABLE notifications (
+        sequence INTEGER PRIMARY KEY AUTOINCREMENT, receiver TEXT NOT NULL, incident INTEGER NOT NULL,
+        at INTEGER NOT NULL, sent INTEGER, notification TEXT NOT NULL
+    );
+    CREATE INDEX notifications_by_receiver ON notifications (receiver, sent, sequence);
+",
 ];
 
 /// The time to wait for another process that has locked the file, such as a backup.

@@ -33,6 +33,10 @@ impl Store {
                 .query_row([], |row| row.get(0))
                 .optional()?;
             let oldest = oldest.and_then(|text| readable::<Delivery>("a delivery", &text));
+            let notifications = count("SELECT COUNT(*) FROM notifications WHERE sent IS NULL")?;
+            let first: Option<i64> = connection
+                .prepare_cached("SELECT MIN(at) FROM notifications WHERE sent IS NULL")?
+                .query_row([], |row| row.get(0))?;
             let statuses = count("SELECT COUNT(*) FROM statuses WHERE sent = 0")?;
             Ok(vec![
                 QueueLength {
@@ -41,6 +45,11 @@ impl Store {
                     oldest: oldest.map(|delivery| delivery.at),
                 },
                 QueueLength { name: "commit_statuses", length: statuses, oldest: None },
+                QueueLength {
+                    name: "notifications",
+                    length: notifications,
+                    oldest: first.map(|at| Timestamp(from_sql(at))),
+                },
             ])
         })
     }

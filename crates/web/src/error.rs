@@ -36,6 +36,8 @@ pub(super) enum Error {
     NoSuchApplication(AppName),
     #[error("{0} has no instance `{1}`")]
     NoSuchInstance(AppName, String),
+    #[error("there is no receiver `{0}` of notifications")]
+    NoSuchReceiver(String),
     #[error("there is no route `{0}`")]
     NoSuchRoute(String),
     #[error("this route does not accept {0}")]
@@ -85,6 +87,7 @@ impl Error {
         match self {
             Self::NoSuchApplication(_)
             | Self::NoSuchInstance(..)
+            | Self::NoSuchReceiver(_)
             | Self::NoSuchRoute(_)
             | Self::NoSuchToken(_) => StatusCode::NOT_FOUND,
             Self::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
@@ -108,6 +111,7 @@ impl Error {
             Self::Hook(StatusCode::NOT_FOUND, _) => "noSuchHook",
             Self::NoSuchApplication(_) => "noSuchApplication",
             Self::NoSuchInstance(..) => "noSuchInstance",
+            Self::NoSuchReceiver(_) => "noSuchReceiver",
             Self::NoSuchRoute(_) => "noSuchRoute",
             Self::NoSuchMethod(_) => "noSuchMethod",
             Self::Refused(_) | Self::Hook(..) => "refused",
@@ -131,6 +135,7 @@ impl Error {
         match self {
             Self::NoSuchApplication(_) => Some("GET /api/v1/applications lists the applications"),
             Self::NoSuchInstance(..) => Some("GET /api/v1/objects?kind=pods lists the instances"),
+            Self::NoSuchReceiver(_) => Some("GET /api/v1/notifications lists the receivers"),
             Self::NoSuchRoute(_) => Some("docs/api.md lists the routes"),
             Self::NoSuchMethod(_) => {
                 Some("use GET to read, and POST for sync, rollback, resume, suspend and adopt")

@@ -34,6 +34,7 @@ mod guard;
 mod headers;
 mod limits;
 mod metrics;
+mod notifications;
 mod objects;
 mod page;
 mod peer;
@@ -52,6 +53,7 @@ pub use api::{Accepted, RollbackBody};
 pub use error::{ErrorBody, ErrorDetail};
 pub use limits::BODY_LIMIT;
 pub use metrics::metrics_router;
+pub use notifications::TestMessage;
 pub use serve::serve;
 pub use until::{InvalidUntil, parse_until};
 pub use wait::{Goal, Waited};
@@ -109,6 +111,8 @@ pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Re
         .route("/api/v1/events", get(events::events))
         .route("/api/v1/repositories", get(api::repositories))
         .route("/api/v1/webhooks", get(api::webhooks))
+        .route("/api/v1/notifications", get(notifications::list))
+        .route("/api/v1/notifications/{name}/test", post(notifications::test))
         .fallback(error::no_such_route)
         .method_not_allowed_fallback(error::no_such_method)
         .layer(middleware::from_fn_with_state(guard, guard::guard));

@@ -1,0 +1,211 @@
+//! Decides about incidents from what is published, and writes them with their notifications to the database.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use tokio::{sync::broadcast::error::RecvError, time::sleep};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use driftless_config::Notifications as Settings;
+use driftless_model::{AppName, Event, IncidentPhase, Timestamp};
+use driftless_notify::receivers;
+use driftless_plan::{IncidentChange, IncidentFacts, IncidentTimes, incidents};
+use driftless_store as store;
+use driftless_store::{IncidentUpdate, Store};
+
+use crate::{Handle, error::chain, notifications::Notifications};
+
+/// Changes of the status within this time are judged together.
+const TOGETHER: Duration = Duration::from_secs(1);
+
+/// The longest time between two judgements.
+const JUDGE_EVERY: Duration = Duration::from_secs(30);
+
+/// A difference counts as new for this long after its event.
+const DRIFT_LASTS: Duration = Duration::from_mins(1);
+
+/// Notifications that could not be sent for this long are dropped.
+const OLDEST: Duration = Duration::from_hours(72);
+
+/// The number of events of one read.
+const PAGE: usize = 500;
+
+/// Starts the tasks that decide about incidents and send notifications. Without a receiver there are none.
+pub fn start_notifications(
+    notifications: &Notifications,
+    handle: &Handle,
+    stop: &CancellationToken,
+    tasks: &TaskTracker,
+) {
+    if !notifications.is_needed() {
+        return;
+    }
+    let started = notifications.clock().now();
+    let watcher = Watcher {
+        notifications: notifications.clone(),
+        handle: handle.clone(),
+        drift: BTreeMap::new(),
+        started,
+    };
+    tasks.spawn(watcher.run(stop.clone()));
+    notifications.start_sending(stop, tasks);
+}
+
+/// Decides about incidents.
+struct Watcher {
+    notifications: Notifications,
+    handle: Handle,
+    /// The newest drift of each application, and when it was seen.
+    drift: BTreeMap<AppName, (Timestamp, String)>,
+    started: Timestamp,
+}
+
+impl Watcher {
+    async fn run(mut self, stop: CancellationToken) {
+        let mut events = self.handle.events();
+        let mut applications = self.handle.clone();
+        loop {
+            let now = self.notifications.clock().now();
+            let next = self.judge(now).unwrap_or_else(|error| {
+                tracing::warn!(error = chain(&error), "could not store incidents");
+                None
+            });
+            let pause = next.map_or(JUDGE_EVERY, |at| at.since(now).clamp(TOGETHER, JUDGE_EVERY));
+            tokio::select! {
+                () = stop.cancelled() => return,
+                is_published = applications.changed() => if !is_published { return },
+                event = events.recv() => if event == Err(RecvError::Closed) { return },
+                () = sleep(pause) => continue,
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = sleep(TOGETHER) => {}
+            }
+        }
+    }
+
+    /// Compares what is published with the open incidents. Returns when to do so again.
+    fn judge(&mut self, now: Timestamp) -> Result<Option<Timestamp>, store::Error> {
+        let (store, settings) = (self.notifications.store(), self.notifications.settings());
+        let known = self.notifications.names();
+        let open = store.open_incidents()?;
+        let handled_event = read_events(store, &mut self.drift, now)?;
+        self.drift.retain(|_, (seen, _)| now.since(*seen) < DRIFT_LASTS);
+        let drift = self.drift.iter().map(|(app, (_, message))| (app.clone(), message.clone())).collect();
+        let readiness = self.handle.readiness();
+        let engine_error = (!readiness.docker).then_some(match readiness.message.as_str() {
+            "" => "it has not answered yet",
+            message => message,
+        });
+        let (applications, repositories) = (self.handle.applications(), self.handle.repositories());
+        if let Some(node) = applications.values().find_map(|application| application.status.node.as_ref()) {
+            self.notifications.set_node(node);
+        }
+        let facts = IncidentFacts {
+            applications: &applications,
+            repositories: &repositories,
+            engine_error,
+            is_ready: readiness.is_ready(),
+            drift: &drift,
+            started: self.started,
+            now,
+        };
+        let times = IncidentTimes {
+            degraded: settings.degraded_after,
+            git: settings.git_unreachable_after,
+            update: settings.update_interval,
+        };
+        let (changes, next) = incidents(&open, &facts, &times);
+        let mut update = IncidentUpdate { handled_event, ..IncidentUpdate::default() };
+        for change in changes {
+            note(change, settings, &known, &mut update);
+        }
+        if update != IncidentUpdate::default() {
+            store.update_incidents(&update, now)?;
+        }
+        let oldest = Timestamp(now.0.saturating_sub(u64::try_from(OLDEST.as_millis()).unwrap_or(u64::MAX)));
+        let dropped = store.drop_notifications(&known, oldest)?;
+        if dropped > 0 {
+            tracing::warn!(
+                dropped,
+                hours = OLDEST.as_secs() / 3600,
+                "notifications could not be sent for too long"
+            );
+        }
+        for (_, incident, receivers) in &update.notifications {
+            tracing::info!(incident = incident.key(), message = incident.message, receivers = ?receivers, "incident");
+        }
+        if !update.notifications.is_empty() {
+            self.notifications.wake();
+        }
+        let drift_ends = self.drift.values().map(|(seen, _)| seen.after(DRIFT_LASTS)).min();
+        Ok([next, drift_ends].into_iter().flatten().min())
+    }
+}
+
+/// Adds a change to the update, with the receivers of its notification.
+fn note(change: IncidentChange, settings: &Settings, known: &BTreeSet<String>, update: &mut IncidentUpdate) {
+    match change {
+        IncidentChange::Keep(incident) => update.kept.push(incident),
+        IncidentChange::Drop(incident) => update.ended.push(incident),
+        IncidentChange::Notify(phase, mut incident) => {
+            let before = std::mem::take(&mut incident.receivers);
+            let told = match phase {
+                IncidentPhase::Opened => receivers(&incident, settings),
+                IncidentPhase::Updated => &receivers(&incident, settings) | &before,
+                IncidentPhase::Recovered => before,
+            };
+            let told: BTreeSet<String> = &told & known;
+            incident.receivers.clone_from(&told);
+            if phase == IncidentPhase::Recovered {
+                update.ended.push(incident.clone());
+            } else {
+                update.kept.push(incident.clone());
+            }
+            if !told.is_empty() {
+                update.notifications.push((phase, incident, told));
+            }
+        }
+    }
+}
+
+/// Reads the events since the last time, and notes the drift among them. Returns the new position if it must be stored.
+fn read_events(
+    store: &Store,
+    drift: &mut BTreeMap<AppName, (Timestamp, String)>,
+    now: Timestamp,
+) -> Result<Option<u64>, store::Error> {
+    let newest = store.newest_events(1, None)?.last().map_or(0, |event| event.sequence);
+    let Some(handled) = store.handled_event()?.filter(|handled| *handled <= newest) else {
+        // Earlier events are no news, and a position beyond the newest belongs to a database that was lost.
+        return Ok(Some(newest));
+    };
+    let mut position = handled;
+    let mut found: BTreeMap<AppName, Vec<String>> = BTreeMap::new();
+    loop {
+        let page = store.events(position, PAGE, None)?;
+        let Some(last) = page.last() else { break };
+        position = last.sequence;
+        let is_whole = page.len() == PAGE;
+        for event in page.into_iter().filter(|event| event.reason == "DriftDetected") {
+            let Event { app, object, message, .. } = event;
+            found.entry(app).or_default().push(format!("{object}: {message}"));
+        }
+        if !is_whole {
+            break;
+        }
+    }
+    let has_found = !found.is_empty();
+    for (app, sentences) in found {
+        let more = sentences.len().saturating_sub(3);
+        let mut text = sentences.into_iter().take(3).collect::<Vec<_>>().join("; ");
+        if more > 0 {
+            text = format!("{text}; and {more} more");
+        }
+        drift.insert(app, (now, text));
+    }
+    let is_far = position.saturating_sub(handled) >= PAGE as u64;
+    Ok((has_found || is_far).then_some(position))
+}

@@ -1,0 +1,312 @@
+//! Notifications: the receivers of one agent. One task per receiver sends what waits for it in the database. No round waits
+//! for a receiver.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use driftless_clock::Clock;
+use driftless_config::Notifications as Settings;
+use driftless_git::{Lookup, read_secret};
+use driftless_model::{
+    IncidentKind, IncidentPhase, Notification, NotificationStatus, ReceiverStatus, Timestamp,
+};
+use driftless_notify::{Due, Message, Place, Sender, describe_routes, due, sample};
+use driftless_plan::fetch_delay;
+use driftless_store as store;
+use driftless_store::Store;
+
+use crate::{RequestError, error::chain, random::seed};
+
+/// The pause after a refusal that only a user can end, such as that of a wrong token.
+const REFUSED_PAUSE: Duration = Duration::from_mins(10);
+
+/// Longest pause while nothing waits.
+const LOOK_EVERY: Duration = Duration::from_hours(1);
+
+/// The time that a rate limit counts in.
+const RATE_TIME: Duration = Duration::from_hours(1);
+
+/// Notifications of one agent: their state, and test messages. Clones share it.
+#[derive(Clone)]
+pub struct Notifications(Arc<Inner>);
+
+struct Inner {
+    settings: Settings,
+    senders: Vec<Sender>,
+    store: Store,
+    clock: Clock,
+    /// Notified when something waits to be sent.
+    waiting: Vec<Arc<Notify>>,
+    /// The host that messages name.
+    place: Mutex<Place>,
+    /// The last result of each receiver.
+    results: Mutex<BTreeMap<String, LastResult>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct LastResult {
+    sent: Option<Timestamp>,
+    error: String,
+}
+
+impl Notifications {
+    /// The senders of all receivers.
+    ///
+    /// # Errors
+    ///
+    /// If the template of a receiver is wrong; with the receiver's name.
+    pub fn new(
+        settings: &Settings,
+        store: Store,
+        environment: &Lookup,
+        clock: Clock,
+    ) -> Result<Self, (String, driftless_notify::Error)> {
+        let senders = senders(settings, environment)?;
+        let waiting = senders.iter().map(|_| Arc::default()).collect();
+        let host = settings.host.clone().unwrap_or_else(kernel_host);
+        let place = Mutex::new(Place { host, url: settings.url.clone() });
+        let settings = settings.clone();
+        let results = Mutex::default();
+        Ok(Self(Arc::new(Inner { settings, senders, store, clock, waiting, place, results })))
+    }
+
+    /// Whether there is a receiver.
+    pub(crate) fn is_needed(&self) -> bool {
+        !self.0.senders.is_empty()
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.0.clock
+    }
+
+    /// The names of all receivers.
+    pub(crate) fn names(&self) -> BTreeSet<String> {
+        self.0.senders.iter().map(|sender| sender.receiver().name.clone()).collect()
+    }
+
+    /// The name of the host as the engine knows it, which messages use unless another one is configured.
+    pub(crate) fn set_node(&self, node: &str) {
+        if self.0.settings.host.is_none() && lock(&self.0.place).host != node {
+            node.clone_into(&mut lock(&self.0.place).host);
+        }
+    }
+
+    /// Something waits to be sent.
+    pub(crate) fn wake(&self) {
+        self.0.waiting.iter().for_each(|waiting| waiting.notify_one());
+    }
+
+    /// Starts one task per receiver.
+    pub(crate) fn start_sending(&self, stop: &CancellationToken, tasks: &TaskTracker) {
+        for index in 0..self.0.senders.len() {
+            tasks.spawn(self.clone().send(index, stop.clone()));
+        }
+    }
+
+    /// The receivers and the open incidents. Reads the store, so it blocks.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn status(&self) -> Result<NotificationStatus, store::Error> {
+        let Inner { settings, senders, store, results, .. } = self.0.as_ref();
+        let mut list = Vec::new();
+        for sender in senders {
+            let receiver = sender.receiver();
+            let result = lock(results).get(&receiver.name).cloned().unwrap_or_default();
+            let stored = store.sent_times(&receiver.name, Timestamp(0))?;
+            list.push(ReceiverStatus {
+                name: receiver.name.clone(),
+                kind: receiver.target.kind().to_owned(),
+                routes: describe_routes(&receiver.name, settings),
+                waiting: store.waiting_notifications(&receiver.name)?.len() as u64,
+                last_sent: result.sent.or(stored.last().copied()),
+                error: result.error,
+            });
+        }
+        Ok(NotificationStatus { receivers: list, incidents: store.open_incidents()? })
+    }
+
+    /// The message about an incident as it could be, and sends it unless it is only to be seen. `None`: there is no such
+    /// receiver.
+    ///
+    /// # Errors
+    ///
+    /// If the message cannot be written or sent.
+    pub async fn test(
+        &self,
+        name: &str,
+        (kind, phase): (IncidentKind, IncidentPhase),
+        delivery: TestDelivery,
+    ) -> Option<Result<Message, RequestError>> {
+        let sender = self.0.senders.iter().find(|sender| sender.receiver().name == name)?;
+        let now = self.0.clock.now();
+        let place = lock(&self.0.place).clone();
+        let incident = sample(kind, now);
+        // Each test is a message of its own, also for receivers that recognise repeated ones.
+        let test =
+            Notification { number: now.0, receiver: name.to_owned(), phase, incident, at: now, sent: None };
+        let batch = [test];
+        let message = match sender.message(&batch, &place, now) {
+            Ok(message) => message,
+            Err(error) => return Some(Err(RequestError::Refused(chain(&error)))),
+        };
+        if delivery == TestDelivery::Preview {
+            return Some(Ok(message));
+        }
+        let sent = sender.send(&batch, &place, now).await;
+        Some(
+            sent.map(|()| message).map_err(|error| {
+                RequestError::Refused(format!("could not send to `{name}`: {}", chain(&error)))
+            }),
+        )
+    }
+
+    /// Sends what waits for one receiver, until stopped.
+    async fn send(self, index: usize, stop: CancellationToken) {
+        let Inner { senders, waiting, .. } = self.0.as_ref();
+        let (Some(sender), Some(news)) = (senders.get(index), waiting.get(index)) else { return };
+        let name = &sender.receiver().name;
+        let mut failures = 0_u32;
+        loop {
+            let result = tokio::select! {
+                () = stop.cancelled() => return,
+                result = self.send_once(sender) => result,
+            };
+            let now = self.0.clock.now();
+            let pause = match result {
+                Ok(Next::Again) => {
+                    failures = 0;
+                    lock(&self.0.results)
+                        .insert(name.clone(), LastResult { sent: Some(now), error: String::new() });
+                    continue;
+                }
+                Ok(Next::At(due)) => due.map(|due| due.since(now)),
+                Err(error) => {
+                    failures = failures.saturating_add(1);
+                    Some(self.fail(name, &error, failures, now))
+                }
+            };
+            let has_failed = failures > 0 && pause.is_some();
+            let end = Instant::now() + pause.unwrap_or(LOOK_EVERY);
+            tokio::select! {
+                () = stop.cancelled() => return,
+                // Something new does not shorten the pause after a failure.
+                () = news.notified(), if !has_failed => {}
+                () = sleep_until(end) => {}
+            }
+        }
+    }
+
+    async fn send_once(&self, sender: &Sender) -> Result<Next, SendError> {
+        let Inner { store, clock, place, .. } = self.0.as_ref();
+        let place = lock(place).clone();
+        let receiver = sender.receiver();
+        let now = clock.now();
+        let waiting = store.waiting_notifications(&receiver.name)?;
+        let hour_ago =
+            Timestamp(now.0.saturating_sub(u64::try_from(RATE_TIME.as_millis()).unwrap_or(u64::MAX)));
+        let sent = store.sent_times(&receiver.name, hour_ago)?;
+        let batch = match due(&waiting, &sent, receiver, now) {
+            Due::Nothing => return Ok(Next::At(None)),
+            Due::At(at) => return Ok(Next::At(Some(at))),
+            Due::Now(batch) => batch,
+        };
+        sender.send(&batch, &place, now).await?;
+        store.mark_sent(&receiver.name, &batch, clock.now())?;
+        tracing::info!(receiver = receiver.name, notifications = batch.len(), "notification sent");
+        Ok(Next::Again)
+    }
+
+    /// Logs a failure and returns the pause before the next try.
+    fn fail(&self, name: &str, error: &SendError, failures: u32, now: Timestamp) -> Duration {
+        let is_temporary = match error {
+            SendError::Send(error) => error.is_temporary(),
+            SendError::Store(_) => true,
+        };
+        let pause = if is_temporary { fetch_delay(failures, seed(name, now)) } else { REFUSED_PAUSE };
+        let (next_try, error) = (now.after(pause), chain(error));
+        tracing::warn!(receiver = name, error, attempt = failures, %next_try, "could not send a notification");
+        let mut results = lock(&self.0.results);
+        results.entry(name.to_owned()).or_default().error = error;
+        pause
+    }
+}
+
+/// Whether a test message is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TestDelivery {
+    /// The receiver gets it.
+    Send,
+    /// It is only written.
+    Preview,
+}
+
+/// The next action of a receiver's task.
+enum Next {
+    /// More may wait.
+    Again,
+    /// Nothing is due before this time.
+    At(Option<Timestamp>),
+}
+
+/// Why nothing was sent.
+#[derive(Debug, thiserror::Error)]
+enum SendError {
+    #[error(transparent)]
+    Send(#[from] driftless_notify::Error),
+    #[error(transparent)]
+    Store(#[from] store::Error),
+}
+
+/// The senders of all receivers; the error has the receiver's name.
+fn senders(
+    settings: &Settings,
+    environment: &Lookup,
+) -> Result<Vec<Sender>, (String, driftless_notify::Error)> {
+    let sender = |receiver: &driftless_config::NotificationReceiver| {
+        let environment = Arc::clone(environment);
+        let read = Arc::new(move |secret: &driftless_config::Secret| read_secret(secret, &environment));
+        Sender::new(receiver.clone(), read).map_err(|error| (receiver.name.clone(), error))
+    };
+    settings.receivers.iter().map(sender).collect()
+}
+
+/// Checks the templates of all receivers.
+pub(crate) fn check(
+    settings: &Settings,
+    environment: &Lookup,
+) -> Result<(), (String, driftless_notify::Error)> {
+    senders(settings, environment).map(drop)
+}
+
+/// The name of the host as the kernel knows it. In a container that is the container's.
+fn kernel_host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "driftless".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+/// The lock is held for one assignment, so a panic of another task leaves a valid value.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,210 @@
+//! Incidents: what people are notified of, from its beginning until it is over.
+
+use std::{collections::BTreeSet, fmt};
+
+use serde::{Deserialize, Serialize};
+
+use super::{AppName, Timestamp};
+
+/// The kind of an incident.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum IncidentKind {
+    /// A commit could not be applied, or is refused.
+    SyncFailed,
+    /// An application does not run as it should, for longer than the grace time.
+    Degraded,
+    /// Somebody or something has changed what runs.
+    DriftFound,
+    /// Drift comes back whenever it is undone.
+    DriftNotHealed,
+    /// A commit removes most of an application, and the removal waits for a confirmation.
+    PruneHeld,
+    /// An application is pinned to an older revision.
+    RolledBack,
+    /// A repository could not be fetched for long.
+    GitUnreachable,
+    /// The engine does not answer.
+    EngineUnreachable,
+}
+
+/// The urgency of an incident, lowest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Urgency {
+    /// Nothing has to be done.
+    #[default]
+    Info,
+    /// Somebody should look at it in the next days.
+    Warning,
+    /// Somebody should look at it now.
+    Critical,
+}
+
+/// The part of an incident that a notification reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum IncidentPhase {
+    /// It began.
+    Opened,
+    /// It goes on, and something about it is new.
+    Updated,
+    /// It is over.
+    Recovered,
+}
+
+/// One incident. At most one of each kind is open for each application or repository.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Incident {
+    /// Counts up over all incidents of the agent.
+    pub number: u64,
+    pub kind: IncidentKind,
+    pub urgency: Urgency,
+    /// The application; `None` if it is about a repository or the agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app: Option<AppName>,
+    /// The repository's name in the configuration; `None` if it is about the engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repository: Option<String>,
+    /// One sentence: what is wrong. Masked.
+    pub message: String,
+    /// One sentence: what to do.
+    pub advice: String,
+    /// When it was first seen.
+    pub since: Timestamp,
+    /// When it was reported; `None` within the grace time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opened: Option<Timestamp>,
+    /// When the last notification was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notified: Option<Timestamp>,
+    /// Since when it is not seen any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Timestamp>,
+    /// The receivers that were notified of its beginning.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub receivers: BTreeSet<String>,
+}
+
+/// One report about an incident to one receiver.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Notification {
+    /// Counts up over all notifications of the agent.
+    pub number: u64,
+    /// The receiver's name in the configuration.
+    pub receiver: String,
+    pub phase: IncidentPhase,
+    /// The incident as it was then.
+    pub incident: Incident,
+    /// When it was made.
+    pub at: Timestamp,
+    /// When the receiver accepted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent: Option<Timestamp>,
+}
+
+/// One receiver of notifications and how it does: an entry of `driftless notify list`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReceiverStatus {
+    /// As in the configuration.
+    pub name: String,
+    /// `slack`, `email`, …
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// One sentence for each route that leads to it.
+    pub routes: Vec<String>,
+    /// The number of notifications that wait.
+    pub waiting: u64,
+    /// When the last one was accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_sent: Option<Timestamp>,
+    /// Why the last try failed; empty after a success.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub error: String,
+}
+
+/// The notifications of an agent: the answer of `GET /api/v1/notifications`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NotificationStatus {
+    /// In the order of the configuration.
+    pub receivers: Vec<ReceiverStatus>,
+    /// The incidents that are open, oldest first. Those within their grace time have no `opened`.
+    pub incidents: Vec<Incident>,
+}
+
+impl IncidentKind {
+    /// All kinds with their names in the configuration.
+    pub const ALL: [(&'static str, Self); 8] = [
+        ("syncFailed", Self::SyncFailed),
+        ("degraded", Self::Degraded),
+        ("driftFound", Self::DriftFound),
+        ("driftNotHealed", Self::DriftNotHealed),
+        ("pruneHeld", Self::PruneHeld),
+        ("rolledBack", Self::RolledBack),
+        ("gitUnreachable", Self::GitUnreachable),
+        ("engineUnreachable", Self::EngineUnreachable),
+    ];
+
+    /// The name in the configuration.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, kind)| *kind == self).map_or("incident", |(name, _)| name)
+    }
+}
+
+impl Urgency {
+    /// All urgencies with their names in the configuration.
+    pub const ALL: [(&'static str, Self); 3] =
+        [("info", Self::Info), ("warning", Self::Warning), ("critical", Self::Critical)];
+
+    /// The name in the configuration.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, urgency)| *urgency == self).map_or("info", |(name, _)| name)
+    }
+}
+
+impl fmt::Display for Urgency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Incident {
+    /// The application or repository that it is about, or `engine`.
+    pub fn subject(&self) -> &str {
+        let app = self.app.as_ref().map(AppName::as_str);
+        app.or(self.repository.as_deref()).unwrap_or("engine")
+    }
+
+    /// Identifies it among the open incidents.
+    pub fn key(&self) -> String {
+        format!("{}/{}", self.kind.name(), self.subject())
+    }
+
+    /// The event in a few words: `shop is degraded`.
+    pub fn headline(&self, phase: IncidentPhase) -> String {
+        let subject = self.subject();
+        let is_over = phase == IncidentPhase::Recovered;
+        match self.kind {
+            IncidentKind::SyncFailed if is_over => format!("{subject} is synced again"),
+            IncidentKind::SyncFailed => format!("sync of {subject} failed"),
+            IncidentKind::Degraded if is_over => format!("{subject} is healthy again"),
+            IncidentKind::Degraded => format!("{subject} is degraded"),
+            IncidentKind::DriftFound if is_over => format!("{subject} is as Git says again"),
+            IncidentKind::DriftFound => format!("{subject} was changed outside of Git"),
+            IncidentKind::DriftNotHealed if is_over => format!("drift of {subject} is gone"),
+            IncidentKind::DriftNotHealed => format!("drift of {subject} cannot be healed"),
+            IncidentKind::PruneHeld if is_over => format!("the removal in {subject} waits no longer"),
+            IncidentKind::PruneHeld => format!("a removal in {subject} waits for a confirmation"),
+            IncidentKind::RolledBack if is_over => format!("{subject} follows Git again"),
+            IncidentKind::RolledBack => format!("{subject} is rolled back"),
+            IncidentKind::GitUnreachable if is_over => format!("repository {subject} is fetched again"),
+            IncidentKind::GitUnreachable => format!("repository {subject} cannot be fetched"),
+            IncidentKind::EngineUnreachable if is_over => "the engine answers again".to_owned(),
+            IncidentKind::EngineUnreachable => "the engine does not answer".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! One HTTP request to a service.
+
+use std::{fs::File, io::Read, path::Path, time::Duration};
+
+use driftless_model::{is_unprintable, root_cause};
+use reqwest::{Certificate, Method, Url, header::HeaderMap};
+
+use crate::error::Error;
+
+/// The time to connect.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+
+/// The time for the whole answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// The largest answer that is read, in bytes.
+const LARGEST_ANSWER: usize = 64 * 1024;
+
+/// The longest part of an answer in an error, in characters.
+const LONGEST_MESSAGE: usize = 200;
+
+/// The largest file of certificates, in bytes.
+const LARGEST_CERTIFICATES: u64 = 1024 * 1024;
+
+/// A request with a body.
+pub(crate) struct Request {
+    pub(crate) method: Method,
+    pub(crate) url: Url,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+}
+
+/// Sends a request. Redirects are not followed: they could lead the message and its secret elsewhere.
+pub(crate) async fn send(request: Request, ca_file: Option<&Path>) -> Result<(), Error> {
+    let Request { method, url, headers, body } = request;
+    let host = url.host_str().unwrap_or_default().to_owned();
+    let mut builder = reqwest::Client::builder()
+        .connect_timeout(CONNECT_WITHIN)
+        .timeout(ANSWER_WITHIN)
+        .redirect(reqwest::redirect::Policy::none())
+        .user_agent(concat!("driftless/", env!("CARGO_PKG_VERSION")));
+    // Plain http needs no certificates, and a small machine may have none.
+    if url.scheme() == "http" {
+        builder = builder.tls_certs_only([]);
+    } else if let Some(path) = ca_file {
+        let fail = |reason: String| Error::Certificates { path: path.display().to_string(), reason };
+        let bytes = read_certificates(path)?;
+        let certificates = Certificate::from_pem_bundle(&bytes).map_err(|error| fail(error.to_string()))?;
+        builder = builder.tls_certs_merge(certificates);
+    }
+    let client = builder.build().map_err(|error| unreachable(&host, &error))?;
+    let sending = client.request(method, url).headers(headers).body(body).send();
+    let mut response = sending.await.map_err(|error| unreachable(&host, &error))?;
+    let status = response.status();
+    let mut answer = Vec::new();
+    while let Some(part) = response.chunk().await.map_err(|error| unreachable(&host, &error))? {
+        let room = LARGEST_ANSWER - answer.len();
+        answer.extend_from_slice(&part[..part.len().min(room)]);
+        if answer.len() == LARGEST_ANSWER {
+            break;
+        }
+    }
+    if status.is_success() {
+        return Ok(());
+    }
+    let is_temporary = status.is_server_error() || matches!(status.as_u16(), 408 | 425 | 429);
+    Err(Error::Refused { host, status: status.as_u16(), message: explanation(&answer), is_temporary })
+}
+
+/// Reads a file of certificates, up to a limit.
+pub(crate) fn read_certificates(path: &Path) -> Result<Vec<u8>, Error> {
+    let fail = |reason: String| Error::Certificates { path: path.display().to_string(), reason };
+    let file = File::open(path).map_err(|error| fail(error.to_string()))?;
+    let mut bytes = Vec::new();
+    file.take(LARGEST_CERTIFICATES).read_to_end(&mut bytes).map_err(|error| fail(error.to_string()))?;
+    Ok(bytes)
+}
+
+/// The error's own text would contain the URL, which may be secret.
+fn unreachable(host: &str, error: &reqwest::Error) -> Error {
+    let reason = if error.is_timeout() {
+        "it did not answer in time".to_owned()
+    } else {
+        root_cause(error).unwrap_or_else(|| "the connection broke".to_owned())
+    };
+    Error::Unreachable { host: host.to_owned(), reason }
+}
+
+/// The beginning of an answer on one line.
+pub(crate) fn explanation(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line: String = line.chars().filter(|letter| !is_unprintable(*letter)).take(LONGEST_MESSAGE).collect();
+    if line.is_empty() { "without a word".to_owned() } else { line }
+}

@@ -1,0 +1,59 @@
+//! Errors of sending. None contains a URL or a secret.
+
+/// Why a message was not sent.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A secret could not be read.
+    #[error("{0}")]
+    Secret(String),
+    /// A template is wrong.
+    #[error("the template of `{part}` is wrong: {reason}")]
+    Template {
+        /// `title` or `body`.
+        part: &'static str,
+        /// The line and what is wrong there.
+        reason: String,
+    },
+    /// The secret URL, token or address cannot be used.
+    #[error("{0}")]
+    Address(String),
+    /// A file of certificates could not be used.
+    #[error("could not use the certificate authorities in {path}: {reason}")]
+    Certificates {
+        /// The file.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+    /// The service did not answer.
+    #[error("{host} is unreachable: {reason}")]
+    Unreachable {
+        /// The host.
+        host: String,
+        /// The innermost cause.
+        reason: String,
+    },
+    /// The service refused the message.
+    #[error("{host} answers {status}: {message}")]
+    Refused {
+        /// The host.
+        host: String,
+        /// The HTTP or SMTP status.
+        status: u16,
+        /// The service's own words.
+        message: String,
+        /// The same message may be accepted later.
+        is_temporary: bool,
+    },
+}
+
+impl Error {
+    /// Whether the same message may be accepted later without a change by a user.
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Refused { is_temporary, .. } => *is_temporary,
+            Self::Secret(_) | Self::Template { .. } | Self::Address(_) | Self::Certificates { .. } => false,
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The message of one or several notifications: title and text, from the templates of the receiver.
+
+use std::time::Duration;
+
+use driftless_config::NotificationReceiver;
+use driftless_model::{AppName, Incident, IncidentPhase, Notification, Timestamp, Urgency};
+use minijinja::{Environment, UndefinedBehavior, context};
+
+use crate::{error::Error, place::Place, sample::sample};
+
+/// The title if the receiver has no template of its own.
+const TITLE: &str = "[{{ host }}] {{ headline }}";
+
+/// The text if the receiver has no template of its own.
+const BODY: &str = "\
+{{ message }}
+{% if phase == 'recovered' %}It lasted {{ duration }}, from {{ since }}.\
+{% else %}Since {{ since }} ({{ duration }}).
+To do: {{ advice }}\
+{% endif %}{% if link %}
+{{ link }}{% endif %}";
+
+/// The instructions that a template may take, so that a loop without an end is an error.
+const FUEL: u64 = 50_000;
+
+/// The most notifications that a message names.
+const MOST_LINES: usize = 20;
+
+/// A message for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// One line.
+    pub title: String,
+    /// Several lines.
+    pub body: String,
+    /// The page of the application or of the agent.
+    pub link: Option<String>,
+    /// The highest urgency of what goes on; that of a recovery is [`Urgency::Info`].
+    pub urgency: Urgency,
+    /// Everything that it reports is over.
+    pub is_recovery: bool,
+}
+
+/// The message of a batch.
+pub(crate) fn message(
+    batch: &[Notification],
+    receiver: &NotificationReceiver,
+    place: &Place,
+    now: Timestamp,
+) -> Result<Message, Error> {
+    let is_over = |notification: &Notification| notification.phase == IncidentPhase::Recovered;
+    let ongoing = batch.iter().filter(|notification| !is_over(notification));
+    let urgency = ongoing.map(|notification| notification.incident.urgency).max().unwrap_or_default();
+    let is_recovery = batch.iter().all(is_over);
+    let (title, body, link) = match batch {
+        [one] => {
+            let title = render("title", receiver.title.as_deref().unwrap_or(TITLE), one, place, now)?;
+            let body = render("body", receiver.body.as_deref().unwrap_or(BODY), one, place, now)?;
+            (title, body, link(&one.incident, place))
+        }
+        several => (digest_title(several, place), digest_body(several, now), place.url.clone()),
+    };
+    let title = title.split_whitespace().collect::<Vec<_>>().join(" ");
+    Ok(Message { title, body: body.trim().to_owned(), link, urgency, is_recovery })
+}
+
+/// Checks the templates of a receiver with an incident of each kind.
+pub(crate) fn check(receiver: &NotificationReceiver, place: &Place) -> Result<(), Error> {
+    let now = Timestamp(1_767_225_600_000);
+    for (_, kind) in driftless_model::IncidentKind::ALL {
+        for phase in [IncidentPhase::Opened, IncidentPhase::Updated, IncidentPhase::Recovered] {
+            let incident = sample(kind, now);
+            let number = 0;
+            let receiver_name = receiver.name.clone();
+            let one = Notification { number, receiver: receiver_name, phase, incident, at: now, sent: None };
+            message(&[one], receiver, place, now)?;
+        }
+    }
+    Ok(())
+}
+
+fn render(
+    part: &'static str,
+    template: &str,
+    notification: &Notification,
+    place: &Place,
+    now: Timestamp,
+) -> Result<String, Error> {
+    let Notification { incident, phase, .. } = notification;
+    let mut environment = Environment::new();
+    environment.set_fuel(Some(FUEL));
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    let values = context! {
+        host => place.host.as_str(),
+        app => incident.app.as_ref().map(AppName::as_str).unwrap_or_default(),
+        repository => incident.repository.clone().unwrap_or_default(),
+        event => incident.kind.name(),
+        severity => incident.urgency.name(),
+        phase => phase_name(*phase),
+        number => incident.number,
+        headline => incident.headline(*phase),
+        message => incident.message.as_str(),
+        advice => incident.advice.as_str(),
+        since => since(incident.since),
+        duration => duration(end(notification, now).since(incident.since)),
+        link => link(incident, place).unwrap_or_default(),
+    };
+    let fail = |error: minijinja::Error| {
+        let line = error.line().map(|line| format!("line {line}: ")).unwrap_or_default();
+        Error::Template { part, reason: format!("{line}{error}") }
+    };
+    environment.render_str(template, values).map_err(fail)
+}
+
+fn digest_title(batch: &[Notification], place: &Place) -> String {
+    format!("[{}] {} notifications", place.host, batch.len())
+}
+
+fn digest_body(batch: &[Notification], now: Timestamp) -> String {
+    let line = |notification: &Notification| {
+        let Notification { incident, phase, .. } = notification;
+        let headline = incident.headline(*phase);
+        let lasted = duration(end(notification, now).since(incident.since));
+        match phase {
+            IncidentPhase::Recovered => format!("- {headline}, after {lasted}"),
+            IncidentPhase::Opened | IncidentPhase::Updated => {
+                format!(
+                    "- {}: {headline} since {}: {}",
+                    incident.urgency,
+                    since(incident.since),
+                    incident.message
+                )
+            }
+        }
+    };
+    let mut lines: Vec<String> = batch.iter().take(MOST_LINES).map(line).collect();
+    if let Some(more) = batch.len().checked_sub(MOST_LINES).filter(|more| *more > 0) {
+        lines.push(format!("- and {more} more: `driftless notify list`"));
+    }
+    lines.join("\n")
+}
+
+/// The moment that the duration of an incident counts to.
+fn end(notification: &Notification, now: Timestamp) -> Timestamp {
+    match notification.phase {
+        IncidentPhase::Recovered => notification.incident.ended.unwrap_or(now),
+        IncidentPhase::Opened | IncidentPhase::Updated => now,
+    }
+}
+
+pub(crate) fn phase_name(phase: IncidentPhase) -> &'static str {
+    match phase {
+        IncidentPhase::Opened => "opened",
+        IncidentPhase::Updated => "updated",
+        IncidentPhase::Recovered => "recovered",
+    }
+}
+
+/// The page of an application, or of the agent.
+pub(crate) fn link(incident: &Incident, place: &Place) -> Option<String> {
+    let base = place.url.as_ref()?;
+    Some(match &incident.app {
+        Some(app) => format!("{base}/applications/{app}"),
+        None => format!("{base}/"),
+    })
+}
+
+/// `2026-01-01 12:00 UTC`
+fn since(at: Timestamp) -> String {
+    let text = at.to_string();
+    match (text.get(..10), text.get(11..16)) {
+        (Some(day), Some(time)) => format!("{day} {time} UTC"),
+        _ => text,
+    }
+}
+
+/// `40 s`, `12 min`, `3 h`, `2 d`
+fn duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7199 => format!("{} min", seconds / 60),
+        7200..=172_799 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// Shortens a text to a number of characters.
+pub(crate) fn shorten(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let cut: String = text.chars().take(most.saturating_sub(1)).collect();
+    format!("{cut}…")
+}

@@ -1,0 +1,10 @@
+//! The host that messages name.
+
+/// The host that messages name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The name of the host.
+    pub host: String,
+    /// The URL of the page, for links. Without a slash at the end.
+    pub url: Option<String>,
+}

@@ -1,0 +1,68 @@
+//! Incidents for `driftless notify test`.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use driftless_model::{Incident, IncidentKind, Timestamp, Urgency};
+
+/// An incident as it could be, of this kind. It began 12 minutes before `now`, and has the number 0.
+pub fn sample(kind: IncidentKind, now: Timestamp) -> Incident {
+    let (urgency, message, advice) = match kind {
+        IncidentKind::SyncFailed => (
+            Urgency::Critical,
+            "revision 7: web: image registry.example.com/shop:1.5 cannot be pulled: manifest unknown",
+            "correct it in Git, or go back with `driftless rollback shop`",
+        ),
+        IncidentKind::Degraded => (
+            Urgency::Critical,
+            "web.2 is not ready: GET /healthz answers 503",
+            "`driftless status shop` names the containers, `driftless rollback shop` goes back to the last good revision",
+        ),
+        IncidentKind::DriftFound => (
+            Urgency::Warning,
+            "shop-web-1: state is exited, Git says running",
+            "undo it with `driftless sync shop --heal`, or bring it to Git: `driftless drift shop`",
+        ),
+        IncidentKind::DriftNotHealed => (
+            Urgency::Warning,
+            "shop-web-1: resources.memory is 64 MiB, Git says 128 MiB",
+            "change it in Git, or find out who changes it: `driftless drift shop`",
+        ),
+        IncidentKind::PruneHeld => (
+            Urgency::Warning,
+            "this commit removes 3 of 4 workloads",
+            "if that is meant, confirm it with `driftless sync shop --prune`",
+        ),
+        IncidentKind::RolledBack => (
+            Urgency::Info,
+            "pinned to revision 6 (3f2a9c1d0b7e): orders fail",
+            "new commits are not applied until `driftless resume shop`",
+        ),
+        IncidentKind::GitUnreachable => (
+            Urgency::Warning,
+            "could not fetch: git.example.com is unreachable: connection refused",
+            "the last good commit is kept; `driftless status` has the error",
+        ),
+        IncidentKind::EngineUnreachable => (
+            Urgency::Critical,
+            "the engine does not answer: connection refused",
+            "check it with `docker info` and `systemctl status docker` on the host",
+        ),
+    };
+    let is_of_app = !matches!(kind, IncidentKind::GitUnreachable | IncidentKind::EngineUnreachable);
+    let is_of_engine = kind == IncidentKind::EngineUnreachable;
+    let since = Timestamp(now.0.saturating_sub(12 * 60 * 1000));
+    Incident {
+        number: 0,
+        kind,
+        urgency,
+        app: is_of_app.then(|| "shop".into()),
+        repository: (!is_of_engine).then(|| "infra".to_owned()),
+        message: message.to_owned(),
+        advice: advice.to_owned(),
+        since,
+        opened: Some(since.after(Duration::from_mins(5))),
+        notified: None,
+        ended: Some(now),
+        receivers: BTreeSet::new(),
+    }
+}

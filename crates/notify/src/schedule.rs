@@ -1,0 +1,148 @@
+//! When messages are sent: quiet hours, digests and rate limits. A decision without IO.
+
+use std::time::Duration;
+
+use driftless_config::NotificationReceiver;
+use driftless_model::{IncidentPhase, Notification, Timestamp, Urgency};
+
+/// The time that a rate limit counts in.
+const RATE_TIME: Duration = Duration::from_hours(1);
+
+/// The most notifications of one message. The next message has the rest.
+const LARGEST_BATCH: usize = 50;
+
+/// The next action for a receiver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Nothing waits.
+    Nothing,
+    /// Decide again at this time.
+    At(Timestamp),
+    /// Send these in one message.
+    Now(Vec<Notification>),
+}
+
+/// Decides for one receiver. `waiting` are its notifications, oldest first; `sent` are the times of its messages in the last
+/// hour, oldest first. Critical incidents wait for no quiet hours and no digest, but for the rate limit.
+pub fn due(
+    waiting: &[Notification],
+    sent: &[Timestamp],
+    receiver: &NotificationReceiver,
+    now: Timestamp,
+) -> Due {
+    let mut next: Option<Timestamp> = None;
+    let mut ready = Vec::new();
+    for notification in waiting {
+        match held_until(notification, waiting, receiver, now) {
+            Some(until) => next = Some(next.map_or(until, |known| known.min(until))),
+            None => ready.push(notification.clone()),
+        }
+    }
+    if ready.is_empty() {
+        return next.map_or(Due::Nothing, Due::At);
+    }
+    let recent: Vec<Timestamp> = sent.iter().copied().filter(|at| now.since(*at) < RATE_TIME).collect();
+    if let Some(index) = recent.len().checked_sub(receiver.rate_limit)
+        && let Some(oldest) = recent.get(index)
+    {
+        return Due::At(oldest.after(RATE_TIME));
+    }
+    ready.truncate(LARGEST_BATCH);
+    Due::Now(ready)
+}
+
+/// Until when a notification waits, if it does.
+fn held_until(
+    notification: &Notification,
+    waiting: &[Notification],
+    receiver: &NotificationReceiver,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let is_over = notification.phase == IncidentPhase::Recovered;
+    if notification.incident.urgency == Urgency::Critical && !is_over {
+        return None;
+    }
+    let quiet = receiver.quiet_hours.as_ref().and_then(|hours| hours.end(now));
+    let digest = receiver.digest.and_then(|interval| {
+        let oldest = waiting.iter().map(|other| other.at).min().unwrap_or(notification.at);
+        let end = oldest.after(interval);
+        (end > now).then_some(end)
+    });
+    quiet.max(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::sample;
+    use driftless_config::{Secret, Target};
+    use driftless_model::{IncidentKind, QuietHours};
+
+    const NOW: Timestamp = Timestamp(1_767_225_600_000);
+
+    fn receiver() -> NotificationReceiver {
+        NotificationReceiver {
+            name: "phone".to_owned(),
+            target: Target::Slack { url: Secret::Environment("URL".to_owned()) },
+            ca_file: None,
+            title: None,
+            body: None,
+            quiet_hours: None,
+            digest: None,
+            rate_limit: 3,
+        }
+    }
+
+    fn notification(number: u64, kind: IncidentKind, phase: IncidentPhase) -> Notification {
+        let incident = sample(kind, NOW);
+        Notification { number, receiver: "phone".to_owned(), phase, incident, at: NOW, sent: None }
+    }
+
+    fn opened(number: u64, kind: IncidentKind) -> Notification {
+        notification(number, kind, IncidentPhase::Opened)
+    }
+
+    fn sent_now(due: &Due) -> Vec<u64> {
+        match due {
+            Due::Now(batch) => batch.iter().map(|notification| notification.number).collect(),
+            Due::Nothing | Due::At(_) => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn quiet_hours_hold_all_but_critical_incidents() {
+        let quiet_hours = QuietHours::parse("22:00", "07:00", None).ok();
+        let receiver = NotificationReceiver { quiet_hours, ..receiver() };
+        let waiting = [
+            opened(1, IncidentKind::PruneHeld),
+            opened(2, IncidentKind::Degraded),
+            notification(3, IncidentKind::Degraded, IncidentPhase::Recovered),
+        ];
+        // NOW is midnight.
+        assert_eq!(sent_now(&due(&waiting, &[], &receiver, NOW)), [2]);
+        let morning = NOW.after(Duration::from_hours(7));
+        assert_eq!(due(&waiting[..1], &[], &receiver, NOW), Due::At(morning));
+        assert_eq!(sent_now(&due(&waiting, &[], &receiver, morning)), [1, 2, 3], "as one message");
+    }
+
+    #[test]
+    fn digest_collects_all_but_critical_incidents() {
+        let receiver = NotificationReceiver { digest: Some(Duration::from_hours(1)), ..receiver() };
+        let waiting = [opened(1, IncidentKind::PruneHeld), opened(2, IncidentKind::DriftFound)];
+        let end = NOW.after(Duration::from_hours(1));
+        assert_eq!(due(&waiting, &[], &receiver, NOW), Due::At(end));
+        assert_eq!(sent_now(&due(&waiting, &[], &receiver, end)), [1, 2]);
+        assert_eq!(sent_now(&due(&[opened(3, IncidentKind::Degraded)], &[], &receiver, NOW)), [3]);
+    }
+
+    #[test]
+    fn rate_limit_holds_messages_until_the_hour_is_over() {
+        let waiting = [opened(1, IncidentKind::Degraded), opened(2, IncidentKind::PruneHeld)];
+        let at = |minutes: u64| Timestamp(NOW.0 - minutes * 60_000);
+        assert_eq!(sent_now(&due(&waiting, &[at(50), at(2)], &receiver(), NOW)), [1, 2]);
+        let held = due(&waiting, &[at(50), at(20), at(2)], &receiver(), NOW);
+        assert_eq!(held, Due::At(NOW.after(Duration::from_mins(10))));
+        assert_eq!(sent_now(&due(&waiting, &[at(70), at(20), at(2)], &receiver(), NOW)), [1, 2]);
+        assert_eq!(due(&[], &[], &receiver(), NOW), Due::Nothing);
+    }
+}

@@ -1,0 +1,409 @@
+//! The requests of the services that are reached by HTTP, as each one documents them.
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use driftless_config::{Login, Secret, Target};
+use driftless_model::{IncidentKind, IncidentPhase, Notification, Timestamp, Urgency};
+use hmac::{Hmac, KeyInit, Mac};
+use reqwest::{
+    Method, Url,
+    header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
+};
+use serde_json::{Value, json};
+use sha2::Sha256;
+
+use crate::{
+    client::Request,
+    error::Error,
+    message::{Message, link, phase_name, shorten},
+    place::Place,
+    sample::sample,
+};
+
+/// Alertmanager ends an alert that is not repeated. An open incident is repeated only when something about it is new, so its
+/// alert is given this long.
+const OPEN_ALERT: std::time::Duration = std::time::Duration::from_hours(24 * 30);
+
+/// The notifications of one message.
+pub(crate) struct Batch<'a> {
+    pub(crate) notifications: &'a [Notification],
+    pub(crate) message: &'a Message,
+    pub(crate) place: &'a Place,
+    pub(crate) now: Timestamp,
+}
+
+impl Batch<'_> {
+    /// The same for the same notifications, so that a receiver can recognise a message that comes twice.
+    pub(crate) fn id(&self) -> String {
+        let ids = self.notifications.iter().map(|notification| {
+            let Notification { number, incident, phase, .. } = notification;
+            format!("{}.{number}.{}", incident.number, phase_name(*phase))
+        });
+        let text = format!("{}/{}", self.place.host, ids.collect::<Vec<_>>().join("/"));
+        driftless_model::digest_hex(text.as_bytes())[..32].to_owned()
+    }
+}
+
+/// Reads a secret.
+type Read<'a> = &'a dyn Fn(&Secret) -> Result<String, Error>;
+
+/// The request of a service. E-mail has none.
+pub(crate) fn request(target: &Target, batch: &Batch<'_>, read: Read<'_>) -> Result<Request, Error> {
+    let message = batch.message;
+    let Message { title, body, link, urgency, is_recovery } = message;
+    match target {
+        Target::Slack { url } => {
+            // These three characters begin links and mentions.
+            let escape = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+            let text = format!("*{}*\n{}", escape(title), escape(body));
+            post(&secret_url(&read(url)?)?, HeaderMap::new(), &json!({ "text": shorten(&text, 4000) }))
+        }
+        Target::Discord { url } => {
+            let mut embed = json!({
+                "title": shorten(title, 256),
+                "description": shorten(body, 4096),
+                "color": colour(*urgency, *is_recovery),
+            });
+            if let Some(link) = link {
+                embed["url"] = json!(link);
+            }
+            let body = json!({ "embeds": [embed], "allowed_mentions": { "parse": [] } });
+            post(&secret_url(&read(url)?)?, HeaderMap::new(), &body)
+        }
+        Target::Teams { url } => post(&secret_url(&read(url)?)?, HeaderMap::new(), &card(message)),
+        Target::Telegram { url, token, chat } => telegram(url, token, chat, batch, read),
+        Target::Ntfy { url, login } => ntfy(url, login, batch, read),
+        Target::Gotify { url, token } => gotify(url, token, batch, read),
+        Target::Pushover { url, token, user } => pushover(url, token, user, batch, read),
+        Target::Matrix { url, token, room } => matrix(url, token, room, batch, read),
+        Target::Webhook { url, secret } => webhook(&secret_url(&read(url)?)?, secret.as_ref(), batch, read),
+        Target::Alertmanager { url, login } => {
+            let alerts: Vec<Value> = batch.notifications.iter().map(|one| alert(one, batch)).collect();
+            post(&parse(&format!("{url}/api/v2/alerts"))?, authorization(login, read)?, &json!(alerts))
+        }
+        Target::Apprise { url, tag, targets } => apprise(url, tag.as_deref(), targets.as_ref(), batch, read),
+        Target::Email(_) => Err(Error::Address("e-mail is not sent by HTTP".to_owned())),
+    }
+}
+
+/// A message of a bot. Its text is plain, so nothing in it is markup.
+fn telegram(
+    url: &str,
+    token: &Secret,
+    chat: &str,
+    batch: &Batch<'_>,
+    read: Read<'_>,
+) -> Result<Request, Error> {
+    let Message { title, body, urgency, is_recovery, .. } = batch.message;
+    let token = read(token)?;
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b":-_".contains(&byte);
+    if !token.bytes().all(is_letter) {
+        return Err(Error::Address("the token of the bot has characters that a token has not".to_owned()));
+    }
+    let body = json!({
+        "chat_id": chat,
+        "text": shorten(&format!("{title}\n{body}"), 4096),
+        "link_preview_options": { "is_disabled": true },
+        "disable_notification": *is_recovery || *urgency == Urgency::Info,
+    });
+    post(&parse(&format!("{url}/bot{token}/sendMessage"))?, HeaderMap::new(), &body)
+}
+
+/// A message in the JSON form of ntfy.
+fn ntfy(url: &str, login: &Login, batch: &Batch<'_>, read: Read<'_>) -> Result<Request, Error> {
+    let Message { title, body, link, urgency, is_recovery } = batch.message;
+    let (server, topic) = url
+        .rsplit_once('/')
+        .filter(|(server, topic)| !topic.is_empty() && !server.ends_with('/') && !server.ends_with(':'))
+        .ok_or_else(|| {
+            Error::Address("`url` of ntfy is the server and the topic: https://ntfy.sh/TOPIC".to_owned())
+        })?;
+    let mut body = json!({
+        "topic": topic,
+        "title": shorten(title, 250),
+        "message": shorten(body, 4000),
+        "priority": if *is_recovery { 2 } else { level(*urgency, [2, 3, 5]) },
+        "tags": [tag(*urgency, *is_recovery)],
+    });
+    if let Some(link) = link {
+        body["click"] = json!(link);
+    }
+    post(&parse(server)?, authorization(login, read)?, &body)
+}
+
+/// A message of an application of Gotify.
+fn gotify(url: &str, token: &Secret, batch: &Batch<'_>, read: Read<'_>) -> Result<Request, Error> {
+    let Message { title, body, link, urgency, is_recovery } = batch.message;
+    let headers = secret_header("x-gotify-key", read(token)?)?;
+    let mut body = json!({
+        "title": title,
+        "message": body,
+        "priority": if *is_recovery { 2 } else { level(*urgency, [2, 5, 8]) },
+    });
+    if let Some(link) = link {
+        body["extras"] = json!({ "client::notification": { "click": { "url": link } } });
+    }
+    post(&parse(&format!("{url}/message"))?, headers, &body)
+}
+
+/// A message of Pushover.
+fn pushover(
+    url: &str,
+    token: &Secret,
+    user: &Secret,
+    batch: &Batch<'_>,
+    read: Read<'_>,
+) -> Result<Request, Error> {
+    let Message { title, body, link, urgency, is_recovery } = batch.message;
+    let mut body = json!({
+        "token": read(token)?,
+        "user": read(user)?,
+        "title": shorten(title, 250),
+        "message": shorten(body, 1024),
+        "priority": if *is_recovery { -1 } else { level(*urgency, [-1, 0, 1]) },
+    });
+    if let Some(link) = link {
+        body["url"] = json!(link);
+    }
+    post(&parse(&format!("{url}/1/messages.json"))?, HeaderMap::new(), &body)
+}
+
+/// An event of a room. Its id is the same for the same notifications.
+fn matrix(
+    url: &str,
+    token: &Secret,
+    room: &str,
+    batch: &Batch<'_>,
+    read: Read<'_>,
+) -> Result<Request, Error> {
+    let Message { title, body, .. } = batch.message;
+    let mut address = parse(url)?;
+    address
+        .path_segments_mut()
+        .map_err(|()| Error::Address("`url` of Matrix is https://HOST".to_owned()))?
+        .pop_if_empty()
+        .extend(["_matrix", "client", "v3", "rooms", room, "send", "m.room.message", &batch.id()]);
+    let html = format!("<b>{}</b><br>{}", escape_html(title), escape_html(body).replace('\n', "<br>"));
+    let body = json!({
+        "msgtype": "m.text",
+        "body": shorten(&format!("{title}\n{body}"), 16_000),
+        "format": "org.matrix.custom.html",
+        "formatted_body": shorten(&html, 32_000),
+    });
+    let headers = authorization(&Login::Token(token.clone()), read)?;
+    Ok(Request { method: Method::PUT, ..post(&address, headers, &body)? })
+}
+
+/// A notification for an Apprise API server.
+fn apprise(
+    url: &str,
+    tag: Option<&str>,
+    targets: Option<&Secret>,
+    batch: &Batch<'_>,
+    read: Read<'_>,
+) -> Result<Request, Error> {
+    let Message { title, body, urgency, is_recovery, .. } = batch.message;
+    let address = if url.contains("/notify") { url.to_owned() } else { format!("{url}/notify") };
+    let kind = match urgency {
+        _ if *is_recovery => "success",
+        Urgency::Info => "info",
+        Urgency::Warning => "warning",
+        Urgency::Critical => "failure",
+    };
+    let mut body = json!({ "title": title, "body": body, "type": kind, "format": "text" });
+    if let Some(tag) = tag {
+        body["tag"] = json!(tag);
+    }
+    if let Some(targets) = targets {
+        body["urls"] = json!(read(targets)?);
+    }
+    post(&parse(&address)?, HeaderMap::new(), &body)
+}
+
+/// A JSON body with all notifications, signed as Standard Webhooks says.
+fn webhook(url: &Url, secret: Option<&Secret>, batch: &Batch<'_>, read: Read<'_>) -> Result<Request, Error> {
+    let one = |notification: &Notification| {
+        let Notification { incident, phase, at, .. } = notification;
+        json!({
+            "phase": phase_name(*phase),
+            "event": incident.kind.name(),
+            "severity": incident.urgency.name(),
+            "incident": incident.number,
+            "application": incident.app,
+            "repository": incident.repository,
+            "headline": incident.headline(*phase),
+            "message": incident.message,
+            "advice": incident.advice,
+            "since": incident.since,
+            "ended": incident.ended.filter(|_| *phase == IncidentPhase::Recovered),
+            "at": at,
+            "link": link(incident, batch.place),
+        })
+    };
+    let body = json!({
+        "type": "driftless.notification",
+        "host": batch.place.host,
+        "title": batch.message.title,
+        "text": batch.message.body,
+        "notifications": batch.notifications.iter().map(one).collect::<Vec<_>>(),
+    });
+    let id = format!("msg_{}", batch.id());
+    let seconds = (batch.now.0 / 1000).to_string();
+    let mut headers = HeaderMap::new();
+    headers.insert("webhook-id", header_value(&id)?);
+    headers.insert("webhook-timestamp", header_value(&seconds)?);
+    if let Some(secret) = secret {
+        let secret = read(secret)?;
+        let key = match secret.strip_prefix("whsec_") {
+            Some(encoded) => BASE64_STANDARD.decode(encoded).map_err(|_| {
+                Error::Address(
+                    "the secret of the webhook begins with `whsec_`, but base64 does not follow".to_owned(),
+                )
+            })?,
+            None => secret.into_bytes(),
+        };
+        let mut mac = Hmac::<Sha256>::new_from_slice(&key)
+            .map_err(|_| Error::Address("the secret of the webhook cannot be used".to_owned()))?;
+        mac.update(format!("{id}.{seconds}.{body}").as_bytes());
+        let signature = format!("v1,{}", BASE64_STANDARD.encode(mac.finalize().into_bytes()));
+        headers.insert("webhook-signature", header_value(&signature)?);
+    }
+    post(url, headers, &body)
+}
+
+/// The alert of one incident. The labels stay the same as long as it is open, so that it is one alert.
+fn alert(notification: &Notification, batch: &Batch<'_>) -> Value {
+    let Notification { incident, phase, .. } = notification;
+    let name = match incident.kind {
+        IncidentKind::SyncFailed => "DriftlessSyncFailed",
+        IncidentKind::Degraded => "DriftlessDegraded",
+        IncidentKind::DriftFound => "DriftlessDriftFound",
+        IncidentKind::DriftNotHealed => "DriftlessDriftNotHealed",
+        IncidentKind::PruneHeld => "DriftlessPruneHeld",
+        IncidentKind::RolledBack => "DriftlessRolledBack",
+        IncidentKind::GitUnreachable => "DriftlessGitUnreachable",
+        IncidentKind::EngineUnreachable => "DriftlessEngineUnreachable",
+    };
+    // The urgency of an incident may rise; a label may not change.
+    let severity = sample(incident.kind, batch.now).urgency.name();
+    let mut labels = json!({ "alertname": name, "severity": severity, "instance": batch.place.host });
+    if let Some(app) = &incident.app {
+        labels["application"] = json!(app);
+    }
+    if let Some(repository) = &incident.repository {
+        labels["repository"] = json!(repository);
+    }
+    let ends = match phase {
+        IncidentPhase::Recovered => incident.ended.unwrap_or(batch.now),
+        IncidentPhase::Opened | IncidentPhase::Updated => batch.now.after(OPEN_ALERT),
+    };
+    let mut alert = json!({
+        "labels": labels,
+        "annotations": {
+            "summary": format!("[{}] {}", batch.place.host, incident.headline(IncidentPhase::Opened)),
+            "description": format!("{}. To do: {}", incident.message, incident.advice),
+        },
+        "startsAt": incident.since,
+        "endsAt": ends,
+    });
+    if let Some(link) = link(incident, batch.place) {
+        alert["generatorURL"] = json!(link);
+    }
+    alert
+}
+
+/// A message of Teams with an adaptive card.
+fn card(message: &Message) -> Value {
+    let Message { title, body, link, urgency, is_recovery } = message;
+    let colour = match urgency {
+        _ if *is_recovery => "Good",
+        Urgency::Info => "Default",
+        Urgency::Warning => "Warning",
+        Urgency::Critical => "Attention",
+    };
+    let block = |text: &str| json!({ "type": "TextBlock", "text": text, "wrap": true });
+    let mut heading = block(title);
+    heading["weight"] = json!("Bolder");
+    heading["size"] = json!("Medium");
+    heading["color"] = json!(colour);
+    // A single line break is none in a card.
+    let mut content = json!({
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        "body": [heading, block(&shorten(body, 10_000).replace('\n', "\n\n"))],
+    });
+    if let Some(link) = link {
+        content["actions"] = json!([{ "type": "Action.OpenUrl", "title": "Open", "url": link }]);
+    }
+    let attachment = json!({ "contentType": "application/vnd.microsoft.card.adaptive", "content": content });
+    json!({ "type": "message", "attachments": [attachment] })
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "it is the last call of functions that may fail")]
+fn post(url: &Url, mut headers: HeaderMap, body: &Value) -> Result<Request, Error> {
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(Request { method: Method::POST, url: url.clone(), headers, body: body.to_string().into_bytes() })
+}
+
+fn authorization(login: &Login, read: Read<'_>) -> Result<HeaderMap, Error> {
+    match login {
+        Login::Open => Ok(HeaderMap::new()),
+        Login::Token(token) => secret_header(AUTHORIZATION.as_str(), format!("Bearer {}", read(token)?)),
+        Login::Basic(user, password) => {
+            let pair = BASE64_STANDARD.encode(format!("{user}:{}", read(password)?));
+            secret_header(AUTHORIZATION.as_str(), format!("Basic {pair}"))
+        }
+    }
+}
+
+fn secret_header(name: &'static str, value: String) -> Result<HeaderMap, Error> {
+    let mut value = HeaderValue::try_from(value)
+        .map_err(|_| Error::Address("the token has characters that a header cannot carry".to_owned()))?;
+    value.set_sensitive(true);
+    Ok(HeaderMap::from_iter([(HeaderName::from_static(name), value)]))
+}
+
+fn header_value(text: &str) -> Result<HeaderValue, Error> {
+    HeaderValue::from_str(text).map_err(|_| Error::Address("a header has unprintable characters".to_owned()))
+}
+
+fn parse(url: &str) -> Result<Url, Error> {
+    Url::parse(url).map_err(|_| Error::Address("the URL cannot be read".to_owned()))
+}
+
+/// A URL that is secret: no error repeats it.
+fn secret_url(text: &str) -> Result<Url, Error> {
+    let wrong = || Error::Address("the secret URL is written as https://HOST/PATH".to_owned());
+    let url = Url::parse(text.trim()).map_err(|_| wrong())?;
+    if matches!(url.scheme(), "http" | "https") && url.has_host() { Ok(url) } else { Err(wrong()) }
+}
+
+fn level(urgency: Urgency, levels: [i32; 3]) -> i32 {
+    match urgency {
+        Urgency::Info => levels[0],
+        Urgency::Warning => levels[1],
+        Urgency::Critical => levels[2],
+    }
+}
+
+fn tag(urgency: Urgency, is_recovery: bool) -> &'static str {
+    match urgency {
+        _ if is_recovery => "white_check_mark",
+        Urgency::Info => "information_source",
+        Urgency::Warning => "warning",
+        Urgency::Critical => "rotating_light",
+    }
+}
+
+fn colour(urgency: Urgency, is_recovery: bool) -> u32 {
+    match urgency {
+        _ if is_recovery => 0x2e_7d32,
+        Urgency::Info => 0x15_65c0,
+        Urgency::Warning => 0xef_6c00,
+        Urgency::Critical => 0xc6_2828,
+    }
+}
+
+fn escape_html(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

@@ -1,0 +1,384 @@
+//! Incidents: which problems the published status shows, when people are notified of them, and when they are over.
+//!
+//! A problem is seen in the status again and again. It becomes an incident after its grace time, and is over when it has
+//! not been seen for a while. A status that says nothing, because the engine does not answer or the agent has just started,
+//! neither begins nor ends an incident.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use driftless_model::{
+    AppName, Application, ConditionStatus, DriftAction, HealthStatus, Incident, IncidentKind, IncidentPhase,
+    OperationPhase, Outcome, RepositoryStatus, SyncStatus, Timestamp, Urgency,
+};
+
+use crate::wait::WaitReason;
+
+/// A problem that is gone for this long is over. Shorter, and one that comes and goes would be reported each time.
+const SETTLED_AFTER: Duration = Duration::from_mins(1);
+
+/// The grace time of an engine that does not answer: it may be restarting.
+const ENGINE_GRACE: Duration = Duration::from_mins(2);
+
+/// An agent that has just started has not observed all applications yet.
+const START_GRACE: Duration = Duration::from_mins(5);
+
+/// The longest message about several differences, in differences.
+const MOST_DIFFERENCES: usize = 5;
+
+/// The times of notifications.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IncidentTimes {
+    /// An application is degraded for this long before it is reported.
+    pub degraded: Duration,
+    /// A repository was not fetched for this long before it is reported.
+    pub git: Duration,
+    /// The shortest time between two notifications of one incident.
+    pub update: Duration,
+}
+
+/// The published state, and the drift that the agent has undone.
+#[derive(Clone, Copy, Debug)]
+pub struct IncidentFacts<'a> {
+    /// All applications.
+    pub applications: &'a BTreeMap<AppName, Arc<Application>>,
+    /// All repositories.
+    pub repositories: &'a [RepositoryStatus],
+    /// Why the engine does not answer.
+    pub engine_error: Option<&'a str>,
+    /// The agent is ready, so that what it does not publish is not there.
+    pub is_ready: bool,
+    /// Drift of the last minute, in words, by application.
+    pub drift: &'a BTreeMap<AppName, String>,
+    /// When the agent started.
+    pub started: Timestamp,
+    /// This moment.
+    pub now: Timestamp,
+}
+
+/// One problem at this moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Problem {
+    kind: IncidentKind,
+    urgency: Urgency,
+    app: Option<AppName>,
+    repository: Option<String>,
+    message: String,
+    advice: String,
+    grace: Duration,
+}
+
+/// A change of the open incidents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IncidentChange {
+    /// The incident is new or has changed. One without a number is new.
+    Keep(Incident),
+    /// The incident was not reported, and its problem is gone.
+    Drop(Incident),
+    /// People are notified. After [`IncidentPhase::Recovered`], the incident is gone.
+    Notify(IncidentPhase, Incident),
+}
+
+/// The changes of the open incidents, and when to decide again at the latest.
+pub fn incidents(
+    open: &[Incident],
+    facts: &IncidentFacts<'_>,
+    times: &IncidentTimes,
+) -> (Vec<IncidentChange>, Option<Timestamp>) {
+    let mut problems = problems(facts, times);
+    let mut changes = Vec::new();
+    let mut next: Option<Timestamp> = None;
+    let mut look_at = |at: Timestamp| next = Some(next.map_or(at, |known| known.min(at)));
+    for before in open {
+        let is_same = |problem: &Problem| {
+            problem.kind == before.kind
+                && problem.app == before.app
+                && (before.app.is_some() || problem.repository == before.repository)
+        };
+        let found = problems.iter().position(is_same).map(|index| problems.remove(index));
+        match found {
+            Some(problem) => changes.extend(go_on(before, problem, facts.now, times, &mut look_at)),
+            None if is_unclear(before, facts) => {}
+            None => changes.extend(end(before, facts.now, &mut look_at)),
+        }
+    }
+    for problem in problems {
+        let Problem { kind, urgency, app, repository, message, advice, grace } = problem;
+        let incident = Incident {
+            number: 0,
+            kind,
+            urgency,
+            app,
+            repository,
+            message,
+            advice,
+            since: facts.now,
+            opened: None,
+            notified: None,
+            ended: None,
+            receivers: std::collections::BTreeSet::new(),
+        };
+        changes.push(open_after(incident, grace, facts.now, &mut look_at));
+    }
+    (changes, next)
+}
+
+/// Reports an incident whose grace time is over.
+fn open_after(
+    mut incident: Incident,
+    grace: Duration,
+    now: Timestamp,
+    look_at: &mut impl FnMut(Timestamp),
+) -> IncidentChange {
+    let due = incident.since.after(grace);
+    if due > now {
+        look_at(due);
+        return IncidentChange::Keep(incident);
+    }
+    (incident.opened, incident.notified) = (Some(now), Some(now));
+    IncidentChange::Notify(IncidentPhase::Opened, incident)
+}
+
+/// The change of an incident whose problem is still there.
+fn go_on(
+    before: &Incident,
+    problem: Problem,
+    now: Timestamp,
+    times: &IncidentTimes,
+    look_at: &mut impl FnMut(Timestamp),
+) -> Option<IncidentChange> {
+    let is_worse = problem.urgency > before.urgency;
+    let incident = Incident {
+        urgency: problem.urgency.max(before.urgency),
+        message: problem.message,
+        advice: problem.advice,
+        ended: None,
+        ..before.clone()
+    };
+    if before.opened.is_none() {
+        let change = open_after(incident, problem.grace, now, look_at);
+        let is_news = !matches!(&change, IncidentChange::Keep(kept) if kept == before);
+        return is_news.then_some(change);
+    }
+    // Counters and times in a sentence are no news.
+    if is_worse || !is_alike(&incident.message, &before.message) {
+        let due = before.notified.unwrap_or(before.since).after(times.update);
+        if is_worse || due <= now {
+            let incident = Incident { notified: Some(now), ..incident };
+            return Some(IncidentChange::Notify(IncidentPhase::Updated, incident));
+        }
+        look_at(due);
+        // The message of the last notification stays, so that the new one is still news when its time comes.
+        return before.ended.map(|_| IncidentChange::Keep(Incident { ended: None, ..before.clone() }));
+    }
+    before.ended.map(|_| IncidentChange::Keep(incident))
+}
+
+/// The change of an incident whose problem is gone.
+fn end(before: &Incident, now: Timestamp, look_at: &mut impl FnMut(Timestamp)) -> Option<IncidentChange> {
+    if before.opened.is_none() {
+        return Some(IncidentChange::Drop(before.clone()));
+    }
+    let ended = before.ended.unwrap_or(now);
+    // A pin ends because somebody ended it.
+    let pause = if before.kind == IncidentKind::RolledBack { Duration::ZERO } else { SETTLED_AFTER };
+    let incident = Incident { ended: Some(ended), ..before.clone() };
+    let due = ended.after(pause);
+    if due <= now {
+        return Some(IncidentChange::Notify(IncidentPhase::Recovered, incident));
+    }
+    look_at(due);
+    before.ended.is_none().then_some(IncidentChange::Keep(incident))
+}
+
+/// Whether the status does not tell if the problem of an incident is gone.
+fn is_unclear(incident: &Incident, facts: &IncidentFacts<'_>) -> bool {
+    let has_just_started = facts.now.since(facts.started) < START_GRACE;
+    let Some(app) = &incident.app else {
+        return match &incident.repository {
+            Some(name) => {
+                let known = facts.repositories.iter().find(|repository| repository.name == *name);
+                known.map_or(has_just_started, |repository| repository.fetched_at.is_none())
+            }
+            None => false,
+        };
+    };
+    match facts.applications.get(app) {
+        Some(application) => {
+            let status = &application.status;
+            status.observed_at.is_none()
+                || (status.sync == SyncStatus::Unknown && status.health == HealthStatus::Unknown)
+        }
+        None => !facts.is_ready || has_just_started,
+    }
+}
+
+/// Whether two sentences differ in numbers only.
+fn is_alike(one: &str, other: &str) -> bool {
+    let words = |text: &str| {
+        let is_word = |word: &&str| !word.contains(|letter: char| letter.is_ascii_digit());
+        text.split_whitespace().filter(is_word).map(str::to_owned).collect::<Vec<_>>()
+    };
+    words(one) == words(other)
+}
+
+/// All problems at this moment.
+fn problems(facts: &IncidentFacts<'_>, times: &IncidentTimes) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    if let Some(error) = facts.engine_error {
+        problems.push(Problem {
+            kind: IncidentKind::EngineUnreachable,
+            urgency: Urgency::Critical,
+            app: None,
+            repository: None,
+            message: error.to_owned(),
+            advice: "check it with `docker info` and `systemctl status docker` on the host".to_owned(),
+            grace: ENGINE_GRACE,
+        });
+    }
+    for repository in facts.repositories {
+        let last = repository.fetched_at.unwrap_or(facts.started);
+        if repository.message.is_empty() || facts.now.since(last) < times.git {
+            continue;
+        }
+        problems.push(Problem {
+            kind: IncidentKind::GitUnreachable,
+            urgency: Urgency::Warning,
+            app: None,
+            repository: Some(repository.name.clone()),
+            message: format!("last fetched at {last}: {}", repository.message),
+            advice: "the last good commit is kept; `driftless status` has the error".to_owned(),
+            grace: Duration::ZERO,
+        });
+    }
+    for application in facts.applications.values() {
+        of_application(application, facts, times, &mut problems);
+    }
+    problems
+}
+
+fn of_application(
+    application: &Application,
+    facts: &IncidentFacts<'_>,
+    times: &IncidentTimes,
+    problems: &mut Vec<Problem>,
+) {
+    let Application { name, spec, status, generation: _ } = application;
+    let problem = |kind, urgency, message: String, advice: String, grace| Problem {
+        kind,
+        urgency,
+        app: Some(name.clone()),
+        repository: Some(spec.repository.clone()),
+        message,
+        advice,
+        grace,
+    };
+    let sync_failure = sync_failure(application, times);
+    let has_failed = sync_failure.is_some();
+    if let Some((message, advice, grace)) = sync_failure {
+        problems.push(problem(IncidentKind::SyncFailed, Urgency::Critical, message, advice, grace));
+    }
+    if !has_failed && matches!(status.health, HealthStatus::Degraded | HealthStatus::Missing) {
+        let message = if status.message.is_empty() { "it does not run" } else { &status.message };
+        let advice = format!(
+            "`driftless status {name}` names the containers, `driftless rollback {name}` goes back to the last good revision"
+        );
+        problems.push(problem(
+            IncidentKind::Degraded,
+            Urgency::Critical,
+            message.to_owned(),
+            advice,
+            times.degraded,
+        ));
+    }
+    let of = |wanted: DriftAction| {
+        let found = status.drift.iter().filter(move |drift| drift.action == wanted);
+        found.map(|drift| {
+            format!("{}: {} is {}, Git says {}", drift.object, drift.field, drift.found, drift.want)
+        })
+    };
+    let fight: Vec<String> = of(DriftAction::Ineffective).collect();
+    if !fight.is_empty() {
+        let advice = format!("change it in Git, or find out who changes it: `driftless drift {name}`");
+        let message = several(&fight);
+        problems.push(problem(
+            IncidentKind::DriftNotHealed,
+            Urgency::Warning,
+            message,
+            advice,
+            Duration::ZERO,
+        ));
+    }
+    let reported: Vec<String> = of(DriftAction::Report).collect();
+    if !reported.is_empty() && !spec.policy.suspended {
+        let advice = format!(
+            "undo it with `driftless sync {name} --heal`, or bring it to Git: `driftless drift {name}`"
+        );
+        let message = several(&reported);
+        problems.push(problem(IncidentKind::DriftFound, Urgency::Warning, message, advice, Duration::ZERO));
+    } else if let Some(message) = facts.drift.get(name) {
+        let advice = format!("the agent undoes it; `driftless events --app {name}` says who made the change");
+        problems.push(problem(
+            IncidentKind::DriftFound,
+            Urgency::Info,
+            message.clone(),
+            advice,
+            Duration::ZERO,
+        ));
+    }
+    if let Some(wait) = status.waits.iter().find(|wait| wait.reason == WaitReason::PruneHeld.as_str()) {
+        let advice = format!("if that is meant, confirm it with `driftless sync {name} --prune`");
+        problems.push(problem(
+            IncidentKind::PruneHeld,
+            Urgency::Warning,
+            wait.message.clone(),
+            advice,
+            Duration::ZERO,
+        ));
+    }
+    if let Some(pin) = &status.pin {
+        let reason = if pin.reason.is_empty() { String::new() } else { format!(": {}", pin.reason) };
+        let message = format!("pinned to revision {} ({}){reason}", pin.revision, pin.commit.short());
+        let advice = format!("new commits are not applied until `driftless resume {name}`");
+        problems.push(problem(IncidentKind::RolledBack, Urgency::Info, message, advice, Duration::ZERO));
+    }
+}
+
+/// Why the newest commit is not applied, what to do, and the grace time.
+fn sync_failure(application: &Application, times: &IncidentTimes) -> Option<(String, String, Duration)> {
+    let Application { name, status, .. } = application;
+    let failed = |kind: &str| {
+        let mut conditions = status.conditions.iter();
+        conditions.find(|condition| condition.kind == kind && condition.status == ConditionStatus::False)
+    };
+    if let Some(condition) = failed("Rendered") {
+        let advice = "correct it in Git; until then the last good commit is kept".to_owned();
+        return Some((condition.message.clone(), advice, Duration::ZERO));
+    }
+    if let Some(condition) = failed("Trusted") {
+        let advice = format!("`driftless status {name}` says what is missing; the last good commit is kept");
+        return Some((condition.message.clone(), advice, Duration::ZERO));
+    }
+    let operation = status.operation.as_ref().filter(|operation| operation.phase == OperationPhase::Failed);
+    if let Some(operation) = operation {
+        let reason = match &operation.outcome {
+            Some(Outcome::Failed { reason }) => reason.clone(),
+            _ => operation.message.clone(),
+        };
+        let number = operation.revision.map(|number| format!("revision {number}: ")).unwrap_or_default();
+        let advice = format!("correct it in Git, or go back with `driftless rollback {name}`");
+        return Some((format!("{number}{reason}"), advice, Duration::ZERO));
+    }
+    // A step that failed is tried again, and often succeeds then.
+    let condition = failed("Applied")?;
+    let advice = format!("`driftless status {name}` has the details; the agent goes on trying");
+    Some((condition.message.clone(), advice, times.degraded))
+}
+
+/// The first few of many sentences.
+fn several(sentences: &[String]) -> String {
+    let shown = sentences.iter().take(MOST_DIFFERENCES).cloned().collect::<Vec<_>>().join("; ");
+    match sentences.len().saturating_sub(MOST_DIFFERENCES) {
+        0 => shown,
+        more => format!("{shown}; and {more} more"),
+    }
+}

@@ -1,0 +1,315 @@
+//! Open incidents and the outbox of notifications. Both change in one transaction, so that an incident whose notification
+//! is lost and a notification that is made twice cannot be, also after `kill -9`.
+
+use std::collections::BTreeSet;
+
+use driftless_model::{Incident, IncidentPhase, Notification, Timestamp};
+use rusqlite::{OptionalExtension, Transaction, params};
+
+use crate::{
+    error::{BoxError, Durability, Error},
+    store::{Store, from_sql, readable, to_json, to_sql},
+};
+
+/// The number of sent notifications that are kept for each receiver, for its rate limit.
+const MAX_SENT: i64 = 200;
+
+/// The number of waiting notifications for each receiver. The oldest are dropped beyond it.
+const MAX_WAITING: i64 = 1000;
+
+/// The name of the newest handled event in the table `meta`.
+const EVENT_CURSOR: &str = "notifications.event";
+
+/// A change of the incidents and of the outbox.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IncidentUpdate {
+    /// Incidents that are new or have changed. One with the number 0 gets the next number.
+    pub kept: Vec<Incident>,
+    /// Incidents that are over.
+    pub ended: Vec<Incident>,
+    /// Notifications to make: phase, incident and receivers. The incident is one of those above, by its key.
+    pub notifications: Vec<(IncidentPhase, Incident, BTreeSet<String>)>,
+    /// All events up to this one are handled.
+    pub handled_event: Option<u64>,
+}
+
+impl Store {
+    /// The open incidents, oldest first.
+    pub fn open_incidents(&self) -> Result<Vec<Incident>, Error> {
+        self.read("the incidents", |connection| {
+            let texts: Vec<String> = connection
+                .prepare_cached("SELECT incident FROM incidents ORDER BY number")?
+                .query_map([], |row| row.get(0))?
+                .collect::<Result<_, _>>()?;
+            Ok(texts.iter().filter_map(|text| readable::<Incident>("an incident", text)).collect())
+        })
+    }
+
+    /// The number of the newest event that notifications know; `None` before the first one.
+    pub fn handled_event(&self) -> Result<Option<u64>, Error> {
+        self.read("the incidents", |connection| {
+            let value: Option<String> = connection
+                .prepare_cached("SELECT value FROM meta WHERE key = ?1")?
+                .query_row(params![EVENT_CURSOR], |row| row.get(0))
+                .optional()?;
+            Ok(value.and_then(|value| value.parse().ok()))
+        })
+    }
+
+    /// Stores a change. A receiver that has not got the last notification of an incident gets the new one in its place.
+    pub fn update_incidents(&self, update: &IncidentUpdate, now: Timestamp) -> Result<(), Error> {
+        self.write("the incidents", Durability::Process, |transaction| {
+            let mut numbered = Vec::new();
+            for incident in &update.kept {
+                let number = match incident.number {
+                    0 => next_number(transaction)?,
+                    number => number,
+                };
+                let incident = Incident { number, ..incident.clone() };
+                transaction
+                    .prepare_cached(
+                        "INSERT INTO incidents (key, number, incident) VALUES (?1, ?2, ?3) ON CONFLICT (key) DO \
+                         UPDATE SET number = ?2, incident = ?3",
+                    )?
+                    .execute(params![incident.key(), to_sql(number), to_json(&incident)?])?;
+                numbered.push(incident);
+            }
+            for incident in &update.ended {
+                transaction
+                    .prepare_cached("DELETE FROM incidents WHERE key = ?1")?
+                    .execute(params![incident.key()])?;
+            }
+            for (phase, incident, receivers) in &update.notifications {
+                let key = incident.key();
+                let stored = numbered.iter().find(|known| known.key() == key);
+                let incident = stored.unwrap_or(incident);
+                for receiver in receivers {
+                    enqueue(transaction, receiver, *phase, incident, now)?;
+                }
+            }
+            if let Some(sequence) = update.handled_event {
+                transaction
+                    .prepare_cached("INSERT OR REPLACE INTO meta (key, value) VALUES (?1, ?2)")?
+                    .execute(params![EVENT_CURSOR, sequence.to_string()])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The notifications that wait for a receiver, oldest first.
+    pub fn waiting_notifications(&self, receiver: &str) -> Result<Vec<Notification>, Error> {
+        self.read("the notifications", |connection| {
+            let rows: Vec<(i64, String)> = connection
+                .prepare_cached(
+                    "SELECT sequence, notification FROM notifications WHERE receiver = ?1 AND sent IS NULL ORDER BY \
+                     sequence",
+                )?
+                .query_map(params![receiver], |row| Ok((row.get(0)?, row.get(1)?)))?
+                .collect::<Result<_, _>>()?;
+            let read = |(sequence, text): &(i64, String)| {
+                let notification = readable::<Notification>("a notification", text)?;
+                Some(Notification { number: from_sql(*sequence), ..notification })
+            };
+            Ok(rows.iter().filter_map(read).collect())
+        })
+    }
+
+    /// When messages were sent to a receiver since `since`, oldest first. Notifications of one message count once.
+    pub fn sent_times(&self, receiver: &str, since: Timestamp) -> Result<Vec<Timestamp>, Error> {
+        self.read("the notifications", |connection| {
+            let times: Vec<i64> = connection
+                .prepare_cached(
+                    "SELECT DISTINCT sent FROM notifications WHERE receiver = ?1 AND sent >= ?2 ORDER BY sent",
+                )?
+                .query_map(params![receiver, to_sql(since.0)], |row| row.get(0))?
+                .collect::<Result<_, _>>()?;
+            Ok(times.into_iter().map(|time| Timestamp(from_sql(time))).collect())
+        })
+    }
+
+    /// Marks notifications as sent in one message, unless they have changed in the meantime.
+    pub fn mark_sent(&self, receiver: &str, sent: &[Notification], now: Timestamp) -> Result<(), Error> {
+        self.write("the notifications", Durability::Process, |transaction| {
+            for notification in sent {
+                transaction
+                    .prepare_cached(
+                        "UPDATE notifications SET sent = ?2 WHERE sequence = ?1 AND sent IS NULL",
+                    )?
+                    .execute(params![to_sql(notification.number), to_sql(now.0)])?;
+            }
+            transaction
+                .prepare_cached(
+                    "DELETE FROM notifications WHERE receiver = ?1 AND sent IS NOT NULL AND sequence <= (SELECT \
+                     sequence FROM notifications WHERE receiver = ?1 AND sent IS NOT NULL ORDER BY sequence DESC LIMIT \
+                     1 OFFSET ?2)",
+                )?
+                .execute(params![receiver, MAX_SENT])?;
+            Ok(())
+        })
+    }
+
+    /// Removes the notifications that wait for receivers that are not in the configuration any more, and those made before
+    /// `oldest`. Returns the number of the latter.
+    pub fn drop_notifications(&self, known: &BTreeSet<String>, oldest: Timestamp) -> Result<usize, Error> {
+        self.write("the notifications", Durability::Process, |transaction| {
+            let receivers: Vec<String> = transaction
+                .prepare_cached("SELECT DISTINCT receiver FROM notifications")?
+                .query_map([], |row| row.get(0))?
+                .collect::<Result<_, _>>()?;
+            for receiver in receivers.iter().filter(|receiver| !known.contains(*receiver)) {
+                transaction
+                    .prepare_cached("DELETE FROM notifications WHERE receiver = ?1")?
+                    .execute(params![receiver])?;
+            }
+            let dropped = transaction
+                .prepare_cached("DELETE FROM notifications WHERE sent IS NULL AND at < ?1")?
+                .execute(params![to_sql(oldest.0)])?;
+            Ok(dropped)
+        })
+    }
+}
+
+/// Numbers of incidents are those of a counter that outlives them.
+fn next_number(transaction: &Transaction<'_>) -> Result<u64, BoxError> {
+    let last: Option<String> = transaction
+        .prepare_cached("SELECT value FROM meta WHERE key = 'notifications.incident'")?
+        .query_row([], |row| row.get(0))
+        .optional()?;
+    let number = last.and_then(|last| last.parse::<u64>().ok()).unwrap_or(0).saturating_add(1);
+    transaction
+        .prepare_cached("INSERT OR REPLACE INTO meta (key, value) VALUES ('notifications.incident', ?1)")?
+        .execute(params![number.to_string()])?;
+    Ok(number)
+}
+
+fn enqueue(
+    transaction: &Transaction<'_>,
+    receiver: &str,
+    phase: IncidentPhase,
+    incident: &Incident,
+    now: Timestamp,
+) -> Result<(), BoxError> {
+    let waiting: Option<(i64, String)> = transaction
+        .prepare_cached(
+            "SELECT sequence, notification FROM notifications WHERE receiver = ?1 AND incident = ?2 AND sent IS NULL",
+        )?
+        .query_row(params![receiver, to_sql(incident.number)], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let before = waiting.as_ref().and_then(|(_, text)| readable::<Notification>("a notification", text));
+    let notification = Notification {
+        number: 0,
+        receiver: receiver.to_owned(),
+        // The receiver does not know of the incident yet.
+        phase: match (before.as_ref().map(|before| before.phase), phase) {
+            (Some(IncidentPhase::Opened), IncidentPhase::Updated) => IncidentPhase::Opened,
+            (_, phase) => phase,
+        },
+        incident: incident.clone(),
+        at: before.map_or(now, |before| before.at),
+        sent: None,
+    };
+    // A message that is being sent is marked by its number; a new number keeps the new text waiting.
+    if let Some((sequence, _)) = waiting {
+        transaction
+            .prepare_cached("DELETE FROM notifications WHERE sequence = ?1")?
+            .execute(params![sequence])?;
+    }
+    transaction
+        .prepare_cached(
+            "INSERT INTO notifications (receiver, incident, at, notification) VALUES (?1, ?2, ?3, ?4)",
+        )?
+        .execute(params![
+            receiver,
+            to_sql(incident.number),
+            to_sql(notification.at.0),
+            to_json(&notification)?
+        ])?;
+    transaction
+        .prepare_cached(
+            "DELETE FROM notifications WHERE receiver = ?1 AND sent IS NULL AND sequence <= (SELECT sequence FROM \
+             notifications WHERE receiver = ?1 AND sent IS NULL ORDER BY sequence DESC LIMIT 1 OFFSET ?2)",
+        )?
+        .execute(params![receiver, MAX_WAITING])?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use driftless_clock::Clock;
+    use driftless_model::{IncidentKind, Urgency};
+
+    fn incident(app: &str, message: &str) -> Incident {
+        Incident {
+            number: 0,
+            kind: IncidentKind::Degraded,
+            urgency: Urgency::Critical,
+            app: Some(app.into()),
+            repository: None,
+            message: message.to_owned(),
+            advice: String::new(),
+            since: Timestamp(1),
+            opened: Some(Timestamp(1)),
+            notified: None,
+            ended: None,
+            receivers: BTreeSet::new(),
+        }
+    }
+
+    fn update(phase: IncidentPhase, incident: &Incident) -> IncidentUpdate {
+        let kept = if phase == IncidentPhase::Recovered { Vec::new() } else { vec![incident.clone()] };
+        let ended = if phase == IncidentPhase::Recovered { vec![incident.clone()] } else { Vec::new() };
+        let receivers = BTreeSet::from(["phone".to_owned()]);
+        let notifications = vec![(phase, incident.clone(), receivers)];
+        IncidentUpdate { kept, ended, notifications, handled_event: Some(7) }
+    }
+
+    #[test]
+    fn unsent_notification_is_replaced_by_the_newer_one() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        store.update_incidents(&update(IncidentPhase::Opened, &incident("shop", "a")), Timestamp(5)).unwrap();
+        let open = store.open_incidents().unwrap().remove(0);
+        assert_eq!((open.number, store.handled_event().unwrap()), (1, Some(7)));
+        let newer = Incident { message: "b".to_owned(), ..open.clone() };
+        store.update_incidents(&update(IncidentPhase::Updated, &newer), Timestamp(6)).unwrap();
+        let waiting = store.waiting_notifications("phone").unwrap();
+        assert_eq!(waiting.len(), 1);
+        assert_eq!((waiting[0].phase, waiting[0].at), (IncidentPhase::Opened, Timestamp(5)));
+        assert_eq!(waiting[0].incident.message, "b");
+        store.update_incidents(&update(IncidentPhase::Recovered, &newer), Timestamp(8)).unwrap();
+        let waiting = store.waiting_notifications("phone").unwrap();
+        assert_eq!((waiting.len(), waiting[0].phase), (1, IncidentPhase::Recovered));
+        assert_eq!(store.open_incidents().unwrap(), []);
+        // The next one has another number.
+        store.update_incidents(&update(IncidentPhase::Opened, &incident("shop", "c")), Timestamp(9)).unwrap();
+        assert_eq!(store.open_incidents().unwrap()[0].number, 2);
+        assert_eq!(store.waiting_notifications("phone").unwrap().len(), 2);
+    }
+
+    #[test]
+    fn text_that_changes_while_it_is_sent_stays_in_the_outbox() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        store.update_incidents(&update(IncidentPhase::Opened, &incident("shop", "a")), Timestamp(5)).unwrap();
+        let sending = store.waiting_notifications("phone").unwrap();
+        let open = store.open_incidents().unwrap().remove(0);
+        store.update_incidents(&update(IncidentPhase::Recovered, &open), Timestamp(6)).unwrap();
+        store.mark_sent("phone", &sending, Timestamp(7)).unwrap();
+        assert_eq!(store.waiting_notifications("phone").unwrap()[0].phase, IncidentPhase::Recovered);
+        let waiting = store.waiting_notifications("phone").unwrap();
+        store.mark_sent("phone", &waiting, Timestamp(8)).unwrap();
+        assert_eq!(store.waiting_notifications("phone").unwrap(), []);
+        assert_eq!(store.sent_times("phone", Timestamp(0)).unwrap(), [Timestamp(8)]);
+    }
+
+    #[test]
+    fn old_and_unknown_notifications_are_dropped() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        store.update_incidents(&update(IncidentPhase::Opened, &incident("shop", "a")), Timestamp(5)).unwrap();
+        let known = BTreeSet::from(["phone".to_owned()]);
+        assert_eq!(store.drop_notifications(&known, Timestamp(5)).unwrap(), 0);
+        assert_eq!(store.drop_notifications(&known, Timestamp(6)).unwrap(), 1);
+        store.update_incidents(&update(IncidentPhase::Opened, &incident("wiki", "a")), Timestamp(5)).unwrap();
+        store.drop_notifications(&BTreeSet::new(), Timestamp(0)).unwrap();
+        assert_eq!(store.waiting_notifications("phone").unwrap(), []);
+    }
+}

@@ -6,6 +6,7 @@ use std::{
 };
 
 use axum::{Router, body::Body};
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use driftless_agent::{Answer, RequestKind};
 use driftless_config::{Audit, Settings, TrustedProxy};
 use driftless_model::{
@@ -22,7 +23,10 @@ use tokio::{
 };
 use tower::ServiceExt;
 
-use crate::sample::{self, agent, blog, shop};
+use crate::{
+    sample::{self, agent, blog, shop},
+    webhooks::{hex, hmac_of},
+};
 
 const CONFIGURED: &str = "correct-horse-battery";
 
@@ -295,6 +299,24 @@ async fn session_ends_with_its_token() {
     assert!(raw(address, "GET /", &[host, cookie], "").await.starts_with("HTTP/1.1 200"));
     it.send("DELETE", "/api/v1/tokens/ada", CONFIGURED, "").await;
     assert!(raw(address, "GET /", &[host, cookie], "").await.starts_with("HTTP/1.1 401"));
+}
+
+#[tokio::test]
+async fn digest_in_the_database_opens_no_session() {
+    let it = with_token();
+    let secret = it.create(r#"{"name": "ada", "scopes": ["admin"]}"#).await;
+    let address = served(it.router.clone()).await;
+    let host = ("host", "driftless.example");
+    let welcome = raw(address, "POST /login", &[host], &format!("token={secret}")).await;
+    let cookie = welcome.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap();
+    let value = cookie.split(';').next().unwrap();
+    let [name, end, _] = value.splitn(3, '.').collect::<Vec<_>>()[..] else { panic!("{value}") };
+    // What somebody with a copy of the database knows.
+    let (digest, _) = it.store.tokens().unwrap().remove(0);
+    let mac = hmac_of("sha256", &hex(digest.as_bytes()), format!("driftless session {end} ada").as_bytes());
+    let forged = format!("{name}.{end}.{}", BASE64_URL_SAFE_NO_PAD.encode(mac));
+    assert!(raw(address, "GET /", &[host, ("cookie", value)], "").await.starts_with("HTTP/1.1 200"));
+    assert!(raw(address, "GET /", &[host, ("cookie", &forged)], "").await.starts_with("HTTP/1.1 401"));
 }
 
 #[tokio::test]

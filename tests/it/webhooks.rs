@@ -75,7 +75,7 @@ const ZERO: &str = "0000000000000000000000000000000000000000";
 type Headers = Vec<(&'static str, String)>;
 
 /// The HMAC that openssl, and not this program, computes from a key and a message.
-fn openssl(digest: &str, hexkey: &str, message: &[u8]) -> Vec<u8> {
+pub(crate) fn hmac_of(digest: &str, hexkey: &str, message: &[u8]) -> Vec<u8> {
     let mut child = Command::new("openssl")
         .args([
             "dgst",
@@ -96,17 +96,17 @@ fn openssl(digest: &str, hexkey: &str, message: &[u8]) -> Vec<u8> {
     output.stdout
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|it| format!("{it:02x}")).collect()
 }
 
 fn mac(secret: &str, body: &str) -> String {
-    hex(&openssl("sha256", &hex(secret.as_bytes()), body.as_bytes()))
+    hex(&hmac_of("sha256", &hex(secret.as_bytes()), body.as_bytes()))
 }
 
 fn standard(secret: &str, id: &str, time: u64, body: &str) -> Headers {
     let key = BASE64_STANDARD.decode(secret.trim_start_matches("whsec_")).unwrap();
-    let signed = openssl("sha256", &hex(&key), format!("{id}.{time}.{body}").as_bytes());
+    let signed = hmac_of("sha256", &hex(&key), format!("{id}.{time}.{body}").as_bytes());
     vec![
         ("webhook-id", id.to_owned()),
         ("webhook-timestamp", time.to_string()),
@@ -288,7 +288,7 @@ fn forges() -> Vec<Forge> {
             vec![("webhook-id", id.into()), ("X-Signature", format!("sha256={}", mac(secret, body)))]
         }),
         hmac("hmac-sha512", github_payload, |secret, id, body| {
-            let signature = hex(&openssl("sha512", &hex(secret.as_bytes()), body.as_bytes()));
+            let signature = hex(&hmac_of("sha512", &hex(secret.as_bytes()), body.as_bytes()));
             vec![("webhook-id", id.into()), ("X-Signature", format!("sha512={signature}"))]
         }),
         Forge {
@@ -546,8 +546,8 @@ async fn auto_provider_uses_the_most_specific_header() {
 #[tokio::test]
 async fn algorithm_is_configured_and_not_taken_from_a_header() {
     let body = github_payload("refs/heads/main", AFTER).to_string();
-    let sha1 = hex(&openssl("sha1", &hex(SECRET.as_bytes()), body.as_bytes()));
-    let sha512 = hex(&openssl("sha512", &hex(SECRET.as_bytes()), body.as_bytes()));
+    let sha1 = hex(&hmac_of("sha1", &hex(SECRET.as_bytes()), body.as_bytes()));
+    let sha512 = hex(&hmac_of("sha512", &hex(SECRET.as_bytes()), body.as_bytes()));
     let sha256 = mac(SECRET, &body);
     for (provider, header, value) in [
         ("github", "X-Hub-Signature-256", format!("sha1={sha1}")),

@@ -36,6 +36,8 @@ const TABLES: [(&str, &str, &str); 2] = [("stacks", "hash", "stack"), ("records"
 /// The key of the database.
 pub(crate) struct Seal {
     key: LessSafeKey,
+    /// Signs the sessions of browsers.
+    session_key: [u8; 32],
     /// Tells whether another key has sealed the rows. It reveals nothing about the key.
     id: String,
     /// The key file was missing, and a new one was written.
@@ -74,7 +76,16 @@ impl Seal {
         id.copy_from_slice(&digest(b"driftless database key id").as_ref()[..8]);
         let id = format!("{:016x}", u64::from_be_bytes(id));
         let key = UnboundKey::new(&AES_256_GCM_SIV, digest(b"driftless database key").as_ref())?;
-        Ok(Self { key: LessSafeKey::new(key), id, is_new, has_warned: AtomicBool::new(false) })
+        let mut session_key = [0; 32];
+        session_key.copy_from_slice(digest(b"driftless session key").as_ref());
+        let has_warned = AtomicBool::new(false);
+        Ok(Self { key: LessSafeKey::new(key), session_key, id, is_new, has_warned })
+    }
+
+    /// A key that signs the sessions of browsers. It is derived from the key file, so that a copy of the database does not
+    /// suffice to make one up.
+    pub(crate) fn session_key(&self) -> [u8; 32] {
+        self.session_key
     }
 
     /// Encrypts the JSON of a row.

@@ -38,6 +38,11 @@ impl Store {
         Ok((created > 0).then_some(secret))
     }
 
+    /// The key that signs the sessions of browsers. It is in no copy of the database.
+    pub fn session_key(&self) -> [u8; 32] {
+        self.seal.session_key()
+    }
+
     /// All tokens by name, each with the digest of its secret in hexadecimal digits.
     pub fn tokens(&self) -> Result<Vec<(String, ApiToken)>, Error> {
         self.read("the tokens", |connection| {

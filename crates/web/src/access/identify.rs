@@ -87,13 +87,16 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 pub(crate) struct Authenticator {
     access: Access,
     tokens: TokenRegistry,
+    session_key: [u8; 32],
     failures: FailureRates,
     clock: Clock,
 }
 
 impl Authenticator {
     pub(crate) fn new(access: Access, store: Store, clock: Clock) -> Self {
-        Self { access, tokens: TokenRegistry::load(store), failures: FailureRates::default(), clock }
+        let session_key = store.session_key();
+        let tokens = TokenRegistry::load(store);
+        Self { access, tokens, session_key, failures: FailureRates::default(), clock }
     }
 
     pub(crate) fn tokens(&self) -> &TokenRegistry {
@@ -164,11 +167,7 @@ impl Authenticator {
         let from = self.client_address(headers, peer);
         let secret = secret.trim();
         let (actor, scopes) = self.check_secret(secret, from)?;
-        let key = match actor.name.as_str() {
-            CONFIGURED_TOKEN => self.access.token.as_ref().map(|token| token.digest().to_vec()),
-            name => self.tokens.key(name),
-        };
-        let key = key.ok_or(Error::Unauthorized)?;
+        let key = self.signing_key(&actor.name).ok_or(Error::Unauthorized)?;
         let session = Session::new(&actor.name, self.clock.now());
         Ok((session.sealed(&key), identity(actor, scopes, Credential::Cookie, from)))
     }
@@ -177,16 +176,23 @@ impl Authenticator {
     fn session(&self, text: &str) -> Option<(Actor, Vec<Scope>)> {
         let now = self.clock.now();
         let (session, mac) = session::parse(text, now)?;
-        if session.token == CONFIGURED_TOKEN {
-            let token = self.access.token.as_ref()?;
-            let is_valid = session.has_mac(token.digest(), &mac);
-            return is_valid.then(|| (Actor::new(ActorKind::Token, CONFIGURED_TOKEN), vec![Scope::Admin]));
-        }
-        if !session.has_mac(&self.tokens.key(&session.token)?, &mac) {
+        if !session.has_mac(&self.signing_key(&session.token)?, &mac) {
             return None;
+        }
+        if session.token == CONFIGURED_TOKEN {
+            return Some((Actor::new(ActorKind::Token, CONFIGURED_TOKEN), vec![Scope::Admin]));
         }
         let token = self.tokens.named(&session.token, now)?;
         Some((Actor::new(ActorKind::Token, token.name), token.scopes))
+    }
+
+    /// The key of the sessions that were opened with a token: they end when it is revoked or replaced.
+    fn signing_key(&self, token: &str) -> Option<Vec<u8>> {
+        let digest = match token {
+            CONFIGURED_TOKEN => self.access.token.as_ref()?.digest().to_vec(),
+            name => self.tokens.digest(name)?,
+        };
+        Some([&self.session_key[..], &digest].concat())
     }
 
     /// The person whom the trusted proxy names.

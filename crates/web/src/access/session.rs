@@ -1,6 +1,8 @@
-//! The session of a browser: a cookie that names a token and an end, with a code that only the token's digest makes.
+//! The session of a browser: a cookie that names a token and an end, with a code from the agent's session key and the token's
+//! digest.
 //!
-//! Nothing is stored, so sessions outlive a restart, and revoking a token ends them.
+//! Nothing is stored, so sessions outlive a restart, and revoking a token ends them. The session key is not in the database: a
+//! copy of it, such as a backup, has the digests of tokens and still opens no session.
 
 use std::time::Duration;
 

@@ -56,8 +56,8 @@ impl TokenRegistry {
         tokens.values().find(|token| token.name == name && !token.has_expired(now)).cloned()
     }
 
-    /// The key that signs the sessions of a token.
-    pub(super) fn key(&self, name: &str) -> Option<Vec<u8>> {
+    /// The digest of a token's secret.
+    pub(super) fn digest(&self, name: &str) -> Option<Vec<u8>> {
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
         let found = tokens.iter().find(|(_, token)| token.name == name)?;
         Some(found.0.clone().into_bytes())

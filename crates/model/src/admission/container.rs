@@ -28,17 +28,18 @@ pub(super) fn check_workload(policy: &AdmissionPolicy, subject: Subject<'_>, fou
         let mut check = Check { policy, object, found };
         check.ports(container);
         check.namespaces(container);
-        if is_helper_image(&container.image) {
-            // A container of the agent's own program, which keeps the network of a pod or forwards for a Service.
-            continue;
-        }
+        // The agent's own program, which keeps the network of a pod or forwards for a Service, has no limits and comes from
+        // no registry. A manifest may name it too, so all other rules hold for it.
+        let is_helper = is_helper_image(&container.image);
         check.privileges(container);
         check.devices(container);
         check.mounts(container);
-        check.limits(&container.resources);
+        if !is_helper {
+            check.limits(&container.resources);
+        }
         check.hooks(container);
         check.peers(container);
-        if workload.build.is_none() || container.image != workload.container.image {
+        if !is_helper && (workload.build.is_none() || container.image != workload.container.image) {
             check.image(&container.image, &["image"]);
         }
         for image in container.mounted_images() {

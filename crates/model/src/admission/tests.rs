@@ -81,6 +81,18 @@ fn texts(all: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
+fn name_of_a_helper_image_opens_no_way_to_the_host() {
+    let container =
+        Container { privileged: true, image: crate::HELPER_IMAGE.to_owned(), ..Container::default() };
+    let found = limited().violations(&stack_of("shop", container, None));
+    assert_eq!(found.iter().map(|it| it.rule).collect::<Vec<_>>(), ["privileged"]);
+    // The agent's own helpers have no limits and come from no registry.
+    let helper = Container { image: crate::HELPER_IMAGE.to_owned(), ..Container::default() };
+    let strict = AdmissionPolicy { images: Some(["ghcr.io/team/*".to_owned()].into()), ..limited() };
+    assert_eq!(strict.violations(&stack_of("shop", helper, None)), []);
+}
+
+#[test]
 fn every_way_to_the_host_is_closed_with_limited_trust() {
     let one = |text: &str| Some(text.to_owned());
     let cases: Vec<(&str, Container)> = vec![

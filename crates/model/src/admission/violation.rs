@@ -31,9 +31,23 @@ pub enum ViolatingObject {
 impl Violation {
     /// The advice how to correct it.
     pub fn help(&self) -> String {
-        format!(
-            "remove it from the manifest, or allow it with `policy.{}` in the agent's configuration",
-            self.rule
-        )
+        let rule = self.rule;
+        match rule {
+            "requireDigests" => {
+                format!(
+                    "append the digest (`NAME@sha256:…`), or change `policy.{rule}` in the agent's configuration"
+                )
+            }
+            "requireLimits" => {
+                format!("set the limit, or change `policy.{rule}` in the agent's configuration")
+            }
+            "bindMounts" => format!(
+                "use a named volume, or allow the path with `policy.{rule}` in the agent's configuration; a folder above \
+                 a protected path cannot be allowed"
+            ),
+            _ => format!(
+                "remove it from the manifest, or allow it with `policy.{rule}` in the agent's configuration"
+            ),
+        }
     }
 }

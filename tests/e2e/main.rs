@@ -32,6 +32,8 @@ mod build;
 mod revisions;
 // Commits that fail.
 mod failed_commits;
+// Times at which commits are applied.
+mod sync_windows;
 // Signed commits.
 mod trust;
 // Secrets that are encrypted in Git.

@@ -72,6 +72,8 @@ mod report;
 mod sample;
 // Commits that fail.
 mod failed_commits;
+// Times at which commits are applied.
+mod sync_windows;
 // Applications that leave Git.
 mod removal;
 // Settings of one application, and errors among them.

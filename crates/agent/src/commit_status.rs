@@ -45,7 +45,7 @@ pub(crate) struct AppCommitStatus {
 }
 
 /// The facts that the status of the newest commit follows from.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct StatusFacts<'a> {
     /// The newest commit.
     pub(crate) newest: &'a CommitInfo,
@@ -57,13 +57,15 @@ pub(crate) struct StatusFacts<'a> {
     pub(crate) revision: Option<&'a Revision>,
     /// The commit that failed, and its consequence.
     pub(crate) failed: Option<&'a FailedCommit>,
+    /// Why the newest commit waits for a sync window, if it does.
+    pub(crate) held: Option<String>,
     pub(crate) message: &'a str,
 }
 
 /// State and description for the newest commit. `None` for a commit that changes nothing for this application: many
 /// applications may share a repository.
 pub(crate) fn commit_status(facts: &StatusFacts<'_>) -> Option<(State, String)> {
-    let StatusFacts { newest, findings, pin, health, reached, revision, failed, message } = facts;
+    let StatusFacts { newest, findings, pin, health, reached, revision, failed, held, message } = facts;
     if let Some(error) = findings.iter().find(|finding| finding.is_error()) {
         return Some((State::Failure, format!("not applied: {error}")));
     }
@@ -72,6 +74,9 @@ pub(crate) fn commit_status(facts: &StatusFacts<'_>) -> Option<(State, String)> 
     }
     if *health == HealthStatus::Suspended {
         return Some((State::Pending, "the application is suspended".to_owned()));
+    }
+    if let Some(held) = held {
+        return Some((State::Pending, held.clone()));
     }
     if let Some(failed) = failed {
         return Some((State::Failure, failure(failed, newest)));
@@ -336,22 +341,23 @@ mod tests {
             reached: Some(&a),
             revision: Some(&in_progress),
             failed: None,
+            held: None,
             message: "manifest unknown",
         };
         assert_eq!(status(&applying), (State::Pending, "being applied".to_owned()));
-        let stuck = StatusFacts { health: HealthStatus::Degraded, ..applying };
+        let stuck = StatusFacts { health: HealthStatus::Degraded, ..applying.clone() };
         assert_eq!(status(&stuck), (State::Pending, "manifest unknown".to_owned()));
         let reached = StatusFacts {
             reached: Some(&b),
             revision: Some(&succeeded),
             health: HealthStatus::Healthy,
-            ..applying
+            ..applying.clone()
         };
         assert_eq!(status(&reached), (State::Success, "runs as revision 4".to_owned()));
         // A failure after the rollout is not the commit's fault.
-        let degraded = StatusFacts { health: HealthStatus::Degraded, ..reached };
+        let degraded = StatusFacts { health: HealthStatus::Degraded, ..reached.clone() };
         assert_eq!(status(&degraded).0, State::Success);
-        let failed = StatusFacts { revision: Some(&failed), ..reached };
+        let failed = StatusFacts { revision: Some(&failed), ..reached.clone() };
         assert_eq!(status(&failed), (State::Failure, "revision 4 failed: deadline".to_owned()));
         let bad = FailedCommit {
             commit: b.id.clone(),
@@ -362,14 +368,17 @@ mod tests {
             back_to: Some(3),
             was_reached: false,
         };
-        let rolled_back = StatusFacts { failed: Some(&bad), reached: Some(&a), ..failed };
+        let rolled_back = StatusFacts { failed: Some(&bad), reached: Some(&a), ..failed.clone() };
         let expected = "revision 4 failed, back at revision 3: web: no progress".to_owned();
         assert_eq!(status(&rolled_back), (State::Failure, expected));
+        let waits = "b waits for a sync window".to_owned();
+        let held = StatusFacts { held: Some(waits.clone()), ..applying.clone() };
+        assert_eq!(status(&held), (State::Pending, waits));
         let older = revision("a", Outcome::Succeeded);
-        let unchanged = StatusFacts { revision: Some(&older), ..reached };
+        let unchanged = StatusFacts { revision: Some(&older), ..reached.clone() };
         assert_eq!(commit_status(&unchanged), None, "the commit changes nothing for this application");
         let findings = [Finding::error(Location::file("compose.yaml"), "services", "no")];
-        let invalid = StatusFacts { findings: &findings, ..reached };
+        let invalid = StatusFacts { findings: &findings, ..reached.clone() };
         assert!(status(&invalid).1.contains("compose.yaml"));
         assert_eq!(status(&invalid).0, State::Failure);
         let pin = PinStatus {
@@ -381,9 +390,9 @@ mod tests {
             behind: None,
             actor: None,
         };
-        let pinned = StatusFacts { pin: Some(&pin), ..applying };
+        let pinned = StatusFacts { pin: Some(&pin), ..applying.clone() };
         assert_eq!(status(&pinned), (State::Pending, "pinned to revision 3: orders fail".to_owned()));
-        let suspended = StatusFacts { health: HealthStatus::Suspended, ..applying };
+        let suspended = StatusFacts { health: HealthStatus::Suspended, ..applying.clone() };
         assert_eq!(status(&suspended).0, State::Pending);
     }
 }

@@ -158,7 +158,8 @@ impl Publisher {
         let desired = inputs.desired;
         let first_error = desired.findings().find(|finding| finding.is_error()).map(ToString::to_string);
         let rejected = desired.rejected().map(|rejected| rejected.sentence());
-        let reason = first_error.or(rejected).or_else(|| desired.repository().error.clone());
+        let held = inputs.revisions.held().map(|held| held.sentence(inputs.context.name()));
+        let reason = first_error.or(rejected).or(held).or_else(|| desired.repository().error.clone());
         self.status = ApplicationStatus {
             observed_generation: self.generation,
             answered: self.answered(desired),
@@ -354,6 +355,7 @@ impl Publisher {
             reached: self.status.commit.as_ref(),
             revision: inputs.revisions.current(),
             failed: inputs.record.failed.as_ref(),
+            held: inputs.revisions.held().map(|held| held.sentence(inputs.context.name())),
             message: &self.status.message,
         };
         let Some((state, description)) = commit_status(&facts) else { return };

@@ -165,8 +165,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     pub(crate) fn follow_without_round(&mut self, newest: &Arc<Desired>) -> bool {
         let is_pinned = !matches!(self.context.store().pin(self.context.name()), Ok(None));
         let was_observed = self.publisher.status().observed_at.is_some();
-        let has_failed = self.record.get().failed.is_some();
-        if is_pinned || has_failed || !was_observed || !self.desired.asks_for_the_same(newest) {
+        let is_skipped = self.record.get().failed.is_some() || self.revisions.held().is_some();
+        if is_pinned || is_skipped || !was_observed || !self.desired.asks_for_the_same(newest) {
             return false;
         }
         let before = std::mem::replace(&mut self.desired, Arc::clone(newest));
@@ -211,7 +211,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             }
             Ok(None) => {
                 self.publish(self.now(), Publisher::publish_without_target);
-                return Next::Sleep(None);
+                return Next::Sleep(self.window_opens());
             }
             Err(error) => return self.fail(&chain(&error)),
         };
@@ -288,10 +288,16 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             self.record.save(&self.context);
         }
         let store_again = (!self.record.is_stored()).then(|| now.after(STORE_AGAIN));
-        match earliest(store_again, report_again) {
+        let look_again = earliest(report_again, self.window_opens());
+        match earliest(store_again, look_again) {
             Some(latest) => next.by(latest),
             None => next,
         }
+    }
+
+    /// When a commit that the sync windows hold back may be applied.
+    fn window_opens(&self) -> Option<Timestamp> {
+        self.revisions.held().and_then(|held| held.closed.until)
     }
 
     fn detect_failure(

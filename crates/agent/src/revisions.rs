@@ -5,10 +5,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use driftless_git::CommitSource;
 use driftless_model::{
-    Actor, AgentId, Cause, CommitId, CommitInfo, EventKind, FailedCommit, Image, Mask, Observed, OnFailure,
-    Outcome, Pin, PinStatus, Policy, Record, Revision, Stack, StackHash, Timestamp, Until,
+    Actor, AgentId, AppName, Cause, CommitId, CommitInfo, EventKind, FailedCommit, Image, Mask, Observed,
+    OnFailure, Outcome, Pin, PinStatus, Policy, Record, Revision, Stack, StackHash, Timestamp, Until,
 };
-use driftless_plan::{Round, Target, is_in_force, without_runs};
+use driftless_plan::{ClosedWindow, Round, Target, closed_window, is_in_force, without_runs};
 use driftless_store as store;
 use driftless_store::NewRevision;
 
@@ -76,6 +76,28 @@ pub(crate) struct Revisions {
     /// Git does not have the application any more, and no container of it is left.
     has_vanished: bool,
     loss: StateLoss,
+    /// The newest commit, if the sync windows hold it back.
+    held: Option<HeldCommit>,
+    /// When a user last asked for a sync that has applied no commit yet.
+    manual: Option<Timestamp>,
+}
+
+/// A commit that a sync window holds back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HeldCommit {
+    pub(crate) commit: CommitId,
+    pub(crate) closed: ClosedWindow,
+}
+
+impl HeldCommit {
+    /// One line for people.
+    pub(crate) fn sentence(&self, app: &AppName) -> String {
+        let ClosedWindow { window, allows_manual, until } = &self.closed;
+        let until = until.map(|at| format!(" until {at}")).unwrap_or_default();
+        let manual =
+            if *allows_manual { format!("; `driftless sync {app}` applies it now") } else { String::new() };
+        format!("{} waits for a sync window{until}: {window}{manual}", self.commit.short())
+    }
 }
 
 /// The properties of a target that make it another one than that of the last round.
@@ -115,6 +137,8 @@ impl Revisions {
             behind: None,
             has_vanished: false,
             loss,
+            held: None,
+            manual: None,
         }
     }
 
@@ -159,11 +183,12 @@ impl Revisions {
     }
 
     fn choose(
-        &self,
+        &mut self,
         context: &AppContext,
         desired: &Desired,
         record: &Record,
     ) -> Result<Option<TargetRevision>, store::Error> {
+        let held_before = self.held.take();
         let policy = policy_now(context, desired)?;
         if record.removal.is_some() && desired.may_be_removed() {
             return self.target_of_removal(context, policy);
@@ -185,9 +210,44 @@ impl Revisions {
         }
         if let Some(stack) = desired.applicable_stack() {
             let (stack, commit) = (Arc::clone(stack), desired.commit().clone());
-            return Ok(Some(TargetRevision::new(stack, commit, policy, self.cause_of_next(desired))));
+            let newest = TargetRevision::new(stack, commit, policy.clone(), self.cause_of_next(desired));
+            self.held = self.held_by_window(context, desired, &newest);
+            let Some(held) = &self.held else { return Ok(Some(newest)) };
+            if held_before.is_none_or(|before| before.commit != held.commit) {
+                let message = held.sentence(context.name());
+                context.event(EventKind::Normal, "SyncWindowClosed", held.commit.short(), &message);
+            }
         }
         self.last_target_stack(context, policy)
+    }
+
+    /// Why the sync windows hold a new commit back, if they do. A sync that a user asked for counts once it has fetched.
+    fn held_by_window(
+        &mut self,
+        context: &AppContext,
+        desired: &Desired,
+        newest: &TargetRevision,
+    ) -> Option<HeldCommit> {
+        let fetched_at = desired.repository().fetched_at;
+        let manual = self.manual.filter(|at| fetched_at.is_some_and(|fetched| fetched > *at));
+        let is_new = self.current.as_ref().is_none_or(|current| current.stack != newest.hash);
+        let closed = closed_window(&newest.policy.sync_windows, context.now()).filter(|_| is_new);
+        let Some(closed) = closed else {
+            self.manual = self.manual.filter(|_| manual.is_none());
+            return None;
+        };
+        if manual.is_some() {
+            if closed.allows_manual {
+                return None;
+            }
+            self.manual = None;
+        }
+        Some(HeldCommit { commit: newest.commit.id.clone(), closed })
+    }
+
+    /// The newest commit, if the sync windows hold it back.
+    pub(crate) fn held(&self) -> Option<&HeldCommit> {
+        self.held.as_ref()
     }
 
     /// The stack of the newest revision, while the newest commit cannot be applied.
@@ -473,7 +533,9 @@ impl Revisions {
             return false;
         }
         let on_failure = target.policy.on_failure;
-        if on_failure == OnFailure::None || !target.is_newest() {
+        // An older revision that fails too is kept.
+        let is_older = matches!(current.cause, Cause::AutomaticRollback | Cause::Rollback);
+        if on_failure == OnFailure::None || !target.is_newest() || is_older {
             let is_in_progress = current.outcome == Outcome::InProgress;
             let failure = round.rollout_failure(current.started).filter(|_| is_in_progress);
             if let Some(reason) = failure {
@@ -541,6 +603,7 @@ impl Revisions {
             && target.is_newest()
             && !desired.may_be_removed()
             && self.loss.lost().is_none()
+            && self.held.is_none()
             && failed.stack != target.hash;
         if is_other || target.policy.on_failure == OnFailure::None {
             record.failed = None;
@@ -585,6 +648,7 @@ impl Revisions {
     /// A user has requested a sync: the revision that its fetch begins has the cause "user".
     pub(crate) fn request_sync(&mut self, context: &AppContext, desired: &Desired, actor: &Actor) {
         let (commit, at) = (desired.commit().id.clone(), context.now());
+        self.manual = Some(at);
         self.requested = Some(RequestedSync { commit, at, actor: actor.clone() });
     }
 

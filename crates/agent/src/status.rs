@@ -100,6 +100,7 @@ impl StatusInputs<'_> {
             ("CommitStatusTold", refused),
             ("Trusted", self.trusted()),
             ("CommitFailed", self.failed_commit()),
+            ("SyncAllowed", self.window()),
         ];
         let conditions = statements
             .into_iter()
@@ -144,6 +145,12 @@ impl StatusInputs<'_> {
         let failed = self.record.failed.as_ref()?;
         let reason = if failed.back_to.is_some() { "RolledBack" } else { "RolloutsPaused" };
         Some(Statement::new(ConditionStatus::True, reason, self.failure_note(failed)))
+    }
+
+    /// Whether the newest commit waits for a sync window. Only while one does.
+    fn window(&self) -> Option<Statement> {
+        let sentence = self.revisions.held()?.sentence(self.context.name());
+        Some(Statement::new(ConditionStatus::False, "WindowClosed", sentence))
     }
 
     fn failure_note(&self, failed: &FailedCommit) -> String {
@@ -249,6 +256,10 @@ impl StatusInputs<'_> {
                 status.sync = SyncStatus::OutOfSync;
             }
             status.message = self.failure_note(failed);
+        }
+        if let Some(held) = self.revisions.held() {
+            status.sync = status.sync.max(SyncStatus::OutOfSync);
+            status.message = join(&held.sentence(self.context.name()), &status.message);
         }
         if let Some(error) = status.findings.iter().find(|finding| finding.is_error()) {
             status.sync = SyncStatus::OutOfSync;

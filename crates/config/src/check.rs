@@ -503,6 +503,7 @@ fn inherit(outer: &Policy, own: &PolicyEntry) -> Policy {
         on_failure: own.on_failure.unwrap_or(outer.on_failure),
         monitor: own.monitor.unwrap_or(outer.monitor),
         progress_deadline: own.progress_deadline.or(outer.progress_deadline),
+        sync_windows: own.sync_windows.clone().unwrap_or_else(|| outer.sync_windows.clone()),
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
-use driftless_model::{Adopt, AppName, CommitId, FilesystemDrift, Finding, Location, OnFailure, RepoUrl};
+use driftless_model::{
+    Adopt, AppName, CommitId, FilesystemDrift, Finding, Location, OnFailure, RepoUrl, Schedule, SyncWindow,
+    WindowKind,
+};
 use driftless_yaml::{Limits, Report, parse};
 
 use crate::{
@@ -56,6 +59,7 @@ pub(super) struct PolicyEntry {
     pub(super) on_failure: Option<OnFailure>,
     pub(super) monitor: Option<Duration>,
     pub(super) progress_deadline: Option<Duration>,
+    pub(super) sync_windows: Option<Vec<SyncWindow>>,
 }
 
 /// One entry of `repositories`.
@@ -196,7 +200,30 @@ fn policy(object: &Object<'_>) -> PolicyEntry {
             Ok(Duration::ZERO) => Err("must be at least `1s`".to_owned()),
             other => other,
         }),
+        sync_windows: object.get("syncWindows").map(|_| each(object, "syncWindows", sync_window)),
     }
+}
+
+fn sync_window(value: Value<'_>) -> Option<SyncWindow> {
+    let object = value.object(&keys::SYNC_WINDOW)?;
+    for key in ["kind", "schedule", "duration"] {
+        object.require(key);
+    }
+    let time_zone = object.owned("timeZone");
+    let schedule = object
+        .parsed("schedule", |text| Schedule::parse(text, time_zone.as_deref()).map(|_| text.to_owned()));
+    let duration = object.parsed("duration", |text| match whole_seconds(text)? {
+        duration if duration < Duration::from_mins(1) => Err("must be at least `1m`".to_owned()),
+        duration if duration > Duration::from_hours(24 * 366) => Err("must be at most `366d`".to_owned()),
+        duration => Ok(duration),
+    });
+    Some(SyncWindow {
+        kind: object.word("kind", &[("allow", WindowKind::Allow), ("deny", WindowKind::Deny)])?,
+        schedule: schedule?,
+        time_zone,
+        duration: duration?,
+        manual_sync: object.boolean("manualSync").unwrap_or_default(),
+    })
 }
 
 /// The API shows these times in seconds.

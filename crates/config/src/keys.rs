@@ -119,6 +119,7 @@ static POLICY: &[Key] = &[
         Word(&["none", "pause", "rollback"]),
         "When a commit fails: report it, pause its rollouts, or go back. Default: pause",
     ),
+    key("syncWindows", ListOf(&SYNC_WINDOW), "When new commits are applied. Default: at any time"),
     key("monitor", Duration, "Time in which a commit that was applied can still fail. Default: 1m; 0s: none"),
     key(
         "progressDeadline",
@@ -152,6 +153,17 @@ pub(super) static AUDIT: Table = Table {
         key("file", Path, "File that each entry is appended to, as a line of JSON"),
     ]],
     required: &[],
+};
+
+pub(super) static SYNC_WINDOW: Table = Table {
+    keys: &[&[
+        key("kind", Word(&["allow", "deny"]), "Apply commits in this window only, or not in this window"),
+        key("schedule", Text, "Begin of the window: the five fields of cron"),
+        key("duration", Duration, "Length of the window"),
+        key("timeZone", Text, "Time zone of the schedule, such as Europe/Berlin. Default: UTC"),
+        key("manualSync", Boolean, "Whether `driftless sync` applies commits all the same. Default: false"),
+    ]],
+    required: &["kind", "schedule", "duration"],
 };
 
 pub(super) static DOCKER: Table = Table {

@@ -499,3 +499,31 @@ fn commit_statuses_need_a_token_and_a_forge() {
         assert!(found[0].to_string().contains(wanted), "{status}: {found:?}");
     }
 }
+
+#[test]
+fn sync_windows_are_inherited_as_a_whole_and_checked() {
+    let of = |text: &str| Settings::parse("driftless.yaml", text);
+    let window =
+        "{kind: deny, schedule: '0 22 * * *', duration: 8h, timeZone: Europe/Berlin, manualSync: true}";
+    let text = format!(
+        "syncWindows: [{window}]\nrepositories:\n- url: /srv/a\n- url: /srv/b\n  syncWindows: []\n- url: /srv/c\n  \
+         applications:\n  - path: one\n    syncWindows: [{{kind: allow, schedule: '@daily', duration: 90m}}]\n"
+    );
+    let settings = of(&text).unwrap();
+    let [a, b, c] = &settings.repositories[..] else { panic!("three repositories") };
+    assert_eq!(a.policy.sync_windows[0].to_string(), "deny `0 22 * * *` (Europe/Berlin)");
+    assert_eq!((b.policy.sync_windows.len(), c.policy.sync_windows.len()), (0, 1));
+    assert_eq!(c.applications[0].policy.sync_windows[0].duration.as_secs(), 5400);
+    for (wrong, expected) in [
+        ("kind: never, schedule: '@daily', duration: 1h", "must be one of `allow`, `deny`"),
+        ("kind: deny, schedule: '0 25 * * *', duration: 1h", "25"),
+        ("kind: deny, schedule: '@daily', duration: 1h, timeZone: Berlin", "is not a time zone"),
+        ("kind: deny, schedule: '@daily', duration: 30s", "at least `1m`"),
+        ("kind: deny, schedule: '@daily'", "duration"),
+        ("kind: deny, schedule: '@daily', duration: 1h, manual: true", "manual"),
+    ] {
+        let message =
+            of(&format!("repositories: [{{url: /srv/a, syncWindows: [{{{wrong}}}]}}]")).unwrap_err();
+        assert!(format!("{message:?}").contains(expected), "{wrong}: {message:?}");
+    }
+}

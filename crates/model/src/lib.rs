@@ -75,6 +75,7 @@ mod selector;
 mod stack;
 mod stateful_set;
 mod status;
+mod sync_window;
 mod time;
 mod unreported;
 mod webhook;
@@ -146,6 +147,7 @@ pub use status::{
     PartSpec, PartStatus, PinStatus, RepositoryStatus, ResourceStatus, StatusCondition, SyncStatus,
     WaitStatus, WorkloadSpec, WorkloadStatus,
 };
+pub use sync_window::{SyncWindow, WindowKind};
 pub use time::Timestamp;
 pub use unreported::UnreportedSettings;
 pub use webhook::{Delivery, DeliveryOutcome, DeliveryResult, HookProvider, HookSecret, HookStatus, Missed};

@@ -59,6 +59,7 @@ mod names;
 mod record;
 mod status;
 mod steps;
+mod sync_window;
 mod target;
 mod text;
 mod wait;
@@ -105,6 +106,7 @@ pub use status::{
     pod_spec::pod_spec,
 };
 pub use steps::{Plan, Step};
+pub use sync_window::{ClosedWindow, closed_window};
 pub use target::Target;
 pub use wait::{Adoption, Wait, WaitObject, WaitReason, WaitSeverity};
 pub use world::{Refusal, World};

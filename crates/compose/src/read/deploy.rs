@@ -130,7 +130,7 @@ fn update(value: &Value<'_>) -> UpdateConfig {
             "failure_action" => match value.owned().as_deref() {
                 Some("pause") | None => {}
                 Some(_) => {
-                    value.warning("`failure_action` is ignored: a failed update waits for a newer commit");
+                    value.warning("`failure_action` is ignored: `onFailure` of the application says what follows a failed update");
                 }
             },
             _ => value.refuse("is not supported yet"),

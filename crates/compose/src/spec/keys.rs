@@ -237,7 +237,7 @@ pub(crate) static UPDATE: Object = open(&[
     key("parallelism", Integer(Kept)),
     key("delay", Duration(Dropped)).note("as `monitor`; the longer of the two counts"),
     key("failure_action", Text)
-        .note("`pause`; other values have no effect: a failed update waits for a newer commit"),
+        .note("`pause`; other values have no effect: `onFailure` of the application says what follows"),
     key("monitor", Duration(Dropped)).note("how long a new container must be healthy before it is available"),
     key("max_failure_ratio", Float).no_effect("any failure pauses the update"),
     key("order", Word(&["start-first", "stop-first"])),

@@ -2,7 +2,7 @@
 //!
 //! [`load()`] does what `docker compose config` does: it reads the files of a project with `include`, `extends`,
 //! overrides, profiles, `.env` and variables, checks them against the Compose specification, and returns the canonical
-//! form as JSON. [`render`] goes on and turns the project into a [`Stack`](driftless_model::Stack) of workloads,
+//! form as JSON. [`render`] goes on and turns the project into a [`Stack`] of workloads,
 //! networks and volumes.
 //!
 //! Files come through [`Files`], so nothing outside of the given tree is ever read: no environment, no home folder, no

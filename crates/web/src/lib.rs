@@ -70,7 +70,7 @@ pub fn router(handle: Handle, store: Store, access: Access) -> Router {
     router_with_hooks(handle, store, access, none)
 }
 
-/// All routes except the webhooks' own, which are [`Receiver::routes`], because forges have no token.
+/// All routes except the webhooks' own, which are [`webhook_routes`], because forges have no token.
 pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Receiver) -> Router {
     let clock = Clock::System;
     let auditor = Arc::new(Auditor::new(store.clone(), access.audit().clone(), clock));

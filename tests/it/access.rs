@@ -311,7 +311,7 @@ async fn digest_in_the_database_opens_no_session() {
     let cookie = welcome.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap();
     let value = cookie.split(';').next().unwrap();
     let [name, end, _] = value.splitn(3, '.').collect::<Vec<_>>()[..] else { panic!("{value}") };
-    // What somebody with a copy of the database knows.
+    // A copy of the database contains the digest.
     let (digest, _) = it.store.tokens().unwrap().remove(0);
     let mac = hmac_of("sha256", &hex(digest.as_bytes()), format!("driftless session {end} ada").as_bytes());
     let forged = format!("{name}.{end}.{}", BASE64_URL_SAFE_NO_PAD.encode(mac));

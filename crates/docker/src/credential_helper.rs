@@ -103,9 +103,12 @@ mod tests {
     use super::*;
 
     fn helper(folder: &Path, script: &str) -> OsString {
-        let path = folder.join("docker-credential-test");
-        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let (text, path) = (folder.join("script"), folder.join("docker-credential-test"));
+        fs::write(&text, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&text, fs::Permissions::from_mode(0o755)).unwrap();
+        // Written by another process: this one may start a program meanwhile, which inherits the open file, and a file that is
+        // open for writing cannot be run.
+        assert!(std::process::Command::new("cp").args([&text, &path]).status().unwrap().success());
         path.into()
     }
 

@@ -258,6 +258,7 @@ fn plans_stored_by_older_releases_are_dropped() {
     let state = StateDir::lock(dir.path()).unwrap();
     Store::open(&state, clock()).unwrap().store.set_pin(&shop(), &pin(3)).unwrap();
     let connection = rusqlite::Connection::open(state.database()).unwrap();
+    make_older(&connection);
     connection
         .execute_batch(
             "CREATE TABLE plans (id INTEGER PRIMARY KEY); CREATE TABLE steps (plan INTEGER); \

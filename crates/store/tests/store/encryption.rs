@@ -69,7 +69,7 @@ fn store_as_text(database: &Path, stacks: &[Stack], records: &[(AppName, Record)
         connection.execute("UPDATE records SET record = ?2 WHERE app = ?1", [app.as_str(), &text]).unwrap();
     }
     connection.execute("DELETE FROM meta WHERE key IN ('key_id', 'all_encrypted')", []).unwrap();
-    connection.pragma_update(None, "user_version", 4).unwrap();
+    make_older(&connection);
 }
 
 #[test]

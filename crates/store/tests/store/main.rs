@@ -129,6 +129,15 @@ pub(crate) fn pin(revision: u64) -> Pin {
     }
 }
 
+/// Makes a database one of version 4: without the tables that came later.
+pub(crate) fn make_older(connection: &rusqlite::Connection) {
+    let later = ["tokens", "audit", "incidents", "notifications"];
+    for table in later {
+        connection.execute(&format!("DROP TABLE IF EXISTS {table}"), []).unwrap();
+    }
+    connection.pragma_update(None, "user_version", 4).unwrap();
+}
+
 pub(crate) fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
 }

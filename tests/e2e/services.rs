@@ -90,7 +90,8 @@ async fn service_proxy_balances_and_survives_restarts() {
     let status = &application.status.workloads[&"front_proxy".into()];
     assert_eq!(status.spec.object.to_string(), "Service default/front");
 
-    // From outside, and inside under all of its names, and in turn.
+    // From outside, and inside under all of its names, and in turn. The proxy's process may need a moment to listen.
+    wait_until("the proxy to listen", || asked(node_port)).await;
     let outside: BTreeSet<String> = (0..12).filter_map(|_| asked(node_port)).collect();
     assert_eq!(outside.len(), 3, "{outside:?}");
     for name in ["front", "front.default.svc.cluster.local"] {

@@ -279,7 +279,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(9)).await;
         sticky.sent(client(1), all[2]);
         tokio::time::advance(Duration::from_secs(9)).await;
-        assert_eq!(choose(&sticky, 1, &all), all[2], "each connection begins the time anew");
+        assert_eq!(choose(&sticky, 1, &all), all[2], "each connection restarts the time");
         tokio::time::advance(Duration::from_secs(2)).await;
         let turn = sticky.state().turn;
         let first = choose(&sticky, 1, &all);

@@ -84,7 +84,7 @@ async fn failed_commit_is_rolled_back_once_and_survives_a_kill() {
 }
 
 #[tokio::test]
-async fn health_lost_soon_after_a_commit_pauses_or_rolls_back() {
+async fn health_lost_soon_after_a_commit_rolls_it_back() {
     let site = site("lost-health", "rollback");
     let first = site.compose(&web("1.0", "/healthz"));
     let agent = site.agent().await;

@@ -437,7 +437,7 @@ async fn drift_opens_one_incident_and_ends_it_when_it_is_undone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn degraded_is_reported_after_the_grace_time_and_once() {
+async fn failing_sync_is_reported_after_the_grace_time_and_once() {
     let it = Simulation::of(WEB);
     it.synced_with_tip().await;
     let watched = Watched::new(it);

@@ -39,7 +39,7 @@ pub fn closed_window(windows: &[SyncWindow], now: Timestamp) -> Option<ClosedWin
 /// A window at one moment.
 struct State {
     is_open: bool,
-    /// When it opens or closes next, or is to be looked at again.
+    /// Time at which it opens or closes next, or at which it must be checked again.
     changes: Option<Timestamp>,
 }
 

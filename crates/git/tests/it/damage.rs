@@ -68,8 +68,8 @@ async fn damaged_mirror_is_cloned_again() {
             let checkout = repository.fetch(None).await.unwrap_or_else(|it| panic!("{name}, {moved}: {it}"));
             assert_eq!(checkout.commit.id, wanted, "{name}");
             assert!(text(&checkout, "compose.yaml").starts_with("services: {}"), "{name}");
-            let beside = ["new", "old"].map(|it| origin.mirror().with_extension(it).exists());
-            assert_eq!(beside, [false, false], "{name}");
+            let leftovers = ["new", "old"].map(|it| origin.mirror().with_extension(it).exists());
+            assert_eq!(leftovers, [false, false], "{name}");
             let settled = repository.fetch(Some(&wanted)).await.unwrap();
             assert_eq!(settled.commit.id, wanted, "{name}");
         }

@@ -111,7 +111,7 @@ impl Authenticator {
     ) -> Result<Identity, Error> {
         let from = self.client_address(headers, peer);
         if let Some(secret) = given_token(headers) {
-            // An unknown password is that of a proxy in front, and without a token nobody needs one.
+            // Without a configured token no password is needed: an unknown one belongs to a proxy in front of the agent.
             let is_foreign = self.access.is_local && !secret.starts_with(TOKEN_PREFIX);
             if !is_foreign {
                 let (actor, scopes) = self.check_secret(&secret, from)?;

@@ -57,9 +57,9 @@ pub async fn idle(report: &mut Report) {
     let engine = if engine.is_some() { "an engine of its own" } else { "the machine's engine, shared" };
     report.text(&format!(
         "One application of n one-shot services that have completed, so that n managed containers exist and none has \
-         to run, on {engine}. `sync` requests a pass: one observation of the engine, a plan without steps, the \
-         status, and one listing of references. A proxy between agent and engine counts the calls. The baseline is \
-         the one list call that a pass needs, through the raw API. CPU is the agent's, including the requests that \
+         to run, on {engine}. `sync` requests a pass: one observation, which asks the engine for what its events named, a plan \
+         without steps, the status, and one listing of references. A proxy between agent and engine counts the calls. \
+         The baseline is one list call through the raw API. CPU is the agent's, including the requests that \
          start a pass and wait for its end. The agent runs with `MALLOC_ARENA_MAX=1`, as in `deploy/`. Memory is \
          read from `smaps_rollup`. RSS also counts the touched pages of the program file, which the kernel can drop and \
          read again; private and written memory is the cost of the agent.",

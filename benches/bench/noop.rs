@@ -14,7 +14,7 @@ use crate::{
     samples,
 };
 
-const SIZES: [usize; 2] = [10, 50];
+const SIZES: [usize; 3] = [10, 50, 200];
 
 pub async fn noop(report: &mut Report) {
     let peers: Vec<(&str, Compose)> =
@@ -30,8 +30,8 @@ pub async fn noop(report: &mut Report) {
     report.text(
         "The same project of n running services is deployed once by the agent and once by Docker Compose. The \
          samples alternate and measure how long each needs to find that there is nothing to do. `sync` requests the \
-         agent's pass. The agent follows a commit id, so neither program asks a Git server. The pass is one list of \
-         all containers, a plan without steps, and the status. For Docker Compose it is a whole `up -d`, from the \
+         agent's pass. The agent follows a commit id, so neither program asks a Git server. The pass is a plan \
+         without steps, and the status; it asks the engine for what its events named. For Docker Compose it is a whole `up -d`, from the \
          start of its process to its end.",
     );
     let rows: Vec<(String, &Samples, f64)> = found

@@ -1,11 +1,11 @@
-//! Inspected objects that have not changed since, according to the engine's events. It is empty and stays so while the
-//! event stream is interrupted. It makes no calls: readers store what they read.
+//! Lists and inspected objects that have not changed since, according to the engine's events. It is empty and stays so
+//! while the event stream is interrupted. It makes no calls: readers store what they read.
 //!
 //! An answer may be outdated by an event that arrived while it was on its way. So a reader takes a [`ReadToken`] before
 //! it asks, and the answer is only stored if no event has invalidated the object since.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
@@ -15,7 +15,10 @@ use driftless_model::{
 };
 use tokio::time::Instant;
 
-use crate::container_list::ListedContainer;
+use crate::{
+    catalogue::{Catalogue, Settled},
+    container_list::{ContainerList, ListedContainer},
+};
 
 /// The time that an image is kept: not every builder causes an event for the images that it makes.
 const IMAGE: Duration = Duration::from_mins(1);
@@ -23,6 +26,9 @@ const IMAGE: Duration = Duration::from_mins(1);
 /// The cache. Thread-safe.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
+    containers: Catalogue<ContainerList>,
+    networks: Catalogue<ObjectList>,
+    volumes: Catalogue<ObjectList>,
     state: Mutex<CacheState>,
 }
 
@@ -53,7 +59,52 @@ pub(crate) struct NamedObject {
 /// All networks or all volumes, by name.
 pub(crate) type NamedObjects = Arc<BTreeMap<String, NamedObject>>;
 
-/// The objects that are cached as whole lists.
+/// All networks or all volumes.
+#[derive(Debug, Default)]
+pub(crate) struct ObjectList {
+    by_id: BTreeMap<String, (String, NamedObject)>,
+    by_name: NamedObjects,
+}
+
+impl ObjectList {
+    /// Of names and objects. Network names need not be unique. Of several, one with the agent's labels is taken, else
+    /// the one with the first id.
+    pub(crate) fn new(all: impl IntoIterator<Item = (String, NamedObject)>) -> Self {
+        let by_id: BTreeMap<_, _> =
+            all.into_iter().map(|(name, object)| (object.id.clone(), (name, object))).collect();
+        let mut by_name: BTreeMap<String, NamedObject> = BTreeMap::new();
+        for (name, object) in by_id.values() {
+            let rank = |object: &NamedObject| (object.agent.is_none(), object.id.clone());
+            if by_name.get(name).is_none_or(|other| rank(object) < rank(other)) {
+                by_name.insert(name.clone(), object.clone());
+            }
+        }
+        Self { by_id, by_name: Arc::new(by_name) }
+    }
+
+    /// The same list with other objects in place of those with these ids.
+    pub(crate) fn with(
+        &self,
+        ids: &BTreeSet<String>,
+        found: impl IntoIterator<Item = (String, NamedObject)>,
+    ) -> Self {
+        let unchanged = self.by_id.iter().filter(|(id, _)| !ids.contains(*id));
+        // The engine's filter takes parts of an id, too.
+        let found = found.into_iter().filter(|(_, object)| ids.contains(&object.id));
+        Self::new(unchanged.map(|(_, entry)| entry.clone()).chain(found))
+    }
+
+    pub(crate) fn by_name(&self) -> &NamedObjects {
+        &self.by_name
+    }
+
+    /// The application that owns an object.
+    pub(crate) fn app(&self, id: &str) -> Option<&AppName> {
+        self.by_id.get(id)?.1.app.as_ref()
+    }
+}
+
+/// The objects that are cached as lists of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectKind {
     Networks,
@@ -69,21 +120,17 @@ struct CacheState {
     /// Since when no event can have been missed; `None` while the stream is interrupted.
     trusted_since: Option<Timestamp>,
     last_token: u64,
-    containers: BTreeMap<ContainerId, Entry>,
+    containers: BTreeMap<ContainerId, CachedContainer>,
     /// The configurations in use, by hash: the replicas of a workload share one.
     configs: BTreeMap<SpecHash, Weak<Container>>,
-    networks: Option<NamedObjects>,
-    volumes: Option<NamedObjects>,
     images: BTreeMap<String, (Arc<Image>, Instant)>,
-    /// Tokens up to these are invalid, per kind of object.
-    invalid_networks: u64,
-    invalid_volumes: u64,
+    /// Tokens up to this one are invalid for images.
     invalid_images: u64,
 }
 
 /// A container that is being read, or was.
 #[derive(Debug)]
-struct Entry {
+struct CachedContainer {
     token: u64,
     inspected: Option<InspectedContainer>,
 }
@@ -104,6 +151,9 @@ impl Cache {
         let mut state = self.lock();
         state.clear();
         state.trusted_since = Some(now);
+        self.containers.trust();
+        self.networks.trust();
+        self.volumes.trust();
     }
 
     /// The event stream is interrupted.
@@ -111,6 +161,22 @@ impl Cache {
         let mut state = self.lock();
         state.clear();
         state.trusted_since = None;
+        self.containers.distrust();
+        self.networks.distrust();
+        self.volumes.distrust();
+    }
+
+    /// The list of all containers.
+    pub(crate) fn container_list(&self) -> &Catalogue<ContainerList> {
+        &self.containers
+    }
+
+    /// The list of all networks or volumes.
+    pub(crate) fn objects(&self, kind: ObjectKind) -> &Catalogue<ObjectList> {
+        match kind {
+            ObjectKind::Networks => &self.networks,
+            ObjectKind::Volumes => &self.volumes,
+        }
     }
 
     pub(crate) fn container(&self, id: &ContainerId) -> Option<InspectedContainer> {
@@ -123,7 +189,7 @@ impl Cache {
     pub(crate) fn begin_container_read(&self, id: &ContainerId) -> ReadToken {
         let mut state = self.lock();
         let token = state.next_token();
-        state.containers.insert(id.clone(), Entry { token, inspected: None });
+        state.containers.insert(id.clone(), CachedContainer { token, inspected: None });
         ReadToken(token)
     }
 
@@ -148,8 +214,10 @@ impl Cache {
         config
     }
 
-    pub(crate) fn invalidate_container(&self, id: &ContainerId) {
+    /// A container has changed.
+    pub(crate) fn invalidate_container(&self, id: &ContainerId, settled: Settled) {
         self.lock().containers.remove(id);
+        self.containers.note_change(id.as_str(), settled);
     }
 
     /// Forgets containers that do not exist any more.
@@ -159,35 +227,9 @@ impl Cache {
         state.configs.retain(|_, config| config.strong_count() > 0);
     }
 
-    /// A token for networks, volumes and images.
+    /// A token for images.
     pub(crate) fn begin_read(&self) -> ReadToken {
         ReadToken(self.lock().next_token())
-    }
-
-    pub(crate) fn objects(&self, kind: ObjectKind) -> Option<NamedObjects> {
-        let state = self.lock();
-        state.trusted_since?;
-        match kind {
-            ObjectKind::Networks => state.networks.clone(),
-            ObjectKind::Volumes => state.volumes.clone(),
-        }
-    }
-
-    pub(crate) fn store_objects(&self, kind: ObjectKind, token: ReadToken, found: &NamedObjects) {
-        let mut state = self.lock();
-        let is_trusted = state.trusted_since.is_some();
-        let (objects, invalid) = state.objects_mut(kind);
-        if is_trusted && token.0 > *invalid {
-            *objects = Some(Arc::clone(found));
-        }
-    }
-
-    pub(crate) fn invalidate_objects(&self, kind: ObjectKind) {
-        let mut state = self.lock();
-        let last_token = state.last_token;
-        let (objects, invalid) = state.objects_mut(kind);
-        *objects = None;
-        *invalid = last_token;
     }
 
     pub(crate) fn image(&self, reference: &str) -> Option<Arc<Image>> {
@@ -222,20 +264,9 @@ impl CacheState {
         self.last_token
     }
 
-    fn objects_mut(&mut self, kind: ObjectKind) -> (&mut Option<NamedObjects>, &mut u64) {
-        match kind {
-            ObjectKind::Networks => (&mut self.networks, &mut self.invalid_networks),
-            ObjectKind::Volumes => (&mut self.volumes, &mut self.invalid_volumes),
-        }
-    }
-
     fn clear(&mut self) {
         self.containers.clear();
-        self.networks = None;
-        self.volumes = None;
         self.images.clear();
-        self.invalid_networks = self.last_token;
-        self.invalid_volumes = self.last_token;
         self.invalid_images = self.last_token;
     }
 }
@@ -248,15 +279,39 @@ mod tests {
     async fn answer_older_than_an_event_is_not_stored() {
         let cache = Cache::default();
         cache.begin(Timestamp(1));
+        let store = |token| cache.store_image("web:1", token, &Arc::default());
         let token = cache.begin_read();
-        cache.invalidate_objects(ObjectKind::Networks);
-        cache.store_objects(ObjectKind::Networks, token, &NamedObjects::default());
-        assert_eq!(cache.objects(ObjectKind::Networks), None);
-        let token = cache.begin_read();
-        cache.store_objects(ObjectKind::Networks, token, &NamedObjects::default());
-        assert!(cache.objects(ObjectKind::Networks).is_some());
+        cache.invalidate_images();
+        store(token);
+        assert_eq!(cache.image("web:1"), None);
+        store(cache.begin_read());
+        assert!(cache.image("web:1").is_some());
         cache.interrupt();
-        assert_eq!(cache.objects(ObjectKind::Networks), None);
+        assert_eq!(cache.image("web:1"), None);
+    }
+
+    #[test]
+    fn changed_objects_replace_those_with_their_ids() {
+        let object = |id: &str, app: &str| NamedObject {
+            id: id.to_owned(),
+            app: Some(AppName::from(app)),
+            agent: (app == "ours").then(|| AgentId::from("a1")),
+            ..NamedObject::default()
+        };
+        let named = |name: &str, object| (name.to_owned(), object);
+        let list = ObjectList::new([
+            named("web", object("1", "theirs")),
+            named("web", object("2", "ours")),
+            named("db", object("3", "ours")),
+        ]);
+        assert_eq!(list.by_name()["web"].id, "2", "one of the agent's comes first");
+        let gone = ["2".to_owned(), "4".to_owned()].into();
+        let found = [named("web", object("22", "ours")), named("cache", object("4", "ours"))];
+        let list = list.with(&gone, found);
+        let ids: Vec<_> = list.by_name().iter().map(|(name, object)| (&**name, &*object.id)).collect();
+        assert_eq!(ids, [("cache", "4"), ("db", "3"), ("web", "1")]);
+        assert_eq!(list.app("4"), Some(&AppName::from("ours")));
+        assert_eq!(list.app("22"), None, "it was not asked for");
     }
 
     #[test]

@@ -1,23 +1,18 @@
-//! The list of all containers, shared between readers that ask at the same time. It has no filter, because the names and
-//! ports of other containers matter too.
+//! The list of all containers. It has no filter, because the names and ports of other containers matter too.
 
-use std::{
-    collections::BTreeMap,
-    net::IpAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use driftless_model::{AgentId, AppName, ContainerId, Health, Protocol};
 use http::Method;
 use serde::Deserialize;
+use serde_json::json;
 
 use crate::{
     call_error::CallError,
+    catalogue::Reading,
     connection::Connection,
     deadline::{DEADLINE, within},
+    percent_encoding,
 };
 
 /// All containers of the host at one moment.
@@ -51,65 +46,38 @@ impl ListedContainer {
     }
 }
 
-/// Reads the list. Readers that ask while a list is awaited share the next one.
-#[derive(Debug, Default)]
-pub(crate) struct SharedList {
-    last_number: AtomicU64,
-    // A lock of Tokio's, held while the list is awaited: it is the queue of the readers that share the next one.
-    last: tokio::sync::Mutex<LastList>,
-}
-
-#[derive(Debug)]
-struct LastList {
-    /// Readers up to this number asked before the list was requested.
-    covers: u64,
-    result: Result<Arc<ContainerList>, CallError>,
-}
-
-impl Default for LastList {
-    fn default() -> Self {
-        Self { covers: 0, result: Ok(Arc::default()) }
-    }
-}
-
-impl SharedList {
-    /// A list that is requested after this call began. `on_read` sees each list once, before any reader gets it.
-    pub(crate) async fn get(
-        &self,
-        connection: &Connection,
-        on_read: impl FnOnce(&ContainerList) + Send,
-    ) -> Result<Arc<ContainerList>, CallError> {
-        let number = self.last_number.fetch_add(1, Ordering::AcqRel).saturating_add(1);
-        let mut last = self.last.lock().await;
-        if last.covers >= number {
-            return last.result.clone();
+impl ContainerList {
+    /// Reads all containers, or those that have changed. Entries equal to those `before` are shared with them.
+    pub(crate) async fn read(connection: &Connection, reading: Reading<Self>) -> Result<Self, CallError> {
+        connection.api_version().await?;
+        let (path, before, mut containers) = match &reading {
+            Reading::All { before } => ("/containers/json?all=1".to_owned(), before, BTreeMap::new()),
+            Reading::Changed { before, keys } => {
+                let filters = percent_encoding::encode(&json!({ "id": keys }).to_string());
+                let unchanged = before.containers.iter().filter(|(id, _)| !keys.contains(id.as_str()));
+                let unchanged = unchanged.map(|(id, listed)| (id.clone(), Arc::clone(listed))).collect();
+                (format!("/containers/json?all=1&filters={filters}"), before, unchanged)
+            }
+        };
+        let request = connection.transport().send_json(Method::GET, &path, Vec::new());
+        let rows: Vec<Row> = within(DEADLINE, request).await?;
+        for Row(id, listed) in rows {
+            let known = before.containers.get(&id).filter(|known| ***known == listed);
+            let listed = known.map_or_else(|| Arc::new(listed), Arc::clone);
+            containers.insert(id, listed);
         }
-        let covers = self.last_number.load(Ordering::Acquire);
-        let before = last.result.clone().unwrap_or_default();
-        let result = read(connection, &before).await.map(Arc::new);
-        if let Ok(list) = &result {
-            on_read(list);
-        }
-        *last = LastList { covers, result: result.clone() };
-        result
+        Ok(Self::new(containers))
     }
-}
 
-/// Entries equal to those `before` are shared with them.
-async fn read(connection: &Connection, before: &ContainerList) -> Result<ContainerList, CallError> {
-    connection.api_version().await?;
-    let request = connection.transport().send_json(Method::GET, "/containers/json?all=1", Vec::new());
-    let rows: Vec<Row> = within(DEADLINE, request).await?;
-    let mut list = ContainerList::default();
-    for Row(id, listed) in rows {
-        if let Some(app) = &listed.app {
-            list.by_app.entry(app.clone()).or_default().push(id.clone());
+    fn new(containers: BTreeMap<ContainerId, Arc<ListedContainer>>) -> Self {
+        let mut by_app: BTreeMap<AppName, Vec<ContainerId>> = BTreeMap::new();
+        for (id, listed) in &containers {
+            if let Some(app) = &listed.app {
+                by_app.entry(app.clone()).or_default().push(id.clone());
+            }
         }
-        let known = before.containers.get(&id).filter(|known| ***known == listed);
-        let listed = known.map_or_else(|| Arc::new(listed), Arc::clone);
-        list.containers.insert(id, listed);
+        Self { containers, by_app }
     }
-    Ok(list)
 }
 
 /// One entry, converted while it is read: a host may have thousands of them.

@@ -30,7 +30,7 @@ const TOKEN: &str = "<token>";
 /// The answer of a helper. Has no `Debug`, so that it cannot be printed.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Answer {
+struct HelperOutput {
     username: String,
     secret: String,
 }
@@ -64,9 +64,9 @@ async fn run(program: OsString, address: &str, deadline: Duration) -> Result<Opt
         let is_unknown = String::from_utf8_lossy(&output).trim() == NOT_FOUND;
         return if is_unknown { Ok(None) } else { Err(failed("failed".to_owned())) };
     }
-    let answer: Answer = serde_json::from_slice(&output)
+    let answer: HelperOutput = serde_json::from_slice(&output)
         .map_err(|_| failed("answered something else than a login".to_owned()))?;
-    let Answer { username, secret } = answer;
+    let HelperOutput { username, secret } = answer;
     Ok(match (username.as_str(), secret.is_empty()) {
         (_, true) => None,
         (TOKEN, false) => {

@@ -20,6 +20,7 @@ use crate::{
     attribution::{Attribution, is_healthcheck},
     cache::{Cache, ObjectKind},
     call_error::CallError,
+    catalogue::Settled,
     connection::Connection,
     deadline::{ANSWER, PING, within},
     docker::EngineEvent,
@@ -57,6 +58,9 @@ const IGNORED: &[&str] = &[
 
 /// Events of commands in containers and of copies into them. They change nothing that is cached.
 const VISITS: &[&str] = &["exec_die", "exec_start", "extract-to-dir"];
+
+/// Events that the engine sends when its list of containers is up to date.
+const SETTLED: &[&str] = &["create", "destroy", "health_status", "rename", "start", "unpause", "update"];
 
 /// Follows the event stream of one engine.
 pub(crate) struct EventWatcher {
@@ -266,8 +270,8 @@ impl EventWatcher {
             "network" => self.record_network(&id, action_name, &attributes),
             "volume" => {
                 let volumes = self.cache.objects(ObjectKind::Volumes);
-                let app = volumes.and_then(|volumes| volumes.get(&id)?.app.clone());
-                self.cache.invalidate_objects(ObjectKind::Volumes);
+                let app = volumes.last_known().and_then(|volumes| volumes.app(&id).cloned());
+                volumes.note_change(&id, Settled::Yes);
                 app
             }
             "image" => {
@@ -327,7 +331,8 @@ impl EventWatcher {
             "destroy" => self.attribution.forget_container(id),
             _ => {}
         }
-        self.cache.invalidate_container(id);
+        let settled = if SETTLED.contains(&action) { Settled::Yes } else { Settled::Soon };
+        self.cache.invalidate_container(id, settled);
     }
 
     /// Returns the application to wake: the container's owner when it connects or disconnects, else the network's.
@@ -338,18 +343,16 @@ impl EventWatcher {
         attributes: &BTreeMap<String, String>,
     ) -> Option<AppName> {
         let networks = self.cache.objects(ObjectKind::Networks);
-        let of_network = networks.and_then(|networks| {
-            networks.values().find(|network| network.id == id).and_then(|network| network.app.clone())
-        });
+        let of_network = networks.last_known().and_then(|networks| networks.app(id).cloned());
         if !matches!(action, "connect" | "disconnect") {
-            self.cache.invalidate_objects(ObjectKind::Networks);
+            networks.note_change(id, Settled::Yes);
             return of_network;
         }
         let container = ContainerId(attributes.get("container")?.clone());
         let inspected = self.cache.container(&container);
         let of_container = inspected.and_then(|inspected| inspected.listed.app.clone());
         let of_container = of_container.or_else(|| self.attribution.adopter(&container));
-        self.cache.invalidate_container(&container);
+        self.cache.invalidate_container(&container, Settled::Soon);
         of_container.or(of_network)
     }
 

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use bollard::query_parameters as query;
+use bollard::{models as api, query_parameters as query};
 use driftless_clock::Clock;
 use driftless_model::{AgentId, AppName, ContainerId, Image, Instance, SpecHash, State, Timestamp, label};
 use futures_util::{StreamExt, TryStreamExt};
@@ -11,10 +11,11 @@ use tokio::sync::Notify;
 
 use crate::{
     attribution::Attribution,
-    cache::{Cache, InspectedContainer, NamedObject, NamedObjects, ObjectKind},
+    cache::{Cache, InspectedContainer, NamedObject, NamedObjects, ObjectKind, ObjectList},
     call_error::CallError,
+    catalogue::Reading,
     connection::Connection,
-    container_list::{ContainerList, ListedContainer, SharedList},
+    container_list::{ContainerList, ListedContainer},
     crash_output::CrashOutputs,
     deadline::DEADLINE,
     from_engine,
@@ -31,7 +32,6 @@ pub(crate) struct Inventory {
     cache: Arc<Cache>,
     attribution: Arc<Attribution>,
     outputs: CrashOutputs,
-    list: SharedList,
     /// Notified when the event stream seems to have missed an event.
     missed_event: Arc<Notify>,
     images: SharedImages,
@@ -51,7 +51,6 @@ impl Inventory {
             cache: Arc::clone(cache),
             attribution: Arc::clone(attribution),
             outputs: CrashOutputs::default(),
-            list: SharedList::default(),
             missed_event: Arc::clone(missed_event),
             images: SharedImages::default(),
             clock,
@@ -60,26 +59,41 @@ impl Inventory {
 
     /// All containers of the host.
     pub(crate) async fn containers(&self) -> Result<Arc<ContainerList>, CallError> {
-        let forget_removed = |list: &ContainerList| {
-            self.cache.retain_containers(|id| list.containers.contains_key(id));
-            self.attribution.retain_containers(|id| list.containers.contains_key(id));
-            self.outputs.retain_containers(|id| list.containers.contains_key(id));
-        };
-        self.list.get(&self.connection, forget_removed).await
+        let list = self.cache.container_list();
+        // Podman does not send an event for every change.
+        if self.connection.is_podman() {
+            list.outdate();
+        }
+        list.get(|reading| self.read_containers(reading)).await
+    }
+
+    async fn read_containers(&self, reading: Reading<ContainerList>) -> Result<ContainerList, CallError> {
+        let list = ContainerList::read(&self.connection, reading).await?;
+        self.cache.retain_containers(|id| list.containers.contains_key(id));
+        self.attribution.retain_containers(|id| list.containers.contains_key(id));
+        self.outputs.retain_containers(|id| list.containers.contains_key(id));
+        Ok(list)
     }
 
     /// All networks or volumes of the host.
     pub(crate) async fn objects(&self, kind: ObjectKind) -> Result<NamedObjects, CallError> {
-        if let Some(objects) = self.cache.objects(kind) {
-            return Ok(objects);
-        }
-        let token = self.cache.begin_read();
-        let objects = Arc::new(match kind {
-            ObjectKind::Networks => self.read_networks().await?,
-            ObjectKind::Volumes => self.read_volumes().await?,
-        });
-        self.cache.store_objects(kind, token, &objects);
-        Ok(objects)
+        let read = |reading| async move {
+            match kind {
+                ObjectKind::Networks => self.read_networks(reading).await,
+                ObjectKind::Volumes => self.read_volumes(reading).await,
+            }
+        };
+        self.cache.objects(kind).get(read).await.map(|list| Arc::clone(list.by_name()))
+    }
+
+    /// A network by its name, not from the known list.
+    pub(crate) async fn network_now(&self, name: &str) -> Result<Option<NamedObject>, CallError> {
+        let filters = [("name", vec![name.to_owned()])].into();
+        let options = query::ListNetworksOptionsBuilder::new().filters(&filters).build();
+        let list = self.connection.docker().list_networks(Some(options));
+        let found = self.connection.call(DEADLINE, list).await?;
+        // The engine's filter takes parts of a name, too.
+        Ok(ObjectList::new(found.into_iter().map(network_entry)).by_name().get(name).cloned())
     }
 
     /// The id of a network. Names need not be unique, and may contain what a path cannot.
@@ -163,31 +177,30 @@ impl Inventory {
         Ok(networks.get("bridge").and_then(|network| network.created))
     }
 
-    async fn read_networks(&self) -> Result<BTreeMap<String, NamedObject>, CallError> {
-        let options = None::<query::ListNetworksOptions>;
-        let found = self.connection.call(DEADLINE, self.connection.docker().list_networks(options)).await?;
-        Ok(by_name(found.into_iter().map(|network| {
-            let labels: BTreeMap<_, _> = network.labels.clone().into_iter().flatten().collect();
-            let object = NamedObject {
-                created: network.created.as_deref().and_then(Timestamp::parse),
-                network: is_compose(&labels).then(|| from_engine::network(&network, &labels)),
-                ..named_object(network.id.unwrap_or_default(), &labels)
-            };
-            (network.name.unwrap_or_default(), object)
-        })))
+    async fn read_networks(&self, reading: Reading<ObjectList>) -> Result<ObjectList, CallError> {
+        let options = query::ListNetworksOptionsBuilder::new()
+            .filters(&filter("id", &reading).into_iter().collect())
+            .build();
+        let list = self.connection.docker().list_networks(Some(options));
+        let found = self.connection.call(DEADLINE, list).await?;
+        Ok(listed(reading, found.into_iter().map(network_entry)))
     }
 
-    async fn read_volumes(&self) -> Result<BTreeMap<String, NamedObject>, CallError> {
-        let options = None::<query::ListVolumesOptions>;
-        let found = self.connection.call(DEADLINE, self.connection.docker().list_volumes(options)).await?;
-        Ok(by_name(found.volumes.into_iter().flatten().map(|volume| {
+    async fn read_volumes(&self, reading: Reading<ObjectList>) -> Result<ObjectList, CallError> {
+        let options = query::ListVolumesOptionsBuilder::new()
+            .filters(&filter("name", &reading).into_iter().collect())
+            .build();
+        let list = self.connection.docker().list_volumes(Some(options));
+        let found = self.connection.call(DEADLINE, list).await?;
+        let found = found.volumes.into_iter().flatten().map(|volume| {
             let labels: BTreeMap<_, _> = volume.labels.clone().into_iter().collect();
             let object = NamedObject {
                 volume: is_compose(&labels).then(|| from_engine::volume(&volume, &labels)),
                 ..named_object(volume.name.clone(), &labels)
             };
             (volume.name, object)
-        })))
+        });
+        Ok(listed(reading, found))
     }
 
     /// When a user last stopped, killed or paused a container since it was started. The event stream reported it, or,
@@ -265,16 +278,30 @@ fn is_compose(labels: &BTreeMap<String, String>) -> bool {
     labels.contains_key(label::compose::PROJECT)
 }
 
-/// Network names need not be unique. Of several, one with the agent's labels is taken, else the one with the first id.
-fn by_name(found: impl Iterator<Item = (String, NamedObject)>) -> BTreeMap<String, NamedObject> {
-    let mut all: BTreeMap<String, NamedObject> = BTreeMap::new();
-    for (name, object) in found {
-        let rank = |object: &NamedObject| (object.agent.is_none(), object.id.clone());
-        if all.get(&name).is_none_or(|other| rank(&object) < rank(other)) {
-            all.insert(name, object);
-        }
+/// Name and content.
+fn network_entry(network: api::Network) -> (String, NamedObject) {
+    let labels: BTreeMap<_, _> = network.labels.clone().into_iter().flatten().collect();
+    let object = NamedObject {
+        created: network.created.as_deref().and_then(Timestamp::parse),
+        network: is_compose(&labels).then(|| from_engine::network(&network, &labels)),
+        ..named_object(network.id.unwrap_or_default(), &labels)
+    };
+    (network.name.unwrap_or_default(), object)
+}
+
+/// The filter for the objects that are read. Volumes have their name for an id.
+fn filter<'a>(name: &'a str, reading: &Reading<ObjectList>) -> Option<(&'a str, Vec<String>)> {
+    match reading {
+        Reading::All { .. } => None,
+        Reading::Changed { keys, .. } => Some((name, keys.iter().cloned().collect())),
     }
-    all
+}
+
+fn listed(reading: Reading<ObjectList>, found: impl Iterator<Item = (String, NamedObject)>) -> ObjectList {
+    match reading {
+        Reading::All { .. } => ObjectList::new(found),
+        Reading::Changed { before, keys } => before.with(&keys, found),
+    }
 }
 
 fn named_object(id: String, labels: &BTreeMap<String, String>) -> NamedObject {

@@ -8,7 +8,8 @@
 //! |---|---|
 //! | `transport`, `connection` | HTTP to the engine; the API version, deadlines, the agent's own container |
 //! | `to_engine`, `from_engine` | our types as the engine's, and back. Pure |
-//! | `cache`, `attribution` | what was inspected; who caused what happened to containers |
+//! | `catalogue`, `cache` | lists that are kept current by events; what was inspected |
+//! | `attribution` | who caused what happened to containers |
 //! | `container_list`, `inventory`, `observe` | reading: lists, cached inspections, the observed state of an application |
 //! | `events` | the event stream: makes the cache forget, feeds the attribution, wakes the applications |
 //! | `engine_report` | facts about the engine and its host |
@@ -50,6 +51,7 @@ mod attribution;
 mod body_writer;
 mod cache;
 mod call_error;
+mod catalogue;
 mod cluster_domain;
 mod connection;
 mod container_files;

@@ -59,8 +59,8 @@ impl RegistryLogins {
             let bytes =
                 read(path, name)?.ok_or_else(|| format!("{name} is missing in the runtime directory"))?;
             match parse(&bytes, name)?.entry(host, repository) {
-                Some(Entry::Login(login)) => return Ok(Some(login)),
-                Some(Entry::Helper(helper)) => {
+                Some(LoginSource::Login(login)) => return Ok(Some(login)),
+                Some(LoginSource::Helper(helper)) => {
                     return Err(format!(
                         "{name} names the credential helper `{}` for {host}; only the file of `docker login` on the host \
                          may name a program to run",
@@ -104,8 +104,8 @@ impl RegistryLogins {
             return Ok(Some(Login { username, password: (self.read)(&registry.password)?, token: None }));
         }
         match self.client_file()?.entry(host, repository) {
-            Some(Entry::Login(login)) => Ok(Some(login)),
-            Some(Entry::Helper(helper)) => credential_helper::ask(&helper, &address_of(host)).await,
+            Some(LoginSource::Login(login)) => Ok(Some(login)),
+            Some(LoginSource::Helper(helper)) => credential_helper::ask(&helper, &address_of(host)).await,
             None => Ok(None),
         }
     }
@@ -169,7 +169,7 @@ fn parse(bytes: &[u8], name: &str) -> Result<LoginFile, String> {
 }
 
 /// The entry of a file for a registry.
-enum Entry {
+enum LoginSource {
     Login(Login),
     /// The name of the credential helper that keeps the login.
     Helper(String),
@@ -177,20 +177,20 @@ enum Entry {
 
 impl LoginFile {
     /// A helper for the registry goes before the entry, as for the Docker client.
-    fn entry(&self, host: &str, repository: &str) -> Option<Entry> {
+    fn entry(&self, host: &str, repository: &str) -> Option<LoginSource> {
         let of_host = self.cred_helpers.iter().find(|(key, _)| match_length(key, host, repository).is_some());
         if let Some((_, helper)) = of_host {
-            return Some(Entry::Helper(helper.clone()));
+            return Some(LoginSource::Helper(helper.clone()));
         }
         let matching =
             self.auths.iter().filter_map(|(key, it)| Some((match_length(key, host, repository)?, it)));
         let best = matching.max_by_key(|(length, _)| *length);
         if let Some(login) = best.and_then(|(_, it)| it.login()) {
-            return Some(Entry::Login(login));
+            return Some(LoginSource::Login(login));
         }
         // The client leaves an empty entry if a helper keeps the login.
         let of_all = best.map(|_| &self.creds_store).filter(|it| !it.is_empty());
-        of_all.map(|helper| Entry::Helper(helper.clone()))
+        of_all.map(|helper| LoginSource::Helper(helper.clone()))
     }
 }
 

@@ -26,11 +26,11 @@ pub(crate) struct SharedImages {
 struct Inspection {
     last_number: AtomicU64,
     // A lock of Tokio's, held while the answer is awaited: it is the queue of the readers that share the next one.
-    last: tokio::sync::Mutex<Option<Answer>>,
+    last: tokio::sync::Mutex<Option<LastRead>>,
 }
 
 #[derive(Debug)]
-struct Answer {
+struct LastRead {
     /// Readers up to this number asked before the call was made.
     covers: u64,
     found: Found,
@@ -48,7 +48,7 @@ impl SharedImages {
             } else {
                 let covers = inspection.last_number.load(Ordering::Acquire);
                 let found = read.await;
-                *last = Some(Answer { covers, found: found.clone() });
+                *last = Some(LastRead { covers, found: found.clone() });
                 found
             }
         };

@@ -17,6 +17,7 @@ use crate::{
     attribution::Attribution,
     cache::Cache,
     call_error::{CallError, tolerate},
+    catalogue::Settled,
     connection::Connection,
     deadline::DEADLINE,
     error::Error,
@@ -64,7 +65,7 @@ impl Containers {
             tracing::warn!(container = name_of(container), %error, "starting the container under another name");
             started = self.start_under_another_name(&id).await;
         }
-        self.cache.invalidate_container(&id);
+        self.cache.invalidate_container(&id, Settled::Yes);
         match started {
             Ok(()) => Ok(()),
             Err(error) if error.code() == Some(304) => Ok(()),
@@ -128,7 +129,7 @@ impl Containers {
         let stop = self.connection.docker().stop_container(id.as_str(), Some(options));
         let stopped = self.connection.call(deadline, stop).await;
         self.attribution.end_agent_stop(&id, self.clock.now());
-        self.cache.invalidate_container(&id);
+        self.cache.invalidate_container(&id, Settled::Soon);
         tolerate(stopped, |error| matches!(error.code(), Some(304 | 404)))
             .map_err(|error| error.classify(&doing))
     }
@@ -146,7 +147,7 @@ impl Containers {
         self.attribution.expect_signal(&id);
         let kill = self.connection.docker().kill_container(id.as_str(), Some(options));
         let sent = self.connection.call(DEADLINE, kill).await;
-        self.cache.invalidate_container(&id);
+        self.cache.invalidate_container(&id, Settled::Soon);
         if sent.is_err() {
             // Its event will not come.
             self.attribution.take_signal(&id);
@@ -167,10 +168,11 @@ impl Containers {
         let options = query::RemoveContainerOptionsBuilder::new().force(false).v(false).build();
         let remove = self.connection.docker().remove_container(id.as_str(), Some(options));
         let removed = self.connection.call(DEADLINE, remove).await;
-        self.cache.invalidate_container(&id);
+        self.cache.invalidate_container(&id, Settled::Yes);
         tolerate(removed, |error| error.is_not_found() || error.contains(&["already in progress"]))
             .map_err(|error| error.classify(&doing))?;
         self.attribution.forget_container(&id);
+        self.first_start.forget(&id);
         for volume in empty_volumes.into_values() {
             let options = None::<query::RemoveVolumeOptions>;
             let remove = self.connection.docker().remove_volume(&volume, options);
@@ -187,7 +189,7 @@ impl Containers {
         let id = self.ownership.require(container, &doing).await?;
         let unpause = self.connection.docker().unpause_container(id.as_str());
         let unpaused = self.connection.call(DEADLINE, unpause).await;
-        self.cache.invalidate_container(&id);
+        self.cache.invalidate_container(&id, Settled::Yes);
         tolerate(unpaused, |error| error.contains(&["is not paused"])).map_err(|error| error.classify(&doing))
     }
 
@@ -195,7 +197,7 @@ impl Containers {
         let doing = format!("rename {} to {to}", name_of(container));
         let id = self.ownership.require(container, &doing).await?;
         let renamed = self.rename_to(&id, to).await;
-        self.cache.invalidate_container(&id);
+        self.cache.invalidate_container(&id, Settled::Yes);
         tolerate(renamed, |error| error.contains(&["same name"])).map_err(|error| error.classify(&doing))
     }
 
@@ -209,7 +211,7 @@ impl Containers {
         let body = to_engine::update_body(settings);
         let update = self.connection.docker().update_container(id.as_str(), body);
         let updated = self.connection.call(DEADLINE, update).await;
-        self.cache.invalidate_container(&id);
+        self.cache.invalidate_container(&id, Settled::Yes);
         updated.map_err(|error| error.classify(&doing))?;
         self.check_update(&id, settings, &doing).await
     }
@@ -225,7 +227,7 @@ impl Containers {
         let version = self.connection.api_version().await.map_err(|error| error.classify(&doing))?;
         let endpoint = to_engine::endpoint(attachment, version);
         let connected = self.networks.connect(&id, network, endpoint).await;
-        self.cache.invalidate_container(&id);
+        self.cache.invalidate_container(&id, Settled::Soon);
         connected.map_err(|error| error.classify(&doing))
     }
 
@@ -233,7 +235,7 @@ impl Containers {
         let doing = format!("disconnect {} from network {network}", name_of(container));
         let Some(id) = self.ownership.find(container, &doing).await? else { return Ok(()) };
         let disconnected = self.networks.disconnect(&id, network).await;
-        self.cache.invalidate_container(&id);
+        self.cache.invalidate_container(&id, Settled::Soon);
         disconnected.map_err(|error| error.classify(&doing))
     }
 

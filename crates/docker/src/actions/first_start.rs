@@ -4,10 +4,13 @@
 //! The engine creates the folder of a volume for root alone, and has no call to change that. But a folder with its mode and
 //! owner can be copied into a container, onto the volume's own folder. Files deeper inside a volume stay as they are.
 
-use std::sync::Arc;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use bollard::{body_full, models as api, query_parameters as query};
-use driftless_model::{ContainerId, MountSource, State};
+use driftless_model::{Container, ContainerId, MountSource, State};
 use futures_util::StreamExt;
 
 use crate::{
@@ -65,11 +68,19 @@ fn uploads(target: &str) -> [Upload; 3] {
     ]
 }
 
+/// Whether a container mounts volumes that are made usable before its first start.
+fn has_volumes(container: &Container) -> bool {
+    container.mounts.iter().any(|mount| mount.source == MountSource::Empty)
+        || container.host.mount_options.values().any(|options| options.group.is_some())
+}
+
 /// Prepares containers for their first start.
 pub(super) struct FirstStart {
     connection: Arc<Connection>,
     cache: Arc<Cache>,
     attribution: Arc<Attribution>,
+    /// Containers that were created and not started yet, and have nothing to prepare.
+    prepared: Mutex<BTreeSet<ContainerId>>,
 }
 
 impl FirstStart {
@@ -82,16 +93,33 @@ impl FirstStart {
             connection: Arc::clone(connection),
             cache: Arc::clone(cache),
             attribution: Arc::clone(attribution),
+            prepared: Mutex::default(),
         }
+    }
+
+    /// The agent has created a container: one without volumes to prepare need not be inspected before its start.
+    pub(super) fn record_created(&self, id: &ContainerId, container: &Container) {
+        if !has_volumes(container) {
+            self.prepared().insert(id.clone());
+        }
+    }
+
+    /// A container is gone.
+    pub(super) fn forget(&self, id: &ContainerId) {
+        self.prepared().remove(id);
+    }
+
+    fn prepared(&self) -> MutexGuard<'_, BTreeSet<ContainerId>> {
+        self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Prepares the volumes of a container that was never started. It can be repeated.
     pub(super) async fn prepare(&self, id: &ContainerId) -> Result<(), CallError> {
+        if self.prepared().remove(id) {
+            return Ok(());
+        }
         if self.cache.container(id).is_some_and(|inspected| {
-            let config = &inspected.instance.config;
-            let has_volumes = config.mounts.iter().any(|mount| mount.source == MountSource::Empty)
-                || config.host.mount_options.values().any(|options| options.group.is_some());
-            inspected.instance.state != State::Created || !has_volumes
+            inspected.instance.state != State::Created || !has_volumes(&inspected.instance.config)
         }) {
             return Ok(());
         }

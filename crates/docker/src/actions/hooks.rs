@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use super::http_hooks;
 use crate::{
-    attribution::Attribution, cache::Cache, call_error::CallError, connection::Connection, error::Error,
-    exec::Exec, from_engine,
+    attribution::Attribution, cache::Cache, call_error::CallError, catalogue::Settled,
+    connection::Connection, error::Error, exec::Exec, from_engine,
 };
 
 /// The longest time that one hook may take, where no grace period limits it: a stop must end.
@@ -74,7 +74,7 @@ impl Hooks {
             let stop = self.connection.docker().stop_container(id.as_str(), options);
             let stopped = self.connection.call(LONGEST, stop).await;
             self.attribution.end_agent_stop(id, self.clock.now());
-            self.cache.invalidate_container(id);
+            self.cache.invalidate_container(id, Settled::Soon);
             stopped.map_err(|error| error.classify(&format!("{doing}: {message}, and stop it")))?;
             return Err(Error::Rejected { doing: doing.to_owned(), message });
         }

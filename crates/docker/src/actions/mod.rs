@@ -8,9 +8,9 @@ use driftless_model::AppName;
 use driftless_plan::Action;
 
 use crate::{
-    agent_claims::OwnAgents, attribution::Attribution, cache::Cache, connection::Connection, docker::Effect,
-    error::Error, exec::Exec, helper_image, inventory::Inventory, pull::Puller,
-    registry_logins::RegistryLogins,
+    agent_claims::OwnAgents, attribution::Attribution, cache::Cache, catalogue::Settled,
+    connection::Connection, docker::Effect, error::Error, exec::Exec, helper_image, inventory::Inventory,
+    pull::Puller, registry_logins::RegistryLogins,
 };
 
 mod containers;
@@ -107,7 +107,16 @@ impl Actions {
             Action::CreateVolume { name, volume } => self.volumes.create(app, name, volume).await?,
             Action::RemoveVolume { name } => self.volumes.remove(app, name).await?,
             Action::CreateInstance(creation) => {
-                return self.creator.create(creation).await.map(Effect::Created);
+                let created = self.creator.create(creation).await;
+                match &created {
+                    Ok(id) => {
+                        self.containers.first_start.record_created(id, &creation.container);
+                        self.cache.invalidate_container(id, Settled::Yes);
+                    }
+                    // A call without an answer may have succeeded.
+                    Err(_) => self.cache.container_list().outdate(),
+                }
+                return created.map(Effect::Created);
             }
             // The agent has written them already; the engine is not involved.
             Action::WriteFiles { .. } => {}

@@ -12,6 +12,7 @@ use crate::{
     attribution::Attribution,
     cache::{Cache, ObjectKind},
     call_error::{CallError, tolerate},
+    catalogue::Settled,
     connection::Connection,
     deadline::{DEADLINE, within},
     error::Error,
@@ -56,9 +57,8 @@ impl Networks {
     pub(super) async fn create(&self, app: &AppName, name: &str, network: &Network) -> Result<(), Error> {
         let doing = format!("create network {name}");
         // An existing network must not be missed: old engines create another one with the same name.
-        self.cache.invalidate_objects(ObjectKind::Networks);
-        let networks = self.inventory.objects(ObjectKind::Networks).await;
-        if let Some(existing) = networks.map_err(|error| error.classify(&doing))?.get(name) {
+        let existing = self.inventory.network_now(name).await.map_err(|error| error.classify(&doing))?;
+        if let Some(existing) = existing {
             let is_same = self.is_own(existing.agent.as_ref())
                 && existing.app.as_ref() == Some(app)
                 && existing.spec.as_ref() == Some(&SpecHash::of(network));
@@ -66,13 +66,22 @@ impl Networks {
             return if is_same { Ok(()) } else { Err(Error::Refused { doing, message }) };
         }
         let body = to_engine::network_body(name, network, app, self.agents.own());
-        let created = self.send_create(&body).await;
-        self.cache.invalidate_objects(ObjectKind::Networks);
-        created.map_err(|error| match error.code() {
-            // The address range overlaps with one in use, or there is none left: the host must change first.
-            Some(403) => error.rejected(&doing),
-            _ => error.classify(&doing),
-        })
+        let networks = self.cache.objects(ObjectKind::Networks);
+        match self.send_create(&body).await {
+            Ok(id) => {
+                networks.note_change(&id, Settled::Yes);
+                Ok(())
+            }
+            Err(error) => {
+                // A call without an answer may have succeeded.
+                networks.outdate();
+                Err(match error.code() {
+                    // The address range overlaps with one in use, or there is none left: the host must change first.
+                    Some(403) => error.rejected(&doing),
+                    _ => error.classify(&doing),
+                })
+            }
+        }
     }
 
     pub(super) async fn remove(&self, name: &str, id: &str) -> Result<(), Error> {
@@ -100,7 +109,7 @@ impl Networks {
             }
         }
         let removed = self.connection.call(DEADLINE, self.connection.docker().remove_network(id)).await;
-        self.cache.invalidate_objects(ObjectKind::Networks);
+        self.cache.objects(ObjectKind::Networks).note_change(id, Settled::Yes);
         tolerate(removed, CallError::is_not_found).map_err(|error| error.classify(&doing))
     }
 
@@ -132,15 +141,17 @@ impl Networks {
         })
     }
 
-    /// Without bollard, which does not know the field that keeps old engines from creating a second network.
-    async fn send_create(&self, body: &api::NetworkCreateRequest) -> Result<(), CallError> {
+    /// Returns the id of the network. Without bollard, which does not know the field that keeps old engines from creating
+    /// a second network.
+    async fn send_create(&self, body: &api::NetworkCreateRequest) -> Result<String, CallError> {
         self.connection.api_version().await?;
         let mut json = serde_json::to_value(body).map_err(|error| CallError::unreachable(&error))?;
         if let Some(fields) = json.as_object_mut() {
             fields.insert("CheckDuplicate".to_owned(), true.into());
         }
         let body = json.to_string().into_bytes();
-        let sent = self.connection.transport().send(Method::POST, "/networks/create", body);
-        within(DEADLINE, sent).await.map(drop)
+        let sent = self.connection.transport().send_json(Method::POST, "/networks/create", body);
+        let created: api::NetworkCreateResponse = within(DEADLINE, sent).await?;
+        Ok(created.id)
     }
 }

@@ -10,6 +10,7 @@ use crate::{
     agent_claims::OwnAgents,
     cache::{Cache, ObjectKind},
     call_error::{CallError, tolerate},
+    catalogue::Settled,
     connection::Connection,
     deadline::DEADLINE,
     error::Error,
@@ -32,7 +33,7 @@ impl Volumes {
         let doing = format!("create volume {name}");
         let body = to_engine::volume_body(name, volume, app, self.agents.own());
         let created = self.connection.call(DEADLINE, self.connection.docker().create_volume(body)).await;
-        self.cache.invalidate_objects(ObjectKind::Volumes);
+        self.cache.objects(ObjectKind::Volumes).note_change(name, Settled::Yes);
         // The engine answers with an existing volume of this name, even if its specification differs.
         let found = created.map_err(|error| error.classify(&doing))?;
         let label = |name: &str| found.labels.get(name).map(String::as_str);
@@ -63,7 +64,7 @@ impl Volumes {
         let options = None::<query::RemoveVolumeOptions>;
         let removed =
             self.connection.call(DEADLINE, self.connection.docker().remove_volume(name, options)).await;
-        self.cache.invalidate_objects(ObjectKind::Volumes);
+        self.cache.objects(ObjectKind::Volumes).note_change(name, Settled::Yes);
         tolerate(removed, CallError::is_not_found).map_err(|error| error.classify(&doing))
     }
 }

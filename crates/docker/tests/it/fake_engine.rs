@@ -148,6 +148,11 @@ impl FakeEngine {
         }
     }
 
+    /// Removes a container, without an event.
+    pub(crate) fn remove(&self, id: &ContainerId) {
+        self.host(|host| host.containers.remove(id.as_str()));
+    }
+
     /// From now on, present event streams are silent. New ones are not.
     pub(crate) fn mute(&self) {
         self.host(|host| host.is_mute = true);
@@ -228,7 +233,11 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         (_, ["networks"]) => ok(&json!([{"Name": "bridge", "Id": "b", "Created": "2026-01-01T00:00:00Z"}])),
         (_, ["volumes"]) => ok(&json!({"Volumes": [], "Warnings": []})),
         (_, ["containers", "json"]) => {
-            let rows = host.containers.values().map(|container| {
+            // `{"id": […]}`, percent-encoded.
+            let filters = query.split('&').find_map(|part| part.strip_prefix("filters="));
+            let is_wanted = |id: &str| filters.is_none_or(|filters| filters.contains(id));
+            let wanted = host.containers.iter().filter(|(id, _)| is_wanted(id)).map(|(_, it)| it);
+            let rows = wanted.map(|container| {
                 json!({
                     "Id": container["Id"],
                     "Names": [container["Name"]],

@@ -5,5 +5,6 @@
 
 mod events;
 mod fake_engine;
+mod observe;
 mod output;
 mod start;

@@ -15,6 +15,7 @@ async fn last_lines_of_a_crashed_container_are_read_once() {
     fake.print(&id, "starting\nno such table\n");
     fake.end(&id, "restarting", 3);
     fake.happen(id.as_str(), "die");
+    while !matches!(events.recv().await.unwrap(), EngineEvent::ObjectChanged { .. }) {}
     assert_eq!(instance(&engine, &id).await.last_output, "starting\nno such table");
     // Another event of the same run changes nothing.
     fake.happen(id.as_str(), "rename");

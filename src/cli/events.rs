@@ -80,7 +80,7 @@ async fn follow(
     last: &mut Option<u64>,
 ) -> Result<(), Error> {
     let mut response = client.stream(path).await?;
-    let mut lines = Lines::default();
+    let mut lines = LineBuffer::default();
     while let Some(bytes) = response.chunk().await.map_err(|error| client.broken_stream(&error))? {
         for line in lines.push(&bytes) {
             // Each event is one line of data, which contains everything; other lines are skipped.
@@ -98,9 +98,9 @@ async fn follow(
 
 /// Joins pieces to whole lines.
 #[derive(Debug, Default)]
-struct Lines(Vec<u8>);
+struct LineBuffer(Vec<u8>);
 
-impl Lines {
+impl LineBuffer {
     fn push(&mut self, bytes: &[u8]) -> Vec<String> {
         self.0.extend_from_slice(bytes);
         let Some(end) = self.0.iter().rposition(|it| *it == b'\n') else {
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn lines_are_put_together_from_pieces() {
-        let mut lines = Lines::default();
+        let mut lines = LineBuffer::default();
         assert!(lines.push(b"data: {\"a").is_empty());
         assert_eq!(lines.push(b"\": 1}\n\ndata: x"), ["data: {\"a\": 1}", ""]);
         assert_eq!(lines.push(b"\r\n"), ["data: x"]);

@@ -269,7 +269,7 @@ pub(super) fn pin_line(pin: &PinStatus, now: Timestamp) -> String {
 /// The lines below an application. No sentence is printed twice.
 fn block(application: &Application, detail: Detail, now: Timestamp, colours: Colours) -> String {
     let status = &application.status;
-    let mut lines = Lines { text: String::new(), colours };
+    let mut lines = StatusText { text: String::new(), colours };
     if detail >= Detail::Everything {
         for text in origin_lines(application, now) {
             lines.push(Paint::Soft, &text);
@@ -320,12 +320,12 @@ fn block(application: &Application, detail: Detail, now: Timestamp, colours: Col
 }
 
 /// Indented lines, without control characters.
-struct Lines {
+struct StatusText {
     text: String,
     colours: Colours,
 }
 
-impl Lines {
+impl StatusText {
     fn push(&mut self, paint: Paint, text: &str) {
         let line = self.colours.paint(paint, &one_line(text));
         let _ = writeln!(self.text, "  {line}");
@@ -393,7 +393,7 @@ fn operation_line(operation: &Operation, now: Timestamp) -> Option<(Paint, Strin
 }
 
 /// `ImagePullBackOff web, attempt 3, next try in 18s: manifest unknown`
-fn wait_line(wait: &WaitStatus, now: Timestamp, lines: &Lines) -> String {
+fn wait_line(wait: &WaitStatus, now: Timestamp, lines: &StatusText) -> String {
     let WaitStatus { reason, object, message, attempt, until } = wait;
     let mut line = reason.clone();
     if !object.is_empty() {
@@ -423,7 +423,7 @@ fn drift_line(drift: &Drift, now: Timestamp) -> String {
     format!("drift: {kind} {object} {field}: wanted {want}, found {found}{when} ({action})")
 }
 
-fn workloads(application: &Application, now: Timestamp, lines: &Lines) -> String {
+fn workloads(application: &Application, now: Timestamp, lines: &StatusText) -> String {
     if application.status.workloads.is_empty() {
         return String::new();
     }
@@ -454,7 +454,7 @@ fn workloads(application: &Application, now: Timestamp, lines: &Lines) -> String
     table.render(lines.colours)
 }
 
-fn instance_row(instance: &InstanceStatus, now: Timestamp, lines: &Lines) -> [Cell; 8] {
+fn instance_row(instance: &InstanceStatus, now: Timestamp, lines: &StatusText) -> [Cell; 8] {
     let InstanceStatus {
         name,
         container: _,
@@ -482,7 +482,7 @@ fn instance_row(instance: &InstanceStatus, now: Timestamp, lines: &Lines) -> [Ce
     ]
 }
 
-fn conditions(application: &Application, now: Timestamp, lines: &Lines) -> String {
+fn conditions(application: &Application, now: Timestamp, lines: &StatusText) -> String {
     if application.status.conditions.is_empty() {
         return String::new();
     }

@@ -59,7 +59,7 @@ struct Pipe {
 }
 
 /// The decision of the caller about bytes that were read.
-pub(super) enum Verdict {
+pub(super) enum Decision {
     Forward,
     /// The bytes are the caller's now.
     Take,
@@ -101,7 +101,7 @@ impl Flow {
         from: &mut TcpStream,
         to: &mut TcpStream,
         may_splice: bool,
-        mut inspect: impl FnMut(&[u8]) -> Verdict,
+        mut inspect: impl FnMut(&[u8]) -> Decision,
     ) -> Poll<io::Result<Option<Vec<u8>>>> {
         loop {
             ready!(self.poll_flush(cx, to))?;
@@ -127,7 +127,7 @@ impl Flow {
                 }
                 self.full_buffers =
                     if bytes.len() == BUFFER { (self.full_buffers + 1).min(LARGE) } else { 0 };
-                if let Verdict::Take = inspect(bytes) {
+                if let Decision::Take = inspect(bytes) {
                     return Poll::Ready(Ok(Some(bytes.to_vec())));
                 }
                 let written = match Pin::new(&mut *to).poll_write(cx, bytes) {

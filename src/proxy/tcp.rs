@@ -20,7 +20,7 @@ use tokio::{
 
 use super::{
     balance::Lease,
-    flow::{Flow, Verdict},
+    flow::{Decision, Flow},
     header::header,
     limits::Permit,
     request::begins_request,
@@ -155,7 +155,7 @@ enum Event {
 impl Relay {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         let Self { client, endpoint, lease, up, down, speaks_http, has_answered, idle } = self;
-        let down_polled = down.poll(cx, endpoint, client, true, |_| Verdict::Forward);
+        let down_polled = down.poll(cx, endpoint, client, true, |_| Decision::Forward);
         let has_read_down = down.take_has_read();
         *has_answered |= has_read_down;
         let is_between_requests = *has_answered && down.is_flushed() && !down.has_ended();
@@ -163,10 +163,10 @@ impl Relay {
             let is_http = *speaks_http.get_or_insert_with(|| begins_request(bytes));
             let is_movable = is_http && is_between_requests && lease.is_leaving();
             if is_movable && *has_answered && begins_request(bytes) {
-                return Verdict::Take;
+                return Decision::Take;
             }
             *has_answered = false;
-            Verdict::Forward
+            Decision::Forward
         });
         let has_read_up = up.take_has_read();
         match (down_polled, up_polled) {

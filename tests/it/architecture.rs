@@ -124,6 +124,41 @@ fn every_file_has_a_module_doc_and_a_limit() {
     }
 }
 
+/// The name of the type that a line at the top of a file, or of an inner module, defines.
+fn defined_type(line: &str) -> Option<&str> {
+    let line = line.strip_prefix("    ").unwrap_or(line);
+    let line = match line.strip_prefix("pub") {
+        Some(rest) if rest.starts_with('(') => rest.split_once(") ")?.1,
+        Some(rest) => rest.strip_prefix(' ')?,
+        None => line,
+    };
+    let (keyword, rest) = line.split_once(' ')?;
+    let is_type = matches!(keyword, "struct" | "enum" | "trait" | "union");
+    rest.split(|letter: char| !letter.is_alphanumeric()).next().filter(|name| is_type && !name.is_empty())
+}
+
+/// `Error` is each module's own, by custom.
+#[test]
+fn type_names_are_used_once_in_a_crate() {
+    let crates = fs::read_dir("crates").unwrap().map(|entry| entry.unwrap().path().join("src"));
+    let mut read = 0;
+    let mut wrong = Vec::new();
+    for folder in crates.chain([PathBuf::from("src")]) {
+        let mut first = BTreeMap::new();
+        for path in sources(&folder) {
+            let source = fs::read_to_string(&path).unwrap();
+            for name in source.lines().filter_map(defined_type).filter(|name| *name != "Error") {
+                read += 1;
+                if let Some(other) = first.insert(name.to_owned(), path.clone()) {
+                    wrong.push(format!("{name}: {} and {}", other.display(), path.display()));
+                }
+            }
+        }
+    }
+    assert!(read > 1000, "only {read} types were found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn every_crate_opens_with_a_tested_example() {
     for entry in fs::read_dir("crates").unwrap() {

@@ -192,13 +192,13 @@ impl Notifications {
             };
             let now = self.0.clock.now();
             let pause = match result {
-                Ok(Next::Again) => {
+                Ok(NextSend::Again) => {
                     failures = 0;
                     lock(&self.0.results)
                         .insert(name.clone(), LastResult { sent: Some(now), error: String::new() });
                     continue;
                 }
-                Ok(Next::At(due)) => due.map(|due| due.since(now)),
+                Ok(NextSend::At(due)) => due.map(|due| due.since(now)),
                 Err(error) => {
                     failures = failures.saturating_add(1);
                     Some(self.fail(name, &error, failures, now))
@@ -215,7 +215,7 @@ impl Notifications {
         }
     }
 
-    async fn send_once(&self, sender: &Sender) -> Result<Next, SendError> {
+    async fn send_once(&self, sender: &Sender) -> Result<NextSend, SendError> {
         let Inner { store, clock, place, .. } = self.0.as_ref();
         let place = lock(place).clone();
         let receiver = sender.receiver();
@@ -225,14 +225,14 @@ impl Notifications {
             Timestamp(now.0.saturating_sub(u64::try_from(RATE_TIME.as_millis()).unwrap_or(u64::MAX)));
         let sent = store.sent_times(&receiver.name, hour_ago)?;
         let batch = match due(&waiting, &sent, receiver, now) {
-            Due::Nothing => return Ok(Next::At(None)),
-            Due::At(at) => return Ok(Next::At(Some(at))),
+            Due::Nothing => return Ok(NextSend::At(None)),
+            Due::At(at) => return Ok(NextSend::At(Some(at))),
             Due::Now(batch) => batch,
         };
         sender.send(&batch, &place, now).await?;
         store.mark_sent(&receiver.name, &batch, clock.now())?;
         tracing::info!(receiver = receiver.name, notifications = batch.len(), "notification sent");
-        Ok(Next::Again)
+        Ok(NextSend::Again)
     }
 
     /// Logs a failure and returns the pause before the next try.
@@ -260,7 +260,7 @@ pub enum TestDelivery {
 }
 
 /// The next action of a receiver's task.
-enum Next {
+enum NextSend {
     /// More may wait.
     Again,
     /// Nothing is due before this time.

@@ -22,10 +22,10 @@ pub(super) const GIT: &str = ".git";
 pub(super) struct Ignored {
     /// The folder, from the root of the work tree.
     prefix: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<IgnoreLookup>,
 }
 
-struct State {
+struct IgnoreLookup {
     repository: gix::Repository,
     index: Index,
     stack: Stack,
@@ -49,7 +49,7 @@ impl Ignored {
         let index = repository.index_or_empty().map_err(|error| failed(&error))?;
         let source = Source::WorktreeThenIdMappingIfNotSkipped;
         let stack = repository.excludes(&index, None, source).map_err(|error| failed(&error))?.detach();
-        let state = Mutex::new(State { repository, index, stack, asked: BTreeSet::new() });
+        let state = Mutex::new(IgnoreLookup { repository, index, stack, asked: BTreeSet::new() });
         let ignored = Self { prefix, state };
         let whole = ignored.prefix.clone();
         if !whole.as_os_str().is_empty() && ignored.with(|state| state.is_ignored(&whole, true))? {
@@ -81,12 +81,12 @@ impl Ignored {
         self.with(|state| state.asked.iter().map(warning).collect())
     }
 
-    fn with<T>(&self, run: impl FnOnce(&mut State) -> T) -> T {
+    fn with<T>(&self, run: impl FnOnce(&mut IgnoreLookup) -> T) -> T {
         run(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl State {
+impl IgnoreLookup {
     /// `path` is from the root of the work tree.
     fn is_ignored(&mut self, path: &Path, is_folder: bool) -> io::Result<bool> {
         // A path that is not valid UTF-8 is never read.

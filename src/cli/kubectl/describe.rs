@@ -52,7 +52,7 @@ pub(in crate::cli) async fn describe(args: &DescribeArgs, context: &Context<'_>)
 
 async fn text(target: &Target, client: &Client, context: &Context<'_>) -> Result<String, Error> {
     let now = context.clock.now();
-    let mut page = Page::default();
+    let mut page = Description::default();
     page.head(target);
     let template = template(target, client).await?;
     match target.kind {
@@ -93,9 +93,9 @@ async fn template(target: &Target, client: &Client) -> Result<String, Error> {
 }
 
 #[derive(Default)]
-struct Page(String);
+struct Description(String);
 
-impl Page {
+impl Description {
     fn field(&mut self, name: &str, value: impl AsRef<str>) {
         let value = plain(value.as_ref()).replace('\n', " ");
         let value = if value.is_empty() { "<none>" } else { &value };

@@ -60,7 +60,7 @@ pub(in crate::cli) async fn get(args: &GetArgs, context: &Context<'_>) -> Result
     if items.is_empty() && is_missing && args.ignore_not_found {
         return Ok(Verdict::Yes);
     }
-    let page = Page { args, fields, is_one, is_mixed };
+    let page = Printer { args, fields, is_one, is_mixed };
     let is_table = matches!(args.output, None | Some(GetOutput::Wide));
     if items.is_empty() && verdict == Verdict::Yes && is_table {
         context.screen.say(match scope.namespace {
@@ -131,7 +131,7 @@ impl FieldSelector {
 }
 
 /// Prints the objects that were found.
-struct Page<'a> {
+struct Printer<'a> {
     args: &'a GetArgs,
     fields: FieldSelector,
     /// One object was named, so that it is not printed as a list.
@@ -140,7 +140,7 @@ struct Page<'a> {
     is_mixed: bool,
 }
 
-impl Page<'_> {
+impl Printer<'_> {
     fn render(&self, mut items: Vec<Value>, context: &Context<'_>) -> String {
         self.sort(&mut items);
         match &self.args.output {
@@ -272,8 +272,12 @@ impl Page<'_> {
     /// Rows in the columns of the whole table, or documents one after the other.
     fn changes(&self, items: &[Value], changed: &[&Value], context: &Context<'_>) -> String {
         if !matches!(self.args.output, None | Some(GetOutput::Wide)) {
-            let one =
-                Page { args: self.args, fields: self.fields.clone(), is_one: true, is_mixed: self.is_mixed };
+            let one = Printer {
+                args: self.args,
+                fields: self.fields.clone(),
+                is_one: true,
+                is_mixed: self.is_mixed,
+            };
             let texts = changed.iter().map(|it| one.render(vec![(*it).clone()], context));
             return texts.collect();
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::{
-    kubernetes_pod::{self, Pod},
+    kubernetes_pod::{self, PodTemplate},
     kubernetes_writer::{KubernetesWriter, head, label_of, unique_name},
     output::{Converted, SecretValues, flag, object, seconds},
 };
@@ -77,7 +77,7 @@ impl<'a> KubernetesWriter<'a> {
         let Subject { name, workload } = at;
         let plain = self.names.get(name).cloned().unwrap_or_default();
         self.report_unsupported(at);
-        let Pod { mut spec, mut labels, annotations } = kubernetes_pod::convert(self, at);
+        let PodTemplate { mut spec, mut labels, annotations } = kubernetes_pod::convert(self, at);
         labels.insert(APP.to_owned(), plain.clone());
         let template = |spec: Value| json!({ "metadata": object([("labels", json!(labels)), ("annotations", json!(annotations))]), "spec": spec });
         let restart = workload.container.restart;

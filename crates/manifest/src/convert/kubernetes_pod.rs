@@ -18,7 +18,7 @@ use driftless_model::{
 };
 
 /// The pod template of a workload.
-pub(super) struct Pod {
+pub(super) struct PodTemplate {
     pub(super) spec: Value,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) annotations: BTreeMap<String, String>,
@@ -30,7 +30,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// The prefix of container labels that hold annotations of Kubernetes.
 const ANNOTATION: &str = "annotation.";
 
-pub(super) fn convert(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) -> Pod {
+pub(super) fn convert(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) -> PodTemplate {
     let it = &at.workload.container;
     report_unsupported(writer, at);
     report_host_settings(writer, at);
@@ -57,7 +57,7 @@ pub(super) fn convert(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) -> Pod
         ("containers", json!([container])),
         ("volumes", json!(mounts.volumes)),
     ]);
-    Pod { spec, labels, annotations }
+    PodTemplate { spec, labels, annotations }
 }
 
 fn container(writer: &mut KubernetesWriter<'_>, at: Subject<'_>, mounts: Vec<Value>) -> Value {

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use self::{
     names::{Telling, is_no_secret, is_path, telling},
-    patterns::{Kind, Spans},
+    patterns::{Spans, TextKind},
 };
 use crate::{Stack, Workload, WorkloadName};
 
@@ -137,7 +137,7 @@ impl Mask {
     /// The arguments of a program.
     pub fn arguments(&self, all: &[String]) -> Vec<String> {
         let spans = arguments::secrets(all.iter().map(String::as_str));
-        all.iter().zip(spans).map(|(text, spans)| self.cover(text, spans, Kind::Configuration)).collect()
+        all.iter().zip(spans).map(|(text, spans)| self.cover(text, spans, TextKind::Configuration)).collect()
     }
 
     /// A command as it was typed, on one line, cut where it becomes long.
@@ -155,7 +155,7 @@ impl Mask {
 
     /// Free text of a configuration: the value of a variable or label, a line of shell.
     pub fn text(&self, text: &str) -> String {
-        self.cover(text, arguments::secrets([text]).concat(), Kind::Configuration)
+        self.cover(text, arguments::secrets([text]).concat(), TextKind::Configuration)
     }
 
     /// Output of a program. Like a configuration it may contain assignments: `password=…`, `token: …`.
@@ -165,17 +165,17 @@ impl Mask {
 
     /// A sentence for people, such as an error of the engine.
     pub fn message(&self, text: &str) -> String {
-        self.cover(text, arguments::secrets([text]).concat(), Kind::Sentence)
+        self.cover(text, arguments::secrets([text]).concat(), TextKind::Sentence)
     }
 
     /// A name or reference, such as that of an image, a volume or a host. A secret that happens to have the value of a
     /// name does not hide it.
     pub fn name(&self, text: &str) -> String {
-        let mut spans = patterns::secrets(text, Kind::Sentence);
+        let mut spans = patterns::secrets(text, TextKind::Sentence);
         self.replace(text, &mut spans)
     }
 
-    fn cover(&self, text: &str, mut spans: Spans, kind: Kind) -> String {
+    fn cover(&self, text: &str, mut spans: Spans, kind: TextKind) -> String {
         spans.extend(patterns::secrets(text, kind));
         for value in &self.values {
             spans.extend(occurrences(text, value));

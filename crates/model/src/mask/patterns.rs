@@ -11,7 +11,7 @@ pub(super) type Spans = Vec<Range<usize>>;
 
 /// The separator of a name and its value.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TextKind {
     /// A value of a configuration: `name: value` is an entry too.
     Configuration,
     /// A sentence: `password: authentication failed` is no entry.
@@ -19,7 +19,7 @@ pub(super) enum Kind {
 }
 
 /// All places that these rules know.
-pub(super) fn secrets(text: &str, kind: Kind) -> Spans {
+pub(super) fn secrets(text: &str, kind: TextKind) -> Spans {
     let mut spans = Spans::new();
     // Most values are words and numbers, and each rule needs one of these.
     if text.contains(':') {
@@ -99,7 +99,7 @@ fn is_host(url: &str, at: usize) -> bool {
 }
 
 /// Values of entries whose names tell: `name=value`, `"name": "value"`, and in a configuration `name: value`.
-fn entries(text: &str, kind: Kind, spans: &mut Spans) {
+fn entries(text: &str, kind: TextKind, spans: &mut Spans) {
     let mut from = 0;
     while let Some(found) = text.get(from..).and_then(|rest| rest.find(['=', ':'])) {
         let separator = from + found;
@@ -117,11 +117,11 @@ fn entries(text: &str, kind: Kind, spans: &mut Spans) {
         let value = after.trim_start_matches([' ', '\t']);
         let is_equals = text.as_bytes().get(separator) == Some(&b'=');
         let begins_with_space = value.len() < after.len();
-        if !is_equals && !is_quoted && (kind == Kind::Sentence || !begins_with_space) {
+        if !is_equals && !is_quoted && (kind == TextKind::Sentence || !begins_with_space) {
             continue;
         }
         // `a == b`, `a := b` and `a = b` are code, not an entry, except that the last one is also a line of INI.
-        if value.starts_with(['=', '>']) || (is_equals && begins_with_space && kind == Kind::Sentence) {
+        if value.starts_with(['=', '>']) || (is_equals && begins_with_space && kind == TextKind::Sentence) {
             continue;
         }
         let begin = from + (after.len() - value.len());

@@ -49,7 +49,7 @@ pub(crate) struct ApplicationQuery {
 }
 
 /// The data of one rendering.
-struct Shown {
+struct ApplicationData {
     application: Arc<Application>,
     /// Newest first; `None` when the database cannot be read.
     events: Option<Vec<Event>>,
@@ -99,7 +99,7 @@ pub(crate) async fn show(
 }
 
 /// `None`: there is no such application.
-async fn shown(shared: &Shared, caller: &Identity, name: &AppName, host: String) -> Option<Shown> {
+async fn shown(shared: &Shared, caller: &Identity, name: &AppName, host: String) -> Option<ApplicationData> {
     let application = shared.handle.applications().get(name).cloned()?;
     let app = name.clone();
     let stored = read(&shared.store, move |store: &Store| {
@@ -112,10 +112,17 @@ async fn shown(shared: &Shared, caller: &Identity, name: &AppName, host: String)
         None => (None, Vec::new()),
     };
     let may_act = caller.may_act(name, Some(&application.spec.repository));
-    Some(Shown { application, events, revisions, may_act, may_read_logs: caller.may_read_logs(), host })
+    Some(ApplicationData {
+        application,
+        events,
+        revisions,
+        may_act,
+        may_read_logs: caller.may_read_logs(),
+        host,
+    })
 }
 
-fn parts(shown: &Shown) -> Parts {
+fn parts(shown: &ApplicationData) -> Parts {
     let application = &shown.application;
     let mut parts = Parts::new(title(application));
     parts.add("head", head(shown, LIVE));
@@ -149,7 +156,7 @@ fn host_of(headers: &http::HeaderMap) -> String {
     host.get(..end).unwrap_or_default().to_owned()
 }
 
-fn head(shown: &Shown, now: Timestamp) -> Markup {
+fn head(shown: &ApplicationData, now: Timestamp) -> Markup {
     let Application { name, spec, status, .. } = shown.application.as_ref();
     html! {
         section #head {
@@ -203,7 +210,7 @@ fn operation_note(operation: &Operation, now: Timestamp) -> Markup {
 }
 
 /// Git on one side, the host on the other, and the sentences that explain the difference.
-fn why(shown: &Shown, now: Timestamp) -> Markup {
+fn why(shown: &ApplicationData, now: Timestamp) -> Markup {
     let Application { spec, status, .. } = shown.application.as_ref();
     let links = ForgeLinks::of(&spec.url);
     // The newest commit may have changed only other applications.
@@ -416,7 +423,7 @@ fn last_plan(application: &Application, now: Timestamp) -> Markup {
     }
 }
 
-fn history(shown: &Shown, now: Timestamp) -> Markup {
+fn history(shown: &ApplicationData, now: Timestamp) -> Markup {
     let name = &shown.application.name;
     let links = ForgeLinks::of(&shown.application.spec.url);
     html! {
@@ -519,7 +526,7 @@ fn merged(events: &[Event]) -> Vec<EventRow<'_>> {
     rows
 }
 
-fn events(shown: &Shown, now: Timestamp) -> Markup {
+fn events(shown: &ApplicationData, now: Timestamp) -> Markup {
     html! {
         section #events aria-label="Events" {
             h2 { "Events" }

@@ -96,7 +96,7 @@ fn facts(revision: &Revision, links: Option<&ForgeLinks>, now: Timestamp) -> Mar
 /// The query of the audit's page.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct AuditQuery {
+pub(crate) struct AuditPageQuery {
     app: String,
     before: Option<u64>,
 }
@@ -105,7 +105,7 @@ pub(crate) struct AuditQuery {
 pub(crate) async fn audit(
     Caller(caller): Caller,
     State(shared): State<Shared>,
-    Query(AuditQuery { app, before }): Query<AuditQuery>,
+    Query(AuditPageQuery { app, before }): Query<AuditPageQuery>,
 ) -> Result<Response, PageError> {
     let wanted = Some(AppName(app.trim().to_owned())).filter(|app| !app.as_str().is_empty());
     let entries =

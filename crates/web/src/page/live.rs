@@ -136,7 +136,7 @@ where
     B: Fn() -> F + Send + 'static,
 {
     let seat = shared.stream_seat()?;
-    let follower = Follower {
+    let follower = PageStream {
         build,
         handle: shared.handle.clone(),
         events: shared.handle.events(),
@@ -154,7 +154,7 @@ where
 }
 
 /// The state of one stream.
-struct Follower<B, P> {
+struct PageStream<B, P> {
     build: B,
     handle: Handle,
     events: Receiver<Event>,
@@ -164,7 +164,7 @@ struct Follower<B, P> {
     _seat: P,
 }
 
-impl<F, B, P> Follower<B, P>
+impl<F, B, P> PageStream<B, P>
 where
     F: Future<Output = Option<Parts>> + Send,
     B: Fn() -> F + Send,

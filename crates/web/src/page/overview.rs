@@ -70,7 +70,7 @@ pub(super) fn needs_attention(application: &Application) -> bool {
 }
 
 /// The data of one rendering.
-struct Shown {
+struct OverviewData {
     all: Vec<Arc<Application>>,
     repositories: Repositories,
     readiness: Readiness,
@@ -99,8 +99,8 @@ pub(crate) async fn show(
     Ok(respond(&page, &body(&shown, shared.clock.now())).into_response())
 }
 
-fn shown(shared: &Shared, filters: Filters) -> Shown {
-    Shown {
+fn shown(shared: &Shared, filters: Filters) -> OverviewData {
+    OverviewData {
         all: shared.handle.applications().values().cloned().collect(),
         repositories: shared.handle.repositories(),
         readiness: shared.handle.readiness(),
@@ -109,7 +109,7 @@ fn shown(shared: &Shared, filters: Filters) -> Shown {
 }
 
 /// The number of failures comes first, so that a tab shows it.
-fn title(shown: &Shown) -> String {
+fn title(shown: &OverviewData) -> String {
     match shown.all.iter().filter(|it| needs_attention(it)).count() {
         0 => "Applications".to_owned(),
         count => format!("({count}) Applications"),
@@ -124,7 +124,7 @@ struct Group<'a> {
     applications: Vec<&'a Application>,
 }
 
-fn groups(shown: &Shown, now: Timestamp) -> Vec<Group<'_>> {
+fn groups(shown: &OverviewData, now: Timestamp) -> Vec<Group<'_>> {
     let mut urgent: Vec<&Application> = Vec::new();
     let mut calm: BTreeMap<&str, Vec<&Application>> = BTreeMap::new();
     for repository in shown.repositories.iter() {
@@ -261,7 +261,7 @@ fn counter(label: &str, count: usize, query: &str, class: &str, is_current: bool
     }
 }
 
-fn counters(shown: &Shown) -> Markup {
+fn counters(shown: &OverviewData) -> Markup {
     let count = |is: &dyn Fn(&Application) -> bool| shown.all.iter().filter(|it| is(it)).count();
     let filters = &shown.filters;
     let health = |health: HealthStatus| count(&move |it: &Application| it.status.health == health);
@@ -292,7 +292,7 @@ fn counters(shown: &Shown) -> Markup {
 }
 
 /// The operations that run at this moment.
-fn happening(shown: &Shown, now: Timestamp) -> Markup {
+fn happening(shown: &OverviewData, now: Timestamp) -> Markup {
     let running: Vec<_> = shown
         .all
         .iter()
@@ -320,8 +320,8 @@ fn happening(shown: &Shown, now: Timestamp) -> Markup {
     }
 }
 
-fn notice(shown: &Shown) -> Markup {
-    let Shown { readiness, .. } = shown;
+fn notice(shown: &OverviewData) -> Markup {
+    let OverviewData { readiness, .. } = shown;
     let message = match readiness.message.as_str() {
         "" => "The agent is still starting.",
         message => message,
@@ -338,7 +338,7 @@ fn notice(shown: &Shown) -> Markup {
     }
 }
 
-fn search(filters: &Filters, shown: &Shown) -> Markup {
+fn search(filters: &Filters, shown: &OverviewData) -> Markup {
     let option = |value: &str, label: &str| {
         html! {
             option value=(Text(value)) selected[filters.repository == value] { (Text(label)) }
@@ -363,7 +363,7 @@ fn search(filters: &Filters, shown: &Shown) -> Markup {
     }
 }
 
-fn body(shown: &Shown, now: Timestamp) -> Markup {
+fn body(shown: &OverviewData, now: Timestamp) -> Markup {
     html! {
         h1.hidden { "Applications" }
         (notice(shown))
@@ -402,7 +402,7 @@ fn body(shown: &Shown, now: Timestamp) -> Markup {
     }
 }
 
-fn parts(shown: &Shown) -> Parts {
+fn parts(shown: &OverviewData) -> Parts {
     let now = super::text::LIVE;
     let mut parts = Parts::new(title(shown));
     parts.add("notice", notice(shown));

@@ -248,7 +248,8 @@ impl Inventory {
         // The event of a signal precedes the exit, that of a stop follows it.
         let margin = u64::try_from(STOP_MARGIN.as_millis()).unwrap_or_default();
         let since = finished.0.saturating_sub(margin) / 1000;
-        let until = finished.after(STOP_MARGIN).min(self.clock.now()).0.div_ceil(1000);
+        // Not rounded up: the engine would answer when that second is over.
+        let Timestamp(until) = finished.after(STOP_MARGIN).min(self.clock.now());
         let filters = [
             ("type".to_owned(), vec!["container".to_owned()]),
             ("container".to_owned(), vec![id.to_string()]),
@@ -257,7 +258,7 @@ impl Inventory {
         .into();
         let options = query::EventsOptionsBuilder::new()
             .since(&since.to_string())
-            .until(&until.to_string())
+            .until(&format!("{}.{:03}", until / 1000, until % 1000))
             .filters(&filters)
             .build();
         let events = self.connection.docker().events(Some(options));

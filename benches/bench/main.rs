@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout};
 #[path = "../../tests/e2e/harness/mod.rs"]
 mod harness;
 
+mod applications;
 mod git;
 mod idle;
 mod noop;
@@ -32,8 +33,19 @@ mod report;
 use report::Report;
 
 /// The parts, in the order of the report.
-const PARTS: [&str; 10] =
-    ["drift", "push", "webhook", "idle", "planner", "binary", "render", "noop", "preview", "git"];
+const PARTS: [&str; 11] = [
+    "drift",
+    "push",
+    "webhook",
+    "idle",
+    "applications",
+    "planner",
+    "binary",
+    "render",
+    "noop",
+    "preview",
+    "git",
+];
 
 /// Only an engine that hangs gets there.
 const PATIENCE: Duration = Duration::from_mins(10);
@@ -73,6 +85,7 @@ async fn measure(part: &str, report: &mut Report) {
         "push" => reaction::push(report).await,
         "webhook" => reaction::webhook(report).await,
         "idle" => idle::idle(report).await,
+        "applications" => applications::applications(report).await,
         "planner" => planner::planner(report),
         "binary" => program::program(report).await,
         "render" => render::render(report),

@@ -1,0 +1,164 @@
+//! A hundred applications at their first start and at a restart of the agent, compared with one application of as many
+//! containers.
+
+use std::{path::Path, time::Duration};
+
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    harness::{Agent, Counting, Docker, Engine, Settings, Site, images},
+    process, raw,
+    report::{Report, time},
+};
+
+const APPLICATIONS: usize = 100;
+const SERVICES: usize = 5;
+const PATIENCE: Duration = Duration::from_mins(4);
+
+/// The calls and the time of one start.
+struct Start {
+    wall: Duration,
+    cpu: Duration,
+    /// Whole lists of containers, networks and volumes.
+    lists: usize,
+    /// Lists of single objects.
+    filtered: usize,
+    inspects: usize,
+}
+
+pub async fn applications(report: &mut Report) {
+    let directory = tempfile::Builder::new().prefix("driftless-bench-").tempdir().unwrap();
+    let mut engine = Engine::new(directory.path());
+    if let Some(engine) = &mut engine {
+        engine.start().await;
+    }
+    let docker = Docker { host: engine.as_ref().map(Engine::host) };
+    let socket = docker.host.as_deref().map_or(raw::SOCKET, |host| host.trim_start_matches("unix://"));
+    let image = images::server_as(&docker, "driftless-e2e/server:1.0", "1.0");
+    let mut found = Vec::new();
+    for (applications, services) in [(APPLICATIONS, SERVICES), (1, APPLICATIONS * SERVICES)] {
+        let own = directory.path().join(applications.to_string());
+        std::fs::create_dir_all(&own).unwrap();
+        let starts = measure(applications, services, &docker, Path::new(socket), &own, &image).await;
+        found.push((applications, starts));
+    }
+
+    report.section("Many applications");
+    report.text(&format!(
+        "{APPLICATIONS} applications with {SERVICES} one-shot services and a network each, and one application with \
+         as many services. At the first start the agent creates and starts all containers; the time ends when all \
+         applications are synced and healthy. Then it is killed and started again, and the time ends when all are \
+         known to be synced. A proxy between agent and engine counts the calls. Lists are whole lists of containers, \
+         networks or volumes; others name the objects that they ask for.",
+    ));
+    report.table(&["applications", "start", "time", "CPU", "whole lists", "lists of some", "inspects"]);
+    for (applications, starts) in &found {
+        for (name, start) in ["first", "again"].into_iter().zip(starts) {
+            let Start { wall, cpu, lists, filtered, inspects } = start;
+            report.row(&[
+                applications.to_string(),
+                name.to_owned(),
+                time(*wall),
+                time(*cpu),
+                lists.to_string(),
+                filtered.to_string(),
+                inspects.to_string(),
+            ]);
+        }
+    }
+    report.line("");
+    let [_, again] = &found[0].1;
+    let lists = format!("{} lists", again.lists);
+    report.goal("≤ 5 lists at a restart with 100 applications", &lists, again.lists <= 5);
+    let wall = again.wall <= Duration::from_secs(1);
+    report.goal("≤ 1 s until 100 applications are verified", &time(again.wall), wall);
+    let inspects = again.inspects as f64 / (APPLICATIONS * SERVICES) as f64;
+    report.goal("≤ 0.1 inspects a container at a restart", &format!("{inspects:.2}"), inspects <= 0.1);
+    let inspects = found[0].1[0].inspects as f64 / (APPLICATIONS * SERVICES) as f64;
+    report.goal("≤ 1.0 inspects a container at the first start", &format!("{inspects:.2}"), inspects <= 1.0);
+}
+
+async fn measure(
+    applications: usize,
+    services: usize,
+    docker: &Docker,
+    socket: &Path,
+    directory: &Path,
+    image: &str,
+) -> [Start; 2] {
+    let proxy = Counting::before(directory, socket);
+    let settings = Settings { docker_host: Some(proxy.host()), ..Settings::default() };
+    let mut site = Site::with("bench-applications", settings);
+    site.docker = docker.clone();
+    let mut files = Vec::new();
+    for application in 0..applications {
+        let mut text = "services:\n".to_owned();
+        for service in 0..services {
+            text.push_str(&format!(
+                "  job{service}:\n    image: {image}\n    command: [--once]\n    restart: \"no\"\n"
+            ));
+        }
+        // The engine's own address pools end after about thirty networks.
+        let subnet =
+            if applications == 1 { "10.199.0.0/20".to_owned() } else { format!("10.200.{application}.0/24") };
+        text.push_str(&format!("networks:\n  default:\n    ipam:\n      config: [{{subnet: {subnet}}}]\n"));
+        files.push((format!("sites/{}-{application}/compose.yaml", site.app), text));
+    }
+    let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    site.repository.commit(&files);
+    let began = Instant::now();
+    let mut agent = site.agent().await;
+    let first = start(&agent, &proxy, applications, 0, began).await;
+    sleep(Duration::from_secs(10)).await;
+    let before = proxy.requests().len();
+    agent.kill9();
+    let began = Instant::now();
+    agent.launch();
+    let again = start(&agent, &proxy, applications, before, began).await;
+    drop(agent);
+    let api = raw::Api(socket.display().to_string());
+    for application in 0..applications {
+        api.remove_application(docker, &format!("{}-{application}", site.app)).await;
+    }
+    [first, again]
+}
+
+/// Waits until the agent says of all applications that they are synced and healthy.
+async fn start(agent: &Agent, proxy: &Counting, applications: usize, before: usize, began: Instant) -> Start {
+    loop {
+        let metrics = agent.get("/metrics").await.map(|(_, body)| body);
+        let metrics = metrics.as_ref().and_then(Value::as_str).unwrap_or_default();
+        let is_done = |line: &&str| {
+            line.contains("sync_status=\"Synced\"") && line.contains("health_status=\"Healthy\"")
+        };
+        if metrics.lines().filter(is_done).count() == applications {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "not settled within {PATIENCE:?}");
+        sleep(Duration::from_millis(50)).await;
+    }
+    let wall = began.elapsed();
+    let cpu = process::cpu(agent.process());
+    let requests = proxy.requests().split_off(before);
+    let is_list = |request: &&String| {
+        let path = request.split(['?', ' ']).nth(1).unwrap_or_default();
+        request.starts_with("GET")
+            && ["/containers/json", "/networks", "/volumes"].iter().any(|end| path.ends_with(end))
+    };
+    let is_inspect = |request: &&String| {
+        request.starts_with("GET")
+            && request.contains("/containers/")
+            && request.contains("/json")
+            && !is_list(request)
+    };
+    let (filtered, whole): (Vec<_>, Vec<_>) =
+        requests.iter().filter(is_list).partition(|request| request.contains("filters="));
+    Start {
+        wall,
+        cpu,
+        lists: whole.len(),
+        filtered: filtered.len(),
+        inspects: requests.iter().filter(is_inspect).count(),
+    }
+}

@@ -1,7 +1,7 @@
 //! Notifications: what each service receives, when incidents open and end, and what survives the end of the process.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex},
     time::Duration,
@@ -73,7 +73,7 @@ async fn keep(State(service): State<Service>, request: AxumRequest) -> (StatusCo
         method: parts.method.to_string(),
         path: parts.uri.to_string(),
         headers: parts.headers,
-        body: serde_json::from_slice(&bytes).unwrap_or(Value::Null),
+        body: serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes))),
     };
     service.got.lock().unwrap().push(got);
     let status = *service.status.lock().unwrap();
@@ -125,7 +125,9 @@ async fn sent(receiver: &str, phase: IncidentPhase) -> Got {
     sender.send(&[notification(IncidentKind::Degraded, phase)], &place(), NOON).await.unwrap();
     let got = service.take();
     assert_eq!(got.len(), 1, "{got:?}");
-    assert_eq!(got[0].headers["content-type"], "application/json");
+    let is_form = got[0].body.is_string();
+    let expected = if is_form { "application/x-www-form-urlencoded" } else { "application/json" };
+    assert_eq!(got[0].headers["content-type"], expected);
     got[0].clone()
 }
 
@@ -174,6 +176,19 @@ async fn chats_get_the_documented_form_without_mentions() {
         html.contains("&lt;@everyone&gt; &amp; &quot;quotes&quot;") && html.contains("<br>second line"),
         "{html}"
     );
+
+    let zulip =
+        "  type: zulip\n  url: URL_HERE\n  username: bot@example.com\n  tokenEnv: TOKEN\n  channel: ops\n";
+    let zulip = sent(zulip, Opened).await;
+    assert_eq!((zulip.method.as_str(), zulip.path.as_str()), ("POST", "/api/v1/messages"));
+    let basic = format!("Basic {}", BASE64_STANDARD.encode("bot@example.com:123:secret-token"));
+    assert_eq!(zulip.headers["authorization"], basic);
+    let form = reqwest::Url::parse(&format!("http://form/?{}", zulip.body.as_str().unwrap())).unwrap();
+    let form: BTreeMap<_, _> = form.query_pairs().into_owned().collect();
+    assert_eq!([&form["type"], &form["to"], &form["topic"]], ["stream", "ops", "driftless"]);
+    let content = &form["content"];
+    assert!(content.starts_with("```text\n[nas] shop is degraded\nweb: <@everyone> & "), "{content}");
+    assert!(content.ends_with("\n```\nhttps://driftless.example.com/applications/shop"), "{content}");
 }
 
 #[tokio::test]

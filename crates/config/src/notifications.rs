@@ -109,6 +109,19 @@ pub enum Target {
         /// The id of the room, `!…:server`.
         room: String,
     },
+    /// A channel of Zulip.
+    Zulip {
+        /// The server.
+        url: String,
+        /// The e-mail address of the bot.
+        bot: String,
+        /// The bot's API key.
+        token: Secret,
+        /// The name of the channel.
+        channel: String,
+        /// Default: `driftless`.
+        topic: String,
+    },
     /// E-mail by SMTP.
     Email(Email),
     /// Any URL, with a signature of Standard Webhooks if there is a secret.
@@ -216,6 +229,7 @@ impl Target {
             Self::Gotify { .. } => "gotify",
             Self::Pushover { .. } => "pushover",
             Self::Matrix { .. } => "matrix",
+            Self::Zulip { .. } => "zulip",
             Self::Email(_) => "email",
             Self::Webhook { .. } => "webhook",
             Self::Alertmanager { .. } => "alertmanager",
@@ -225,7 +239,7 @@ impl Target {
 }
 
 /// The keys that each service knows besides those of all receivers.
-const KEYS: [(&str, &[&str]); 12] = [
+const KEYS: [(&str, &[&str]); 13] = [
     ("slack", &["urlEnv", "urlFile"]),
     ("discord", &["urlEnv", "urlFile"]),
     ("teams", &["urlEnv", "urlFile"]),
@@ -234,6 +248,7 @@ const KEYS: [(&str, &[&str]); 12] = [
     ("gotify", &["url", "tokenEnv", "tokenFile"]),
     ("pushover", &["url", "tokenEnv", "tokenFile", "userEnv", "userFile"]),
     ("matrix", &["url", "tokenEnv", "tokenFile", "room"]),
+    ("zulip", &["url", "username", "tokenEnv", "tokenFile", "channel", "topic"]),
     ("email", &["server", "port", "tls", "username", "passwordEnv", "passwordFile", "from", "to"]),
     ("webhook", &["url", "urlEnv", "urlFile", "secretEnv", "secretFile"]),
     ("alertmanager", &["url", "tokenEnv", "tokenFile", "username", "passwordEnv", "passwordFile"]),
@@ -379,6 +394,13 @@ fn target(kind: &str, object: &Object<'_>, place: &Value<'_>) -> Option<Target> 
             url: url(None)?,
             token: need("token", secret(object, place, "token"))?,
             room: text("room")?,
+        },
+        "zulip" => Target::Zulip {
+            url: url(None)?,
+            bot: text("username")?,
+            token: need("token", secret(object, place, "token"))?,
+            channel: text("channel")?,
+            topic: object.owned("topic").unwrap_or_else(|| "driftless".to_owned()),
         },
         "email" => Target::Email(email(object, place, &text)?),
         "webhook" => {

@@ -5,11 +5,11 @@ use std::{
     time::Duration,
 };
 
-use driftless_agent::{RequestError, RequestKind};
+use driftless_agent::{RequestError, RequestKind, Rollback};
 use driftless_clock::Clock;
 use driftless_model::{
     Application, Cause, ConditionStatus, EventKind, HealthStatus, OnFailure, Outcome, StatusCondition,
-    SyncStatus,
+    SyncStatus, Until,
 };
 
 use crate::{
@@ -346,4 +346,28 @@ async fn paused_commit_with_a_failed_job_runs_it_again_on_retry() {
     assert!(failed(&found).is_none());
     let warnings = it.store.events(0, 1000, None).unwrap();
     assert!(warnings.iter().any(|it| it.reason == "CommitFailed" && it.kind == EventKind::Warning));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_rollback_leads_to_a_revision_against_the_policy() {
+    let privileged = web("web:1").replace("    image: web:1\n", "    image: web:1\n    privileged: true\n");
+    let mut it = prepared(&privileged, OnFailure::Rollback).begun();
+    it.synced_with_tip().await;
+    // From now on the policy is stricter.
+    it.crash();
+    it.settings.admission.privileged = Some(false);
+    it.begin();
+    make_unhealthy(&it, &["web:2"]);
+    it.push(&web("web:2")).await;
+    it.until("the commit has failed", |found| failed(found).is_some()).await;
+    let messages = events(&it, "CommitFailed");
+    assert!(messages[0].contains("there is no older revision to go back to"), "{messages:?}");
+    it.push(&web("web:3")).await;
+    it.synced_with_tip().await;
+    let rollback = Rollback { to: Some("1".to_owned()), reason: String::new(), until: Until::Manual };
+    let refused = it.handle().request(app(), RequestKind::Rollback(rollback)).await.unwrap_err();
+    let expected = "revision 1 of shop violates the policy of today: web is privileged";
+    assert!(refused.to_string().starts_with(expected), "{refused}");
+    minutes(10).await;
+    assert_eq!(it.images(), ["db:1", "web:3", "web:3"], "{}", it.story());
 }

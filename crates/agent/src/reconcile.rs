@@ -313,7 +313,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         }
         let record = self.record.get().clone();
         let round = plan::Round { stack: &target.stack, observed, record: &record, plan, now };
-        self.revisions.detect_failure(&self.context, target, &mut self.record, &round, mask)
+        let admission = &self.desired.rendered().admission;
+        self.revisions.detect_failure(&self.context, target, &mut self.record, &round, mask, admission)
     }
 
     /// Reads whether state was lost. A suspended application begins no revision that would show that its loss is confirmed,

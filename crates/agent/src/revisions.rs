@@ -5,8 +5,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use driftless_git::CommitSource;
 use driftless_model::{
-    Actor, AgentId, AppName, Cause, CommitId, CommitInfo, EventKind, FailedCommit, Image, Mask, Observed,
-    OnFailure, Outcome, Pin, PinStatus, Policy, Record, Revision, Stack, StackHash, Timestamp, Until,
+    Actor, AdmissionPolicy, AgentId, AppName, Cause, CommitId, CommitInfo, EventKind, FailedCommit, Image,
+    Mask, Observed, OnFailure, Outcome, Pin, PinStatus, Policy, Record, Revision, Stack, StackHash,
+    Timestamp, Until,
 };
 use driftless_plan::{ClosedWindow, Round, Target, closed_window, is_in_force, without_runs};
 use driftless_store as store;
@@ -525,6 +526,7 @@ impl Revisions {
         record: &mut StoredRecord,
         round: &Round<'_>,
         mask: &Mask,
+        admission: &AdmissionPolicy,
     ) -> bool {
         let Some(current) = self.current.as_ref().filter(|current| current.stack == target.hash) else {
             return false;
@@ -567,7 +569,7 @@ impl Revisions {
             }
         };
         let back = match on_failure {
-            OnFailure::Rollback => last_healthy(context, target, current.number),
+            OnFailure::Rollback => last_healthy(context, target, current.number, admission),
             OnFailure::None | OnFailure::Pause => None,
         };
         if back.is_none() && record.get().failed.is_some() {
@@ -715,14 +717,20 @@ fn failure_of(
     Some((mask.message(&reason), was_reached))
 }
 
-/// The newest revision before this one that succeeded with another stack and can be read.
-fn last_healthy(context: &AppContext, failing: &TargetRevision, number: u64) -> Option<Revision> {
+/// The newest revision before this one that succeeded with another stack, can be read, and keeps to the policy of today.
+fn last_healthy(
+    context: &AppContext,
+    failing: &TargetRevision,
+    number: u64,
+    admission: &AdmissionPolicy,
+) -> Option<Revision> {
     let store = context.store();
+    let is_admitted = |stack: &Stack| admission.violations(stack).is_empty();
     let is_healthy = |revision: &Revision| {
         revision.number < number
             && revision.outcome == Outcome::Succeeded
             && revision.stack != failing.hash
-            && matches!(store.stack(context.name(), revision.number), Ok(Some(_)))
+            && matches!(store.stack(context.name(), revision.number), Ok(Some(stack)) if is_admitted(&stack))
     };
     store.revisions(context.name()).ok()?.into_iter().find(is_healthy)
 }
@@ -738,7 +746,7 @@ fn report_failed_commit(
     tracing::warn!(%app, commit, revision = failed.revision, back_to = failed.back_to, reason, "the commit failed");
     let Some(back) = back else {
         let why = match target.policy.on_failure {
-            OnFailure::Rollback => "there is no older revision that succeeded, so its rollouts are paused",
+            OnFailure::Rollback => "there is no older revision to go back to, so its rollouts are paused",
             OnFailure::None | OnFailure::Pause => "its rollouts are paused",
         };
         let message = format!("{reason}; {why}; `driftless sync {app} --retry` tries it again");

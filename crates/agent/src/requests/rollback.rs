@@ -36,10 +36,21 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
                 "{name} is at that state already (revision {number})"
             )));
         }
-        if self.context.store().stack(name, revision.number)?.is_none() {
+        let Some(stack) = self.context.store().stack(name, revision.number)? else {
             return Err(RequestError::Refused(format!(
                 "revision {} of {name} cannot be read, because it was encrypted with another key; revert the commit in Git instead",
                 revision.number
+            )));
+        };
+        let violations = self.desired.rendered().admission.violations(&stack);
+        if let Some(violation) = violations.first() {
+            let others = match violations.len() {
+                1 => String::new(),
+                count => format!(" (and {} more)", count - 1),
+            };
+            return Err(RequestError::Refused(format!(
+                "revision {} of {name} violates the policy of today: {} {}{others}; allow it with `policy.{}` in the agent's configuration, or go back to another revision",
+                revision.number, violation.object, violation.message, violation.rule
             )));
         }
         let newest = self.desired.commit().id.clone();

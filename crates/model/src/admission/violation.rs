@@ -1,5 +1,7 @@
 //! Violations of an admission policy.
 
+use std::fmt;
+
 use crate::WorkloadName;
 
 /// One thing that a policy does not allow, with what is needed to find its place.
@@ -26,6 +28,17 @@ pub enum ViolatingObject {
     Network(String),
     /// A volume by its key in the manifest.
     Volume(String),
+}
+
+impl fmt::Display for ViolatingObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Workload(name, None) => write!(f, "{name}"),
+            Self::Workload(name, Some(part)) => write!(f, "{name} ({part})"),
+            Self::Network(key) => write!(f, "the network {key}"),
+            Self::Volume(key) => write!(f, "the volume {key}"),
+        }
+    }
 }
 
 impl Violation {

@@ -254,7 +254,7 @@ async fn dispatch(command: &Command, context: &Context<'_>) -> Result<Verdict, E
         Command::Healthcheck(args) => healthcheck(args, context).await,
         Command::Wait(args) => wait(args, context).await,
         Command::Validate(args) => validate(args, context),
-        Command::Config(args) => config(args, context),
+        Command::Config(args) => config(args, context).await,
         Command::Convert(args) => convert(args, context),
         Command::Doctor(args) => doctor(args, context).await,
         Command::Backup(args) => backup(args),

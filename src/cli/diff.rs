@@ -12,7 +12,8 @@ use super::{
     context::{Context, Verdict},
     error::Error,
     findings::render_findings,
-    folder::{Folder, docker_host, render_folder},
+    folder::{Folder, FolderApp, docker_host, render_folder},
+    hosts::this_host,
     options::{ServerArgs, TextOrJson},
     output::print,
     report::{
@@ -79,13 +80,13 @@ async fn at_engine(
     deadline: Deadline,
     context: &Context<'_>,
 ) -> Result<Report, Error> {
-    let Folder { applications, findings } = render_folder(dir, "", None, context)?;
-    selection.check(applications.iter().map(|(spec, _)| spec.name.as_str()))?;
+    let Folder { applications, findings } = render_folder(dir, "", None, &this_host(), context)?;
+    selection.check(applications.iter().map(|app| app.spec.name.as_str()))?;
     if !findings.is_empty() {
         context.screen.say(render_findings(&findings, context.screen.colours()).trim_end());
     }
-    let applications = applications.into_iter().filter(|(spec, _)| selection.names(spec.name.as_str()));
-    let rendered = applications.map(|(spec, stack)| {
+    let applications = applications.into_iter().filter(|app| selection.names(app.spec.name.as_str()));
+    let rendered = applications.map(|FolderApp { spec, stack, hosts: _ }| {
         let stack = stack.ok_or_else(|| "its manifests have errors".to_owned());
         Rendered { name: spec.name, path: spec.path, stack }
     });

@@ -8,6 +8,7 @@ use super::{
     context::{Context, Verdict},
     error::Error as CliError,
     folder::docker_host,
+    hosts::this_host,
     options::ServerArgs,
     report::{
         error::Error,
@@ -118,7 +119,9 @@ async fn at_engine(
     let wanted = selection.clone();
     let rendering = tokio::task::spawn_blocking(move || {
         let is_wanted = |spec: &AppSpec| wanted.names(spec.name.as_str());
-        let source = RenderedFolder { files: checkout.files.as_ref(), folder: &folder, name: &name };
+        let host = this_host().host.unwrap_or_default();
+        let source =
+            RenderedFolder { files: checkout.files.as_ref(), folder: &folder, name: &name, host: &host };
         render(&source, None, is_wanted, &Rendering::default())
     });
     let rendering = deadline.limit(rendering).await?.map_err(|error| Error::Broken(error.to_string()))?;

@@ -9,10 +9,11 @@ use std::{
 use super::{
     context::Context,
     error::{CommandError, Error as CliError},
+    hosts::{HostArgs, OfHost, discover_for_host},
     sops_keys::decrypted,
 };
 use driftless_config::DockerHost;
-use driftless_files::AppSpec;
+use driftless_files::{AppSpec, Files};
 use driftless_git::Directory;
 use driftless_manifest as manifest;
 use driftless_model::{AdmissionPolicy, Finding, Stack};
@@ -45,44 +46,68 @@ impl CommandError for Error {
     }
 }
 
+/// One application of a folder, rendered.
+pub(super) struct FolderApp {
+    pub(super) spec: AppSpec,
+    /// `None`: there are errors.
+    pub(super) stack: Option<Stack>,
+    /// The hosts that have it in this form. Empty if no host is known.
+    pub(super) hosts: Vec<String>,
+}
+
 /// A folder, rendered.
 pub(super) struct Folder {
-    /// The stack is `None` if there are errors.
-    pub(super) applications: Vec<(AppSpec, Option<Stack>)>,
+    pub(super) applications: Vec<FolderApp>,
     /// Findings of all applications, sorted by location.
     pub(super) findings: Vec<Finding>,
 }
 
-/// Renders every application below `path` in a folder.
+/// Renders every application below `path` in a folder, for each of the hosts.
 pub(super) fn render_folder(
     dir: &Path,
     path: &str,
     policy: Option<&AdmissionPolicy>,
+    hosts: &HostArgs,
     context: &Context<'_>,
 ) -> Result<Folder, CliError> {
     let folder = Directory::open(dir).map_err(|source| Error::Open { path: dir.to_owned(), source })?;
     let folder = Arc::new(folder);
     let files = decrypted(Arc::<Directory>::clone(&folder), context)?;
     let name = repository_name(&dir.canonicalize().unwrap_or_else(|_| dir.to_owned()));
-    let discovery = manifest::discover(&files, path.trim_matches('/'), &name, &[]);
-    let mut findings = discovery.findings;
-    let render = |app: AppSpec| {
-        let mut rendered = manifest::render(&files, &app);
+    let path = path.trim_matches('/');
+    let hosts = hosts.hosts([&files as &dyn Files], path).map_err(CliError::Findings)?;
+    let (mut applications, mut findings) = (Vec::<FolderApp>::new(), Vec::new());
+    for host in hosts {
+        let OfHost { host, discovery } = discover_for_host(&files, path, &name, &host);
+        findings.extend(discovery.findings);
+        let render = |app: AppSpec| {
+            let mut rendered = manifest::render(&files, &app);
+            if let Some(policy) = policy {
+                manifest::admission::enforce(&files, policy, &mut rendered);
+            }
+            (app, rendered)
+        };
+        let rendered = manifest::on_all_cores(discovery.apps, render);
         if let Some(policy) = policy {
-            manifest::admission::enforce(&files, policy, &mut rendered);
+            let stacks: Vec<_> = rendered
+                .iter()
+                .filter_map(|(_, rendered)| Some((rendered.stack.as_ref()?, policy)))
+                .collect();
+            findings.extend(manifest::admission::foreign_objects(&files, &stacks).into_values().flatten());
         }
-        (app, rendered)
-    };
-    let mut applications = Vec::new();
-    for (app, rendered) in manifest::on_all_cores(discovery.apps, render) {
-        findings.extend(rendered.findings);
-        applications.push((app, rendered.stack));
+        for (spec, rendered) in rendered {
+            findings.extend(rendered.findings);
+            let stack = rendered.stack;
+            let is_same = |app: &&mut FolderApp| app.spec.name == spec.name && app.stack == stack;
+            if let Some(known) = applications.iter_mut().find(is_same) {
+                known.hosts.push(host.clone());
+                continue;
+            }
+            let hosts = Some(host.clone()).filter(|host| !host.is_empty()).into_iter().collect();
+            applications.push(FolderApp { spec, stack, hosts });
+        }
     }
-    if let Some(policy) = policy {
-        let stacks: Vec<_> =
-            applications.iter().filter_map(|(_, stack)| Some((stack.as_ref()?, policy))).collect();
-        findings.extend(manifest::admission::foreign_objects(&files, &stacks).into_values().flatten());
-    }
+    applications.sort_by(|one, other| one.spec.name.cmp(&other.spec.name));
     findings.extend(folder.ignored_findings());
     // Two applications may read the same file.
     findings.sort_by(|a, b| (&a.location, &a.path).cmp(&(&b.location, &b.path)));

@@ -48,6 +48,7 @@ mod client;
 mod findings;
 mod folder;
 mod goal;
+mod hosts;
 mod notify;
 mod options;
 mod output;

@@ -15,7 +15,8 @@ use super::{
     context::{Context, Verdict},
     error::{CommandError, Error as CliError},
     findings::{counted, render_findings},
-    folder::{Folder, docker_host, render_folder},
+    folder::{Folder, FolderApp, docker_host, render_folder},
+    hosts::this_host,
     options::{ServerArgs, TextOrJson},
     output::{json, print},
     screen::{Colours, Paint, plain},
@@ -120,14 +121,16 @@ async fn plan_folder(
     args: &PlanArgs,
     context: &Context<'_>,
 ) -> Result<BTreeMap<AppName, PlanResult>, CliError> {
-    let Folder { applications, findings } = render_folder(dir, "", None, context)?;
+    let Folder { applications, findings } = render_folder(dir, "", None, &this_host(), context)?;
     if !findings.is_empty() {
         context.screen.say(render_findings(&findings, context.screen.colours()).trim_end());
     }
     let host = docker_host(args.docker_host.as_deref(), context);
     let is_wanted = |name: &AppName| args.app.as_deref().is_none_or(|app| app == name.as_str());
     let mut results = BTreeMap::new();
-    for (spec, stack) in applications.into_iter().filter(|(spec, _)| is_wanted(&spec.name)) {
+    for FolderApp { spec, stack, hosts: _ } in
+        applications.into_iter().filter(|app| is_wanted(&app.spec.name))
+    {
         let result = match stack {
             Some(stack) => PlanResult::Plan(
                 Box::pin(controller::plan_stack(&stack, &host)).await.map_err(Error::Observe)?,

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::{
     context::{Context, Verdict},
     error::Error as CliError,
+    hosts::HostArgs,
     policy_file::PolicyArgs,
     report::{
         error::Error,
@@ -15,7 +16,7 @@ use super::{
 };
 use clap::Args;
 use driftless_agent as controller;
-use driftless_files::AppSpec;
+use driftless_files::{AppSpec, Files};
 use driftless_git::Checkout;
 use driftless_model::{AdmissionPolicy, AppName, Finding, Mask};
 use driftless_report as report;
@@ -40,6 +41,7 @@ Examples:
   driftless preview --base main
   driftless preview --base origin/main --head HEAD --merge-base -o markdown
   driftless preview --base v1.4 --head v1.5 --path sites -o diff ~/infra
+  driftless preview --base main --all-hosts
   driftless preview --base main --exit-zero \\
     -o github -o markdown=preview.md --post")]
 pub(super) struct PreviewArgs {
@@ -56,6 +58,8 @@ pub(super) struct PreviewArgs {
     /// with the history up to there.
     #[arg(long)]
     pub(super) merge_base: bool,
+    #[command(flatten)]
+    pub(super) hosts: HostArgs,
     #[command(flatten)]
     pub(super) policy: PolicyArgs,
     #[command(flatten)]
@@ -82,25 +86,68 @@ async fn make(args: &PreviewArgs, context: &Context<'_>) -> Result<Report, CliEr
     let mut report = Report::new(Kind::Preview);
     (report.base, report.head) = (Some(base.commit.clone()), Some(head.commit.clone()));
     let selection = args.report.selection();
-    let selected = selection.clone();
+    let (selected, hosts) = (selection.clone(), args.hosts.clone());
     let labels = (format!("git@{}", base.commit.short()), format!("git@{}", head.commit.short()));
     let rendered = tokio::task::spawn_blocking(move || {
         let wanted = |spec: &AppSpec| selected.names(spec.name.as_str());
-        let of = |checkout: &Checkout, before: &Rendering, policy: Option<&AdmissionPolicy>| {
-            let source = RenderedFolder { files: checkout.files.as_ref(), folder: &folder, name: &name };
+        let of = |checkout: &Checkout, host: &str, before: &Rendering, policy: Option<&AdmissionPolicy>| {
+            let source =
+                RenderedFolder { files: checkout.files.as_ref(), folder: &folder, name: &name, host };
             render(&source, policy, wanted, before)
         };
-        let before = of(&base, &Rendering::default(), None);
-        // The base is what runs today; the policy is for what is to come.
-        let after = of(&head, &before, policy.as_ref());
-        (before, after)
+        let names = hosts.hosts([base.files.as_ref() as &dyn Files, head.files.as_ref()], &folder)?;
+        let of_host = |host: String| {
+            let before = of(&base, &host, &Rendering::default(), None);
+            // The base is what runs today; the policy is for what is to come.
+            let after = of(&head, &host, &before, policy.as_ref());
+            (host, before, after)
+        };
+        Ok(names.into_iter().map(of_host).collect::<Vec<_>>())
     });
-    let (before, after) = rendered.await.map_err(|error| Error::Broken(error.to_string()))?;
-    compare(&mut report, before, after, (&labels.0, &labels.1));
+    let rendered = rendered.await.map_err(|error| Error::Broken(error.to_string()))?;
+    let rendered = rendered.map_err(CliError::Findings)?;
+    let is_one = rendered.len() == 1;
+    for (host, before, after) in rendered {
+        let mut of_host = Report::new(Kind::Preview);
+        compare(&mut of_host, before, after, (&labels.0, &labels.1));
+        add_host(&mut report, of_host, Some(&host).filter(|_| !is_one));
+    }
+    name_hosts(&mut report);
     let names: Vec<String> = report.apps.iter().map(|it| it.name.to_string()).collect();
     selection.check(names.iter().map(String::as_str))?;
     report.apps.retain(|app| selection.includes(app.name.as_str(), &app.path) || args.report.path.is_some());
     Ok(report)
+}
+
+/// Adds the result of one host. An application that is the same on several hosts is in the report once.
+fn add_host(report: &mut Report, of_host: Report, host: Option<&String>) {
+    for (all, more) in
+        [(&mut report.errors, of_host.errors), (&mut report.known_errors, of_host.known_errors)]
+    {
+        for error in more {
+            if !all.contains(&error) {
+                all.push(error);
+            }
+        }
+    }
+    for app in of_host.apps {
+        let is_same =
+            |known: &&mut report::App| report::App { hosts: Vec::new(), ..(**known).clone() } == app;
+        match report.apps.iter_mut().find(is_same) {
+            Some(known) => known.hosts.extend(host.cloned()),
+            None => report.apps.push(report::App { hosts: host.cloned().into_iter().collect(), ..app }),
+        }
+    }
+    report.apps.sort_by(|one, other| (&one.name, &one.hosts).cmp(&(&other.name, &other.hosts)));
+}
+
+/// Says in words on which hosts an application changes.
+fn name_hosts(report: &mut Report) {
+    let is_shown = |app: &report::App| app.has_drift || app.error.is_some() || !app.items.is_empty();
+    for app in report.apps.iter_mut().filter(|app| !app.hosts.is_empty() && is_shown(app)) {
+        let hosts = format!("on {}", app.hosts.join(", "));
+        app.note = Some(app.note.take().map_or_else(|| hosts.clone(), |note| format!("{hosts}; {note}")));
+    }
 }
 
 fn compare(report: &mut Report, before: Rendering, after: Rendering, (base, head): (&str, &str)) {

@@ -10,7 +10,8 @@ use super::{
     context::{Context, Verdict},
     error::Error,
     findings::{counted, render_findings, summary},
-    folder::{Folder, render_folder},
+    folder::{Folder, FolderApp, render_folder},
+    hosts::HostArgs,
     options::TextOrJson,
     output::{json, print},
     policy_file::PolicyArgs,
@@ -28,6 +29,7 @@ Examples:
   driftless validate .
   driftless validate ~/infra --path sites
   driftless validate . --policy policy.yaml
+  driftless validate . --host nas
   driftless validate . -o json")]
 pub(super) struct ValidateArgs {
     /// Folder, taken as the root of a repository.
@@ -35,6 +37,8 @@ pub(super) struct ValidateArgs {
     /// Folder inside it to look for applications in [default: its root]
     #[arg(long, value_name = "FOLDER", default_value = "", hide_default_value = true)]
     pub(super) path: String,
+    #[command(flatten)]
+    pub(super) hosts: HostArgs,
     #[command(flatten)]
     pub(super) policy: PolicyArgs,
     /// Format of the findings: text on standard error, json on standard output.
@@ -58,16 +62,20 @@ struct Checked {
     format: Format,
     /// Number of workloads; `None` if the application cannot be rendered.
     workloads: Option<usize>,
+    /// The hosts that have it in this form.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hosts: Vec<String>,
 }
 
 pub(super) fn validate(args: &ValidateArgs, context: &Context<'_>) -> Result<Verdict, Error> {
     let Folder { applications, findings } =
-        render_folder(&args.dir, &args.path, args.policy.read()?.as_ref(), context)?;
-    let applications = applications.into_iter().map(|(app, stack)| Checked {
-        name: app.name,
-        path: app.path,
-        format: app.format,
-        workloads: stack.map(|it| it.workloads.len()),
+        render_folder(&args.dir, &args.path, args.policy.read()?.as_ref(), &args.hosts, context)?;
+    let applications = applications.into_iter().map(|FolderApp { spec, stack, hosts }| Checked {
+        name: spec.name,
+        path: spec.path,
+        format: spec.format,
+        workloads: stack.map(|stack| stack.workloads.len()),
+        hosts,
     });
     let report = Validation { applications: applications.collect(), findings };
     match args.output {

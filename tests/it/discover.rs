@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use driftless_files::MemoryFiles;
-use driftless_manifest::{Configured, Discovery, discover, render};
-use driftless_model::{AppName, Format, Held, Stack, check, conflicts};
+use driftless_manifest::{Configured, Discovery, discover, discover_for, render};
+use driftless_model::{AppName, Format, Held, HostIdentity, Stack, check, conflicts};
 
 const COMPOSE: &str = "services: {web: {image: app}}\n";
 const DEPLOYMENT: &str = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n";
@@ -218,4 +218,50 @@ fn ports_can_move_between_running_applications() {
     let (one, other) = (on("81"), on("80"));
     let found = conflicts_with(&[("a", &one), ("b", &other)], &[("a", &other), ("b", &one)], &[]);
     assert!(found.is_empty(), "{found:?}");
+}
+
+#[test]
+fn files_of_a_host_are_merged_onto_the_others() {
+    let files = MemoryFiles::new([
+        (
+            "shop/compose.yaml",
+            "services: {web: {image: 'web:${TAG}', environment: {H: '${DRIFTLESS_HOST}'}}}\n",
+        ),
+        ("shop/compose.override.yaml", "services: {web: {command: [a]}}\n"),
+        ("shop/compose.nas.yaml", "services: {web: {command: [b, '${DRIFTLESS_LABEL_ROLE}']}}\n"),
+        ("shop/.env", "TAG=1\n"),
+        ("shop/.env.nas", "TAG=2\n"),
+        ("blog/docker-compose.yml", "services: {web: {image: 'blog:${TAG-none}'}}\n"),
+        ("blog/.env.nas", "TAG=3\n"),
+        ("blog/docker-compose.nas.yml", "services: {web: {command: [c]}}\n"),
+    ]);
+    let labels = [("role".to_owned(), "media".to_owned())].into();
+    let host = HostIdentity { name: "nas".to_owned(), labels };
+    let on = |host: &HostIdentity| -> Vec<(String, Option<Vec<String>>)> {
+        let found = discover_for(host, &files, "", "repository", &[]);
+        let stacks = found.apps.iter().map(|app| render(&files, app).stack.unwrap());
+        stacks
+            .map(|stack| {
+                let web = stack.workloads.values().next().unwrap();
+                (web.container.image.clone(), web.container.command.clone())
+            })
+            .collect()
+    };
+    let command = |words: &[&str]| Some(words.iter().map(|word| (*word).to_owned()).collect());
+    assert_eq!(
+        on(&host),
+        [("blog:3".to_owned(), command(&["c"])), ("web:2".to_owned(), command(&["b", "media"]))]
+    );
+    let other = HostIdentity { name: "web".to_owned(), ..HostIdentity::default() };
+    assert_eq!(on(&other), [("blog:none".to_owned(), None), ("web:1".to_owned(), command(&["a"]))]);
+    // A host that is called like a conventional file does not merge it twice.
+    let strange = HostIdentity { name: "override".to_owned(), ..HostIdentity::default() };
+    assert_eq!(on(&strange)[1].1, command(&["a"]));
+}
+
+#[test]
+fn settings_of_a_repository_are_no_manifest() {
+    let files = MemoryFiles::new([("driftless.yaml", "{ broken"), ("shop/compose.yaml", COMPOSE)]);
+    let found = discover(&files, "", "repository", &[]);
+    assert_eq!(apps(&found).len(), 1, "{found:?}");
 }

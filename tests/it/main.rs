@@ -78,6 +78,7 @@ mod sync_windows;
 mod removal;
 // Settings of one application, and errors among them.
 mod settings;
+mod settings_in_git;
 mod setup;
 // An engine that answers nothing.
 mod engine_hangs;

@@ -544,3 +544,76 @@ async fn report_is_printed_if_posting_is_not_permitted() {
     let (code, _, error) = told(command.env("GITHUB_EVENT_PATH", &event).output().unwrap());
     assert_eq!((code, error.contains("the request comes from a fork")), (1, true), "{error}");
 }
+
+#[test]
+fn preview_says_on_which_host_something_changes() {
+    let clone = Clone::new();
+    let settings = "hosts: [{name: nas, labels: {role: media}}, {name: web-1}, {name: web-2}]\napplications:\n- path: \
+                    blog\n- {path: shop, hosts: {names: ['web-*']}, variables: {TAG: '1'}}\n";
+    clone.git(&["checkout", "-q", "main"]);
+    let shop = "services: {web: {image: 'shop:${TAG}'}}\n";
+    clone.commit(&[("sites/driftless.yaml", Some(settings)), ("sites/shop/compose.yaml", Some(shop))]);
+    clone.git(&["checkout", "-q", "-B", "change"]);
+    let per_host = "variables: {TAG: '1'}, perHost: [{hosts: {names: [web-2]}, variables: {TAG: '2'}}]";
+    let changed = settings
+        .replace("variables: {TAG: '1'}", per_host)
+        .replace("- path: blog\n", "- {path: blog, hosts: {labels: {role: media}}}\n");
+    clone.commit(&[("sites/driftless.yaml", Some(&changed))]);
+    let (code, out, error) = clone.run(&with(&["--path", "sites"]));
+    assert_eq!(code, 1, "{out}{error}");
+    assert!(out.contains("note: on web-2\n") && out.contains("note: on web-1, web-2\n"), "{out}");
+    assert!(out.contains("image: shop:1 -> shop:2") && !out.contains("on nas"), "{out}");
+    let (code, out, _) = clone.run(&with(&["--path", "sites", "--host", "nas"]));
+    assert_eq!((code, out.as_str()), (0, "no change: blog\n1 application, no change\n"));
+    let report = clone.json(&with(&["--path", "sites", "--all-hosts"]));
+    let hosts: Vec<(&str, String)> = report["apps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|app| (app["name"].as_str().unwrap(), app["hosts"].to_string()))
+        .collect();
+    let two = |one: &'static str, other: &str| (one, other.to_owned());
+    assert_eq!(
+        hosts,
+        [
+            two("blog", r#"["nas"]"#),
+            two("blog", r#"["web-1","web-2"]"#),
+            two("shop", r#"["web-1"]"#),
+            two("shop", r#"["web-2"]"#)
+        ]
+    );
+    let (code, _, error) = clone.run(&["preview", "--base", "main", "--all-hosts", "--path", "sites/shop"]);
+    assert!(code == 2 && error.contains("names no host") && error.contains("--host NAME"), "{error}");
+
+    let (code, out, _) = clone.run(&["validate", ".", "--path", "sites", "-o", "json"]);
+    let result: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(code, 0, "{out}");
+    assert_eq!(result["applications"].as_array().unwrap().len(), 3, "{out}");
+    let broken = changed.replace("perHost", "perHosts");
+    clone.commit(&[("sites/driftless.yaml", Some(&broken))]);
+    for words in [&["validate", ".", "--path", "sites"][..], &with(&["--path", "sites"])] {
+        let (code, out, error) = clone.run(words);
+        let all = format!("{out}{error}");
+        assert!(code != 0 && all.contains("unknown key `perHosts`"), "{words:?}: {all}");
+    }
+}
+
+#[test]
+fn folders_named_after_hosts_are_previewed_together() {
+    let clone = Clone::new();
+    let text = |image: &str| format!("services: {{web: {{image: '{image}'}}}}\n");
+    clone.commit(&[
+        ("hosts/nas/shop/compose.yaml", Some(&text("a:1"))),
+        ("hosts/web/shop/compose.yaml", Some(&text("b:1"))),
+    ]);
+    clone.git(&["branch", "-f", "main"]);
+    clone.commit(&[("hosts/web/shop/compose.yaml", Some(&text("b:2")))]);
+    let (code, out, error) = clone.run(&with(&["--path", "hosts/${host}"]));
+    assert_eq!(code, 1, "{out}{error}");
+    assert!(
+        out.contains("note: on web\n") && out.contains("b:1 -> b:2") && !out.contains("note: on nas"),
+        "{out}"
+    );
+    let (code, _, error) = clone.run(&["validate", ".", "--path", "hosts/${host}"]);
+    assert!(code == 0 && error.contains("2 applications: 0 errors"), "{error}");
+}

@@ -9,9 +9,9 @@ use driftless_clock::Clock;
 use driftless_files::AppSpec;
 use driftless_model::{
     Actor, ActorKind, Answered, AppName, Application, ApplicationSpec, ApplicationStatus, CommitId,
-    CommitInfo, ConditionStatus, Drift, DriftAction, Event, EventKind, Finding, Format, HealthStatus,
-    InstanceStatus, Location, Operation, OperationPhase, Pin, PinStatus, Policy, StatusCondition, SyncStatus,
-    Timestamp, Until, WaitStatus, WorkloadStatus,
+    CommitInfo, ConditionStatus, Drift, DriftAction, EffectiveSetting, Event, EventKind, Finding, Format,
+    HealthStatus, InstanceStatus, Location, Operation, OperationPhase, Pin, PinStatus, Policy,
+    StatusCondition, SyncStatus, Timestamp, Until, WaitStatus, WorkloadStatus,
 };
 use driftless_report as report;
 use driftless_store::Store;
@@ -338,6 +338,12 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
             RequestKind::Adopt => {
                 Ok(Answer::Adopted(vec!["container shop-web-1: as in Git, keeps running".to_owned()]))
             }
+            RequestKind::Settings => Ok(Answer::Settings(vec![EffectiveSetting {
+                key: "selfHeal".to_owned(),
+                value: "false".to_owned(),
+                origin: Some(Location::new("sites/driftless.yaml", 3, 5)),
+                in_git: true,
+            }])),
             RequestKind::Plan => Ok(Answer::Plan(DryRun {
                 suspended: false,
                 adoption: Vec::new(),

@@ -117,6 +117,15 @@ fn schema_accepts_every_key_of_the_example() {
         written == text,
         "config/driftless.schema.json is out of date: UPDATE_DOCS=1 cargo test --test it setup::"
     );
+    let (_, text, _) = driftless(&["config", "schema", "--repository"]);
+    let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/repository.schema.json");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&committed, &text).unwrap();
+    }
+    assert!(
+        fs::read_to_string(committed).unwrap_or_default() == text,
+        "config/repository.schema.json is out of date"
+    );
     let example = fs::read_to_string("config/driftless.yaml").unwrap();
     let example: Value = serde_yaml::from_str(&example).unwrap();
     let mut unknown = Vec::new();

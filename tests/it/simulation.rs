@@ -1184,16 +1184,9 @@ async fn nothing_runs_without_a_trusted_commit_and_status_shows_it() {
 async fn one_application_may_ask_for_more_than_its_repository() {
     let mut it = Simulation::prepared(&web("web:1"), Clock::starting_at(NOON));
     it.settings.applications = vec![config::ApplicationSettings {
-        admission: driftless_model::AdmissionPolicy::default(),
-        name: None,
         path: "shop".into(),
-        policy: Default::default(),
         verify: trusting_ada(),
-        variables: BTreeMap::new(),
-        values_from: Vec::new(),
-        profiles: Vec::new(),
-        files: Vec::new(),
-        env_files: Vec::new(),
+        ..config::ApplicationSettings::default()
     }];
     it.begin();
     let good = it.tip();

@@ -103,7 +103,7 @@ async fn every_route_in_the_documentation_is_there() {
     let documentation = include_str!("../../docs/api.md");
     let rows = documentation.lines().filter_map(|it| it.strip_prefix("| `")?.split_once('`'));
     let routes: Vec<_> = rows.filter_map(|(row, _)| row.split_once(" /")).collect();
-    assert_eq!(routes.len(), 38);
+    assert_eq!(routes.len(), 39);
     for (method, path) in routes {
         let path = format!("/{}", path.replace("{name}", "shop"));
         let path = path.replace("{workload}", "web").replace("{instance}", "shop-web-1");
@@ -157,6 +157,8 @@ async fn request_of_the_page_reaches_the_agent() {
     ask(&router, post("/api/v1/applications/blog/resume", "")).await;
     let plan = json(ask(&router, get("/api/v1/applications/blog/plan")).await).await;
     assert_eq!(plan["rounds"][1].as_array().unwrap().len(), 2);
+    let settings = json(ask(&router, get("/api/v1/applications/blog/settings")).await).await;
+    assert_eq!(settings[0]["origin"]["line"], 3);
     let rollback = |to: Option<&str>, reason: &str, until| {
         let (to, reason) = (to.map(str::to_owned), reason.to_owned());
         RequestKind::Rollback(Rollback { to, reason, until })
@@ -174,6 +176,7 @@ async fn request_of_the_page_reaches_the_agent() {
             ("blog".into(), rollback(None, "", Until::Manual)),
             ("blog".into(), RequestKind::Resume),
             ("blog".into(), RequestKind::Plan),
+            ("blog".into(), RequestKind::Settings),
         ]
     );
 }

@@ -6,6 +6,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use driftless_config as config;
 use driftless_files::{AppSpec, Reads};
 use driftless_model::{
     AdmissionPolicy, AppName, CommitInfo, Contents, Finding, Format, Missed, Policy, Stack, Timestamp,
@@ -50,6 +51,8 @@ pub(crate) struct Rendered {
     pub(crate) rejected: Option<Arc<RejectedCommit>>,
     /// The files that rendering has read.
     pub(crate) reads: Arc<Reads>,
+    /// The settings of the repository at the commit. `None`: no commit has the application.
+    pub(crate) settings: Option<Arc<config::Repository>>,
 }
 
 /// The state of a repository after its last fetch, the same for all of its applications.
@@ -218,6 +221,7 @@ impl Rendered {
             signer: None,
             rejected: None,
             reads: Arc::default(),
+            settings: None,
         }
     }
 }

@@ -78,6 +78,7 @@ pub use incident_watch::start_notifications;
 pub use logs::Logs;
 pub use notifications::{Notifications, TestDelivery};
 pub use random::random_key;
+pub use render::discover_at;
 pub use request::{
     Against, Answer, DryRun, Inspection, InstanceName, Request, RequestError, RequestKind, Rollback,
 };

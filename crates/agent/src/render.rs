@@ -3,11 +3,12 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use driftless_config as config;
+use driftless_config::AtCommit;
 use driftless_files::{AppSpec, Files, Recorder};
 use driftless_git::Checkout;
 use driftless_manifest as manifest;
-use driftless_manifest::Configured;
-use driftless_model::{AdmissionPolicy, AppName, Finding, Location, Policy, Stack};
+use driftless_manifest::{Configured, Discovery};
+use driftless_model::{AdmissionPolicy, AppName, Finding, Location, Stack};
 
 use crate::{desired::Rendered, host_values::ReadValues, trust::RejectedCommit};
 
@@ -31,13 +32,21 @@ pub(crate) struct RenderedCommit {
     pub(crate) findings: Vec<Finding>,
     /// The searched folder, if the only finding is that it has no application or does not exist.
     pub(crate) empty_folder: Option<String>,
+    /// The settings of the repository at the commit. `None`: its `driftless.yaml` has mistakes.
+    pub(crate) settings: Option<Arc<config::Repository>>,
 }
 
 /// Finds and renders all applications of a commit.
 pub(crate) fn render_all(settings: &config::Repository, accepted: &AcceptedCommit) -> RenderedCommit {
     let files = accepted.checkout.files.as_ref();
-    let configured: Vec<Configured> = settings.applications.iter().map(configured).collect();
-    let discovery = manifest::discover(files, &settings.path, &settings.name, &configured);
+    let (settings, discovery) = match discover_at(settings, files) {
+        Ok((repository, discovery)) => (&Arc::new(repository), discovery),
+        // The list of applications is not known, so all stay as they are.
+        Err(findings) => {
+            let applications = BTreeMap::new();
+            return RenderedCommit { applications, findings, empty_folder: None, settings: None };
+        }
+    };
     let render_one = |mut spec: AppSpec| {
         accepted.values.give(settings, &mut spec);
         let name = spec.name.clone();
@@ -49,6 +58,8 @@ pub(crate) fn render_all(settings: &config::Repository, accepted: &AcceptedCommi
                 reference: reference_text(&settings.reference, accepted.checkout.tag.as_deref()),
                 signer: accepted.signer.clone(),
                 rejected: None,
+                policy: settings.policy_of(&name).clone(),
+                settings: Some(Arc::clone(settings)),
                 ..Rendered::clone(before)
             },
             (None, _) => render(settings, spec, accepted),
@@ -65,7 +76,29 @@ pub(crate) fn render_all(settings: &config::Repository, accepted: &AcceptedCommi
         }
     }
     let empty_folder = discovery.empty_folder.filter(|_| applications.is_empty());
-    RenderedCommit { applications, findings: discovery.findings, empty_folder }
+    let findings = discovery.findings;
+    RenderedCommit { applications, findings, empty_folder, settings: Some(Arc::clone(settings)) }
+}
+
+/// The settings of a repository at a commit, and the applications that they and the files have for its host.
+///
+/// # Errors
+/// All mistakes of `driftless.yaml`. Which applications exist is then not known.
+pub fn discover_at(
+    settings: &config::Repository,
+    files: &dyn Files,
+) -> Result<(config::Repository, Discovery), Vec<Finding>> {
+    let AtCommit { repository, discover, hosts: _, findings } = settings.at_commit(files)?;
+    let configured: Vec<Configured> = repository.applications.iter().map(configured).collect();
+    let mut discovery = if discover || !configured.is_empty() {
+        let (path, name) = (&repository.path, &repository.name);
+        manifest::discover_for(&repository.host, files, path, name, &configured)
+    } else {
+        // The removal of all applications may be a mistake, as with an empty folder.
+        Discovery { empty_folder: Some(repository.path.clone()), ..Discovery::default() }
+    };
+    discovery.findings.extend(findings);
+    Ok((repository, discovery))
 }
 
 fn configured(settings: &config::ApplicationSettings) -> Configured {
@@ -79,7 +112,7 @@ fn configured(settings: &config::ApplicationSettings) -> Configured {
     }
 }
 
-fn render(settings: &config::Repository, spec: AppSpec, accepted: &AcceptedCommit) -> Rendered {
+fn render(settings: &Arc<config::Repository>, spec: AppSpec, accepted: &AcceptedCommit) -> Rendered {
     let recorder = Recorder::new(accepted.checkout.files.as_ref());
     let mut rendered = manifest::render(&recorder, &spec);
     let admission = admission_of(settings, &spec.name).clone();
@@ -94,7 +127,7 @@ fn render(settings: &config::Repository, spec: AppSpec, accepted: &AcceptedCommi
         repository: settings.name.clone(),
         url: settings.url.to_string(),
         reference: reference_text(&settings.reference, accepted.checkout.tag.as_deref()),
-        policy: policy_of(settings, &spec),
+        policy: settings.policy_of(&spec.name).clone(),
         admission: Arc::new(admission),
         commit: accepted.checkout.commit.clone(),
         stack: rendered.stack.map(|stack| Arc::new(shrunk(stack))),
@@ -103,6 +136,7 @@ fn render(settings: &config::Repository, spec: AppSpec, accepted: &AcceptedCommi
         signer: accepted.signer.clone(),
         rejected: None,
         reads: Arc::new(reads),
+        settings: Some(Arc::clone(settings)),
         spec,
     }
 }
@@ -117,7 +151,7 @@ fn is_unchanged(before: &Rendered, settings: &config::Repository, spec: &AppSpec
 
 /// Keeps the application of the commit before. Without one, the rejection is a finding.
 fn keep_before(
-    settings: &config::Repository,
+    settings: &Arc<config::Repository>,
     spec: AppSpec,
     rejected: &RejectedCommit,
     before: Option<&Arc<Rendered>>,
@@ -130,7 +164,7 @@ fn keep_before(
         repository: settings.name.clone(),
         url: settings.url.to_string(),
         reference: reference_text(&settings.reference, None),
-        policy: policy_of(settings, &spec),
+        policy: settings.policy_of(&spec.name).clone(),
         admission: Arc::new(admission_of(settings, &spec.name).clone()),
         commit: rejected.commit.clone(),
         stack: None,
@@ -139,6 +173,7 @@ fn keep_before(
         signer: None,
         rejected: commit,
         reads: Arc::default(),
+        settings: Some(Arc::clone(settings)),
         spec,
     }
 }
@@ -151,14 +186,6 @@ fn shrunk(mut stack: Stack) -> Stack {
     }
     // A map that was filled one by one has twice the room that it needs.
     Stack { workloads: stack.workloads.into_iter().collect(), ..stack }
-}
-
-/// The policy of the application's own settings, else that of its repository. Names are unique in a repository.
-fn policy_of(settings: &config::Repository, spec: &AppSpec) -> Policy {
-    let is_of_application =
-        |application: &&config::ApplicationSettings| application.app_name().as_ref() == Some(&spec.name);
-    let own = settings.applications.iter().find(is_of_application);
-    own.map_or(&settings.policy, |application| &application.policy).clone()
 }
 
 /// The rules of the application's own settings, else those of its repository.

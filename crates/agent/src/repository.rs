@@ -46,6 +46,9 @@ pub(crate) struct RepositoryView {
     /// The searched folder, if the commit has no application there, or not even the folder.
     pub(crate) empty_folder: Option<String>,
     pub(crate) state: Arc<RepositoryState>,
+    /// The settings of the repository at the newest commit whose `driftless.yaml` has no mistake. `None`: there was none
+    /// yet.
+    pub(crate) settings: Option<Arc<config::Repository>>,
     /// The variables that lie on the host, as of the rendering.
     values: Arc<ReadValues>,
 }
@@ -381,7 +384,7 @@ impl<S: CommitSource> RepositoryTask<S> {
         );
         // Reading the files of a commit blocks on the disk.
         let rendered = tokio::task::spawn_blocking(move || render_all(&settings, &accepted)).await;
-        let RenderedCommit { applications, findings, empty_folder } = match rendered {
+        let RenderedCommit { applications, findings, empty_folder, settings } = match rendered {
             Ok(rendered) => rendered,
             Err(error) => {
                 tracing::error!(repository = self.settings.name, %error, "the rendering of a commit panicked");
@@ -412,8 +415,9 @@ impl<S: CommitSource> RepositoryTask<S> {
                 fetch.note(&mut state);
             }
             let state = Arc::new(state);
-            *view =
-                RepositoryView { commit: Some(commit), applications, findings, empty_folder, state, values };
+            let settings = settings.or_else(|| view.settings.take());
+            let commit = Some(commit);
+            *view = RepositoryView { commit, applications, findings, empty_folder, state, settings, values };
         });
         Ok(())
     }

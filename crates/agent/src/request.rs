@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tokio::sync::oneshot;
 
 use driftless_docker as docker;
-use driftless_model::{Actor, AppName, Pin, Removal, Until, WorkloadName};
+use driftless_model::{Actor, AppName, EffectiveSetting, Pin, Removal, Until, WorkloadName};
 use driftless_report as report;
 use driftless_store as store;
 
@@ -54,6 +54,8 @@ pub enum RequestKind {
     Plan,
     /// The differences between the target and the live state, field by field.
     Drift(Against),
+    /// The settings that are in force, and where they are written.
+    Settings,
     /// Take over what Docker Compose created.
     Adopt,
     /// Replace the instances of one workload, although nothing has changed in Git.
@@ -88,6 +90,7 @@ impl RequestKind {
             | Self::Suspend
             | Self::Plan
             | Self::Drift(_)
+            | Self::Settings
             | Self::Adopt
             | Self::Restart(_)
             | Self::CreateJob(..)
@@ -100,7 +103,7 @@ impl RequestKind {
     /// Whether the request changes nothing, so that running steps need not be interrupted for it.
     pub(crate) fn is_question(&self) -> bool {
         match self {
-            Self::Plan | Self::Drift(_) => true,
+            Self::Plan | Self::Drift(_) | Self::Settings => true,
             Self::Sync
             | Self::AcceptRewrite
             | Self::Prune
@@ -177,6 +180,8 @@ pub enum Answer {
     Plan(DryRun),
     /// The differences of the application.
     Drift(Box<Inspection>),
+    /// The settings of the application, sorted by key.
+    Settings(Vec<EffectiveSetting>),
 }
 
 /// The result of a dry run, in text for people.

@@ -209,7 +209,11 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
             let index = self.followed.iter().position(|followed| followed.settings.name == known.repository);
             let view = index.and_then(|index| views.get(index));
             let settings = index.and_then(|index| self.followed.get(index));
-            let policy = settings.map_or_else(Policy::default, |followed| followed.settings.policy.clone());
+            let policy = match (view.and_then(|view| view.settings.as_ref()), settings) {
+                (Some(at_commit), _) => at_commit.policy_of(&known.app).clone(),
+                (None, Some(followed)) => followed.settings.policy_of(&known.app).clone(),
+                (None, None) => Policy::default(),
+            };
             let state = view.map_or_else(
                 || Arc::new(RepositoryState { covers: u64::MAX, ..RepositoryState::default() }),
                 |view| Arc::clone(&view.state),

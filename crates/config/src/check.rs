@@ -5,12 +5,15 @@ use std::{
     path::PathBuf,
 };
 
-use driftless_model::{AdmissionPolicy, AppName, CommitId, Finding, Location, Policy, RepoUrl};
+use driftless_model::{AdmissionPolicy, AppName, CommitId, Finding, HostIdentity, Location, Policy, RepoUrl};
 
 use crate::{
     access::{self, HostAccess, HostEntry, RawAuth},
     admission::AdmissionEntry,
-    file::{self, ApplicationEntry, Document, PolicyEntry, RepositoryEntry},
+    allow::Allow,
+    file::{self, ApplicationEntry, Document, RepositoryEntry},
+    origins::Origins,
+    policy::inherit,
     range::VersionRange,
     registry::RegistryEntry,
     settings::{ApplicationSettings, Auth, CommitStatus, Reference, Registry, Repository, Settings, Webhook},
@@ -71,6 +74,8 @@ fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
         token_file,
         trusted_proxy,
         audit,
+        host,
+        allow,
         docker,
         build_timeout,
         sops_key_files,
@@ -86,7 +91,9 @@ fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
     } = document;
     let mut check = Check { file, findings: Vec::new() };
     let defaults = Settings::default();
+    let origins = policy.origins.clone();
     let policy = inherit(&Policy::default(), &policy);
+    let allow = allow.unwrap_or_default();
     let admission = AdmissionEntry::within(admission, &AdmissionPolicy::default());
     let hosts = check.hosts(credentials);
     let registries = check.registries(registries);
@@ -94,7 +101,13 @@ fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
         .into_iter()
         .enumerate()
         .map(|(index, raw)| {
-            let inherited = Inherited { policy: &policy, admission: &admission, values_from: &values_from };
+            let inherited = Inherited {
+                policy: &policy,
+                admission: &admission,
+                values_from: &values_from,
+                allow: &allow,
+                origins: &origins,
+            };
             check.repository(&format!("repositories[{index}]"), raw, &inherited, &hosts)
         })
         .collect();
@@ -106,6 +119,7 @@ fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
         token_file,
         trusted_proxy,
         audit,
+        host,
         docker: docker.unwrap_or(defaults.docker),
         build_timeout: build_timeout.unwrap_or(defaults.build_timeout),
         sops_key_files,
@@ -165,6 +179,7 @@ impl Check<'_> {
             webhook,
             status,
             values_from,
+            allow,
             applications,
         } = raw;
         let transport = url.as_ref().map(Transport::of);
@@ -173,6 +188,8 @@ impl Check<'_> {
             transport.map_or_else(Auth::default, |transport| access.auth_for(transport))
         };
         let is_https = transport == Some(Transport::Https);
+        let allow = allow.unwrap_or_else(|| inherited.allow.clone());
+        let origins = inherited.origins.with(&policy.origins);
         let policy = inherit(inherited.policy, &policy);
         let admission = AdmissionEntry::within(admission, inherited.admission);
         let values_from = [inherited.values_from, &values_from].concat();
@@ -180,7 +197,6 @@ impl Check<'_> {
         // Settings with an error are not used, so a missing URL needs no value.
         let known = url.clone().unwrap_or_else(|| RepoUrl::Local(PathBuf::new()));
         let defaults = Repository::new(known, "", Reference::Head);
-        let mut seen = BTreeSet::new();
         let applications: Vec<_> = applications
             .into_iter()
             .enumerate()
@@ -190,18 +206,18 @@ impl Check<'_> {
                     application(
                         raw,
                         &folder,
-                        &Inherited { policy: &policy, admission: &admission, values_from: &values_from },
+                        &Inherited {
+                            policy: &policy,
+                            admission: &admission,
+                            values_from: &values_from,
+                            allow: &allow,
+                            origins: &origins,
+                        },
                     ),
                 )
             })
             .collect();
-        for (place, application) in &applications {
-            if !seen.insert((&application.path, &application.name)) {
-                let message = format!("the folder `{}` is an application already", application.path);
-                self.error(format!("{place}.path"), message).help =
-                    Some("give each a name of its own".to_owned());
-            }
-        }
+        self.unique_folders(&applications);
         let reference = self.reference(path, branch, tag, semver, commit);
         // A signature says who wrote a commit, not that it is newer than the one before it.
         let is_signed = verify.is_some() || applications.iter().any(|(_, it)| it.verify.is_some());
@@ -228,6 +244,10 @@ impl Check<'_> {
             policy,
             admission,
             values_from,
+            host: HostIdentity::default(),
+            allow,
+            origins,
+            elsewhere: Vec::new(),
             webhook: webhook.and_then(|it| self.webhook(path, it)),
             status: None,
         };
@@ -237,6 +257,18 @@ impl Check<'_> {
         }
         self.trust(path, &repository);
         repository
+    }
+
+    /// Two applications of one folder need names.
+    fn unique_folders(&mut self, applications: &[(String, ApplicationSettings)]) {
+        let mut seen = BTreeSet::new();
+        for (place, application) in applications {
+            if !seen.insert((&application.path, &application.name)) {
+                let message = format!("the folder `{}` is an application already", application.path);
+                self.error(format!("{place}.path"), message).help =
+                    Some("give each a name of its own".to_owned());
+            }
+        }
     }
 
     fn hosts(&mut self, raw: Vec<HostEntry>) -> Vec<HostAccess> {
@@ -455,14 +487,15 @@ struct Inherited<'a> {
     policy: &'a Policy,
     admission: &'a AdmissionPolicy,
     values_from: &'a [ValueSource],
+    allow: &'a Allow,
+    origins: &'a Origins,
 }
 
 fn application(raw: ApplicationEntry, folder: &str, inherited: &Inherited<'_>) -> ApplicationSettings {
     let ApplicationEntry {
         path,
         name,
-        suspend,
-        policy,
+        policy: own_policy,
         admission,
         verify,
         variables,
@@ -470,17 +503,19 @@ fn application(raw: ApplicationEntry, folder: &str, inherited: &Inherited<'_>) -
         profiles,
         files,
         env_files,
+        origins,
     } = raw;
     let parts = [folder, path.as_str()];
     let path = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");
-    let outer = inherited.policy;
-    let policy = Policy { suspended: suspend.unwrap_or(outer.suspended), ..inherit(outer, &policy) };
+    let policy = inherit(inherited.policy, &own_policy);
+    let origins = own_policy.origins.with(&origins);
     let values_from = [inherited.values_from, &values_from].concat();
     let admission = AdmissionEntry::within(admission, inherited.admission);
     ApplicationSettings {
         name,
         path,
         policy,
+        own_policy,
         admission,
         verify,
         variables,
@@ -488,22 +523,7 @@ fn application(raw: ApplicationEntry, folder: &str, inherited: &Inherited<'_>) -
         profiles,
         files,
         env_files,
-    }
-}
-
-/// A policy whose missing keys have the values of the outer one.
-fn inherit(outer: &Policy, own: &PolicyEntry) -> Policy {
-    Policy {
-        self_heal: own.self_heal.unwrap_or(outer.self_heal),
-        prune: own.prune.unwrap_or(outer.prune),
-        max_prune_percent: own.max_prune_percent.unwrap_or(outer.max_prune_percent),
-        suspended: outer.suspended,
-        adopt: own.adopt.unwrap_or(outer.adopt),
-        filesystem_drift: own.filesystem_drift.unwrap_or(outer.filesystem_drift),
-        on_failure: own.on_failure.unwrap_or(outer.on_failure),
-        monitor: own.monitor.unwrap_or(outer.monitor),
-        progress_deadline: own.progress_deadline.or(outer.progress_deadline),
-        sync_windows: own.sync_windows.clone().unwrap_or_else(|| outer.sync_windows.clone()),
+        origins,
     }
 }
 

@@ -2,18 +2,19 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
-use driftless_model::{
-    Adopt, AppName, CommitId, FilesystemDrift, Finding, Location, OnFailure, RepoUrl, Schedule, SyncWindow,
-    WindowKind,
-};
+use driftless_model::{AppName, CommitId, Finding, HostIdentity, Location, RepoUrl};
 use driftless_yaml::{Limits, Report, parse};
 
 use crate::{
     access::{HostEntry, RawAuth, proxy},
     admission::AdmissionEntry,
+    allow::Allow,
     docker_host::DockerHost,
-    duration, keys,
+    host::host,
+    keys,
     notifications::{Notifications, notifications},
+    origins::Origins,
+    policy::{PolicyEntry, policy},
     range::VersionRange,
     registry::RegistryEntry,
     settings::{Metrics, Proxy, Verify, Webhooks},
@@ -21,7 +22,7 @@ use crate::{
     trust::verify,
     trusted_proxy::{Audit, TrustedProxy, audit, trusted_proxy},
     url,
-    value::{Fields as _, Object, Value},
+    value::{Fields as _, Value, each, variables},
     values_from::{ValueSource, value_source},
     webhook::{WebhookEntry, webhooks},
 };
@@ -35,6 +36,8 @@ pub(super) struct Document {
     pub(super) token_file: Option<PathBuf>,
     pub(super) trusted_proxy: Option<TrustedProxy>,
     pub(super) audit: Audit,
+    pub(super) host: HostIdentity,
+    pub(super) allow: Option<Allow>,
     pub(super) docker: Option<DockerHost>,
     pub(super) build_timeout: Option<Duration>,
     pub(super) sops_key_files: Vec<PathBuf>,
@@ -47,19 +50,6 @@ pub(super) struct Document {
     pub(super) metrics: Metrics,
     pub(super) notifications: Notifications,
     pub(super) repositories: Vec<RepositoryEntry>,
-}
-
-/// The keys of a policy. What is not given is inherited.
-pub(super) struct PolicyEntry {
-    pub(super) self_heal: Option<bool>,
-    pub(super) prune: Option<bool>,
-    pub(super) max_prune_percent: Option<u8>,
-    pub(super) adopt: Option<Adopt>,
-    pub(super) filesystem_drift: Option<FilesystemDrift>,
-    pub(super) on_failure: Option<OnFailure>,
-    pub(super) monitor: Option<Duration>,
-    pub(super) progress_deadline: Option<Duration>,
-    pub(super) sync_windows: Option<Vec<SyncWindow>>,
 }
 
 /// One entry of `repositories`.
@@ -87,6 +77,7 @@ pub(super) struct RepositoryEntry {
     pub(super) webhook: Option<WebhookEntry>,
     pub(super) status: Option<StatusEntry>,
     pub(super) values_from: Vec<ValueSource>,
+    pub(super) allow: Option<Allow>,
     pub(super) applications: Vec<ApplicationEntry>,
 }
 
@@ -94,7 +85,6 @@ pub(super) struct RepositoryEntry {
 pub(super) struct ApplicationEntry {
     pub(super) path: String,
     pub(super) name: Option<AppName>,
-    pub(super) suspend: Option<bool>,
     pub(super) policy: PolicyEntry,
     pub(super) admission: Option<AdmissionEntry>,
     pub(super) verify: Option<Verify>,
@@ -103,6 +93,7 @@ pub(super) struct ApplicationEntry {
     pub(super) profiles: Vec<String>,
     pub(super) files: Vec<String>,
     pub(super) env_files: Vec<String>,
+    pub(super) origins: Origins,
 }
 
 /// Reads a file. All mistakes in keys and values are found.
@@ -137,6 +128,8 @@ fn document(root: Value<'_>) -> Option<Document> {
         token_file: object.absolute("tokenFile"),
         trusted_proxy: object.get("trustedProxy").and_then(trusted_proxy),
         audit: object.get("audit").and_then(audit).unwrap_or_default(),
+        host: object.get("host").and_then(host).unwrap_or_default(),
+        allow: object.get("allow").as_ref().map(Allow::read),
         docker: object.get("docker").and_then(DockerHost::read),
         build_timeout: object.duration("buildTimeout"),
         sops_key_files: object.get("sops").and_then(sops).unwrap_or_default(),
@@ -170,70 +163,6 @@ fn metrics(value: Value<'_>) -> Option<Metrics> {
     Some(Metrics { listen: object.address("listen") })
 }
 
-fn each<T>(object: &Object<'_>, key: &str, read: fn(Value<'_>) -> Option<T>) -> Vec<T> {
-    object.items(key).into_iter().filter_map(read).collect()
-}
-
-fn policy(object: &Object<'_>) -> PolicyEntry {
-    PolicyEntry {
-        self_heal: object.boolean("selfHeal"),
-        prune: object.boolean("prune"),
-        max_prune_percent: object.parsed("maxPrunePercent", |text| match text.parse() {
-            Ok(percent @ 0..=100_u8) => Ok(percent),
-            Ok(_) | Err(_) => Err("must be a whole number from 0 to 100, in percent".to_owned()),
-        }),
-        adopt: object.word("adopt", &[("ask", Adopt::Ask), ("auto", Adopt::Auto), ("never", Adopt::Never)]),
-        filesystem_drift: object.word(
-            "filesystemDrift",
-            &[
-                ("off", FilesystemDrift::Off),
-                ("report", FilesystemDrift::Report),
-                ("revert", FilesystemDrift::Revert),
-            ],
-        ),
-        on_failure: object.word(
-            "onFailure",
-            &[("none", OnFailure::None), ("pause", OnFailure::Pause), ("rollback", OnFailure::Rollback)],
-        ),
-        monitor: object.parsed("monitor", whole_seconds),
-        progress_deadline: object.parsed("progressDeadline", |text| match whole_seconds(text) {
-            Ok(Duration::ZERO) => Err("must be at least `1s`".to_owned()),
-            other => other,
-        }),
-        sync_windows: object.get("syncWindows").map(|_| each(object, "syncWindows", sync_window)),
-    }
-}
-
-fn sync_window(value: Value<'_>) -> Option<SyncWindow> {
-    let object = value.object(&keys::SYNC_WINDOW)?;
-    for key in ["kind", "schedule", "duration"] {
-        object.require(key);
-    }
-    let time_zone = object.owned("timeZone");
-    let schedule = object
-        .parsed("schedule", |text| Schedule::parse(text, time_zone.as_deref()).map(|_| text.to_owned()));
-    let duration = object.parsed("duration", |text| match whole_seconds(text)? {
-        duration if duration < Duration::from_mins(1) => Err("must be at least `1m`".to_owned()),
-        duration if duration > Duration::from_hours(24 * 366) => Err("must be at most `366d`".to_owned()),
-        duration => Ok(duration),
-    });
-    Some(SyncWindow {
-        kind: object.word("kind", &[("allow", WindowKind::Allow), ("deny", WindowKind::Deny)])?,
-        schedule: schedule?,
-        time_zone,
-        duration: duration?,
-        manual_sync: object.boolean("manualSync").unwrap_or_default(),
-    })
-}
-
-/// The API shows these times in seconds.
-fn whole_seconds(text: &str) -> Result<Duration, String> {
-    match duration::parse(text) {
-        Ok(parsed) if parsed.subsec_nanos() > 0 => Err("must be a number of whole seconds".to_owned()),
-        other => other,
-    }
-}
-
 fn repository(value: Value<'_>) -> Option<RepositoryEntry> {
     let object = value.object(&keys::REPOSITORY)?;
     object.require("url");
@@ -260,6 +189,7 @@ fn repository(value: Value<'_>) -> Option<RepositoryEntry> {
         webhook: object.get("webhook").and_then(WebhookEntry::read),
         status: object.get("status").and_then(StatusEntry::read),
         values_from: each(&object, "valuesFrom", value_source),
+        allow: object.get("allow").as_ref().map(Allow::read),
         applications: each(&object, "applications", application),
     })
 }
@@ -273,8 +203,8 @@ fn application(value: Value<'_>) -> Option<ApplicationEntry> {
     Some(ApplicationEntry {
         path: object.parsed("path", url::folder).unwrap_or_default(),
         name: object.parsed("name", |text| AppName::parse(text).map_err(|error| error.to_string())),
-        suspend: object.boolean("suspend"),
         policy: policy(&object),
+        origins: Origins::of_application(&object),
         admission: object.get("policy").and_then(AdmissionEntry::read),
         verify: object.get("verify").and_then(verify),
         variables: object.get("variables").map(|map| variables(&map)).unwrap_or_default(),
@@ -283,16 +213,4 @@ fn application(value: Value<'_>) -> Option<ApplicationEntry> {
         files: object.strings("files"),
         env_files: object.strings("envFiles"),
     })
-}
-
-/// Values as they are written, so that `1.10` stays `1.10`. A missing value is the empty string.
-fn variables(map: &Value<'_>) -> BTreeMap<String, String> {
-    let mut variables = BTreeMap::new();
-    for entry in map.mapping() {
-        match entry.value.as_scalar() {
-            Some(text) => drop(variables.insert(entry.key.clone(), text.to_owned())),
-            None => map.key(&entry.key, &entry.value).wrong_type("a string"),
-        }
-    }
-    variables
 }

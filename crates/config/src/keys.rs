@@ -83,6 +83,8 @@ pub(super) static ROOT: Table = Table {
             key("tokenFile", Path, "File with the token of the API. Required beyond loopback"),
             key("trustedProxy", Object(&TRUSTED_PROXY), "Reverse proxy that authenticates people"),
             key("audit", Object(&AUDIT), "How the audit is kept"),
+            key("host", Object(&HOST), "Name and labels of this host"),
+            key("allow", List(ALLOWED), "Settings that driftless.yaml of a repository may have"),
             key("docker", TextOr(&DOCKER), "Docker Engine: unix:// and a path, or tcp://host:port"),
             key("buildTimeout", Duration, "Maximum time of an image build. Default: 1h"),
             key("policy", Object(&ADMISSION), "What manifests may contain. Default: everything"),
@@ -100,7 +102,7 @@ pub(super) static ROOT: Table = Table {
     required: &["repositories"],
 };
 
-static POLICY: &[Key] = &[
+pub(super) static POLICY: &[Key] = &[
     key("selfHeal", Boolean, "Undo manual changes at once; false reports them. Default: true"),
     key("prune", Boolean, "Remove what disappears from Git, except volumes. Default: false"),
     key(
@@ -393,6 +395,7 @@ pub(super) static REPOSITORY: Table = Table {
                 Object(&ADMISSION),
                 "What manifests may contain; overrides single keys of the agent's",
             ),
+            key("allow", List(ALLOWED), "Settings that driftless.yaml of this repository may have"),
             key("verify", Object(&VERIFY), "Signatures that every commit needs"),
             key("webhook", Object(&WEBHOOK), "Webhook of the forge"),
             key("status", Object(&STATUS), "Commit statuses on the forge"),
@@ -422,6 +425,110 @@ pub(super) static APPLICATION: Table = Table {
     ],
     required: &["path"],
 };
+
+pub(super) static HOST: Table = Table {
+    keys: &[&[
+        key("name", Text, "Name of this host. Default: its hostname"),
+        key("labels", Mapping, "Labels of this host. arch, os and engine are given"),
+    ]],
+    required: &[],
+};
+
+/// `driftless.yaml` in a repository.
+pub(super) static GIT_FILE: Table = Table {
+    keys: &[
+        &[
+            key("hosts", ListOf(&GIT_HOST), "The hosts that follow the repository, with labels"),
+            key("applications", ListOf(&GIT_APPLICATION), "Applications, listed instead of discovered"),
+        ],
+        POLICY,
+    ],
+    required: &[],
+};
+
+pub(super) static GIT_HOST: Table = Table {
+    keys: &[&[
+        key("name", Text, "Name of the host"),
+        key("labels", Mapping, "Labels of the host. Those of its own configuration win"),
+    ]],
+    required: &["name"],
+};
+
+pub(super) static GIT_APPLICATION: Table = Table {
+    keys: &[
+        &[
+            key("path", Text, "Folder of the application, from the folder of this file"),
+            key("name", Text, "Default: the folder's name"),
+            key("hosts", Object(&HOST_SELECTOR), "The hosts that run the application. Default: all"),
+            key("perHost", ListOf(&PER_HOST), "Settings for some hosts; a later entry wins"),
+        ],
+        GIT_SETTINGS,
+        POLICY,
+    ],
+    required: &["path"],
+};
+
+pub(super) static PER_HOST: Table = Table {
+    keys: &[
+        &[key("hosts", Object(&HOST_SELECTOR), "The hosts that these settings are for")],
+        GIT_SETTINGS,
+        POLICY,
+    ],
+    required: &["hosts"],
+};
+
+pub(super) static GIT_SETTINGS: &[Key] = &[
+    key("suspend", Boolean, "Observe and report, change nothing. Default: false"),
+    key("variables", Mapping, "Variables of Compose files; override those of .env"),
+    key("profiles", Strings, "Active Compose profiles"),
+    key("files", Strings, "Compose files, each merged onto those before. Default: found by name"),
+    key("envFiles", Strings, "Files of variables. Default: .env"),
+];
+
+pub(super) static HOST_SELECTOR: Table = Table {
+    keys: &[&[
+        key("names", Strings, "Names of hosts; * is any text"),
+        key("labels", Mapping, "Labels that the host has, all of them; * is any text"),
+    ]],
+    required: &[],
+};
+
+/// As the reader takes them; a test compares them.
+pub(super) const ALLOWED: &str = "^(default|hosts|perHost|suspend|variables|profiles|files|envFiles|selfHeal|prune|maxPrunePercent|adopt|filesystemDrift|onFailure|syncWindows|monitor|progressDeadline)$";
+
+/// Keys of the configuration of a host that a repository can never set.
+const OF_THE_HOST: &[&str] = &[
+    "policy",
+    "verify",
+    "valuesFrom",
+    "allow",
+    "auth",
+    "url",
+    "webhook",
+    "status",
+    "credentials",
+    "registries",
+    "notifications",
+    "requireFastForward",
+    "submodules",
+    "host",
+];
+
+/// The keys of a map in `driftless.yaml` of a repository.
+#[derive(Debug)]
+pub(super) struct GitKeys(pub(super) &'static Table);
+
+impl Keys for GitKeys {
+    fn support(&self, key: &str) -> Option<Support> {
+        let refused = OF_THE_HOST.contains(&key);
+        let why = "only the configuration of a host may set it";
+        self.0.support(key).or_else(|| refused.then_some(Support::Refused(why)))
+    }
+
+    fn names(&self) -> Vec<&'static str> {
+        self.0.names()
+    }
+}
 
 pub(super) static ADMISSION: Table = Table {
     keys: &[&[
@@ -505,6 +612,19 @@ pub(super) static STATUS: Table = Table {
     ]],
     required: &["provider"],
 };
+
+/// The JSON schema (draft 2020-12) of `driftless.yaml` in a repository.
+pub fn schema_of_repository() -> Value {
+    let mut schema = object(&GIT_FILE);
+    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    schema["title"] = json!("Settings of a repository that Driftless follows");
+    schema
+}
+
+/// The names of some keys.
+pub(super) fn names(keys: &'static [Key]) -> impl Iterator<Item = &'static str> {
+    keys.iter().map(|key| key.name)
+}
 
 /// The JSON schema (draft 2020-12) of the configuration file. It checks keys and forms; rules between values are checked
 /// when the agent reads the file.

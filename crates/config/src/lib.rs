@@ -21,12 +21,18 @@
 
 mod access;
 mod admission;
+mod allow;
 mod check;
 mod docker_host;
 mod duration;
 mod file;
+mod host;
+mod identify;
+mod in_git;
 mod keys;
 mod notifications;
+mod origins;
+mod policy;
 mod range;
 mod registry;
 mod secret;
@@ -40,12 +46,16 @@ mod values_from;
 mod webhook;
 
 pub use admission::parse_policy;
+pub use allow::Allow;
 pub use docker_host::{DockerHost, DockerTls};
 pub use duration::parse as parse_duration;
-pub use keys::schema;
+pub use in_git::{AtCommit, SETTINGS_FILE};
+pub use keys::{schema, schema_of_repository};
 pub use notifications::{
     Email, Login, MailTls, NotificationReceiver, NotificationRoute, Notifications, Target,
 };
+pub use origins::Origins;
+pub use policy::PolicyEntry;
 pub use range::VersionRange;
 pub use secret::Secret;
 pub use settings::{

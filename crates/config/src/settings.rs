@@ -7,11 +7,14 @@ use std::{
     time::Duration,
 };
 
-use driftless_model::{AdmissionPolicy, AppName, CommitId, HookProvider, Policy, RepoUrl};
+use driftless_model::{AdmissionPolicy, AppName, CommitId, HookProvider, HostIdentity, Policy, RepoUrl};
 
 use crate::{
+    allow::Allow,
     docker_host::DockerHost,
     notifications::Notifications,
+    origins::Origins,
+    policy::PolicyEntry,
     range::VersionRange,
     secret::Secret,
     trusted_proxy::{Audit, TrustedProxy},
@@ -36,6 +39,8 @@ pub struct Settings {
     pub trusted_proxy: Option<TrustedProxy>,
     /// Retention and file of the audit.
     pub audit: Audit,
+    /// The name and labels of this host. [`Settings::identify`] adds those that the file does not have.
+    pub host: HostIdentity,
     /// The engine. Default: `unix:///var/run/docker.sock`.
     pub docker: DockerHost,
     /// The time limit of an image build. Default: 1 h.
@@ -96,6 +101,14 @@ pub struct Repository {
     pub admission: AdmissionPolicy,
     /// Variables of discovered applications that lie on the host; a later source wins.
     pub values_from: Vec<ValueSource>,
+    /// The host, for the selection of applications and for its variables.
+    pub host: HostIdentity,
+    /// The settings that `driftless.yaml` in Git may have.
+    pub allow: Allow,
+    /// The places of the values of `policy`.
+    pub origins: Origins,
+    /// Applications that `driftless.yaml` has for other hosts.
+    pub elsewhere: Vec<ApplicationSettings>,
     /// Default: no webhook.
     pub webhook: Option<Webhook>,
     /// Commit statuses for the forge. Default: none.
@@ -137,7 +150,7 @@ pub struct Auth {
 }
 
 /// The settings of one application.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApplicationSettings {
     /// Default: the folder's name.
     pub name: Option<AppName>,
@@ -145,6 +158,8 @@ pub struct ApplicationSettings {
     pub path: String,
     /// The limits of the agent for this application.
     pub policy: Policy,
+    /// Those of them that its own entry in the configuration has.
+    pub own_policy: PolicyEntry,
     /// The rules on what its manifests may contain.
     pub admission: AdmissionPolicy,
     /// The signatures that this application needs in addition to those of the repository.
@@ -160,6 +175,8 @@ pub struct ApplicationSettings {
     pub files: Vec<String>,
     /// Files of variables, from the application's folder. Default: its `.env`.
     pub env_files: Vec<String>,
+    /// The places of the values.
+    pub origins: Origins,
 }
 
 /// A GitHub App. Its key signs requests for tokens that are valid for an hour.
@@ -301,6 +318,7 @@ impl Default for Settings {
             token_file: None,
             trusted_proxy: None,
             audit: Audit::default(),
+            host: HostIdentity::default(),
             docker: DockerHost::default(),
             build_timeout: Duration::from_hours(1),
             sops_key_files: Vec::new(),
@@ -354,6 +372,10 @@ impl Repository {
             policy: Policy::default(),
             admission: AdmissionPolicy::default(),
             values_from: Vec::new(),
+            host: HostIdentity::default(),
+            allow: Allow::default(),
+            origins: Origins::default(),
+            elsewhere: Vec::new(),
             webhook: None,
             status: None,
         }

@@ -2,6 +2,9 @@
 
 use driftless_model::RepoUrl;
 
+/// Stands for the name of the host in paths.
+pub(super) const PLACEHOLDER: &str = "${host}";
+
 /// The transport of a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transport {
@@ -45,7 +48,11 @@ pub(super) fn folder(path: &str) -> Result<String, String> {
     if parts.contains(&"..") {
         return Err("the path must not contain `..`".to_owned());
     }
-    Ok(parts.join("/"))
+    let plain = parts.join("/");
+    if plain.replace(PLACEHOLDER, "").contains("${") {
+        return Err("the only variable of a path is `${host}`".to_owned());
+    }
+    Ok(plain)
 }
 
 #[cfg(test)]

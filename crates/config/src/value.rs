@@ -1,7 +1,7 @@
 //! Typed values of the configuration file, on top of the typed reader of `driftless_yaml`. No message repeats a value
 //! that may be secret.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
 use driftless_yaml::{Dialect, Node};
 
@@ -28,6 +28,23 @@ impl Dialect for Configuration {
     fn integer(node: &Node) -> Option<i64> {
         node.as_i64()
     }
+}
+
+/// The items of a list, each read by `read`.
+pub(super) fn each<T>(object: &Object<'_>, key: &str, read: fn(Value<'_>) -> Option<T>) -> Vec<T> {
+    object.items(key).into_iter().filter_map(read).collect()
+}
+
+/// Values as they are written, so that `1.10` stays `1.10`. A missing value is the empty string.
+pub(super) fn variables(map: &Value<'_>) -> BTreeMap<String, String> {
+    let mut variables = BTreeMap::new();
+    for entry in map.mapping() {
+        match entry.value.as_scalar() {
+            Some(text) => drop(variables.insert(entry.key.clone(), text.to_owned())),
+            None => map.key(&entry.key, &entry.value).wrong_type("a string"),
+        }
+    }
+    variables
 }
 
 /// The values under the keys of a map. A key without a value counts as not given.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use driftless_files::{AppSpec, Bounded, Entry, Files, paths};
 use driftless_kubernetes::{self as kubernetes, kustomize};
-use driftless_model::{AppName, Finding, Format, Location};
+use driftless_model::{AppName, Finding, Format, HostIdentity, Location};
 use driftless_yaml::{self as yaml, Limits, Node};
 
 /// Names of Compose files, in order of preference.
@@ -16,6 +16,9 @@ const COMPOSE_FILES: &[&str] = &["compose.yaml", "compose.yml", "docker-compose.
 const NO_APPLICATION: &str = "contains no application: there is no Compose file and no Kubernetes manifest";
 
 const NO_FOLDER: &str = "does not exist in the repository, or is no folder";
+
+/// The settings of a repository (`driftless.yaml`), which are no manifest even if they cannot be read.
+const SETTINGS_FILE: &str = "driftless.yaml";
 
 /// The search depth below the given path, in folders.
 const DEEPEST: usize = 2;
@@ -64,9 +67,21 @@ pub fn discover(
     repository_name: &str,
     configured: &[Configured],
 ) -> Discovery {
+    discover_for(&HostIdentity::default(), files, path, repository_name, configured)
+}
+
+/// Like [`discover`], for a host with a name: `compose.HOST.yaml` is merged onto the Compose files that are found, and
+/// `.env.HOST` onto the variables of `.env` or of `envFiles`. Compose files may use the variables of the host.
+pub fn discover_for(
+    host: &HostIdentity,
+    files: &dyn Files,
+    path: &str,
+    repository_name: &str,
+    configured: &[Configured],
+) -> Discovery {
     let files = &Bounded::new(files, MOST_ENTRIES);
     let mut empty_folder = None;
-    let mut search = Search { files, repository_name, found: Vec::new(), findings: Vec::new() };
+    let mut search = Search { host, files, repository_name, found: Vec::new(), findings: Vec::new() };
     if configured.is_empty() {
         let top = tidy(path);
         if matches!(files.entry(&top), Ok(None)) {
@@ -90,6 +105,7 @@ pub fn discover(
 }
 
 struct Search<'a> {
+    host: &'a HostIdentity,
     files: &'a dyn Files,
     repository_name: &'a str,
     found: Vec<AppSpec>,
@@ -193,6 +209,7 @@ impl Search<'_> {
             if !is_yaml
                 || is_ours
                 || kustomize::is_kustomization(name)
+                || name == SETTINGS_FILE
                 || name.starts_with('.')
                 || !matches!(entry, Entry::File { .. })
             {
@@ -224,7 +241,9 @@ impl Search<'_> {
             findings.push(finding.help("move one of them to a folder of its own"));
         }
         let mut files = vec![compose_path];
-        files.extend(override_of(compose).into_iter().filter(|it| is_file(it)).map(|it| join(folder, &it)));
+        let more = override_of(compose).into_iter().chain(overlay_of(compose, &self.host.name));
+        let more = more.filter(|name| is_file(name)).map(|name| join(folder, &name));
+        files.extend(more.filter(|path| !files.contains(path)).collect::<Vec<_>>());
         FolderContent::Application(Format::Compose, files, findings)
     }
 
@@ -314,20 +333,41 @@ impl Search<'_> {
     ) -> Option<AppSpec> {
         let called = folder.rsplit('/').next().filter(|it| !it.is_empty()).unwrap_or(self.repository_name);
         let name = settings.name.clone().or_else(|| AppName::normalise(called))?;
-        let (env_files, outside) = inside(folder, "envFiles", &settings.env_files);
+        let (mut env_files, outside) = inside(folder, "envFiles", &settings.env_files);
         findings.extend(outside);
+        let mut variables = settings.variables.clone();
+        if format == Format::Compose {
+            self.add_env_file_of_host(folder, &mut env_files);
+            for (name, value) in self.host.variables() {
+                variables.entry(name).or_insert_with(|| value.clone());
+            }
+        }
         Some(AppSpec {
             name,
             path: folder.to_owned(),
             format,
             files,
-            variables: settings.variables.clone(),
+            variables,
             host_values: Vec::new(),
             profiles: settings.profiles.clone(),
             env_files,
             has_listed_files: !settings.files.is_empty(),
             findings,
         })
+    }
+
+    /// Adds `.env.HOST`, if there is one, after the other files of variables.
+    fn add_env_file_of_host(&self, folder: &str, env_files: &mut Vec<String>) {
+        let is_file = |path: &str| matches!(self.files.entry(path), Ok(Some(Entry::File { .. })));
+        let own = join(folder, &format!(".env.{}", self.host.name));
+        if self.host.name.is_empty() || !is_file(&own) || env_files.contains(&own) {
+            return;
+        }
+        let usual = join(folder, ".env");
+        if env_files.is_empty() && is_file(&usual) {
+            env_files.push(usual);
+        }
+        env_files.push(own);
     }
 
     fn report(&mut self, folder: &str, message: &str) {
@@ -387,6 +427,15 @@ fn is_override(name: &str) -> bool {
 fn override_of(compose: &str) -> Vec<String> {
     let stem = compose.split('.').next().unwrap_or(compose);
     vec![format!("{stem}.override.yaml"), format!("{stem}.override.yml")]
+}
+
+/// `compose.nas.yaml` and `compose.nas.yml` for `compose.yaml` on the host `nas`.
+fn overlay_of(compose: &str, host: &str) -> Vec<String> {
+    if host.is_empty() {
+        return Vec::new();
+    }
+    let stem = compose.split('.').next().unwrap_or(compose);
+    vec![format!("{stem}.{host}.yaml"), format!("{stem}.{host}.yml")]
 }
 
 fn join(folder: &str, name: &str) -> String {

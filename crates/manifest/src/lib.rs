@@ -30,7 +30,7 @@ pub mod convert;
 mod discover;
 mod parallel;
 
-pub use discover::{Configured, Discovery, discover};
+pub use discover::{Configured, Discovery, discover, discover_for};
 pub use parallel::on_all_cores;
 
 /// The most files and folders that the mounts, build contexts and manifests of one application may list together.

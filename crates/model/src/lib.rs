@@ -40,6 +40,7 @@ mod cron;
 mod defaults;
 pub mod downward;
 mod effective;
+mod effective_setting;
 mod error_chain;
 mod event;
 mod failed_commit;
@@ -49,6 +50,7 @@ mod fs_changes;
 mod hash;
 mod helper;
 mod host_config;
+mod host_identity;
 mod image_ref;
 mod image_syntax;
 mod incident;
@@ -97,6 +99,7 @@ pub use container::{
 pub use content::{Access, Content, ContentId, ContentTree, Contents};
 pub use cron::{Concurrency, Cron};
 pub use downward::{Downward, DownwardValues};
+pub use effective_setting::EffectiveSetting;
 pub use error_chain::{causes, chain_of_causes, error_chain, join_causes, root_cause};
 pub use event::{Event, EventKind};
 pub use failed_commit::FailedCommit;
@@ -109,6 +112,7 @@ pub use fs_changes::{Author, ChangedFiles, FileChange, FileChangeKind, Inside, K
 pub use hash::{SpecHash, StackHash, digest_hex};
 pub use helper::{HELPER_IMAGE, PROXY_IMAGE, is_helper_image};
 pub use host_config::{BlockIo, DeviceRequest, Hook, HostSettings, HttpHook, MountOptions};
+pub use host_identity::{HostIdentity, HostSelector};
 pub use image_ref::{ImageParts, ImageRef};
 pub use image_syntax::InvalidImage;
 pub use incident::{

@@ -32,6 +32,7 @@ pub fn application(name: &AppName, path: &str) -> App {
         error: None,
         known_error: None,
         note: None,
+        hosts: Vec::new(),
         items: Vec::new(),
         diffs: Vec::new(),
     }

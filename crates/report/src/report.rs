@@ -108,6 +108,9 @@ pub struct App {
     /// Remarks that a reader needs to judge the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// Preview only: the hosts that this is about, if the repository names any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
     /// By kind, name and path.
     pub items: Vec<Item>,
     /// One unified diff per object, sorted by kind and name.

@@ -128,6 +128,14 @@ pub(super) async fn drift(
     ask(&shared, &caller, name, RequestKind::Drift(against)).await
 }
 
+pub(super) async fn settings(
+    Caller(caller): Caller,
+    State(shared): State<Shared>,
+    Name(name): Name,
+) -> Result<Response, Error> {
+    ask(&shared, &caller, name, RequestKind::Settings).await
+}
+
 pub(super) async fn sync(
     Caller(caller): Caller,
     State(shared): State<Shared>,
@@ -277,6 +285,7 @@ pub(super) async fn ask(
         Answer::Adopted(lines) => accepted(ticket, None, lines),
         Answer::Plan(dry_run) => Json(dry_run).into_response(),
         Answer::Drift(inspection) => Json(*inspection).into_response(),
+        Answer::Settings(settings) => Json(settings).into_response(),
     })
 }
 

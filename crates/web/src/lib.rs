@@ -86,6 +86,7 @@ pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Re
         .route("/api/v1/applications/{name}/revisions", get(api::revisions))
         .route("/api/v1/applications/{name}/plan", get(api::plan))
         .route("/api/v1/applications/{name}/drift", get(api::drift))
+        .route("/api/v1/applications/{name}/settings", get(api::settings))
         .route("/api/v1/applications/{name}/sync", post(api::sync))
         .route("/api/v1/applications/{name}/accept-rewrite", post(api::accept_rewrite))
         .route("/api/v1/applications/{name}/rollback", post(api::rollback))

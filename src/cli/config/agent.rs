@@ -33,6 +33,14 @@ pub(in crate::cli) struct CheckArgs {
     syntax: bool,
 }
 
+/// Print the JSON schema of the agent's configuration, for editors.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct SchemaArgs {
+    /// The schema of `driftless.yaml` in a repository instead.
+    #[arg(long)]
+    repository: bool,
+}
+
 pub(super) fn check(args: &CheckArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let found = read_config(&args.file).and_then(|settings| {
         if !args.syntax {
@@ -72,7 +80,9 @@ pub(super) fn example() -> Result<Verdict, CliError> {
     Ok(Verdict::Yes)
 }
 
-pub(super) fn schema() -> Result<Verdict, CliError> {
-    print(&output::json(&driftless_config::schema()))?;
+pub(super) fn schema(args: &SchemaArgs) -> Result<Verdict, CliError> {
+    let schema =
+        if args.repository { driftless_config::schema_of_repository() } else { driftless_config::schema() };
+    print(&output::json(&schema))?;
     Ok(Verdict::Yes)
 }

@@ -2,6 +2,7 @@
 
 mod agent;
 mod application;
+mod effective;
 
 use clap::{Args, Subcommand};
 
@@ -9,8 +10,9 @@ use super::{
     context::{Context, Verdict},
     error::Error as CliError,
 };
-use agent::{CheckArgs, check, example, schema};
+use agent::{CheckArgs, SchemaArgs, check, example, schema};
 use application::ApplicationArgs;
+use effective::{EffectiveArgs, effective};
 
 /// Print an application in its canonical form, or check the agent's configuration.
 ///
@@ -29,6 +31,7 @@ Examples:
   driftless config . --file compose.yaml --file compose.prod.yaml \\
     --profile debug --variable TAG=1.2
   driftless config check /etc/driftless/driftless.yaml
+  driftless config effective shop
   driftless config example > driftless.yaml")]
 pub(super) struct ConfigArgs {
     #[command(subcommand)]
@@ -41,17 +44,18 @@ pub(super) struct ConfigArgs {
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
     Check(CheckArgs),
+    Effective(EffectiveArgs),
     /// Print a configuration of the agent with every key, explained.
     Example,
-    /// Print the JSON schema of the agent's configuration, for editors.
-    Schema,
+    Schema(SchemaArgs),
 }
 
-pub(super) fn config(args: &ConfigArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) async fn config(args: &ConfigArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     match &args.command {
         None => application::config(&args.application, context),
         Some(ConfigCommand::Check(args)) => check(args, context),
         Some(ConfigCommand::Example) => example(),
-        Some(ConfigCommand::Schema) => schema(),
+        Some(ConfigCommand::Effective(args)) => effective(args, context).await,
+        Some(ConfigCommand::Schema(args)) => schema(args),
     }
 }

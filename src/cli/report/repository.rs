@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{error::Error, options::GitArgs};
-use crate::{cli::Context, cli::Error as CliError, cli::sops_keys::decrypted};
+use crate::{cli::Context, cli::Error as CliError, cli::hosts::discover_for_host, cli::sops_keys::decrypted};
 use driftless_config::{Reference, Secret, Settings};
 use driftless_files::{AppSpec, Files, Reads, Recorder, Rendered};
 use driftless_git::{Checkout, CommitSource, FetchPermits, LocalRepository, Repository, RepositoryOptions};
@@ -137,6 +137,8 @@ pub(in crate::cli) struct RenderedFolder<'a> {
     pub(in crate::cli) folder: &'a str,
     /// The name of the repository.
     pub(in crate::cli) name: &'a str,
+    /// The host that it is rendered for. Empty: none.
+    pub(in crate::cli) host: &'a str,
 }
 
 /// One rendered commit: the stack of each application, and errors.
@@ -166,10 +168,10 @@ pub(in crate::cli) fn render(
     is_selected: impl Fn(&AppSpec) -> bool,
     before: &Rendering,
 ) -> Rendering {
-    let RenderedFolder { files, folder, name } = *source;
-    let Discovery { apps, findings, empty_folder: _ } = manifest::discover(files, folder, name, &[]);
-    let is_there = matches!(files.entry(folder), Ok(Some(driftless_files::Entry::Folder)));
-    let is_empty = apps.is_empty() && (!is_there || findings.len() == 1);
+    let RenderedFolder { files, folder, name, host } = *source;
+    let found = discover_for_host(files, folder, name, host).discovery;
+    let Discovery { apps, findings, empty_folder } = found;
+    let is_empty = apps.is_empty() && empty_folder.is_some();
     let errors = findings.into_iter().filter(|finding| finding.is_error() && !is_empty).collect();
     let before: BTreeMap<&AppName, &RenderedApp> =
         before.applications.iter().map(|it| (&it.spec.name, it)).collect();

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::{Args, ValueEnum, builder::BoolishValueParser};
 use driftless_model::CommitId;
 
-use crate::cli::options::parse_span;
+use crate::cli::options::{parse_span, parse_variable};
 
 /// The configuration file that is used without URL and `--config`.
 pub(in crate::cli) const DEFAULT_CONFIG: &str = "/etc/driftless/driftless.yaml";
@@ -137,6 +137,12 @@ pub(in crate::cli) struct AgentArgs {
     /// File with the token that clients must send. Required to listen beyond loopback.
     #[arg(long, value_name = "FILE", env = "DRIFTLESS_TOKEN_FILE")]
     pub(in crate::cli) token_file: Option<PathBuf>,
+    /// Name of this host, for `driftless.yaml` in Git and `${host}` in paths [default: the hostname]
+    #[arg(long, value_name = "NAME", env = "DRIFTLESS_HOST_NAME")]
+    pub(in crate::cli) host_name: Option<String>,
+    /// Label of this host, for `driftless.yaml` in Git. Can be given several times; the variable has them with commas.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable, value_delimiter = ',', env = "DRIFTLESS_HOST_LABEL")]
+    pub(in crate::cli) host_label: Vec<(String, String)>,
     /// Address of the Docker Engine [default: `DOCKER_HOST` without --config, or the local engine]
     #[arg(long, value_name = "URL", env = "DRIFTLESS_DOCKER_HOST")]
     pub(in crate::cli) docker_host: Option<String>,

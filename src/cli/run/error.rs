@@ -60,6 +60,8 @@ pub(super) enum Error {
     },
     #[error("there are settings of one repository, such as --path or DRIFTLESS_PATH, but no URL")]
     SettingsWithoutUrl,
+    #[error("`{0}` is not the name of a host: use letters, digits, `.`, `-` and `_`")]
+    HostName(String),
     #[error("there is no repository to follow")]
     NoRepository,
     #[error("`{key}` cannot change while the agent runs (it is {})", .old.display())]
@@ -92,7 +94,7 @@ impl CommandError for Error {
                 "give a URL (or DRIFTLESS_URL), or a configuration file with --config (or DRIFTLESS_CONFIG, or at \
                  {DEFAULT_CONFIG}); `driftless init` writes one"
             )),
-            Self::Listen { .. } | Self::Read { .. } | Self::Path { .. } | Self::ReadToken { .. } | Self::Signals(_) | Self::Start(_) | Self::Again(_) => None,
+            Self::Listen { .. } | Self::HostName(_) | Self::Read { .. } | Self::Path { .. } | Self::ReadToken { .. } | Self::Signals(_) | Self::Start(_) | Self::Again(_) => None,
         }
     }
 }

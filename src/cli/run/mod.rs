@@ -34,8 +34,20 @@ use service_manager::ServiceManager;
 
 pub use args::LogFormat;
 pub(super) use args::{DEFAULT_CONFIG, RunArgs};
-pub(super) use settings::{check_access, read as read_config, settings as run_settings};
+pub(super) use settings::{check_access, hostname, read as read_config, settings as run_settings};
 use settings::{default_config, settings};
+
+/// The hostname of a container is its id, which another container will not have.
+fn warn_of_container_name(settings: &Settings) {
+    let name = settings.host.name.as_str();
+    let is_id = name.len() == 12 && name.chars().all(|letter| letter.is_ascii_hexdigit());
+    if is_id && std::path::Path::new("/.dockerenv").exists() {
+        tracing::warn!(
+            name,
+            "the name of this host is the id of the agent's container; set --host-name or DRIFTLESS_HOST_NAME to a name that stays"
+        );
+    }
+}
 
 pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     settings::warn_of_unknown_variables(args);
@@ -61,6 +73,7 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
         }
         None => None,
     };
+    warn_of_container_name(&settings);
     introduce(&settings, address, context);
     let starting = Agent::start(settings.clone(), context.environment.clone(), context.clock);
     let running = tokio::select! {

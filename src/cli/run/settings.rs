@@ -15,6 +15,7 @@ use super::{
 };
 use crate::cli::{context::Environment, error::Error as CliError};
 use driftless_config::{Auth, DockerHost, Reference, Secret, Settings};
+use driftless_model::HostIdentity;
 use driftless_web::{Access, Token};
 
 /// The largest configuration file, in bytes.
@@ -69,6 +70,14 @@ pub(in crate::cli) fn settings(args: &RunArgs, environment: &Environment) -> Res
     if let Some(it) = &agent.token_file {
         settings.token_file = Some(absolute(it)?);
     }
+    if let Some(name) = &agent.host_name {
+        if !HostIdentity::is_name(name) {
+            return Err(Error::HostName(name.clone()).into());
+        }
+        settings.host.name.clone_from(name);
+    }
+    settings.host.labels.extend(agent.host_label.iter().cloned());
+    settings.identify(&hostname());
     // A configuration file names its engine or means the default; the environment does not change it.
     let ambient = || environment("DOCKER_HOST").filter(|host| !has_file && !host.is_empty());
     if let Some(it) = agent.docker_host.clone().or_else(ambient) {
@@ -79,6 +88,11 @@ pub(in crate::cli) fn settings(args: &RunArgs, environment: &Environment) -> Res
     access_is_closed(&settings)?;
     let findings = settings.check("the command line");
     if findings.is_empty() { Ok(settings) } else { Err(CliError::Findings(findings)) }
+}
+
+/// The hostname of this machine, or of the container. Empty if it cannot be read.
+pub(in crate::cli) fn hostname() -> String {
+    fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
 fn from_url(url: &str, args: &RepositoryArgs) -> Result<Settings, CliError> {

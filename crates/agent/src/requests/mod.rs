@@ -10,6 +10,7 @@ mod handler;
 mod plan;
 mod remove;
 mod rollback;
+mod settings;
 mod sync;
 mod workload;
 
@@ -40,6 +41,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             RequestKind::Drift(against) => {
                 self.inspect(against).await.map(|inspection| Answer::Drift(Box::new(inspection)))
             }
+            RequestKind::Settings => Ok(self.settings()),
             RequestKind::Adopt => self.adopt().await,
             RequestKind::Restart(name) => self.restart(name).await,
             RequestKind::CreateJob(from, name) => self.create_job(from, name),

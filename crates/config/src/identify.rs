@@ -1,0 +1,71 @@
+//! The identity of the host: the file's name and labels, and what the machine itself says.
+
+use std::collections::BTreeMap;
+
+use driftless_model::HostIdentity;
+
+use crate::{settings::Settings, url::PLACEHOLDER};
+
+impl Settings {
+    /// Gives the host the name and the labels that the file does not have, and puts its name into the paths of
+    /// repositories and applications. The name is the hostname, with `-` for letters that a name cannot have; the labels
+    /// are `arch` and `os` of this program, by the words of Docker, and `engine: docker`.
+    pub fn identify(&mut self, hostname: &str) {
+        if self.host.name.is_empty() {
+            self.host.name = name_of(hostname);
+        }
+        let given = [("arch", arch()), ("os", std::env::consts::OS), ("engine", "docker")];
+        for (label, value) in given {
+            self.host.labels.entry(label.to_owned()).or_insert_with(|| value.to_owned());
+        }
+        for repository in &mut self.repositories {
+            repository.host.clone_from(&self.host);
+            repository.path = repository.path.replace(PLACEHOLDER, &self.host.name);
+            for application in &mut repository.applications {
+                application.path = application.path.replace(PLACEHOLDER, &self.host.name);
+            }
+        }
+    }
+}
+
+/// The architecture of this program, by the words of Docker.
+fn arch() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// The name of a host after its hostname.
+fn name_of(hostname: &str) -> String {
+    let letter =
+        |letter: char| if letter.is_ascii_alphanumeric() || "._-".contains(letter) { letter } else { '-' };
+    let name: String = hostname.chars().map(letter).take(253).collect();
+    let name = name.trim_start_matches(['.', '-', '_']);
+    if HostIdentity::is_name(name) { name.to_owned() } else { String::new() }
+}
+
+/// A host with these labels in addition to its own, which win.
+pub(super) fn with_labels(host: &HostIdentity, labels: &BTreeMap<String, String>) -> HostIdentity {
+    let mut host = host.clone();
+    for (label, value) in labels {
+        host.labels.entry(label.clone()).or_insert_with(|| value.clone());
+    }
+    host
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostname_becomes_a_name_of_a_host() {
+        for (hostname, name) in
+            [("nas", "nas"), ("web-1.example.com", "web-1.example.com"), ("-my pc", "my-pc")]
+        {
+            assert_eq!(name_of(hostname), name);
+        }
+        assert_eq!(name_of("--"), "");
+    }
+}

@@ -1,0 +1,111 @@
+//! The keys of a policy, on each level of the configuration and in `driftless.yaml` of a repository.
+
+use std::time::Duration;
+
+use driftless_model::{Adopt, FilesystemDrift, OnFailure, Policy, Schedule, SyncWindow, WindowKind};
+
+use crate::{
+    duration, keys,
+    origins::Origins,
+    value::{Fields as _, Object, Value, each},
+};
+
+/// The keys of a policy. A missing one is inherited.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicyEntry {
+    pub(super) suspend: Option<bool>,
+    pub(super) self_heal: Option<bool>,
+    pub(super) prune: Option<bool>,
+    pub(super) max_prune_percent: Option<u8>,
+    pub(super) adopt: Option<Adopt>,
+    pub(super) filesystem_drift: Option<FilesystemDrift>,
+    pub(super) on_failure: Option<OnFailure>,
+    pub(super) monitor: Option<Duration>,
+    pub(super) progress_deadline: Option<Duration>,
+    pub(super) sync_windows: Option<Vec<SyncWindow>>,
+    /// The places of the keys that are given.
+    pub(super) origins: Origins,
+}
+
+/// Reads the keys of a policy, and `suspend` where the table has it.
+pub(super) fn policy(object: &Object<'_>) -> PolicyEntry {
+    let mut origins = Origins::default();
+    for key in keys::names(keys::POLICY).chain(["suspend"]) {
+        origins.note(object, key);
+    }
+    PolicyEntry {
+        origins,
+        suspend: object.boolean("suspend"),
+        self_heal: object.boolean("selfHeal"),
+        prune: object.boolean("prune"),
+        max_prune_percent: object.parsed("maxPrunePercent", |text| match text.parse() {
+            Ok(percent @ 0..=100_u8) => Ok(percent),
+            Ok(_) | Err(_) => Err("must be a whole number from 0 to 100, in percent".to_owned()),
+        }),
+        adopt: object.word("adopt", &[("ask", Adopt::Ask), ("auto", Adopt::Auto), ("never", Adopt::Never)]),
+        filesystem_drift: object.word(
+            "filesystemDrift",
+            &[
+                ("off", FilesystemDrift::Off),
+                ("report", FilesystemDrift::Report),
+                ("revert", FilesystemDrift::Revert),
+            ],
+        ),
+        on_failure: object.word(
+            "onFailure",
+            &[("none", OnFailure::None), ("pause", OnFailure::Pause), ("rollback", OnFailure::Rollback)],
+        ),
+        monitor: object.parsed("monitor", whole_seconds),
+        progress_deadline: object.parsed("progressDeadline", |text| match whole_seconds(text) {
+            Ok(Duration::ZERO) => Err("must be at least `1s`".to_owned()),
+            other => other,
+        }),
+        sync_windows: object.get("syncWindows").map(|_| each(object, "syncWindows", sync_window)),
+    }
+}
+
+fn sync_window(value: Value<'_>) -> Option<SyncWindow> {
+    let object = value.object(&keys::SYNC_WINDOW)?;
+    for key in ["kind", "schedule", "duration"] {
+        object.require(key);
+    }
+    let time_zone = object.owned("timeZone");
+    let schedule = object
+        .parsed("schedule", |text| Schedule::parse(text, time_zone.as_deref()).map(|_| text.to_owned()));
+    let duration = object.parsed("duration", |text| match whole_seconds(text)? {
+        duration if duration < Duration::from_mins(1) => Err("must be at least `1m`".to_owned()),
+        duration if duration > Duration::from_hours(24 * 366) => Err("must be at most `366d`".to_owned()),
+        duration => Ok(duration),
+    });
+    Some(SyncWindow {
+        kind: object.word("kind", &[("allow", WindowKind::Allow), ("deny", WindowKind::Deny)])?,
+        schedule: schedule?,
+        time_zone,
+        duration: duration?,
+        manual_sync: object.boolean("manualSync").unwrap_or_default(),
+    })
+}
+
+/// The API shows these times in seconds.
+fn whole_seconds(text: &str) -> Result<Duration, String> {
+    match duration::parse(text) {
+        Ok(parsed) if parsed.subsec_nanos() > 0 => Err("must be a number of whole seconds".to_owned()),
+        other => other,
+    }
+}
+
+/// A policy whose missing keys have the values of the outer one.
+pub(super) fn inherit(outer: &Policy, own: &PolicyEntry) -> Policy {
+    Policy {
+        self_heal: own.self_heal.unwrap_or(outer.self_heal),
+        prune: own.prune.unwrap_or(outer.prune),
+        max_prune_percent: own.max_prune_percent.unwrap_or(outer.max_prune_percent),
+        suspended: own.suspend.unwrap_or(outer.suspended),
+        adopt: own.adopt.unwrap_or(outer.adopt),
+        filesystem_drift: own.filesystem_drift.unwrap_or(outer.filesystem_drift),
+        on_failure: own.on_failure.unwrap_or(outer.on_failure),
+        monitor: own.monitor.unwrap_or(outer.monitor),
+        progress_deadline: own.progress_deadline.or(outer.progress_deadline),
+        sync_windows: own.sync_windows.clone().unwrap_or_else(|| outer.sync_windows.clone()),
+    }
+}

@@ -1,0 +1,111 @@
+//! The hosts that a command renders a repository for, without an agent: those of `driftless.yaml`, or one.
+
+use std::collections::BTreeSet;
+
+use clap::Args;
+
+use driftless_agent::discover_at;
+use driftless_config::{Reference, Repository};
+use driftless_files::{Files, files::Entry};
+use driftless_manifest::Discovery;
+use driftless_model::{Finding, HostIdentity, RepoUrl};
+
+/// Stands for the name of the host in a path.
+const PLACEHOLDER: &str = "${host}";
+
+/// The hosts to render for.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct HostArgs {
+    /// Render for this host: its applications, variables and files [default: every host that driftless.yaml or --path
+    /// has]
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    pub(super) host: Option<String>,
+    /// Render for every host that driftless.yaml names, or that has a folder where --path has `${host}`; without any,
+    /// this is an error.
+    #[arg(long, conflicts_with = "host")]
+    pub(super) all_hosts: bool,
+}
+
+/// The applications of one host at one commit.
+pub(super) struct OfHost {
+    /// Empty if no host is known.
+    pub(super) host: String,
+    pub(super) discovery: Discovery,
+}
+
+fn parse_name(text: &str) -> Result<String, String> {
+    if HostIdentity::is_name(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("must be letters, digits, `.`, `-` and `_`, beginning with a letter or digit".to_owned())
+    }
+}
+
+impl HostArgs {
+    /// The hosts of some commits of a repository: the one of the arguments, or all that the files name. One without a name
+    /// if there are none.
+    pub(super) fn hosts<'f>(
+        &self,
+        commits: impl IntoIterator<Item = &'f dyn Files>,
+        folder: &str,
+    ) -> Result<Vec<String>, Vec<Finding>> {
+        if let Some(host) = &self.host {
+            return Ok(vec![host.clone()]);
+        }
+        let mut names = BTreeSet::new();
+        for files in commits {
+            names.extend(hosts_of(files, folder));
+        }
+        if names.is_empty() && self.all_hosts {
+            let message = "names no host";
+            let file = [folder, driftless_config::SETTINGS_FILE].join("/");
+            let finding =
+                Finding::error(driftless_model::Location::file(file.trim_start_matches('/')), "", message);
+            return Err(vec![
+                finding.help("list the hosts in `hosts` of driftless.yaml, or use --host NAME"),
+            ]);
+        }
+        if names.is_empty() {
+            names.insert(String::new());
+        }
+        Ok(names.into_iter().collect())
+    }
+}
+
+/// The names of all hosts that a commit knows.
+fn hosts_of(files: &dyn Files, folder: &str) -> Vec<String> {
+    let Some((parent, _)) = folder.split_once(PLACEHOLDER) else {
+        // A file with mistakes names nobody; the mistakes are reported when its applications are searched.
+        let at_commit = repository("", folder, "").and_then(|repository| repository.at_commit(files).ok());
+        return at_commit.map(|it| it.hosts.into_iter().map(|host| host.name).collect()).unwrap_or_default();
+    };
+    let entries = files.list(parent.trim_end_matches('/')).unwrap_or_default();
+    let folders =
+        entries.into_iter().filter(|(name, entry)| *entry == Entry::Folder && HostIdentity::is_name(name));
+    folders.map(|(name, _)| name).collect()
+}
+
+/// The applications that a host has at a commit.
+pub(super) fn discover_for_host(files: &dyn Files, folder: &str, name: &str, host: &str) -> OfHost {
+    let failed = |findings| Discovery { findings, ..Discovery::default() };
+    let discovery = match repository(name, &folder.replace(PLACEHOLDER, host), host) {
+        Some(settings) => discover_at(&settings, files).map_or_else(failed, |(_, discovery)| discovery),
+        None => Discovery::default(),
+    };
+    OfHost { host: host.to_owned(), discovery }
+}
+
+/// A repository with default settings, as a host with this name follows it.
+fn repository(name: &str, folder: &str, host: &str) -> Option<Repository> {
+    let url = RepoUrl::parse("/").ok()?;
+    let host = HostIdentity { name: host.to_owned(), labels: std::collections::BTreeMap::new() };
+    Some(Repository { name: name.to_owned(), host, ..Repository::new(url, folder, Reference::Head) })
+}
+
+/// The name of this machine, for commands that compare a folder with its engine.
+pub(super) fn this_host() -> HostArgs {
+    HostArgs {
+        host: Some(super::run::hostname()).filter(|name| HostIdentity::is_name(name)),
+        all_hosts: false,
+    }
+}

@@ -9,35 +9,65 @@ use super::{
     options::ServerArgs,
     output::print,
 };
+use driftless_model::{Application, HookPhase};
 use driftless_web::Accepted;
 
 /// Remove an application that Git does not contain any more: its containers and networks.
 ///
-/// Volumes stay, unless `--volumes` is given. A pin and a suspension of the application end. An application that is
+/// Its `PreDelete` hooks run first, and it is kept until they have succeeded. Volumes stay, unless `--volumes` is given. A pin and a suspension of the application end. An application that is
 /// still in Git is refused, because it would be created again.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   driftless remove shop
-  driftless remove shop --volumes             # with its data")]
+  driftless remove shop --volumes             # with its data
+  driftless remove shop --force               # without its PreDelete hooks")]
 pub(super) struct RemoveArgs {
     /// Name of the application.
     pub(super) app: String,
     /// Also remove the volumes that the agent created for the application. Their data is lost.
     #[arg(long)]
     pub(super) volumes: bool,
+    /// Remove the application without its `PreDelete` hooks. What they would have saved is lost.
+    #[arg(long)]
+    pub(super) force: bool,
     #[command(flatten)]
     pub(super) server: ServerArgs,
 }
 
 pub(super) async fn remove(args: &RemoveArgs, context: &Context<'_>) -> Result<Verdict, Error> {
     let client = Client::new(&args.server, context.environment)?;
-    let path = if args.volumes { "/remove?volumes=true" } else { "/remove" };
+    let application: Application = client.get(&application_path(&args.app, "")?).await?;
+    let hooks = pre_delete_hooks(&application);
+    let path = match (args.volumes, args.force) {
+        (false, false) => "/remove",
+        (true, false) => "/remove?volumes=true",
+        (false, true) => "/remove?force=true",
+        (true, true) => "/remove?volumes=true&force=true",
+    };
     let _: Accepted = client.post(&application_path(&args.app, path)?, None::<&()>).await?;
+    if !hooks.is_empty() {
+        let hooks = hooks.join(", ");
+        let what = if args.force {
+            format!("the PreDelete hooks do not run ({hooks}): what they would have saved is lost")
+        } else {
+            format!(
+                "the PreDelete hooks run first ({hooks}); the application is kept until they have succeeded"
+            )
+        };
+        print(&format!("{}: {what}\n", args.app))?;
+    }
     let what = if args.volumes { "containers, networks and volumes" } else { "containers and networks" };
     print(&format!(
         "{}: {what} are being removed; the application leaves `driftless status` when that is done\n",
         args.app
     ))?;
     Ok(Verdict::Yes)
+}
+
+/// The names of the hooks that run before the application is removed.
+fn pre_delete_hooks(application: &Application) -> Vec<&str> {
+    let workloads = application.status.workloads.iter();
+    let hooks = workloads.filter(|(_, it)| it.hook == Some(HookPhase::PreDelete) && it.job.is_none());
+    hooks.map(|(name, _)| name.as_str()).collect()
 }

@@ -32,6 +32,8 @@ mod build;
 mod revisions;
 // Commits that fail.
 mod failed_commits;
+// Hooks around a sync, and waves within it.
+mod hooks;
 // Times at which commits are applied.
 mod sync_windows;
 // Signed commits.

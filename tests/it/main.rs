@@ -52,6 +52,8 @@ mod ownership;
 mod last_plan;
 // The key of the database is lost.
 mod lost_key;
+// Hooks before and after a sync, and before a removal.
+mod hooks;
 // Variables that lie on the host.
 mod host_values;
 // The ready-made jobs for CIs, by running their steps.

@@ -306,6 +306,7 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
             | RequestKind::Retry
             | RequestKind::Heal
             | RequestKind::Remove(_)
+            | RequestKind::ForceRemove(_)
             | RequestKind::Restart(_)
             | RequestKind::CreateJob(..)
             | RequestKind::Pause(_)

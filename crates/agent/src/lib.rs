@@ -39,6 +39,7 @@ mod error;
 mod execute;
 mod fs_scan;
 mod handle;
+mod hooks;
 mod host_values;
 mod image_tasks;
 mod incident_watch;

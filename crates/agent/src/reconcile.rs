@@ -29,6 +29,7 @@ use crate::{
     error::chain,
     execute::{Executor, execute},
     fs_scan::FsScans,
+    hooks,
     image_tasks::{BuildLimits, ImageTasks},
     mounts::Mounts,
     observe::Observer,
@@ -195,10 +196,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
 
     async fn measured_round(&mut self, interrupt: &CancellationToken) -> Next {
         let remembered = self.record.get().clone();
-        if !self.desired.may_be_removed() {
-            // Git has the application again.
-            self.record.get_mut().removal = None;
-        }
+        self.begin_round();
         if let Err(error) = self.read_loss() {
             return self.fail(&chain(&error));
         }
@@ -216,6 +214,10 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             Err(error) => return self.fail(&chain(&error)),
         };
         self.revisions.release_failed(&self.desired, &target, self.record.get_mut());
+        let sync = hooks::Sync { current: self.revisions.current(), target: &target };
+        if hooks::begin_pre_delete(&self.context, &mut self.record, &sync) {
+            return Next::Round;
+        }
         cron_runs::begin_due(&self.context, self.record.get_mut(), &mut target.stack, &target.policy);
         if self.revisions.note_target(&self.context, &self.desired, &target, self.record.get_mut()) {
             self.publisher.next_generation();
@@ -264,10 +266,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let (plan, now) = self.plan(&planned, &mut observed, &remembered);
         self.publisher.report_drift(&self.context, &plan);
         self.revisions.count_behind(source.as_deref(), &self.desired, &target).await;
-        if plan.is_settled() {
-            self.settle(&target, &planned, &observed);
-        } else if !plan.is_waiting_for_adoption() {
-            self.revisions.begin(&self.context, &self.desired, &target);
+        if self.settle_or_begin(&target, &planned, &observed, &plan) {
+            return Next::Round;
         }
         if self.detect_failure(&target, &observed, &plan, &mask, now) {
             return Next::Round;
@@ -293,6 +293,38 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             Some(latest) => next.by(latest),
             None => next,
         }
+    }
+
+    /// Forgets a removal if Git has the application again, and begins the hooks of a failed revision.
+    fn begin_round(&mut self) {
+        if !self.desired.may_be_removed() {
+            self.record.get_mut().removal = None;
+            hooks::cancel_removal(self.record.get_mut());
+        }
+        hooks::begin_sync_fail(&self.context, &mut self.record, self.revisions.current());
+    }
+
+    /// Ends the revision if nothing is left to do, or begins the revision of a new target, and its hooks. True: the target
+    /// must be chosen again.
+    fn settle_or_begin(
+        &mut self,
+        target: &TargetRevision,
+        planned: &Target<'_>,
+        observed: &Observed,
+        plan: &Plan,
+    ) -> bool {
+        let sync = hooks::Sync { current: self.revisions.current(), target };
+        let awaits_hooks = hooks::awaits_post_sync(self.record.get(), &sync);
+        if plan.is_settled() && !awaits_hooks {
+            self.settle(target, planned, observed);
+            return false;
+        }
+        if plan.is_waiting_for_adoption() {
+            return false;
+        }
+        self.revisions.begin(&self.context, &self.desired, target);
+        let sync = hooks::Sync { current: self.revisions.current(), target };
+        hooks::advance(&self.context, &mut self.record, &sync, plan.is_settled())
     }
 
     /// When a commit that the sync windows hold back may be applied.

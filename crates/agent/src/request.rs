@@ -44,6 +44,8 @@ pub enum RequestKind {
     Heal,
     /// Remove an application that has left Git.
     Remove(Removal),
+    /// The same without the `PreDelete` hooks.
+    ForceRemove(Removal),
     /// Go back to an older revision and pin the application to it.
     Rollback(Rollback),
     /// End a pin and a suspension.
@@ -85,6 +87,7 @@ impl RequestKind {
         match self {
             Self::Sync | Self::AcceptRewrite | Self::Prune | Self::Retry | Self::Heal => Need::FetchAndRound,
             Self::Remove(_)
+            | Self::ForceRemove(_)
             | Self::Rollback(_)
             | Self::Resume
             | Self::Suspend
@@ -110,6 +113,7 @@ impl RequestKind {
             | Self::Retry
             | Self::Heal
             | Self::Remove(_)
+            | Self::ForceRemove(_)
             | Self::Rollback(_)
             | Self::Resume
             | Self::Suspend

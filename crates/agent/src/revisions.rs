@@ -9,7 +9,7 @@ use driftless_model::{
     Mask, Observed, OnFailure, Outcome, Pin, PinStatus, Policy, Record, Revision, Stack, StackHash,
     Timestamp, Until,
 };
-use driftless_plan::{ClosedWindow, Round, Target, closed_window, is_in_force, without_runs};
+use driftless_plan::{ClosedWindow, Round, Target, closed_window, is_in_force, may_be_deleted, without_runs};
 use driftless_store as store;
 use driftless_store::NewRevision;
 
@@ -34,6 +34,8 @@ pub(crate) struct TargetRevision {
     pub(crate) pin: Option<Pin>,
     /// The revision that the application went back to because the newest commit failed.
     pub(crate) back_to: Option<u64>,
+    /// The application is removed once its `PreDelete` hooks have succeeded. Until then it is kept as it is.
+    pub(crate) is_leaving: bool,
     /// Image digests by reference to create containers from, while the target is an older revision.
     pub(crate) images: BTreeMap<String, String>,
     cause: Cause,
@@ -46,7 +48,18 @@ impl TargetRevision {
     fn new(stack: Arc<Stack>, commit: CommitInfo, policy: Policy, cause: Cause) -> Self {
         let hash = StackHash::of(&stack);
         let images = BTreeMap::new();
-        Self { stack, hash, commit, policy, pin: None, back_to: None, images, cause, unconfirmed: None }
+        Self {
+            stack,
+            hash,
+            commit,
+            policy,
+            pin: None,
+            back_to: None,
+            is_leaving: false,
+            images,
+            cause,
+            unconfirmed: None,
+        }
     }
 
     /// Whether the target is the newest commit that may be applied, and nothing older.
@@ -192,7 +205,7 @@ impl Revisions {
         let held_before = self.held.take();
         let policy = policy_now(context, desired)?;
         if record.removal.is_some() && desired.may_be_removed() {
-            return self.target_of_removal(context, policy);
+            return self.target_of_removal(context, policy, record);
         }
         if let Some(pin) = current_pin(context, desired)? {
             let pinned = read_revision(context, pin.revision, policy.clone(), Cause::Rollback)?;
@@ -207,7 +220,7 @@ impl Revisions {
             return self.target_after_loss(context, desired, policy);
         }
         if desired.is_gone() {
-            return self.target_when_gone(context, policy);
+            return self.target_when_gone(context, policy, record);
         }
         if let Some(stack) = desired.applicable_stack() {
             let (stack, commit) = (Arc::clone(stack), desired.commit().clone());
@@ -339,21 +352,26 @@ impl Revisions {
         &self,
         context: &AppContext,
         mut policy: Policy,
+        record: &Record,
     ) -> Result<Option<TargetRevision>, store::Error> {
         if !policy.prune && !self.has_vanished {
             policy.suspended = true;
             return self.last_target_stack(context, policy);
         }
-        self.target_of_removal(context, policy)
+        self.target_of_removal(context, policy, record)
     }
 
-    /// Nothing: what still runs is removed.
+    /// Nothing: what still runs is removed, after its hooks.
     fn target_of_removal(
         &self,
         context: &AppContext,
         policy: Policy,
+        record: &Record,
     ) -> Result<Option<TargetRevision>, store::Error> {
         let Some(last) = self.last_target_stack(context, policy)? else { return Ok(None) };
+        if !self.has_vanished && !may_be_deleted(record, &last.stack) {
+            return Ok(Some(TargetRevision { is_leaving: true, ..last }));
+        }
         let stack = Arc::new(emptied(&last.stack));
         Ok(Some(TargetRevision::new(stack, last.commit, last.policy, last.cause)))
     }
@@ -531,7 +549,7 @@ impl Revisions {
         let Some(current) = self.current.as_ref().filter(|current| current.stack == target.hash) else {
             return false;
         };
-        if target.policy.suspended {
+        if target.policy.suspended || target.is_leaving {
             return false;
         }
         let on_failure = target.policy.on_failure;

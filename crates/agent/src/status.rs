@@ -283,7 +283,11 @@ impl StatusInputs<'_> {
             let kept = kept.map(|commit| format!("; {} is kept", commit.short())).unwrap_or_default();
             status.message = join(&format!("{}{kept}", rejected.sentence()), &status.message);
         }
-        if self.desired.is_gone() && !target.stack.is_empty() {
+        if target.is_leaving {
+            status.sync = SyncStatus::OutOfSync;
+            let note = "the application is removed once its PreDelete hooks have succeeded";
+            status.message = join(note, &status.message);
+        } else if self.desired.is_gone() && !target.stack.is_empty() {
             status.sync = SyncStatus::OutOfSync;
             let name = self.context.name();
             let why = if status.pin.is_some() { "it is pinned" } else { "`prune` is off" };

@@ -21,7 +21,7 @@ pub(super) const LIST: Fields =
     &[("apiVersion", Used), ("items", Used), ("kind", Used), ("metadata", BY_SERVER)];
 
 pub(super) const METADATA: Fields = &[
-    ("annotations", NoEffect("has no effect: only annotations of the pod template are kept, as labels")),
+    ("annotations", Used),
     ("creationTimestamp", BY_SERVER),
     ("deletionGracePeriodSeconds", BY_SERVER),
     ("deletionTimestamp", BY_SERVER),

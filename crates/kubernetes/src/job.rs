@@ -61,6 +61,7 @@ pub(super) fn parts(
     let job = Job {
         of: WorkloadName(key.dotted()),
         cron: None,
+        hook: None,
         ordinal: 0,
         // Without both fields, one completion with a parallelism of one.
         completions: if parallelism <= 1 { Some(completions.unwrap_or(1)) } else { completions },

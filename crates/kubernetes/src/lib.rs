@@ -89,6 +89,8 @@ mod single_pod;
 mod stateful_set;
 mod storage;
 mod storage_source;
+mod sync_annotations;
+mod sync_order;
 mod table;
 mod volumes;
 mod workload;
@@ -327,7 +329,7 @@ fn collect<'a>(value: &Value<'a>, found: &mut Vec<(Owned, Value<'a>)>) {
 fn workloads(objects: &[(Owned, Value<'_>)], catalogue: &Catalogue, report: &Report) -> Vec<ReadWorkload> {
     let mut found: BTreeMap<WorkloadName, ReadWorkload> = BTreeMap::new();
     for (kind, value) in objects {
-        let value = value.clone();
+        let (object, value) = (value, value.clone());
         let one = |it: Option<ReadWorkload>| it.into_iter().collect();
         let read: Vec<ReadWorkload> = match kind {
             Owned::Deployment => one(deployment::read(value, "Deployment", catalogue)),
@@ -342,9 +344,12 @@ fn workloads(objects: &[(Owned, Value<'_>)], catalogue: &Catalogue, report: &Rep
             | Owned::Secret
             | Owned::Service
             | Owned::PersistentVolume
-            | Owned::PersistentVolumeClaim => Vec::new(),
+            | Owned::PersistentVolumeClaim => {
+                sync_order::refuse(object);
+                Vec::new()
+            }
         };
-        for read in read {
+        for read in sync_order::apply(object, read) {
             if let Some(first) = found.get(&read.name) {
                 let ReadWorkload { object, kind, .. } = first;
                 let (name, place) = (object.dotted(), &first.workload.origin);

@@ -3,8 +3,10 @@
 use super::{
     fields, names,
     reader::{Object, Value},
+    sync_annotations,
 };
 use driftless_model::{Finding, Location};
+use driftless_yaml::{Entry, join};
 
 /// Name and namespace of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,6 +56,13 @@ pub(super) fn head(value: Value<'_>, table: fields::Fields) -> Option<Head<'_>> 
 
 /// Reads the name and the namespace.
 pub(super) fn identity(metadata: &Object<'_>) -> Option<Identity> {
+    let annotations = metadata.value.node.entries().iter().find(|entry| entry.key == "annotations");
+    let is_effective = |entry: &Entry| sync_annotations::is_known(&entry.key);
+    if let Some(annotations) = annotations.filter(|it| !it.value.entries().iter().all(is_effective)) {
+        let message = "has no effect: only annotations of the pod template are kept, as labels";
+        let path = join(&metadata.value.path, "annotations");
+        metadata.value.report().say(Finding::warning(annotations.key_place.location(), path, message));
+    }
     let name = metadata.require("name")?;
     let origin = name.place().location();
     let name = names::subdomain(&name)?;

@@ -63,6 +63,7 @@ impl ReadWorkload {
             kind: WorkloadKind::Replicas,
             update: Update::Rolling,
             architecture: pod.architecture,
+            wave: 0,
             manifest: ManifestNames { container: pod.container_name, selector: BTreeMap::new() },
         };
         let (named, published, subdomain) = (pod.named, pod.published, pod.subdomain);

@@ -10,7 +10,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{ContainerId, SpecHash, Timestamp, WorkloadName};
+use super::{ContainerId, HookOrigin, SpecHash, Timestamp, WorkloadName};
 use crate::defaults::is_default;
 
 /// The Job of a workload and the part that it is, and settings of the Job as a whole.
@@ -22,6 +22,9 @@ pub struct Job {
     /// The CronJob that began it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cron: Option<WorkloadName>,
+    /// The hook that it is a run of.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub hook: Option<HookOrigin>,
     /// The index among its completions.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ordinal: u32,
@@ -45,6 +48,11 @@ pub struct Job {
 }
 
 impl Job {
+    /// Whether the agent made it from the template of a CronJob or hook.
+    pub fn is_run(&self) -> bool {
+        self.cron.is_some() || self.hook.is_some()
+    }
+
     /// Whether it runs once, at once, and is kept: the whole of it is called as the workload.
     pub fn is_plain(&self, name: &WorkloadName) -> bool {
         let Self { of, completions, parallelism, indexed, active_deadline, ttl, suspended, .. } = self;
@@ -73,6 +81,15 @@ pub struct JobRecord {
     /// The ends that were counted, by container.
     pub counted: BTreeMap<ContainerId, Timestamp>,
     pub ended: Option<JobEnd>,
+}
+
+/// A Job that completed: one with the same content is not run again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CompletedJob {
+    /// The hash of its template.
+    pub spec: SpecHash,
+    pub at: Timestamp,
 }
 
 /// The outcome of a Job, and its time.

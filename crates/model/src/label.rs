@@ -29,6 +29,9 @@ pub const IGNORE_FILES: &str = "driftless.ignore-files";
 /// annotation of the pod, claim or claim template in Kubernetes.
 pub const PRUNE: &str = "driftless.prune";
 
+/// On the container of a hook: its phase, such as `PreSync`.
+pub const HOOK: &str = "driftless.hook";
+
 /// On an image that we built: the digest of what it was made from. No sign of ownership, for every container made
 /// from the image inherits it.
 pub const BUILD: &str = "driftless.build";

@@ -49,6 +49,8 @@ mod forward;
 mod fs_changes;
 mod hash;
 mod helper;
+mod hook;
+mod hook_record;
 mod host_config;
 mod host_identity;
 mod image_ref;
@@ -111,6 +113,8 @@ pub use forward::{
 pub use fs_changes::{Author, ChangedFiles, FileChange, FileChangeKind, Inside, KnownInside, Visit};
 pub use hash::{SpecHash, StackHash, digest_hex};
 pub use helper::{HELPER_IMAGE, PROXY_IMAGE, is_helper_image};
+pub use hook::{HookOrigin, HookPhase};
+pub use hook_record::{HookRecord, HookRun};
 pub use host_config::{BlockIo, DeviceRequest, Hook, HostSettings, HttpHook, MountOptions};
 pub use host_identity::{HostIdentity, HostSelector};
 pub use image_ref::{ImageParts, ImageRef};
@@ -118,7 +122,7 @@ pub use image_syntax::InvalidImage;
 pub use incident::{
     Incident, IncidentKind, IncidentPhase, Notification, NotificationStatus, ReceiverStatus, Urgency,
 };
-pub use job::{Job, JobEnd, JobOutcome, JobRecord};
+pub use job::{CompletedJob, Job, JobEnd, JobOutcome, JobRecord};
 pub use lifecycle::{Completion, Probe, ProbeAction, Probes, PullPolicy};
 pub use mask::Mask;
 pub use mount::{InPlace, Mount, MountSource, OnChange, in_place_of, in_place_path};

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ContainerId, ContentId, FailedCommit, Instance, InstanceId, JobRecord, KnownInside, SpecHash, StackHash,
-    Timestamp, Workload, WorkloadName,
+    CompletedJob, ContainerId, ContentId, FailedCommit, HookRecord, Instance, InstanceId, JobRecord,
+    KnownInside, SpecHash, StackHash, Timestamp, Workload, WorkloadName,
 };
 
 /// Facts about one application that the engine cannot report.
@@ -73,6 +73,12 @@ pub struct Record {
     /// Progress of Jobs.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub jobs: BTreeMap<WorkloadName, JobRecord>,
+    /// The contents with which Jobs completed, the newest last: a rollback to one of them does not run it again.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub completed_jobs: BTreeMap<WorkloadName, Vec<CompletedJob>>,
+    /// The hooks of the newest sync.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hooks: Option<Box<HookRecord>>,
     /// Since when Git asks for each object, by its kind, namespace and name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub since: BTreeMap<String, Timestamp>,
@@ -123,8 +129,8 @@ pub enum Removal {
 impl Record {
     /// The parts of the record that cannot be observed again after the steps are done.
     pub fn irretrievable(&self) -> impl PartialEq + '_ {
-        let Self { stopped, leaving, volumes_to_inherit, pending_post_start, jobs, crons, .. } = self;
-        (stopped, leaving, volumes_to_inherit, pending_post_start, jobs, crons)
+        let Self { stopped, leaving, volumes_to_inherit, pending_post_start, jobs, crons, hooks, .. } = self;
+        (stopped, leaving, volumes_to_inherit, pending_post_start, jobs, crons, hooks)
     }
 
     /// Whether the agent stopped a container, and it was not seen running since.

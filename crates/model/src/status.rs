@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Actor, AppName, CommitId, CommitInfo, Finding, Format, Member, ObjectRef, Outcome, Policy, Protocol,
-    Resource, Role, Strategy, Timestamp, Until, Update, WorkloadName,
+    Actor, AppName, CommitId, CommitInfo, Finding, Format, HookPhase, Member, ObjectRef, Outcome, Policy,
+    Protocol, Resource, Role, Strategy, Timestamp, Until, Update, WorkloadName,
 };
 use crate::defaults::is_default;
 
@@ -238,6 +238,12 @@ pub struct WorkloadStatus {
     /// Only of a Job.
     #[serde(default, skip_serializing_if = "is_default")]
     pub job: Option<JobStatus>,
+    /// The phase, only of a hook, and of the Jobs that are its runs.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub hook: Option<HookPhase>,
+    /// The sync wave.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub wave: i32,
     /// `compose.yaml:12`
     pub origin: String,
 }

@@ -8,8 +8,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Build, Completion, Container, ContentId, Cron, InPlace, Job, Location, Member, Part, Probes, PullPolicy,
-    SpecHash, Update, WorkloadName,
+    Build, Completion, Container, ContentId, Cron, HookPhase, InPlace, Job, Location, Member, Part, Probes,
+    PullPolicy, SpecHash, Update, WorkloadName,
 };
 use crate::defaults::is_default;
 
@@ -18,22 +18,30 @@ impl Workload {
     pub fn member(&self) -> Option<&Member> {
         match &self.kind {
             WorkloadKind::StatefulSetPod(member) => Some(member),
-            WorkloadKind::Replicas | WorkloadKind::Job(_) | WorkloadKind::CronJob { .. } => None,
+            WorkloadKind::Replicas
+            | WorkloadKind::Job(_)
+            | WorkloadKind::CronJob { .. }
+            | WorkloadKind::Hook { .. } => None,
         }
     }
 
-    /// The settings of a Job. A CronJob is none.
+    /// The settings of a Job. A CronJob or hook is none.
     pub fn job(&self) -> Option<&Job> {
         match &self.kind {
             WorkloadKind::Job(job) => Some(job),
-            WorkloadKind::Replicas | WorkloadKind::StatefulSetPod(_) | WorkloadKind::CronJob { .. } => None,
+            WorkloadKind::Replicas
+            | WorkloadKind::StatefulSetPod(_)
+            | WorkloadKind::CronJob { .. }
+            | WorkloadKind::Hook { .. } => None,
         }
     }
 
-    /// The settings of a Job, or those that a CronJob gives its Jobs.
+    /// The settings of a Job, or those that a CronJob or hook gives its Jobs.
     pub fn job_or_template(&self) -> Option<&Job> {
         match &self.kind {
-            WorkloadKind::Job(job) | WorkloadKind::CronJob { template: job, .. } => Some(job),
+            WorkloadKind::Job(job)
+            | WorkloadKind::CronJob { template: job, .. }
+            | WorkloadKind::Hook { template: job, .. } => Some(job),
             WorkloadKind::Replicas | WorkloadKind::StatefulSetPod(_) => None,
         }
     }
@@ -42,7 +50,21 @@ impl Workload {
     pub fn schedule(&self) -> Option<&Cron> {
         match &self.kind {
             WorkloadKind::CronJob { schedule, .. } => Some(schedule),
-            WorkloadKind::Replicas | WorkloadKind::StatefulSetPod(_) | WorkloadKind::Job(_) => None,
+            WorkloadKind::Replicas
+            | WorkloadKind::StatefulSetPod(_)
+            | WorkloadKind::Job(_)
+            | WorkloadKind::Hook { .. } => None,
+        }
+    }
+
+    /// The phase of a hook, if the workload is the template of one.
+    pub fn hook(&self) -> Option<HookPhase> {
+        match &self.kind {
+            WorkloadKind::Hook { phase, .. } => Some(*phase),
+            WorkloadKind::Replicas
+            | WorkloadKind::StatefulSetPod(_)
+            | WorkloadKind::Job(_)
+            | WorkloadKind::CronJob { .. } => None,
         }
     }
 
@@ -121,6 +143,9 @@ pub struct Workload {
     /// The architecture that the engine must have, in the words of Go (`amd64`). It does not change a container.
     #[serde(default, skip_serializing_if = "is_default")]
     pub architecture: Option<String>,
+    /// The sync wave: a commit changes it once everything of lower waves is applied and available. Default: 0.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub wave: i32,
 }
 
 /// A workload together with its name in the stack.
@@ -149,7 +174,7 @@ impl Eq for ManifestNames {}
 
 /// The kind of a workload, with the settings that only this kind has.
 ///
-/// In JSON these are the optional fields `member`, `job` and `cron` of the workload, as in stored stacks and in the hash of a
+/// In JSON these are the optional fields `member`, `job`, `cron` and `hook` of the workload, as in stored stacks and in the hash of a
 /// stack since the first release.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "KindFields", try_from = "KindFields")]
@@ -163,6 +188,8 @@ pub enum WorkloadKind {
     Job(Job),
     /// A CronJob. It has no instances. Its Jobs are made from the workload and `template`.
     CronJob { schedule: Cron, template: Job },
+    /// A hook. It has no instances. Its Jobs are made from the workload and `template`.
+    Hook { phase: HookPhase, template: Job },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -174,17 +201,22 @@ struct KindFields {
     job: Option<Job>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cron: Option<Cron>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hook: Option<HookPhase>,
 }
 
 impl From<WorkloadKind> for KindFields {
     fn from(kind: WorkloadKind) -> Self {
-        let (member, job, cron) = match kind {
-            WorkloadKind::Replicas => (None, None, None),
-            WorkloadKind::StatefulSetPod(member) => (Some(member), None, None),
-            WorkloadKind::Job(job) => (None, Some(job), None),
-            WorkloadKind::CronJob { schedule, template } => (None, Some(template), Some(schedule)),
-        };
-        Self { member, job, cron }
+        let none = Self { member: None, job: None, cron: None, hook: None };
+        match kind {
+            WorkloadKind::Replicas => none,
+            WorkloadKind::StatefulSetPod(member) => Self { member: Some(member), ..none },
+            WorkloadKind::Job(job) => Self { job: Some(job), ..none },
+            WorkloadKind::CronJob { schedule, template } => {
+                Self { job: Some(template), cron: Some(schedule), ..none }
+            }
+            WorkloadKind::Hook { phase, template } => Self { job: Some(template), hook: Some(phase), ..none },
+        }
     }
 }
 
@@ -192,14 +224,17 @@ impl TryFrom<KindFields> for WorkloadKind {
     type Error = &'static str;
 
     fn try_from(fields: KindFields) -> Result<Self, Self::Error> {
-        let KindFields { member, job, cron } = fields;
-        match (member, job, cron) {
-            (None, None, None) => Ok(Self::Replicas),
-            (Some(member), None, None) => Ok(Self::StatefulSetPod(member)),
-            (None, Some(job), None) => Ok(Self::Job(job)),
-            (None, Some(template), Some(schedule)) => Ok(Self::CronJob { schedule, template }),
-            (None, None, Some(_)) => Err("a workload with `cron` needs the template `job`"),
-            (Some(_), ..) => Err("a workload with `member` has neither `job` nor `cron`"),
+        let KindFields { member, job, cron, hook } = fields;
+        match (member, job, cron, hook) {
+            (None, None, None, None) => Ok(Self::Replicas),
+            (Some(member), None, None, None) => Ok(Self::StatefulSetPod(member)),
+            (None, Some(job), None, None) => Ok(Self::Job(job)),
+            (None, Some(template), Some(schedule), None) => Ok(Self::CronJob { schedule, template }),
+            (None, Some(template), None, Some(phase)) => Ok(Self::Hook { phase, template }),
+            (None, Some(_), Some(_), Some(_)) => Err("a workload has either `cron` or `hook`"),
+            (None, None, Some(_), _) => Err("a workload with `cron` needs the template `job`"),
+            (None, None, None, Some(_)) => Err("a workload with `hook` needs the template `job`"),
+            (Some(_), ..) => Err("a workload with `member` has neither `job` nor `cron` nor `hook`"),
         }
     }
 }

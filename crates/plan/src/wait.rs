@@ -6,7 +6,8 @@
 use std::{collections::BTreeSet, fmt};
 
 use driftless_model::{
-    Adopt, AppName, Claims, FailedCommit, InstanceId, Platform, Timestamp, WaitStatus, WorkloadName, label,
+    Adopt, AppName, Claims, FailedCommit, HookPhase, InstanceId, Platform, Timestamp, WaitStatus,
+    WorkloadName, label,
 };
 
 use crate::text::{one_line, time_of_day};
@@ -16,7 +17,8 @@ use crate::text::{one_line, time_of_day};
 pub struct Wait {
     pub object: WaitObject,
     pub reason: WaitReason,
-    /// The workload that must come first. Only with [`WaitReason::Dependency`].
+    /// The workload that must come first. Only with [`WaitReason::Dependency`] and
+    /// [`WaitReason::SyncWave`].
     pub on: Option<WorkloadName>,
     /// Number of failures so far, if the reason is a pause after failures.
     pub attempt: Option<u32>,
@@ -125,6 +127,10 @@ reasons! {
     Own: Decision, None;
     /// A dependency is not ready.
     Dependency: Progress, Some("Pending");
+    /// A hook has not ended, or a sync waits for its hooks.
+    Hook: Progress, Some("Pending");
+    /// A workload of a lower sync wave is not available yet.
+    SyncWave: Progress, Some("Pending");
     /// Images of other workloads are missing.
     Images: Progress, Some("Pending");
     /// Started, and not ready yet.
@@ -139,6 +145,8 @@ reasons! {
     SelfHealOff: Progress, None;
     /// The specification of a volume changed. Volumes are never replaced.
     VolumeChanged: Note, None;
+    /// A hook that runs after a failure has failed itself.
+    HookFailed: Note, None;
     /// The workload is paused.
     Paused: Note, None;
     /// The manifest says that the instance stays at its older version.
@@ -344,6 +352,41 @@ impl Wait {
 
     pub fn job_failed(job: &WorkloadName, outcome: &str) -> Self {
         Self::workload(job, WaitReason::JobFailed, format!("failed{}", colon(outcome)))
+    }
+
+    /// A hook that decides nothing any more has failed.
+    pub fn hook_failed(job: &WorkloadName, outcome: &str) -> Self {
+        Self::workload(job, WaitReason::HookFailed, format!("failed{}", colon(outcome)))
+    }
+
+    /// A `PreDelete` hook failed, so the application is kept.
+    pub fn pre_delete_failed(job: &WorkloadName, outcome: &str, app: &AppName) -> Self {
+        let sentence = format!(
+            "failed, so {app} is not removed{}; `driftless remove {app}` tries it again, `--force` removes {app} without it",
+            colon(outcome)
+        );
+        Self::workload(job, WaitReason::JobFailed, sentence)
+    }
+
+    pub fn hook(workload: &WorkloadName, why: &str) -> Self {
+        Self::workload(workload, WaitReason::Hook, format!("waits{}", colon(why)))
+    }
+
+    /// The hooks of a phase come first and have not begun yet.
+    pub fn hooks_first(phase: HookPhase) -> Self {
+        Self::application(WaitReason::Hook, format!("the {phase} hooks run first"))
+    }
+
+    pub fn wave(workload: &WorkloadName, on: &WorkloadName, wave: i32, own: i32) -> Self {
+        let sentence = format!("is of wave {own} and waits for {on} of wave {wave}");
+        let wait = Self::workload(workload, WaitReason::SyncWave, sentence);
+        Self { on: Some(on.clone()), ..wait }
+    }
+
+    /// The application is taken down, and `on` goes first.
+    pub fn teardown(workload: &WorkloadName, on: &WorkloadName) -> Self {
+        let wait = Self::workload(workload, WaitReason::Dependency, format!("is removed after {on}"));
+        Self { on: Some(on.clone()), ..wait }
     }
 
     pub fn held(workload: &WorkloadName, why: &str) -> Self {

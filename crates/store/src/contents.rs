@@ -262,7 +262,7 @@ impl ContentDir {
 }
 
 fn is_run(workload: &Workload) -> bool {
-    workload.job().is_some_and(|job| job.cron.is_some())
+    workload.job().is_some_and(driftless_model::Job::is_run)
 }
 
 /// Writes a content. Files are readable to all users unless the manifest says otherwise, since a container may run as any

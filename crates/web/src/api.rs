@@ -182,6 +182,8 @@ pub(super) async fn heal(
 pub(super) struct RemoveQuery {
     #[serde(default)]
     volumes: bool,
+    #[serde(default)]
+    force: bool,
 }
 
 pub(super) async fn remove(
@@ -190,9 +192,10 @@ pub(super) async fn remove(
     Name(name): Name,
     query: Result<Query<RemoveQuery>, QueryRejection>,
 ) -> Result<Response, Error> {
-    let Query(RemoveQuery { volumes }) = query.map_err(|error| Error::Malformed(error.body_text()))?;
+    let Query(RemoveQuery { volumes, force }) = query.map_err(|error| Error::Malformed(error.body_text()))?;
     let removal = if volumes { Removal::WithVolumes } else { Removal::KeepVolumes };
-    ask(&shared, &caller, name, RequestKind::Remove(removal)).await
+    let kind = if force { RequestKind::ForceRemove(removal) } else { RequestKind::Remove(removal) };
+    ask(&shared, &caller, name, kind).await
 }
 
 pub(super) async fn resume(

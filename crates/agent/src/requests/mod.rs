@@ -20,6 +20,7 @@ use driftless_git::CommitSource;
 use crate::request::{Answer, RequestError, RequestKind};
 
 pub(crate) use handler::RequestHandler;
+use remove::Hooks;
 
 pub use drift::Inspector;
 pub use plan::plan_stack;
@@ -33,7 +34,8 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             RequestKind::Prune => self.confirm_prune(),
             RequestKind::Retry => self.retry().await,
             RequestKind::Heal => self.heal(),
-            RequestKind::Remove(removal) => self.remove(*removal),
+            RequestKind::Remove(removal) => self.remove(*removal, Hooks::Run),
+            RequestKind::ForceRemove(removal) => self.remove(*removal, Hooks::Skip),
             RequestKind::Rollback(rollback) => self.roll_back(rollback).map(Answer::Pinned),
             RequestKind::Resume => self.resume().await,
             RequestKind::Suspend => self.suspend(),

@@ -2,16 +2,27 @@
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
-use driftless_model::Removal;
+use driftless_model::{HookPhase, HookRecord, JobRecord, Record, Removal, Stack};
+use driftless_plan::has_hook;
 use driftless_store::Suspension;
 
 use super::handler::RequestHandler;
-use crate::request::{Answer, RequestError};
+use crate::{
+    hooks::{skip_pre_delete, try_again},
+    request::{Answer, RequestError},
+};
+
+/// Whether the `PreDelete` hooks run before a removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hooks {
+    Run,
+    Skip,
+}
 
 impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Removes the containers and networks of an application that Git does not have any more, and on request its
     /// volumes. A pin and a suspension end.
-    pub(super) fn remove(&mut self, removal: Removal) -> Result<Answer, RequestError> {
+    pub(super) fn remove(&mut self, removal: Removal, hooks: Hooks) -> Result<Answer, RequestError> {
         let name = self.context.name();
         if self.revisions.lost().is_some() {
             return Err(RequestError::Refused(format!(
@@ -32,6 +43,20 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         }
         let mut record = self.record.get().clone();
         record.removal = Some(removal);
+        let mut skipped = String::new();
+        if let Some(stack) = self.last_stack()?.filter(|stack| has_hook(&stack.stack, HookPhase::PreDelete)) {
+            match hooks {
+                Hooks::Skip => {
+                    skip_pre_delete(&mut record, &stack.stack, stack.revision);
+                    let names =
+                        stack.stack.subjects().filter(|it| it.workload.hook() == Some(HookPhase::PreDelete));
+                    let names: Vec<&str> = names.map(|it| it.name.as_str()).collect();
+                    skipped = format!("; without its PreDelete hooks ({})", names.join(", "));
+                }
+                Hooks::Run if has_failed_hook(&record) => try_again(&mut record),
+                Hooks::Run => {}
+            }
+        }
         self.context.store().clear_pin(name)?;
         self.context.store().set_suspended(name, Suspension::Active)?;
         self.accept(record)?;
@@ -39,7 +64,26 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             Removal::KeepVolumes => "containers and networks are removed, volumes are kept",
             Removal::WithVolumes => "containers, networks and volumes are removed",
         };
-        self.event("RemovalRequested", name.as_str(), message);
+        self.event("RemovalRequested", name.as_str(), &format!("{message}{skipped}"));
         Ok(Answer::Accepted)
     }
+
+    /// The stack of the newest revision.
+    fn last_stack(&self) -> Result<Option<LastStack>, RequestError> {
+        let Some(revision) = self.revisions.current().map(|current| current.number) else { return Ok(None) };
+        let stack = self.context.store().stack(self.context.name(), revision)?;
+        Ok(stack.map(|stack| LastStack { revision, stack }))
+    }
+}
+
+struct LastStack {
+    revision: u64,
+    stack: Stack,
+}
+
+/// Whether a hook of the removal has failed for good.
+fn has_failed_hook(record: &Record) -> bool {
+    let hooks = record.hooks.as_deref().filter(|hooks| hooks.begun.contains(&HookPhase::PreDelete));
+    let runs = hooks.into_iter().flat_map(HookRecord::begun_runs);
+    runs.into_iter().any(|(name, _)| record.jobs.get(name).is_some_and(JobRecord::has_failed))
 }

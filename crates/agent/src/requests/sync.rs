@@ -7,7 +7,10 @@ use driftless_plan::WaitReason;
 use driftless_store::Suspension;
 
 use super::handler::{RequestHandler, not_in_git};
-use crate::request::{Answer, RequestError};
+use crate::{
+    hooks,
+    request::{Answer, RequestError},
+};
 
 impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Forgets all backoffs and fetches.
@@ -89,6 +92,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             record.jobs.retain(|_, job| !job.has_failed());
         }
         record.failed = None;
+        hooks::try_again(&mut record);
         record.progress.clear();
         self.accept(record)?;
         self.revisions.reopen(self.context, failed);

@@ -14,6 +14,8 @@ use crate::{
 /// The inputs of a lowering, and the results so far.
 pub(crate) struct Lowering<'a> {
     pub(crate) files: &'a dyn Files,
+    /// The name of the application.
+    pub(crate) app: String,
     /// The name of the project.
     pub(crate) name: &'a str,
     /// The folder of relative paths, from the repository's root.

@@ -17,6 +17,7 @@ mod build;
 mod context;
 mod environment;
 mod in_place;
+mod jobs;
 mod mounts;
 mod namespaces;
 mod networks;
@@ -54,6 +55,7 @@ pub(crate) fn lower(
     let profiles = active_profiles(spec, variables);
     let mut lowering = Lowering {
         files,
+        app: spec.name.to_string(),
         name,
         folder: &loaded.folder,
         variables,
@@ -71,6 +73,8 @@ pub(crate) fn lower(
         }
     }
     lowering.builds.share(&mut workloads);
+    lowering.check_order(&workloads);
+    let inventory = Inventory { workloads: lowering.objects(&workloads), ..Inventory::default() };
     lowering.publish_by_proxies(&mut workloads);
     let networks = std::mem::take(&mut lowering.networks);
     let volumes = lowering.volumes(&workloads);
@@ -85,7 +89,7 @@ pub(crate) fn lower(
         volumes,
         app_files,
         manifests: loaded.manifests.clone(),
-        inventory: Inventory::default(),
+        inventory,
         secret_values: BTreeSet::new(),
         given: None,
         port_places: BTreeMap::new(),
@@ -148,7 +152,7 @@ impl Lowering<'_> {
         };
         // A batch ends when its containers are ready, so a pause after it is the same as being ready later.
         let min_ready = update.as_ref().and_then(|it| it.monitor.max(it.delay)).unwrap_or_default();
-        Workload {
+        let workload = Workload {
             origin: service.origin.clone(),
             replicas,
             container,
@@ -174,8 +178,10 @@ impl Lowering<'_> {
             kind: WorkloadKind::Replicas,
             update: Update::Rolling,
             architecture: None,
+            wave: service.wave,
             manifest: driftless_model::ManifestNames::default(),
-        }
+        };
+        self.as_template(key, service, workload)
     }
 
     /// The build of the service's image, if it has one. The container then uses the image by its content.

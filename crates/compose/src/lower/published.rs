@@ -161,5 +161,6 @@ fn proxy(
         update: Update::Rolling,
         manifest: ManifestNames::default(),
         architecture: None,
+        wave: 0,
     }
 }

@@ -1,17 +1,17 @@
-//! `x-driftless` of a service: the default of its mounts, and the proxy of its published ports.
+//! `x-driftless` of a service: the default of its mounts, the proxy of its published ports, hooks, waves and schedules.
 
 use crate::{
     read::{
         on_change::read_change,
-        types::{Change, ProxySetting},
+        types::{Change, JobSetting, ProxySetting},
     },
     spec::{
-        keys::{SERVICE_EXTENSION, SERVICE_PROXY},
+        keys::{SERVICE_EXTENSION, SERVICE_PROXY, SERVICE_SCHEDULE},
         scalar::Compose,
         value::{Placed, Read as _, Value},
     },
 };
-use driftless_model::ForwardLimits;
+use driftless_model::{Concurrency, Cron, ForwardLimits, HookPhase, Schedule};
 use driftless_yaml::{Dialect as _, Kind};
 
 /// The extension of a service.
@@ -19,18 +19,101 @@ use driftless_yaml::{Dialect as _, Kind};
 pub(crate) struct Extension {
     pub(crate) on_change: Option<Change>,
     pub(crate) proxy: Option<Placed<ProxySetting>>,
+    pub(crate) job: Option<Placed<JobSetting>>,
+    pub(crate) wave: i32,
 }
 
 pub(crate) fn extension(value: &Value<'_>) -> Extension {
     let mut extension = Extension::default();
     for (key, value) in value.fields(&SERVICE_EXTENSION) {
+        let job = match key {
+            "hook" => hook(&value),
+            "schedule" => schedule(&value).map(|cron| JobSetting::Schedule(Box::new(cron))),
+            _ => None,
+        };
+        if job.is_some() && extension.job.is_some() {
+            value.error("cannot be combined: a service is either a hook or has a schedule");
+        }
+        extension.job = job.map(|job| value.placed(job)).or(extension.job);
         match key {
+            "hook" | "schedule" => {}
+            "wave" => extension.wave = value.whole().unwrap_or_default(),
             "on-change" => extension.on_change = read_change(&value).map(|change| change.value),
             "proxy" => extension.proxy = proxy(&value).map(|setting| value.placed(setting)),
             _ => value.refuse("is not supported yet"),
         }
     }
     extension
+}
+
+fn hook(value: &Value<'_>) -> Option<JobSetting> {
+    let text = value.owned()?;
+    let phase = HookPhase::parse(&text);
+    if phase.is_none() {
+        let help = "use `PreSync`, `PostSync`, `SyncFail` or `PreDelete`";
+        value.error_help(format!("`{text}` is not a hook"), help);
+    }
+    phase.map(JobSetting::Hook)
+}
+
+/// The times as in cron, or the settings of a CronJob. `None`: a mistake was reported.
+fn schedule(value: &Value<'_>) -> Option<Cron> {
+    let mut cron = Cron {
+        schedule: String::new(),
+        zone: None,
+        concurrency: Concurrency::Allow,
+        starting_deadline: None,
+        suspended: false,
+        keep_successful: 3,
+        keep_failed: 1,
+    };
+    if !matches!(value.node.kind, Kind::Mapping(_)) {
+        cron.schedule = times(value)?;
+        return Some(cron);
+    }
+    let mut has_times = false;
+    for (key, value) in value.fields(&SERVICE_SCHEDULE) {
+        match key {
+            "cron" => {
+                has_times = true;
+                cron.schedule = times(&value)?;
+            }
+            "time-zone" => {
+                let zone = value.owned()?;
+                if let Err(error) = Schedule::parse("@daily", Some(&zone)) {
+                    value.error(error);
+                }
+                cron.zone = Some(zone);
+            }
+            "concurrency" => match value.owned()?.as_str() {
+                "Allow" => cron.concurrency = Concurrency::Allow,
+                "Forbid" => cron.concurrency = Concurrency::Forbid,
+                "Replace" => cron.concurrency = Concurrency::Replace,
+                other => value.error_help(
+                    format!("`{other}` does not say what happens while an earlier run goes on"),
+                    "use `Allow`, `Forbid` or `Replace`",
+                ),
+            },
+            "starting-deadline" => cron.starting_deadline = value.duration(),
+            "suspend" => cron.suspended = Compose::boolean(value.node).unwrap_or_default(),
+            "successful-history" => cron.keep_successful = value.whole()?,
+            "failed-history" => cron.keep_failed = value.whole()?,
+            _ => value.refuse("is not supported yet"),
+        }
+    }
+    if !has_times {
+        value.error_help("needs `cron`", "such as `cron: \"0 2 * * *\"`");
+    }
+    has_times.then_some(cron)
+}
+
+fn times(value: &Value<'_>) -> Option<String> {
+    let text = value.owned()?;
+    if let Err(error) = Schedule::parse(&text, None) {
+        value.error_help(error, "such as `*/15 8-18 * * mon-fri`");
+        return None;
+    }
+    Some(text)
 }
 
 /// `true`, `false`, or the settings of the proxy. `None`: a mistake was reported.

@@ -165,8 +165,9 @@ fn reference_key(service: &mut Service, key: &str, value: &Value<'_>) -> bool {
         "configs" => service.configs = file_mounts(value),
         "secrets" => service.secrets = file_mounts(value),
         "x-driftless" => {
-            let Extension { on_change, proxy } = extension(value);
+            let Extension { on_change, proxy, job, wave } = extension(value);
             (service.on_change, service.proxy) = (on_change, proxy);
+            (service.job, service.wave) = (job, wave);
         }
         "profiles" => service.profiles = value.strings(),
         _ => return false,

@@ -7,8 +7,8 @@ use std::{
 };
 
 use driftless_model::{
-    Attachment, Build, Condition, Container, DeviceRequest, Finding, ForwardLimits, Location, MountOptions,
-    Network, OnChange, Port, PullPolicy, RestartPolicy, Volume,
+    Attachment, Build, Condition, Container, Cron, DeviceRequest, Finding, ForwardLimits, HookPhase,
+    Location, MountOptions, Network, OnChange, Port, PullPolicy, RestartPolicy, Volume,
 };
 
 use crate::spec::{
@@ -67,10 +67,21 @@ pub(crate) struct Service {
     pub(crate) on_change: Option<Change>,
     /// `x-driftless.proxy`.
     pub(crate) proxy: Option<Placed<ProxySetting>>,
+    /// `x-driftless.hook` or `x-driftless.schedule`.
+    pub(crate) job: Option<Placed<JobSetting>>,
+    /// `x-driftless.wave`.
+    pub(crate) wave: i32,
     /// The published ports in `mode: host`, which no proxy serves.
     pub(crate) direct_ports: BTreeSet<Port>,
     /// Errors that count only if the service is used.
     pub(crate) unsupported: Vec<Finding>,
+}
+
+/// Why a service runs as a Job.
+#[derive(Debug)]
+pub(crate) enum JobSetting {
+    Hook(HookPhase),
+    Schedule(Box<Cron>),
 }
 
 /// `NAME:ALIAS` of `links`.

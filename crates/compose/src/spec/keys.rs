@@ -152,11 +152,27 @@ pub(crate) static SERVICE: Object = open(&[
     key("volumes_from", Texts),
     key("working_dir", Text),
     key("x-driftless", Extension)
-        .note("`on-change`, for all its mounts of files of the repository; `proxy`, for its published ports"),
+        .note("`on-change`, for all its mounts of files of the repository; `proxy`, for its published ports; `hook`, `wave` and `schedule`, for when it runs"),
 ]);
 
 /// The extension of this project in services.
-pub(crate) static SERVICE_EXTENSION: Object = closed(&[key("on-change", Text), key("proxy", Any)]);
+pub(crate) static SERVICE_EXTENSION: Object = closed(&[
+    key("on-change", Text),
+    key("proxy", Any),
+    key("hook", Text),
+    key("wave", Integer(Kept)),
+    key("schedule", Any),
+]);
+
+pub(crate) static SERVICE_SCHEDULE: Object = closed(&[
+    key("cron", Text),
+    key("time-zone", Text),
+    key("concurrency", Text),
+    key("starting-deadline", Duration(Kept)),
+    key("suspend", StrictBoolean),
+    key("successful-history", Integer(Kept)),
+    key("failed-history", Integer(Kept)),
+]);
 
 pub(crate) static SERVICE_PROXY: Object = closed(&[
     key("max-connections", Integer(Kept)),

@@ -347,8 +347,14 @@ impl ComposeWriter<'_> {
                 at.workload.member().is_some(),
                 "the order of the pods of a StatefulSet: use `depends_on`",
             ),
-            ("cron", at.workload.schedule().is_some(), "the schedule: start the runs with another tool"),
-            ("strategy", at.workload.schedule().is_some(), "another tool starts the runs"),
+            ("hook", at.workload.hook().is_some(), "the hook: give the service `x-driftless.hook`"),
+            ("wave", at.workload.wave != 0, "the sync wave: give the service `x-driftless.wave`"),
+            (
+                "cron",
+                at.workload.schedule().is_some(),
+                "the schedule: give the service `x-driftless.schedule`",
+            ),
+            ("strategy", at.workload.schedule().is_some(), "`x-driftless.schedule` starts the runs"),
             (
                 "architecture",
                 at.workload.architecture.is_some(),

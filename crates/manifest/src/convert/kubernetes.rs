@@ -187,8 +187,19 @@ impl<'a> KubernetesWriter<'a> {
             update: _,
             // Only Kubernetes has an architecture, and its own documents are not converted.
             architecture: _,
+            wave,
             manifest: _,
         } = at.workload;
+        if *wave != 0 {
+            self.lost.field(at, "wave", "the sync wave: give the object the annotation `driftless.wave`");
+        }
+        if let Some(phase) = at.workload.hook() {
+            let message = format!("the hook: give a Job the annotation `driftless.hook: {phase}`");
+            self.lost.field(at, "hook", message);
+        }
+        if at.workload.schedule().is_some() {
+            self.lost.field(at, "cron", "the schedule: make it a CronJob");
+        }
         if container_name.is_some() {
             self.lost.field(at, "containerName", "pods are named by the cluster");
         }

@@ -34,6 +34,7 @@ fn stack_of(app: &str, container: Container, build: Option<Build>) -> Stack {
         update: Update::default(),
         manifest: ManifestNames::default(),
         architecture: None,
+        wave: 0,
     };
     Stack {
         app: app.into(),

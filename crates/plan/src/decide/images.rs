@@ -108,11 +108,11 @@ fn obtain_image(draft: &mut Draft<'_>, subject: Subject<'_>, needed: &Needed) {
     }
 }
 
-/// Nothing is stopped for the commit while an image of it cannot be had. What a CronJob has begun is not of the commit:
+/// Nothing is stopped for the commit while an image of it cannot be had. The run of a CronJob or hook is not of the commit:
 /// its image may be one that Git has taken back since.
 fn hold_for(draft: &mut Draft<'_>, subject: Subject<'_>) {
     let Subject { name, workload } = subject;
-    if workload.job_or_template().is_none_or(|it| it.cron.is_none()) {
+    if workload.job_or_template().is_none_or(|it| !it.is_run()) {
         draft.missing_images.insert(name.clone());
     }
 }

@@ -5,7 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use driftless_model::{Instance, InstanceId, Job, JobEnd, JobOutcome, JobRecord, Record, Replacement, State};
+use driftless_model::{
+    HookOrigin, HookPhase, Instance, InstanceId, Job, JobEnd, JobOutcome, JobRecord, Record, Replacement,
+    State,
+};
 
 use crate::{
     backoff,
@@ -13,10 +16,11 @@ use crate::{
     decide::{
         images, pod_parts,
         preconditions::{self, Preconditions},
-        repair, replace,
+        repair, replace, waves,
     },
     draft::Draft,
     facts::{
+        hooks,
         jobs::{JobPart, all, is_begun, is_fed, record_of},
         standing::deleted_network,
     },
@@ -34,6 +38,10 @@ pub(crate) fn run_all(draft: &mut Draft<'_>) {
 fn run(draft: &mut Draft<'_>, parts: &[JobPart<'_>]) {
     let record: &Record = draft.facts.record;
     let Some(first) = parts.first() else { return };
+    if let Some(wait) = reason_to_wait(draft, parts) {
+        draft.wait(wait);
+        return;
+    }
     // A preview knows nothing yet of what it looks ahead to.
     let unknown = JobRecord::default();
     let known = record_of(record, parts).unwrap_or(&unknown);
@@ -124,7 +132,34 @@ fn wind_up(draft: &mut Draft<'_>, job: &Job, end: &JobEnd, current: &[(JobPart<'
     if *outcome != JobOutcome::Complete && job.cron.is_none() {
         let output = current.iter().find_map(|(_, it)| draft.plan.outputs.get(&(*it)?.instance));
         let why = text::crash_reason(&outcome.to_string(), output);
-        draft.wait(Wait::job_failed(&job.of, &why));
+        draft.wait(match &job.hook {
+            Some(HookOrigin { phase: HookPhase::PreDelete, .. }) => {
+                Wait::pre_delete_failed(&job.of, &why, &draft.facts.target.stack.app)
+            }
+            Some(HookOrigin { phase: HookPhase::SyncFail, .. }) => Wait::hook_failed(&job.of, &why),
+            Some(_) | None => Wait::job_failed(&job.of, &why),
+        });
+    }
+}
+
+/// Why a Job is not begun yet: `PreSync` hooks, a lower wave, or missing images. A Job that was begun goes on.
+fn reason_to_wait(draft: &Draft<'_>, parts: &[JobPart<'_>]) -> Option<Wait> {
+    let first = parts.first()?;
+    let name = first.subject.name;
+    match &first.job.hook {
+        Some(_) if draft.facts.instances.members_of(name).is_empty() => {
+            if let Some(on) = hooks::earlier(draft.facts.record, name) {
+                return Some(Wait::dependency(name, on, "it is of a lower wave"));
+            }
+            let is_early = draft.facts.is_held_by_hooks && !draft.missing_images.is_empty();
+            is_early.then(|| Wait::images(name, &draft.missing_image_names()))
+        }
+        Some(_) => None,
+        None if first.job.cron.is_some() => None,
+        None => {
+            let is_begun = record_of(draft.facts.record, parts).is_some_and(|known| known.begun);
+            waves::reason_to_wait(draft, first.subject).filter(|_| !is_begun)
+        }
     }
 }
 
@@ -197,8 +232,9 @@ fn is_pausing(draft: &mut Draft<'_>, known: &JobRecord, job: &Job, instance: &In
     if draft.facts.now >= until {
         return false;
     }
-    // For a CronJob's run nobody waits.
-    if job.cron.is_none() {
+    // For a run of a CronJob or of a hook after a failure nobody waits.
+    let is_awaited = job.hook.as_ref().is_none_or(|hook| hook.phase != HookPhase::SyncFail);
+    if job.cron.is_none() && is_awaited {
         let why = text::crash_reason("", draft.plan.outputs.get(instance));
         draft.wait(Wait::crash_loop_back_off(instance, known.last_code, &why, known.streak, until));
     }

@@ -27,6 +27,8 @@ mod replace;
 mod resources;
 mod rollout;
 mod stateful_order;
+mod teardown;
+mod waves;
 
 /// Plans the next round: the steps that are safe now, given the target, the observed state, the record and the time.
 /// The same inputs give the same plan.
@@ -44,6 +46,7 @@ pub fn plan(target: &Target<'_>, observed: &Observed, record: &Record, now: Time
     rollout::roll_all(&mut draft);
     resources::remove_unused_networks(&mut draft);
     resources::remove_volumes(&mut draft);
+    waves::remark(&mut draft);
     cron::look_ahead(&mut draft);
     draft.finish()
 }

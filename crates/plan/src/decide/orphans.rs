@@ -1,10 +1,12 @@
 //! Removing impostors, and instances of workloads that the stack does not have.
 
+use driftless_model::Instance;
+
 use crate::{
     cause::Cause,
-    decide::{prune, stateful_order},
+    decide::{prune, stateful_order, teardown},
     draft::{Draft, heal::Difference},
-    facts::{cron::was_run, namespaces, ownership::is_prune_protected},
+    facts::{Facts, cron, hooks::was_hook, namespaces, ownership::is_prune_protected},
     wait::Wait,
 };
 
@@ -26,7 +28,7 @@ pub(crate) fn remove_orphans(draft: &mut Draft<'_>) {
     let is_held = prune::is_held(draft);
     let pulls: Vec<usize> = draft.pulls.values().copied().collect();
     for orphan in &draft.facts.instances.orphans {
-        if is_held && !was_run(draft.facts.target.stack, &orphan.instance.workload) {
+        if (is_held || draft.facts.is_held_by_hooks) && !was_run(draft.facts, orphan) {
             continue;
         }
         if is_prune_protected(&orphan.config.labels) {
@@ -41,11 +43,15 @@ pub(crate) fn remove_orphans(draft: &mut Draft<'_>) {
             draft.wait(wait);
             continue;
         }
+        if let Some(wait) = teardown::reason_to_wait(draft, orphan) {
+            draft.wait(wait);
+            continue;
+        }
         if draft.facts.observed.own.as_ref() == Some(&orphan.id) {
             draft.wait(Wait::own(&orphan.name, None, "Git does not have it any more"));
             continue;
         }
-        let cause = if was_run(draft.facts.target.stack, &orphan.instance.workload) {
+        let cause = if was_run(draft.facts, orphan) {
             Some(Cause::Finished { reason: "no longer kept".to_owned() })
         } else if draft.facts.is_settled() {
             draft.heal(
@@ -60,6 +66,12 @@ pub(crate) fn remove_orphans(draft: &mut Draft<'_>) {
         }
     }
 }
+
+/// Whether a container was a run of a CronJob or hook, which is no part of Git.
+fn was_run(facts: &Facts<'_>, instance: &Instance) -> bool {
+    was_hook(instance) || cron::was_run(facts.target.stack, &instance.instance.workload)
+}
+
 /// Removes parts of a pod that is gone, because the shared namespaces went with it.
 fn remove_orphaned_parts(draft: &mut Draft<'_>) {
     let observed = draft.facts.observed;

@@ -13,6 +13,7 @@ use crate::{
     facts::{
         Facts,
         cron::was_run,
+        hooks::was_hook,
         objects::whole,
         ownership::is_prune_protected,
         standing::{Ending, ending},
@@ -30,6 +31,7 @@ pub(crate) fn is_held(draft: &mut Draft<'_>) -> bool {
         let name = &it.instance.workload;
         is_loss(draft.facts, it)
             && !was_run(stack, name)
+            && !was_hook(it)
             && !is_scaled_down(draft.facts, name)
             && !is_prune_protected(&it.config.labels)
     };

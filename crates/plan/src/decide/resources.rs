@@ -4,7 +4,8 @@
 //! for that.
 
 use driftless_model::{
-    Attachment, Instance, Mask, Network, ObservedNetwork, ObservedVolume, Removal, SpecHash, Stack, Volume,
+    Attachment, HookRecord, Instance, Mask, Network, ObservedNetwork, ObservedVolume, Removal, SpecHash,
+    Stack, Volume,
 };
 
 use crate::{
@@ -19,7 +20,14 @@ use crate::{
 /// Plans the networks and volumes that the stack needs.
 pub(crate) fn provide(draft: &mut Draft<'_>) {
     let facts = draft.facts;
-    for (name, volume) in &facts.target.stack.volumes {
+    // Until its hooks have succeeded, nothing is created for a commit but what the hooks themselves use.
+    let hooks = facts.record.hooks.as_deref().filter(|_| facts.is_held_by_hooks);
+    let runs = || hooks.into_iter().flat_map(HookRecord::begun_runs).map(|(_, run)| run);
+    let is_due = |name: &String| {
+        let is_used = || runs().any(|run| run.volumes.contains_key(name) || run.networks.contains_key(name));
+        !facts.is_held_by_hooks || is_used()
+    };
+    for (name, volume) in facts.target.stack.volumes.iter().filter(|(name, _)| is_due(name)) {
         match facts.observed.volumes.get(name) {
             None if volume.external => draft.wait(Wait::external_missing("volume", name)),
             None => {
@@ -36,7 +44,7 @@ pub(crate) fn provide(draft: &mut Draft<'_>) {
             },
         }
     }
-    for (name, network) in &facts.target.stack.networks {
+    for (name, network) in facts.target.stack.networks.iter().filter(|(name, _)| is_due(name)) {
         match facts.observed.networks.get(name) {
             None if network.external => draft.wait(Wait::external_missing("network", name)),
             None => create_network(draft, name, network),
@@ -54,6 +62,9 @@ pub(crate) fn provide(draft: &mut Draft<'_>) {
 
 /// Plans the removal of our networks that the stack does not name and nothing is attached to.
 pub(crate) fn remove_unused_networks(draft: &mut Draft<'_>) {
+    if draft.facts.is_held_by_hooks {
+        return;
+    }
     for (name, network) in &draft.facts.observed.networks {
         let is_ours = is_own(draft.facts, network);
         // The fallback may still need it.
@@ -150,8 +161,8 @@ fn replace_network(draft: &mut Draft<'_>, name: &str, network: &Network, found: 
     if is_too_new(draft, name, network) {
         return;
     }
-    if !draft.missing_images.is_empty() {
-        // Until all images are here, nothing that runs is cut off. That is said where pulls are planned.
+    if !draft.missing_images.is_empty() || draft.facts.is_held_by_hooks {
+        // Until all images are here and all hooks have succeeded, nothing that runs is cut off. That is said elsewhere.
         return;
     }
     let attached: Vec<_> =

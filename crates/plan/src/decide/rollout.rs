@@ -16,7 +16,7 @@ use crate::{
         group::Instances,
         namespaces, pod_parts,
         preconditions::{self, Preconditions},
-        repair, replace, stateful_order,
+        repair, replace, stateful_order, waves,
     },
     draft::{Draft, heal::Difference},
     facts::{
@@ -35,8 +35,18 @@ pub(crate) fn roll_all(draft: &mut Draft<'_>) {
             continue;
         }
         let before = draft.facts.target.fallback.and_then(|it| it.workloads.get(name));
-        let before = before.filter(|it| !it.is_like(wanted));
         let members = draft.facts.instances.members_of(name);
+        if let Some(wait) = waves::reason_to_wait(draft, subject) {
+            if let Some(before) = before {
+                roll(draft, Subject { name, workload: before }, members);
+            } else {
+                allow_starts(draft, subject, members);
+                keep(draft, members);
+            }
+            draft.wait(wait);
+            continue;
+        }
+        let before = before.filter(|it| !it.is_like(wanted));
         let spec = draft.facts.spec(subject);
         let is_change = members.iter().any(|it| it.spec != spec);
         // Until everything that the commit needs is here, what runs is kept as it was.

@@ -5,18 +5,26 @@
 
 use std::borrow::Cow;
 
+use crate::facts::hooks;
+
 use driftless_model::{
     Cron, Job, JobOutcome, Kind, ObjectRef, Record, Schedule, Stack, StackHash, Subject, Workload,
     WorkloadKind, WorkloadName,
 };
 
-/// The stack with the runs that were begun. Its hash is that of what Git says.
+/// The stack with the runs of CronJobs and hooks that were begun. Its hash is that of what Git says.
 pub fn with_runs<'a>(stack: &'a Stack, record: &Record) -> Cow<'a, Stack> {
     let mut runs = record.crons.iter().filter(|(name, _)| stack.workloads.contains_key(*name)).peekable();
-    if runs.peek().is_none() {
+    // An application that is taken down has no hooks any more.
+    let hooks = record.hooks.as_deref().filter(|hooks| hooks.begun_runs().next().is_some());
+    let hooks = hooks.filter(|_| !stack.workloads.is_empty());
+    if runs.peek().is_none() && hooks.is_none() {
         return Cow::Borrowed(stack);
     }
     let mut whole = Stack { given: Some(StackHash::of(stack)), ..without_runs(stack) };
+    if let Some(hooks) = hooks {
+        hooks::add_runs(&mut whole, hooks);
+    }
     for (cron, known) in runs {
         let namespace = stack.inventory.workloads.get(cron).map(|it| it.namespace.clone());
         for (name, run) in &known.runs {
@@ -45,7 +53,7 @@ pub fn without_runs(stack: &Stack) -> Stack {
 }
 
 fn is_run(workload: &Workload) -> bool {
-    workload.job().is_some_and(|job| job.cron.is_some())
+    workload.job().is_some_and(Job::is_run)
 }
 
 /// The Job `run` of a CronJob.

@@ -20,6 +20,7 @@ pub(crate) mod classify;
 pub(crate) mod cron;
 pub(crate) mod fs_changes;
 pub(crate) mod heals;
+pub(crate) mod hooks;
 pub(crate) mod in_force;
 pub(crate) mod jobs;
 pub(crate) mod limits;
@@ -29,6 +30,7 @@ pub(crate) mod ownership;
 pub(crate) mod pods;
 pub(crate) mod standing;
 pub(crate) mod stateful;
+pub(crate) mod waves;
 
 /// The inputs of one round.
 pub(crate) struct Facts<'a> {
@@ -37,6 +39,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) record: &'a Record,
     pub(crate) now: Timestamp,
     pub(crate) instances: Classified<'a>,
+    /// Nothing of the target is applied before its `PreSync` hooks have succeeded.
+    pub(crate) is_held_by_hooks: bool,
     /// The failed commit with paused rollouts, once it is needed.
     failed: OnceCell<Option<&'a FailedCommit>>,
     /// The hash of the desired stack, once it is needed.
@@ -58,6 +62,7 @@ impl<'a> Facts<'a> {
             record,
             now,
             instances: Classified::new(target, observed, record),
+            is_held_by_hooks: hooks::is_held_by_hooks(target.stack, record),
             failed: OnceCell::new(),
             revision: OnceCell::new(),
             specs: target.stack.workloads.iter().map(|(name, it)| (name, it.spec())).collect(),

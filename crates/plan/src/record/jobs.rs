@@ -1,6 +1,9 @@
 //! Counting the ends of Jobs' containers.
 
-use driftless_model::{Instance, JobEnd, JobOutcome, JobRecord, Observed, Record, Timestamp};
+use driftless_model::{
+    CompletedJob, Instance, JobEnd, JobOutcome, JobRecord, Observed, Record, SpecHash, Timestamp,
+    WorkloadName,
+};
 
 use crate::{
     facts::{
@@ -10,6 +13,10 @@ use crate::{
     target::Target,
 };
 
+/// The most Jobs whose completed contents are remembered, and the most contents of each. There are as many revisions.
+const MOST_JOBS: usize = 200;
+const MOST_CONTENTS: usize = 20;
+
 /// Counts what has ended since, and says whether the Job has.
 pub(crate) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed, now: Timestamp) {
     let jobs = all(target.stack);
@@ -17,7 +24,7 @@ pub(crate) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed
     for (of, parts) in jobs {
         let spec = spec_of(&parts);
         let known = record.jobs.remove(of).filter(|it| it.spec == spec);
-        let mut job = known.unwrap_or_else(|| JobRecord { spec, ..JobRecord::default() });
+        let mut job = known.unwrap_or_else(|| new_job(record, of, spec, &parts));
         job.counted.retain(|it, _| observed.instances.contains_key(it));
         let mut active = 0;
         for part in &parts {
@@ -35,7 +42,38 @@ pub(crate) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed
             }
         }
         conclude(&mut job, &parts, active, now);
+        remember(record, of, &job, &parts);
         record.jobs.insert(of.clone(), job);
+    }
+}
+
+/// The record of a Job that is new in the stack. Where it completed before with the same content, a rollback has brought
+/// it back, and it is not run again.
+fn new_job(record: &Record, of: &WorkloadName, spec: SpecHash, parts: &[JobPart<'_>]) -> JobRecord {
+    let before = record.completed_jobs.get(of).and_then(|all| all.iter().find(|done| done.spec == spec));
+    let Some(CompletedJob { at, .. }) = before else { return JobRecord { spec, ..JobRecord::default() } };
+    JobRecord {
+        spec,
+        begun: true,
+        done: parts.iter().map(|part| part.job.ordinal).collect(),
+        ended: Some(JobEnd { at: *at, outcome: JobOutcome::Complete }),
+        ..JobRecord::default()
+    }
+}
+
+/// Remembers a Job that has completed. Runs of CronJobs and hooks have names of their own.
+fn remember(record: &mut Record, of: &WorkloadName, job: &JobRecord, parts: &[JobPart<'_>]) {
+    let end = job.ended.as_ref().filter(|end| end.outcome == JobOutcome::Complete);
+    let Some(end) = end.filter(|_| !parts.iter().any(|part| part.job.is_run())) else { return };
+    if !record.completed_jobs.contains_key(of) && record.completed_jobs.len() >= MOST_JOBS {
+        record.completed_jobs.pop_first();
+    }
+    let all = record.completed_jobs.entry(of.clone()).or_default();
+    if all.iter().all(|done| done.spec != job.spec) {
+        all.push(CompletedJob { spec: job.spec.clone(), at: end.at });
+    }
+    if all.len() > MOST_CONTENTS {
+        all.remove(0);
     }
 }
 

@@ -12,7 +12,7 @@ use driftless_model::{
 use crate::{
     backoff::{CRASH_RESET, crash_delay},
     facts::{classify, heals::TRIES, objects, pods, standing},
-    record::{executed::FIGHT, fs_changes, jobs},
+    record::{executed::FIGHT, fs_changes, hooks, jobs},
     target::Target,
 };
 
@@ -69,6 +69,7 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
     note_parts(record, target, observed, now);
     fs_changes::learn(record, target, observed);
     jobs::note(record, target, observed, now);
+    hooks::note(record);
     let wanted: BTreeSet<&WorkloadName> = target.stack.workloads.keys().collect();
     record.crashes.retain(|it, _| wanted.contains(&it.workload.whole()));
     record.progress.retain(|it, _| wanted.contains(it));

@@ -9,6 +9,7 @@ use crate::{
     cause::Cause,
     facts::heals::{heal_key, was_undone},
     steps::Plan,
+    wait::{WaitObject, WaitReason},
 };
 
 /// After planning and before acting: a difference that is not there any more was healed with effect; and what can
@@ -25,6 +26,7 @@ pub fn note_planned(record: &mut Record, plan: &Plan, now: Timestamp) {
             heal.again = None;
         }
     }
+    note_turns(record, plan, now);
     for (index, step) in plan.steps.iter().enumerate() {
         match &step.action {
             Action::StopInstance { container: ContainerRef::Id(id, _), .. } => {
@@ -62,6 +64,20 @@ pub fn note_planned(record: &mut Record, plan: &Plan, now: Timestamp) {
             | Action::UpdateInstance { .. }
             | Action::Connect { .. }
             | Action::Disconnect { .. } => {}
+        }
+    }
+}
+
+/// The deadlines of a workload begin when its turn comes: after the hooks before the sync, and after lower waves.
+fn note_turns(record: &mut Record, plan: &Plan, now: Timestamp) {
+    let is_turn = |reason| matches!(reason, WaitReason::Hook | WaitReason::SyncWave);
+    for wait in plan.waits.iter().filter(|wait| is_turn(wait.reason)) {
+        let WaitObject::Workload(name) = &wait.object else { continue };
+        if let Some(progress) = record.progress.get_mut(name) {
+            progress.at = now;
+        }
+        if let Some(job) = record.jobs.get_mut(name).filter(|job| !job.begun) {
+            job.started = None;
         }
     }
 }

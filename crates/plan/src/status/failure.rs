@@ -3,7 +3,11 @@
 use driftless_model::{Instance, Observed, Record, Stack, State, Subject, Timestamp, WorkloadName};
 
 use crate::{
-    facts::{jobs, pods, standing::failure},
+    facts::{
+        jobs::{self, JobPart},
+        pods,
+        standing::failure,
+    },
     status::{counts::Counts, health::health, inputs::Inputs},
     steps::Plan,
     wait::{Wait, WaitObject, WaitReason, WaitSeverity},
@@ -49,7 +53,12 @@ impl Round<'_> {
             let ended = self.record.jobs.get(*of).filter(|job| job.has_failed());
             ended.and_then(|job| job.ended.as_ref()).is_some_and(|end| end.at >= since)
         };
-        jobs::all(self.stack).into_keys().filter(failed).find_map(|of| {
+        let decides = |parts: &[JobPart<'_>]| {
+            let hook = parts.first().and_then(|part| part.job.hook.as_ref());
+            hook.is_none_or(|hook| hook.phase.decides())
+        };
+        let all = jobs::all(self.stack).into_iter().filter(|(_, parts)| decides(parts));
+        all.map(|(of, _)| of).filter(failed).find_map(|of| {
             let is_it = |wait: &&Wait| wait.is(WaitReason::JobFailed) && wait.concerns(of);
             self.plan.waits.iter().find(is_it).map(Wait::to_string)
         })

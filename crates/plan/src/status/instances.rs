@@ -54,6 +54,8 @@ pub(crate) fn workload_status(
         awaited: kube::awaited(stack, subject, counts, plan),
         job: kube::job(stack, workload, observed, record),
         cron: kube::cron(subject, record),
+        hook: workload.hook().or_else(|| Some(workload.job()?.hook.as_ref()?.phase)),
+        wave: workload.wave,
         origin: workload.origin.to_string(),
     }
 }

@@ -26,6 +26,9 @@ impl WorkloadHealth {
 pub(crate) fn health(inputs: Inputs<'_>, workload: &Workload, counts: &Counts<'_>) -> Option<WorkloadHealth> {
     let Inputs { stack, observed, record, .. } = inputs;
     let wanted = workload.job_or_template()?;
+    if let Some(phase) = workload.hook() {
+        return Some(WorkloadHealth::new(HealthStatus::Healthy, "Hook", format!("{phase} hook")));
+    }
     if workload.schedule().is_some() {
         let (run, outcome) = cron::failure(record, &wanted.of)?;
         return Some(WorkloadHealth::new(
@@ -35,7 +38,7 @@ pub(crate) fn health(inputs: Inputs<'_>, workload: &Workload, counts: &Counts<'_
         ));
     }
     let job = kube::job(stack, workload, observed, record)?;
-    let health = |it| if wanted.cron.is_some() { HealthStatus::Healthy } else { it };
+    let health = |it| if wanted.is_run() { HealthStatus::Healthy } else { it };
     let is_done = jobs::is_over(record, stack, workload);
     Some(match job.reason {
         Some(reason) if job.is_over => {

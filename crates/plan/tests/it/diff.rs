@@ -312,6 +312,7 @@ fn stack() -> Stack {
         kind: Default::default(),
         update: Default::default(),
         architecture: None,
+        wave: 0,
         manifest: Default::default(),
     };
     Stack {

@@ -21,6 +21,8 @@ mod heals;
 mod names;
 // Images that the agent makes itself.
 mod own_images;
+// Hooks, waves, and the order of a removal.
+mod order;
 // Dry runs and single rounds.
 mod plans;
 // Pods of several containers, round by round.

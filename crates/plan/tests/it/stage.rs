@@ -88,6 +88,7 @@ pub(crate) fn workload(image: &str, replicas: u32) -> Workload {
         kind: Default::default(),
         update: Default::default(),
         architecture: None,
+        wave: 0,
         manifest: Default::default(),
     }
 }

@@ -40,6 +40,7 @@ fn workload(replicas: u32) -> Workload {
         kind: Default::default(),
         update: Default::default(),
         architecture: None,
+        wave: 0,
         manifest: Default::default(),
     }
 }

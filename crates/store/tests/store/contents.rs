@@ -260,6 +260,7 @@ fn missing_secret_of_an_old_cron_run_blocks_nothing() {
     run.kind = WorkloadKind::Job(Job {
         of: "report-1".into(),
         cron: Some("report".into()),
+        hook: None,
         ordinal: 0,
         completions: Some(1),
         parallelism: 1,

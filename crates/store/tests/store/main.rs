@@ -67,6 +67,7 @@ pub(crate) fn stack(image: &str, mounts: Vec<MountSource>) -> Stack {
         kind: Default::default(),
         update: Default::default(),
         architecture: None,
+        wave: 0,
         manifest: Default::default(),
     };
     Stack {

@@ -43,6 +43,8 @@ fn whole(mut parts: Vec<&WorkloadStatus>) -> Option<Cow<'_, WorkloadStatus>> {
         awaited: parts.iter().flat_map(|it| it.awaited.clone()).collect(),
         job: first.job.clone(),
         cron: first.cron.clone(),
+        hook: first.hook,
+        wave: first.wave,
         origin: first.origin.clone(),
     }))
 }

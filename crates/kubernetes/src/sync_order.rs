@@ -1,0 +1,121 @@
+//! Annotations that order a sync: hooks and waves, by the names of Argo CD or by those of Driftless.
+
+use super::{
+    reader::Value,
+    sync_annotations::{BEFORE_CREATION, DELETE_POLICY, HOOKS, WAVES, is_known},
+    workload::ReadWorkload,
+};
+use driftless_model::{HookPhase, Workload, WorkloadKind};
+use driftless_yaml::{Entry, join};
+
+/// Gives the workloads of an object their wave, and makes a Job the template of a hook.
+pub(super) fn apply(value: &Value<'_>, mut read: Vec<ReadWorkload>) -> Vec<ReadWorkload> {
+    let order = Order { value };
+    if let Some(wave) = order.wave() {
+        for found in &mut read {
+            found.workload.wave = wave;
+        }
+    }
+    order.check_delete_policy();
+    if let Some(phase) = order.hook() {
+        order.make_hook(&mut read, phase);
+    }
+    read
+}
+
+/// Reports annotations of an object that is no workload.
+pub(super) fn refuse(value: &Value<'_>) {
+    let order = Order { value };
+    for entry in order.annotations().iter().filter(|entry| is_known(&entry.key)) {
+        let message = "has no effect here: only workloads have waves and hooks; everything else is there before the first one";
+        value.report().say(entry.value.warning(path(entry), message));
+    }
+}
+
+struct Order<'v, 'a> {
+    value: &'v Value<'a>,
+}
+
+fn path(entry: &Entry) -> String {
+    join("metadata.annotations", &entry.key)
+}
+
+impl<'a> Order<'_, 'a> {
+    fn annotations(&self) -> &'a [Entry] {
+        let annotations = self.value.node.get("metadata").and_then(|metadata| metadata.get("annotations"));
+        annotations.map(driftless_yaml::Node::entries).unwrap_or_default()
+    }
+
+    fn find(&self, names: &[&str]) -> Option<(&'a Entry, &'a str)> {
+        let entry = self.annotations().iter().find(|entry| names.contains(&&*entry.key))?;
+        Some((entry, entry.value.as_scalar()?))
+    }
+
+    fn error(&self, entry: &Entry, message: impl Into<String>, help: &str) {
+        self.value.report().say(entry.value.finding(path(entry), message).help(help));
+    }
+
+    fn wave(&self) -> Option<i32> {
+        let (entry, text) = self.find(&WAVES)?;
+        let wave = text.parse().ok();
+        if wave.is_none() {
+            self.error(
+                entry,
+                format!("`{text}` is not a sync wave"),
+                "write a whole number in quotes, such as \"-1\"",
+            );
+        }
+        wave
+    }
+
+    fn hook(&self) -> Option<HookPhase> {
+        let (entry, text) = self.find(&HOOKS)?;
+        let phase = HookPhase::parse(text);
+        if phase.is_none() {
+            let help = "use `PreSync`, `PostSync`, `SyncFail` or `PreDelete`, one for each Job; a Job without this annotation is \
+                        run once for each of its contents";
+            self.error(entry, format!("the hook `{text}` is not supported"), help);
+        }
+        phase
+    }
+
+    fn check_delete_policy(&self) {
+        let Some((entry, text)) = self.find(&[DELETE_POLICY]) else { return };
+        if text != BEFORE_CREATION {
+            let message = format!(
+                "has no effect: the containers of a hook are kept until its next attempt (`{BEFORE_CREATION}`), for their logs"
+            );
+            self.value.report().say(entry.value.warning(path(entry), message));
+        }
+    }
+
+    fn make_hook(&self, read: &mut [ReadWorkload], phase: HookPhase) {
+        let Some((entry, _)) = self.find(&HOOKS) else { return };
+        let [found] = read else {
+            if !read.is_empty() {
+                self.error(
+                    entry,
+                    "a hook is a Job with one completion",
+                    "set `completions` and `parallelism` to 1",
+                );
+            }
+            return;
+        };
+        let kind = found.kind;
+        match found.workload.job().cloned() {
+            None => {
+                self.error(entry, format!("a {kind} cannot be a hook"), "make it a Job");
+            }
+            Some(job)
+                if job.indexed || job.completions != Some(1) || job.parallelism != 1 || job.suspended =>
+            {
+                let message = "a hook is a Job with one completion that is not suspended";
+                self.error(entry, message, "set `completions` and `parallelism` to 1, and remove `suspend`");
+            }
+            Some(template) => {
+                let kind = WorkloadKind::Hook { phase, template };
+                found.workload = Workload { replicas: 0, kind, ..found.workload.clone() };
+            }
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Sync waves: which workloads of lower waves a workload waits for.
+
+use driftless_model::{Instance, Subject, Update, Workload};
+
+use crate::facts::{Facts, jobs};
+
+/// A workload of a lower wave that is not applied and available yet. The lowest wave comes first.
+pub(crate) fn unfinished_before<'a>(facts: &'a Facts<'_>, subject: Subject<'_>) -> Option<Subject<'a>> {
+    let wave = subject.workload.wave;
+    let stack = facts.target.stack;
+    if !stack.workloads.values().any(|other| other.wave < wave) || facts.is_settled() {
+        return None;
+    }
+    let lower = stack.subjects().filter(|other| other.workload.wave < wave);
+    lower.filter(|other| !is_done(facts, *other)).min_by_key(|other| other.workload.wave)
+}
+
+/// Whether a workload is applied and available, or a Job of it has completed. What the manifest or a user holds at an
+/// older version counts with that version.
+fn is_done(facts: &Facts<'_>, subject: Subject<'_>) -> bool {
+    let Subject { name, workload } = subject;
+    if workload.schedule().is_some() || workload.hook().is_some() {
+        return true;
+    }
+    if let Some(job) = workload.job() {
+        let known = jobs::record_of(facts.record, &jobs::parts_of(facts.target.stack, &job.of));
+        let has_failed = known.is_some_and(driftless_model::JobRecord::has_failed);
+        return job.is_run() || (!has_failed && jobs::is_over(facts.record, facts.target.stack, workload));
+    }
+    let spec = facts.spec(subject);
+    let keeps_old = workload.update != Update::Rolling || facts.is_paused(subject);
+    let members = facts.instances.members_of(name);
+    let is_current = |it: &&&Instance| keeps_old || facts.record.is_current(it, &spec);
+    let good = members.iter().filter(is_current).filter(|it| is_good(facts, workload, it)).count();
+    members.iter().all(|it| is_current(&it)) && good >= workload.replicas as usize
+}
+
+fn is_good(facts: &Facts<'_>, workload: &Workload, instance: &Instance) -> bool {
+    instance.is_available(workload.min_ready, facts.now) || facts.is_completed(workload, instance)
+}

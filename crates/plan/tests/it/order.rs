@@ -1,0 +1,427 @@
+//! The order of a sync: hooks before and after it, waves within it, and the way back when an application is removed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use driftless_model::{
+    Condition, Dependency, HookPhase, Job, Record, Stack, State, Strategy as Rollout, Workload, WorkloadKind,
+    WorkloadName,
+};
+use driftless_plan::{
+    Action, Plan, begin_attempt, begin_removal, has_post_synced, is_held_by_hooks, with_runs,
+};
+use proptest::prelude::*;
+
+use crate::stage::{NOON, Stage, stack, workload};
+
+fn template(of: &str) -> Job {
+    Job {
+        of: of.into(),
+        cron: None,
+        hook: None,
+        ordinal: 0,
+        completions: Some(1),
+        parallelism: 1,
+        indexed: false,
+        backoff_limit: 0,
+        active_deadline: None,
+        ttl: None,
+        suspended: false,
+        fresh: false,
+    }
+}
+
+fn job(name: &str, image: &str) -> Workload {
+    let mut job = workload(image, 1);
+    job.container.restart = driftless_model::RestartPolicy::No;
+    job.completion = driftless_model::Completion::OnSuccess;
+    job.strategy = Rollout::Recreate;
+    Workload { kind: WorkloadKind::Job(template(name)), ..job }
+}
+
+fn hook(name: &str, image: &str, phase: HookPhase) -> Workload {
+    let kind = WorkloadKind::Hook { phase, template: template(name) };
+    Workload { replicas: 0, kind, ..job(name, image) }
+}
+
+fn in_wave(wave: i32, workload: Workload) -> Workload {
+    Workload { wave, ..workload }
+}
+
+/// A stage whose stack is what Git asks for, together with the runs of its hooks.
+struct Theatre {
+    git: Stack,
+    stage: Stage,
+    /// The names of all containers that were created, in their order.
+    created: Vec<String>,
+    /// The containers that were stopped or removed, by name.
+    removed: Vec<String>,
+}
+
+impl Theatre {
+    fn new(git: Stack) -> Self {
+        let mut stage = Stage::new(git.clone());
+        for image in ["web:1", "web:2", "db:1", "db:2", "good:1", "good:2", "bad:1"] {
+            stage.world.observed.images.entry(image.to_owned()).or_default();
+        }
+        stage.finishing.extend(["good:1".to_owned(), "good:2".to_owned()]);
+        stage.crashing.insert("bad:1".to_owned());
+        Self { git, stage, created: Vec::new(), removed: Vec::new() }
+    }
+
+    fn round(&mut self) -> Plan {
+        self.stage.stack = with_runs(&self.git, &self.stage.record).into_owned();
+        let plan = self.stage.round();
+        for step in &plan.steps {
+            match &step.action {
+                Action::CreateInstance(creation) => self.created.push(creation.instance.workload.to_string()),
+                Action::RemoveInstance { container } => self.removed.push(container.name().to_owned()),
+                _ => {}
+            }
+        }
+        if plan.is_settled() {
+            self.stage.reached = Some(self.git.clone());
+        }
+        self.stage.tick(Duration::from_secs(1));
+        plan
+    }
+
+    /// Rounds until nothing more happens.
+    fn rounds(&mut self) -> Plan {
+        let mut last = self.round();
+        for _ in 0..40 {
+            let next = self.round();
+            let is_quiet = next.steps.is_empty() && last.steps.is_empty();
+            last = next;
+            if is_quiet {
+                break;
+            }
+        }
+        last
+    }
+
+    fn attempt(&mut self, revision: u64) {
+        begin_attempt(&mut self.stage.record, &self.git, revision);
+    }
+
+    fn running(&self) -> Vec<String> {
+        let all = self.stage.world.observed.instances.values().filter(|it| it.is_running());
+        let mut all: Vec<String> =
+            all.map(|it| format!("{}={}", it.instance.workload, it.config.image)).collect();
+        all.sort();
+        all
+    }
+
+    fn begin_phase(&mut self, phase: HookPhase) {
+        self.stage.record.hooks.as_mut().unwrap().begun.insert(phase);
+    }
+}
+
+fn shop(version: u8, dump: &str) -> Stack {
+    stack([
+        ("web", workload(&format!("web:{version}"), 2)),
+        ("dump", hook("dump", dump, HookPhase::PreSync)),
+        ("warm", hook("warm", "good:2", HookPhase::PostSync)),
+    ])
+}
+
+/// A shop at version 1 that has been synced.
+fn synced() -> Theatre {
+    let mut shop = Theatre::new(shop(1, "good:1"));
+    shop.attempt(1);
+    shop.rounds();
+    shop.begin_phase(HookPhase::PostSync);
+    assert!(shop.rounds().is_settled());
+    shop.created.clear();
+    shop
+}
+
+#[test]
+fn pre_sync_hook_runs_before_anything_is_touched() {
+    let mut shop = synced();
+    shop.git = self::shop(2, "good:1");
+    let plan = shop.round();
+    assert!(plan.steps.is_empty(), "{plan}");
+    assert!(plan.to_string().contains("the PreSync hooks run first"), "{plan}");
+    shop.attempt(2);
+    let plan = shop.round();
+    assert_eq!(shop.created, ["dump-2-1"], "{plan}");
+    assert_eq!(shop.running(), ["web=web:1", "web=web:1"]);
+    shop.rounds();
+    assert_eq!(shop.running(), ["web=web:2", "web=web:2"]);
+    assert!(!has_post_synced(&shop.stage.record, &shop.stage.stack));
+    shop.begin_phase(HookPhase::PostSync);
+    let plan = shop.round();
+    assert!(!plan.is_settled(), "the revision waits for its PostSync hooks: {plan}");
+    let plan = shop.rounds();
+    assert!(plan.is_settled(), "{plan}");
+    assert!(has_post_synced(&shop.stage.record, &shop.stage.stack));
+    let hooks: Vec<&String> = shop.created.iter().filter(|name| name.contains('-')).collect();
+    assert_eq!(hooks, ["dump-2-1", "warm-2-1"], "each hook runs once");
+}
+
+#[test]
+fn failed_pre_sync_hook_keeps_everything_as_it_was() {
+    let mut shop = synced();
+    let mut next = self::shop(2, "bad:1");
+    next.workloads.insert("extra".into(), workload("db:1", 1));
+    next.workloads.remove(&WorkloadName::from("warm"));
+    next.networks.insert("shop_new".into(), Default::default());
+    shop.git = next;
+    shop.attempt(2);
+    let plan = shop.rounds();
+    assert_eq!(shop.running(), ["web=web:1", "web=web:1"], "{plan}");
+    assert!(plan.to_string().contains("dump-2-1 failed: it has failed too often"), "{plan}");
+    assert!(!shop.stage.world.observed.networks.contains_key("shop_new"));
+    // A container that a user removes meanwhile comes back as it was.
+    let id = shop.stage.named("shop-web-1").id.clone();
+    shop.stage.world.observed.instances.remove(&id);
+    shop.rounds();
+    assert_eq!(shop.running(), ["web=web:1", "web=web:1"]);
+    // Another attempt runs it again.
+    shop.stage.world.observed.images.entry("good:2".into()).or_default();
+    shop.attempt(2);
+    shop.rounds();
+    assert_eq!(shop.created.last().map(String::as_str), Some("dump-2-2"));
+}
+
+#[test]
+fn newer_commit_replaces_the_hooks_of_the_one_that_waits() {
+    let mut shop = synced();
+    shop.git = self::shop(2, "db:1");
+    shop.attempt(2);
+    shop.rounds();
+    assert!(shop.running().contains(&"dump-2-1=db:1".to_owned()), "it runs and runs: {:?}", shop.running());
+    shop.git = self::shop(1, "good:1");
+    assert!(is_held_by_hooks(&shop.git, &shop.stage.record));
+    shop.attempt(3);
+    shop.rounds();
+    shop.begin_phase(HookPhase::PostSync);
+    let plan = shop.rounds();
+    assert!(plan.is_settled(), "{plan}");
+    assert_eq!(shop.running(), ["web=web:1", "web=web:1"]);
+}
+
+#[test]
+fn hooks_of_one_phase_run_in_the_order_of_their_waves() {
+    let mut shop = Theatre::new(stack([
+        ("web", workload("web:1", 1)),
+        ("a-second", in_wave(2, hook("a-second", "good:1", HookPhase::PreSync))),
+        ("b-first", in_wave(-1, hook("b-first", "good:2", HookPhase::PreSync))),
+    ]));
+    shop.attempt(1);
+    shop.rounds();
+    assert_eq!(shop.created, ["b-first-1-1", "a-second-1-1", "web"]);
+}
+
+#[test]
+fn hook_after_a_failure_never_decides_about_the_application() {
+    let mut shop = Theatre::new(stack([
+        ("web", workload("web:1", 1)),
+        ("tell", hook("tell", "bad:1", HookPhase::SyncFail)),
+    ]));
+    shop.attempt(1);
+    shop.rounds();
+    shop.begin_phase(HookPhase::SyncFail);
+    let plan = shop.rounds();
+    assert!(plan.is_settled(), "{plan}");
+    assert!(plan.to_string().contains("tell-1-1 failed"), "{plan}");
+}
+
+#[test]
+fn removal_waits_for_its_hook_and_takes_dependants_first() {
+    let dependency = |on: &str| Dependency {
+        workload: on.into(),
+        condition: Condition::Started,
+        required: true,
+        restart: false,
+    };
+    let web = Workload { after: vec![dependency("db")], ..workload("web:1", 2) };
+    let git = stack([
+        ("web", web),
+        ("db", workload("db:1", 1)),
+        ("late", in_wave(3, workload("web:2", 1))),
+        ("dump", hook("dump", "good:1", HookPhase::PreDelete)),
+    ]);
+    let mut shop = Theatre::new(git.clone());
+    shop.rounds();
+    begin_removal(&mut shop.stage.record, &git, 1);
+    let plan = shop.rounds();
+    assert_eq!(shop.created.last().map(String::as_str), Some("dump-1-1"), "{plan}");
+    assert_eq!(shop.running().len(), 4);
+    assert!(shop.stage.record.hooks.as_ref().unwrap().deletable);
+    let mut gone = git.clone();
+    gone.workloads.clear();
+    shop.git = gone;
+    shop.stage.reached = Some(git);
+    let mut order = Vec::new();
+    for _ in 0..20 {
+        let before = shop.removed.len();
+        shop.round();
+        order.extend(shop.removed[before..].iter().cloned());
+        shop.stage.reached.get_or_insert_with(|| unreachable!());
+        if shop.stage.world.observed.instances.is_empty() {
+            break;
+        }
+    }
+    let at =
+        |name: &str| order.iter().position(|it| it == name).unwrap_or_else(|| panic!("{name}: {order:?}"));
+    assert!(at("shop-late-1") < at("shop-web-1") && at("shop-web-2") < at("shop-db-1"), "{order:?}");
+}
+
+#[test]
+fn wave_waits_for_lower_waves_in_every_rollout() {
+    let git = |version: u8| {
+        stack([
+            ("web", in_wave(2, workload(&format!("web:{version}"), 2))),
+            ("migrate", in_wave(1, job("migrate", &format!("good:{version}")))),
+            ("db", workload(&format!("db:{version}"), 1)),
+        ])
+    };
+    let mut shop = Theatre::new(git(1));
+    assert!(shop.rounds().is_settled());
+    assert_eq!(shop.created, ["db", "migrate", "web", "web"]);
+    shop.created.clear();
+    shop.git = git(2);
+    let plan = shop.round();
+    assert!(plan.to_string().contains("web is of wave 2 and waits for db of wave 0"), "{plan}");
+    assert!(shop.rounds().is_settled());
+    assert_eq!(shop.created, ["db", "migrate", "web", "web"]);
+}
+
+#[test]
+fn wave_after_one_that_never_becomes_ready_keeps_its_version() {
+    let git = |version: u8| {
+        stack([
+            ("web", in_wave(1, workload(&format!("web:{version}"), 2))),
+            ("db", workload(&format!("db:{version}"), 1)),
+        ])
+    };
+    let mut shop = Theatre::new(git(1));
+    assert!(shop.rounds().is_settled());
+    shop.stage.sick.insert("db:2".into());
+    shop.git = git(2);
+    shop.rounds();
+    assert!(shop.running().contains(&"web=web:1".to_owned()), "{:?}", shop.running());
+    // A deadline counts from the turn of a wave.
+    shop.stage.tick(Duration::from_secs(3600));
+    shop.round();
+    shop.stage.sick.clear();
+    shop.stage.tick(Duration::from_secs(5));
+    let plan = shop.rounds();
+    assert!(plan.is_settled(), "{plan}");
+}
+
+#[test]
+fn healing_does_not_wait_for_waves() {
+    let git = stack([("web", in_wave(1, workload("web:1", 1))), ("db", workload("db:1", 1))]);
+    let mut shop = Theatre::new(git);
+    assert!(shop.rounds().is_settled());
+    shop.stage.world.observed.instances.clear();
+    let plan = shop.round();
+    let made = plan.steps.iter().filter(|it| matches!(it.action, Action::CreateInstance(_))).count();
+    assert_eq!(made, 2, "{plan}");
+}
+
+#[test]
+fn completed_job_is_not_run_again_by_a_rollback() {
+    let git = |version: u8| {
+        stack([
+            ("web", workload(&format!("web:{version}"), 1)),
+            ("migrate", job("migrate", &format!("good:{version}"))),
+        ])
+    };
+    let mut shop = Theatre::new(git(1));
+    shop.rounds();
+    shop.git = git(2);
+    shop.rounds();
+    shop.created.clear();
+    shop.git = git(1);
+    let plan = shop.rounds();
+    assert!(plan.is_settled(), "{plan}");
+    assert!(!shop.created.contains(&"migrate".to_owned()), "{:?}", shop.created);
+}
+
+fn any_wave() -> impl Strategy<Value = Vec<(i32, u32, u8)>> {
+    proptest::collection::vec((-1..3_i32, 1..3_u32, 1..3_u8), 1..5)
+}
+
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+fn waves(all: &[(i32, u32, u8)]) -> Stack {
+    let one = |(index, (wave, replicas, version)): (usize, &(i32, u32, u8))| {
+        (NAMES[index], in_wave(*wave, workload(&format!("web:{version}"), *replicas)))
+    };
+    stack(all.iter().enumerate().map(one))
+}
+
+fn is_done(shop: &Theatre, name: &WorkloadName, wanted: &Workload) -> bool {
+    let spec = wanted.spec();
+    let all: Vec<_> =
+        shop.stage.world.observed.instances.values().filter(|it| it.instance.workload == *name).collect();
+    let good = all.iter().filter(|it| it.is_available(wanted.min_ready, shop.stage.now)).count();
+    all.iter().all(|it| it.spec == spec) && good >= wanted.replicas as usize
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_wave_begins_before_the_lower_ones_are_done(
+        first in any_wave(), then in any_wave(), cuts in proptest::collection::vec(0..4_usize, 30), seed in 0..97_usize,
+    ) {
+        let mut shop = Theatre::new(waves(&first));
+        prop_assert!(shop.rounds().is_settled());
+        shop.git = waves(&then);
+        for cut in cuts {
+            let done: BTreeMap<WorkloadName, bool> =
+                shop.git.workloads.iter().map(|(name, it)| (name.clone(), is_done(&shop, name, it))).collect();
+            shop.stage.stack = shop.git.clone();
+            let plan = shop.stage.round_cut_short(cut, |ready| seed % ready);
+            if plan.is_settled() {
+                break;
+            }
+            for step in &plan.steps {
+                let Action::CreateInstance(creation) = &step.action else { continue };
+                let of = &creation.instance.workload;
+                let wanted = &shop.git.workloads[of];
+                if creation.spec != wanted.spec() || first.len() == then.len() && first == then {
+                    continue;
+                }
+                for (name, lower) in shop.git.workloads.iter().filter(|(_, it)| it.wave < wanted.wave) {
+                    let was_so = shop.stage.reached.as_ref().and_then(|it| it.workloads.get(of));
+                    let heals = was_so.is_some_and(|it| it.is_like(wanted));
+                    prop_assert!(done[name] || heals, "{of} before {name} ({}): {plan}", lower.wave);
+                }
+            }
+            shop.stage.tick(Duration::from_secs(1));
+        }
+        let plan = shop.rounds();
+        prop_assert!(plan.is_settled(), "{plan}");
+    }
+}
+
+#[test]
+fn runs_of_hooks_are_no_part_of_the_stack_of_git() {
+    let mut shop = synced();
+    let hash = driftless_model::StackHash::of(&shop.git);
+    shop.attempt(2);
+    let whole = with_runs(&shop.git, &shop.stage.record).into_owned();
+    assert_eq!(driftless_model::StackHash::of(&whole), hash);
+    assert!(whole.workloads.contains_key(&WorkloadName::from("dump-2-1")));
+    assert!(!whole.workloads.contains_key(&WorkloadName::from("warm-2-1")), "its phase has not begun");
+    let text = serde_json::to_string(&shop.stage.record).unwrap();
+    assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), shop.stage.record);
+    let states: BTreeSet<bool> = shop
+        .stage
+        .world
+        .observed
+        .instances
+        .values()
+        .map(|it| matches!(it.state, State::Exited { .. }))
+        .collect();
+    assert_eq!(states.len(), 2, "the containers of hooks are kept for their logs");
+    assert!(shop.stage.now > NOON);
+}

@@ -1,0 +1,232 @@
+//! Hooks and waves on the simulated engine: once for each attempt, whenever the agent ends, and before a removal.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use driftless_agent::{RequestError, RequestKind};
+use driftless_clock::Clock;
+use driftless_model::{Application, ConditionStatus, OnFailure, Outcome, Removal, Until};
+
+use crate::{
+    sample::NOON,
+    simulation::{Simulation, app, minutes},
+};
+
+/// A web service of a version, and a hook of each phase. `dump` is the image of the hook before the sync.
+fn shop(version: u8, dump: &str) -> String {
+    format!(
+        "services:
+  web: {{image: 'web:{version}', restart: always, deploy: {{replicas: 2}}}}
+  dump: {{image: '{dump}', x-driftless: {{hook: PreSync}}}}
+  warm: {{image: 'warm:1', x-driftless: {{hook: PostSync}}}}
+  tell: {{image: 'tell:1', x-driftless: {{hook: SyncFail}}}}
+  save: {{image: 'save:1', x-driftless: {{hook: PreDelete}}}}
+"
+    )
+}
+
+fn prepared(compose: &str, on_failure: OnFailure) -> Simulation {
+    let mut it = Simulation::prepared(compose, Clock::starting_at(NOON));
+    it.settings.policy.on_failure = on_failure;
+    it.settings.policy.progress_deadline = Some(Duration::from_mins(1));
+    let good = ["dump:1", "warm:1", "tell:1", "save:1"];
+    it.docker.faults(|faults| {
+        faults.exits = good.map(|image| (image.to_owned(), (Duration::from_secs(2), 0))).into();
+        for image in ["dump:bad", "save:bad"] {
+            faults.exits.insert(image.to_owned(), (Duration::from_secs(2), 3));
+            faults.outputs.insert(image.to_owned(), "no space left".to_owned());
+        }
+    });
+    it
+}
+
+/// The number of containers of this image that were created, and of their starts.
+fn runs(it: &Simulation, image: &str) -> (usize, usize) {
+    let count = |observed: &driftless_model::Observed| {
+        observed.containers().filter(|container| container.config.image == image).count()
+    };
+    let running = |observed: &driftless_model::Observed| {
+        let is_running = |container: &&driftless_model::Instance| {
+            container.config.image == image && container.is_running()
+        };
+        observed.containers().filter(is_running).count()
+    };
+    let transcript = it.docker.transcript();
+    let created = transcript.iter().filter(|entry| count(&entry.after) > count(&entry.before)).count();
+    let started = transcript.iter().filter(|entry| running(&entry.after) > running(&entry.before)).count();
+    (created, started)
+}
+
+fn is_failed(application: &Application) -> bool {
+    application
+        .status
+        .conditions
+        .iter()
+        .any(|it| it.kind == "CommitFailed" && it.status == ConditionStatus::True)
+}
+
+fn web_images(it: &Simulation) -> Vec<String> {
+    it.images().into_iter().filter(|image| image.starts_with("web")).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn hooks_run_once_around_each_revision() {
+    let it = prepared(&shop(1, "dump:1"), OnFailure::Pause).begun();
+    it.synced_with_tip().await;
+    assert_eq!((runs(&it, "dump:1"), runs(&it, "warm:1")), ((1, 1), (1, 1)), "{}", it.story());
+    it.push(&shop(2, "dump:1")).await;
+    it.synced_with_tip().await;
+    assert_eq!((runs(&it, "dump:1"), runs(&it, "warm:1")), ((2, 2), (2, 2)), "{}", it.story());
+    assert_eq!((runs(&it, "tell:1"), runs(&it, "save:1")), ((0, 0), (0, 0)));
+    // The dump was over before the first instance was replaced, and the warm-up began after the last one.
+    let story = it.docker.transcript();
+    let first = |what: &str| story.iter().position(|entry| entry.what.contains(what));
+    assert!(first("create shop-dump-2-1") < first("from web:2"), "{}", it.story());
+    minutes(60).await;
+    assert_eq!(runs(&it, "dump:1"), (2, 2), "{}", it.story());
+    it.check(&BTreeMap::from([("web", 2)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_hook_stops_a_sync_and_its_retry_runs_again() {
+    let it = prepared(&shop(1, "dump:1"), OnFailure::Pause).begun();
+    it.synced_with_tip().await;
+    it.push(&shop(2, "dump:bad")).await;
+    let failed = it.until("the hook has failed", is_failed).await;
+    let message = &failed.status.conditions.iter().find(|it| it.kind == "CommitFailed").unwrap().message;
+    assert!(message.contains("dump-2-1 failed") && message.contains("no space left"), "{message}");
+    minutes(30).await;
+    assert_eq!(web_images(&it), ["web:1", "web:1"], "{}", it.story());
+    assert_eq!((runs(&it, "dump:bad"), runs(&it, "tell:1")), ((1, 1), (1, 1)), "{}", it.story());
+    it.docker.faults(|faults| _ = faults.exits.insert("dump:bad".into(), (Duration::from_secs(2), 0)));
+    it.ask(RequestKind::Retry).await;
+    it.synced_with_tip().await;
+    assert_eq!(web_images(&it), ["web:2", "web:2"], "{}", it.story());
+    assert_eq!(runs(&it, "dump:bad"), (2, 2), "{}", it.story());
+    it.check(&BTreeMap::from([("web", 2)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn automatic_rollback_runs_no_hooks_but_the_one_for_failures() {
+    let it = prepared(&shop(1, "dump:1"), OnFailure::Rollback).begun();
+    it.synced_with_tip().await;
+    let before = (runs(&it, "dump:1"), runs(&it, "warm:1"));
+    it.docker.faults(|faults| faults.unhealthy = ["web:2".to_owned()].into());
+    let checked = shop(2, "dump:1").replace("restart: always, ", "healthcheck: {test: [CMD, check]}, ");
+    it.push(&checked).await;
+    it.until("it is back", |found| {
+        is_failed(found)
+            && found.status.operation.as_ref().is_some_and(|it| it.outcome == Some(Outcome::Succeeded))
+    })
+    .await;
+    minutes(30).await;
+    assert_eq!(web_images(&it), ["web:1", "web:1"], "{}", it.story());
+    assert_eq!(runs(&it, "tell:1"), (1, 1), "{}", it.story());
+    assert_eq!(runs(&it, "dump:1"), (before.0.0 + 1, before.0.1 + 1), "only that of the failed commit");
+    assert_eq!(runs(&it, "warm:1"), before.1, "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn hooks_run_once_although_the_agent_is_killed_at_any_step() {
+    for steps in 1..22 {
+        let mut it = prepared(&shop(1, "dump:1"), OnFailure::Pause).begun();
+        it.synced_with_tip().await;
+        it.docker.crash_after(steps);
+        it.push(&shop(2, "dump:1")).await;
+        minutes(2).await;
+        it.crash();
+        it.begin();
+        it.synced_with_tip().await;
+        minutes(10).await;
+        let counted = (runs(&it, "dump:1"), runs(&it, "warm:1"));
+        assert_eq!(counted, ((2, 2), (2, 2)), "after {steps} steps\n{}", it.story());
+        assert_eq!(web_images(&it), ["web:2", "web:2"], "after {steps} steps\n{}", it.story());
+        it.check(&BTreeMap::from([("web", 2)]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rollback_by_a_user_runs_the_hooks_of_its_revision() {
+    let it = prepared(&shop(1, "dump:1"), OnFailure::Pause).begun();
+    it.synced_with_tip().await;
+    it.push(&shop(2, "dump:1")).await;
+    it.synced_with_tip().await;
+    let back =
+        driftless_agent::Rollback { to: Some("1".into()), reason: "slow".into(), until: Until::Manual };
+    it.ask(RequestKind::Rollback(back)).await;
+    minutes(2).await;
+    assert_eq!(web_images(&it), ["web:1", "web:1"], "{}", it.story());
+    assert_eq!(runs(&it, "dump:1"), (3, 3), "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_commit_does_not_wait_for_the_hooks_of_the_one_before() {
+    let it = prepared(&shop(1, "dump:1"), OnFailure::Pause).begun();
+    it.synced_with_tip().await;
+    // This hook never ends.
+    it.push(&shop(2, "dump:endless")).await;
+    minutes(5).await;
+    assert_eq!(web_images(&it), ["web:1", "web:1"], "{}", it.story());
+    it.push(&shop(3, "dump:1")).await;
+    it.synced_with_tip().await;
+    assert_eq!(web_images(&it), ["web:3", "web:3"], "{}", it.story());
+    assert!(!it.images().contains(&"dump:endless".to_owned()), "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn application_is_removed_after_its_hook_has_succeeded() {
+    let mut idle = prepared(&shop(1, "dump:1").replace("save:1", "save:bad"), OnFailure::Pause);
+    idle.settings.policy.prune = false;
+    let it = idle.begun();
+    it.synced_with_tip().await;
+    it.git.push_files("Ada", &[("blog/compose.yaml", "services: {web: {image: 'blog:1'}}")]);
+    minutes(3).await;
+    it.ask(RequestKind::Remove(Removal::KeepVolumes)).await;
+    minutes(5).await;
+    assert_eq!(web_images(&it), ["web:1", "web:1"], "its hook failed, so it stays: {}", it.story());
+    let status = it.handle().applications().get(&app()).unwrap().status.clone();
+    assert!(status.message.contains("so shop is not removed"), "{}", status.message);
+    assert!(status.message.contains("`--force`"), "{}", status.message);
+    it.docker.faults(|faults| _ = faults.exits.insert("save:bad".into(), (Duration::from_secs(2), 0)));
+    it.ask(RequestKind::Remove(Removal::KeepVolumes)).await;
+    minutes(5).await;
+    assert_eq!(runs(&it, "save:bad"), (2, 2), "{}", it.story());
+    assert!(it.docker.observed(&app()).instances.is_empty(), "{}", it.story());
+    assert!(it.handle().applications().get(&app()).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn forced_removal_runs_no_hook() {
+    let mut idle = prepared(&shop(1, "dump:1").replace("save:1", "save:bad"), OnFailure::Pause);
+    idle.settings.policy.prune = false;
+    let it = idle.begun();
+    it.synced_with_tip().await;
+    let refused = it.handle().request(app(), RequestKind::ForceRemove(Removal::KeepVolumes)).await;
+    assert!(matches!(refused, Err(RequestError::Refused(why)) if why.contains("is in Git")));
+    it.git.push_files("Ada", &[("blog/compose.yaml", "services: {web: {image: 'blog:1'}}")]);
+    minutes(3).await;
+    it.ask(RequestKind::ForceRemove(Removal::KeepVolumes)).await;
+    minutes(5).await;
+    assert_eq!(runs(&it, "save:bad"), (0, 0), "{}", it.story());
+    assert!(it.docker.observed(&app()).instances.is_empty(), "{}", it.story());
+    let said = it.store.events(0, 1000, None).unwrap();
+    let said = said.iter().find(|event| event.reason == "RemovalRequested").unwrap();
+    assert!(said.message.contains("without its PreDelete hooks (save)"), "{}", said.message);
+}
+
+#[tokio::test(start_paused = true)]
+async fn service_with_a_schedule_runs_when_it_is_due() {
+    let compose = "services:
+  web: {image: 'web:1'}
+  backup: {image: 'dump:1', x-driftless: {schedule: {cron: '30 * * * *', successful-history: 1}}}
+";
+    let it = prepared(compose, OnFailure::Pause).begun();
+    it.synced_with_tip().await;
+    assert_eq!(runs(&it, "dump:1"), (0, 0));
+    minutes(31).await;
+    assert_eq!(runs(&it, "dump:1"), (1, 1), "{}", it.story());
+    minutes(60).await;
+    assert_eq!(runs(&it, "dump:1"), (2, 2), "{}", it.story());
+    let observed = it.docker.observed(&app());
+    let kept = observed.containers().filter(|container| container.config.image == "dump:1").count();
+    assert_eq!(kept, 1, "{}", it.story());
+}

@@ -265,9 +265,13 @@ struct Served {
 }
 
 async fn served() -> Served {
+    serving(orders()).await
+}
+
+async fn serving(orders: Application) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let agent = sample::agent([compose(), orders()]);
+    let agent = sample::agent([compose(), orders]);
     agent.happens(sample::event("shop", "Started", "start shop-web-1 (missing)"));
     let (seen, printed) = (Seen::default(), Printed::default());
     let handle = agent.handle.with_logs(Arc::new(printed.clone()));
@@ -370,6 +374,39 @@ async fn invalid_arguments_are_reported_with_their_position() {
         all.push_str(&format!("$ driftless {line}\n{}\n", it.said(line).await));
     }
     assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn endpoints_list_ready_pods_and_why_others_get_no_traffic() {
+    let mut orders = orders();
+    let workloads = Arc::make_mut(&mut orders.status.workloads);
+    let web = workloads.get_mut(&"web.prod".into()).unwrap();
+    let ready = |slot: u32| InstanceStatus {
+        ip: Some(format!("10.1.0.{slot}")),
+        ..instance(&format!("orders-web.prod-0a1b2c3d-{slot}"), "Running")
+    };
+    let failing = InstanceStatus {
+        ready: false,
+        message: "readiness probe: GET /healthz answered 503".to_owned(),
+        ..ready(9)
+    };
+    web.instances = (1..=4).map(ready).chain([failing]).collect();
+    let it = serving(orders).await;
+    let mut all = String::new();
+    for line in [
+        "get endpoints -n prod",
+        "get ep -n prod -o wide",
+        "describe svc web -n prod",
+        "describe ep web -n prod",
+    ] {
+        all.push_str(&format!("$ driftless {line}\n{}\n", it.said(line).await));
+    }
+    assert_snapshot!(all);
+    let list = it.said("get endpoints web -n prod -o json").await;
+    let object: Value = serde_json::from_str(&list).unwrap();
+    let ready = object["subsets"][0]["addresses"].as_array().unwrap();
+    assert_eq!((ready.len(), &ready[0]["targetRef"]["kind"]), (4, &"Pod".into()));
+    assert_eq!(object["subsets"][0]["ports"][0]["port"], 8080);
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ use crate::defaults::is_default;
 pub enum Kind {
     Pod,
     Service,
+    Endpoints,
     DaemonSet,
     #[default]
     Deployment,
@@ -35,9 +36,10 @@ struct Names {
 }
 
 impl Kind {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Pod,
         Self::Service,
+        Self::Endpoints,
         Self::DaemonSet,
         Self::Deployment,
         Self::ReplicaSet,
@@ -54,6 +56,7 @@ impl Kind {
         let (plural, short, group): (_, &'static [&'static str], _) = match self {
             Self::Pod => ("pods", &["po"], ""),
             Self::Service => ("services", &["svc"], ""),
+            Self::Endpoints => ("endpoints", &["ep"], ""),
             Self::DaemonSet => ("daemonsets", &["ds"], "apps"),
             Self::Deployment => ("deployments", &["deploy"], "apps"),
             Self::ReplicaSet => ("replicasets", &["rs"], "apps"),
@@ -73,6 +76,7 @@ impl Kind {
         match self {
             Self::Pod => "Pod",
             Self::Service => "Service",
+            Self::Endpoints => "Endpoints",
             Self::DaemonSet => "DaemonSet",
             Self::Deployment => "Deployment",
             Self::ReplicaSet => "ReplicaSet",
@@ -135,7 +139,11 @@ impl Kind {
             | Self::StatefulSet
             | Self::CronJob
             | Self::Job => true,
-            Self::ConfigMap | Self::Secret | Self::PersistentVolumeClaim | Self::Namespace => false,
+            Self::Endpoints
+            | Self::ConfigMap
+            | Self::Secret
+            | Self::PersistentVolumeClaim
+            | Self::Namespace => false,
         }
     }
 }

@@ -28,6 +28,7 @@ pub(super) fn head(kind: Kind, is_wide: bool) -> Vec<&'static str> {
             (vec!["NAME", "SCHEDULE", "TIMEZONE", "SUSPEND", "ACTIVE", "LAST SCHEDULE", "AGE"], TEMPLATE)
         }
         Kind::Service => (vec!["NAME", "TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)", "AGE"], &["SELECTOR"]),
+        Kind::Endpoints => (vec!["NAME", "ENDPOINTS", "AGE"], &["NOT READY"]),
         Kind::ConfigMap => (vec!["NAME", "DATA", "AGE"], &[]),
         Kind::Secret => (vec!["NAME", "TYPE", "DATA", "AGE"], &[]),
         Kind::PersistentVolumeClaim => (
@@ -109,6 +110,10 @@ pub(super) fn row(kind: Kind, it: &Value, is_wide: bool, now: Timestamp) -> Vec<
             ],
             vec![labels(it.pointer("/spec/selector")).into()],
         ),
+        Kind::Endpoints => (
+            vec![or_none(first_three(&endpoints(it, "addresses", None))).into(), age().into()],
+            vec![or_none(first_three(&endpoints(it, "notReadyAddresses", None))).into()],
+        ),
         Kind::ConfigMap => (vec![entries(it).into(), age().into()], vec![]),
         Kind::Secret => (vec![at(it, "/type").into(), entries(it).into(), age().into()], vec![]),
         Kind::PersistentVolumeClaim => (
@@ -128,6 +133,28 @@ pub(super) fn row(kind: Kind, it: &Value, is_wide: bool, now: Timestamp) -> Vec<
         row.extend(wide);
     }
     row
+}
+
+/// `ADDRESS:PORT` of all endpoints, ready ones (`addresses`) or others (`notReadyAddresses`), of one port or all.
+pub(super) fn endpoints(it: &Value, which: &str, port: Option<&str>) -> Vec<String> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let mut all = Vec::new();
+    for subset in list(&it["subsets"]) {
+        let ports = list(&subset["ports"]);
+        let ports = ports.iter().filter(|found| port.is_none_or(|name| at(found, "/name") == name));
+        for found in ports {
+            for address in list(&subset[which]) {
+                all.push(format!("{}:{}", at(&address, "/ip"), at(found, "/port")));
+            }
+        }
+    }
+    all
+}
+
+/// As kubectl shortens lists of endpoints.
+pub(super) fn first_three(all: &[String]) -> String {
+    let shown = all.iter().take(3).map(String::as_str).collect::<Vec<_>>().join(",");
+    if all.len() > 3 { format!("{shown} + {} more...", all.len() - 3) } else { shown }
 }
 
 fn of(part: u64, whole: u64) -> String {

@@ -66,7 +66,8 @@ async fn text(target: &Target, client: &Client, context: &Context<'_>) -> Result
             page.workload(target);
             page.block("Pod Template", &template);
         }
-        Kind::Service => page.service(&target.item),
+        Kind::Service => page.service(&target.item, &endpoints_of(target, client).await?),
+        Kind::Endpoints => page.endpoints(&target.item),
         Kind::ConfigMap | Kind::Secret => page.data(&target.item),
         Kind::PersistentVolumeClaim => page.claim(&target.item),
         Kind::Namespace => page.field("Status", at(&target.item, "/status/phase")),
@@ -90,6 +91,21 @@ async fn template(target: &Target, client: &Client) -> Result<String, Error> {
     let application: Application = client.get(&target.route("")?).await?;
     let found = application.status.workloads.get(&target.workload.as_str().into());
     Ok(found.map_or_else(String::new, |it| it.spec.template.clone()))
+}
+
+/// The Endpoints with the name of a Service.
+async fn endpoints_of(target: &Target, client: &Client) -> Result<Value, Error> {
+    let wanted = Wanted::parse(&[format!("endpoints/{}", at(&target.item, "/metadata/name"))])?;
+    let namespace = at(&target.item, "/metadata/namespace");
+    let scope = Scope { namespace: Some(&namespace), app: None, selector: None };
+    let Some(one) = wanted.first() else { return Ok(Value::Null) };
+    Ok(objects(client, one, &scope).await?.into_iter().next().unwrap_or_default())
+}
+
+/// The ready addresses (`addresses`) or the others (`notReadyAddresses`) of Endpoints.
+fn addresses(endpoints: &Value, which: &str) -> Vec<Value> {
+    let subsets = endpoints["subsets"].as_array().into_iter().flatten();
+    subsets.flat_map(|subset| subset[which].as_array().cloned().unwrap_or_default()).collect()
 }
 
 #[derive(Default)]
@@ -219,6 +235,7 @@ impl Description {
             | Kind::StatefulSet
             | Kind::Pod
             | Kind::Service
+            | Kind::Endpoints
             | Kind::ConfigMap
             | Kind::Secret
             | Kind::PersistentVolumeClaim
@@ -332,7 +349,7 @@ impl Description {
         self.list("    Mounts", &mounts.map(mount).collect::<Vec<_>>());
     }
 
-    fn service(&mut self, it: &Value) {
+    fn service(&mut self, it: &Value, endpoints: &Value) {
         self.field("Selector", columns::labels(it.pointer("/spec/selector")));
         self.field("Type", at(it, "/spec/type"));
         self.field("IP", at(it, "/spec/clusterIP"));
@@ -346,6 +363,32 @@ impl Description {
             if port["nodePort"].is_u64() {
                 self.field("NodePort", format!("{name}  {}/{protocol}", at(port, "/nodePort")));
             }
+            let found = columns::endpoints(endpoints, "addresses", Some(&at(port, "/name")));
+            let found = if found.is_empty() { "<none>".to_owned() } else { columns::first_three(&found) };
+            self.field("Endpoints", found);
+        }
+        self.not_ready(endpoints);
+    }
+
+    fn endpoints(&mut self, it: &Value) {
+        for address in addresses(it, "addresses") {
+            self.field("Address", format!("{} ({})", at(&address, "/ip"), at(&address, "/targetRef/name")));
+        }
+        for subset in it["subsets"].as_array().into_iter().flatten() {
+            for port in subset["ports"].as_array().into_iter().flatten() {
+                self.field("Port", format!("{}/{}", at(port, "/port"), at(port, "/protocol")));
+            }
+        }
+        self.not_ready(it);
+    }
+
+    /// The pods that take no traffic, each with the reason.
+    fn not_ready(&mut self, endpoints: &Value) {
+        for address in addresses(endpoints, "notReadyAddresses") {
+            let reason = at(&address, "/driftless/message");
+            let reason = if reason.is_empty() { "not ready".to_owned() } else { reason };
+            let pod = at(&address, "/targetRef/name");
+            self.field("No Traffic", format!("{} ({pod}): {reason}", at(&address, "/ip")));
         }
     }
 

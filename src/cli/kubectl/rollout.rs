@@ -110,6 +110,7 @@ fn rolls(target: &Target) -> Result<(), Error> {
         Kind::Deployment | Kind::DaemonSet | Kind::StatefulSet | Kind::ReplicaSet => Ok(()),
         Kind::Pod
         | Kind::Service
+        | Kind::Endpoints
         | Kind::CronJob
         | Kind::Job
         | Kind::ConfigMap
@@ -190,6 +191,7 @@ fn sentence(kind: Kind, it: &Value) -> Progress {
         | Kind::ReplicaSet
         | Kind::Pod
         | Kind::Service
+        | Kind::Endpoints
         | Kind::CronJob
         | Kind::Job
         | Kind::ConfigMap

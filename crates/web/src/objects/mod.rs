@@ -20,6 +20,7 @@ use driftless_model::{
     Strategy, Timestamp, Update, WorkloadName, WorkloadStatus, label,
 };
 
+mod endpoints;
 mod jobs;
 mod object;
 mod pods;
@@ -93,7 +94,9 @@ fn objects_of(application: &Application) -> Vec<Object> {
             partition(&application.status.workloads, name),
         ));
     }
-    all.extend(application.status.resources.iter().map(|it| resource(application, it)));
+    let resources = || application.status.resources.iter();
+    all.extend(resources().map(|it| resource(application, it)));
+    all.extend(resources().filter_map(|it| endpoints::endpoints(application, it)));
     all
 }
 
@@ -183,6 +186,7 @@ fn spec(it: &WorkloadStatus, own: &BTreeMap<String, String>, partition: u32) -> 
         Kind::Deployment
         | Kind::Pod
         | Kind::Service
+        | Kind::Endpoints
         | Kind::ConfigMap
         | Kind::Secret
         | Kind::PersistentVolumeClaim
@@ -264,6 +268,7 @@ fn status(application: &Application, it: &WorkloadStatus) -> Value {
         Kind::Deployment
         | Kind::Pod
         | Kind::Service
+        | Kind::Endpoints
         | Kind::ConfigMap
         | Kind::Secret
         | Kind::PersistentVolumeClaim

@@ -46,22 +46,18 @@ pub(super) async fn remove(args: &RemoveArgs, context: &Context<'_>) -> Result<V
         (true, true) => "/remove?volumes=true&force=true",
     };
     let _: Accepted = client.post(&application_path(&args.app, path)?, None::<&()>).await?;
-    if !hooks.is_empty() {
-        let hooks = hooks.join(", ");
-        let what = if args.force {
-            format!("the PreDelete hooks do not run ({hooks}): what they would have saved is lost")
-        } else {
-            format!(
-                "the PreDelete hooks run first ({hooks}); the application is kept until they have succeeded"
-            )
-        };
-        print(&format!("{}: {what}\n", args.app))?;
-    }
     let what = if args.volumes { "containers, networks and volumes" } else { "containers and networks" };
-    print(&format!(
-        "{}: {what} are being removed; the application leaves `driftless status` when that is done\n",
-        args.app
-    ))?;
+    let (app, names) = (&args.app, hooks.join(", "));
+    let leaves = "the application leaves `driftless status` when that is done";
+    print(&match (hooks.is_empty(), args.force) {
+        (true, _) => format!("{app}: {what} are being removed; {leaves}\n"),
+        (false, false) => format!(
+            "{app}: the PreDelete hooks run first ({names})\n{app}: {what} are removed when they have succeeded; {leaves}\n"
+        ),
+        (false, true) => format!(
+            "{app}: the PreDelete hooks do not run ({names}): what they would have saved is lost\n{app}: {what} are being removed; {leaves}\n"
+        ),
+    })?;
     Ok(Verdict::Yes)
 }
 

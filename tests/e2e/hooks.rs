@@ -46,6 +46,8 @@ async fn hooks_run_once_around_commits_and_before_the_removal() {
     let mut agent = site.agent().await;
     agent.settled(&first).await;
     assert_eq!(log(&site), ["dump 1.0", "warm 1.0"]);
+    let jobs = agent.said("get jobs");
+    assert!(jobs.contains("dump-1-1 ") && !jobs.contains("dump "), "templates are no Jobs: {jobs}");
 
     // The agent is killed while the hook runs, and goes on with the same run.
     let second = site.compose(&shop("2.0", "echo dump 2.0 >> /log/all; sleep 4"));

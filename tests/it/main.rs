@@ -6,7 +6,9 @@
 // Rules on what manifests may contain.
 mod admission;
 // The shape of the code itself.
+// Applications that wait for others.
 mod access;
+mod app_dependencies;
 mod architecture;
 // Output of the commands, and the program as a client.
 mod cli;

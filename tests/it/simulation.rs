@@ -770,6 +770,7 @@ async fn application_settings_apply_however_it_is_named() {
             monitor: Duration::from_secs(90),
             progress_deadline: Some(Duration::from_mins(2)),
             sync_windows: Vec::new(),
+            depends_on: Vec::new(),
         };
         assert_eq!(found.spec.policy, policy, "{case}");
         assert_eq!(it.writes(), 0, "{case}: {}", it.story());

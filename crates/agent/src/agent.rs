@@ -320,6 +320,7 @@ pub fn launch<D: Docker, S: CommitSource>(
         events,
         wakes: wakes.clone(),
         ownership,
+        applications: applications.subscribe(),
         changed: Arc::new(Notify::new()),
     });
     let (engine_tx, engine) = EngineState::new();

@@ -12,6 +12,7 @@ use driftless_store::{self as store, KnownApplication, Store};
 
 use crate::{
     Applications,
+    dependency_cycles::dependency_cycles,
     desired::Rendered,
     error::chain,
     repository::{Absence, RepositoryView},
@@ -117,9 +118,24 @@ impl Claims {
         for (app, finding) in used_objects_of_others(claimants) {
             found.entry(app).or_default().push(finding);
         }
+        for (app, finding) in dependency_cycles(&dependencies(claimants)) {
+            found.entry(app).or_default().push(finding);
+        }
         self.are_disputed = !found.is_empty();
         found
     }
+}
+
+/// The applications that each one depends on.
+fn dependencies(claimants: &[Claimant]) -> BTreeMap<&AppName, BTreeSet<&AppName>> {
+    claimants
+        .iter()
+        .map(|claimant| {
+            let (name, policy) = (&claimant.rendered.spec.name, &claimant.rendered.policy);
+            let others = policy.depends_on.iter().map(|dependency| &dependency.app);
+            (name, others.filter(|other| *other != name).collect())
+        })
+        .collect()
 }
 
 /// External networks and volumes of another application, of any repository, where the policy forbids that.

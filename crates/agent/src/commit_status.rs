@@ -57,7 +57,7 @@ pub(crate) struct StatusFacts<'a> {
     pub(crate) revision: Option<&'a Revision>,
     /// The commit that failed, and its consequence.
     pub(crate) failed: Option<&'a FailedCommit>,
-    /// Why the newest commit waits for a sync window, if it does.
+    /// Why the newest commit waits for a sync window or another application, if it does.
     pub(crate) held: Option<String>,
     pub(crate) message: &'a str,
 }

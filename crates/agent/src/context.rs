@@ -1,12 +1,12 @@
 //! The name of one application and the services that all applications share: store, clock, mask and event log.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::{Notify, broadcast, watch};
 
 use driftless_clock::Clock;
 use driftless_metrics::Metrics;
-use driftless_model::{Actor, AgentId, AppName, Event, EventKind, Mask, Stack, Timestamp};
+use driftless_model::{Actor, AgentId, AppName, Application, Event, EventKind, Mask, Stack, Timestamp};
 use driftless_store::{ContentDir, Store};
 
 use crate::{error::chain, ownership::Ownership, wakes::Wakes};
@@ -25,6 +25,8 @@ pub(crate) struct Services {
     pub(crate) wakes: Wakes,
     /// Knowledge about the agents on the engine.
     pub(crate) ownership: Ownership,
+    /// The published applications.
+    pub(crate) applications: watch::Receiver<Arc<BTreeMap<AppName, Arc<Application>>>>,
     /// Notified when the supervisor should publish something new.
     pub(crate) changed: Arc<Notify>,
 }
@@ -61,6 +63,11 @@ impl AppContext {
 
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.services.metrics
+    }
+
+    /// All applications of the agent, as they are published now.
+    pub(crate) fn applications(&self) -> Arc<BTreeMap<AppName, Arc<Application>>> {
+        Arc::clone(&self.services.applications.borrow())
     }
 
     pub(crate) fn ownership(&self) -> &Ownership {

@@ -327,9 +327,9 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         hooks::advance(&self.context, &mut self.record, &sync, plan.is_settled())
     }
 
-    /// When a commit that the sync windows hold back may be applied.
+    /// When to look again at a commit that is held back.
     fn window_opens(&self) -> Option<Timestamp> {
-        self.revisions.held().and_then(|held| held.closed.until)
+        self.revisions.held().and_then(|held| held.look_again(self.now()))
     }
 
     fn detect_failure(

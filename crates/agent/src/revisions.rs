@@ -5,11 +5,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use driftless_git::CommitSource;
 use driftless_model::{
-    Actor, AdmissionPolicy, AgentId, AppName, Cause, CommitId, CommitInfo, EventKind, FailedCommit, Image,
-    Mask, Observed, OnFailure, Outcome, Pin, PinStatus, Policy, Record, Revision, Stack, StackHash,
-    Timestamp, Until,
+    Actor, AdmissionPolicy, AgentId, Cause, CommitId, CommitInfo, EventKind, FailedCommit, Image, Mask,
+    Observed, OnFailure, Outcome, Pin, PinStatus, Policy, Record, Revision, Stack, StackHash, Timestamp,
+    Until,
 };
-use driftless_plan::{ClosedWindow, Round, Target, closed_window, is_in_force, may_be_deleted, without_runs};
+use driftless_plan::{Round, Target, closed_window, is_in_force, may_be_deleted, without_runs};
 use driftless_store as store;
 use driftless_store::NewRevision;
 
@@ -18,6 +18,7 @@ use crate::{
     cron_runs::add_runs,
     desired::Desired,
     error::chain,
+    held::{HeldCommit, Hold, unmet_dependency},
     record::StoredRecord,
     revision_changes,
     state_loss::{LossChange, StateLoss},
@@ -90,28 +91,10 @@ pub(crate) struct Revisions {
     /// Git does not have the application any more, and no container of it is left.
     has_vanished: bool,
     loss: StateLoss,
-    /// The newest commit, if the sync windows hold it back.
+    /// The newest commit, if it waits for a sync window or another application.
     held: Option<HeldCommit>,
     /// When a user last asked for a sync that has applied no commit yet.
     manual: Option<Timestamp>,
-}
-
-/// A commit that a sync window holds back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HeldCommit {
-    pub(crate) commit: CommitId,
-    pub(crate) closed: ClosedWindow,
-}
-
-impl HeldCommit {
-    /// One line for people.
-    pub(crate) fn sentence(&self, app: &AppName) -> String {
-        let ClosedWindow { window, allows_manual, until } = &self.closed;
-        let until = until.map(|at| format!(" until {at}")).unwrap_or_default();
-        let manual =
-            if *allows_manual { format!("; `driftless sync {app}` applies it now") } else { String::new() };
-        format!("{} waits for a sync window{until}: {window}{manual}", self.commit.short())
-    }
 }
 
 /// The properties of a target that make it another one than that of the last round.
@@ -226,10 +209,13 @@ impl Revisions {
             let (stack, commit) = (Arc::clone(stack), desired.commit().clone());
             let newest = TargetRevision::new(stack, commit, policy.clone(), self.cause_of_next(desired));
             self.held = self.held_by_window(context, desired, &newest);
+            if self.held.is_none() {
+                self.held = self.held_by_dependency(context, desired, &newest);
+            }
             let Some(held) = &self.held else { return Ok(Some(newest)) };
             if held_before.is_none_or(|before| before.commit != held.commit) {
                 let message = held.sentence(context.name());
-                context.event(EventKind::Normal, "SyncWindowClosed", held.commit.short(), &message);
+                context.event(EventKind::Normal, held.event(), held.commit.short(), &message);
             }
         }
         self.last_target_stack(context, policy)
@@ -256,10 +242,25 @@ impl Revisions {
             }
             self.manual = None;
         }
-        Some(HeldCommit { commit: newest.commit.id.clone(), closed })
+        Some(HeldCommit { commit: newest.commit.id.clone(), hold: Hold::Window(closed) })
     }
 
-    /// The newest commit, if the sync windows hold it back.
+    /// Why a new commit waits for another application, if it does.
+    fn held_by_dependency(
+        &self,
+        context: &AppContext,
+        desired: &Desired,
+        newest: &TargetRevision,
+    ) -> Option<HeldCommit> {
+        let is_new = self.current.as_ref().is_none_or(|current| current.stack != newest.hash);
+        if !is_new {
+            return None;
+        }
+        let what = unmet_dependency(context.name(), &newest.policy, desired, &context.applications())?;
+        Some(HeldCommit { commit: newest.commit.id.clone(), hold: Hold::Dependency(what) })
+    }
+
+    /// The newest commit, if it waits for a sync window or another application.
     pub(crate) fn held(&self) -> Option<&HeldCommit> {
         self.held.as_ref()
     }

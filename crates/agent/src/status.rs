@@ -147,10 +147,11 @@ impl StatusInputs<'_> {
         Some(Statement::new(ConditionStatus::True, reason, self.failure_note(failed)))
     }
 
-    /// Whether the newest commit waits for a sync window. Only while one does.
+    /// Whether the newest commit waits for a sync window or another application. Only while one does.
     fn window(&self) -> Option<Statement> {
-        let sentence = self.revisions.held()?.sentence(self.context.name());
-        Some(Statement::new(ConditionStatus::False, "WindowClosed", sentence))
+        let held = self.revisions.held()?;
+        let sentence = held.sentence(self.context.name());
+        Some(Statement::new(ConditionStatus::False, held.reason(), sentence))
     }
 
     fn failure_note(&self, failed: &FailedCommit) -> String {
@@ -251,7 +252,8 @@ impl StatusInputs<'_> {
             let note = format!("pinned to revision {}{behind}: {}", pin.revision, pin.reason);
             status.message = join(&note, &status.message);
         }
-        if let Some(failed) = self.record.failed.as_ref().filter(|_| status.pin.is_none()) {
+        let is_followed = status.pin.is_none() && !target.is_leaving;
+        if let Some(failed) = self.record.failed.as_ref().filter(|_| is_followed) {
             if target.back_to.is_some() {
                 status.sync = SyncStatus::OutOfSync;
             }

@@ -20,6 +20,7 @@ const DEFAULT: &[&str] = &[
     "filesystemDrift",
     "onFailure",
     "syncWindows",
+    "dependsOn",
     "monitor",
     "progressDeadline",
 ];

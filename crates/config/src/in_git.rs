@@ -199,7 +199,9 @@ fn fields_of(policy: &Policy) -> Vec<(String, String)> {
     let mut fields: BTreeMap<String, serde_json::Value> = fields.into_iter().collect();
     // Left out of the JSON where they have no value.
     fields.entry("progressDeadlineSeconds".to_owned()).or_insert(serde_json::Value::Null);
-    fields.entry("syncWindows".to_owned()).or_insert_with(|| serde_json::json!([]));
+    for list in ["syncWindows", "dependsOn"] {
+        fields.entry(list.to_owned()).or_insert_with(|| serde_json::json!([]));
+    }
     let field = |(key, value): (String, serde_json::Value)| match key.strip_suffix("Seconds") {
         Some(key) if value.is_null() => (key.to_owned(), "null".to_owned()),
         Some(key) => (key.to_owned(), format!("\"{value}s\"")),

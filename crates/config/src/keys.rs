@@ -122,6 +122,7 @@ pub(super) static POLICY: &[Key] = &[
         "When a commit fails: report it, pause its rollouts, or go back. Default: pause",
     ),
     key("syncWindows", ListOf(&SYNC_WINDOW), "When new commits are applied. Default: at any time"),
+    key("dependsOn", ListOf(&APP_DEPENDENCY), "Applications that a new commit waits for. Default: none"),
     key("monitor", Duration, "Time in which a commit that was applied can still fail. Default: 1m; 0s: none"),
     key(
         "progressDeadline",
@@ -155,6 +156,18 @@ pub(super) static AUDIT: Table = Table {
         key("file", Path, "File that each entry is appended to, as a line of JSON"),
     ]],
     required: &[],
+};
+
+pub(super) static APP_DEPENDENCY: Table = Table {
+    keys: &[&[
+        key("app", Text, "Name of the application"),
+        key(
+            "condition",
+            Word(&["ready", "healthy", "completed"]),
+            "ready: its newest commit is applied; completed: its Jobs, too. Default: healthy",
+        ),
+    ]],
+    required: &["app"],
 };
 
 pub(super) static SYNC_WINDOW: Table = Table {

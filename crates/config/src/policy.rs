@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use driftless_model::{Adopt, FilesystemDrift, OnFailure, Policy, Schedule, SyncWindow, WindowKind};
+use driftless_model::{
+    Adopt, AppCondition, AppDependency, AppName, FilesystemDrift, OnFailure, Policy, Schedule, SyncWindow,
+    WindowKind,
+};
 
 use crate::{
     duration, keys,
@@ -23,6 +26,7 @@ pub struct PolicyEntry {
     pub(super) monitor: Option<Duration>,
     pub(super) progress_deadline: Option<Duration>,
     pub(super) sync_windows: Option<Vec<SyncWindow>>,
+    pub(super) depends_on: Option<Vec<AppDependency>>,
     /// The places of the keys that are given.
     pub(super) origins: Origins,
 }
@@ -61,6 +65,7 @@ pub(super) fn policy(object: &Object<'_>) -> PolicyEntry {
             other => other,
         }),
         sync_windows: object.get("syncWindows").map(|_| each(object, "syncWindows", sync_window)),
+        depends_on: object.get("dependsOn").map(|_| each(object, "dependsOn", dependency)),
     }
 }
 
@@ -86,6 +91,22 @@ fn sync_window(value: Value<'_>) -> Option<SyncWindow> {
     })
 }
 
+fn dependency(value: Value<'_>) -> Option<AppDependency> {
+    let object = value.object(&keys::APP_DEPENDENCY)?;
+    object.require("app");
+    let words = [
+        ("ready", AppCondition::Ready),
+        ("healthy", AppCondition::Healthy),
+        ("completed", AppCondition::Completed),
+    ];
+    let condition = match object.get("condition") {
+        Some(_) => object.word("condition", &words)?,
+        None => AppCondition::default(),
+    };
+    let app = object.parsed("app", |text| AppName::parse(text).map_err(|error| error.to_string()))?;
+    Some(AppDependency { app, condition })
+}
+
 /// The API shows these times in seconds.
 fn whole_seconds(text: &str) -> Result<Duration, String> {
     match duration::parse(text) {
@@ -107,5 +128,6 @@ pub(super) fn inherit(outer: &Policy, own: &PolicyEntry) -> Policy {
         monitor: own.monitor.unwrap_or(outer.monitor),
         progress_deadline: own.progress_deadline.or(outer.progress_deadline),
         sync_windows: own.sync_windows.clone().unwrap_or_else(|| outer.sync_windows.clone()),
+        depends_on: own.depends_on.clone().unwrap_or_else(|| outer.depends_on.clone()),
     }
 }

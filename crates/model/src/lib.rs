@@ -30,6 +30,7 @@
 mod actor;
 mod admission;
 mod api_version;
+mod app_dependency;
 mod boxed_default;
 mod build;
 mod check;
@@ -91,6 +92,7 @@ pub use admission::{
     AdmissionPolicy, ForeignObject, PortRule, Trust, ViolatingObject, Violation, foreign_objects,
 };
 pub use api_version::{INTERFACE_NAME, Need};
+pub use app_dependency::{AppCondition, AppDependency};
 pub use boxed_default::{BoxedDefault, SharedDefault};
 pub use build::{Build, Dockerfile};
 pub use check::{Held, check, conflicts};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::SyncWindow;
+use super::{AppDependency, SyncWindow};
 
 /// Per application, from the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +44,9 @@ pub struct Policy {
     /// When new commits are applied. Default: at any time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sync_windows: Vec<SyncWindow>,
+    /// The applications that a new commit waits for. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<AppDependency>,
 }
 
 /// The consequence of a commit that fails: its rollout makes no progress, a Job of it fails, or it loses its health soon
@@ -106,6 +109,7 @@ impl Default for Policy {
             monitor: a_minute(),
             progress_deadline: None,
             sync_windows: Vec::new(),
+            depends_on: Vec::new(),
         }
     }
 }

@@ -86,7 +86,10 @@ fn kinds(text: &str) -> Result<BTreeSet<Kind>, Error> {
 
 fn objects_of(application: &Application) -> Vec<Object> {
     let mut all = Vec::new();
-    for (name, workload) in wholes::of(&application.status.workloads) {
+    // The template of a hook is no Job; its runs are.
+    let is_template = |it: &WorkloadStatus| it.hook.is_some() && it.job.is_none();
+    let wholes = wholes::of(&application.status.workloads);
+    for (name, workload) in wholes.into_iter().filter(|(_, workload)| !is_template(workload)) {
         all.extend(workload_objects(
             application,
             name,

@@ -1,0 +1,122 @@
+//! A commit that is not applied yet, although nothing is wrong with it: it waits for a sync window, or for another
+//! application.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use driftless_model::{
+    AppCondition, AppDependency, AppName, Application, CommitId, HealthStatus, Outcome, Policy, SyncStatus,
+    Timestamp,
+};
+use driftless_plan::ClosedWindow;
+
+use crate::desired::Desired;
+
+/// The interval at which the applications are looked at that a commit waits for.
+const LOOK_AT_OTHERS: Duration = Duration::from_secs(2);
+
+/// A commit that is held back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HeldCommit {
+    pub(crate) commit: CommitId,
+    pub(crate) hold: Hold,
+}
+
+/// Why a commit is held back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    Window(ClosedWindow),
+    /// Another application is not where it has to be: what it lacks, in a few words.
+    Dependency(String),
+}
+
+impl HeldCommit {
+    /// One line for people.
+    pub(crate) fn sentence(&self, app: &AppName) -> String {
+        let commit = self.commit.short();
+        match &self.hold {
+            Hold::Window(ClosedWindow { window, allows_manual, until }) => {
+                let until = until.map(|at| format!(" until {at}")).unwrap_or_default();
+                let manual = if *allows_manual {
+                    format!("; `driftless sync {app}` applies it now")
+                } else {
+                    String::new()
+                };
+                format!("{commit} waits for a sync window{until}: {window}{manual}")
+            }
+            Hold::Dependency(what) => format!("{commit} waits for another application (`dependsOn`): {what}"),
+        }
+    }
+
+    /// The reason of the condition `SyncAllowed`, in one word.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self.hold {
+            Hold::Window(_) => "WindowClosed",
+            Hold::Dependency(_) => "DependencyNotMet",
+        }
+    }
+
+    /// The reason of the event.
+    pub(crate) fn event(&self) -> &'static str {
+        match self.hold {
+            Hold::Window(_) => "SyncWindowClosed",
+            Hold::Dependency(_) => "DependencyNotMet",
+        }
+    }
+
+    /// When to look again, if that is known.
+    pub(crate) fn look_again(&self, now: Timestamp) -> Option<Timestamp> {
+        match &self.hold {
+            Hold::Window(closed) => closed.until,
+            Hold::Dependency(_) => Some(now.after(LOOK_AT_OTHERS)),
+        }
+    }
+}
+
+/// The state that the first unmet dependency lacks, in a few words. It is judged by what the other application is now,
+/// never by what it was when the commit came. So a newer commit of the other one that replaces the awaited one ends the
+/// wait as well.
+pub(crate) fn unmet_dependency(
+    own: &AppName,
+    policy: &Policy,
+    desired: &Desired,
+    applications: &BTreeMap<AppName, Arc<Application>>,
+) -> Option<String> {
+    let others = policy.depends_on.iter().filter(|dependency| dependency.app != *own);
+    others.into_iter().find_map(|AppDependency { app, condition }| {
+        let Some(other) = applications.get(app) else {
+            return Some(format!("the agent has no application `{app}`"));
+        };
+        lack(other, *condition, desired).map(|what| format!("{app} {what}"))
+    })
+}
+
+/// The state that an application lacks for a condition, in a few words.
+fn lack(other: &Application, condition: AppCondition, desired: &Desired) -> Option<String> {
+    let status = &other.status;
+    let newest = desired.commit();
+    // In one repository both have to be at the same commit, also if it changes only one of them.
+    let is_same_repository = other.spec.repository == desired.rendered().repository;
+    let is_elsewhere = status.commit.as_ref().is_none_or(|commit| commit.id != newest.id);
+    if is_same_repository && is_elsewhere {
+        let at = status
+            .commit
+            .as_ref()
+            .map_or_else(|| "at no commit yet".to_owned(), |it| format!("at {}", it.short()));
+        return Some(format!("is {at}"));
+    }
+    let outcome = status.operation.as_ref().and_then(|operation| operation.outcome.as_ref());
+    if status.sync != SyncStatus::Synced || outcome.is_some_and(|outcome| *outcome != Outcome::Succeeded) {
+        return Some("is not synced".to_owned());
+    }
+    match condition {
+        AppCondition::Ready => None,
+        AppCondition::Healthy => {
+            (status.health != HealthStatus::Healthy).then(|| format!("is {:?}", status.health))
+        }
+        AppCondition::Completed => {
+            let jobs = status.workloads.iter().filter(|(_, it)| it.job.is_some() && it.hook.is_none());
+            let open = jobs.into_iter().find(|(_, it)| it.reason != "Completed");
+            open.map(|(name, _)| format!("has the Job {name}, which has not completed"))
+        }
+    }
+}

@@ -6,7 +6,7 @@ use reqwest::{Method, Response, StatusCode, Url, header};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{context::Environment, options::ServerArgs};
-use driftless_model::{AppName, root_cause};
+use driftless_model::{AppName, Application, root_cause};
 use driftless_web::ErrorBody;
 
 /// The agent's address if `--server` and `DRIFTLESS_SERVER` are not given.
@@ -74,6 +74,11 @@ impl Error {
                 if help.contains("/tokens") =>
             {
                 Some("`driftless token list` lists the tokens".to_owned())
+            }
+            Self::Answer { status: StatusCode::NOT_FOUND, help: Some(help), .. }
+                if help.starts_with("did you mean") =>
+            {
+                Some(help.clone())
             }
             Self::Answer { status: StatusCode::NOT_FOUND, .. } => {
                 Some("`driftless status` lists the applications".to_owned())
@@ -212,12 +217,32 @@ impl Client {
                 let body = response.bytes().await.map_err(|error| self.no_agent(&error))?;
                 match serde_json::from_slice::<ErrorBody>(&body) {
                     Ok(ErrorBody { error }) => {
-                        Err(Error::Answer { status, message: error.message, help: error.help })
+                        let help = match status {
+                            StatusCode::NOT_FOUND => self.similar_application(path).await.or(error.help),
+                            _ => error.help,
+                        };
+                        Err(Error::Answer { status, message: error.message, help })
                     }
                     Err(_) => Err(self.foreign(format!("it answered {status}"))),
                 }
             }
         }
+    }
+
+    /// The application that was probably meant by a path, as help.
+    async fn similar_application(&self, path: &str) -> Option<String> {
+        let given = path.strip_prefix("/api/v1/applications/")?.split(['/', '?']).next()?;
+        let mut request = self.requests.get(format!("{}/api/v1/applications", bare(&self.server)));
+        if let Some(authorization) = &self.authorization {
+            request = request.header(header::AUTHORIZATION, authorization.clone());
+        }
+        let body = request.send().await.ok()?.bytes().await.ok()?;
+        let applications: Vec<Application> = serde_json::from_slice(&body).ok()?;
+        let names = || applications.iter().map(|application| application.name.as_str());
+        if names().any(|name| name == given) {
+            return None;
+        }
+        driftless_yaml::closest(given, names()).map(|name| format!("did you mean `{name}`?"))
     }
 
     async fn decode<T: DeserializeOwned>(&self, response: Response) -> Result<T, Error> {

@@ -2,7 +2,7 @@
 
 use std::{env, ffi::OsString, io, io::IsTerminal, process::ExitCode, time::Duration};
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, builder::Resettable};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, builder::Resettable, error::ErrorKind};
 
 use super::{
     adopt::{AdoptArgs, adopt},
@@ -10,6 +10,7 @@ use super::{
     backup::{BackupArgs, RestoreArgs, backup, restore},
     completion::{CompletionArgs, ManArgs, completion, man},
     config::{ConfigArgs, config},
+    connection::arrange,
     context::{Context, Environment, Verdict},
     convert::{ConvertArgs, convert},
     diff::{DiffArgs, diff},
@@ -17,6 +18,7 @@ use super::{
     drift::{DriftArgs, drift},
     error::Error,
     events::{EventsArgs, events},
+    forget::{ForgetArgs, forget},
     healthcheck::{HealthcheckArgs, healthcheck},
     history::{HistoryArgs, history},
     init::{InitArgs, init},
@@ -41,6 +43,7 @@ use super::{
     webhook::{WebhookCommand, webhook},
 };
 use driftless_clock::Clock;
+use driftless_model::error_chain;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -48,6 +51,12 @@ Exit codes:
   1  the answer is no: errors in manifests, differences, state not reached
   2  the command failed: wrong usage, no agent answers, request refused,
      output closed
+
+Options of all commands that ask an agent, before or after the command:
+  --server URL          address of the agent
+  --token-file FILE     file with the agent's token
+  --host NAME           both, from ~/.config/driftless/hosts.yaml; for validate
+                        and preview the host to render for
 
 Environment:
   DRIFTLESS_SERVER      address of the agent, like --server
@@ -95,6 +104,7 @@ pub(super) enum Command {
     Adopt(AdoptArgs),
     Recover(RecoverArgs),
     Remove(RemoveArgs),
+    Forget(ForgetArgs),
     Plan(PlanArgs),
     Diff(DiffArgs),
     Drift(Box<DriftArgs>),
@@ -155,7 +165,11 @@ pub struct Logging {
 impl Invocation {
     /// Parses a command line. Help and usage errors are printed, and their exit code is returned.
     pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, ExitCode> {
-        let arguments: Vec<OsString> = arguments.into_iter().collect();
+        let arguments = arrange(arguments.into_iter().collect()).map_err(|error| {
+            // A closed output cannot receive an error.
+            let _ = definition().error(ErrorKind::ValueValidation, error_chain(&error)).print();
+            ExitCode::from(2)
+        })?;
         // Other exit codes that the arguments request apply to usage errors too.
         let is_detailed = arguments.iter().any(|it| it == "--detailed-exitcode");
         let parsed = definition().try_get_matches_from(arguments);
@@ -242,6 +256,7 @@ async fn dispatch(command: &Command, context: &Context<'_>) -> Result<Verdict, E
         Command::Adopt(args) => adopt(args, context).await,
         Command::Recover(args) => recover(args, context).await,
         Command::Remove(args) => remove(args, context).await,
+        Command::Forget(args) => forget(args, context).await,
         Command::Plan(args) => plan(args, context).await,
         Command::Diff(args) => diff(args, context).await,
         Command::Drift(args) => drift(args, context).await,

@@ -10,7 +10,7 @@ use super::{
     client::Client,
     context::{Context, Verdict},
     error::Error,
-    options::{ServerArgs, TextOrJson},
+    options::{ServerArgs, TextOrJson, parse_span},
     output::print,
     screen::{Colours, Paint, plain},
 };
@@ -22,18 +22,27 @@ pub(super) struct EventsArgs {
     /// Only events of this application.
     #[arg(long, value_name = "APP")]
     pub(super) app: Option<String>,
+    /// Only events within this duration, such as 2h; of these, all up to 1000 unless -n is given.
+    #[arg(long, value_name = "TIME", value_parser = parse_span)]
+    pub(super) since: Option<Duration>,
     /// Follow new events, until interrupted.
     #[arg(short, long)]
     pub(super) follow: bool,
-    /// Number of newest events to start with.
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(0..=1000))]
-    pub(super) limit: u16,
+    /// Number of newest events to start with [default: 20]
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1000))]
+    pub(super) limit: Option<u16>,
     /// Output format; json prints one event per line.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = TextOrJson::Text)]
     pub(super) output: TextOrJson,
     #[command(flatten)]
     pub(super) server: ServerArgs,
 }
+
+/// Number of events without `-n`.
+const DEFAULT_LIMIT: u16 = 20;
+
+/// The most events that the agent returns at once.
+const LARGEST_LIMIT: u16 = 1000;
 
 /// Pause before a broken stream is opened again.
 const RECONNECT: Duration = Duration::from_secs(2);
@@ -45,8 +54,11 @@ pub(super) async fn events(args: &EventsArgs, context: &Context<'_>) -> Result<V
     let client = Client::new(&args.server, context.environment)?;
     let app = args.app.as_deref().map(AppName::parse).transpose()?;
     let filter = app.map_or_else(String::new, |app| format!("&app={app}"));
-    let first: Vec<Event> = client.get(&format!("/api/v1/events?limit={}{filter}", args.limit)).await?;
-    for event in &first {
+    let limit = args.limit.unwrap_or(if args.since.is_some() { LARGEST_LIMIT } else { DEFAULT_LIMIT });
+    let first: Vec<Event> = client.get(&format!("/api/v1/events?limit={limit}{filter}")).await?;
+    let now = context.clock.now();
+    let is_recent = |event: &&Event| args.since.is_none_or(|since| event.at.after(since) >= now);
+    for event in first.iter().filter(is_recent) {
         print(&event_line(event, args.output, context.colours))?;
     }
     if !args.follow {

@@ -21,6 +21,7 @@ mod diff;
 mod doctor;
 mod drift;
 mod events;
+mod forget;
 mod healthcheck;
 mod history;
 mod init;
@@ -45,6 +46,7 @@ mod proxy;
 
 // Shared by several commands.
 mod client;
+mod connection;
 mod findings;
 mod folder;
 mod goal;

@@ -1,6 +1,6 @@
 //! `driftless sync`: fetches from Git and observes Docker now, and may wait for the result.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use clap::Args;
 
@@ -11,8 +11,10 @@ use super::{
     goal::{Goal, Wait, wait_until},
     options::{ServerArgs, parse_span},
     output::print,
+    plan::{PlanResult, render_plan},
 };
-use driftless_model::{Application, HealthStatus};
+use driftless_agent::DryRun;
+use driftless_model::{AppName, Application, HealthStatus};
 use driftless_web::Accepted;
 
 /// Sync now: fetch from Git, observe Docker, and end all backoff pauses.
@@ -21,6 +23,7 @@ use driftless_web::Accepted;
 Examples:
   driftless sync shop
   driftless sync shop --wait --timeout 3m     # in a pipeline, after a push
+  driftless sync shop --dry-run
   driftless sync shop --prune                 # confirm a large removal
   driftless sync shop --retry                 # try a failed commit again
   driftless sync shop --heal                  # undo drift once
@@ -41,6 +44,9 @@ pub(super) struct SyncArgs {
     /// Undo drift once, although `selfHeal` is off.
     #[arg(long, conflicts_with_all = ["accept_rewrite", "prune"])]
     pub(super) heal: bool,
+    /// Show what the agent would do for the commit that it fetched last, and do nothing.
+    #[arg(long, conflicts_with_all = ["accept_rewrite", "prune", "retry", "heal", "wait"])]
+    pub(super) dry_run: bool,
     /// Wait until the application is Synced and Healthy; exit with 1 if that takes longer than --timeout.
     #[arg(short, long)]
     pub(super) wait: bool,
@@ -53,6 +59,12 @@ pub(super) struct SyncArgs {
 
 pub(super) async fn sync(args: &SyncArgs, context: &Context<'_>) -> Result<Verdict, Error> {
     let client = Client::new(&args.server, context.environment)?;
+    if args.dry_run {
+        let plan: DryRun = client.get(&application_path(&args.app, "/plan")?).await?;
+        let plans = BTreeMap::from([(AppName(args.app.clone()), PlanResult::Plan(plan))]);
+        print(&render_plan(&plans, context.colours))?;
+        return Ok(Verdict::Yes);
+    }
     let before: Application = client.get(&application_path(&args.app, "")?).await?;
     let what = match args {
         SyncArgs { accept_rewrite: true, .. } => "/accept-rewrite",

@@ -366,6 +366,8 @@ async fn diff_with_differences_exits_with_1() {
     assert_eq!((code, out.as_str()), (0, ""));
     let (code, _, error) = run(server, &["diff", "nothing"]).await;
     assert_eq!((code, error.lines().next()), (2, Some("error: there is no application `nothing`")));
+    let (_, _, error) = run(server, &["sync", "shpo"]).await;
+    assert_eq!(error, "error: there is no application `shpo`\nhelp: did you mean `shop`?\n");
     let (code, out, _) = run(server, &["plan", "blog"]).await;
     assert_eq!(code, 0);
     assert!(out.starts_with("blog: 3 steps in 2 rounds\n"), "{out}");
@@ -405,6 +407,77 @@ async fn plan_and_diff_go_on_past_a_broken_application() {
 }
 
 #[tokio::test]
+async fn host_of_the_users_file_is_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join(".config/driftless");
+    fs::create_dir_all(&config).unwrap();
+    fs::write(config.join("nas.token"), "secret-of-nas-secret-of-nas-secret").unwrap();
+    let (server, _) = served(Access::token(Token::new("secret-of-nas-secret-of-nas-secret").unwrap())).await;
+    let file = config.join("hosts.yaml");
+    let write = |text: String| fs::write(&file, text).unwrap();
+    write(format!("hosts:\n- {{name: nas, server: '{server}', tokenFile: nas.token}}\n"));
+    let ask = async |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_driftless"));
+        let command = command.args(arguments).env_clear().env("HOME", folder.path()).stdin(Stdio::null());
+        let Output { status, stdout, stderr } = command.output().await.unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (status.code().unwrap(), text(stdout), text(stderr))
+    };
+    for words in [&["--host", "nas", "status"][..], &["status", "--host", "nas"], &["status", "--host=nas"]] {
+        let (code, out, error) = ask(words).await;
+        assert!(code == 0 && out.contains("shop  Synced"), "{words:?}: {out}{error}");
+    }
+    let (code, out, _) = ask(&["--server", &server.to_string(), "status"]).await;
+    assert!(code == 2 && out.is_empty(), "without the token");
+    let (code, _, error) = ask(&["--host", "nsa", "status"]).await;
+    assert!(code == 2 && error.contains("hosts.yaml has no host `nsa`; did you mean `nas`?"), "{error}");
+    write("hosts:\n- {name: nas, sever: x}\n".to_owned());
+    let (code, _, error) = ask(&["--host", "nas", "status"]).await;
+    assert!(code == 2 && error.contains("hosts.yaml:2:15: error: hosts[0].sever: unknown key"), "{error}");
+    fs::remove_file(&file).unwrap();
+    let (code, _, error) = ask(&["--host", "nas", "status"]).await;
+    assert!(code == 2 && error.contains("could not read the file of hosts"), "{error}");
+}
+
+#[tokio::test]
+async fn all_applications_are_adopted_but_the_impossible_ones() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = listener.local_addr().unwrap();
+    let named = |name: &str| Application { name: name.into(), ..shop() };
+    let agent = sample::agent([blog(), named("compose-new"), named("compose-old"), named("broken")]);
+    let routes = router(agent.handle, agent.store, Access::loopback());
+    tokio::spawn(serve(listener, routes, std::future::pending()));
+    let seen = Seen::default();
+    tokio::spawn(sample::answer(agent.inbox, seen.clone()));
+    let (code, out, error) = run(server, &["adopt", "--all", "--dry-run"]).await;
+    assert_eq!(code, 1, "{out}{error}");
+    assert!(
+        out.contains("compose-new: 1 object to adopt") && out.contains("not adopted: compose-old-db-1"),
+        "{out}"
+    );
+    assert_eq!(error, "error: 2 of 3 applications cannot be adopted: broken, compose-old\n");
+    let asked = || -> Vec<AppName> {
+        let seen = seen.lock().unwrap();
+        seen.iter().filter(|(_, kind)| *kind == RequestKind::Adopt).map(|(app, _)| app.clone()).collect()
+    };
+    assert!(asked().is_empty(), "{:?}", asked());
+    let (code, out, _) = run(server, &["adopt", "--all"]).await;
+    assert!(code == 1 && out.starts_with("compose-new: taken over from docker compose\n"), "{out}");
+    assert_eq!(asked(), ["compose-new".into()]);
+    let (code, out, _) = run(server, &["adopt", "compose-old", "--dry-run"]).await;
+    assert!(code == 1 && out.contains("compose-old-db-1 cannot be adopted"), "{out}");
+    let (code, out, _) = run(server, &["adopt", "blog", "--dry-run"]).await;
+    assert!(code == 0 && out.contains("blog: nothing of it was started by docker compose"), "{out}");
+    let (code, _, error) = run(server, &["adopt"]).await;
+    assert!(code == 2 && error.contains("<APP>"), "{error}");
+    let (code, out, _) = run(server, &["sync", "blog", "--dry-run"]).await;
+    assert!(code == 0 && out.starts_with("blog: 3 steps in 2 rounds\n"), "{out}");
+    assert!(seen.lock().unwrap().iter().all(|(_, kind)| *kind != RequestKind::Sync));
+    let (code, out, _) = run(server, &["forget", "blog"]).await;
+    assert!(code == 0 && out.starts_with("blog: not managed any more; its containers"), "{out}");
+}
+
+#[tokio::test]
 async fn events_are_listed_and_followed() {
     use tokio::io::{AsyncBufReadExt, BufReader};
     let (server, _) = served(Access::loopback()).await;
@@ -414,6 +487,10 @@ async fn events_are_listed_and_followed() {
     2025-12-31T23:59:55.000Z shop Started web.1: three
     2025-12-31T23:59:55.000Z blog BackOff web.1: four
     ");
+    let (code, out, error) = run(server, &["events", "--since", "1h"]).await;
+    assert_eq!((code, out.as_str(), error.as_str()), (0, "", ""), "all events are older");
+    let (_, out, _) = run(server, &["events", "--since", "100000h"]).await;
+    assert!(out.lines().count() >= 4, "{out}");
     let mut child = driftless(server, &["events", "--follow", "--app", "shop", "-o", "json", "-n", "1"])
         .stdout(Stdio::piped())
         .spawn()

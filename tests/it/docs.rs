@@ -190,7 +190,12 @@ fn commands_in_documents_parse() {
     let commands: BTreeSet<String> = texts.flat_map(|text| commands(&text)).collect();
     assert!(commands.len() > 30, "{commands:?}");
     for command in commands {
-        let words = shell_words::split(&command).unwrap();
+        let mut words = shell_words::split(&command).unwrap();
+        // The file with these names is that of the user.
+        let is_client = !words.iter().any(|word| word == "validate" || word == "preview");
+        if let Some(at) = words.iter().position(|word| word == "--host").filter(|_| is_client) {
+            words.drain(at..at + 2);
+        }
         let parsed = Invocation::parse(words.into_iter().map(Into::into));
         assert!(parsed.is_ok(), "{command}");
     }

@@ -195,3 +195,38 @@ async fn repair_on_request_happens_once() {
     minutes(6).await;
     assert_eq!(it.containers(&app()), 0, "{}", it.story());
 }
+
+#[tokio::test(start_paused = true)]
+async fn forgotten_application_keeps_its_containers() {
+    let mut it = kept_shop().await;
+    let before = it.docker.observed(&app());
+    it.ask(RequestKind::Forget).await;
+    minutes(6).await;
+    assert!(it.listed(&app()).is_none(), "{:#?}", it.listed(&app()));
+    it.docker.user_action(&app(), &UserAction::Stop { name: "shop-web-1".into() }).unwrap();
+    it.crash();
+    it.begin();
+    minutes(6).await;
+    assert!(it.listed(&app()).is_none(), "{:#?}", it.listed(&app()));
+    let after = it.docker.observed(&app());
+    assert_eq!(after.instances.keys().collect::<Vec<_>>(), before.instances.keys().collect::<Vec<_>>());
+    assert_eq!(it.images(), [""; 0], "nobody starts the container again\n{}", it.story());
+    assert!(it.store.known_applications().unwrap().iter().all(|known| known.app != app()));
+    // In Git again, the same containers are managed again.
+    it.git.push_files("Ada", &[("shop/compose.yaml", SHOP), ("blog/compose.yaml", BLOG)]);
+    it.synced_with_tip().await;
+    let again = it.docker.observed(&app());
+    assert_eq!(again.instances.keys().collect::<Vec<_>>(), before.instances.keys().collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn application_in_git_is_not_forgotten() {
+    let it = deployed(true, "", &[("shop/compose.yaml", SHOP), ("blog/compose.yaml", BLOG)]).await;
+    let why = it.refusal(RequestKind::Forget).await;
+    assert!(why.contains("is in Git (folder `shop`") && why.contains("driftless suspend shop"), "{why}");
+    it.git.push_files("Ada", &[("README.md", "empty")]);
+    minutes(5).await;
+    let why = it.refusal(RequestKind::Forget).await;
+    assert!(why.contains("set `prune: false` first"), "{why}");
+    assert_eq!((it.containers(&app()), it.containers(&blog())), (1, 1));
+}

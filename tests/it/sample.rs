@@ -307,6 +307,7 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
             | RequestKind::Heal
             | RequestKind::Remove(_)
             | RequestKind::ForceRemove(_)
+            | RequestKind::Forget
             | RequestKind::Restart(_)
             | RequestKind::CreateJob(..)
             | RequestKind::Pause(_)
@@ -345,6 +346,14 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
                 origin: Some(Location::new("sites/driftless.yaml", 3, 5)),
                 in_git: true,
             }])),
+            RequestKind::Plan if app.as_str().starts_with("compose") => Ok(Answer::Plan(DryRun {
+                adoption: vec![format!("container {app}-web-1: as in Git, keeps running")],
+                adoption_obstacles: (app.as_str() == "compose-old")
+                    .then(|| "compose-old-db-1 cannot be adopted".to_owned())
+                    .into_iter()
+                    .collect(),
+                ..DryRun::default()
+            })),
             RequestKind::Plan => Ok(Answer::Plan(DryRun {
                 suspended: false,
                 adoption: Vec::new(),

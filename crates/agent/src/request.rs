@@ -46,6 +46,8 @@ pub enum RequestKind {
     Remove(Removal),
     /// The same without the `PreDelete` hooks.
     ForceRemove(Removal),
+    /// Stop to manage an application that has left Git. Its containers stay.
+    Forget,
     /// Go back to an older revision and pin the application to it.
     Rollback(Rollback),
     /// End a pin and a suspension.
@@ -88,6 +90,7 @@ impl RequestKind {
             Self::Sync | Self::AcceptRewrite | Self::Prune | Self::Retry | Self::Heal => Need::FetchAndRound,
             Self::Remove(_)
             | Self::ForceRemove(_)
+            | Self::Forget
             | Self::Rollback(_)
             | Self::Resume
             | Self::Suspend
@@ -114,6 +117,7 @@ impl RequestKind {
             | Self::Heal
             | Self::Remove(_)
             | Self::ForceRemove(_)
+            | Self::Forget
             | Self::Rollback(_)
             | Self::Resume
             | Self::Suspend

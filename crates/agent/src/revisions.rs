@@ -139,6 +139,11 @@ impl Revisions {
         }
     }
 
+    /// Forgets the newest revision. It stays in the database.
+    pub(crate) fn forget_current(&mut self) {
+        (self.current, self.last_target) = (None, None);
+    }
+
     /// The newest revision, in progress or ended.
     pub(crate) fn current(&self) -> Option<&Revision> {
         self.current.as_ref()

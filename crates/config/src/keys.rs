@@ -498,6 +498,21 @@ pub(super) static GIT_SETTINGS: &[Key] = &[
     key("envFiles", Strings, "Files of variables. Default: .env"),
 ];
 
+/// The file of hosts of a user.
+pub(super) static CLIENT_FILE: Table = Table {
+    keys: &[&[key("hosts", ListOf(&CLIENT_HOST), "The agents that --host names")]],
+    required: &["hosts"],
+};
+
+pub(super) static CLIENT_HOST: Table = Table {
+    keys: &[&[
+        key("name", Text, "Name for --host"),
+        key("server", Text, "Address of the agent"),
+        key("tokenFile", Text, "File with its token, from the folder of this file"),
+    ]],
+    required: &["name", "server"],
+};
+
 pub(super) static HOST_SELECTOR: Table = Table {
     keys: &[&[
         key("names", Strings, "Names of hosts; * is any text"),

@@ -23,6 +23,7 @@ mod access;
 mod admission;
 mod allow;
 mod check;
+mod client_hosts;
 mod docker_host;
 mod duration;
 mod file;
@@ -47,6 +48,7 @@ mod webhook;
 
 pub use admission::parse_policy;
 pub use allow::Allow;
+pub use client_hosts::{ClientHost, client_hosts};
 pub use docker_host::{DockerHost, DockerTls};
 pub use duration::parse as parse_duration;
 pub use in_git::{AtCommit, SETTINGS_FILE};

@@ -198,6 +198,14 @@ pub(super) async fn remove(
     ask(&shared, &caller, name, kind).await
 }
 
+pub(super) async fn forget(
+    Caller(caller): Caller,
+    State(shared): State<Shared>,
+    Name(name): Name,
+) -> Result<Response, Error> {
+    ask(&shared, &caller, name, RequestKind::Forget).await
+}
+
 pub(super) async fn resume(
     Caller(caller): Caller,
     State(shared): State<Shared>,

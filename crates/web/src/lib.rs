@@ -96,6 +96,7 @@ pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Re
         .route("/api/v1/applications/{name}/retry", post(api::retry))
         .route("/api/v1/applications/{name}/heal", post(api::heal))
         .route("/api/v1/applications/{name}/remove", post(api::remove))
+        .route("/api/v1/applications/{name}/forget", post(api::forget))
         .route("/api/v1/applications/{name}/adopt", post(api::adopt))
         .route("/api/v1/applications/{name}/workloads/{workload}/restart", post(workloads::restart))
         .route("/api/v1/applications/{name}/workloads/{workload}/jobs/{job}", post(workloads::create_job))

@@ -6,6 +6,7 @@
 pub(crate) mod adopt;
 mod create_job;
 mod drift;
+mod forget;
 mod handler;
 mod plan;
 mod remove;
@@ -36,6 +37,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             RequestKind::Heal => self.heal(),
             RequestKind::Remove(removal) => self.remove(*removal, Hooks::Run),
             RequestKind::ForceRemove(removal) => self.remove(*removal, Hooks::Skip),
+            RequestKind::Forget => self.forget(),
             RequestKind::Rollback(rollback) => self.roll_back(rollback).map(Answer::Pinned),
             RequestKind::Resume => self.resume().await,
             RequestKind::Suspend => self.suspend(),

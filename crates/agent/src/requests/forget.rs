@@ -1,0 +1,45 @@
+//! Requests to stop managing an application that has left Git.
+
+use driftless_docker::Docker;
+use driftless_git::CommitSource;
+use driftless_model::Record;
+
+use super::handler::RequestHandler;
+use crate::request::{Answer, RequestError};
+
+impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
+    /// Removes an application that Git does not have any more from the database. Its containers, networks and volumes stay
+    /// as they are, with their labels, so that they are managed again if the application returns to Git.
+    pub(super) fn forget(&mut self) -> Result<Answer, RequestError> {
+        let name = self.context.name();
+        if self.revisions.lost().is_some() {
+            return Err(RequestError::Refused(format!(
+                "the state directory was lost, so it is not known what belongs to {name}: run `driftless recover` first"
+            )));
+        }
+        if !self.desired.may_be_removed() {
+            let rendered = self.desired.rendered();
+            return Err(RequestError::Refused(format!(
+                "{name} is in Git (folder `{}` of the repository {}), so it would be managed again: remove it there first, \
+                 with `prune: false`, or stop changes with `driftless suspend {name}`",
+                rendered.spec.path, rendered.repository
+            )));
+        }
+        // Of several applications, the last one would then be pruned.
+        if !self.desired.is_gone() {
+            return Err(RequestError::Refused(
+                "the newest commit removes all applications of the repository, and `prune` is on: set `prune: false` first"
+                    .to_owned(),
+            ));
+        }
+        self.context.store().forget_application(name)?;
+        self.revisions.forget_current();
+        *self.record.get_mut() = Record::default();
+        self.event(
+            "Forgotten",
+            name.as_str(),
+            "containers, networks and volumes stay and are not managed any more",
+        );
+        Ok(Answer::Accepted)
+    }
+}

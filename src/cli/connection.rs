@@ -1,0 +1,132 @@
+//! Options about the connection to an agent that stand before the command, and `--host NAME`, which stands for the address
+//! and token of an agent in the user's file of hosts.
+
+use std::{env, ffi::OsString, fs, io::Read as _, path::PathBuf};
+
+use driftless_config::{ClientHost, client_hosts};
+use driftless_model::Finding;
+
+/// Commands for which `--host` is the host to render for.
+const RENDERING: [&str; 2] = ["validate", "preview"];
+
+/// The largest file of hosts, in bytes.
+const LARGEST_FILE: u64 = 1 << 20;
+
+/// Why the options cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("`--host` needs the name of a host")]
+    NoName,
+    #[error("there is no folder for the file of hosts: neither XDG_CONFIG_HOME nor HOME is set")]
+    NoFolder,
+    #[error("could not read the file of hosts {path}")]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Findings(Vec<Finding>),
+    #[error("{path} has no host `{name}`{}", .similar.as_ref().map(|name| format!("; did you mean `{name}`?")).unwrap_or_default())]
+    NoSuchHost { path: PathBuf, name: String, similar: Option<String> },
+}
+
+/// The same arguments with the options about the connection behind the command, and with the address and token of a host
+/// instead of `--host`.
+pub(super) fn arrange(arguments: Vec<OsString>) -> Result<Vec<OsString>, Error> {
+    let mut words = arguments.into_iter();
+    let mut arranged: Vec<OsString> = words.next().into_iter().collect();
+    let (mut options, mut host, mut rest) = (Vec::new(), None, Vec::new());
+    while let Some(word) = words.next() {
+        match word.to_str() {
+            Some("--server" | "--token-file") => {
+                options.push(word);
+                options.extend(words.next());
+            }
+            Some(text) if text.starts_with("--server=") || text.starts_with("--token-file=") => {
+                options.push(word);
+            }
+            Some("--host") => host = Some(words.next().ok_or(Error::NoName)?),
+            Some(text) if text.starts_with("--host=") => host = Some(text["--host=".len()..].into()),
+            Some(_) | None => {
+                rest.push(word);
+                break;
+            }
+        }
+    }
+    let renders = rest.first().is_some_and(|command| RENDERING.iter().any(|name| command == name));
+    let mut is_option = true;
+    while let Some(word) = words.next() {
+        is_option &= word != "--";
+        match word.to_str() {
+            Some("--host") if is_option && !renders => host = Some(words.next().ok_or(Error::NoName)?),
+            Some(text) if is_option && !renders && text.starts_with("--host=") => {
+                host = Some(text["--host=".len()..].into());
+            }
+            Some(_) | None => rest.push(word),
+        }
+    }
+    match host {
+        Some(name) if renders => options.extend(["--host".into(), name]),
+        Some(name) => options.extend(options_of(&name.to_string_lossy())?),
+        None => {}
+    }
+    let end = rest.iter().position(|word| word == "--").unwrap_or(rest.len());
+    rest.splice(end..end, options);
+    arranged.extend(rest);
+    Ok(arranged)
+}
+
+/// The options for the agent of a host.
+fn options_of(name: &str) -> Result<Vec<OsString>, Error> {
+    let folder = |variable: &str| env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = || folder("HOME").map(|home| home.join(".config"));
+    let folder = folder("XDG_CONFIG_HOME").or_else(home).ok_or(Error::NoFolder)?.join("driftless");
+    let path = folder.join("hosts.yaml");
+    let mut text = String::new();
+    fs::File::open(&path)
+        .and_then(|file| file.take(LARGEST_FILE).read_to_string(&mut text))
+        .map_err(|source| Error::Read { path: path.clone(), source })?;
+    let hosts = client_hosts(&path.display().to_string(), &text).map_err(Error::Findings)?;
+    let Some(ClientHost { server, token_file, .. }) = hosts.iter().find(|host| host.name == name) else {
+        let names = hosts.iter().map(|host| host.name.as_str());
+        let similar = driftless_yaml::closest(name, names).map(str::to_owned);
+        return Err(Error::NoSuchHost { path, name: name.to_owned(), similar });
+    };
+    let mut options: Vec<OsString> = vec!["--server".into(), server.into()];
+    if let Some(file) = token_file {
+        options.extend(["--token-file".into(), folder.join(file).into()]);
+    }
+    Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arranged(text: &str) -> String {
+        let words = text.split(' ').map(OsString::from).collect();
+        let words: Vec<_> =
+            arrange(words).unwrap().into_iter().map(|word| word.into_string().unwrap()).collect();
+        words.join(" ")
+    }
+
+    #[test]
+    fn connection_options_may_stand_before_the_command() {
+        for (given, expected) in [
+            ("driftless --server a:1 status -o json", "driftless status -o json --server a:1"),
+            (
+                "driftless --server=a:1 --token-file t get pods",
+                "driftless get pods --server=a:1 --token-file t",
+            ),
+            ("driftless --server a:1 logs x -- --host", "driftless logs x --server a:1 -- --host"),
+            ("driftless --host nas validate .", "driftless validate . --host nas"),
+            ("driftless preview --host nas --base main", "driftless preview --host nas --base main"),
+            ("driftless --version", "driftless --version"),
+            ("driftless", "driftless"),
+        ] {
+            assert_eq!(arranged(given), expected);
+        }
+        assert!(matches!(arrange(vec!["driftless".into(), "--host".into()]), Err(Error::NoName)));
+    }
+}

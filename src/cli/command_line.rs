@@ -18,6 +18,7 @@ use super::{
     drift::{DriftArgs, drift},
     error::Error,
     events::{EventsArgs, events},
+    fleet::{FleetCommand, fleet},
     forget::{ForgetArgs, forget},
     healthcheck::{HealthcheckArgs, healthcheck},
     history::{HistoryArgs, history},
@@ -117,6 +118,8 @@ pub(super) enum Command {
     Webhook(WebhookCommand),
     #[command(subcommand)]
     Notify(NotifyCommand),
+    #[command(subcommand)]
+    Fleet(FleetCommand),
     Healthcheck(HealthcheckArgs),
     Doctor(Box<DoctorArgs>),
     Backup(BackupArgs),
@@ -266,6 +269,7 @@ async fn dispatch(command: &Command, context: &Context<'_>) -> Result<Verdict, E
         Command::Token(command) => token(command, context).await,
         Command::Webhook(command) => webhook(command, context).await,
         Command::Notify(command) => notify(command, context).await,
+        Command::Fleet(command) => fleet(command, context).await,
         Command::Healthcheck(args) => healthcheck(args, context).await,
         Command::Wait(args) => wait(args, context).await,
         Command::Validate(args) => validate(args, context),

@@ -21,6 +21,7 @@ mod diff;
 mod doctor;
 mod drift;
 mod events;
+mod fleet;
 mod forget;
 mod healthcheck;
 mod history;

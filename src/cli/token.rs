@@ -18,7 +18,7 @@ use driftless_web::{CreatedToken, TokenBody};
 /// Create, list and revoke tokens for the API and the page.
 ///
 /// Each token has a name, which the audit and the history show, and scopes: read, act (on everything), act:app/NAME,
-/// act:repo/NAME and admin. Every scope may read. The agent stores only a digest of a token. Needs the scope admin: a
+/// act:repo/NAME, report:host/NAME and admin. Every scope but report may read. The agent stores only a digest of a token. Needs the scope admin: a
 /// program of root or of the agent's user on the agent's machine, or the token of `tokenFile`.
 #[derive(Debug, Subcommand)]
 #[command(name = "token")]
@@ -34,11 +34,12 @@ pub(super) enum TokenCommand {
 Examples:
   driftless token create grafana --scope read
   driftless token create ci --scope act:app/shop --expires 90d
+  driftless token create nas --scope report:host/nas
   driftless token create deploy --scope 'act:repo/infra-*' > token")]
 pub(super) struct CreateTokenArgs {
     /// Name of the token: letters, digits, `.`, `-` and `_`.
     name: String,
-    /// Scope: read, act, act:app/NAME, act:repo/NAME or admin; give it several times for several.
+    /// Scope: read, act, act:app/NAME, act:repo/NAME, report:host/NAME or admin; give it several times for several.
     #[arg(long = "scope", value_name = "SCOPE", required = true, value_parser = Scope::parse)]
     scopes: Vec<Scope>,
     /// Lifetime, such as 90d, or never.

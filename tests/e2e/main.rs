@@ -52,6 +52,8 @@ mod ownership;
 mod webhooks;
 // Commit statuses at the forge.
 mod statuses;
+// Hosts that report to a collector.
+mod fleet;
 // A full disk under the agent's state.
 mod disk;
 // Kubernetes manifests of several kinds.

@@ -12,6 +12,7 @@ use std::{
 const MUST_NOT_REACH: &[(&str, &[&str])] = &[
     ("driftless-model", &["tokio", "reqwest", "bollard", "gix", "rusqlite"]),
     ("driftless-plan", &["tokio", "reqwest", "bollard", "gix", "rusqlite", "driftless-docker"]),
+    ("driftless-fleet", &["tokio", "reqwest", "bollard", "gix", "rusqlite"]),
     ("driftless-compose", &["tokio", "driftless-kubernetes", "driftless-plan", "driftless-agent"]),
     ("driftless-kubernetes", &["tokio", "driftless-compose", "driftless-plan", "driftless-agent"]),
     ("driftless-git", &["driftless-docker", "driftless-store"]),

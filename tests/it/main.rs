@@ -20,6 +20,8 @@ mod convert;
 mod discover;
 // Files that SOPS encrypted.
 mod encrypted_files;
+// Hosts that report to collectors.
+mod fleet;
 // Commit statuses and comments at the forge.
 mod forge;
 // Broken input for the readers of strangers' files.

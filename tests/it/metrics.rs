@@ -61,7 +61,18 @@ fn busy_agent() -> sample::Agent {
         outcome: None,
     };
     agent.store.accept_delivery("infra", &delivery).unwrap();
-    agent
+    let report = driftless_fleet::HostReport { host: "nas".to_owned(), ..Default::default() };
+    let host = driftless_store::StoredHost {
+        name: "nas".to_owned(),
+        instance: "a1".to_owned(),
+        digest: String::new(),
+        received: NOW,
+        report: serde_json::to_string(&report).unwrap(),
+        conflict: None,
+    };
+    assert!(agent.store.set_fleet_host(&host, 1).unwrap());
+    let fleet = driftless_config::Fleet { accept: true, expected: Vec::new() };
+    sample::Agent { handle: agent.handle.with_fleet(fleet), ..agent }
 }
 
 async fn get(router: &Router, host: &str, authorization: Option<&str>) -> (StatusCode, String, String) {

@@ -32,6 +32,7 @@ use crate::{
     decryption::DecryptedSource,
     engine_state::EngineState,
     error::chain,
+    fleet_reports::{ReportSource, start_fleet_reports},
     fs_scan::CONCURRENT_SCANS,
     host_values::ValueReader,
     image_tasks::{BuildLimits, CONCURRENT_BUILDS},
@@ -169,7 +170,7 @@ impl Agent {
             store: store.clone(),
             contents,
             clock,
-            agent,
+            agent: agent.clone(),
             build_timeout,
             environment: environment.clone(),
         };
@@ -178,6 +179,15 @@ impl Agent {
         let notifications = Notifications::new(&settings.notifications, store.clone(), &environment, clock)
             .map_err(|(name, source)| Error::Receiver { name, source })?;
         let handle = launch(parts, &stop, &tasks).with_notifications(notifications.clone());
+        let handle = handle.with_fleet(settings.fleet.clone());
+        let source = ReportSource {
+            handle: handle.clone(),
+            host: settings.host.clone(),
+            instance: agent,
+            environment: environment.clone(),
+            clock,
+        };
+        let handle = handle.with_fleet_targets(start_fleet_reports(&settings.report, &source, &stop, &tasks));
         start_notifications(&notifications, &handle, &stop, &tasks);
         for repository in &settings.repositories {
             let ends = (handle.commit_statuses(), handle.status_errors());

@@ -7,12 +7,14 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use crate::{
     Answer, Request, RequestError, RequestKind,
     commit_status::{CommitStatuses, StatusErrors},
+    fleet_targets::FleetTargets,
     logs::Logs,
     notifications::Notifications,
     ticket::{Ticket, Tickets},
     wakes::Wakes,
 };
 use driftless_clock::Clock;
+use driftless_config::Fleet;
 use driftless_docker::{LogOptions, LogStream};
 use driftless_metrics::Metrics;
 use driftless_model::{Actor, AppName, Application, Event, RepositoryStatus, Timestamp};
@@ -45,6 +47,8 @@ pub struct Handle {
     /// The actor of the requests.
     actor: Actor,
     notifications: Option<Notifications>,
+    fleet: Arc<Fleet>,
+    fleet_targets: FleetTargets,
 }
 
 impl fmt::Debug for Handle {
@@ -151,6 +155,8 @@ impl Handle {
             started: Clock::System.now(),
             actor: Actor::agent(),
             notifications: None,
+            fleet: Arc::default(),
+            fleet_targets: FleetTargets::default(),
         };
         (handle, inbox)
     }
@@ -165,6 +171,28 @@ impl Handle {
     #[must_use]
     pub fn with_notifications(self, notifications: Notifications) -> Self {
         Self { notifications: Some(notifications), ..self }
+    }
+
+    /// With the settings of the fleet that reports to this agent.
+    #[must_use]
+    pub fn with_fleet(self, fleet: Fleet) -> Self {
+        Self { fleet: Arc::new(fleet), ..self }
+    }
+
+    /// With the collectors that this agent reports to.
+    #[must_use]
+    pub fn with_fleet_targets(self, fleet_targets: FleetTargets) -> Self {
+        Self { fleet_targets, ..self }
+    }
+
+    /// The settings of the fleet that reports to this agent.
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    /// The collectors that this agent reports to.
+    pub fn fleet_targets(&self) -> &FleetTargets {
+        &self.fleet_targets
     }
 
     /// The notifications of the agent, if it has any.
@@ -186,6 +214,14 @@ impl Handle {
     /// Waits for the next publication of an application. False: the agent has stopped.
     pub async fn changed(&mut self) -> bool {
         self.applications.changed().await.is_ok()
+    }
+
+    /// Waits for the next publication of applications or repositories. False: the agent has stopped.
+    pub async fn published(&mut self) -> bool {
+        tokio::select! {
+            changed = self.applications.changed() => changed.is_ok(),
+            changed = self.repositories.changed() => changed.is_ok(),
+        }
     }
 
     /// All repositories, as published last.

@@ -9,13 +9,14 @@ use tokio::{sync::broadcast::error::RecvError, time::sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use driftless_config::Notifications as Settings;
+use driftless_fleet::HostState;
 use driftless_model::{AppName, Event, IncidentPhase, Timestamp};
 use driftless_notify::receivers;
 use driftless_plan::{IncidentChange, IncidentFacts, IncidentTimes, incidents};
 use driftless_store as store;
 use driftless_store::{IncidentUpdate, Store};
 
-use crate::{Handle, error::chain, notifications::Notifications};
+use crate::{Handle, error::chain, fleet_hosts::fleet_hosts, notifications::Notifications};
 
 /// Changes of the status within this time are judged together.
 const TOGETHER: Duration = Duration::from_secs(1);
@@ -103,7 +104,9 @@ impl Watcher {
         if let Some(node) = applications.values().find_map(|application| application.status.node.as_ref()) {
             self.notifications.set_node(node);
         }
+        let lost_hosts = lost_hosts(&self.handle, store, now)?;
         let facts = IncidentFacts {
+            lost_hosts: &lost_hosts,
             applications: &applications,
             repositories: &repositories,
             engine_error,
@@ -143,6 +146,22 @@ impl Watcher {
         let drift_ends = self.drift.values().map(|(seen, _)| seen.after(DRIFT_LASTS)).min();
         Ok([next, drift_ends].into_iter().flatten().min())
     }
+}
+
+/// The lost hosts of a collector, each with a sentence.
+fn lost_hosts(
+    handle: &Handle,
+    store: &Store,
+    now: Timestamp,
+) -> Result<BTreeMap<String, String>, store::Error> {
+    let hosts = fleet_hosts(handle, store, now)?.into_iter();
+    let lost = hosts.filter(|host| host.state == HostState::Lost);
+    Ok(lost
+        .map(|host| {
+            let sentence = host.last_heard.map(|at| format!("last heard at {at}")).unwrap_or_default();
+            (host.name, sentence)
+        })
+        .collect())
 }
 
 /// Adds a change to the update, with the receivers of its notification.

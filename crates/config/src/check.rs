@@ -87,6 +87,8 @@ fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
         webhooks,
         metrics,
         notifications,
+        report,
+        fleet,
         repositories,
     } = document;
     let mut check = Check { file, findings: Vec::new() };
@@ -127,6 +129,8 @@ fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
         webhooks,
         metrics,
         notifications,
+        report,
+        fleet,
         repositories,
     };
     settings.protect_paths();

@@ -10,6 +10,7 @@ use crate::{
     admission::AdmissionEntry,
     allow::Allow,
     docker_host::DockerHost,
+    fleet::{Fleet, FleetReports, fleet, fleet_reports},
     host::host,
     keys,
     notifications::{Notifications, notifications},
@@ -49,6 +50,8 @@ pub(super) struct Document {
     pub(super) webhooks: Webhooks,
     pub(super) metrics: Metrics,
     pub(super) notifications: Notifications,
+    pub(super) report: FleetReports,
+    pub(super) fleet: Fleet,
     pub(super) repositories: Vec<RepositoryEntry>,
 }
 
@@ -141,6 +144,8 @@ fn document(root: Value<'_>) -> Option<Document> {
         webhooks: object.get("webhooks").and_then(webhooks).unwrap_or_default(),
         metrics: object.get("metrics").and_then(metrics).unwrap_or_default(),
         notifications: object.get("notifications").and_then(notifications).unwrap_or_default(),
+        report: object.get("report").and_then(fleet_reports).unwrap_or_default(),
+        fleet: object.get("fleet").and_then(fleet).unwrap_or_default(),
         repositories: each(&object, "repositories", repository),
     })
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use Shape::{
     Address, Boolean, Duration, Integer, List, ListOf, Mapping, Object, Path, Paths, Strings, Text, TextOr,
-    Word,
+    TextOrTexts, Word,
 };
 
 /// The keys of one map.
@@ -36,6 +36,8 @@ enum Shape {
     /// A number with a unit: `90s`, `1h30m`.
     Duration,
     Boolean,
+    /// A text, or a list of texts.
+    TextOrTexts,
     /// A text, or a map.
     TextOr(&'static Table),
     /// From 0 to this number.
@@ -95,11 +97,33 @@ pub(super) static ROOT: Table = Table {
             key("webhooks", Object(&WEBHOOKS), "Webhooks of all repositories"),
             key("metrics", Object(&METRICS), "Metrics for Prometheus"),
             key("notifications", Object(&NOTIFICATIONS), "Notifications about incidents"),
+            key("report", Object(&REPORT), "Collectors that this host reports its state to"),
+            key("fleet", Object(&FLEET), "Reports of other hosts that this agent accepts"),
             key("repositories", ListOf(&REPOSITORY), "The repositories that the agent follows"),
         ],
         POLICY,
     ],
     required: &["repositories"],
+};
+
+/// `report`.
+pub(super) static REPORT: Table = Table {
+    keys: &[&[
+        key("to", TextOrTexts, "URL of an agent that accepts reports, or a list of them"),
+        key("tokenFile", Path, "File with a token of the scope report:host/NAME"),
+        key("tokenEnv", Text, "Environment variable with the token"),
+        key("every", Duration, "Time between two heartbeats, from 5s to 3m. Default: 30s"),
+    ]],
+    required: &["to"],
+};
+
+/// `fleet`.
+pub(super) static FLEET: Table = Table {
+    keys: &[&[
+        key("accept", Boolean, "Accept the reports of other hosts. Default: false"),
+        key("expected", Strings, "Hosts that are shown also if they have never reported"),
+    ]],
+    required: &[],
 };
 
 pub(super) static POLICY: &[Key] = &[
@@ -145,7 +169,7 @@ pub(super) static TRUSTED_PROXY: Table = Table {
 pub(super) static PROXY_GROUP: Table = Table {
     keys: &[&[
         key("name", Text, "Name of the group; * is every user"),
-        key("scopes", Strings, "read, act, act:app/NAME, act:repo/NAME or admin"),
+        key("scopes", Strings, "read, act, act:app/NAME, act:repo/NAME, report, report:host/NAME or admin"),
     ]],
     required: &["name", "scopes"],
 };
@@ -377,8 +401,7 @@ pub(super) static NOTIFICATION_ROUTE: Table = Table {
 };
 
 /// As in [`driftless_model::IncidentKind::ALL`]; a test compares them.
-const INCIDENT_KINDS: &str =
-    "^(syncFailed|degraded|driftFound|driftNotHealed|pruneHeld|rolledBack|gitUnreachable|engineUnreachable)$";
+const INCIDENT_KINDS: &str = "^(syncFailed|degraded|driftFound|driftNotHealed|pruneHeld|rolledBack|gitUnreachable|engineUnreachable|hostLost)$";
 
 pub(super) static REPOSITORY: Table = Table {
     keys: &[
@@ -689,6 +712,7 @@ fn shape(shape: &Shape) -> Value {
         Boolean => json!({ "type": ["boolean", "null"] }),
         Integer(most) => json!({ "type": ["integer", "null"], "minimum": 0, "maximum": most }),
         Word(words) => json!({ "enum": words }),
+        TextOrTexts => json!({ "type": ["string", "array", "null"], "items": { "type": "string" } }),
         Strings => json!({ "type": ["array", "null"], "items": shape_of_item() }),
         Paths => json!({ "type": ["array", "null"], "items": { "type": "string", "pattern": "^/" } }),
         List(pattern) => {

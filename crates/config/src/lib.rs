@@ -27,6 +27,7 @@ mod client_hosts;
 mod docker_host;
 mod duration;
 mod file;
+mod fleet;
 mod host;
 mod identify;
 mod in_git;
@@ -51,6 +52,7 @@ pub use allow::Allow;
 pub use client_hosts::{ClientHost, client_hosts};
 pub use docker_host::{DockerHost, DockerTls};
 pub use duration::parse as parse_duration;
+pub use fleet::{Fleet, FleetReports};
 pub use in_git::{AtCommit, SETTINGS_FILE};
 pub use keys::{schema, schema_of_repository};
 pub use notifications::{

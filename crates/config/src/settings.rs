@@ -12,6 +12,7 @@ use driftless_model::{AdmissionPolicy, AppName, CommitId, HookProvider, HostIden
 use crate::{
     allow::Allow,
     docker_host::DockerHost,
+    fleet::{Fleet, FleetReports},
     notifications::Notifications,
     origins::Origins,
     policy::PolicyEntry,
@@ -55,6 +56,10 @@ pub struct Settings {
     pub metrics: Metrics,
     /// Notifications about incidents.
     pub notifications: Notifications,
+    /// The collectors that this host reports to.
+    pub report: FleetReports,
+    /// The fleet that reports to this agent.
+    pub fleet: Fleet,
     /// The repositories that the agent follows.
     pub repositories: Vec<Repository>,
 }
@@ -326,6 +331,8 @@ impl Default for Settings {
             webhooks: Webhooks::default(),
             metrics: Metrics::default(),
             notifications: Notifications::default(),
+            report: FleetReports::default(),
+            fleet: Fleet::default(),
             repositories: Vec::new(),
         }
     }

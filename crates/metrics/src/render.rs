@@ -14,9 +14,9 @@ use crate::{
     process::{Process, number},
     table::{
         APP_CONDITION, APP_DRIFT, APP_INFO, APP_INSTANCES, APP_OBSERVED, APP_PINNED, APP_RESTARTS,
-        APP_REVISION, APP_WAITS, APP_WORKLOADS, BUILD_INFO, CPU, ENGINE_UP, MAX_FDS, Metric, OPEN_FDS,
-        QUEUE_LENGTH, QUEUE_OLDEST, READY, REPOSITORY_APPLICATIONS, REPOSITORY_FETCHED, REPOSITORY_UP,
-        RESIDENT, START_TIME, STATE_WRITABLE,
+        APP_REVISION, APP_WAITS, APP_WORKLOADS, BUILD_INFO, CPU, ENGINE_UP, FLEET_HOST_UP, FLEET_LAST_REPORT,
+        MAX_FDS, Metric, OPEN_FDS, QUEUE_LENGTH, QUEUE_OLDEST, READY, REPOSITORY_APPLICATIONS,
+        REPOSITORY_FETCHED, REPOSITORY_UP, RESIDENT, START_TIME, STATE_WRITABLE,
     },
 };
 
@@ -37,6 +37,19 @@ pub struct Snapshot {
     pub started: Timestamp,
     /// The queues in the database, or none if it cannot be read.
     pub queues: Vec<Queue>,
+    /// The hosts of the fleet, on a collector.
+    pub hosts: Vec<FleetHost>,
+}
+
+/// A host of the fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetHost {
+    /// The name of the host.
+    pub name: String,
+    /// It was heard and is fresh.
+    pub is_up: bool,
+    /// When it was last heard, if ever.
+    pub last_heard: Option<Timestamp>,
 }
 
 /// A queue in the database.
@@ -81,6 +94,10 @@ impl Gauges {
         for queue in &snapshot.queues {
             gauges.set(QUEUE_LENGTH, &[queue.name], number(queue.length));
             gauges.set_some(QUEUE_OLDEST, &[queue.name], queue.oldest.map(seconds));
+        }
+        for host in &snapshot.hosts {
+            gauges.set(FLEET_HOST_UP, &[&host.name], flag(host.is_up));
+            gauges.set_some(FLEET_LAST_REPORT, &[&host.name], host.last_heard.map(seconds));
         }
         let Process { cpu_seconds, resident_bytes, open_fds, max_fds } = Process::now();
         gauges.set_some(CPU, &[], cpu_seconds);

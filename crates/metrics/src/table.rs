@@ -92,6 +92,16 @@ metrics! {
         ["name", "condition", "status"],
         "A condition with its status; always 1."
     );
+    FLEET_HOST_UP = gauge(
+        "driftless_fleet_host_up",
+        ["host"],
+        "Whether a host of the fleet has reported and no more than three heartbeats are missing: 1 or 0."
+    );
+    FLEET_LAST_REPORT = gauge(
+        "driftless_fleet_last_report_seconds",
+        ["host"],
+        "When a host of the fleet was last heard, in seconds since 1970."
+    );
     REPOSITORY_UP = gauge(
         "driftless_repository_up",
         ["repository"],

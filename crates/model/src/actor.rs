@@ -60,13 +60,16 @@ impl fmt::Display for Actor {
     }
 }
 
-/// A permission of a token or of a group of people. Every scope includes `read`.
+/// A permission of a token or of a group of people. Every scope but `report` includes `read`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     /// Read everything but the audit and the list of tokens.
     Read,
     /// Act on these applications: sync, rollback, restart and the like.
     Act(ActOn),
+    /// Report the state of the hosts of this name to this collector, and nothing else: not even read. `*` in the name
+    /// matches any text.
+    Report(String),
     /// Everything, including the audit, tokens and the confirmation of a loss of state.
     Admin,
 }
@@ -85,12 +88,12 @@ pub enum ActOn {
 /// A text that is no scope.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no scope: write `read`, `act`, `act:app/NAME`, `act:repo/NAME` or `admin`; `*` in a name matches any text"
+    "`{0}` is no scope: write `read`, `act`, `act:app/NAME`, `act:repo/NAME`, `report`, `report:host/NAME` or `admin`; `*` in a name matches any text"
 )]
 pub struct InvalidScope(pub String);
 
 impl Scope {
-    /// Parses `read`, `act`, `act:app/NAME`, `act:repo/NAME` or `admin`.
+    /// Parses `read`, `act`, `act:app/NAME`, `act:repo/NAME`, `report`, `report:host/NAME` or `admin`.
     ///
     /// # Errors
     ///
@@ -106,6 +109,10 @@ impl Scope {
             "read" => Ok(Self::Read),
             "act" => Ok(Self::Act(ActOn::All)),
             "admin" => Ok(Self::Admin),
+            "report" => Ok(Self::Report("*".to_owned())),
+            _ if text.starts_with("report:host/") => {
+                Ok(Self::Report(name(text.trim_start_matches("report:host/"))?))
+            }
             _ => match text.strip_prefix("act:").and_then(|rest| rest.split_once('/')) {
                 Some(("app", app)) => Ok(Self::Act(ActOn::Application(name(app)?))),
                 Some(("repo", repository)) => Ok(Self::Act(ActOn::Repository(name(repository)?))),
@@ -114,10 +121,24 @@ impl Scope {
         }
     }
 
+    /// Whether this scope permits to read the state of the agent.
+    pub fn allows_reading(&self) -> bool {
+        !matches!(self, Self::Report(_))
+    }
+
+    /// Whether this scope permits to report the state of a host.
+    pub fn allows_reporting(&self, host: &str) -> bool {
+        match self {
+            Self::Admin => true,
+            Self::Report(pattern) => matches_star(pattern, host),
+            Self::Read | Self::Act(_) => false,
+        }
+    }
+
     /// Whether this scope permits to act on an application of a repository. `None`: the agent has no such application.
     pub fn allows_acting_on(&self, app: &AppName, repository: Option<&str>) -> bool {
         match self {
-            Self::Read => false,
+            Self::Read | Self::Report(_) => false,
             Self::Admin | Self::Act(ActOn::All) => true,
             Self::Act(ActOn::Application(pattern)) => matches_star(pattern, app.as_str()),
             Self::Act(ActOn::Repository(pattern)) => {
@@ -132,6 +153,8 @@ impl fmt::Display for Scope {
         match self {
             Self::Read => f.write_str("read"),
             Self::Admin => f.write_str("admin"),
+            Self::Report(name) if name == "*" => f.write_str("report"),
+            Self::Report(name) => write!(f, "report:host/{name}"),
             Self::Act(ActOn::All) => f.write_str("act"),
             Self::Act(ActOn::Application(name)) => write!(f, "act:app/{name}"),
             Self::Act(ActOn::Repository(name)) => write!(f, "act:repo/{name}"),

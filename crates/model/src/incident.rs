@@ -26,6 +26,8 @@ pub enum IncidentKind {
     GitUnreachable,
     /// The engine does not answer.
     EngineUnreachable,
+    /// A host of the fleet has not been heard for long.
+    HostLost,
 }
 
 /// The urgency of an incident, lowest first.
@@ -67,6 +69,9 @@ pub struct Incident {
     /// The repository's name in the configuration; `None` if it is about the engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repository: Option<String>,
+    /// The host of the fleet, on a collector.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// One sentence: what is wrong. Masked.
     pub message: String,
     /// One sentence: what to do.
@@ -138,7 +143,7 @@ pub struct NotificationStatus {
 
 impl IncidentKind {
     /// All kinds with their names in the configuration.
-    pub const ALL: [(&'static str, Self); 8] = [
+    pub const ALL: [(&'static str, Self); 9] = [
         ("syncFailed", Self::SyncFailed),
         ("degraded", Self::Degraded),
         ("driftFound", Self::DriftFound),
@@ -147,6 +152,7 @@ impl IncidentKind {
         ("rolledBack", Self::RolledBack),
         ("gitUnreachable", Self::GitUnreachable),
         ("engineUnreachable", Self::EngineUnreachable),
+        ("hostLost", Self::HostLost),
     ];
 
     /// The name in the configuration.
@@ -173,10 +179,10 @@ impl fmt::Display for Urgency {
 }
 
 impl Incident {
-    /// The application or repository that it is about, or `engine`.
+    /// The application, repository or host that it is about, or `engine`.
     pub fn subject(&self) -> &str {
         let app = self.app.as_ref().map(AppName::as_str);
-        app.or(self.repository.as_deref()).unwrap_or("engine")
+        app.or(self.repository.as_deref()).or(self.host.as_deref()).unwrap_or("engine")
     }
 
     /// Identifies it among the open incidents.
@@ -205,6 +211,8 @@ impl Incident {
             IncidentKind::GitUnreachable => format!("repository {subject} cannot be fetched"),
             IncidentKind::EngineUnreachable if is_over => "the engine answers again".to_owned(),
             IncidentKind::EngineUnreachable => "the engine does not answer".to_owned(),
+            IncidentKind::HostLost if is_over => format!("host {subject} is back"),
+            IncidentKind::HostLost => format!("host {subject} is lost"),
         }
     }
 }

@@ -47,8 +47,15 @@ pub fn sample(kind: IncidentKind, now: Timestamp) -> Incident {
             "the engine does not answer: connection refused",
             "check it with `docker info` and `systemctl status docker` on the host",
         ),
+        IncidentKind::HostLost => (
+            Urgency::Critical,
+            "last heard at 2026-01-01T11:48:00Z",
+            "check the host and its agent; `driftless fleet remove nas` forgets a host that is gone for good",
+        ),
     };
-    let is_of_app = !matches!(kind, IncidentKind::GitUnreachable | IncidentKind::EngineUnreachable);
+    let is_of_host = kind == IncidentKind::HostLost;
+    let is_of_app =
+        !is_of_host && !matches!(kind, IncidentKind::GitUnreachable | IncidentKind::EngineUnreachable);
     let is_of_engine = kind == IncidentKind::EngineUnreachable;
     let since = Timestamp(now.0.saturating_sub(12 * 60 * 1000));
     Incident {
@@ -56,7 +63,8 @@ pub fn sample(kind: IncidentKind, now: Timestamp) -> Incident {
         kind,
         urgency,
         app: is_of_app.then(|| "shop".into()),
-        repository: (!is_of_engine).then(|| "infra".to_owned()),
+        repository: (!is_of_engine && !is_of_host).then(|| "infra".to_owned()),
+        host: is_of_host.then(|| "nas".to_owned()),
         message: message.to_owned(),
         advice: advice.to_owned(),
         since,

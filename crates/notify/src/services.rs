@@ -311,6 +311,7 @@ fn alert(notification: &Notification, batch: &Batch<'_>) -> Value {
         IncidentKind::RolledBack => "DriftlessRolledBack",
         IncidentKind::GitUnreachable => "DriftlessGitUnreachable",
         IncidentKind::EngineUnreachable => "DriftlessEngineUnreachable",
+        IncidentKind::HostLost => "DriftlessHostLost",
     };
     // The urgency of an incident may rise; a label may not change.
     let severity = sample(incident.kind, batch.now).urgency.name();

@@ -49,6 +49,8 @@ pub struct IncidentFacts<'a> {
     pub is_ready: bool,
     /// Drift of the last minute, in words, by application.
     pub drift: &'a BTreeMap<AppName, String>,
+    /// The hosts of the fleet that are lost, each with a sentence. Empty if the agent is no collector.
+    pub lost_hosts: &'a BTreeMap<String, String>,
     /// When the agent started.
     pub started: Timestamp,
     /// This moment.
@@ -62,6 +64,7 @@ struct Problem {
     urgency: Urgency,
     app: Option<AppName>,
     repository: Option<String>,
+    host: Option<String>,
     message: String,
     advice: String,
     grace: Duration,
@@ -92,6 +95,7 @@ pub fn incidents(
         let is_same = |problem: &Problem| {
             problem.kind == before.kind
                 && problem.app == before.app
+                && problem.host == before.host
                 && (before.app.is_some() || problem.repository == before.repository)
         };
         let found = problems.iter().position(is_same).map(|index| problems.remove(index));
@@ -102,13 +106,14 @@ pub fn incidents(
         }
     }
     for problem in problems {
-        let Problem { kind, urgency, app, repository, message, advice, grace } = problem;
+        let Problem { kind, urgency, app, repository, host, message, advice, grace } = problem;
         let incident = Incident {
             number: 0,
             kind,
             urgency,
             app,
             repository,
+            host,
             message,
             advice,
             since: facts.now,
@@ -193,6 +198,10 @@ fn end(before: &Incident, now: Timestamp, look_at: &mut impl FnMut(Timestamp)) -
 /// Whether the status does not tell if the problem of an incident is gone.
 fn is_unclear(incident: &Incident, facts: &IncidentFacts<'_>) -> bool {
     let has_just_started = facts.now.since(facts.started) < START_GRACE;
+    if incident.host.is_some() {
+        // The hosts have not had the time to report to a collector that was down.
+        return has_just_started;
+    }
     let Some(app) = &incident.app else {
         return match &incident.repository {
             Some(name) => {
@@ -230,6 +239,7 @@ fn problems(facts: &IncidentFacts<'_>, times: &IncidentTimes) -> Vec<Problem> {
             urgency: Urgency::Critical,
             app: None,
             repository: None,
+            host: None,
             message: error.to_owned(),
             advice: "check it with `docker info` and `systemctl status docker` on the host".to_owned(),
             grace: ENGINE_GRACE,
@@ -245,10 +255,25 @@ fn problems(facts: &IncidentFacts<'_>, times: &IncidentTimes) -> Vec<Problem> {
             urgency: Urgency::Warning,
             app: None,
             repository: Some(repository.name.clone()),
+            host: None,
             message: format!("last fetched at {last}: {}", repository.message),
             advice: "the last good commit is kept; `driftless status` has the error".to_owned(),
             grace: Duration::ZERO,
         });
+    }
+    if facts.now.since(facts.started) >= START_GRACE {
+        problems.extend(facts.lost_hosts.iter().map(|(host, message)| Problem {
+            kind: IncidentKind::HostLost,
+            urgency: Urgency::Critical,
+            app: None,
+            repository: None,
+            host: Some(host.clone()),
+            message: message.clone(),
+            advice: format!(
+                "check the host and its agent; `driftless fleet remove {host}` forgets a host that is gone for good"
+            ),
+            grace: Duration::ZERO,
+        }));
     }
     for application in facts.applications.values() {
         of_application(application, facts, times, &mut problems);
@@ -268,6 +293,7 @@ fn of_application(
         urgency,
         app: Some(name.clone()),
         repository: Some(spec.repository.clone()),
+        host: None,
         message,
         advice,
         grace,

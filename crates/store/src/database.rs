@@ -99,6 +99,12 @@ const MIGRATIONS: &[&str] = &[
     );
     CREATE INDEX notifications_by_receiver ON notifications (receiver, sent, sequence);
 ",
+    "
+    CREATE TABLE fleet_hosts (
+        name TEXT PRIMARY KEY, instance TEXT NOT NULL, digest TEXT NOT NULL, received INTEGER NOT NULL,
+        report TEXT NOT NULL, conflict_instance TEXT, conflict_from TEXT, conflict_at INTEGER
+    ) WITHOUT ROWID;
+",
 ];
 
 /// The time to wait for another process that has locked the file, such as a backup.

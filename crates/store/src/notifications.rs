@@ -246,6 +246,7 @@ mod tests {
             urgency: Urgency::Critical,
             app: Some(app.into()),
             repository: None,
+            host: None,
             message: message.to_owned(),
             advice: String::new(),
             since: Timestamp(1),

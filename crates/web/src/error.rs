@@ -38,6 +38,15 @@ pub(super) enum Error {
     NoSuchInstance(AppName, String),
     #[error("there is no receiver `{0}` of notifications")]
     NoSuchReceiver(String),
+    #[error("there is no host `{0}` in the fleet")]
+    NoSuchHost(String),
+    #[error("this agent accepts no reports of other hosts")]
+    NoCollector,
+    /// The answer to a heartbeat about a report that the collector does not have.
+    #[error("the whole report is needed")]
+    ReportNeeded,
+    #[error("the report has more than {0} KiB")]
+    ReportTooLarge(u64),
     #[error("there is no route `{0}`")]
     NoSuchRoute(String),
     #[error("this route does not accept {0}")]
@@ -88,8 +97,11 @@ impl Error {
             Self::NoSuchApplication(_)
             | Self::NoSuchInstance(..)
             | Self::NoSuchReceiver(_)
+            | Self::NoSuchHost(_)
+            | Self::NoCollector
             | Self::NoSuchRoute(_)
             | Self::NoSuchToken(_) => StatusCode::NOT_FOUND,
+            Self::ReportNeeded => StatusCode::PRECONDITION_REQUIRED,
             Self::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::NoSuchMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::Refused(_) => StatusCode::CONFLICT,
@@ -98,7 +110,7 @@ impl Error {
             Self::TooSlow => StatusCode::GATEWAY_TIMEOUT,
             Self::Unauthorized | Self::Expired(_) => StatusCode::UNAUTHORIZED,
             Self::Forbidden(_) => StatusCode::FORBIDDEN,
-            Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::BodyTooLarge | Self::ReportTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::Hook(status, _) => *status,
@@ -112,6 +124,9 @@ impl Error {
             Self::NoSuchApplication(_) => "noSuchApplication",
             Self::NoSuchInstance(..) => "noSuchInstance",
             Self::NoSuchReceiver(_) => "noSuchReceiver",
+            Self::NoSuchHost(_) => "noSuchHost",
+            Self::NoCollector => "noCollector",
+            Self::ReportNeeded => "reportNeeded",
             Self::NoSuchRoute(_) => "noSuchRoute",
             Self::NoSuchMethod(_) => "noSuchMethod",
             Self::Refused(_) | Self::Hook(..) => "refused",
@@ -124,7 +139,7 @@ impl Error {
             Self::TooMany { .. } => "tooManyFailures",
             Self::NoSuchToken(_) => "noSuchToken",
             Self::Forbidden(_) => "forbidden",
-            Self::BodyTooLarge => "bodyTooLarge",
+            Self::BodyTooLarge | Self::ReportTooLarge(_) => "bodyTooLarge",
             Self::BodyTooSlow => "bodyTooSlow",
             Self::Malformed(_) => "malformed",
             Self::Database => "database",
@@ -136,6 +151,11 @@ impl Error {
             Self::NoSuchApplication(_) => Some("GET /api/v1/applications lists the applications"),
             Self::NoSuchInstance(..) => Some("GET /api/v1/objects?kind=pods lists the instances"),
             Self::NoSuchReceiver(_) => Some("GET /api/v1/notifications lists the receivers"),
+            Self::NoSuchHost(_) => Some("GET /api/v1/fleet/hosts lists the hosts"),
+            Self::NoCollector => {
+                Some("`fleet: {accept: true}` in its configuration makes it a collector: docs/fleet.md")
+            }
+            Self::ReportNeeded => Some("send the report without `If-None-Match`"),
             Self::NoSuchRoute(_) => Some("docs/api.md lists the routes"),
             Self::NoSuchMethod(_) => {
                 Some("use GET to read, and POST for sync, rollback, resume, suspend and adopt")
@@ -157,6 +177,7 @@ impl Error {
             | Self::Busy(_)
             | Self::Engine(_)
             | Self::BodyTooLarge
+            | Self::ReportTooLarge(_)
             | Self::BodyTooSlow
             | Self::Malformed(_)
             | Self::Hook(..) => None,

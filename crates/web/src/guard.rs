@@ -81,7 +81,8 @@ pub(super) async fn guard(State(guard): State<Guard>, mut request: Request, next
 /// Whether an actor may do what a request needs.
 fn permit(guard: &Guard, identity: &Identity, needed: &Needed) -> Result<(), Error> {
     let is_allowed = match needed {
-        Needed::Read => true,
+        Needed::Read => identity.may_read(),
+        Needed::Report(host) => identity.may_report(host),
         Needed::Logs => identity.may_read_logs(),
         Needed::Act(app) => {
             let applications = guard.handle.applications();
@@ -98,7 +99,9 @@ fn permit(guard: &Guard, identity: &Identity, needed: &Needed) -> Result<(), Err
             "without a token, only programs of root and of the agent's user may act and read logs".to_owned()
         }
         (_, Needed::Act(app)) => format!("{} may not act on {app}", identity.actor),
-        (_, Needed::Read | Needed::Logs | Needed::Admin) => {
+        (_, Needed::Report(host)) => format!("{} has no scope `report:host/{host}`", identity.actor),
+        (_, Needed::Read | Needed::Logs) => format!("{} has no scope `read`", identity.actor),
+        (_, Needed::Admin) => {
             format!("{} has no scope `admin`", identity.actor)
         }
     }))

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use axum::{
     Router, middleware,
     response::{IntoResponse, Response},
-    routing::{delete, get, post},
+    routing::{delete, get, post, put},
 };
 use http::{StatusCode, header};
 
@@ -30,6 +30,7 @@ mod access_routes;
 mod api;
 mod error;
 mod events;
+mod fleet;
 mod guard;
 mod headers;
 mod limits;
@@ -109,6 +110,8 @@ pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Re
         .route("/api/v1/tokens", get(access_routes::list_tokens).post(access_routes::create_token))
         .route("/api/v1/tokens/{token}", delete(access_routes::revoke_token))
         .route("/api/v1/audit", get(access_routes::audit))
+        .route("/api/v1/fleet/hosts", get(fleet::list))
+        .route("/api/v1/fleet/hosts/{name}", put(fleet::report).delete(fleet::remove))
         .route("/api/v1/objects", get(objects::objects))
         .route("/api/v1/events", get(events::events))
         .route("/api/v1/repositories", get(api::repositories))

@@ -18,8 +18,10 @@ use super::{
     headers,
     shared::{Shared, read},
 };
-use driftless_agent::Handle;
-use driftless_metrics::{Queue, Snapshot};
+use driftless_agent::{Handle, fleet_hosts};
+use driftless_clock::Clock;
+use driftless_fleet::Freshness;
+use driftless_metrics::{FleetHost, Queue, Snapshot};
 use driftless_store::{QueueLength, Store};
 
 /// The content type of the text format.
@@ -70,6 +72,13 @@ async fn respond(handle: &Handle, store: &Store) -> Response {
         let QueueLength { name, length, oldest } = queue;
         Queue { name, length, oldest }
     };
+    let own = handle.clone();
+    let hosts = read(store, move |store| fleet_hosts(&own, store, Clock::System.now()));
+    let hosts = hosts.await.unwrap_or_default().into_iter().map(|host| FleetHost {
+        is_up: host.freshness == Some(Freshness::Fresh),
+        name: host.name,
+        last_heard: host.last_heard,
+    });
     let readiness = handle.readiness();
     let snapshot = Snapshot {
         applications: handle.applications(),
@@ -79,6 +88,7 @@ async fn respond(handle: &Handle, store: &Store) -> Response {
         is_writable: store.last_write_error().is_none(),
         started: handle.started(),
         queues: queues.into_iter().map(queue).collect(),
+        hosts: hosts.collect(),
     };
     ([(header::CONTENT_TYPE, TEXT_FORMAT)], handle.metrics().render(&snapshot)).into_response()
 }

@@ -20,6 +20,9 @@ use driftless_model::{Actor, AppName, AuditEntry, AuditResult, Channel};
 use driftless_store::Store;
 use http::{StatusCode, header};
 
+/// The action of a host that reports its state.
+const REPORT: &str = "report host";
+
 /// The longest detail or message of an entry, in characters.
 const LONGEST_TEXT: usize = 500;
 
@@ -30,6 +33,10 @@ pub(crate) struct AuditNote(Arc<Mutex<Option<String>>>);
 impl AuditNote {
     pub(crate) fn set(&self, detail: &str) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(detail.to_owned());
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     fn take(&self) -> Option<String> {
@@ -88,6 +95,10 @@ pub(crate) fn completed(
     response: &Response,
 ) -> Option<AuditEntry> {
     let mut entry = entry?;
+    // Hosts report all the time. Only news about a host is worth an entry.
+    if entry.action == REPORT && !note.is_set() {
+        return None;
+    }
     let status = response.status();
     if matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) {
         return None;
@@ -118,7 +129,7 @@ pub(crate) fn entry(request: &Request, identity: &Identity, needed: &Needed) -> 
     let names = path_names(request.uri().path(), route);
     let app = match needed {
         Needed::Act(app) => Some(app.clone()),
-        Needed::Read | Needed::Logs | Needed::Admin => None,
+        Needed::Read | Needed::Logs | Needed::Report(_) | Needed::Admin => None,
     };
     // A form of the page names its action in the path.
     let word = names.iter().find(|(name, _)| name == "action").map(|(_, action)| action.replace('-', " "));
@@ -137,7 +148,10 @@ pub(crate) fn entry(request: &Request, identity: &Identity, needed: &Needed) -> 
         actor: identity.actor.clone(),
         channel,
         from: identity.from.clone(),
-        action: word.unwrap_or_else(|| action(route)),
+        action: match needed {
+            Needed::Report(_) => REPORT.to_owned(),
+            _ => word.unwrap_or_else(|| action(route)),
+        },
         app,
         detail: detail.join(" "),
         result: AuditResult::Failed,
@@ -150,6 +164,7 @@ fn action(route: &str) -> String {
     match route {
         "/api/v1/tokens" => "create token".to_owned(),
         "/api/v1/tokens/{token}" => "revoke token".to_owned(),
+        "/api/v1/fleet/hosts/{name}" => "remove host".to_owned(),
         _ if route.contains("/jobs/") => "create job".to_owned(),
         _ if route.contains("/workloads/") && route.ends_with("/resume") => "resume rollout".to_owned(),
         _ if route.contains("/workloads/") && route.ends_with("/pause") => "pause rollout".to_owned(),

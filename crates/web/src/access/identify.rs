@@ -53,13 +53,23 @@ impl Identity {
         self.scopes.iter().any(|scope| scope.allows_acting_on(app, repository))
     }
 
+    /// Whether this actor may read the state of the agent.
+    pub(crate) fn may_read(&self) -> bool {
+        self.scopes.iter().any(Scope::allows_reading)
+    }
+
+    /// Whether this actor may report the state of a host.
+    pub(crate) fn may_report(&self, host: &str) -> bool {
+        self.scopes.iter().any(|scope| scope.allows_reporting(host))
+    }
+
     /// Whether this actor may do everything.
     pub(crate) fn is_admin(&self) -> bool {
         self.scopes.contains(&Scope::Admin)
     }
 
     pub(crate) fn may_read_logs(&self) -> bool {
-        self.credential != Credential::OtherLocalUser
+        self.may_read() && self.credential != Credential::OtherLocalUser
     }
 
     pub(crate) fn scopes(&self) -> &[Scope] {

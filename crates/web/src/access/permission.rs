@@ -14,6 +14,8 @@ pub(crate) enum Needed {
     Logs,
     /// To act on this application.
     Act(AppName),
+    /// To report the state of this host.
+    Report(String),
     Admin,
 }
 
@@ -23,6 +25,12 @@ pub(crate) fn needed(request: &Request) -> Needed {
     let acts = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     match route {
         "/logout" => Needed::Read,
+        "/api/v1/fleet/hosts/{name}" if *request.method() == Method::PUT => {
+            match path_names(request.uri().path(), route).into_iter().next() {
+                Some((_, host)) => Needed::Report(host),
+                None => Needed::Admin,
+            }
+        }
         "/api/v1/audit" | "/api/v1/tokens" | "/api/v1/tokens/{token}" | "/audit" => Needed::Admin,
         _ if route.ends_with("/logs") || route.contains("/logs/") => Needed::Logs,
         _ if !acts => Needed::Read,

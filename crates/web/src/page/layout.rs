@@ -26,6 +26,8 @@ pub(super) struct Page {
     time: String,
     actor: Actor,
     is_admin: bool,
+    /// Whether this agent accepts or sends reports of hosts.
+    has_fleet: bool,
     has_session: bool,
     /// The version of the page, for its stream of changes. `None`: it does not change.
     version: Option<String>,
@@ -42,6 +44,7 @@ impl Page {
             time: clock_time(shared.clock.now()),
             actor: identity.actor.clone(),
             is_admin: identity.is_admin(),
+            has_fleet: shared.handle.fleet().accept || !shared.handle.fleet_targets().list().is_empty(),
             has_session: identity.has_session(),
             version: None,
         }
@@ -59,7 +62,7 @@ impl Page {
 
 /// The whole page.
 pub(super) fn respond(page: &Page, body: &Markup) -> Html<String> {
-    let Page { root, title, host, time, actor, is_admin, has_session, version } = page;
+    let Page { root, title, host, time, actor, is_admin, has_fleet, has_session, version } = page;
     let markup = html! {
         (DOCTYPE)
         html lang="en" {
@@ -74,6 +77,7 @@ pub(super) fn respond(page: &Page, body: &Markup) -> Html<String> {
                         @if !host.is_empty() { span.host { (Text(host)) } }
                         span #fresh .badge.idle role="status" { "as of " (time) }
                         nav aria-label="Pages" {
+                            @if *has_fleet { a href={ (root) "fleet" } data-key="f" data-name="fleet" { "Fleet" } }
                             @if *is_admin { a href={ (root) "audit" } data-key="a" data-name="audit" { "Audit" } }
                             span.soft { (Text(actor)) }
                             @if *has_session {

@@ -9,6 +9,7 @@ mod assets;
 mod badge;
 mod compare;
 mod failure;
+mod fleet;
 mod forge_link;
 mod history;
 mod layout;
@@ -37,6 +38,7 @@ pub(super) fn routes() -> Router<Shared> {
         .route("/applications/{name}/{action}", get(actions::ask).post(actions::act))
         .route("/repositories/{name}", get(repository::show))
         .route("/audit", get(history::audit))
+        .route("/fleet", get(fleet::show))
         .route("/logout", axum::routing::post(login::log_out))
 }
 

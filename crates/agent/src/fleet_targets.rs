@@ -1,0 +1,28 @@
+//! The collectors that this agent reports to, as the API shows them.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use driftless_config::FleetReports;
+use driftless_fleet::TargetStatus;
+
+/// The collectors of this agent with the results of their last reports. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct FleetTargets(Arc<Mutex<Vec<TargetStatus>>>);
+
+impl FleetTargets {
+    pub(crate) fn new(settings: &FleetReports) -> Self {
+        let target = |to: &String| TargetStatus { to: to.clone(), ..TargetStatus::default() };
+        Self(Arc::new(Mutex::new(settings.to.iter().map(target).collect())))
+    }
+
+    /// In the order of the configuration.
+    pub fn list(&self) -> Vec<TargetStatus> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn update(&self, index: usize, change: impl FnOnce(&mut TargetStatus)) {
+        if let Some(target) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get_mut(index) {
+            change(target);
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! A fleet without a centre: what each host reports about itself, and the rules by which a collector judges it.
+//!
+//! A [`HostReport`] is the whole picture of one host: no values, no logs. A collector keeps the last one of each host and
+//! shows them as [`HostView`]s, worst first. The age of a report is part of the state: a host that has not been heard is
+//! never healthy. This crate reads and sends nothing; the agent sends reports, the store keeps them, the API shows them.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use driftless_fleet::{HostReport, HostState, LastReport, view};
+//! use driftless_model::Timestamp;
+//!
+//! let report = HostReport { host: "nas".to_owned(), instance: "a1".to_owned(), ..HostReport::default() };
+//! let heard = Timestamp(1_000_000);
+//! let last = LastReport { report, received: heard, conflict: None };
+//!
+//! let expected = ["nas".to_owned(), "web".to_owned()];
+//! let hosts = view(vec![last.clone()], &expected, heard.after(Duration::from_secs(30)));
+//! assert_eq!((hosts[0].name.as_str(), hosts[0].state), ("web", HostState::NeverReported));
+//! assert_eq!((hosts[1].name.as_str(), hosts[1].state), ("nas", HostState::Healthy));
+//!
+//! let hosts = view(vec![last], &[], heard.after(Duration::from_mins(10)));
+//! assert_eq!(hosts[0].state, HostState::Lost);
+//! ```
+
+mod freshness;
+mod goal;
+mod report;
+mod status;
+mod view;
+
+pub use freshness::{Freshness, LOST_AFTER, freshness};
+pub use goal::{FleetGoal, unreached};
+pub use report::{ApplicationReport, HostReport, InvalidReport, RepositoryReport, SCHEMA};
+pub use status::{FleetStatus, TargetStatus};
+pub use view::{HostState, HostView, LastReport, NameConflict, view};

@@ -1,0 +1,266 @@
+//! The report of a host: its whole state, without values and logs.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use driftless_model::{AppName, CommitId, HealthStatus, HostIdentity, SyncStatus, Timestamp, is_unprintable};
+use serde::{Deserialize, Serialize};
+
+/// The number of the form of a report. A collector refuses others.
+pub const SCHEMA: u32 = 1;
+
+/// The most repositories or labels of one host.
+const MOST_PARTS: usize = 100;
+
+/// The most applications of one host.
+const MOST_APPLICATIONS: usize = 2000;
+
+/// The longest text, in characters.
+const LONGEST_TEXT: usize = 500;
+
+/// The longest name in a message, in characters.
+const LONGEST_NAME: usize = 253;
+
+/// The longest time between two heartbeats, in seconds, so that a host is stale before it is lost.
+const SLOWEST: u64 = 180;
+
+/// The state of one host: the body of `PUT /api/v1/fleet/hosts/{name}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostReport {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The name of the host, unique in the fleet.
+    pub host: String,
+    /// Labels of the host, such as `role: web`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Made once in the state directory of the agent, so that two machines with one name are known apart.
+    pub instance: String,
+    /// The version of the agent.
+    pub agent_version: String,
+    /// The time between two heartbeats, in seconds.
+    pub every: u64,
+    /// In the order of the configuration.
+    #[serde(default)]
+    pub repositories: Vec<RepositoryReport>,
+    /// By name.
+    #[serde(default)]
+    pub applications: Vec<ApplicationReport>,
+}
+
+/// One followed repository.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RepositoryReport {
+    /// The name in the configuration.
+    pub name: String,
+    /// The newest commit that was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<CommitId>,
+    /// When it was last fetched with success, by the clock of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fetched_at: Option<Timestamp>,
+    /// The error, such as that of a failed fetch. Empty if there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// One application.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApplicationReport {
+    /// The name of the application.
+    pub name: AppName,
+    /// The name of its repository.
+    pub repository: String,
+    /// Whether it is equal to Git.
+    pub sync: SyncStatus,
+    /// Whether it works.
+    pub health: HealthStatus,
+    /// The number of the current revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
+    /// The newest commit that the host is equal to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<CommitId>,
+    /// The reason of the state, masked. Empty if all is well.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// The number of differences from Git.
+    #[serde(default)]
+    pub drift: usize,
+}
+
+/// A report that a collector refuses.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidReport {
+    /// It has another form.
+    #[error(
+        "the report has schema {0}, and this collector reads schema {SCHEMA}: update the older one of the two agents"
+    )]
+    Schema(u32),
+    /// The body and the path name different hosts.
+    #[error("the report is that of host `{0}`, and the path names another host")]
+    OtherHost(String),
+    /// The name of the host is none.
+    #[error(
+        "`{0}` is no name of a host: use letters, digits, `.`, `-` and `_`, beginning with a letter or digit"
+    )]
+    Name(String),
+    /// Something is missing, too long or too much.
+    #[error("`{field}` {problem}")]
+    Field {
+        /// The field of the report.
+        field: &'static str,
+        /// The rule that it breaks.
+        problem: String,
+    },
+}
+
+impl Default for HostReport {
+    fn default() -> Self {
+        Self {
+            schema: SCHEMA,
+            host: String::new(),
+            labels: BTreeMap::new(),
+            instance: String::new(),
+            agent_version: String::new(),
+            every: 30,
+            repositories: Vec::new(),
+            applications: Vec::new(),
+        }
+    }
+}
+
+impl HostReport {
+    /// The time between two heartbeats.
+    pub fn heartbeat(&self) -> Duration {
+        Duration::from_secs(self.every)
+    }
+
+    /// The same without the times of fetches, which change all the time and are no news.
+    #[must_use]
+    pub fn without_times(&self) -> Self {
+        let mut report = self.clone();
+        report.repositories.iter_mut().for_each(|repository| repository.fetched_at = None);
+        report
+    }
+
+    /// Cuts long texts, so that every collector takes the report.
+    #[must_use]
+    pub fn within_limits(mut self) -> Self {
+        for text in self.messages() {
+            if text.chars().count() > LONGEST_TEXT {
+                *text = text.chars().take(LONGEST_TEXT - 1).chain(['…']).collect();
+            }
+        }
+        self.applications.truncate(MOST_APPLICATIONS);
+        self.repositories.truncate(MOST_PARTS);
+        self
+    }
+
+    /// Checks a report from elsewhere for the host `name`.
+    ///
+    /// # Errors
+    ///
+    /// If it has another schema or name, or is too large.
+    pub fn check(&self, name: &str) -> Result<(), InvalidReport> {
+        if self.schema != SCHEMA {
+            return Err(InvalidReport::Schema(self.schema));
+        }
+        if !HostIdentity::is_name(name) {
+            return Err(InvalidReport::Name(name.chars().take(LONGEST_NAME).collect()));
+        }
+        if self.host != name {
+            return Err(InvalidReport::OtherHost(self.host.chars().take(LONGEST_NAME).collect()));
+        }
+        let wrong = |field, problem: &str| Err(InvalidReport::Field { field, problem: problem.to_owned() });
+        if !HostIdentity::is_name(&self.instance) {
+            return wrong("instance", "must be letters and digits");
+        }
+        if !(1..=SLOWEST).contains(&self.every) {
+            return wrong("every", &format!("must be from 1 to {SLOWEST} seconds"));
+        }
+        if self.applications.len() > MOST_APPLICATIONS {
+            return wrong("applications", &format!("has more than {MOST_APPLICATIONS} entries"));
+        }
+        if self.repositories.len() > MOST_PARTS || self.labels.len() > MOST_PARTS {
+            return wrong("repositories", &format!("or `labels` has more than {MOST_PARTS} entries"));
+        }
+        let is_long = |text: &str| text.chars().count() > LONGEST_TEXT;
+        let repositories = self.repositories.iter().flat_map(|repository| {
+            let commit = repository.commit.as_ref().map_or("", CommitId::as_str);
+            [repository.name.as_str(), repository.message.as_str(), commit]
+        });
+        let applications = self.applications.iter().flat_map(|application| {
+            let commit = application.commit.as_ref().map_or("", CommitId::as_str);
+            [application.name.as_str(), application.repository.as_str(), application.message.as_str(), commit]
+        });
+        let labels = self.labels.iter().flat_map(|(label, value)| [label.as_str(), value.as_str()]);
+        let mut texts = repositories.chain(applications).chain(labels).chain([self.agent_version.as_str()]);
+        if texts.any(is_long) {
+            return wrong("message", &format!("or another text has more than {LONGEST_TEXT} characters"));
+        }
+        if self.labels.iter().any(|(label, value)| label.chars().chain(value.chars()).any(is_unprintable)) {
+            return wrong("labels", "has characters that are no text");
+        }
+        Ok(())
+    }
+
+    fn messages(&mut self) -> impl Iterator<Item = &mut String> {
+        let repositories = self.repositories.iter_mut().map(|repository| &mut repository.message);
+        repositories.chain(self.applications.iter_mut().map(|application| &mut application.message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> HostReport {
+        HostReport { host: "nas".to_owned(), instance: "a1".to_owned(), ..HostReport::default() }
+    }
+
+    #[test]
+    fn foreign_report_is_checked() {
+        assert_eq!(report().check("nas"), Ok(()));
+        assert_eq!(report().check("web"), Err(InvalidReport::OtherHost("nas".to_owned())));
+        assert_eq!(HostReport { schema: 2, ..report() }.check("nas"), Err(InvalidReport::Schema(2)));
+        let odd = HostReport { host: "../nas".to_owned(), ..report() };
+        assert!(matches!(odd.check("../nas"), Err(InvalidReport::Name(_))));
+        for wrong in [
+            HostReport { every: 0, ..report() },
+            HostReport { every: 181, ..report() },
+            HostReport { instance: String::new(), ..report() },
+            HostReport { labels: BTreeMap::from([("role".to_owned(), "\u{1b}[31m".to_owned())]), ..report() },
+            HostReport { repositories: vec![RepositoryReport::default(); 101], ..report() },
+            HostReport { agent_version: "1".repeat(501), ..report() },
+        ] {
+            assert!(matches!(wrong.check("nas"), Err(InvalidReport::Field { .. })), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn long_messages_are_cut_before_they_are_sent() {
+        let repository = RepositoryReport { message: "é".repeat(900), ..RepositoryReport::default() };
+        let report = HostReport { repositories: vec![repository; 200], ..report() }.within_limits();
+        assert_eq!(report.check("nas"), Ok(()));
+        assert!(report.repositories[0].message.ends_with('…'));
+    }
+
+    #[test]
+    fn time_of_a_fetch_is_no_news() {
+        let repository =
+            |at| RepositoryReport { fetched_at: Some(Timestamp(at)), ..RepositoryReport::default() };
+        let at = |at| HostReport { repositories: vec![repository(at)], ..report() };
+        assert_ne!(at(1), at(2));
+        assert_eq!(at(1).without_times(), at(2).without_times());
+    }
+
+    #[test]
+    fn later_fields_are_ignored() {
+        let mut value = serde_json::to_value(report()).unwrap();
+        value["weather"] = serde_json::json!("fine");
+        assert_eq!(serde_json::from_value::<HostReport>(value).unwrap(), report());
+    }
+}

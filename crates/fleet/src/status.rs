@@ -1,0 +1,32 @@
+//! The fleet as the API shows it.
+
+use driftless_model::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::view::HostView;
+
+/// The answer of `GET /api/v1/fleet/hosts`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FleetStatus {
+    /// Whether this agent accepts the reports of other hosts.
+    pub accepts: bool,
+    /// The hosts that have reported or are expected, worst first.
+    pub hosts: Vec<HostView>,
+    /// The collectors that this agent reports to.
+    pub targets: Vec<TargetStatus>,
+}
+
+/// One collector that the agent reports to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetStatus {
+    /// The URL in the configuration.
+    pub to: String,
+    /// When it last took a report or a heartbeat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_sent: Option<Timestamp>,
+    /// Why the last try failed; empty after a success.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub error: String,
+}

@@ -1,0 +1,260 @@
+//! The view of a fleet: hosts with their state, worst first.
+
+use std::{collections::BTreeMap, fmt};
+
+use driftless_model::{HealthStatus, SyncStatus, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    freshness::{Freshness, freshness},
+    report::HostReport,
+};
+
+/// The last report of a host, as the collector keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastReport {
+    /// The report.
+    pub report: HostReport,
+    /// When the host was last heard, by the clock of the collector.
+    pub received: Timestamp,
+    /// Another machine that uses the same name.
+    pub conflict: Option<NameConflict>,
+}
+
+/// A second machine with the name of a host. Its reports are refused while the first is fresh.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NameConflict {
+    /// The id of the refused machine.
+    pub instance: String,
+    /// The address that it reported from. Empty if it is unknown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub from: String,
+    /// When it was last refused.
+    pub at: Timestamp,
+}
+
+/// The state of a host in one word, worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum HostState {
+    /// Nothing was heard for ten minutes.
+    Lost,
+    /// It is expected and has never reported.
+    NeverReported,
+    /// An application is degraded or missing.
+    Degraded,
+    /// Three heartbeats are missing: the state of its applications is unknown.
+    Stale,
+    /// A repository or an application is not as Git says.
+    OutOfSync,
+    /// An application is on its way.
+    Progressing,
+    /// An application is suspended, and all others are well.
+    Suspended,
+    /// Everything is as Git says and works.
+    Healthy,
+}
+
+impl fmt::Display for HostState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Lost => "Lost",
+            Self::NeverReported => "NeverReported",
+            Self::Degraded => "Degraded",
+            Self::Stale => "Stale",
+            Self::OutOfSync => "OutOfSync",
+            Self::Progressing => "Progressing",
+            Self::Suspended => "Suspended",
+            Self::Healthy => "Healthy",
+        })
+    }
+}
+
+/// One host of the fleet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostView {
+    /// The name of the host.
+    pub name: String,
+    /// The state in one word.
+    pub state: HostState,
+    /// The reason of the state. Empty if the host is healthy.
+    pub reason: String,
+    /// `None`: it has never reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub freshness: Option<Freshness>,
+    /// When it was last heard, by the clock of the collector.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_heard: Option<Timestamp>,
+    /// Whether the configuration of the collector names it.
+    pub expected: bool,
+    /// Another machine that uses the same name, for as long as it tries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conflict: Option<NameConflict>,
+    /// The last report, also of a stale or lost host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<HostReport>,
+}
+
+/// All hosts that have reported or are expected, worst first and then by name.
+pub fn view(reports: Vec<LastReport>, expected: &[String], now: Timestamp) -> Vec<HostView> {
+    let mut hosts: BTreeMap<String, HostView> = BTreeMap::new();
+    for last in reports {
+        let host = host_view(last, expected, now);
+        hosts.insert(host.name.clone(), host);
+    }
+    for name in expected {
+        hosts.entry(name.clone()).or_insert_with(|| HostView {
+            name: name.clone(),
+            state: HostState::NeverReported,
+            reason: "it is expected and has never reported".to_owned(),
+            freshness: None,
+            last_heard: None,
+            expected: true,
+            conflict: None,
+            report: None,
+        });
+    }
+    let mut hosts: Vec<HostView> = hosts.into_values().collect();
+    hosts.sort_by(|a, b| (a.state, &a.name).cmp(&(b.state, &b.name)));
+    hosts
+}
+
+fn host_view(last: LastReport, expected: &[String], now: Timestamp) -> HostView {
+    let LastReport { report, received, conflict } = last;
+    let freshness = freshness(received, report.heartbeat(), now);
+    let (state, reason) = match freshness {
+        Freshness::Lost => (HostState::Lost, "nothing was heard for 10 minutes or more".to_owned()),
+        Freshness::Stale => {
+            (HostState::Stale, "heartbeats are missing; the last report may be old".to_owned())
+        }
+        Freshness::Fresh => reported_state(&report),
+    };
+    // A machine that has given up is no conflict any more.
+    let conflict = conflict.filter(|conflict| {
+        crate::freshness::freshness(conflict.at, report.heartbeat(), now) == Freshness::Fresh
+    });
+    HostView {
+        name: report.host.clone(),
+        state,
+        reason,
+        freshness: Some(freshness),
+        last_heard: Some(received),
+        expected: expected.contains(&report.host),
+        conflict,
+        report: Some(report),
+    }
+}
+
+/// The worst that a fresh report says, and the first thing that it says it about.
+fn reported_state(report: &HostReport) -> (HostState, String) {
+    let applications = report.applications.iter().map(|application| {
+        let state = match (application.health, application.sync) {
+            (HealthStatus::Degraded | HealthStatus::Missing, _) => HostState::Degraded,
+            (HealthStatus::Progressing | HealthStatus::Unknown, SyncStatus::Synced) => HostState::Progressing,
+            (HealthStatus::Suspended, _) => HostState::Suspended,
+            (_, SyncStatus::OutOfSync | SyncStatus::Unknown) => HostState::OutOfSync,
+            (HealthStatus::Healthy, SyncStatus::Synced) => HostState::Healthy,
+        };
+        (state, sentence(application.name.as_str(), &application.message))
+    });
+    let repositories = report.repositories.iter().filter(|repository| !repository.message.is_empty());
+    let repositories = repositories
+        .map(|repository| (HostState::OutOfSync, sentence(&repository.name, &repository.message)));
+    let worst = applications.chain(repositories).min_by_key(|(state, _)| *state);
+    match worst {
+        Some((state, reason)) if state != HostState::Healthy => (state, reason),
+        Some(_) | None => (HostState::Healthy, String::new()),
+    }
+}
+
+fn sentence(name: &str, message: &str) -> String {
+    if message.is_empty() { name.to_owned() } else { format!("{name}: {message}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::report::{ApplicationReport, RepositoryReport};
+    use driftless_model::AppName;
+
+    const NOW: Timestamp = Timestamp(100_000_000);
+
+    fn host(name: &str, sync: SyncStatus, health: HealthStatus, age: u64) -> LastReport {
+        let application = ApplicationReport {
+            name: AppName::from("shop"),
+            repository: "infra".to_owned(),
+            sync,
+            health,
+            revision: None,
+            commit: None,
+            message: String::new(),
+            drift: 0,
+        };
+        let report = HostReport {
+            host: name.to_owned(),
+            instance: "a1".to_owned(),
+            applications: vec![application],
+            ..HostReport::default()
+        };
+        LastReport { report, received: Timestamp(NOW.0 - age * 1000), conflict: None }
+    }
+
+    fn states(reports: Vec<LastReport>, expected: &[String]) -> Vec<(String, HostState)> {
+        view(reports, expected, NOW).into_iter().map(|host| (host.name, host.state)).collect()
+    }
+
+    #[test]
+    fn worst_host_comes_first() {
+        let reports = vec![
+            host("good", SyncStatus::Synced, HealthStatus::Healthy, 10),
+            host("calm", SyncStatus::Synced, HealthStatus::Suspended, 10),
+            host("busy", SyncStatus::Synced, HealthStatus::Progressing, 10),
+            host("late", SyncStatus::OutOfSync, HealthStatus::Healthy, 10),
+            host("sick", SyncStatus::Synced, HealthStatus::Degraded, 10),
+            host("quiet", SyncStatus::Synced, HealthStatus::Healthy, 100),
+            host("gone", SyncStatus::Synced, HealthStatus::Healthy, 601),
+        ];
+        let expected = ["good".to_owned(), "new".to_owned()];
+        let names: Vec<String> = states(reports, &expected).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["gone", "new", "sick", "quiet", "late", "busy", "calm", "good"]);
+    }
+
+    #[test]
+    fn stale_host_is_never_healthy_and_keeps_its_report() {
+        for age in [91, 300, 599, 600, 100_000] {
+            let seen = view(vec![host("nas", SyncStatus::Synced, HealthStatus::Healthy, age)], &[], NOW);
+            assert!(matches!(seen[0].state, HostState::Stale | HostState::Lost), "{age}");
+            assert!(seen[0].report.is_some());
+        }
+        // Nor is it red because of what it said last.
+        let seen = view(vec![host("nas", SyncStatus::Synced, HealthStatus::Degraded, 100)], &[], NOW);
+        assert_eq!(seen[0].state, HostState::Stale);
+    }
+
+    #[test]
+    fn failed_fetch_is_out_of_sync() {
+        let mut last = host("nas", SyncStatus::Synced, HealthStatus::Healthy, 1);
+        let message = "could not fetch".to_owned();
+        last.report.repositories =
+            vec![RepositoryReport { name: "infra".to_owned(), message, ..Default::default() }];
+        let seen = view(vec![last], &[], NOW);
+        assert_eq!(
+            (seen[0].state, seen[0].reason.as_str()),
+            (HostState::OutOfSync, "infra: could not fetch")
+        );
+    }
+
+    #[test]
+    fn conflict_ends_when_the_other_machine_gives_up() {
+        let mut last = host("nas", SyncStatus::Synced, HealthStatus::Healthy, 1);
+        let conflict = |at| NameConflict { instance: "b2".to_owned(), from: String::new(), at };
+        last.conflict = Some(conflict(Timestamp(NOW.0 - 10_000)));
+        assert!(view(vec![last.clone()], &[], NOW)[0].conflict.is_some());
+        let later = NOW.after(Duration::from_mins(2));
+        last.received = later;
+        assert_eq!(view(vec![last], &[], later)[0].conflict, None);
+    }
+}

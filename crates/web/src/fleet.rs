@@ -1,0 +1,183 @@
+//! The routes of the fleet: hosts report their state, and everybody who may read sees it.
+//!
+//! A report is the whole state, so it may arrive twice, late or never. A second machine with the name of a fresh host is
+//! refused.
+
+use std::{io::Read as _, time::Duration};
+
+use axum::{
+    Extension, Json,
+    body::{Body, to_bytes},
+    extract::{Path, State},
+    response::{IntoResponse, Response},
+};
+use flate2::read::MultiGzDecoder;
+use http::{HeaderMap, StatusCode, header};
+
+use super::{
+    access::{Caller, audit::AuditNote},
+    error::Error,
+    shared::{Shared, read},
+};
+use driftless_agent::{INSTANCE_HEADER, fleet_hosts, last_report};
+use driftless_fleet::{FleetStatus, Freshness, HostReport, freshness};
+use driftless_model::digest_hex;
+use driftless_store as store;
+use driftless_store::{Store, StoredConflict, StoredHost};
+
+/// The most hosts of a collector.
+const MOST_HOSTS: usize = 1000;
+
+/// The largest report as it is sent, in bytes.
+const LARGEST_SENT: usize = 512 * 1024;
+
+/// The largest report, in bytes.
+const LARGEST_REPORT: u64 = 4 * 1024 * 1024;
+
+/// Time for a host to send its report.
+const SENT_WITHIN: Duration = Duration::from_secs(10);
+
+/// The letters of an instance that messages show.
+const SHORT: usize = 12;
+
+/// The hosts, and the collectors that this agent reports to.
+pub(super) async fn fleet_status(shared: &Shared) -> Result<FleetStatus, Error> {
+    let (handle, now) = (shared.handle.clone(), shared.clock.now());
+    let hosts = read(&shared.store, move |store| fleet_hosts(&handle, store, now)).await?;
+    let handle = &shared.handle;
+    Ok(FleetStatus { accepts: handle.fleet().accept, hosts, targets: handle.fleet_targets().list() })
+}
+
+pub(super) async fn list(State(shared): State<Shared>) -> Result<Json<FleetStatus>, Error> {
+    Ok(Json(fleet_status(&shared).await?))
+}
+
+/// Takes a report, or a heartbeat that names one.
+pub(super) async fn report(
+    Caller(caller): Caller,
+    State(shared): State<Shared>,
+    Extension(note): Extension<AuditNote>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<StatusCode, Error> {
+    if !shared.handle.fleet().accept {
+        return Err(Error::NoCollector);
+    }
+    let now = shared.clock.now();
+    if let Some(digest) = headers.get(header::IF_NONE_MATCH) {
+        let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
+        let digest = text(digest).trim_matches('"').to_owned();
+        let instance = headers.get(INSTANCE_HEADER).map(text).unwrap_or_default();
+        let heard = read(&shared.store, move |store| store.hear_fleet_host(&name, &instance, &digest, now));
+        return if heard.await? { Ok(StatusCode::NOT_MODIFIED) } else { Err(Error::ReportNeeded) };
+    }
+    let sent = tokio::time::timeout(SENT_WITHIN, to_bytes(body, LARGEST_SENT)).await;
+    let sent = sent.map_err(|_| Error::BodyTooSlow)?;
+    let too_large = || Error::ReportTooLarge(LARGEST_REPORT / 1024);
+    let sent = sent.map_err(|_| too_large())?;
+    let json = match headers.get(header::CONTENT_ENCODING).map(http::HeaderValue::as_bytes) {
+        None | Some(b"identity") => sent.to_vec(),
+        Some(b"gzip") => {
+            let mut json = Vec::new();
+            let mut reader = MultiGzDecoder::new(sent.as_ref()).take(LARGEST_REPORT + 1);
+            let decoded = reader.read_to_end(&mut json);
+            decoded.map_err(|error| Error::Malformed(format!("the body is no gzip: {error}")))?;
+            if json.len() as u64 > LARGEST_REPORT {
+                return Err(too_large());
+            }
+            json
+        }
+        Some(_) => return Err(Error::Malformed("the encoding of the body must be gzip".to_owned())),
+    };
+    let report: HostReport =
+        serde_json::from_slice(&json).map_err(|error| Error::Malformed(format!("the report: {error}")))?;
+    report.check(&name).map_err(|error| Error::Malformed(error.to_string()))?;
+    let host = StoredHost {
+        name: name.clone(),
+        instance: report.instance.clone(),
+        digest: digest_hex(&json),
+        received: now,
+        report: serde_json::to_string(&report).map_err(|error| Error::Malformed(error.to_string()))?,
+        conflict: None,
+    };
+    let from = caller.from.clone();
+    match read(&shared.store, move |store| accept(store, host, from)).await? {
+        Acceptance::Stored(news) => {
+            if let Some(news) = news {
+                note.set(&format!("{name}: {news}"));
+            }
+            Ok(StatusCode::NO_CONTENT)
+        }
+        Acceptance::Full => Err(Error::Refused(format!(
+            "this collector has {MOST_HOSTS} hosts already: remove some with `driftless fleet remove HOST`"
+        ))),
+        Acceptance::Taken { owner, is_news } => {
+            if is_news {
+                let other = short(&report.instance);
+                note.set(&format!(
+                    "{name}: refused machine {other}, because {} has this name",
+                    short(&owner)
+                ));
+                tracing::warn!(
+                    host = name,
+                    owner,
+                    refused = report.instance,
+                    "two machines report as one host"
+                );
+            }
+            Err(Error::Refused(format!(
+                "another machine (instance {}) reports as `{name}`: give one of the two another name",
+                short(&owner)
+            )))
+        }
+    }
+}
+
+/// Forgets a host. It comes back when it reports again.
+pub(super) async fn remove(
+    State(shared): State<Shared>,
+    Path(name): Path<String>,
+) -> Result<Response, Error> {
+    let wanted = name.clone();
+    let is_removed = read(&shared.store, move |store| store.remove_fleet_host(&wanted)).await?;
+    if is_removed { Ok(StatusCode::NO_CONTENT.into_response()) } else { Err(Error::NoSuchHost(name)) }
+}
+
+/// The result of a report.
+enum Acceptance {
+    /// It is stored. With a sentence if the host or its machine is new.
+    Stored(Option<&'static str>),
+    /// There are too many hosts.
+    Full,
+    /// Another machine has the name.
+    Taken { owner: String, is_news: bool },
+}
+
+fn accept(store: &Store, host: StoredHost, from: String) -> Result<Acceptance, store::Error> {
+    let now = host.received;
+    let known = store.fleet_host(&host.name)?;
+    let (news, conflict) = match known {
+        None => (Some("new host"), None),
+        Some(known) if known.instance == host.instance => (None, known.conflict),
+        Some(known) => {
+            let every = last_report(known.clone()).map(|last| last.report.heartbeat()).unwrap_or_default();
+            if freshness(known.received, every, now) == Freshness::Fresh {
+                let before = known.conflict.filter(|conflict| {
+                    conflict.instance == host.instance
+                        && freshness(conflict.at, every, now) == Freshness::Fresh
+                });
+                let conflict = StoredConflict { instance: host.instance, from, at: now };
+                store.set_fleet_conflict(&host.name, &conflict)?;
+                return Ok(Acceptance::Taken { owner: known.instance, is_news: before.is_none() });
+            }
+            (Some("another machine took the name, after the first was silent"), None)
+        }
+    };
+    let host = StoredHost { conflict, ..host };
+    Ok(if store.set_fleet_host(&host, MOST_HOSTS)? { Acceptance::Stored(news) } else { Acceptance::Full })
+}
+
+fn short(instance: &str) -> &str {
+    instance.get(..SHORT).unwrap_or(instance)
+}

@@ -1,0 +1,44 @@
+//! `driftless fleet remove`: forgets a host.
+
+use clap::Args;
+
+use driftless_model::HostIdentity;
+
+use crate::cli::{
+    client::Client,
+    context::{Context, Verdict},
+    error::{CommandError, Error},
+    options::ServerArgs,
+};
+
+/// Forget a host of the fleet; it comes back when it reports again.
+///
+/// Needs the scope admin. Nothing changes on the host itself.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct FleetRemoveArgs {
+    /// Name of the host.
+    host: String,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// A text that cannot be the name of a host.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is no name of a host")]
+struct NoHostName(String);
+
+impl CommandError for NoHostName {
+    fn help(&self) -> Option<String> {
+        Some("`driftless fleet status` lists the hosts".to_owned())
+    }
+}
+
+pub(super) async fn remove(args: &FleetRemoveArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+    if !HostIdentity::is_name(&args.host) {
+        return Err(NoHostName(args.host.clone()).into());
+    }
+    let client = Client::new(&args.server, context.environment)?;
+    client.delete(&format!("/api/v1/fleet/hosts/{}", args.host)).await?;
+    context.screen.say(format!("{} is forgotten until it reports again", args.host));
+    Ok(Verdict::Yes)
+}

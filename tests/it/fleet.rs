@@ -1,0 +1,512 @@
+//! A fleet: hosts that report to real collectors over HTTP, interruptions, wrong clocks, and two machines with one name.
+
+use std::{collections::BTreeMap, io::Write, sync::Arc, time::Duration};
+
+use axum::{Router, body::Body};
+use driftless_agent::{
+    FleetTargets, Handle, Inbox, Notifications, ReportSource, start_fleet_reports, start_notifications,
+};
+use driftless_clock::Clock;
+use driftless_config::{Fleet, FleetReports, Secret, Settings};
+use driftless_fleet::{FleetStatus, HostReport, HostState, HostView};
+use driftless_model::{
+    AgentId, ApiToken, AuditResult, HealthStatus, HostIdentity, IncidentKind, Scope, Timestamp, digest_hex,
+};
+use driftless_store::{Store, StoredHost};
+use driftless_web::{Access, Token, router, serve};
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use tokio::{
+    net::TcpListener,
+    time::{Instant, sleep},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower::ServiceExt;
+
+use crate::sample::{self, NOON, agent, commit, publish, shop};
+
+const CONFIGURED: &str = "0123456789abcdef0123456789abcdef";
+
+/// An agent that accepts reports, with a server that can be stopped.
+struct Collector {
+    router: Router,
+    store: Store,
+    handle: Handle,
+    url: String,
+    port: u16,
+    stop: CancellationToken,
+    _inbox: Inbox,
+}
+
+impl Collector {
+    async fn start(expected: &[&str], access: Access) -> Self {
+        let sample::Agent { handle, store, inbox } = agent([]);
+        let expected = expected.iter().map(|name| (*name).to_owned()).collect();
+        let handle = handle.with_fleet(Fleet { accept: true, expected });
+        let router = router(handle.clone(), store.clone(), access);
+        let mut collector = Self {
+            router,
+            store,
+            handle,
+            url: String::new(),
+            port: 0,
+            stop: CancellationToken::new(),
+            _inbox: inbox,
+        };
+        collector.serve().await;
+        collector
+    }
+
+    /// Serves at the address that it had before, if it had one.
+    async fn serve(&mut self) {
+        let listener = TcpListener::bind(("127.0.0.1", self.port)).await.unwrap();
+        self.port = listener.local_addr().unwrap().port();
+        self.url = format!("http://127.0.0.1:{}", self.port);
+        self.stop = CancellationToken::new();
+        tokio::spawn(serve(listener, self.router.clone(), self.stop.clone().cancelled_owned()));
+    }
+
+    fn hosts(&self) -> Vec<HostView> {
+        driftless_agent::fleet_hosts(&self.handle, &self.store, Clock::System.now()).unwrap()
+    }
+
+    fn states(&self) -> Vec<(String, HostState)> {
+        self.hosts().into_iter().map(|host| (host.name, host.state)).collect()
+    }
+
+    async fn send(&self, request: Request<Body>) -> (StatusCode, String) {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let status = response.status();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8_lossy(&body).into_owned())
+    }
+
+    async fn put(&self, host: &str, headers: &[(&str, &str)], body: impl Into<Body>) -> (StatusCode, String) {
+        let mut request = Request::put(format!("/api/v1/fleet/hosts/{host}")).header("host", "localhost");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.send(request.body(body.into()).unwrap()).await
+    }
+
+    async fn get(&self, path: &str) -> (StatusCode, String) {
+        self.send(Request::get(path).header("host", "localhost").body(Body::empty()).unwrap()).await
+    }
+}
+
+/// An agent that reports.
+struct Host {
+    inbox: Inbox,
+    targets: FleetTargets,
+    stop: CancellationToken,
+}
+
+impl Host {
+    fn start(name: &str, instance: &str, to: &[&str], token: Option<&str>) -> Self {
+        let sample::Agent { handle, store: _, inbox } = agent([shop()]);
+        let settings = FleetReports {
+            to: to.iter().map(|url| (*url).to_owned()).collect(),
+            token: token.map(|_| Secret::Environment("TOKEN".to_owned())),
+            every: Duration::from_millis(200),
+        };
+        let token = token.map(str::to_owned);
+        let labels = BTreeMap::from([("role".to_owned(), "web".to_owned())]);
+        let source = ReportSource {
+            handle,
+            host: HostIdentity { name: name.to_owned(), labels },
+            instance: AgentId(instance.to_owned()),
+            environment: Arc::new(move |_: &str| token.clone()),
+            clock: Clock::System,
+        };
+        let stop = CancellationToken::new();
+        let targets = start_fleet_reports(&settings, &source, &stop, &TaskTracker::new());
+        Self { inbox, targets, stop }
+    }
+
+    fn error(&self, index: usize) -> String {
+        self.targets.list()[index].error.clone()
+    }
+}
+
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn report(host: &str, instance: &str) -> HostReport {
+    HostReport { host: host.to_owned(), instance: instance.to_owned(), ..HostReport::default() }
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[tokio::test]
+async fn hosts_report_to_every_collector_that_answers() {
+    let one = Collector::start(&["nas", "new"], Access::loopback()).await;
+    let two = Collector::start(&[], Access::loopback()).await;
+    // Nothing listens there.
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gone_url = format!("http://{}", gone.local_addr().unwrap());
+    drop(gone);
+    let to = [gone_url.as_str(), one.url.as_str(), two.url.as_str()];
+    let hosts: Vec<Host> = ["nas", "web-1", "web-2"].map(|name| Host::start(name, name, &to, None)).into();
+    until("all hosts report", || one.hosts().len() == 4 && two.hosts().len() == 3).await;
+    let healthy = |name: &str| (name.to_owned(), HostState::Healthy);
+    let new = ("new".to_owned(), HostState::NeverReported);
+    assert_eq!(one.states(), [new, healthy("nas"), healthy("web-1"), healthy("web-2")]);
+    until("the error is seen", || hosts.iter().all(|host| !host.error(0).is_empty())).await;
+    assert_eq!(hosts[0].error(0), "no collector answers: Connection refused (os error 111)");
+    assert_eq!((hosts[0].error(1), hosts[0].error(2)), (String::new(), String::new()));
+
+    let seen = one.hosts().into_iter().find(|host| host.name == "web-1").unwrap();
+    let report = seen.report.unwrap();
+    assert_eq!(report.labels["role"], "web");
+    let application = &report.applications[0];
+    assert_eq!((application.name.as_str(), application.revision), ("shop", Some(4)));
+    assert_eq!(application.commit.as_ref().unwrap().as_str(), "a".repeat(40));
+    let stored = one.store.fleet_host("web-1").unwrap().unwrap().report;
+    assert!(!stored.contains("registry.example.com") && !stored.contains("start shop-web-2"), "{stored}");
+}
+
+#[tokio::test]
+async fn change_is_reported_before_the_next_heartbeat() {
+    let collector = Collector::start(&[], Access::loopback()).await;
+    let host = Host::start("nas", "a1", &[&collector.url], None);
+    until("the host reports", || collector.hosts().len() == 1).await;
+    let mut changed = shop();
+    changed.status.health = HealthStatus::Degraded;
+    changed.status.message = "web is not ready".to_owned();
+    publish(&host.inbox, [changed]);
+    until("the change arrives", || collector.states()[0].1 == HostState::Degraded).await;
+    assert_eq!(collector.hosts()[0].reason, "shop: web is not ready");
+}
+
+#[tokio::test]
+async fn collector_that_comes_back_gets_the_newest_state() {
+    let mut collector = Collector::start(&[], Access::loopback()).await;
+    let host = Host::start("nas", "a1", &[&collector.url], None);
+    until("the host reports", || collector.hosts().len() == 1).await;
+    collector.stop.cancel();
+    until("the host notices", || !host.error(0).is_empty()).await;
+    for id in ['b', 'c', 'd'] {
+        let mut changed = shop();
+        changed.status.commit = Some(commit(id, "Later"));
+        publish(&host.inbox, [changed]);
+    }
+    until("heartbeats are missed", || collector.states()[0].1 == HostState::Stale).await;
+    collector.serve().await;
+    until("the host is back", || collector.states()[0].1 == HostState::Healthy).await;
+    let report = collector.hosts().remove(0).report.unwrap();
+    assert_eq!(report.applications[0].commit.as_ref().unwrap().as_str(), "d".repeat(40));
+    until("the error is gone", || host.error(0).is_empty()).await;
+
+    // A collector that has lost its database gets the whole report again.
+    assert!(collector.store.remove_fleet_host("nas").unwrap());
+    until("the report is repeated", || collector.hosts().len() == 1).await;
+}
+
+#[tokio::test]
+async fn second_machine_with_a_name_is_refused_while_first_is_fresh() {
+    let collector = Collector::start(&[], Access::loopback()).await;
+    let first = Host::start("nas", "a1", &[&collector.url], None);
+    until("the first reports", || collector.hosts().len() == 1).await;
+    let second = Host::start("nas", "b2", &[&collector.url], None);
+    until("the second is refused", || second.error(0).contains("another machine")).await;
+    assert_eq!(
+        second.error(0),
+        "it answered 409 Conflict: another machine (instance a1) reports as `nas`: give one of the two another name"
+    );
+    assert_eq!(first.error(0), "");
+    sleep(Duration::from_millis(700)).await;
+    let host = collector.hosts().remove(0);
+    assert_eq!(host.report.unwrap().instance, "a1");
+    assert_eq!(host.conflict.unwrap().instance, "b2");
+    let (_, page) = collector.get("/fleet").await;
+    assert!(page.contains("Another machine (b2) reports with this name"), "{page}");
+    let audit = collector.store.audit(None, 100, None).unwrap();
+    let entries: Vec<_> =
+        audit.iter().map(|entry| (entry.action.as_str(), entry.result, entry.detail.as_str())).collect();
+    let refused = "nas: refused machine b2, because a1 has this name";
+    assert_eq!(
+        entries,
+        [
+            ("report host", AuditResult::Refused, refused),
+            ("report host", AuditResult::Accepted, "nas: new host")
+        ],
+        "one entry for each event, not for each report"
+    );
+
+    first.stop.cancel();
+    let is_second = || collector.hosts()[0].report.as_ref().unwrap().instance == "b2";
+    until("the second takes the name", is_second).await;
+    until("its error is gone", || second.error(0).is_empty()).await;
+}
+
+#[tokio::test]
+async fn heartbeat_repeats_nothing() {
+    let collector = Collector::start(&[], Access::loopback()).await;
+    let json = serde_json::to_vec(&report("nas", "a1")).unwrap();
+    let digest = format!("\"{}\"", digest_hex(&json));
+    let beat = [("if-none-match", digest.as_str()), ("driftless-instance", "a1")];
+    let (status, body) = collector.put("nas", &beat, "").await;
+    assert_eq!(status, StatusCode::PRECONDITION_REQUIRED);
+    assert!(body.contains("reportNeeded"), "{body}");
+    let (status, _) = collector.put("nas", &[("content-encoding", "gzip")], gzip(&json)).await;
+    assert_eq!(status, StatusCode::NO_CONTENT);
+    let before = collector.store.fleet_host("nas").unwrap().unwrap();
+    sleep(Duration::from_millis(5)).await;
+    assert_eq!(collector.put("nas", &beat, "").await, (StatusCode::NOT_MODIFIED, String::new()));
+    let after = collector.store.fleet_host("nas").unwrap().unwrap();
+    assert!(after.received > before.received);
+    assert_eq!(StoredHost { received: before.received, ..after }, before);
+    let other = [("if-none-match", digest.as_str()), ("driftless-instance", "b2")];
+    assert_eq!(collector.put("nas", &other, "").await.0, StatusCode::PRECONDITION_REQUIRED);
+    // The same report twice is the same as once.
+    assert_eq!(collector.put("nas", &[], json).await.0, StatusCode::NO_CONTENT);
+    assert_eq!(collector.hosts().len(), 1);
+}
+
+#[tokio::test]
+async fn malformed_and_large_reports_change_nothing() {
+    let collector = Collector::start(&[], Access::loopback()).await;
+    let gz = [("content-encoding", "gzip")];
+    let bomb = gzip(&vec![b' '; 64 * 1024 * 1024]);
+    assert_eq!(collector.put("nas", &gz, bomb).await.0, StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(collector.put("nas", &[], vec![b' '; 600 * 1024]).await.0, StatusCode::PAYLOAD_TOO_LARGE);
+    let json = serde_json::to_string(&report("nas", "a1")).unwrap();
+    for (host, headers, body, reason) in [
+        ("nas", &gz[..], "no gzip", "the body is no gzip"),
+        ("nas", &[("content-encoding", "br")][..], json.as_str(), "must be gzip"),
+        ("nas", &[][..], "[]", "the report"),
+        ("nas", &[][..], "", "the report"),
+        ("web", &[][..], json.as_str(), "the report is that of host `nas`"),
+        ("%2e%2e", &[][..], json.as_str(), "is no name of a host"),
+    ] {
+        let (status, answer) = collector.put(host, headers, body.to_owned()).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{host} {body}: {answer}");
+        assert!(answer.contains(reason), "{answer}");
+    }
+    let newer = json.replace("\"schema\":1", "\"schema\":2");
+    let (status, answer) = collector.put("nas", &[], newer).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert!(answer.contains("update the older one"), "{answer}");
+    assert_eq!(collector.hosts(), []);
+}
+
+#[tokio::test]
+async fn agent_that_is_no_collector_accepts_nothing() {
+    let sample::Agent { handle, store, inbox: _inbox } = agent([shop()]);
+    let router = router(handle, store, Access::loopback());
+    let request = |method, path| Request::builder().method(method).uri(path).header("host", "localhost");
+    let body = serde_json::to_string(&report("nas", "a1")).unwrap();
+    let put = request("PUT", "/api/v1/fleet/hosts/nas").body(Body::from(body)).unwrap();
+    let answer = router.clone().oneshot(put).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::NOT_FOUND);
+    let text = answer.into_body().collect().await.unwrap().to_bytes();
+    assert!(String::from_utf8_lossy(&text).contains("noCollector"), "{text:?}");
+    let get = request("GET", "/api/v1/fleet/hosts").body(Body::empty()).unwrap();
+    let answer = router.oneshot(get).await.unwrap().into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(serde_json::from_slice::<FleetStatus>(&answer).unwrap(), FleetStatus::default());
+}
+
+#[tokio::test]
+async fn token_of_a_host_reports_that_host_and_reads_nothing() {
+    let access = Access::token(Token::new(CONFIGURED).unwrap());
+    let collector = Collector::start(&[], access).await;
+    let token = ApiToken {
+        name: "nas".to_owned(),
+        scopes: vec![Scope::parse("report:host/nas").unwrap()],
+        created: Timestamp(1),
+        created_by: driftless_model::Actor::agent(),
+        expires: None,
+    };
+    // Created by the API, as the command does.
+    let body = serde_json::json!({ "name": token.name, "scopes": token.scopes }).to_string();
+    let create = Request::post("/api/v1/tokens").header("authorization", format!("Bearer {CONFIGURED}"));
+    let (status, answer) = collector.send(create.body(Body::from(body)).unwrap()).await;
+    assert_eq!(status, StatusCode::CREATED, "{answer}");
+    let secret = serde_json::from_str::<serde_json::Value>(&answer).unwrap()["secret"].clone();
+    let secret = secret.as_str().unwrap().to_owned();
+
+    let nas = Host::start("nas", "a1", &[&collector.url], Some(&secret));
+    let web = Host::start("web", "b2", &[&collector.url], Some(&secret));
+    let nobody = Host::start("tv", "c3", &[&collector.url], None);
+    until("the host reports", || collector.hosts().len() == 1 && nas.error(0).is_empty()).await;
+    until("others are refused", || !web.error(0).is_empty() && !nobody.error(0).is_empty()).await;
+    assert_eq!(web.error(0), "it answered 403 Forbidden: token nas has no scope `report:host/web`");
+    assert!(nobody.error(0).starts_with("it answered 401 Unauthorized"), "{}", nobody.error(0));
+    let bearer = format!("Bearer {secret}");
+    for (method, path) in [
+        ("GET", "/api/v1/fleet/hosts"),
+        ("GET", "/api/v1/applications"),
+        ("GET", "/fleet"),
+        ("GET", "/metrics"),
+        ("POST", "/api/v1/applications/shop/sync"),
+        ("DELETE", "/api/v1/fleet/hosts/nas"),
+    ] {
+        let request = Request::builder().method(method).uri(path).header("authorization", &bearer);
+        let (status, _) = collector.send(request.body(Body::empty()).unwrap()).await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{method} {path}");
+    }
+    assert_eq!(collector.hosts().len(), 1);
+}
+
+#[tokio::test]
+async fn removed_host_is_in_the_audit_and_gone() {
+    let collector = Collector::start(&[], Access::loopback()).await;
+    let json = serde_json::to_string(&report("nas", "a1")).unwrap();
+    collector.put("nas", &[], json).await;
+    let delete = |name| Request::delete(format!("/api/v1/fleet/hosts/{name}")).header("host", "localhost");
+    let (status, _) = collector.send(delete("nas").body(Body::empty()).unwrap()).await;
+    assert_eq!(status, StatusCode::NO_CONTENT);
+    let (status, body) = collector.send(delete("nas").body(Body::empty()).unwrap()).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    assert!(body.contains("noSuchHost"), "{body}");
+    assert_eq!(collector.hosts(), []);
+    let newest = collector.store.audit(None, 1, None).unwrap().remove(0);
+    assert_eq!((newest.action.as_str(), newest.detail.as_str()), ("remove host", "nas"));
+}
+
+#[tokio::test]
+async fn page_and_metrics_show_fresh_and_lost_hosts() {
+    let collector = Collector::start(&["new"], Access::loopback()).await;
+    let now = Clock::System.now();
+    for (name, age) in [("nas", 0), ("old", 3600)] {
+        let mut report = report(name, "a1");
+        report.applications.push(driftless_fleet::ApplicationReport {
+            name: "shop".into(),
+            repository: "infra".to_owned(),
+            sync: driftless_model::SyncStatus::Synced,
+            health: HealthStatus::Healthy,
+            revision: Some(1),
+            commit: None,
+            message: "<script>alert(1)</script>".to_owned(),
+            drift: 2,
+        });
+        let host = StoredHost {
+            name: name.to_owned(),
+            instance: "a1".to_owned(),
+            digest: "1".to_owned(),
+            received: Timestamp(now.0 - age * 1000),
+            report: serde_json::to_string(&report).unwrap(),
+            conflict: None,
+        };
+        assert!(collector.store.set_fleet_host(&host, 10).unwrap());
+    }
+    let (status, page) = collector.get("/fleet").await;
+    assert_eq!(status, StatusCode::OK);
+    let places = ["old", "new", "nas"].map(|name| page.find(&format!("{name}</")).unwrap());
+    assert!(places.is_sorted(), "worst first: {places:?}");
+    assert!(!page.contains("<script>alert"), "{page}");
+    // The last word of a lost host is not shown as if it were true.
+    assert!(page.contains("was Healthy") && page.contains("As it was last heard"), "{page}");
+    assert_eq!(page.matches("badge good\">Healthy").count(), 3, "state twice and application once: {page}");
+    let (_, front) = collector.get("/").await;
+    assert!(front.contains("href=\"fleet\""));
+    let (_, metrics) = collector.get("/metrics").await;
+    for line in [
+        "driftless_fleet_host_up{host=\"nas\"} 1",
+        "driftless_fleet_host_up{host=\"old\"} 0",
+        "driftless_fleet_host_up{host=\"new\"} 0",
+        "driftless_fleet_last_report_seconds{host=\"nas\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line}\n{metrics}");
+    }
+    assert!(!metrics.contains("driftless_fleet_last_report_seconds{host=\"new\"}"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_host_is_an_incident_until_it_is_heard() {
+    let clock = Clock::starting_at(NOON);
+    let sample::Agent { handle, store, inbox: _inbox } = agent([]);
+    let handle = handle.with_fleet(Fleet { accept: true, expected: Vec::new() });
+    let text = "repositories:\n- url: https://git.example.com/me/infra.git\nnotifications:\n  receivers:\n  - name: phone\n    type: webhook\n    url: http://127.0.0.1:1\n";
+    let settings = Settings::parse("driftless.yaml", text).unwrap();
+    let made =
+        Notifications::new(&settings.notifications, store.clone(), &(Arc::new(|_: &str| None) as _), clock);
+    let notifications = made.unwrap_or_else(|(_, error)| panic!("{error}"));
+    let hear = |name: &str, at: Timestamp| {
+        let host = StoredHost {
+            name: name.to_owned(),
+            instance: "a1".to_owned(),
+            digest: "1".to_owned(),
+            received: at,
+            report: serde_json::to_string(&report(name, "a1")).unwrap(),
+            conflict: None,
+        };
+        assert!(store.set_fleet_host(&host, 10).unwrap());
+    };
+    // The collector itself was down for an hour.
+    let long_ago = Timestamp(NOON.0 - 3_600_000);
+    hear("nas", long_ago);
+    hear("gone", long_ago);
+    let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+    start_notifications(&notifications, &handle, &stop, &tasks);
+    let open = || {
+        let open = store.open_incidents().unwrap().into_iter().filter(|incident| incident.opened.is_some());
+        open.map(|incident| (incident.kind, incident.host.unwrap_or_default())).collect::<Vec<_>>()
+    };
+    sleep(Duration::from_mins(2)).await;
+    assert_eq!(open(), [], "hosts get the time to report to a collector that was down");
+    hear("nas", clock.now());
+    sleep(Duration::from_mins(4)).await;
+    assert_eq!(open(), [(IncidentKind::HostLost, "gone".to_owned())]);
+    // A line that is cut for an hour.
+    sleep(Duration::from_mins(60)).await;
+    let lost = |name: &str| (IncidentKind::HostLost, name.to_owned());
+    assert_eq!(open(), [lost("gone"), lost("nas")]);
+    hear("nas", clock.now());
+    sleep(Duration::from_mins(2)).await;
+    assert_eq!(open(), [lost("gone")]);
+    assert!(store.remove_fleet_host("gone").unwrap());
+    sleep(Duration::from_mins(2)).await;
+    assert_eq!(open(), []);
+    let waiting = store.waiting_notifications("phone").unwrap();
+    let headlines: Vec<String> = waiting.iter().map(|it| it.incident.headline(it.phase)).collect();
+    assert!(
+        headlines.contains(&"host nas is lost".to_owned())
+            || headlines.contains(&"host nas is back".to_owned()),
+        "{headlines:?}"
+    );
+    stop.cancel();
+}
+
+#[test]
+fn settings_of_a_fleet_are_checked() {
+    let parse = |text: &str| {
+        let text = format!("repositories:\n- url: https://git.example.com/me/infra.git\n{text}");
+        Settings::parse("driftless.yaml", &text)
+    };
+    let settings = parse(
+        "report:\n  to: [https://hub.example.com/, http://10.0.0.1:8484]\n  tokenFile: /etc/driftless/token\n  every: 10s\nfleet:\n  accept: true\n  expected: [nas, web-1]\n",
+    )
+    .unwrap();
+    assert_eq!(settings.report.to, ["https://hub.example.com", "http://10.0.0.1:8484"]);
+    assert_eq!(settings.report.every, Duration::from_secs(10));
+    assert_eq!(settings.report.token, Some(Secret::File("/etc/driftless/token".into())));
+    assert_eq!(settings.fleet, Fleet { accept: true, expected: vec!["nas".to_owned(), "web-1".to_owned()] });
+    assert_eq!(parse("report: {to: 'http://hub:8484'}\n").unwrap().report.to, ["http://hub:8484"]);
+    for (text, message) in [
+        ("report: {}\n", "to"),
+        ("report: {to: hub.example.com}\n", "is written as"),
+        ("report: {to: 'https://me:pw@hub.example.com'}\n", "without a user"),
+        ("report: {to: [http://a, http://a/]}\n", "already"),
+        ("report: {to: http://a, every: 1s}\n", "from `5s` to `3m`"),
+        ("report: {to: http://a, every: 10m}\n", "from `5s` to `3m`"),
+        ("report: {to: http://a, tokenFile: /a, tokenEnv: A}\n", "exclude each other"),
+        ("fleet: {expected: [nas]}\n", "no effect"),
+        ("fleet: {accept: true, expected: ['a b']}\n", "must be letters"),
+        ("fleet: {accept: true, expected: [a, a]}\n", "already"),
+        ("fleet: {acept: true}\n", "acept"),
+    ] {
+        let findings = parse(text).unwrap_err();
+        let all: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        assert!(all.iter().any(|finding| finding.contains(message)), "{text}: {all:?}");
+    }
+}

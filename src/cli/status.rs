@@ -19,8 +19,8 @@ use super::{
 };
 use driftless_model::{
     Application, CommitInfo, Delivery, Drift, DriftAction, HealthStatus, HookStatus, InstanceStatus,
-    Operation, OperationPhase, PinStatus, RepositoryStatus, SyncStatus, Timestamp, Until, WaitStatus,
-    WorkloadStatus,
+    Operation, OperationPhase, Outcome, PinStatus, RepositoryStatus, SyncStatus, Timestamp, Until,
+    WaitStatus, WorkloadStatus,
 };
 
 /// Show the status of all applications, one line each.
@@ -365,7 +365,11 @@ fn origin_lines(application: &Application, now: Timestamp) -> Vec<String> {
             span(now.since(commit.time))
         ));
         if let Some(newest) = status.commit.as_ref().filter(|newest| newest.id != commit.id) {
-            lines.push(format!("unchanged since, up to commit {}", newest.short()));
+            let outcome = status.operation.as_ref().and_then(|operation| operation.outcome.as_ref());
+            // The revision may have failed, or may be on its way.
+            let is_later = matches!(outcome, None | Some(Outcome::Succeeded | Outcome::Superseded));
+            let words = if is_later { "unchanged since, up to" } else { "last in sync with" };
+            lines.push(format!("{words} commit {}", newest.short()));
         }
     }
     let seen = |at: Option<Timestamp>| {

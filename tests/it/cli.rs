@@ -120,6 +120,11 @@ fn status_names_the_commit_that_changed_the_application() {
     let text = render_application(&shop, Detail::Everything, NOW, Colours::Off);
     assert!(text.contains("  revision 4: eeeeeeeeeeee \"Raise the limits of the shop\" by Ada"), "{text}");
     assert!(text.contains("  unchanged since, up to commit aaaaaaaaaaaa\n"), "{text}");
+    let mut operation = blog().status.operation.unwrap();
+    operation.outcome = Some(Outcome::Failed { reason: "dump-4-1 failed".to_owned() });
+    shop.status.operation = Some(operation);
+    let text = render_application(&shop, Detail::Everything, NOW, Colours::Off);
+    assert!(text.contains("  last in sync with commit aaaaaaaaaaaa\n"), "{text}");
 }
 
 #[test]

@@ -25,6 +25,7 @@ mod fleet;
 mod forget;
 mod healthcheck;
 mod history;
+mod images;
 mod init;
 mod kubectl;
 mod plan;

@@ -28,6 +28,8 @@ mod sharing;
 mod backoff;
 // Images are built from the commit.
 mod build;
+// Images that nothing needs any more.
+mod image_cleanup;
 // History, rollback, pins and suspension.
 mod revisions;
 // Commits that fail.

@@ -92,6 +92,8 @@ mod engine_hangs;
 mod crash_loops;
 // The whole agent on simulated Docker and Git, with everything going wrong.
 mod simulation;
+// Images that nothing needs any more.
+mod image_cleanup;
 // The API, the event stream and the page.
 mod browser;
 mod page;

@@ -35,7 +35,9 @@ use crate::{
     fleet_reports::{ReportSource, start_fleet_reports},
     fs_scan::CONCURRENT_SCANS,
     host_values::ValueReader,
+    image_cleanup::start_image_cleanup,
     image_tasks::{BuildLimits, CONCURRENT_BUILDS},
+    images::EngineImages,
     incident_watch::start_notifications,
     logs::EngineLogs,
     measured_engine::MeasuredEngine,
@@ -188,6 +190,8 @@ impl Agent {
             clock,
         };
         let handle = handle.with_fleet_targets(start_fleet_reports(&settings.report, &source, &stop, &tasks));
+        let handle = handle.with_image_retention(settings.image_cleanup.unwrap_or_default());
+        start_image_cleanup(settings.image_cleanup, &handle, (&store, clock), &stop, &tasks);
         start_notifications(&notifications, &handle, &stop, &tasks);
         for repository in &settings.repositories {
             let ends = (handle.commit_statuses(), handle.status_errors());
@@ -309,6 +313,8 @@ pub fn launch<D: Docker, S: CommitSource>(
     } = inbox;
     let docker = Arc::new(MeasuredEngine::new(docker, metrics.clone()));
     let handle = handle.with_logs(Arc::new(EngineLogs(Arc::clone(&docker))));
+    let images = EngineImages::new(Arc::clone(&docker), store.clone(), clock);
+    let handle = handle.with_images(Arc::new(images));
     let wakes: Wakes = Wakes::default();
     let wakes_of_prober = wakes.clone();
     let changed: Changed = Arc::new(move |app| wakes_of_prober.wake(app));

@@ -8,6 +8,7 @@ use crate::{
     Answer, Request, RequestError, RequestKind,
     commit_status::{CommitStatuses, StatusErrors},
     fleet_targets::FleetTargets,
+    images::Images,
     logs::Logs,
     notifications::Notifications,
     ticket::{Ticket, Tickets},
@@ -17,7 +18,7 @@ use driftless_clock::Clock;
 use driftless_config::Fleet;
 use driftless_docker::{LogOptions, LogStream};
 use driftless_metrics::Metrics;
-use driftless_model::{Actor, AppName, Application, Event, RepositoryStatus, Timestamp};
+use driftless_model::{Actor, AppName, Application, Event, ImageRetention, RepositoryStatus, Timestamp};
 
 /// Maximum number of requests that wait for the supervisor.
 const MAX_REQUESTS: usize = 64;
@@ -49,6 +50,8 @@ pub struct Handle {
     notifications: Option<Notifications>,
     fleet: Arc<Fleet>,
     fleet_targets: FleetTargets,
+    images: Option<Arc<dyn Images>>,
+    image_retention: ImageRetention,
 }
 
 impl fmt::Debug for Handle {
@@ -157,6 +160,8 @@ impl Handle {
             notifications: None,
             fleet: Arc::default(),
             fleet_targets: FleetTargets::default(),
+            images: None,
+            image_retention: ImageRetention::default(),
         };
         (handle, inbox)
     }
@@ -193,6 +198,28 @@ impl Handle {
     /// The collectors that this agent reports to.
     pub fn fleet_targets(&self) -> &FleetTargets {
         &self.fleet_targets
+    }
+
+    /// With the images of the engine.
+    #[must_use]
+    pub fn with_images(self, images: Arc<dyn Images>) -> Self {
+        Self { images: Some(images), ..self }
+    }
+
+    /// With the revisions that keep their images.
+    #[must_use]
+    pub fn with_image_retention(self, image_retention: ImageRetention) -> Self {
+        Self { image_retention, ..self }
+    }
+
+    /// The images of the engine, if there is one.
+    pub fn images(&self) -> Option<&Arc<dyn Images>> {
+        self.images.as_ref()
+    }
+
+    /// The revisions that keep their images.
+    pub fn image_retention(&self) -> &ImageRetention {
+        &self.image_retention
     }
 
     /// The notifications of the agent, if it has any.

@@ -15,12 +15,14 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
+use driftless_clock::Clock;
 use driftless_docker as docker;
 use driftless_docker::{BuildInputs, Docker};
 use driftless_model::{AppName, Build};
 use driftless_plan::Action;
+use driftless_store::Store;
 
-use crate::error::chain;
+use crate::{error::chain, images::Bringing};
 
 /// Maximum number of simultaneous builds, over all applications. More would only slow down each other and the
 /// containers of the host.
@@ -40,6 +42,8 @@ pub(crate) struct ImageTasks {
     /// Notified when a task ends.
     wake: Arc<Notify>,
     limits: BuildLimits,
+    store: Store,
+    clock: Clock,
 }
 
 /// The state of an image that the planner has asked for.
@@ -86,8 +90,8 @@ impl ImageTask {
 }
 
 impl ImageTasks {
-    pub(crate) fn new(wake: Arc<Notify>, limits: BuildLimits) -> Self {
-        Self { by_image: BTreeMap::new(), wake, limits }
+    pub(crate) fn new(wake: Arc<Notify>, limits: BuildLimits, store: Store, clock: Clock) -> Self {
+        Self { by_image: BTreeMap::new(), wake, limits, store, clock }
     }
 
     /// Starts a pull, or says how it goes. The end of a pull is reported once.
@@ -99,7 +103,9 @@ impl ImageTasks {
         action: &Action,
     ) -> ImageState {
         let (docker, app, action) = (Arc::clone(docker), app.clone(), action.clone());
+        let (store, clock, names) = (self.store.clone(), self.clock, vec![image.to_owned()]);
         self.start_or_ask(image, None, format!("pulling {image}"), move |report| async move {
+            let _bringing = Bringing::begin(&docker, store, clock, names).await;
             docker.perform(&app, &action, &report).await.map(drop)
         })
     }
@@ -131,6 +137,7 @@ impl ImageTasks {
         let context = if self.by_image.contains_key(image) { None } else { Some(read_context(build)) };
         let (docker, app, name, build) = (Arc::clone(docker), app.clone(), image.to_owned(), build.clone());
         let BuildLimits { slots, timeout: longest } = self.limits.clone();
+        let (store, clock) = (self.store.clone(), self.clock);
         self.start_or_ask(image, digest, format!("waiting to build {image}"), move |report| async move {
             let failed = |message: String| docker::Error::Build { image: name.clone(), message };
             let _slot = slots.acquire().await;
@@ -138,6 +145,8 @@ impl ImageTasks {
                 Some(context) => context.await.map_err(failed)?,
                 None => return Ok(()),
             };
+            let names = [&name].into_iter().chain(&build.tags).cloned().collect();
+            let _bringing = Bringing::begin(&docker, store, clock, names).await;
             let result = timeout(longest, docker.build(&app, &name, &build, &context, &report)).await;
             result.unwrap_or_else(|_| Err(failed(format!("not done within {} s", longest.as_secs()))))
         })

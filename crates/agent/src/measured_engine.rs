@@ -8,7 +8,7 @@ use driftless_docker::{
     BuildInputs, Claim, Docker, Effect, EngineEvent, Error, FileChanges, LogOptions, LogStream, ObserveScope,
 };
 use driftless_metrics::{Called, EngineCall, Metrics};
-use driftless_model::{AgentId, AppName, Build, ContainerId, Observed, Timestamp};
+use driftless_model::{AgentId, AppName, Build, ContainerId, ListedImage, Observed, Timestamp};
 use driftless_plan::Action;
 
 /// Measures the calls to an engine. A call that is dropped before its end is not counted.
@@ -63,6 +63,14 @@ impl<D: Docker> Docker for MeasuredEngine<D> {
     ) -> Result<(), Error> {
         let building = self.engine.build(app, image, build, inputs, progress);
         self.measure(EngineCall::of_image("build_image"), building).await
+    }
+
+    async fn images(&self) -> Result<Vec<ListedImage>, Error> {
+        self.measure(EngineCall::new("list_images"), self.engine.images()).await
+    }
+
+    async fn remove_image(&self, image: &ListedImage) -> Result<(), Error> {
+        self.measure(EngineCall::new("remove_image"), self.engine.remove_image(image)).await
     }
 
     async fn exec(

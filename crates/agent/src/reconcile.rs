@@ -126,7 +126,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             ),
             observer: Observer::new(Arc::clone(&shared.docker), Arc::clone(&shared.prober), scans),
             mounts: Mounts::default(),
-            images: ImageTasks::new(wake, shared.builds.clone()),
+            images: ImageTasks::new(wake, shared.builds.clone(), context.store().clone(), context.clock()),
             other_owner: OtherOwner::default(),
             endpoints: EndpointReports::default(),
             turns: Arc::clone(&shared.turns),

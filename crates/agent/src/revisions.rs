@@ -24,6 +24,9 @@ use crate::{
     state_loss::{LossChange, StateLoss},
 };
 
+/// The reason of the event of a revision that is synced.
+pub(crate) const SYNC_SUCCEEDED: &str = "SyncSucceeded";
+
 /// The target of a round: a stack, and the commit and policy that it comes with.
 pub(crate) struct TargetRevision {
     pub(crate) stack: Arc<Stack>,
@@ -664,7 +667,7 @@ impl Revisions {
         match outcome {
             Outcome::Succeeded => {
                 tracing::info!(app = %context.name(), revision = number, "revision synced");
-                context.event(EventKind::Normal, "SyncSucceeded", &object, "everything is as Git says");
+                context.event(EventKind::Normal, SYNC_SUCCEEDED, &object, "everything is as Git says");
             }
             Outcome::Failed { reason } => context.event(EventKind::Warning, "SyncFailed", &object, &reason),
             Outcome::InProgress | Outcome::Superseded => {}

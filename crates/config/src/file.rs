@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
-use driftless_model::{AppName, CommitId, Finding, HostIdentity, Location, RepoUrl};
+use driftless_model::{AppName, CommitId, Finding, HostIdentity, ImageRetention, Location, RepoUrl};
 use driftless_yaml::{Limits, Report, parse};
 
 use crate::{
@@ -41,6 +41,7 @@ pub(super) struct Document {
     pub(super) allow: Option<Allow>,
     pub(super) docker: Option<DockerHost>,
     pub(super) build_timeout: Option<Duration>,
+    pub(super) image_cleanup: Option<ImageRetention>,
     pub(super) sops_key_files: Vec<PathBuf>,
     pub(super) values_from: Vec<ValueSource>,
     pub(super) policy: PolicyEntry,
@@ -135,6 +136,7 @@ fn document(root: Value<'_>) -> Option<Document> {
         allow: object.get("allow").as_ref().map(Allow::read),
         docker: object.get("docker").and_then(DockerHost::read),
         build_timeout: object.duration("buildTimeout"),
+        image_cleanup: object.get("imageCleanup").and_then(image_cleanup),
         sops_key_files: object.get("sops").and_then(sops).unwrap_or_default(),
         values_from: each(&object, "valuesFrom", value_source),
         policy: policy(&object),
@@ -147,6 +149,20 @@ fn document(root: Value<'_>) -> Option<Document> {
         report: object.get("report").and_then(fleet_reports).unwrap_or_default(),
         fleet: object.get("fleet").and_then(fleet).unwrap_or_default(),
         repositories: each(&object, "repositories", repository),
+    })
+}
+
+/// Reads `imageCleanup`. An empty map asks for the clean-up with its defaults.
+fn image_cleanup(value: Value<'_>) -> Option<ImageRetention> {
+    let object = value.object(&keys::IMAGE_CLEANUP)?;
+    let defaults = ImageRetention::default();
+    let revisions = object.parsed("revisions", |text| match text.parse() {
+        Ok(number @ 1..=10) => Ok(number),
+        Ok(_) | Err(_) => Err("must be a number from 1 to 10".to_owned()),
+    });
+    Some(ImageRetention {
+        revisions: revisions.unwrap_or(defaults.revisions),
+        age: object.duration("age").unwrap_or(defaults.age),
     })
 }
 

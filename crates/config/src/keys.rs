@@ -89,6 +89,7 @@ pub(super) static ROOT: Table = Table {
             key("allow", List(ALLOWED), "Settings that driftless.yaml of a repository may have"),
             key("docker", TextOr(&DOCKER), "Docker Engine: unix:// and a path, or tcp://host:port"),
             key("buildTimeout", Duration, "Maximum time of an image build. Default: 1h"),
+            key("imageCleanup", Object(&IMAGE_CLEANUP), "Clean-up of images. Default: none are removed"),
             key("policy", Object(&ADMISSION), "What manifests may contain. Default: everything"),
             key("sops", Object(&SOPS), "Keys for files that SOPS or age encrypted"),
             key("valuesFrom", ListOf(&VALUES_FROM), "Variables of Compose files that lie on this machine"),
@@ -172,6 +173,14 @@ pub(super) static PROXY_GROUP: Table = Table {
         key("scopes", Strings, "read, act, act:app/NAME, act:repo/NAME, report, report:host/NAME or admin"),
     ]],
     required: &["name", "scopes"],
+};
+
+pub(super) static IMAGE_CLEANUP: Table = Table {
+    keys: &[&[
+        key("revisions", Integer(10), "Newest revisions that keep their images, from 1. Default: 10"),
+        key("age", Duration, "Age up to which they do. Default: 720h"),
+    ]],
+    required: &[],
 };
 
 pub(super) static AUDIT: Table = Table {

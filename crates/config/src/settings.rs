@@ -7,7 +7,9 @@ use std::{
     time::Duration,
 };
 
-use driftless_model::{AdmissionPolicy, AppName, CommitId, HookProvider, HostIdentity, Policy, RepoUrl};
+use driftless_model::{
+    AdmissionPolicy, AppName, CommitId, HookProvider, HostIdentity, ImageRetention, Policy, RepoUrl,
+};
 
 use crate::{
     allow::Allow,
@@ -46,6 +48,8 @@ pub struct Settings {
     pub docker: DockerHost,
     /// The time limit of an image build. Default: 1 h.
     pub build_timeout: Duration,
+    /// The clean-up of images after each successful sync. Default: none.
+    pub image_cleanup: Option<ImageRetention>,
     /// The files with the secret keys for encrypted files: age identities, SSH and OpenPGP private keys.
     pub sops_key_files: Vec<PathBuf>,
     /// Logins for image registries. They win over those of the Docker client's file.
@@ -326,6 +330,7 @@ impl Default for Settings {
             host: HostIdentity::default(),
             docker: DockerHost::default(),
             build_timeout: Duration::from_hours(1),
+            image_cleanup: None,
             sops_key_files: Vec::new(),
             registries: Vec::new(),
             webhooks: Webhooks::default(),

@@ -31,6 +31,8 @@ const CALLS: &[Call] = &[
     Call("POST", "/exec/*/start", "hooks, probes of the kind exec, updates of proxies"),
     Call("GET", "/exec/*/json", "the exit code of a command"),
     Call("POST", "/grpc", "the platforms that the engine can run; optional"),
+    Call("GET", "/images/json", "the list of images, for their clean-up"),
+    Call("DELETE", "/images/**", "clean-up of images that the agent brought; optional"),
     Call("POST", "/images/create", "pull an image; make one of the program itself for Services"),
     Call("GET", "/images/**/json", "inspect an image"),
     Call("POST", "/images/**/tag", "name a built image"),

@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, future::Future, time::Duration};
 
 use driftless_model::{
-    AgentId, AppName, Build, Container, ContainerId, FileChangeKind, Format, Observed, Peer, Platform,
-    Protocol, Stack, Timestamp,
+    AgentId, AppName, Build, Container, ContainerId, FileChangeKind, Format, ListedImage, Observed, Peer,
+    Platform, Protocol, Stack, Timestamp,
 };
 use driftless_plan::Action;
 use tokio::sync::broadcast;
@@ -47,6 +47,12 @@ pub trait Docker: Send + Sync + 'static {
         inputs: &BuildInputs,
         progress: &(dyn Fn(String) + Send + Sync),
     ) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// All images of this host, with the containers that use them.
+    fn images(&self) -> impl Future<Output = Result<Vec<ListedImage>, Error>> + Send;
+
+    /// Removes an image with all of its names. Fails if a container uses it. An image that is gone is no error.
+    fn remove_image(&self, image: &ListedImage) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Runs a command inside a running container and returns its exit code and the end of its output.
     fn exec(

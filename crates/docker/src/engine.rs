@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use driftless_clock::Clock;
 use driftless_config::DockerHost;
-use driftless_model::{AgentId, AppName, Build, ContainerId, Observed, Timestamp};
+use driftless_model::{AgentId, AppName, Build, ContainerId, ListedImage, Observed, Timestamp};
 use driftless_plan::Action;
 use tokio::sync::{Notify, broadcast};
 use tokio_util::task::AbortOnDropHandle;
@@ -21,6 +21,7 @@ use crate::{
     events::EventWatcher,
     exec::Exec,
     image_build::{BuildInputs, Builder},
+    image_list,
     inventory::Inventory,
     logs::{self, LogOptions, LogStream},
     mount_paths::MountPaths,
@@ -177,6 +178,14 @@ impl Docker for Engine {
         progress: &(dyn Fn(String) + Send + Sync),
     ) -> Result<(), Error> {
         self.builder.build(image, build, inputs, progress).await
+    }
+
+    async fn images(&self) -> Result<Vec<ListedImage>, Error> {
+        image_list::images(&self.connection).await
+    }
+
+    async fn remove_image(&self, image: &ListedImage) -> Result<(), Error> {
+        image_list::remove_image(&self.connection, &self.cache, image).await
     }
 
     async fn exec(

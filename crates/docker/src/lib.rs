@@ -16,6 +16,7 @@
 //! | `crash_output` | the last lines of containers that exited by themselves |
 //! | `agent_claims` | which agents live on the engine, and whose objects belong to this agent |
 //! | `actions` | the steps: containers, networks, volumes, hooks, images |
+//! | `image_list` | the images with the containers that use them |
 //! | `image_build` | builds with `BuildKit` or the classic builder |
 //!
 //! # Example
@@ -69,6 +70,7 @@ mod from_engine;
 mod helper_image;
 mod host_ports;
 mod image_build;
+mod image_list;
 mod inventory;
 mod logs;
 mod mount_paths;

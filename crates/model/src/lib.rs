@@ -54,6 +54,7 @@ mod hook;
 mod hook_record;
 mod host_config;
 mod host_identity;
+mod image_list;
 mod image_ref;
 mod image_syntax;
 mod incident;
@@ -119,6 +120,9 @@ pub use hook::{HookOrigin, HookPhase};
 pub use hook_record::{HookRecord, HookRun};
 pub use host_config::{BlockIo, DeviceRequest, Hook, HostSettings, HttpHook, MountOptions};
 pub use host_identity::{HostIdentity, HostSelector};
+pub use image_list::{
+    BroughtImage, ImageCleanup, ImageRetention, ImageUse, KeepReason, ListedImage, RevisionImages,
+};
 pub use image_ref::{ImageParts, ImageRef};
 pub use image_syntax::InvalidImage;
 pub use incident::{

@@ -54,6 +54,7 @@ mod dry_run;
 mod explain;
 mod facts;
 mod fields;
+mod image_uses;
 mod incidents;
 mod names;
 mod record;
@@ -89,6 +90,7 @@ pub use facts::{
     pods::whole,
 };
 pub use fields::diff::{FieldDifference, canonical_yaml, differences};
+pub use image_uses::image_uses;
 pub use incidents::{IncidentChange, IncidentFacts, IncidentTimes, incidents};
 pub use names::container_name;
 pub use record::{

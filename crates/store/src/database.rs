@@ -105,6 +105,10 @@ const MIGRATIONS: &[&str] = &[
         report TEXT NOT NULL, conflict_instance TEXT, conflict_from TEXT, conflict_at INTEGER
     ) WITHOUT ROWID;
 ",
+    "
+    -- Images that the agent pulled or built.
+    CREATE TABLE images (id TEXT PRIMARY KEY, image TEXT NOT NULL) WITHOUT ROWID;
+",
 ];
 
 /// The time to wait for another process that has locked the file, such as a backup.

@@ -41,6 +41,7 @@ mod deliveries;
 mod error;
 mod events;
 mod fleet;
+mod images;
 mod in_place;
 mod notifications;
 mod queues;

@@ -5,7 +5,7 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags, Row, params_from_iter, types::Value};
 
 /// All tables, those that users rely on first, with the column that holds JSON.
-const TABLES: [(&str, Option<&str>); 16] = [
+const TABLES: [(&str, Option<&str>); 17] = [
     ("pins", Some("pin")),
     ("suspensions", None),
     ("applications", Some("spec")),
@@ -22,6 +22,7 @@ const TABLES: [(&str, Option<&str>); 16] = [
     ("statuses", None),
     ("events", Some("event")),
     ("audit", Some("entry")),
+    ("images", Some("image")),
 ];
 /// Without all of their rows a pin or suspension may be missing.
 const ESSENTIAL: usize = 5;

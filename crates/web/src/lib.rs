@@ -33,6 +33,7 @@ mod events;
 mod fleet;
 mod guard;
 mod headers;
+mod images;
 mod limits;
 mod metrics;
 mod notifications;
@@ -106,6 +107,8 @@ pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Re
         .route("/api/v1/applications/{name}/instances/{instance}/delete", post(workloads::delete))
         .route("/api/v1/applications/{name}/instances/{instance}/logs", get(workloads::logs))
         .route("/api/v1/recover", post(api::recover))
+        .route("/api/v1/images", get(images::list))
+        .route("/api/v1/images/clean-up", post(images::clean_up))
         .route("/api/v1/whoami", get(access_routes::whoami))
         .route("/api/v1/tokens", get(access_routes::list_tokens).post(access_routes::create_token))
         .route("/api/v1/tokens/{token}", delete(access_routes::revoke_token))

@@ -25,7 +25,7 @@ use crate::{
     logs::{LogOptions, LogStream},
 };
 use driftless_clock::Clock;
-use driftless_model::{AgentId, AppName, Build, ContainerId, Observed, Timestamp};
+use driftless_model::{AgentId, AppName, Build, ContainerId, ListedImage, Observed, Timestamp};
 use driftless_plan::{Action, Refusal};
 
 /// One client's connection to a simulated host. The host lives as long as any connection to it.
@@ -270,6 +270,23 @@ impl Docker for SimulatedEngine {
         let refused =
             |refusal: Refusal| Error::Build { image: image.to_owned(), message: refusal.to_string() };
         self.host.perform(app, &action).map(drop).map_err(refused)
+    }
+
+    async fn images(&self) -> Result<Vec<ListedImage>, Error> {
+        self.call("list the images").await?;
+        Ok(self.host.state().listed_images())
+    }
+
+    async fn remove_image(&self, image: &ListedImage) -> Result<(), Error> {
+        let doing = format!("remove the image {}", image.id);
+        self.call(&doing).await?;
+        let mut state = self.host.state();
+        let found = state.listed_images().into_iter().find(|found| found.id == image.id);
+        if found.is_some_and(|found| !found.containers.is_empty()) {
+            return Err(Error::Refused { doing, message: "a container uses the image".to_owned() });
+        }
+        state.images.retain(|_, found| found.id != image.id);
+        Ok(())
     }
 
     /// Succeeds in every running container whose image is not in [`Faults::unhealthy`].

@@ -19,8 +19,8 @@ use crate::{
 };
 use driftless_clock::Clock;
 use driftless_model::{
-    AgentId, AppName, Claims, ContainerId, FileChange, Health, HeldPort, Image, Instance, Observed,
-    ObservedNetwork, ObservedVolume, Readiness, RestartPolicy, State, Timestamp,
+    AgentId, AppName, Claims, ContainerId, FileChange, Health, HeldPort, Image, Instance, ListedImage,
+    Observed, ObservedNetwork, ObservedVolume, Readiness, RestartPolicy, State, Timestamp,
 };
 use driftless_plan::{Action, ContainerRef, Refusal, World};
 
@@ -65,6 +65,24 @@ pub(super) struct AppWorld {
     pub(super) last_observed: u64,
     /// The count of the last change that no plan could know of.
     last_disturbed: u64,
+}
+
+impl HostState {
+    /// All images with the containers that use them.
+    pub(super) fn listed_images(&self) -> Vec<ListedImage> {
+        let mut listed: BTreeMap<&str, ListedImage> = BTreeMap::new();
+        for (name, image) in &self.images {
+            let entry = listed.entry(&image.id).or_default();
+            entry.id.clone_from(&image.id);
+            entry.names.insert(name.clone());
+        }
+        for container in self.apps.values().flat_map(|app| app.world.observed.containers()) {
+            if let Some(image) = listed.get_mut(container.image_id.as_str()) {
+                image.containers.insert(container.name.clone());
+            }
+        }
+        listed.into_values().collect()
+    }
 }
 
 impl Host {

@@ -17,6 +17,8 @@ mod diff;
 mod endpoints;
 // Pauses between heals: fights and storms.
 mod heals;
+// Images that nothing needs any more.
+mod image_uses;
 // Slots and names of instances.
 mod names;
 // Images that the agent makes itself.

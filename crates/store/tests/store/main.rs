@@ -6,6 +6,7 @@ mod archive;
 mod contents;
 mod database;
 mod encryption;
+mod images;
 mod revisions;
 
 use std::{
@@ -132,7 +133,7 @@ pub(crate) fn pin(revision: u64) -> Pin {
 
 /// Makes a database one of version 4: without the tables that came later.
 pub(crate) fn make_older(connection: &rusqlite::Connection) {
-    let later = ["tokens", "audit", "incidents", "notifications"];
+    let later = ["tokens", "audit", "incidents", "notifications", "fleet_hosts", "images"];
     for table in later {
         connection.execute(&format!("DROP TABLE IF EXISTS {table}"), []).unwrap();
     }

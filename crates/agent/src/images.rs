@@ -1,0 +1,153 @@
+//! The images of the engine: notes which ones the agent brings, says what each one is kept for, and removes those that
+//! nothing needs.
+
+use std::{collections::BTreeSet, future::Future, pin::Pin, sync::Arc};
+
+use tokio::sync::Mutex;
+
+use driftless_clock::Clock;
+use driftless_docker::Docker;
+use driftless_model::{BroughtImage, ImageCleanup, ImageRetention, ImageUse, ListedImage};
+use driftless_plan::image_uses;
+use driftless_store::Store;
+
+use crate::error::chain;
+
+/// An answer that is being made. An error is in words.
+type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
+
+/// The images of the engine.
+pub trait Images: Send + Sync {
+    /// All images, and what each one is kept for. Those that nothing keeps come first, the oldest at the beginning.
+    fn uses<'a>(&'a self, retention: &'a ImageRetention) -> Answer<'a, Vec<ImageUse>>;
+
+    /// Removes the images that nothing keeps, the oldest first.
+    fn clean_up<'a>(&'a self, retention: &'a ImageRetention) -> Answer<'a, ImageCleanup>;
+}
+
+/// The images of the engine and what the database knows of them.
+pub(crate) struct EngineImages<D> {
+    docker: Arc<D>,
+    store: Store,
+    clock: Clock,
+    /// Held during a clean-up.
+    cleaning: Mutex<()>,
+}
+
+impl<D: Docker> EngineImages<D> {
+    pub(crate) fn new(docker: Arc<D>, store: Store, clock: Clock) -> Self {
+        Self { docker, store, clock, cleaning: Mutex::new(()) }
+    }
+
+    async fn listed(&self) -> Result<Vec<ListedImage>, String> {
+        self.docker.images().await.map_err(|error| chain(&error))
+    }
+
+    async fn list_uses(
+        &self,
+        retention: &ImageRetention,
+    ) -> Result<(Vec<ListedImage>, Vec<ImageUse>), String> {
+        let needed = self.store.revision_images(retention).map_err(|error| chain(&error))?;
+        let needed = needed.map_err(|(app, number)| {
+            format!("revision {number} of {app} cannot be read, so the images that it needs are unknown")
+        })?;
+        let listed = self.listed().await?;
+        let brought = self.store.brought_images().map_err(|error| chain(&error))?;
+        let uses = image_uses(&listed, &brought, &needed, self.clock.now());
+        Ok((listed, uses))
+    }
+
+    async fn remove_unneeded(&self, retention: &ImageRetention) -> Result<ImageCleanup, String> {
+        let _cleaning = self.cleaning.lock().await;
+        let (listed, uses) = self.list_uses(retention).await?;
+        let mut present: BTreeSet<String> = listed.iter().map(|image| image.id.clone()).collect();
+        let mut cleanup = ImageCleanup::default();
+        for image in uses.into_iter().filter(ImageUse::is_unneeded) {
+            let Some(found) = listed.iter().find(|found| found.id == image.id) else { continue };
+            match self.docker.remove_image(found).await {
+                Ok(()) => {
+                    tracing::info!(image = image.id, names = ?image.names, "removed an image that nothing needs");
+                    present.remove(&image.id);
+                    cleanup.removed.push(image);
+                }
+                Err(error) => cleanup.failed.push(chain(&error)),
+            }
+        }
+        self.store.retain_brought_images(&present).map_err(|error| chain(&error))?;
+        Ok(cleanup)
+    }
+}
+
+impl<D: Docker> Images for EngineImages<D> {
+    fn uses<'a>(&'a self, retention: &'a ImageRetention) -> Answer<'a, Vec<ImageUse>> {
+        Box::pin(async move { self.list_uses(retention).await.map(|(_, uses)| uses) })
+    }
+
+    fn clean_up<'a>(&'a self, retention: &'a ImageRetention) -> Answer<'a, ImageCleanup> {
+        Box::pin(self.remove_unneeded(retention))
+    }
+}
+
+/// A pull or a build that is under way. Its end is noted when this is dropped, because a round that finds the image ends the
+/// task before the engine has reported the end.
+pub(crate) struct Bringing<D: Docker> {
+    docker: Arc<D>,
+    store: Store,
+    clock: Clock,
+    /// The names that the image gets; the first one is new for this image.
+    names: Vec<String>,
+    /// The images that the engine had before. `None` if it did not say: then the image counts as foreign.
+    before: Option<BTreeSet<String>>,
+}
+
+impl<D: Docker> Bringing<D> {
+    pub(crate) async fn begin(docker: &Arc<D>, store: Store, clock: Clock, names: Vec<String>) -> Self {
+        let listed = docker.images().await.ok();
+        let before = listed.map(|listed| listed.into_iter().map(|image| image.id).collect());
+        Self { docker: Arc::clone(docker), store, clock, names, before }
+    }
+}
+
+impl<D: Docker> Drop for Bringing<D> {
+    fn drop(&mut self) {
+        let Some(before) = self.before.take() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (docker, store, clock) = (Arc::clone(&self.docker), self.store.clone(), self.clock);
+        let names = std::mem::take(&mut self.names);
+        // It ends by itself after one call, which has a deadline.
+        runtime.spawn(async move { note_brought(&*docker, &store, clock, &names, &before).await });
+    }
+}
+
+/// Notes an image that was pulled or built, if the engine did not have it before or the agent brought it earlier.
+async fn note_brought<D: Docker>(
+    docker: &D,
+    store: &Store,
+    clock: Clock,
+    names: &[String],
+    before: &BTreeSet<String>,
+) {
+    let Ok(listed) = docker.images().await else { return };
+    let Some(found) = listed.into_iter().find(|image| names.first().is_some_and(|name| image.is_named(name)))
+    else {
+        return;
+    };
+    let is_new = !before.contains(&found.id);
+    let known = store.brought_images().unwrap_or_default();
+    if !is_new && !known.iter().any(|image| image.id == found.id) {
+        return;
+    }
+    // A new image has only the names that this pull or build gave it.
+    let own = found.names.into_iter().filter(|name| {
+        let listed = ListedImage { names: BTreeSet::from([name.clone()]), ..ListedImage::default() };
+        is_new || names.iter().any(|given| listed.is_named(given))
+    });
+    let image = BroughtImage { id: found.id, names: own.collect(), at: clock.now() };
+    if let Err(error) = store.note_brought_image(&image) {
+        tracing::warn!(
+            error = chain(&error),
+            image = image.id,
+            "could not note an image; it will not be cleaned up"
+        );
+    }
+}

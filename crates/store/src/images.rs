@@ -1,0 +1,127 @@
+//! The images that the agent pulled or built, and those that kept revisions need.
+
+use std::collections::BTreeSet;
+
+use rusqlite::params;
+
+use crate::{
+    error::{BoxError, Durability, Error},
+    sealed::stack_text,
+    store::{Store, from_json, from_sql, readable, to_json, to_sql},
+};
+use driftless_model::{
+    AppName, BroughtImage, Build, ImageRetention, Outcome, Pin, Revision, RevisionImages, Stack, Timestamp,
+};
+
+const WHAT: &str = "the images of the agent";
+
+impl Store {
+    /// Notes that the agent has pulled or built an image, or adds names to one that it brought before.
+    pub fn note_brought_image(&self, image: &BroughtImage) -> Result<(), Error> {
+        self.write_twice(WHAT, Durability::Process, |transaction| {
+            let mut image = image.clone();
+            let known = select(transaction)?.into_iter().find(|known| known.id == image.id);
+            image.names.extend(known.into_iter().flat_map(|known| known.names));
+            transaction
+                .prepare_cached("INSERT OR REPLACE INTO images (id, image) VALUES (?1, ?2)")?
+                .execute(params![image.id, to_json(&image)?])?;
+            Ok(())
+        })
+    }
+
+    /// The images that the agent has pulled or built. Some may be gone.
+    pub fn brought_images(&self) -> Result<Vec<BroughtImage>, Error> {
+        self.read(WHAT, select)
+    }
+
+    /// Forgets all images but these. If the engine gets one of the others again, somebody else has brought it.
+    pub fn retain_brought_images(&self, present: &BTreeSet<String>) -> Result<(), Error> {
+        self.write_twice(WHAT, Durability::Process, |transaction| {
+            for image in select(transaction)?.iter().filter(|image| !present.contains(&image.id)) {
+                transaction.prepare_cached("DELETE FROM images WHERE id = ?1")?.execute(params![image.id])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The images that the kept revisions of all applications need. `Err` with the first revision that cannot be read: its
+    /// images are unknown.
+    pub fn revision_images(
+        &self,
+        retention: &ImageRetention,
+    ) -> Result<Result<Vec<RevisionImages>, (AppName, u64)>, Error> {
+        let now = self.clock.now();
+        self.read("the images of revisions", |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT revisions.app, revisions.number, revisions.revision, pins.pin FROM revisions LEFT JOIN pins ON pins.app = revisions.app
+                 ORDER BY revisions.app, revisions.number DESC",
+            )?;
+            let mut rows = statement.query([])?;
+            let mut kept = Vec::new();
+            let mut last = Position::default();
+            while let Some(row) = rows.next()? {
+                let (app, number): (String, i64) = (row.get(0)?, row.get(1)?);
+                let (revision, pin): (String, Option<String>) = (row.get(2)?, row.get(3)?);
+                let Some(revision) = readable::<Revision>("a revision", &revision) else {
+                    return Ok(Err((AppName(app), from_sql(number))));
+                };
+                let pin: Option<Pin> = pin.as_deref().map(from_json).transpose()?;
+                let is_pinned = pin.is_some_and(|pin| pin.revision == revision.number);
+                if last.is_kept(&revision, retention, now) || is_pinned {
+                    kept.push(revision);
+                }
+            }
+            let mut needed = Vec::new();
+            for Revision { app, number, images, .. } in kept {
+                let Some(text) = stack_text(connection, &self.seal, &app, to_sql(number))? else {
+                    return Ok(Err((app, number)));
+                };
+                let mut references = references(&from_json(&text)?);
+                references.extend(images.into_values());
+                needed.push(RevisionImages { app, number, images: references });
+            }
+            Ok(Ok(needed))
+        })
+    }
+}
+
+/// The place of a revision among those of its application, newest first.
+#[derive(Default)]
+struct Position {
+    app: Option<AppName>,
+    count: usize,
+    has_succeeded: bool,
+}
+
+impl Position {
+    /// Moves on to the next revision, and says whether its images are kept.
+    fn is_kept(&mut self, revision: &Revision, retention: &ImageRetention, now: Timestamp) -> bool {
+        if self.app.as_ref() != Some(&revision.app) {
+            *self = Self { app: Some(revision.app.clone()), count: 0, has_succeeded: false };
+        }
+        self.count += 1;
+        let is_success = revision.outcome == Outcome::Succeeded;
+        let is_last_success = is_success && !self.has_succeeded;
+        self.has_succeeded |= is_success;
+        let is_recent = self.count <= retention.revisions && now.since(revision.started) <= retention.age;
+        self.count == 1 || is_last_success || is_recent
+    }
+}
+
+/// The images that a stack names: those that it runs and mounts, and the further names of those that it builds.
+fn references(stack: &Stack) -> BTreeSet<String> {
+    let builds = stack.workloads.values().filter_map(|workload| workload.build.as_ref());
+    let tags = builds.flat_map(|Build { tags, .. }| tags);
+    stack.images().chain(tags).cloned().collect()
+}
+
+fn select(connection: &rusqlite::Connection) -> Result<Vec<BroughtImage>, BoxError> {
+    let mut statement = connection.prepare_cached("SELECT image FROM images ORDER BY id")?;
+    let mut rows = statement.query([])?;
+    let mut images = Vec::new();
+    while let Some(row) = rows.next()? {
+        let text: String = row.get(0)?;
+        images.extend(readable::<BroughtImage>("an image", &text));
+    }
+    Ok(images)
+}

@@ -1,0 +1,50 @@
+//! Images that the agent brought, and those that revisions need.
+
+use driftless_model::{BroughtImage, ImageRetention};
+
+use super::*;
+
+fn names(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// The numbers of the revisions that keep their images.
+fn kept(store: &Store, revisions: usize, age: Duration) -> Vec<u64> {
+    let found = store.revision_images(&ImageRetention { revisions, age }).unwrap().unwrap();
+    found.into_iter().map(|revision| revision.number).collect()
+}
+
+#[test]
+fn names_of_a_brought_image_are_collected() {
+    let store = memory();
+    let image = |given: &[&str]| BroughtImage { id: "sha256:a".to_owned(), names: names(given), at: NOW };
+    store.note_brought_image(&image(&["web:1"])).unwrap();
+    store.note_brought_image(&image(&["web:latest"])).unwrap();
+    assert_eq!(store.brought_images().unwrap(), [image(&["web:1", "web:latest"])]);
+    store.retain_brought_images(&names(&["sha256:a"])).unwrap();
+    assert_eq!(store.brought_images().unwrap().len(), 1);
+    store.retain_brought_images(&names(&[])).unwrap();
+    assert!(store.brought_images().unwrap().is_empty());
+}
+
+#[test]
+fn recent_successful_and_pinned_revisions_keep_images() {
+    let store = memory();
+    let resolved = BTreeMap::from([("web:1".to_owned(), "web@sha256:1".to_owned())]);
+    for image in ["web:1", "web:2", "web:3", "web:4", "web:5"] {
+        let begun = store.begin_revision(&new_revision(), &stack(image, vec![])).unwrap();
+        let outcome = match image {
+            "web:4" | "web:5" => Outcome::Failed { reason: "no progress".to_owned() },
+            _ => Outcome::Succeeded,
+        };
+        let images = if image == "web:1" { resolved.clone() } else { BTreeMap::new() };
+        store.finish_revision(&shop(), begun.number, &outcome, &images).unwrap();
+    }
+    let day = Duration::from_secs(86_400);
+    assert_eq!(kept(&store, 10, day), [5, 4, 3, 2, 1]);
+    assert_eq!(kept(&store, 2, day), [5, 4, 3], "the last success always does");
+    store.set_pin(&shop(), &pin(1)).unwrap();
+    assert_eq!(kept(&store, 1, day), [5, 3, 1], "and the pinned one");
+    let all = store.revision_images(&ImageRetention::default()).unwrap().unwrap();
+    assert_eq!(all.last().unwrap().images, names(&["web:1", "web@sha256:1"]));
+}

@@ -166,8 +166,8 @@ mod tests {
             lines,
             [
                 "IMAGE         SIZE    BROUGHT  KEPT FOR",
-                "0123456789ab  1.4 GB  1m       nothing: a clean-up removes it",
-                "web:2         1.4 GB  1m       container shop-web-1 and 1 more",
+                "0123456789ab  1.4 GB  60s      nothing: a clean-up removes it",
+                "web:2         1.4 GB  60s      container shop-web-1 and 1 more",
                 "",
                 "`driftless images --remove` removes 1 image: up to 1.4 GB, without the layers that other images share",
             ]

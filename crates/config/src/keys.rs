@@ -554,7 +554,7 @@ pub(super) static HOST_SELECTOR: Table = Table {
 };
 
 /// As the reader takes them; a test compares them.
-pub(super) const ALLOWED: &str = "^(default|hosts|perHost|suspend|variables|profiles|files|envFiles|selfHeal|prune|maxPrunePercent|adopt|filesystemDrift|onFailure|syncWindows|monitor|progressDeadline)$";
+pub(super) const ALLOWED: &str = "^(default|hosts|perHost|suspend|variables|profiles|files|envFiles|selfHeal|prune|maxPrunePercent|adopt|filesystemDrift|onFailure|syncWindows|monitor|progressDeadline|dependsOn)$";
 
 /// Keys of the configuration of a host that a repository can never set.
 const OF_THE_HOST: &[&str] = &[

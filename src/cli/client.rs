@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
-use reqwest::{Method, Response, StatusCode, Url, header};
+use reqwest::{Certificate, Method, Response, StatusCode, Url, header};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{context::Environment, options::ServerArgs};
@@ -27,6 +27,17 @@ pub(super) struct Client {
     endless: reqwest::Client,
     server: Url,
     authorization: Option<header::HeaderValue>,
+    authorities: Authorities,
+}
+
+/// The certificate authorities that an agent's certificate must come from.
+#[derive(Clone, Debug)]
+pub(super) enum Authorities {
+    System,
+    /// Those of a file, and no others.
+    File(Vec<Certificate>),
+    /// Any certificate is accepted, for questions without secrets to the agent of this machine.
+    Unchecked,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +52,14 @@ pub(crate) enum Error {
     },
     #[error("the token in {0} is empty or has characters that an HTTP header cannot contain")]
     Token(PathBuf),
+    #[error("could not read the certificate authorities from {path}")]
+    CaFile {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("{0} has no valid PEM certificate")]
+    Ca(PathBuf),
     #[error("could not create a client for {}", bare(.server))]
     Setup {
         server: Url,
@@ -62,6 +81,10 @@ impl Error {
     /// Help line: what to do next.
     pub(super) fn help(&self) -> Option<String> {
         match self {
+            Self::NoAgent { reason, .. } if reason.contains("certificate") => Some(
+                "name a file with the certificate authorities of the agent in --server-ca-file or DRIFTLESS_SERVER_CA_FILE"
+                    .to_owned(),
+            ),
             Self::NoAgent { .. } => Some(
                 "is `driftless run` running? Give another address with --server or DRIFTLESS_SERVER"
                     .to_owned(),
@@ -92,7 +115,12 @@ impl Error {
             Self::Foreign { .. } => {
                 Some("check the address, and whether a reverse proxy answers instead".to_owned())
             }
-            Self::Address(_) | Self::TokenFile { .. } | Self::Token(_) | Self::Setup { .. } => None,
+            Self::Address(_)
+            | Self::TokenFile { .. }
+            | Self::Token(_)
+            | Self::CaFile { .. }
+            | Self::Ca(_)
+            | Self::Setup { .. } => None,
         }
     }
 
@@ -108,6 +136,8 @@ impl Error {
             Self::Address(_)
             | Self::TokenFile { .. }
             | Self::Token(_)
+            | Self::CaFile { .. }
+            | Self::Ca(_)
             | Self::Setup { .. }
             | Self::Unauthorized { .. }
             | Self::Foreign { .. } => false,
@@ -124,20 +154,43 @@ impl Client {
         let from_environment = || environment("DRIFTLESS_TOKEN_FILE").filter(|it| !it.is_empty());
         let token_file = args.token_file.clone().or_else(|| from_environment().map(PathBuf::from));
         let authorization = token_file.map(read_token).transpose()?;
+        let from_environment = || environment("DRIFTLESS_SERVER_CA_FILE").filter(|it| !it.is_empty());
+        let ca_file = args.server_ca_file.clone().or_else(|| from_environment().map(PathBuf::from));
+        let authorities = ca_file.map_or(Ok(Authorities::System), read_authorities)?;
+        Self::with(server, authorization, authorities)
+    }
+
+    /// Asks only questions without secrets, at the address of the agent on this machine. Its certificate has the name by
+    /// which other machines know it, so it is not checked.
+    pub(super) fn of_this_machine(url: &str) -> Result<Self, Error> {
+        Self::with(parse_address(url)?, None, Authorities::Unchecked)
+    }
+
+    fn with(
+        server: Url,
+        authorization: Option<header::HeaderValue>,
+        authorities: Authorities,
+    ) -> Result<Self, Error> {
         let build = |builder: reqwest::ClientBuilder| {
             let builder = builder
                 .connect_timeout(CONNECT_WITHIN)
                 .redirect(reqwest::redirect::Policy::none())
                 .user_agent(concat!("driftless/", env!("CARGO_PKG_VERSION")))
                 .no_proxy();
-            // Without https no certificates are needed, which a small machine may not have.
-            let builder = if server.scheme() == "https" { builder } else { builder.tls_certs_only([]) };
-            builder.build().map_err(|source| Error::Setup { server: server.clone(), source })
+            authorities
+                .apply(builder, &server)
+                .build()
+                .map_err(|source| Error::Setup { server: server.clone(), source })
         };
         let requests = build(reqwest::Client::builder().timeout(ANSWER_WITHIN))?;
         let streams = build(reqwest::Client::builder().read_timeout(STREAM_SILENCE))?;
         let endless = build(reqwest::Client::builder().tcp_keepalive(STREAM_SILENCE))?;
-        Ok(Self { requests, streams, endless, server, authorization })
+        Ok(Self { requests, streams, endless, server, authorization, authorities })
+    }
+
+    /// The certificate authorities of the agent.
+    pub(super) fn authorities(&self) -> &Authorities {
+        &self.authorities
     }
 
     /// Address for messages, without credentials.
@@ -276,6 +329,27 @@ impl Client {
 
     pub(super) fn foreign(&self, reason: String) -> Error {
         Error::Foreign { server: self.server.clone(), reason }
+    }
+}
+
+impl Authorities {
+    /// A client for this address that trusts these authorities.
+    pub(super) fn apply(&self, builder: reqwest::ClientBuilder, server: &Url) -> reqwest::ClientBuilder {
+        match self {
+            // Without https no certificates are needed, which a small machine may not have.
+            _ if server.scheme() != "https" => builder.tls_certs_only([]),
+            Self::System => builder,
+            Self::File(certificates) => builder.tls_certs_only(certificates.iter().cloned()),
+            Self::Unchecked => builder.tls_danger_accept_invalid_certs(true),
+        }
+    }
+}
+
+fn read_authorities(path: PathBuf) -> Result<Authorities, Error> {
+    let text = fs::read(&path).map_err(|source| Error::CaFile { path: path.clone(), source })?;
+    match Certificate::from_pem_bundle(&text) {
+        Ok(certificates) if !certificates.is_empty() => Ok(Authorities::File(certificates)),
+        Ok(_) | Err(_) => Err(Error::Ca(path)),
     }
 }
 

@@ -57,12 +57,16 @@ Exit codes:
 Options of all commands that ask an agent, before or after the command:
   --server URL          address of the agent
   --token-file FILE     file with the agent's token
-  --host NAME           both, from ~/.config/driftless/hosts.yaml; for validate
-                        and preview the host to render for
+  --server-ca-file FILE
+                        certificate authorities of the agent, for https
+  --host NAME           all three, from ~/.config/driftless/hosts.yaml; for
+                        validate and preview the host to render for
 
 Environment:
   DRIFTLESS_SERVER      address of the agent, like --server
   DRIFTLESS_TOKEN_FILE  file with the agent's token, like --token-file
+  DRIFTLESS_SERVER_CA_FILE
+                        like --server-ca-file
   DRIFTLESS_…           options of `run`; `driftless run --help` names them
   SOPS_AGE_KEY_FILE     file with the age key for encrypted files, as for sops
   DOCKER_HOST           address of the Docker Engine, if nothing else names one

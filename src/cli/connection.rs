@@ -9,6 +9,9 @@ use driftless_model::Finding;
 /// Commands for which `--host` is the host to render for.
 const RENDERING: [&str; 2] = ["validate", "preview"];
 
+/// The options that may stand before the command, each with a value.
+const VALUE_OPTIONS: [&str; 3] = ["--server", "--token-file", "--server-ca-file"];
+
 /// The largest file of hosts, in bytes.
 const LARGEST_FILE: u64 = 1 << 20;
 
@@ -39,11 +42,11 @@ pub(super) fn arrange(arguments: Vec<OsString>) -> Result<Vec<OsString>, Error> 
     let (mut options, mut host, mut rest) = (Vec::new(), None, Vec::new());
     while let Some(word) = words.next() {
         match word.to_str() {
-            Some("--server" | "--token-file") => {
+            Some(text) if VALUE_OPTIONS.contains(&text) => {
                 options.push(word);
                 options.extend(words.next());
             }
-            Some(text) if text.starts_with("--server=") || text.starts_with("--token-file=") => {
+            Some(text) if text.split_once('=').is_some_and(|(name, _)| VALUE_OPTIONS.contains(&name)) => {
                 options.push(word);
             }
             Some("--host") => host = Some(words.next().ok_or(Error::NoName)?),
@@ -88,14 +91,17 @@ fn options_of(name: &str) -> Result<Vec<OsString>, Error> {
         .and_then(|file| file.take(LARGEST_FILE).read_to_string(&mut text))
         .map_err(|source| Error::Read { path: path.clone(), source })?;
     let hosts = client_hosts(&path.display().to_string(), &text).map_err(Error::Findings)?;
-    let Some(ClientHost { server, token_file, .. }) = hosts.iter().find(|host| host.name == name) else {
+    let Some(ClientHost { server, token_file, ca_file, .. }) = hosts.iter().find(|host| host.name == name)
+    else {
         let names = hosts.iter().map(|host| host.name.as_str());
         let similar = driftless_yaml::closest(name, names).map(str::to_owned);
         return Err(Error::NoSuchHost { path, name: name.to_owned(), similar });
     };
     let mut options: Vec<OsString> = vec!["--server".into(), server.into()];
-    if let Some(file) = token_file {
-        options.extend(["--token-file".into(), folder.join(file).into()]);
+    for (option, file) in [("--token-file", token_file), ("--server-ca-file", ca_file)] {
+        if let Some(file) = file {
+            options.extend([option.into(), folder.join(file).into()]);
+        }
     }
     Ok(options)
 }
@@ -118,6 +124,10 @@ mod tests {
             (
                 "driftless --server=a:1 --token-file t get pods",
                 "driftless get pods --server=a:1 --token-file t",
+            ),
+            (
+                "driftless --server-ca-file=ca.pem --server a:1 status",
+                "driftless status --server-ca-file=ca.pem --server a:1",
             ),
             ("driftless --server a:1 logs x -- --host", "driftless logs x --server a:1 -- --host"),
             ("driftless --host nas validate .", "driftless validate . --host nas"),

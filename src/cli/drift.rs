@@ -66,7 +66,7 @@ pub(super) struct DriftArgs {
 #[command(next_help_heading = "Without an agent")]
 pub(super) struct DirectArgs {
     /// Address of the Docker Engine to observe, such as `unix:///var/run/docker.sock`.
-    #[arg(long, value_name = "URL", requires = "repo", conflicts_with_all = ["server", "token_file"])]
+    #[arg(long, value_name = "URL", requires = "repo", conflicts_with_all = ["server", "token_file", "server_ca_file"])]
     pub(super) docker: Option<String>,
     /// Repository to compare with: a folder in a clone, or a URL.
     #[arg(long, value_name = "DIR|URL", requires = "docker")]

@@ -1,8 +1,10 @@
 //! `driftless healthcheck`: whether an agent answers. For `HEALTHCHECK` of an image and for scripts.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 
 use clap::Args;
+
+use driftless_config::{Settings, local_url};
 
 use super::{
     client::Client,
@@ -28,14 +30,28 @@ pub(super) struct HealthcheckArgs {
     /// Address of the agent [default: that of `driftless run`]
     #[arg(long, value_name = "URL")]
     pub(super) server: Option<String>,
+    /// Certificate authorities for --server, as a PEM file. Without --server the certificate is not checked.
+    #[arg(long, value_name = "FILE")]
+    pub(super) server_ca_file: Option<PathBuf>,
 }
 
 pub(super) async fn healthcheck(args: &HealthcheckArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let given = args.server.clone().or_else(|| set(context.environment, "DRIFTLESS_SERVER"));
-    let server = given.unwrap_or_else(|| format!("http://{}", reachable(address(context.environment))));
-    // The token is not needed, so a file that cannot be read does not make the agent unhealthy.
-    let without_token: Environment = std::sync::Arc::new(|_| None);
-    let client = Client::new(&ServerArgs { server: Some(server), token_file: None }, &without_token)?;
+    let client = match given {
+        Some(server) => {
+            // The token is not needed, so a file that cannot be read does not make the agent unhealthy.
+            let environment = context.environment.clone();
+            let without_token: Environment =
+                std::sync::Arc::new(move |name| environment(name).filter(|_| name != "DRIFTLESS_TOKEN_FILE"));
+            let args = ServerArgs {
+                server: Some(server),
+                token_file: None,
+                server_ca_file: args.server_ca_file.clone(),
+            };
+            Client::new(&args, &without_token)?
+        }
+        None => Client::of_this_machine(&own_url(context.environment))?,
+    };
     let path = if args.ready { "/readyz" } else { "/healthz" };
     match client.probe(path).await {
         Ok((true, _)) => Ok(Verdict::Yes),
@@ -56,25 +72,18 @@ fn set(environment: &Environment, name: &str) -> Option<String> {
 }
 
 /// The address on which `driftless run` listens with this environment.
-fn address(environment: &Environment) -> SocketAddr {
-    let default = driftless_config::Settings::default().listen;
-    if let Some(address) = set(environment, "DRIFTLESS_LISTEN").and_then(|text| text.parse().ok()) {
-        return address;
-    }
-    if set(environment, "DRIFTLESS_URL").is_some() {
-        return default;
-    }
-    let path = set(environment, "DRIFTLESS_CONFIG").unwrap_or_else(|| DEFAULT_CONFIG.to_owned());
-    // A broken file is the agent's to report; the agent may still run with the one before.
-    read_config(path.as_ref()).map_or(default, |settings| settings.listen)
-}
-
-/// An address that can be connected to: loopback for "all addresses".
-fn reachable(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
+fn own_url(environment: &Environment) -> String {
+    let is_set = |name: &str| set(environment, name).is_some();
+    let mut settings = if is_set("DRIFTLESS_URL") {
+        Settings::default()
+    } else {
+        let path = set(environment, "DRIFTLESS_CONFIG").unwrap_or_else(|| DEFAULT_CONFIG.to_owned());
+        // A broken file is the agent's to report; the agent may still run with the one before.
+        read_config(path.as_ref()).unwrap_or_default()
     };
-    SocketAddr::new(ip, address.port())
+    if let Some(address) = set(environment, "DRIFTLESS_LISTEN").and_then(|text| text.parse().ok()) {
+        settings.listen = address;
+    }
+    let has_tls = settings.tls.is_some() || is_set("DRIFTLESS_TLS_CERT_FILE");
+    local_url(settings.listen, has_tls)
 }

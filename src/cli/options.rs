@@ -15,6 +15,9 @@ pub(super) struct ServerArgs {
     /// File with the agent's token.
     #[arg(long, value_name = "FILE", help_heading = CONNECTION)]
     pub(super) token_file: Option<PathBuf>,
+    /// Certificate authorities of the agent, as a PEM file, instead of the system's.
+    #[arg(long, value_name = "FILE", help_heading = CONNECTION)]
+    pub(super) server_ca_file: Option<PathBuf>,
 }
 
 /// Output format of tables.

@@ -33,7 +33,7 @@ pub(super) struct PlanArgs {
     /// Only this application [default: all]
     pub(super) app: Option<String>,
     /// Without an agent: read the manifests of this folder and observe Docker directly.
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["server", "token_file"])]
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["server", "token_file", "server_ca_file"])]
     pub(super) dir: Option<PathBuf>,
     /// Address of the Docker Engine, with --dir [default: `DOCKER_HOST`, or the local engine]
     #[arg(long, value_name = "URL", requires = "dir")]

@@ -18,9 +18,9 @@ use super::{
     table::{Cell, Table},
 };
 use driftless_model::{
-    Application, CommitInfo, Delivery, Drift, DriftAction, HealthStatus, HookStatus, InstanceStatus,
-    Operation, OperationPhase, Outcome, PinStatus, RepositoryStatus, SyncStatus, Timestamp, Until,
-    WaitStatus, WorkloadStatus,
+    AgentProblem, AgentStatus, Application, CommitInfo, Delivery, Drift, DriftAction, HealthStatus,
+    HookStatus, InstanceStatus, Operation, OperationPhase, Outcome, PinStatus, RepositoryStatus, SyncStatus,
+    Timestamp, Until, WaitStatus, WorkloadStatus,
 };
 
 /// Show the status of all applications, one line each.
@@ -114,8 +114,18 @@ async fn status_text(args: &StatusArgs, client: &Client, context: &Context<'_>) 
         }
     }
     Ok(text
+        + &render_problems(&agent_problems(client).await?, context.colours)
         + &render_repositories(&repositories, context.colours)
         + &render_hook_problems(&hooks, now, context.colours))
+}
+
+/// The problems of the agent itself. An agent of an earlier release does not list them.
+async fn agent_problems(client: &Client) -> Result<Vec<AgentProblem>, Error> {
+    match client.get::<AgentStatus>("/api/v1/agent").await {
+        Ok(agent) => Ok(agent.problems),
+        Err(error) if error.is_not_found() => Ok(Vec::new()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The webhooks of the repositories.
@@ -217,6 +227,17 @@ pub fn render_application(
         status.commit.as_ref().map_or("-", CommitInfo::short).into(),
     ]);
     table.render(colours) + &block(application, detail, now, colours)
+}
+
+/// Problems of the agent itself.
+fn render_problems(problems: &[AgentProblem], colours: Colours) -> String {
+    let mut out = String::new();
+    for AgentProblem { subject, message } in problems {
+        let name = colours.paint(Paint::Strong, &format!("agent: {}", plain(subject)));
+        let message = colours.paint(Paint::Bad, &plain(message).replace('\n', " "));
+        let _ = writeln!(out, "\n{name}\n  {message}");
+    }
+    out
 }
 
 /// Repositories with errors. An error of a whole repository belongs to no application.

@@ -106,6 +106,7 @@ impl Host {
         let sample::Agent { handle, store: _, inbox } = agent([shop()]);
         let settings = FleetReports {
             to: to.iter().map(|url| (*url).to_owned()).collect(),
+            ca_file: None,
             token: token.map(|_| Secret::Environment("TOKEN".to_owned())),
             every: Duration::from_millis(200),
         };
@@ -484,10 +485,11 @@ fn settings_of_a_fleet_are_checked() {
         Settings::parse("driftless.yaml", &text)
     };
     let settings = parse(
-        "report:\n  to: [https://hub.example.com/, http://10.0.0.1:8484]\n  tokenFile: /etc/driftless/token\n  every: 10s\nfleet:\n  accept: true\n  expected: [nas, web-1]\n",
+        "report:\n  to: [https://hub.example.com/, http://10.0.0.1:8484]\n  tokenFile: /etc/driftless/token\n  caFile: /etc/driftless/hub.pem\n  every: 10s\nfleet:\n  accept: true\n  expected: [nas, web-1]\n",
     )
     .unwrap();
     assert_eq!(settings.report.to, ["https://hub.example.com", "http://10.0.0.1:8484"]);
+    assert_eq!(settings.report.ca_file, Some("/etc/driftless/hub.pem".into()));
     assert_eq!(settings.report.every, Duration::from_secs(10));
     assert_eq!(settings.report.token, Some(Secret::File("/etc/driftless/token".into())));
     assert_eq!(settings.fleet, Fleet { accept: true, expected: vec!["nas".to_owned(), "web-1".to_owned()] });

@@ -70,6 +70,7 @@ mod notifications;
 // `preview` and `drift` as programs: Git repositories, exit codes, forges.
 mod preview;
 // The proxy of Services, over real sockets.
+mod program;
 mod proxy;
 // One report in all its forms.
 mod reload;
@@ -80,6 +81,7 @@ mod sample;
 mod failed_commits;
 // Times at which commits are applied.
 mod sync_windows;
+mod tls;
 // Applications that leave Git.
 mod removal;
 // Settings of one application, and errors among them.

@@ -182,6 +182,7 @@ impl Agent {
             .map_err(|(name, source)| Error::Receiver { name, source })?;
         let handle = launch(parts, &stop, &tasks).with_notifications(notifications.clone());
         let handle = handle.with_fleet(settings.fleet.clone());
+        let handle = handle.with_place(settings.host.name.clone(), settings.page_url());
         let source = ReportSource {
             handle: handle.clone(),
             host: settings.host.clone(),

@@ -2,7 +2,12 @@
 //! so that one that is down delays no other. Nothing queues: the next report repairs every interruption. No round waits
 //! for a collector.
 
-use std::{io::Write as _, time::Duration};
+use std::{
+    fs::File,
+    io::{Read as _, Write as _},
+    path::Path,
+    time::Duration,
+};
 
 use flate2::{Compression, write::GzEncoder};
 use http::{StatusCode, header};
@@ -31,6 +36,9 @@ const LARGEST_ANSWER: usize = 16 * 1024;
 
 /// The longest message of a collector, in characters.
 const LONGEST_MESSAGE: usize = 300;
+
+/// The largest file of certificate authorities that is read, in bytes.
+const LARGEST_CA_FILE: u64 = 1 << 20;
 
 /// The header with the id of the machine, in a heartbeat.
 pub const INSTANCE_HEADER: &str = "driftless-instance";
@@ -132,6 +140,8 @@ struct Delivered {
 enum ReportError {
     #[error("{0}")]
     Token(String),
+    #[error("{0}")]
+    CaFile(String),
     #[error("could not create a client: {0}")]
     Client(String),
     #[error("could not write the report: {0}")]
@@ -249,6 +259,8 @@ impl FleetReporter {
         // Plain http needs no certificates, and a small machine may have none.
         if self.to.starts_with("http://") {
             builder = builder.tls_certs_only([]);
+        } else if let Some(path) = &self.settings.ca_file {
+            builder = builder.tls_certs_only(authorities(path)?);
         }
         let client = builder.build().map_err(|error| ReportError::Client(error.to_string()))?;
         let mut request = client.put(format!("{}/api/v1/fleet/hosts/{host}", self.to));
@@ -257,6 +269,20 @@ impl FleetReporter {
             request = request.bearer_auth(token.trim());
         }
         Ok(request)
+    }
+}
+
+/// The certificate authorities of a file. It is read for each request, so that it can be replaced.
+fn authorities(path: &Path) -> Result<Vec<reqwest::Certificate>, ReportError> {
+    let mut text = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(LARGEST_CA_FILE).read_to_end(&mut text))
+        .map_err(|error| ReportError::CaFile(format!("could not read {}: {error}", path.display())))?;
+    match reqwest::Certificate::from_pem_bundle(&text) {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        Ok(_) | Err(_) => {
+            Err(ReportError::CaFile(format!("{} has no valid PEM certificate", path.display())))
+        }
     }
 }
 

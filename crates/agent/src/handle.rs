@@ -11,6 +11,7 @@ use crate::{
     images::Images,
     logs::Logs,
     notifications::Notifications,
+    problems::Problems,
     ticket::{Ticket, Tickets},
     wakes::Wakes,
 };
@@ -18,7 +19,9 @@ use driftless_clock::Clock;
 use driftless_config::Fleet;
 use driftless_docker::{LogOptions, LogStream};
 use driftless_metrics::Metrics;
-use driftless_model::{Actor, AppName, Application, Event, ImageRetention, RepositoryStatus, Timestamp};
+use driftless_model::{
+    Actor, AgentStatus, AppName, Application, Event, ImageRetention, RepositoryStatus, Timestamp,
+};
 
 /// Maximum number of requests that wait for the supervisor.
 const MAX_REQUESTS: usize = 64;
@@ -52,6 +55,11 @@ pub struct Handle {
     fleet_targets: FleetTargets,
     images: Option<Arc<dyn Images>>,
     image_retention: ImageRetention,
+    problems: Problems,
+    /// The name of the host.
+    host: String,
+    /// The address of the page.
+    url: String,
 }
 
 impl fmt::Debug for Handle {
@@ -162,6 +170,9 @@ impl Handle {
             fleet_targets: FleetTargets::default(),
             images: None,
             image_retention: ImageRetention::default(),
+            problems: Problems::default(),
+            host: String::new(),
+            url: String::new(),
         };
         (handle, inbox)
     }
@@ -210,6 +221,31 @@ impl Handle {
     #[must_use]
     pub fn with_image_retention(self, image_retention: ImageRetention) -> Self {
         Self { image_retention, ..self }
+    }
+
+    /// With the name of the host and the address of the page.
+    #[must_use]
+    pub fn with_place(self, host: String, url: String) -> Self {
+        Self { host, url, ..self }
+    }
+
+    /// The problems of the agent itself.
+    pub fn problems(&self) -> &Problems {
+        &self.problems
+    }
+
+    /// The status of the agent itself.
+    pub fn agent_status(&self) -> AgentStatus {
+        let readiness = self.readiness();
+        AgentStatus {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            host: self.host.clone(),
+            url: self.url.clone(),
+            started: self.started,
+            ready: readiness.is_ready(),
+            message: readiness.message,
+            problems: self.problems.list(),
+        }
     }
 
     /// The images of the engine, if there is one.

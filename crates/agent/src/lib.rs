@@ -60,6 +60,7 @@ mod outcomes;
 mod ownership;
 pub mod probe;
 mod probe_targets;
+mod problems;
 mod publish;
 mod random;
 mod reconcile;
@@ -90,6 +91,7 @@ pub use images::Images;
 pub use incident_watch::start_notifications;
 pub use logs::Logs;
 pub use notifications::{Notifications, TestDelivery};
+pub use problems::Problems;
 pub use random::random_key;
 pub use render::discover_at;
 pub use request::{

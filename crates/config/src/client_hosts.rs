@@ -20,6 +20,8 @@ pub struct ClientHost {
     pub server: String,
     /// The file with its token. A relative path starts at the folder of the file that names it.
     pub token_file: Option<PathBuf>,
+    /// The file with the certificate authorities of the agent, in the same way.
+    pub ca_file: Option<PathBuf>,
 }
 
 /// Reads a file with `hosts`. `file` is its name for findings.
@@ -46,5 +48,6 @@ fn client_host(value: Value<'_>) -> Option<ClientHost> {
         name: object.parsed("name", name)?,
         server: object.owned("server")?,
         token_file: object.owned("tokenFile").map(PathBuf::from),
+        ca_file: object.owned("caFile").map(PathBuf::from),
     })
 }

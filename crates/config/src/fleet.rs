@@ -1,7 +1,7 @@
 //! The fleet: the collectors that this agent reports to, and the hosts whose reports it accepts. The token stays the name
 //! of a file or variable.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use crate::{
     host, keys,
@@ -19,6 +19,8 @@ pub struct FleetReports {
     pub to: Vec<String>,
     /// The token that the collectors know this host by. Default: none, which a collector on loopback accepts.
     pub token: Option<Secret>,
+    /// A PEM file of the certificate authorities of the collectors. Default: those of the system.
+    pub ca_file: Option<PathBuf>,
     /// The time between two heartbeats. Default: 30 s.
     pub every: Duration,
 }
@@ -34,7 +36,7 @@ pub struct Fleet {
 
 impl Default for FleetReports {
     fn default() -> Self {
-        Self { to: Vec::new(), token: None, every: Duration::from_secs(30) }
+        Self { to: Vec::new(), token: None, ca_file: None, every: Duration::from_secs(30) }
     }
 }
 
@@ -66,7 +68,7 @@ pub(super) fn fleet_reports(value: Value<'_>) -> Option<FleetReports> {
         }
     }
     let token = token_file.map(Secret::File).or_else(|| token_env.map(Secret::Environment));
-    Some(FleetReports { to: targets, token, every })
+    Some(FleetReports { to: targets, token, ca_file: object.absolute("caFile"), every })
 }
 
 /// Reads the value of `fleet`.

@@ -82,6 +82,7 @@ pub(super) static ROOT: Table = Table {
             key("stateKeyFile", Path, "Key that encrypts the database. Default: in the state directory"),
             key("runtimeDir", Path, "Runtime directory, on a memory file system. Default: /run/driftless"),
             key("listen", Address, "Address of the API and the status page. Default: 127.0.0.1:8484"),
+            key("tls", Object(&LISTEN_TLS), "Certificate of the API and the page, for https. Default: http"),
             key("tokenFile", Path, "File with the token of the API. Required beyond loopback"),
             key("trustedProxy", Object(&TRUSTED_PROXY), "Reverse proxy that authenticates people"),
             key("audit", Object(&AUDIT), "How the audit is kept"),
@@ -107,12 +108,25 @@ pub(super) static ROOT: Table = Table {
     required: &["repositories"],
 };
 
+pub(super) static LISTEN_TLS: Table = Table {
+    keys: &[&[
+        key("certFile", Path, "Certificate with the intermediate ones, as a PEM file"),
+        key("keyFile", Path, "Private key of the certificate, as a PEM file"),
+    ]],
+    required: &["certFile", "keyFile"],
+};
+
 /// `report`.
 pub(super) static REPORT: Table = Table {
     keys: &[&[
         key("to", TextOrTexts, "URL of an agent that accepts reports, or a list of them"),
         key("tokenFile", Path, "File with a token of the scope report:host/NAME"),
         key("tokenEnv", Text, "Environment variable with the token"),
+        key(
+            "caFile",
+            Path,
+            "Certificate authorities of the collectors, as a PEM file. Default: the system's",
+        ),
         key("every", Duration, "Time between two heartbeats, from 5s to 3m. Default: 30s"),
     ]],
     required: &["to"],
@@ -541,6 +555,7 @@ pub(super) static CLIENT_HOST: Table = Table {
         key("name", Text, "Name for --host"),
         key("server", Text, "Address of the agent"),
         key("tokenFile", Text, "File with its token, from the folder of this file"),
+        key("caFile", Text, "Certificate authorities of the agent, from the folder of this file"),
     ]],
     required: &["name", "server"],
 };

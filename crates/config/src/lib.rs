@@ -32,6 +32,7 @@ mod host;
 mod identify;
 mod in_git;
 mod keys;
+mod listen_tls;
 mod notifications;
 mod origins;
 mod policy;
@@ -55,6 +56,7 @@ pub use duration::parse as parse_duration;
 pub use fleet::{Fleet, FleetReports};
 pub use in_git::{AtCommit, SETTINGS_FILE};
 pub use keys::{schema, schema_of_repository};
+pub use listen_tls::ListenTls;
 pub use notifications::{
     Email, Login, MailTls, NotificationReceiver, NotificationRoute, Notifications, Target,
 };
@@ -64,7 +66,7 @@ pub use range::VersionRange;
 pub use secret::Secret;
 pub use settings::{
     ApplicationSettings, Auth, CommitStatus, GithubApp, Metrics, Proxy, Reference, Registry, Repository,
-    Settings, StatusProvider, Verify, VerifyMode, Webhook, Webhooks,
+    Settings, StatusProvider, Verify, VerifyMode, Webhook, Webhooks, local_url,
 };
 pub use trusted_proxy::{Audit, IpNetwork, TrustedProxy};
 pub use values_from::{ValueOrigin, ValueSource};

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
     time::Duration,
 };
@@ -15,6 +15,7 @@ use crate::{
     allow::Allow,
     docker_host::DockerHost,
     fleet::{Fleet, FleetReports},
+    listen_tls::ListenTls,
     notifications::Notifications,
     origins::Origins,
     policy::PolicyEntry,
@@ -36,6 +37,8 @@ pub struct Settings {
     pub runtime_dir: PathBuf,
     /// The address of the API. Default: `127.0.0.1:8484`. Another host than loopback needs a token.
     pub listen: SocketAddr,
+    /// The certificate of the API and the page. `None`: they are served without TLS.
+    pub tls: Option<ListenTls>,
     /// The file with the token of the API.
     pub token_file: Option<PathBuf>,
     /// The reverse proxy that authenticates people. Default: none.
@@ -316,6 +319,17 @@ impl ApplicationSettings {
     }
 }
 
+/// The address of a listener for programs of this machine, without a slash at the end: loopback for "all addresses".
+pub fn local_url(listen: SocketAddr, has_tls: bool) -> String {
+    let ip = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    let scheme = if has_tls { "https" } else { "http" };
+    format!("{scheme}://{}", SocketAddr::new(ip, listen.port()))
+}
+
 /// All defaults, without a repository.
 impl Default for Settings {
     fn default() -> Self {
@@ -324,6 +338,7 @@ impl Default for Settings {
             state_key_file: None,
             runtime_dir: PathBuf::from("/run/driftless"),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8484)),
+            tls: None,
             token_file: None,
             trusted_proxy: None,
             audit: Audit::default(),
@@ -344,11 +359,22 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// The address of the API for programs of this machine, without a slash at the end.
+    pub fn local_url(&self) -> String {
+        local_url(self.listen, self.tls.is_some())
+    }
+
+    /// The address of the page: the one that messages contain, else the one for programs of this machine.
+    pub fn page_url(&self) -> String {
+        self.notifications.url.clone().unwrap_or_else(|| self.local_url())
+    }
+
     /// Names the agent's own folders, key files and the engine's socket in the rules of every repository, so that limited
     /// trust does not reach them. To be called again after options have changed one of these paths.
     pub fn protect_paths(&mut self) {
         let own = [&self.state_dir, &self.runtime_dir].into_iter();
         let files = self.sops_key_files.iter().chain(&self.state_key_file).chain(&self.token_file);
+        let files = files.chain(self.tls.as_ref().map(|tls| &tls.key_file));
         let socket = self.docker.socket();
         let known = AdmissionPolicy::PROTECTED.iter().map(|path| (*path).to_owned());
         let paths: std::collections::BTreeSet<String> =

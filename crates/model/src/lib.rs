@@ -29,6 +29,7 @@
 
 mod actor;
 mod admission;
+mod agent_status;
 mod api_version;
 mod app_dependency;
 mod boxed_default;
@@ -92,6 +93,7 @@ pub use actor::{ActOn, Actor, ActorKind, ApiToken, AuditEntry, AuditResult, Chan
 pub use admission::{
     AdmissionPolicy, ForeignObject, PortRule, Trust, ViolatingObject, Violation, foreign_objects,
 };
+pub use agent_status::{AgentProblem, AgentStatus};
 pub use api_version::{INTERFACE_NAME, Need};
 pub use app_dependency::{AppCondition, AppDependency};
 pub use boxed_default::{BoxedDefault, SharedDefault};

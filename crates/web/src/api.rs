@@ -22,7 +22,7 @@ use super::{
     until::parse_until,
 };
 use driftless_agent::{Against, Answer, RequestKind, Rollback, Ticket};
-use driftless_model::{AppName, Application, Pin, Removal, Revision, Timestamp, Until};
+use driftless_model::{AgentStatus, AppName, Application, Pin, Removal, Revision, Timestamp, Until};
 
 /// Time for a client to send a body of at most [`BODY_LIMIT`] bytes.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
@@ -86,6 +86,11 @@ pub(super) async fn one(State(shared): State<Shared>, Name(name): Name) -> Resul
         Some(application) => Ok(Json(application.as_ref()).into_response()),
         None => Err(Error::NoSuchApplication(name)),
     }
+}
+
+/// The agent itself.
+pub(super) async fn agent(State(shared): State<Shared>) -> Json<AgentStatus> {
+    Json(shared.handle.agent_status())
 }
 
 /// The history, newest first, also of an application that is no longer in Git.

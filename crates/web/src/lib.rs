@@ -2,7 +2,7 @@
 //! `docs/api.md` describes it.
 //!
 //! It decides nothing about applications and holds no state of its own: it shows the status that the agent published
-//! last, or rows of the store. It speaks no TLS; put a reverse proxy with TLS in front of it to serve beyond loopback.
+//! last, or rows of the store.
 //!
 //! ```
 //! use driftless_model::{Timestamp, Until};
@@ -44,6 +44,7 @@ mod rates;
 mod route;
 mod serve;
 mod shared;
+mod tls;
 mod until;
 mod wait;
 mod webhooks;
@@ -56,7 +57,8 @@ pub use error::{ErrorBody, ErrorDetail};
 pub use limits::BODY_LIMIT;
 pub use metrics::metrics_router;
 pub use notifications::TestMessage;
-pub use serve::serve;
+pub use serve::{Listener, serve};
+pub use tls::{ListenerTls, TlsError, is_key_exposed};
 pub use until::{InvalidUntil, parse_until};
 pub use wait::{Goal, Waited};
 pub use webhooks::{Receiver, webhook_routes};
@@ -109,6 +111,7 @@ pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Re
         .route("/api/v1/recover", post(api::recover))
         .route("/api/v1/images", get(images::list))
         .route("/api/v1/images/clean-up", post(images::clean_up))
+        .route("/api/v1/agent", get(api::agent))
         .route("/api/v1/whoami", get(access_routes::whoami))
         .route("/api/v1/tokens", get(access_routes::list_tokens).post(access_routes::create_token))
         .route("/api/v1/tokens/{token}", delete(access_routes::revoke_token))

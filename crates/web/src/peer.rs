@@ -16,6 +16,8 @@ use std::{
 pub(super) struct Peer {
     pub(super) client: SocketAddr,
     pub(super) server: SocketAddr,
+    /// Whether the agent itself speaks TLS with it.
+    pub(super) is_encrypted: bool,
 }
 
 /// In bytes: about 100,000 sockets.
@@ -137,7 +139,7 @@ mod tests {
             let Ok(listener) = TcpListener::bind(address) else { continue };
             let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (server, from) = listener.accept().unwrap();
-            let peer = Peer { client: from, server: server.local_addr().unwrap() };
+            let peer = Peer { client: from, server: server.local_addr().unwrap(), is_encrypted: false };
             let user = peer.user().unwrap();
             assert!(user.is_trusted() && !user.name().is_empty());
             let elsewhere = SocketAddr::new(from.ip(), from.port().wrapping_add(1));

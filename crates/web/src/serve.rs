@@ -6,7 +6,6 @@
 use std::{
     collections::BTreeMap,
     future::Future,
-    net::SocketAddr,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -20,15 +19,16 @@ use http_body_util::BodyExt;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::OwnedSemaphorePermit,
     task::JoinSet,
-    time::Instant,
+    time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
-use super::peer::Peer;
+use super::{peer::Peer, tls::ListenerTls};
 
 /// The most connections at a time; more would use up the agent's file descriptors.
 const CONNECTIONS: usize = 256;
@@ -41,6 +41,16 @@ const HEADERS_LIMIT: usize = 64 * 1024;
 
 /// Time for running requests to end after a request to stop the server.
 const GRACE: Duration = Duration::from_secs(3);
+
+/// Limit from the first byte of a connection to the end of the TLS handshake.
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
+
+/// The first byte of a TLS connection: the type of the record `handshake`.
+const TLS_HANDSHAKE: u8 = 22;
+
+/// The answer to a request without TLS where TLS is expected. It has the form of an error of the API.
+const PLAIN_REQUEST: &str =
+    r#"{"error":{"code":"needsTls","message":"this address needs https instead of http"}}"#;
 
 /// Pause after a failed accept, for example when file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
@@ -61,8 +71,85 @@ impl Seat {
     }
 }
 
+/// The source of the connections of a server.
+#[derive(Debug)]
+pub enum Listener {
+    /// Connections over TCP.
+    Tcp(TcpListener),
+    /// Connections over TCP with TLS.
+    Tls(TcpListener, ListenerTls),
+}
+
+impl From<TcpListener> for Listener {
+    fn from(listener: TcpListener) -> Self {
+        Self::Tcp(listener)
+    }
+}
+
+impl Listener {
+    async fn accept(&self) -> std::io::Result<NewConnection> {
+        let (listener, tls) = match self {
+            Self::Tcp(listener) => (listener, None),
+            Self::Tls(listener, tls) => (listener, Some(tls)),
+        };
+        let (socket, client) = listener.accept().await?;
+        let server = socket.local_addr()?;
+        // Answers are small and must not wait for more data (Nagle).
+        let _ = socket.set_nodelay(true);
+        let peer = Peer { client, server, is_encrypted: tls.is_some() };
+        Ok(NewConnection { socket, peer, tls: tls.cloned() })
+    }
+}
+
+/// A connection before its first byte.
+struct NewConnection {
+    socket: TcpStream,
+    peer: Peer,
+    tls: Option<ListenerTls>,
+}
+
+/// An open connection.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+impl NewConnection {
+    /// Opens the connection, with TLS if the listener has it. `None`: the client ended it or spoke something else.
+    async fn open(self) -> Option<(Box<dyn Stream>, Peer)> {
+        let Self { mut socket, peer, tls } = self;
+        let Some(tls) = tls else { return Some((Box::new(socket), peer)) };
+        let handshake = async {
+            let mut first = [0];
+            if socket.peek(&mut first).await? == 1 && first[0] != TLS_HANDSHAKE {
+                answer_plain_request(&mut socket).await?;
+                return Ok(None);
+            }
+            tls.acceptor().accept(socket).await.map(Some)
+        };
+        match timeout(HANDSHAKE_WITHIN, handshake).await {
+            Ok(Ok(stream)) => stream.map(|stream| (Box::new(stream) as Box<dyn Stream>, peer)),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, from = %peer.client, "a TLS handshake failed");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+}
+
+/// Says that the address needs TLS. The request is read first: unread bytes would cut the answer off.
+async fn answer_plain_request(socket: &mut TcpStream) -> std::io::Result<()> {
+    let mut request = [0; 4096];
+    let _ = socket.read(&mut request).await?;
+    let head = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n";
+    let answer = format!("{head}content-length: {}\r\n\r\n{PLAIN_REQUEST}", PLAIN_REQUEST.len());
+    socket.write_all(answer.as_bytes()).await?;
+    socket.shutdown().await
+}
+
 /// Serves until `shutdown` completes. Then it accepts no connection, ends streams, and gives running requests 3 s.
-pub async fn serve(listener: TcpListener, router: Router, shutdown: impl Future<Output = ()> + Send) {
+pub async fn serve(listener: impl Into<Listener>, router: Router, shutdown: impl Future<Output = ()> + Send) {
+    let listener = listener.into();
     let stopping = CancellationToken::new();
     let router = router.layer(Extension(Stopping(stopping.clone())));
     let slots = Connections::new();
@@ -74,9 +161,9 @@ pub async fn serve(listener: TcpListener, router: Router, shutdown: impl Future<
         tokio::select! {
             () = &mut shutdown => break,
             accepted = listener.accept(), if !is_full => match accepted {
-                Ok((socket, address)) => {
+                Ok(accepted) => {
                     let slot = slots.take();
-                    connections.spawn(connection(socket, address, router.clone(), stopping.clone(), slot));
+                    connections.spawn(connection(accepted, router.clone(), stopping.clone(), slot));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "could not accept a connection");
@@ -89,28 +176,25 @@ pub async fn serve(listener: TcpListener, router: Router, shutdown: impl Future<
     drop(listener);
     stopping.cancel();
     let rest = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(GRACE, rest).await.is_err() {
+    if timeout(GRACE, rest).await.is_err() {
         connections.shutdown().await;
     }
 }
 
-async fn connection(
-    socket: TcpStream,
-    address: SocketAddr,
-    router: Router,
-    stopping: CancellationToken,
-    slot: Arc<Slot>,
-) {
-    // Answers are small and must not wait for more data (Nagle).
-    let _ = socket.set_nodelay(true);
+async fn connection(accepted: NewConnection, router: Router, stopping: CancellationToken, slot: Arc<Slot>) {
+    let opened = tokio::select! {
+        opened = accepted.open() => opened,
+        () = slot.state.leave.cancelled() => return,
+        () = stopping.cancelled() => return,
+    };
+    let Some((stream, peer)) = opened else { return };
     let serving = Arc::clone(&slot);
-    let peer = socket.local_addr().ok().map(|server| Peer { client: address, server });
     let service = service_fn(move |request| answer(router.clone(), request, peer, Busy::new(&serving)));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADERS_WITHIN)
         .max_buf_size(HEADERS_LIMIT)
-        .serve_connection(TokioIo::new(socket), service);
+        .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = &mut connection => ended,
@@ -130,12 +214,10 @@ async fn connection(
 async fn answer(
     mut router: Router,
     mut request: Request<Incoming>,
-    peer: Option<Peer>,
+    peer: Peer,
     busy: Busy,
 ) -> Result<Response<Body>, std::convert::Infallible> {
-    if let Some(peer) = peer {
-        request.extensions_mut().insert(peer);
-    }
+    request.extensions_mut().insert(peer);
     let mut response = router.call(request).await?;
     let seat = response.extensions_mut().remove::<Seat>();
     Ok(response.map(|body| {

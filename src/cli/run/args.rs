@@ -137,6 +137,12 @@ pub(in crate::cli) struct AgentArgs {
     /// File with the token that clients must send. Required to listen beyond loopback.
     #[arg(long, value_name = "FILE", env = "DRIFTLESS_TOKEN_FILE")]
     pub(in crate::cli) token_file: Option<PathBuf>,
+    /// Certificate of the API and the page, as a PEM file with the intermediate ones: they are served with https.
+    #[arg(long, value_name = "FILE", requires = "tls_key_file", env = "DRIFTLESS_TLS_CERT_FILE")]
+    pub(in crate::cli) tls_cert_file: Option<PathBuf>,
+    /// Private key of the certificate, as a PEM file.
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file", env = "DRIFTLESS_TLS_KEY_FILE")]
+    pub(in crate::cli) tls_key_file: Option<PathBuf>,
     /// Name of this host, for `driftless.yaml` in Git and `${host}` in paths [default: the hostname]
     #[arg(long, value_name = "NAME", env = "DRIFTLESS_HOST_NAME")]
     pub(in crate::cli) host_name: Option<String>,

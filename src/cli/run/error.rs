@@ -5,7 +5,7 @@ use std::{io, net::SocketAddr, path::PathBuf};
 use super::args::DEFAULT_CONFIG;
 use crate::cli::error::CommandError;
 use driftless_agent as controller;
-use driftless_web::TokenError;
+use driftless_web::{TlsError, TokenError};
 
 /// Why the agent did not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +42,8 @@ pub(super) enum Error {
         #[source]
         source: TokenError,
     },
+    #[error("the certificate of the API cannot be used")]
+    Tls(#[source] TlsError),
     #[error("could not watch for signals")]
     Signals(#[source] io::Error),
     #[error("could not start the agent")]
@@ -85,6 +87,9 @@ impl CommandError for Error {
                     .to_owned(),
             ),
             Self::Token { .. } => Some("create one with `openssl rand -hex 32`".to_owned()),
+            Self::Tls(_) => Some(
+                "correct `tls` in the configuration, or --tls-cert-file and --tls-key-file".to_owned(),
+            ),
             Self::NeedsRestart { .. } => Some("restart the agent to change it".to_owned()),
             Self::Ended => Some("the log has the cause".to_owned()),
             Self::SettingsWithoutUrl => Some(format!(

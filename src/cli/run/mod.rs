@@ -2,11 +2,12 @@
 //! configuration, and shuts down. The agent itself is [`driftless_agent`].
 
 mod args;
-mod config_file;
 mod error;
 mod reload;
 mod service_manager;
 mod settings;
+mod tls;
+mod watched_files;
 
 use std::net::SocketAddr;
 
@@ -23,11 +24,10 @@ use super::{
     screen::Paint,
 };
 use driftless_agent::{Agent, Running};
-use driftless_config::{Reference, Settings};
+use driftless_config::{Reference, Settings, local_url};
 use driftless_web as web;
-use driftless_web::{Access, Receiver};
+use driftless_web::{Access, Listener, Receiver};
 
-use config_file::ConfigFile;
 use error::Error;
 use reload::{Trigger, try_reload};
 use service_manager::ServiceManager;
@@ -36,6 +36,7 @@ pub use args::LogFormat;
 pub(super) use args::{DEFAULT_CONFIG, RunArgs};
 pub(super) use settings::{check_access, hostname, read as read_config, settings as run_settings};
 use settings::{default_config, settings};
+use watched_files::WatchedFiles;
 
 /// The hostname of a container is its id, which another container will not have.
 fn warn_of_container_name(settings: &Settings) {
@@ -51,9 +52,11 @@ fn warn_of_container_name(settings: &Settings) {
 
 pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     settings::warn_of_unknown_variables(args);
-    let mut config_file = ConfigFile::new(default_config(args));
+    let mut config_file = WatchedFiles::new(default_config(args));
     let settings = settings(args, context.environment)?;
     let access = settings::access(&settings)?;
+    let mut certificate = WatchedFiles::new(tls::files(settings.tls.as_ref()));
+    let tls = tls::load(settings.tls.as_ref())?;
     let mut signals = Signals::new()?;
     // The listener comes first, so that an address in use is reported before anything changes.
     let address = settings.listen;
@@ -75,7 +78,9 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
     };
     warn_of_container_name(&settings);
     introduce(&settings, address, context);
-    let starting = Agent::start(settings.clone(), context.environment.clone(), context.clock);
+    // With the port that the kernel has chosen, if the settings leave that to it.
+    let bound = Settings { listen: address, ..settings.clone() };
+    let starting = Agent::start(bound.clone(), context.environment.clone(), context.clock);
     let running = tokio::select! {
         running = starting => running.map_err(Error::Start)?,
         () = signals.stop() => return Ok(Verdict::Yes),
@@ -83,11 +88,15 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
     let receiver = Receiver::new(
         running.handle.clone(),
         running.store.clone(),
-        &settings,
+        &bound,
         context.environment.clone(),
         context.clock,
     );
-    let listeners = Listeners { api: listener, hooks, metrics };
+    let api = match &tls {
+        Some(tls) => Listener::Tls(listener, tls.clone()),
+        None => Listener::Tcp(listener),
+    };
+    let listeners = Listeners { api, hooks, metrics };
     let servers = Servers::start(&running, listeners, receiver, access);
     let manager = ServiceManager::from_environment(context.environment);
     manager.ready(&format!("following {} repositories", settings.repositories.len()));
@@ -102,6 +111,10 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
             () = progress::follow(running.handle.clone(), context.screen) => break Err(Error::Ended),
             () = &mut watchdog => continue,
             () = config_file.changed() => Trigger::File,
+            () = certificate.changed(), if tls.is_some() => {
+                tls::reload(tls.as_ref(), &running);
+                continue;
+            }
         };
         if try_reload(trigger, args, &settings, &running, &manager, context).await {
             break Ok(Next::Again);
@@ -130,7 +143,7 @@ enum Next {
 
 /// The listeners of the agent.
 struct Listeners {
-    api: TcpListener,
+    api: Listener,
     hooks: Option<TcpListener>,
     metrics: Option<TcpListener>,
 }
@@ -148,10 +161,11 @@ impl Servers {
         let stopping = CancellationToken::new();
         let hook_routes = driftless_web::webhook_routes(&receiver);
         let router = web::router_with_hooks(running.handle.clone(), running.store.clone(), access, receiver);
-        let serve =
-            |listener, router| tokio::spawn(web::serve(listener, router, stopping.clone().cancelled_owned()));
+        let serve = |listener: Listener, router| {
+            tokio::spawn(web::serve(listener, router, stopping.clone().cancelled_owned()))
+        };
         let mut tasks = match hooks {
-            Some(hooks) => vec![serve(api, router), serve(hooks, hook_routes)],
+            Some(hooks) => vec![serve(api, router), serve(hooks.into(), hook_routes)],
             None => vec![serve(api, router.merge(hook_routes))],
         };
         // Only an address that the kernel does not tell is unknown; then the strict rule for host names applies.
@@ -161,7 +175,7 @@ impl Servers {
         tasks.extend(metrics.map(|metrics| {
             let (handle, store) = (running.handle.clone(), running.store.clone());
             let pages = web::metrics_router(handle, store, address(&metrics));
-            serve(metrics, pages)
+            serve(metrics.into(), pages)
         }));
         Self { tasks, stopping }
     }
@@ -236,7 +250,8 @@ fn introduce(settings: &Settings, address: SocketAddr, context: &Context<'_>) {
         let (url, reference) = (strong(it.url.to_string()), reference_text(&it.reference));
         screen.say(format!("follows    {url} ({reference}{folder})"));
     }
-    screen.say(format!("listening on {}", strong(format!("http://{address}/"))));
+    screen
+        .say(format!("listening on {}", strong(format!("{}/", local_url(address, settings.tls.is_some())))));
     screen.say(format!("keeps      {}", strong(settings.state_dir.display().to_string())));
 }
 

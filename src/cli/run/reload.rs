@@ -19,6 +19,7 @@ use super::{
     error::Error,
     service_manager::ServiceManager,
     settings::{access, settings},
+    tls,
 };
 use crate::cli::{context::Context, error::Error as CliError};
 use driftless_agent::{Agent, Running};
@@ -90,6 +91,7 @@ async fn check(args: &RunArgs, current: &Settings, context: &Context<'_>) -> Res
         return Err(Error::NeedsRestart { key: "stateKeyFile", old }.into());
     }
     access(&new)?;
+    tls::load(new.tls.as_ref())?;
     if new.listen != current.listen {
         let address = new.listen;
         TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;

@@ -14,7 +14,7 @@ use super::{
     error::Error,
 };
 use crate::cli::{context::Environment, error::Error as CliError};
-use driftless_config::{Auth, DockerHost, Reference, Secret, Settings};
+use driftless_config::{Auth, DockerHost, ListenTls, Reference, Secret, Settings};
 use driftless_model::HostIdentity;
 use driftless_web::{Access, Token};
 
@@ -69,6 +69,9 @@ pub(in crate::cli) fn settings(args: &RunArgs, environment: &Environment) -> Res
     }
     if let Some(it) = &agent.token_file {
         settings.token_file = Some(absolute(it)?);
+    }
+    if let (Some(cert_file), Some(key_file)) = (&agent.tls_cert_file, &agent.tls_key_file) {
+        settings.tls = Some(ListenTls { cert_file: absolute(cert_file)?, key_file: absolute(key_file)? });
     }
     if let Some(name) = &agent.host_name {
         if !HostIdentity::is_name(name) {
@@ -176,7 +179,7 @@ pub(super) fn warn_of_unknown_variables(args: &RunArgs) {
     let run = RunArgs::augment_args(clap::Command::new("run"));
     let mut known: Vec<String> =
         run.get_arguments().filter_map(|argument| Some(argument.get_env()?.to_str()?.to_owned())).collect();
-    known.push("DRIFTLESS_SERVER".to_owned());
+    known.extend(["DRIFTLESS_SERVER", "DRIFTLESS_SERVER_CA_FILE"].map(str::to_owned));
     known.extend(args.repository.git_password_env.clone());
     for (name, _) in std::env::vars_os() {
         let Some(name) = name.to_str().filter(|name| name.starts_with("DRIFTLESS_")) else { continue };

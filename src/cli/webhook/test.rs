@@ -11,8 +11,14 @@ use super::{
     instructions::reference,
 };
 use crate::{
-    cli::Context, cli::Error as CliError, cli::Verdict, cli::client::Client, cli::options::ServerArgs,
-    cli::options::parse_span, cli::output::print, cli::screen::plain,
+    cli::Context,
+    cli::Error as CliError,
+    cli::Verdict,
+    cli::client::{Authorities, Client},
+    cli::options::ServerArgs,
+    cli::options::parse_span,
+    cli::output::print,
+    cli::screen::plain,
 };
 use driftless_config::Secret;
 use driftless_forge::{
@@ -68,7 +74,7 @@ pub(super) async fn test(args: &WebhookTestArgs, context: &Context<'_>) -> Resul
     let sample = sample(hook.provider, &key, &id, now, push);
     let url = if args.public { &hook.url } else { &hook.local_url };
     print(&format!("POST {url}, signed as {}\n", hook.provider))?;
-    let (status, body) = post(url, sample).await?;
+    let (status, body) = post(url, sample, client.authorities()).await?;
     print(&format!("{status} {}\n", plain(body.trim())))?;
     if !status.is_success() {
         return Ok(Verdict::No);
@@ -109,16 +115,18 @@ fn secret(
     read_secret(&place, context.environment).map_err(Error::Secret)
 }
 
-async fn post(url: &str, sample: Sample) -> Result<(reqwest::StatusCode, String), Error> {
+async fn post(
+    url: &str,
+    sample: Sample,
+    authorities: &Authorities,
+) -> Result<(reqwest::StatusCode, String), Error> {
     let parsed = Url::parse(url).map_err(|_| Error::Address(url.to_owned()))?;
     let fail = |source| Error::Post { url: url.to_owned(), source };
     let builder = reqwest::Client::builder()
         .timeout(ANSWER_WITHIN)
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy();
-    // Without https no certificates are needed, which a small machine may not have.
-    let builder = if parsed.scheme() == "https" { builder } else { builder.tls_certs_only([]) };
-    let mut request = builder.build().map_err(fail)?.post(parsed);
+    let mut request = authorities.apply(builder, &parsed).build().map_err(fail)?.post(parsed);
     for (name, value) in sample.headers {
         request = request.header(name, value);
     }

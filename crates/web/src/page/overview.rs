@@ -5,7 +5,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use driftless_agent::{Readiness, Repositories};
-use driftless_model::{Application, HealthStatus, OperationPhase, RepositoryStatus, SyncStatus, Timestamp};
+use driftless_model::{
+    AgentProblem, Application, HealthStatus, OperationPhase, RepositoryStatus, SyncStatus, Timestamp,
+};
 use maud::{Markup, html};
 use serde::Deserialize;
 
@@ -74,6 +76,7 @@ struct OverviewData {
     all: Vec<Arc<Application>>,
     repositories: Repositories,
     readiness: Readiness,
+    problems: Vec<AgentProblem>,
     filters: Filters,
 }
 
@@ -104,6 +107,7 @@ fn shown(shared: &Shared, filters: Filters) -> OverviewData {
         all: shared.handle.applications().values().cloned().collect(),
         repositories: shared.handle.repositories(),
         readiness: shared.handle.readiness(),
+        problems: shared.handle.problems().list(),
         filters,
     }
 }
@@ -321,7 +325,7 @@ fn happening(shown: &OverviewData, now: Timestamp) -> Markup {
 }
 
 fn notice(shown: &OverviewData) -> Markup {
-    let OverviewData { readiness, .. } = shown;
+    let OverviewData { readiness, problems, .. } = shown;
     let message = match readiness.message.as_str() {
         "" => "The agent is still starting.",
         message => message,
@@ -329,6 +333,9 @@ fn notice(shown: &OverviewData) -> Markup {
     html! {
         div #notice {
             @if !readiness.is_ready() { p.note.bad role="status" { b { "Not ready." } " " (Text(message)) } }
+            @for problem in problems {
+                p.note.bad role="status" { b { (Text(&problem.subject)) "." } " " (Text(&problem.message)) }
+            }
             @for repository in shown.repositories.iter().filter(|it| !it.message.is_empty()) {
                 p.note.bad role="status" {
                     b { "Repository " (Text(&repository.name)) "." } " " (Text(&repository.message))

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    net::IpAddr,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -16,7 +15,7 @@ use super::{
 use crate::{access::audit::Auditor, rates::Rates};
 use driftless_agent::Handle;
 use driftless_clock::Clock;
-use driftless_config::Settings;
+use driftless_config::{Settings, local_url};
 use driftless_forge::webhook;
 use driftless_git::Lookup;
 use driftless_model::{Delivery, HookSecret, HookStatus};
@@ -67,15 +66,13 @@ struct Seen {
 
 impl Receiver {
     pub fn new(handle: Handle, store: Store, settings: &Settings, environment: Lookup, clock: Clock) -> Self {
-        let address = settings.webhooks.listen.unwrap_or(settings.listen);
-        let mut reachable = address;
-        if reachable.ip().is_unspecified() {
-            reachable.set_ip(match reachable.ip() {
-                IpAddr::V4(_) => IpAddr::from([127, 0, 0, 1]),
-                IpAddr::V6(_) => IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]),
-            });
-        }
-        let base = settings.webhooks.url.clone().unwrap_or_else(|| format!("http://{address}"));
+        // A listener of its own has no TLS.
+        let (address, has_tls) = match settings.webhooks.listen {
+            Some(address) => (address, false),
+            None => (settings.listen, settings.tls.is_some()),
+        };
+        let scheme = if has_tls { "https" } else { "http" };
+        let base = settings.webhooks.url.clone().unwrap_or_else(|| format!("{scheme}://{address}"));
         let auditor = Auditor::new(store.clone(), settings.audit.clone(), clock);
         Self(Arc::new(Inner {
             handle,
@@ -84,7 +81,7 @@ impl Receiver {
             auditor,
             keyring: Keyring::new(&settings.repositories, environment),
             base,
-            local: format!("http://{reachable}"),
+            local: local_url(address, has_tls),
             rates: Rates::new(),
             bodies: Arc::new(Semaphore::new(BODIES_LIMIT)),
             queue: Arc::new(Semaphore::new(QUEUE)),

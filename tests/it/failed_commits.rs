@@ -371,3 +371,161 @@ async fn no_rollback_leads_to_a_revision_against_the_policy() {
     minutes(10).await;
     assert_eq!(it.images(), ["db:1", "web:3", "web:3"], "{}", it.story());
 }
+
+/// Four replicas with a rule for failures.
+fn ruled(image: &str, rule: &str, more: &str) -> String {
+    format!(
+        "services:\n  web:\n    image: {image}\n    restart: always\n    deploy:\n      replicas: 4\n      update_config: \
+         {{monitor: 5s, {rule}}}\n{more}"
+    )
+}
+
+fn exits(it: &Simulation, image: &str, is_failing: bool) {
+    it.docker.faults(|faults| {
+        faults.exits.clear();
+        if is_failing {
+            faults.exits.insert(image.to_owned(), (Duration::from_secs(1), 3));
+        }
+    });
+}
+
+/// The images of all containers, running or not.
+fn existing(it: &Simulation) -> Vec<String> {
+    let observed = it.docker.observed(&app());
+    let mut images: Vec<String> =
+        observed.instances.values().map(|instance| instance.config.image.clone()).collect();
+    images.sort();
+    images
+}
+
+fn outcome(application: &Application) -> Option<Outcome> {
+    application.status.operation.as_ref().and_then(|operation| operation.outcome.clone())
+}
+
+#[tokio::test(start_paused = true)]
+async fn failure_action_of_a_service_decides_over_on_failure() {
+    for (general, action) in [(OnFailure::None, "rollback"), (OnFailure::Pause, "rollback")] {
+        let it = prepared(&ruled("web:1", &format!("failure_action: {action}"), ""), general).begun();
+        it.synced_with_tip().await;
+        let first = it.tip();
+        exits(&it, "web:2", true);
+        it.push(&ruled("web:2", &format!("failure_action: {action}"), "")).await;
+        it.until("it is back", |found| is_back(found, &first)).await;
+        assert_eq!(it.images(), ["web:1"; 4], "{general:?}\n{}", it.story());
+        minutes(30).await;
+        assert_eq!(events(&it, "RolledBack").len(), 1, "{:?}", events(&it, "RolledBack"));
+        assert!(
+            events(&it, "RolledBack")[0].contains("exited with code 3"),
+            "{:?}",
+            events(&it, "RolledBack")
+        );
+        it.check(&BTreeMap::from([("web", 4)]));
+    }
+    let it = prepared(&ruled("web:1", "failure_action: pause", ""), OnFailure::Rollback).begun();
+    it.synced_with_tip().await;
+    exits(&it, "web:2", true);
+    it.push(&ruled("web:2", "failure_action: pause", "")).await;
+    it.until("it is paused", is_paused).await;
+    minutes(30).await;
+    assert_eq!(it.images().iter().filter(|image| *image == "web:1").count(), 4, "{}", it.story());
+    // Another try begins with new containers.
+    exits(&it, "web:2", false);
+    it.ask(RequestKind::Retry).await;
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["web:2"; 4]);
+    it.check(&BTreeMap::from([("web", 4)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn continue_goes_past_failing_instances_and_reports() {
+    let compose = |image: &str| {
+        ruled(image, "failure_action: continue", "  db:\n    image: db:1\n    restart: always\n")
+    };
+    let it = prepared(&compose("web:1"), OnFailure::Rollback).begun();
+    it.synced_with_tip().await;
+    exits(&it, "web:2", true);
+    it.push(&compose("web:2")).await;
+    let found = it
+        .until("the revision has failed", |found| matches!(outcome(found), Some(Outcome::Failed { .. })))
+        .await;
+    assert!(failed(&found).is_none(), "nothing is paused");
+    minutes(10).await;
+    assert_eq!(existing(&it), ["db:1", "web:2", "web:2", "web:2", "web:2"], "{}", it.story());
+    assert!(events(&it, "RolledBack").is_empty() && events(&it, "CommitFailed").is_empty());
+    exits(&it, "web:2", false);
+    let found = it.synced_with_tip().await;
+    assert_eq!(found.status.health, HealthStatus::Healthy);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tolerated_failures_let_the_revision_succeed() {
+    let compose = |image: &str, ratio: &str| {
+        ruled(image, &format!("failure_action: rollback, max_failure_ratio: {ratio}"), "")
+    };
+    let it = prepared(&compose("web:1", "1"), OnFailure::Pause).begun();
+    it.synced_with_tip().await;
+    exits(&it, "web:2", true);
+    let second = it.push(&compose("web:2", "1")).await;
+    let is_done = |found: &Application| {
+        let is_second = found.status.revision_commit.as_ref().is_some_and(|commit| commit.id == second);
+        is_second && outcome(found) == Some(Outcome::Succeeded)
+    };
+    let found = it.until("it has succeeded", is_done).await;
+    assert_eq!(found.status.health, HealthStatus::Degraded);
+    assert!(
+        found.status.waits.iter().any(|wait| wait.reason == "FailuresTolerated"),
+        "{:?}",
+        found.status.waits
+    );
+    assert_eq!(existing(&it), ["web:2"; 4], "{}", it.story());
+    minutes(30).await;
+    assert_eq!(events(&it, "FailuresTolerated").len(), 1, "{:?}", events(&it, "FailuresTolerated"));
+    assert!(events(&it, "RolledBack").is_empty(), "{:?}", events(&it, "RolledBack"));
+    // The same failures are too many for the next commit.
+    exits(&it, "web:3", true);
+    it.push(&compose("web:3", "0.5")).await;
+    it.until("it is back", |found| is_back(found, &second)).await;
+    assert_eq!(existing(&it), ["web:2"; 4], "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn update_is_judged_the_same_after_a_kill_at_any_step() {
+    for steps in (1..14).step_by(3) {
+        let mut it = prepared(&ruled("web:1", "failure_action: rollback", ""), OnFailure::None).begun();
+        it.synced_with_tip().await;
+        let first = it.tip();
+        exits(&it, "web:2", true);
+        it.docker.crash_after(steps);
+        it.push(&ruled("web:2", "failure_action: rollback", "")).await;
+        minutes(2).await;
+        it.crash();
+        it.begin();
+        it.until("it is back", |found| is_back(found, &first)).await;
+        minutes(30).await;
+        assert_eq!(it.images(), ["web:1"; 4], "after {steps} steps\n{}", it.story());
+        assert_eq!(events(&it, "RolledBack").len(), 1, "after {steps} steps");
+        it.check(&BTreeMap::from([("web", 4)]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rollback_is_rolled_out_by_rollback_config() {
+    let compose = |image: &str| {
+        ruled(image, "parallelism: 1", "      rollback_config: {order: stop-first, parallelism: 0}\n")
+    };
+    let it = prepared(&compose("web:1"), OnFailure::Pause).begun();
+    it.synced_with_tip().await;
+    it.push(&compose("web:2")).await;
+    it.synced_with_tip().await;
+    let rollback = Rollback { to: Some("1".to_owned()), reason: String::new(), until: Until::Manual };
+    let from = it.docker.transcript().len();
+    it.ask(RequestKind::Rollback(rollback)).await;
+    it.until("it is back", |found| outcome(found) == Some(Outcome::Succeeded) && found.status.pin.is_some())
+        .await;
+    assert_eq!(it.images(), ["web:1"; 4], "{}", it.story());
+    let running = |observed: &driftless_model::Observed| {
+        observed.instances.values().filter(|instance| instance.is_running()).count()
+    };
+    let least = it.docker.transcript()[from..].iter().map(|entry| running(&entry.after)).min();
+    assert_eq!(least, Some(0), "all at once, stopped first");
+}

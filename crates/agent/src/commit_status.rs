@@ -367,6 +367,7 @@ mod tests {
             at: Timestamp(1),
             back_to: Some(3),
             was_reached: false,
+            action: None,
         };
         let rolled_back = StatusFacts { failed: Some(&bad), reached: Some(&a), ..failed.clone() };
         let expected = "revision 4 failed, back at revision 3: web: no progress".to_owned();

@@ -27,6 +27,7 @@ mod agent_finder;
 mod app;
 mod build_context;
 mod claims;
+mod commit_failure;
 mod commit_status;
 mod context;
 mod cron_runs;

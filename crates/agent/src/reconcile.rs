@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
 use driftless_metrics::RoundFailure;
-use driftless_model::{Actor, AppName, Attempt, Mask, Observed, Record, Timestamp};
+use driftless_model::{Actor, AppName, Attempt, EventKind, Mask, Observed, Record, Timestamp};
 use driftless_plan as plan;
-use driftless_plan::{Plan, StepOutcome, Target, sync_delay};
+use driftless_plan::{Plan, StepOutcome, Target, WaitReason, sync_delay};
 use driftless_store as store;
 
 use crate::{
@@ -323,8 +323,27 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             return false;
         }
         self.revisions.begin(&self.context, &self.desired, target);
+        if plan.is_applied() && !awaits_hooks {
+            self.reach_with_failures(target, observed, plan);
+            return false;
+        }
         let sync = hooks::Sync { current: self.revisions.current(), target };
-        hooks::advance(&self.context, &mut self.record, &sync, plan.is_settled())
+        hooks::advance(&self.context, &mut self.record, &sync, plan.is_applied())
+    }
+
+    /// Everything is applied, except for instances that failed and that the manifest tolerates: the revision has succeeded.
+    fn reach_with_failures(&mut self, target: &TargetRevision, observed: &Observed, plan: &Plan) {
+        let record = self.record.get_mut();
+        if self.revisions.reach(&self.context, &self.desired, target, observed, record) {
+            for wait in plan.waits.iter().filter(|wait| wait.is(WaitReason::FailuresTolerated)) {
+                self.context.event(
+                    EventKind::Warning,
+                    "FailuresTolerated",
+                    target.commit.short(),
+                    &wait.to_string(),
+                );
+            }
+        }
     }
 
     /// When to look again at a commit that is held back.
@@ -344,7 +363,14 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             return false;
         }
         let record = self.record.get().clone();
-        let round = plan::Round { stack: &target.stack, observed, record: &record, plan, now };
+        let round = plan::Round {
+            stack: &target.stack,
+            policy: &target.policy,
+            observed,
+            record: &record,
+            plan,
+            now,
+        };
         let admission = &self.desired.rendered().admission;
         self.revisions.detect_failure(&self.context, target, &mut self.record, &round, mask, admission)
     }

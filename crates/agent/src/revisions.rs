@@ -1,7 +1,7 @@
 //! The revisions of one application: which one is the target of a round, when a new one begins, and how it ends.
 //! A revision is written to the database before its first step is performed.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use driftless_git::CommitSource;
 use driftless_model::{
@@ -14,6 +14,7 @@ use driftless_store as store;
 use driftless_store::NewRevision;
 
 use crate::{
+    commit_failure::{failed_now, last_healthy, report_failed_commit},
     context::AppContext,
     cron_runs::add_runs,
     desired::Desired,
@@ -516,7 +517,7 @@ impl Revisions {
         self.resumed_by = Some(actor.clone());
     }
 
-    /// Ends the revision with success: nothing is left to do.
+    /// Ends the revision with success: nothing is left to do. True: it has not succeeded before.
     pub(crate) fn reach(
         &mut self,
         context: &AppContext,
@@ -524,11 +525,13 @@ impl Revisions {
         target: &TargetRevision,
         observed: &Observed,
         record: &mut Record,
-    ) {
+    ) -> bool {
         if target.policy.suspended {
-            return;
+            return false;
         }
+        let outcome = |revisions: &Self| revisions.current.as_ref().map(|current| current.outcome.clone());
         self.begin(context, desired, target);
+        let before = outcome(self);
         // A revision that lost its health after it had succeeded does not succeed again whenever it is well for a moment.
         let has_lost_health = record.failed.as_ref().is_some_and(|failed| failed.was_reached);
         if !has_lost_health || target.back_to.is_some() {
@@ -541,11 +544,12 @@ impl Revisions {
         if desired.may_be_removed() && target.stack.is_empty() && !is_left {
             forget(context);
         }
+        outcome(self) != before && outcome(self) == Some(Outcome::Succeeded)
     }
 
     /// Detects that the commit has failed: its rollout does not get on, or it lost its health soon after it was reached.
-    /// The consequence follows the policy and is in the record before anything else happens. True: the target must be
-    /// chosen again.
+    /// The consequence follows the service that failed, else the policy, and is in the record before anything else happens.
+    /// True: the target must be chosen again.
     pub(crate) fn detect_failure(
         &mut self,
         context: &AppContext,
@@ -561,45 +565,28 @@ impl Revisions {
         if target.policy.suspended || target.is_leaving {
             return false;
         }
-        let on_failure = target.policy.on_failure;
+        let known = record.get().failed.clone().filter(|failed| failed.stack == target.hash);
+        let is_known = known.is_some();
+        let found = || failed_now(current, &target.commit.id, round, mask);
+        let Some(failed) = known.or_else(found) else { return false };
+        let on_failure = failed.on_failure(target.policy.on_failure);
         // An older revision that fails too is kept.
         let is_older = matches!(current.cause, Cause::AutomaticRollback | Cause::Rollback);
         if on_failure == OnFailure::None || !target.is_newest() || is_older {
-            let is_in_progress = current.outcome == Outcome::InProgress;
-            let failure = round.rollout_failure(current.started).filter(|_| is_in_progress);
-            if let Some(reason) = failure {
-                self.end(context, Outcome::Failed { reason: mask.message(&reason) }, BTreeMap::new());
+            if !is_known && current.outcome == Outcome::InProgress {
+                self.end(context, Outcome::Failed { reason: failed.reason }, BTreeMap::new());
             }
             return false;
         }
-        let known = record.get().failed.clone().filter(|failed| failed.stack == target.hash);
-        let failed = match known {
-            Some(failed) if failed.back_to.is_some() || on_failure == OnFailure::Pause => {
-                self.fail_current(context, &failed);
-                return false;
-            }
-            Some(failed) => failed,
-            None => {
-                let Some((reason, was_reached)) = failure_of(current, target.policy.monitor, round, mask)
-                else {
-                    return false;
-                };
-                FailedCommit {
-                    commit: target.commit.id.clone(),
-                    stack: target.hash.clone(),
-                    revision: current.number,
-                    reason,
-                    at: round.now,
-                    back_to: None,
-                    was_reached,
-                }
-            }
-        };
+        if is_known && (failed.back_to.is_some() || on_failure == OnFailure::Pause) {
+            self.fail_current(context, &failed);
+            return false;
+        }
         let back = match on_failure {
-            OnFailure::Rollback => last_healthy(context, target, current.number, admission),
+            OnFailure::Rollback => last_healthy(context, &target.hash, current.number, admission),
             OnFailure::None | OnFailure::Pause => None,
         };
-        if back.is_none() && record.get().failed.is_some() {
+        if back.is_none() && is_known {
             return false;
         }
         let failed = FailedCommit { back_to: back.as_ref().map(|back| back.number), ..failed };
@@ -611,7 +598,7 @@ impl Revisions {
         }
         record.save(context);
         self.fail_current(context, &failed);
-        report_failed_commit(context, target, &failed, back.as_ref());
+        report_failed_commit(context, &target.stack, &failed, on_failure, back.as_ref());
         true
     }
 
@@ -634,7 +621,7 @@ impl Revisions {
             && self.loss.lost().is_none()
             && self.held.is_none()
             && failed.stack != target.hash;
-        if is_other || target.policy.on_failure == OnFailure::None {
+        if is_other || failed.on_failure(target.policy.on_failure) == OnFailure::None {
             record.failed = None;
         }
     }
@@ -724,74 +711,6 @@ impl Revisions {
     }
 }
 
-/// Why a revision has failed, in one masked line, and whether it had succeeded before.
-fn failure_of(
-    revision: &Revision,
-    monitor: Duration,
-    round: &Round<'_>,
-    mask: &Mask,
-) -> Option<(String, bool)> {
-    let (reason, was_reached) = match &revision.outcome {
-        Outcome::InProgress | Outcome::Failed { .. } => (round.rollout_failure(revision.started)?, false),
-        Outcome::Succeeded => {
-            let is_monitored = revision.finished.is_some_and(|finished| round.now.since(finished) < monitor);
-            let lost = || round.lost_health().filter(|_| is_monitored);
-            // A Job may take long, and the revision does not wait for it.
-            (round.failed_job(revision.started).or_else(lost)?, true)
-        }
-        Outcome::Superseded => return None,
-    };
-    Some((mask.message(&reason), was_reached))
-}
-
-/// The newest revision before this one that succeeded with another stack, can be read, and keeps to the policy of today.
-fn last_healthy(
-    context: &AppContext,
-    failing: &TargetRevision,
-    number: u64,
-    admission: &AdmissionPolicy,
-) -> Option<Revision> {
-    let store = context.store();
-    let is_admitted = |stack: &Stack| admission.violations(stack).is_empty();
-    let is_healthy = |revision: &Revision| {
-        revision.number < number
-            && revision.outcome == Outcome::Succeeded
-            && revision.stack != failing.hash
-            && matches!(store.stack(context.name(), revision.number), Ok(Some(stack)) if is_admitted(&stack))
-    };
-    store.revisions(context.name()).ok()?.into_iter().find(is_healthy)
-}
-
-fn report_failed_commit(
-    context: &AppContext,
-    target: &TargetRevision,
-    failed: &FailedCommit,
-    back: Option<&Revision>,
-) {
-    let (app, commit) = (context.name(), failed.commit.short());
-    let reason = &failed.reason;
-    tracing::warn!(%app, commit, revision = failed.revision, back_to = failed.back_to, reason, "the commit failed");
-    let Some(back) = back else {
-        let why = match target.policy.on_failure {
-            OnFailure::Rollback => "there is no older revision to go back to, so its rollouts are paused",
-            OnFailure::None | OnFailure::Pause => "its rollouts are paused",
-        };
-        let message = format!("{reason}; {why}; `driftless sync {app} --retry` tries it again");
-        context.event(EventKind::Warning, "CommitFailed", commit, &message);
-        return;
-    };
-    let former = context.store().stack(app, back.number).ok().flatten();
-    let is_new = |name: &&String| former.as_ref().is_some_and(|it| !it.volumes.contains_key(*name));
-    let kept: Vec<&str> = target.stack.volumes.keys().filter(is_new).map(String::as_str).collect();
-    let kept = if kept.is_empty() { String::new() } else { format!("; kept: volume {}", kept.join(", ")) };
-    let message = format!(
-        "{commit} failed ({reason}): back to revision {} ({}){kept}",
-        back.number,
-        back.commit.short()
-    );
-    context.event(EventKind::Warning, "RolledBack", app.as_str(), &message);
-}
-
 /// A revision of the database as a target, or nothing if it cannot be read.
 fn read_revision(
     context: &AppContext,
@@ -802,7 +721,7 @@ fn read_revision(
     let revision = context.store().revision(context.name(), number)?;
     let stack = context.store().stack(context.name(), number)?;
     let (Some(revision), Some(stack)) = (revision, stack) else { return Ok(None) };
-    let target = TargetRevision::new(Arc::new(stack), revision.commit, policy, cause);
+    let target = TargetRevision::new(Arc::new(stack.for_rollback()), revision.commit, policy, cause);
     Ok(Some(TargetRevision { images: revision.images, ..target }))
 }
 

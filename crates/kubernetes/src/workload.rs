@@ -8,7 +8,8 @@ use super::{
     ports::{HostPort, NamedPorts},
 };
 use driftless_model::{
-    Attachment, Location, ManifestNames, NetworkMode, Strategy, Update, Workload, WorkloadKind, WorkloadName,
+    Attachment, FailureRule, Location, ManifestNames, NetworkMode, Strategy, Update, Workload, WorkloadKind,
+    WorkloadName,
 };
 
 /// A workload as it was read.
@@ -64,6 +65,8 @@ impl ReadWorkload {
             update: Update::Rolling,
             architecture: pod.architecture,
             wave: 0,
+            failure: FailureRule::default(),
+            rollback: None,
             manifest: ManifestNames { container: pod.container_name, selector: BTreeMap::new() },
         };
         let (named, published, subdomain) = (pod.named, pod.published, pod.subdomain);

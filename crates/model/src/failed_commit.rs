@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CommitId, StackHash, Timestamp};
+use super::{CommitId, FailureAction, OnFailure, StackHash, Timestamp};
 use crate::defaults::is_default;
 
 /// A commit that failed, and what followed. It is remembered until the stack of the application changes, or until a user
@@ -24,9 +24,17 @@ pub struct FailedCommit {
     /// The revision had succeeded, and lost its health within the time of `monitor`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub was_reached: bool,
+    /// The consequence that the service which failed asks for. `None`: that of the application.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<FailureAction>,
 }
 
 impl FailedCommit {
+    /// The consequence. `general` is that of the application.
+    pub fn on_failure(&self, general: OnFailure) -> OnFailure {
+        self.action.map_or(general, FailureAction::consequence)
+    }
+
     /// Whether this is the stack that failed and its rollouts are paused.
     pub fn pauses(&self, stack: &StackHash) -> bool {
         self.back_to.is_none() && self.stack == *stack

@@ -46,6 +46,7 @@ mod effective_setting;
 mod error_chain;
 mod event;
 mod failed_commit;
+mod failure_rule;
 mod finding;
 mod forward;
 mod fs_changes;
@@ -110,6 +111,7 @@ pub use effective_setting::EffectiveSetting;
 pub use error_chain::{causes, chain_of_causes, error_chain, join_causes, root_cause};
 pub use event::{Event, EventKind};
 pub use failed_commit::FailedCommit;
+pub use failure_rule::{FailureAction, FailureRule};
 pub use finding::{Finding, Location, Severity};
 pub use forward::{
     Forward, ForwardLimits, Forwards, HOST_ENDPOINT, InvalidEndpoints, InvalidForward, ReadyAddresses,
@@ -169,5 +171,6 @@ pub use unreported::UnreportedSettings;
 pub use webhook::{Delivery, DeliveryOutcome, DeliveryResult, HookProvider, HookSecret, HookStatus, Missed};
 pub use wildcard::{matches_star, matches_star_and_question};
 pub use workload::{
-    Condition, Dependency, MOST_REPLICAS, ManifestNames, Strategy, Subject, Workload, WorkloadKind,
+    Condition, Dependency, MOST_REPLICAS, ManifestNames, RollbackSettings, Strategy, Subject, Workload,
+    WorkloadKind,
 };

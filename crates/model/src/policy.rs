@@ -50,8 +50,8 @@ pub struct Policy {
 }
 
 /// The consequence of a commit that fails: its rollout makes no progress, a Job of it fails, or it loses its health soon
-/// after it was reached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// after it was reached. The strictest is the last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OnFailure {
     /// It is reported, and the rollout goes on as soon as it can.

@@ -60,6 +60,13 @@ impl Stack {
         self.workloads.iter().map(|(name, workload)| Subject { name, workload })
     }
 
+    /// The stack as it is rolled out when the application goes back to it: with the settings of `rollback_config`.
+    #[must_use]
+    pub fn for_rollback(mut self) -> Self {
+        self.workloads.values_mut().for_each(Workload::use_rollback_settings);
+        self
+    }
+
     /// Whether the application has no workload, network or volume.
     pub fn is_empty(&self) -> bool {
         self.workloads.is_empty() && self.networks.is_empty() && self.volumes.is_empty()

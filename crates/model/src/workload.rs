@@ -8,8 +8,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Build, Completion, Container, ContentId, Cron, HookPhase, InPlace, Job, Location, Member, Part, Probes,
-    PullPolicy, SpecHash, Update, WorkloadName,
+    Build, Completion, Container, ContentId, Cron, FailureRule, HookPhase, InPlace, Job, Location, Member,
+    Part, Probes, PullPolicy, SpecHash, Update, WorkloadName,
 };
 use crate::defaults::is_default;
 
@@ -146,6 +146,12 @@ pub struct Workload {
     /// The sync wave: a commit changes it once everything of lower waves is applied and available. Default: 0.
     #[serde(default, skip_serializing_if = "is_default")]
     pub wave: i32,
+    /// The failures that an update tolerates, and what follows if there are more.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub failure: FailureRule,
+    /// The settings with which the application goes back to this definition. `None`: those of an update.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub rollback: Option<Box<RollbackSettings>>,
 }
 
 /// A workload together with its name in the stack.
@@ -251,6 +257,17 @@ pub enum Strategy {
     Recreate,
 }
 
+/// The settings with which instances are replaced while the application goes back to an older revision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RollbackSettings {
+    pub strategy: Strategy,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub min_ready: Duration,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub failure: FailureRule,
+}
+
 /// One edge of `depends_on`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -288,6 +305,16 @@ impl Workload {
         self.container == other.container
             && self.parts.len() == other.parts.len()
             && self.parts.iter().zip(&other.parts).all(|(a, b)| a.is_like(b))
+    }
+
+    /// Follows `rollback_config` instead of `update_config`, if there is one.
+    pub(crate) fn use_rollback_settings(&mut self) {
+        let Some(RollbackSettings { strategy, min_ready, failure }) = self.rollback.as_deref().cloned()
+        else {
+            return;
+        };
+        self.progress_deadline = self.progress_deadline.max(min_ready.saturating_mul(2));
+        (self.strategy, self.min_ready, self.failure) = (strategy, min_ready, failure);
     }
 
     /// All containers of an instance.

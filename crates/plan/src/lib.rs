@@ -106,7 +106,7 @@ pub use record::{
 pub use status::{
     assess::{Assessment, assess},
     endpoints::{Drain, ProxyEndpoints, drains, proxy_endpoints},
-    failure::{Round, has_failed},
+    failure::{CommitFailure, Round, has_failed},
     pod_spec::pod_spec,
 };
 pub use steps::{Plan, Step};

@@ -1,6 +1,9 @@
 //! Plans and their steps, and the form in which people read them.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use driftless_model::{Drift, InstanceId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -8,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     action::Action,
     cause::Cause,
-    wait::{Wait, WaitReason, WaitSeverity},
+    wait::{Wait, WaitObject, WaitReason, WaitSeverity},
 };
 
 /// The steps that are safe now, and the waits that keep the rest.
@@ -23,6 +26,8 @@ pub struct Plan {
     pub look_again: Option<Timestamp>,
     /// The last lines of instances that ended by themselves with another code than 0, masked, each in one line.
     pub outputs: BTreeMap<InstanceId, String>,
+    /// Instances that failed while the commit was applied, within the share that `max_failure_ratio` tolerates.
+    pub tolerated: BTreeSet<InstanceId>,
 }
 
 /// One action and its cause.
@@ -48,6 +53,19 @@ impl Plan {
     /// Nothing to do and nothing to wait for: the live state equals the target.
     pub fn is_settled(&self) -> bool {
         self.steps.is_empty() && self.waits.iter().all(|it| it.severity() == WaitSeverity::Note)
+    }
+
+    /// Everything of the target is applied, except for instances that failed and whose failure is tolerated.
+    pub fn is_applied(&self) -> bool {
+        let is_tolerated = |wait: &Wait| match &wait.object {
+            WaitObject::Instance(instance) => self.tolerated.contains(instance),
+            WaitObject::Application
+            | WaitObject::Workload(_)
+            | WaitObject::Container { .. }
+            | WaitObject::Other { .. } => false,
+        };
+        self.steps.is_empty()
+            && self.waits.iter().all(|wait| wait.severity() == WaitSeverity::Note || is_tolerated(wait))
     }
 }
 

@@ -6,8 +6,8 @@
 use std::{collections::BTreeSet, fmt};
 
 use driftless_model::{
-    Adopt, AppName, Claims, FailedCommit, HookPhase, InstanceId, Platform, Timestamp, WaitStatus,
-    WorkloadName, label,
+    Adopt, AppName, Claims, FailedCommit, FailureRule, HookPhase, InstanceId, Platform, Timestamp,
+    WaitStatus, WorkloadName, label,
 };
 
 use crate::text::{one_line, time_of_day};
@@ -115,6 +115,8 @@ reasons! {
     EngineTooOld: Failure, None;
     /// The workload needs an engine of another architecture or platform.
     OtherArchitecture: Failure, Some("Pending");
+    /// More new instances have failed than the manifest tolerates.
+    UpdateFailed: Failure, None;
     /// The rollout has made no progress for too long.
     ProgressDeadlineExceeded: Failure, None;
     /// The commit failed, and its rollouts are paused.
@@ -147,6 +149,8 @@ reasons! {
     VolumeChanged: Note, None;
     /// A hook that runs after a failure has failed itself.
     HookFailed: Note, None;
+    /// New instances have failed, and the manifest tolerates as many.
+    FailuresTolerated: Note, None;
     /// The workload is paused.
     Paused: Note, None;
     /// The manifest says that the instance stays at its older version.
@@ -344,6 +348,40 @@ impl Wait {
     pub fn progress_deadline_exceeded(workload: &WorkloadName, since: Timestamp) -> Self {
         let sentence = format!("has made no progress since {}", time_of_day(since));
         Self::workload(workload, WaitReason::ProgressDeadlineExceeded, sentence)
+    }
+
+    /// More instances have failed than `rule` tolerates. `example` is one of them, and why.
+    pub fn update_failed(
+        workload: &WorkloadName,
+        failed: usize,
+        replicas: u32,
+        rule: &FailureRule,
+        example: &str,
+    ) -> Self {
+        let sentence = format!(
+            "has {} of {replicas} in this update, more than max_failure_ratio ({}) allows: {}",
+            failed_instances(failed),
+            rule.ratio(),
+            one_line(example)
+        );
+        Self::workload(workload, WaitReason::UpdateFailed, sentence)
+    }
+
+    /// Instances have failed, and `rule` tolerates as many. `example` is one of them, and why.
+    pub fn failures_tolerated(
+        workload: &WorkloadName,
+        failed: usize,
+        replicas: u32,
+        rule: &FailureRule,
+        example: &str,
+    ) -> Self {
+        let sentence = format!(
+            "has {} of {replicas} in this update, which max_failure_ratio ({}) allows: {}",
+            failed_instances(failed),
+            rule.ratio(),
+            one_line(example)
+        );
+        Self::workload(workload, WaitReason::FailuresTolerated, sentence)
     }
 
     pub fn paused(workload: &WorkloadName) -> Self {
@@ -580,6 +618,10 @@ impl fmt::Display for WaitObject {
             Self::Other { kind, name } => write!(f, "{kind} {name}"),
         }
     }
+}
+
+fn failed_instances(count: usize) -> String {
+    if count == 1 { "1 failed instance".to_owned() } else { format!("{count} failed instances") }
 }
 
 fn colon(text: &str) -> String {

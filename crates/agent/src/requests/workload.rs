@@ -17,7 +17,7 @@ struct Replaceable {
     id: ContainerId,
     name: String,
     instance: InstanceId,
-    /// It ended with an error, and its restart policy forbids another start.
+    /// It failed, and is not started again, or it failed in an update for which the manifest has a rule.
     has_failed: bool,
 }
 
@@ -187,11 +187,12 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
                 && observed.own.as_ref() != Some(&instance.id)
         };
         let instances = observed.instances.values().filter(is_replaceable);
+        let now = self.context.now();
         let replaceable = instances.map(|instance| Replaceable {
             id: instance.id.clone(),
             name: instance.name.clone(),
             instance: instance.instance.clone(),
-            has_failed: plan::has_failed(record, &observed, &target.stack, instance),
+            has_failed: plan::has_failed(record, &observed, &target.stack, &target.policy, instance, now),
         });
         Ok(replaceable.collect())
     }

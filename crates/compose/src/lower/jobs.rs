@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use driftless_model::{
-    Completion, Finding, Job, Kind, ObjectRef, RestartPolicy, Strategy, Workload, WorkloadKind, WorkloadName,
+    Completion, FailureRule, Finding, Job, Kind, ObjectRef, RestartPolicy, Strategy, Workload, WorkloadKind,
+    WorkloadName,
 };
 
 use crate::{
@@ -46,7 +47,8 @@ impl Lowering<'_> {
             }
         };
         let (strategy, completion) = (Strategy::Recreate, Completion::OnSuccess);
-        Workload { replicas: 0, strategy, completion, kind, ..workload }
+        let (failure, rollback) = (FailureRule::default(), None);
+        Workload { replicas: 0, strategy, completion, kind, failure, rollback, ..workload }
     }
 
     /// The objects of the templates, as `kubectl`'s words show them.
@@ -114,6 +116,10 @@ fn obstacles(service: &Service, setting: &Placed<JobSetting>, workload: &Workloa
             "has a container of its own for each run: remove `container_name`",
         ),
         (service.proxy.is_some(), "serves no requests: remove `x-driftless.proxy`"),
+        (
+            workload.failure.is_given() || workload.rollback.is_some(),
+            "is not updated while it runs: remove `failure_action`, `max_failure_ratio` and `rollback_config`",
+        ),
         (
             is_hook && !workload.after.is_empty(),
             "depends on no service: its phase says when it runs, and `x-driftless.wave` orders hooks of one phase; remove \

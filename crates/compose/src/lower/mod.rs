@@ -9,8 +9,8 @@ use std::{
 use driftless_files::{AppSpec, Files};
 use driftless_model::{
     Build, Completion, Container, Contents, Dependency, Finding, Format, Inventory, MOST_REPLICAS,
-    NetworkMode, Probes, PullPolicy, Resources, RestartPolicy, Stack, Strategy, Update, Workload,
-    WorkloadKind, WorkloadName,
+    NetworkMode, Probes, PullPolicy, Resources, RestartPolicy, RollbackSettings, Stack, Strategy, Update,
+    Workload, WorkloadKind, WorkloadName,
 };
 
 mod build;
@@ -120,7 +120,7 @@ impl Lowering<'_> {
         }
         let mut container = service.container.clone();
         let build = self.build(key, service, &mut container);
-        let Deploy { replicas: _, restart, update, cpus, memory, pids, memory_reservation, .. } =
+        let Deploy { replicas: _, restart, update, rollback, cpus, memory, pids, memory_reservation, .. } =
             &service.deploy;
         container.restart = restart.unwrap_or(container.restart);
         let Resources { nano_cpus, memory: limit, memory_reservation: reserved, pids: most, .. } =
@@ -150,8 +150,14 @@ impl Lowering<'_> {
             RestartPolicy::Always | RestartPolicy::UnlessStopped => Completion::Never,
             RestartPolicy::No | RestartPolicy::OnFailure { .. } => Completion::OnSuccess,
         };
-        // A batch ends when its containers are ready, so a pause after it is the same as being ready later.
-        let min_ready = update.as_ref().and_then(|it| it.monitor.max(it.delay)).unwrap_or_default();
+        let min_ready = update.as_ref().map(min_ready_of).unwrap_or_default();
+        let rollback = rollback.as_ref().map(|config| {
+            Box::new(RollbackSettings {
+                strategy: strategy(Some(config), replicas),
+                min_ready: min_ready_of(config),
+                failure: config.failure,
+            })
+        });
         let workload = Workload {
             origin: service.origin.clone(),
             replicas,
@@ -179,6 +185,8 @@ impl Lowering<'_> {
             update: Update::Rolling,
             architecture: None,
             wave: service.wave,
+            failure: update.as_ref().map(|config| config.failure).unwrap_or_default(),
+            rollback,
             manifest: driftless_model::ManifestNames::default(),
         };
         self.as_template(key, service, workload)
@@ -299,9 +307,21 @@ impl Lowering<'_> {
     }
 }
 
+/// The `monitor` of Docker Swarm where the manifest has none.
+const MONITOR: Duration = Duration::from_secs(5);
+
+/// The time for which a new instance must be healthy before it counts as available. A batch ends when its containers are available, so
+/// a pause after it is the same as being available later.
+fn min_ready_of(config: &UpdateConfig) -> Duration {
+    // Without a time to watch an instance, one that ends at once would count as available for a moment.
+    let default = config.failure.is_given().then_some(MONITOR);
+    let monitor = config.monitor.filter(|time| !time.is_zero()).or(default);
+    monitor.max(config.delay).unwrap_or_default()
+}
+
 /// The update strategy: start-first by default. The planner stops first where two containers cannot run at once.
 fn strategy(update: Option<&UpdateConfig>, replicas: u32) -> Strategy {
-    let Some(UpdateConfig { order, parallelism, monitor: _, delay: _ }) = update else {
+    let Some(UpdateConfig { order, parallelism, monitor: _, delay: _, failure: _ }) = update else {
         return Strategy::RollingUpdate { max_surge: 1, max_unavailable: 0 };
     };
     let at_once = match parallelism {

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
-    Attachment, Completion, Container, Finding, Forward, ForwardLimits, Forwards, ManifestNames, NetworkMode,
-    PROXY_IMAGE, Port, Probes, Protocol, PullPolicy, RestartPolicy, Strategy, Update, Workload, WorkloadKind,
-    WorkloadName,
+    Attachment, Completion, Container, FailureRule, Finding, Forward, ForwardLimits, Forwards, ManifestNames,
+    NetworkMode, PROXY_IMAGE, Port, Probes, Protocol, PullPolicy, RestartPolicy, Strategy, Update, Workload,
+    WorkloadKind, WorkloadName,
 };
 
 use crate::{
@@ -162,5 +162,7 @@ fn proxy(
         manifest: ManifestNames::default(),
         architecture: None,
         wave: 0,
+        failure: FailureRule::default(),
+        rollback: None,
     }
 }

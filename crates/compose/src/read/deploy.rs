@@ -1,6 +1,6 @@
 //! `deploy` of a service: replicas, resources, restarts and updates.
 
-use driftless_model::RestartPolicy;
+use driftless_model::{FailureAction, RestartPolicy};
 
 use crate::{
     read::{
@@ -25,7 +25,8 @@ pub(crate) fn deploy(value: &Value<'_>) -> Deploy {
             "replicas" => deploy.replicas = value.whole().map(|number| value.placed(number)),
             "resources" => resources(&mut deploy, &value),
             "restart_policy" => deploy.restart = restart_policy(&value),
-            "update_config" => deploy.update = Some(update(&value)),
+            "update_config" => deploy.update = Some(update(&value, Phase::Update)),
+            "rollback_config" => deploy.rollback = Some(update(&value, Phase::Rollback)),
             "mode" => match value.owned().as_deref() {
                 Some("replicated" | "") | None => {}
                 Some("global") => is_global = true,
@@ -114,7 +115,14 @@ fn restart_policy(value: &Value<'_>) -> Option<RestartPolicy> {
     }
 }
 
-fn update(value: &Value<'_>) -> UpdateConfig {
+/// The phase of a rollout that settings are for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Update,
+    Rollback,
+}
+
+fn update(value: &Value<'_>, phase: Phase) -> UpdateConfig {
     let mut update = UpdateConfig::default();
     for (key, value) in value.fields(&UPDATE) {
         match key {
@@ -127,14 +135,41 @@ fn update(value: &Value<'_>) -> UpdateConfig {
                 Some(_) => value.error("is not an order; use `start-first` or `stop-first`"),
                 None => {}
             },
-            "failure_action" => match value.owned().as_deref() {
-                Some("pause") | None => {}
-                Some(_) => {
-                    value.warning("`failure_action` is ignored: `onFailure` of the application says what follows a failed update");
-                }
-            },
+            "failure_action" => update.failure.action = failure_action(&value, phase),
+            "max_failure_ratio" => update.failure.max_ratio = ratio(&value),
             _ => value.refuse("is not supported yet"),
         }
     }
     update
+}
+
+fn failure_action(value: &Value<'_>, phase: Phase) -> Option<FailureAction> {
+    match (value.filled()?.as_str(), phase) {
+        ("pause", _) => Some(FailureAction::Pause),
+        ("continue", _) => Some(FailureAction::Continue),
+        ("rollback", Phase::Update) => Some(FailureAction::Rollback),
+        ("rollback", Phase::Rollback) => {
+            value.error("a rollback that fails does not go back any further; use `pause` or `continue`");
+            None
+        }
+        (_, Phase::Update) => {
+            value.error("is not a failure action; use `pause`, `continue` or `rollback`");
+            None
+        }
+        (_, Phase::Rollback) => {
+            value.error("is not a failure action; use `pause` or `continue`");
+            None
+        }
+    }
+}
+
+/// A share from 0 to 1, in millionths.
+fn ratio(value: &Value<'_>) -> Option<u32> {
+    let number = value.float()?;
+    if !(0.0..=1.0).contains(&number) {
+        value.error("is not a share of the instances; use a number from 0 to 1, such as `0.25`");
+        return None;
+    }
+    let millionths = scalar::billionths(number)? / 1000;
+    u32::try_from(millionths).ok()
 }

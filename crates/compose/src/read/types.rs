@@ -7,8 +7,8 @@ use std::{
 };
 
 use driftless_model::{
-    Attachment, Build, Condition, Container, Cron, DeviceRequest, Finding, ForwardLimits, HookPhase,
-    Location, MountOptions, Network, OnChange, Port, PullPolicy, RestartPolicy, Volume,
+    Attachment, Build, Condition, Container, Cron, DeviceRequest, FailureRule, Finding, ForwardLimits,
+    HookPhase, Location, MountOptions, Network, OnChange, Port, PullPolicy, RestartPolicy, Volume,
 };
 
 use crate::spec::{
@@ -196,6 +196,7 @@ pub(crate) struct Deploy {
     pub(crate) replicas: Option<Placed<u32>>,
     pub(crate) restart: Option<RestartPolicy>,
     pub(crate) update: Option<UpdateConfig>,
+    pub(crate) rollback: Option<UpdateConfig>,
     pub(crate) cpus: Option<Placed<u64>>,
     pub(crate) memory: Option<Placed<u64>>,
     pub(crate) pids: Option<Placed<i64>>,
@@ -203,7 +204,7 @@ pub(crate) struct Deploy {
     pub(crate) devices: Vec<DeviceRequest>,
 }
 
-/// `deploy.update_config`.
+/// `deploy.update_config` or `deploy.rollback_config`.
 #[derive(Debug, Default)]
 pub(crate) struct UpdateConfig {
     pub(crate) order: Option<Order>,
@@ -212,6 +213,7 @@ pub(crate) struct UpdateConfig {
     pub(crate) monitor: Option<Duration>,
     /// The pause between two batches.
     pub(crate) delay: Option<Duration>,
+    pub(crate) failure: FailureRule,
 }
 
 /// Whether an update starts the new container first.

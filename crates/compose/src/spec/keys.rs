@@ -242,8 +242,9 @@ pub(crate) static DEPLOY: Object = open(&[
     key("endpoint_mode", Text).no_effect(SWARM),
     key("replicas", Integer(Kept)),
     key("labels", Labels).no_effect("they are labels of a Swarm service, and Swarm is not used"),
-    key("rollback_config", One(&UPDATE)).no_effect("a rollback follows `update_config`"),
     key("update_config", One(&UPDATE)),
+    key("rollback_config", One(&UPDATE))
+        .note("instead of `update_config` when the application goes back to an older revision; its `failure_action` is `pause` or `continue`"),
     key("resources", Always(&RESOURCES)),
     key("restart_policy", One(&RESTART_POLICY)),
     key("placement", Always(&PLACEMENT)).no_effect(ONE_HOST),
@@ -253,9 +254,9 @@ pub(crate) static UPDATE: Object = open(&[
     key("parallelism", Integer(Kept)),
     key("delay", Duration(Dropped)).note("as `monitor`; the longer of the two counts"),
     key("failure_action", Text)
-        .note("`pause`; other values have no effect: `onFailure` of the application says what follows"),
+        .note("`pause`, `continue` or `rollback`; decides over `onFailure` of the application"),
     key("monitor", Duration(Dropped)).note("how long a new container must be healthy before it is available"),
-    key("max_failure_ratio", Float).no_effect("any failure pauses the update"),
+    key("max_failure_ratio", Float).note("the share of the instances that may fail"),
     key("order", Word(&["start-first", "stop-first"])),
 ]);
 

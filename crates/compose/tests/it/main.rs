@@ -12,3 +12,5 @@ mod files;
 mod loading;
 // Published ports: by the engine, or by a proxy.
 mod published;
+// `deploy.update_config` and `deploy.rollback_config`.
+mod updates;

@@ -188,8 +188,14 @@ impl<'a> KubernetesWriter<'a> {
             // Only Kubernetes has an architecture, and its own documents are not converted.
             architecture: _,
             wave,
+            failure,
+            rollback,
             manifest: _,
         } = at.workload;
+        if failure.is_given() || rollback.is_some() {
+            let message = "what follows a failed update: a Deployment stops at `progressDeadlineSeconds`";
+            self.lost.field(at, "failure", message);
+        }
         if *wave != 0 {
             self.lost.field(at, "wave", "the sync wave: give the object the annotation `driftless.wave`");
         }

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    AdmissionPolicy, Build, Completion, Container, DeviceRequest, Format, Hook, HostSettings, ImageRef,
-    Inventory, Location, ManifestNames, Mount, MountSource, Network, NetworkMode, Port, PortRange, PortRule,
-    Probes, Protocol, PullPolicy, Stack, Strategy, Trust, Update, Volume, Workload, WorkloadKind,
+    AdmissionPolicy, Build, Completion, Container, DeviceRequest, FailureRule, Format, Hook, HostSettings,
+    ImageRef, Inventory, Location, ManifestNames, Mount, MountSource, Network, NetworkMode, Port, PortRange,
+    PortRule, Probes, Protocol, PullPolicy, Stack, Strategy, Trust, Update, Volume, Workload, WorkloadKind,
     foreign_objects,
 };
 
@@ -35,6 +35,8 @@ fn stack_of(app: &str, container: Container, build: Option<Build>) -> Stack {
         manifest: ManifestNames::default(),
         architecture: None,
         wave: 0,
+        failure: FailureRule::default(),
+        rollback: None,
     };
     Stack {
         app: app.into(),

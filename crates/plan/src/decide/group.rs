@@ -15,6 +15,8 @@ pub(crate) struct Instances<'a> {
     pub(crate) lost: Vec<(&'a Instance, Cause)>,
     /// Not as desired, and left alone for now.
     pub(crate) left: Vec<&'a Instance>,
+    /// Number of current instances that have failed, and that the rollout counts as available.
+    pub(crate) passed: usize,
     /// Steps that remove what the engine could not remove.
     pub(crate) cleared: Vec<usize>,
 }

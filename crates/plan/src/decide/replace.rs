@@ -101,6 +101,7 @@ impl<'a, 'b> Exchange<'a, 'b> {
         let (spent, mut live): (Vec<_>, Vec<_>) =
             instances.outdated.iter().partition(|(it, _)| is_spent(draft.facts, it));
         let available_current = instances.current.iter().filter(|it| is_available(it)).count();
+        let available_current = (available_current + instances.passed).min(instances.current.len());
         let available_live = live.iter().filter(|(it, _)| is_available(it)).count();
         let total = instances.current.len() + live.len() + instances.left.len();
         let ceiling = wanted + limits.surge;

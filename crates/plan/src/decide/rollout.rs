@@ -5,9 +5,7 @@
 
 use std::time::Duration;
 
-use driftless_model::{
-    Instance, Peer, Policy, Readiness, State, Subject, Timestamp, Update, Workload, WorkloadName,
-};
+use driftless_model::{Instance, Peer, Readiness, State, Subject, Timestamp, Update, Workload, WorkloadName};
 
 use crate::{
     cause::Cause,
@@ -20,9 +18,11 @@ use crate::{
     },
     draft::{Draft, heal::Difference},
     facts::{
+        Facts,
         limits::limits,
         namespaces::{in_order, is_needed},
         standing::{Outdated, Standing, is_spent, is_up},
+        update_failures::{self, UpdateFailures, progress_deadline},
     },
     wait::{Wait, WaitReason},
 };
@@ -126,9 +126,15 @@ fn roll(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Instance]) {
     let Subject { name, workload } = subject;
     let wanted = workload.replicas as usize;
     allow_starts(draft, subject, members);
-    let instances = group_instances(draft, subject, members);
-    if draft.facts.is_rollout_paused(subject) && !instances.outdated.is_empty() {
-        wait_paused(draft, subject);
+    let mut instances = group_instances(draft, subject, members);
+    let failures = update_failures::of(draft.facts, subject, instances.current.iter().copied());
+    report_failures(draft, subject, &failures);
+    instances.passed = failures.passed;
+    let is_paused = draft.facts.is_rollout_paused(subject);
+    if (is_paused || failures.stops_update) && !instances.outdated.is_empty() {
+        if is_paused {
+            wait_paused(draft, subject);
+        }
         let outdated: Vec<&Instance> = instances.outdated.iter().map(|(it, _)| *it).collect();
         keep(draft, &outdated);
         let all = || instances.current.iter().chain(&outdated);
@@ -152,7 +158,27 @@ fn roll(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Instance]) {
     };
     keep(draft, &kept);
     let outdated: Vec<&Instance> = instances.outdated.iter().map(|(it, _)| *it).collect();
-    remark(draft, subject, &instances.current, &outdated);
+    let tolerated = if failures.is_failure { 0 } else { failures.failed.len() };
+    remark(draft, subject, &instances.current, &outdated, tolerated);
+}
+
+/// Reports the instances that failed in the update of a workload: that they are tolerated, or that the update has failed.
+fn report_failures(draft: &mut Draft<'_>, subject: Subject<'_>, failures: &UpdateFailures<'_>) {
+    let Some(first) = failures.failed.first() else { return };
+    let Subject { name, workload } = subject;
+    let Facts { target, observed, record, now, .. } = *draft.facts;
+    let why = update_failures::why(record, observed, target.policy, workload, first, now).unwrap_or_default();
+    let example = format!("{}: {why}", first.instance);
+    let (failed, rule) = (failures.failed.len(), workload.failure);
+    if failures.is_failure {
+        draft.wait(Wait::update_failed(name, failed, workload.replicas, &rule, &example));
+    } else {
+        draft.wait(Wait::failures_tolerated(name, failed, workload.replicas, &rule, &example));
+        draft.plan.tolerated.extend(failures.failed.iter().map(|instance| instance.instance.clone()));
+    }
+    if let Some(at) = failures.look_again {
+        draft.look_again(at);
+    }
 }
 
 /// Sets how many that do not run may be started before there are more than the limits allow: what has ended and
@@ -318,7 +344,13 @@ fn keep(draft: &mut Draft<'_>, members: &[&Instance]) {
 }
 
 /// Says what a rollout is waiting for.
-fn remark(draft: &mut Draft<'_>, subject: Subject<'_>, current: &[&Instance], outdated: &[&Instance]) {
+fn remark(
+    draft: &mut Draft<'_>,
+    subject: Subject<'_>,
+    current: &[&Instance],
+    outdated: &[&Instance],
+    tolerated: usize,
+) {
     let Subject { name, workload } = subject;
     let now = draft.facts.now;
     let done =
@@ -336,9 +368,15 @@ fn remark(draft: &mut Draft<'_>, subject: Subject<'_>, current: &[&Instance], ou
         (State::Running { .. }, Readiness::Ready { since }) => Some(since.after(workload.min_ready)),
         _ => None,
     });
+    let is_tolerated = outdated.is_empty() && good as usize + tolerated >= workload.replicas as usize;
     if let Some(until) = settling.filter(|it| *it > now).min() {
-        draft.wait(Wait::min_ready(name, until));
+        if !is_tolerated {
+            draft.wait(Wait::min_ready(name, until));
+        }
         draft.look_again(until);
+    }
+    if is_tolerated {
+        return;
     }
     let reason = current.iter().find_map(|it| match (&it.state, &it.readiness) {
         (State::Running { .. }, Readiness::Starting { reason } | Readiness::NotReady { reason }) => {
@@ -369,10 +407,4 @@ fn remark(draft: &mut Draft<'_>, subject: Subject<'_>, current: &[&Instance], ou
             draft.look_again(deadline);
         }
     }
-}
-
-/// Longest time of a rollout without progress. An instance that counts as available late must have the time for it.
-fn progress_deadline(policy: &Policy, workload: &Workload) -> Duration {
-    let own = workload.progress_deadline;
-    policy.progress_deadline.map_or(own, |general| general.max(workload.min_ready.saturating_mul(2)).min(own))
 }

@@ -30,6 +30,7 @@ pub(crate) mod ownership;
 pub(crate) mod pods;
 pub(crate) mod standing;
 pub(crate) mod stateful;
+pub(crate) mod update_failures;
 pub(crate) mod waves;
 
 /// The inputs of one round.

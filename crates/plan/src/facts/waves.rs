@@ -2,7 +2,7 @@
 
 use driftless_model::{Instance, Subject, Update, Workload};
 
-use crate::facts::{Facts, jobs};
+use crate::facts::{Facts, jobs, update_failures};
 
 /// A workload of a lower wave that is not applied and available yet. The lowest wave comes first.
 pub(crate) fn unfinished_before<'a>(facts: &'a Facts<'_>, subject: Subject<'_>) -> Option<Subject<'a>> {
@@ -32,7 +32,8 @@ fn is_done(facts: &Facts<'_>, subject: Subject<'_>) -> bool {
     let members = facts.instances.members_of(name);
     let is_current = |it: &&&Instance| keeps_old || facts.record.is_current(it, &spec);
     let good = members.iter().filter(is_current).filter(|it| is_good(facts, workload, it)).count();
-    members.iter().all(|it| is_current(&it)) && good >= workload.replicas as usize
+    let passed = update_failures::of(facts, subject, members.iter().copied()).passed;
+    members.iter().all(|it| is_current(&it)) && good + passed >= workload.replicas as usize
 }
 
 fn is_good(facts: &Facts<'_>, workload: &Workload, instance: &Instance) -> bool {

@@ -1,12 +1,16 @@
 //! Whether a commit has failed: its rollout does not get on, or what it started is not healthy.
 
-use driftless_model::{Instance, Observed, Record, Stack, State, Subject, Timestamp, WorkloadName};
+use driftless_model::{
+    FailureAction, Instance, Observed, OnFailure, Policy, Record, Stack, State, Subject, Timestamp, Workload,
+    WorkloadName,
+};
 
 use crate::{
     facts::{
         jobs::{self, JobPart},
         pods,
         standing::failure,
+        update_failures,
     },
     status::{counts::Counts, health::health, inputs::Inputs},
     steps::Plan,
@@ -17,24 +21,47 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct Round<'a> {
     pub stack: &'a Stack,
+    pub policy: &'a Policy,
     pub observed: &'a Observed,
     pub record: &'a Record,
     pub plan: &'a Plan,
     pub now: Timestamp,
 }
 
+/// A failure of a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommitFailure {
+    /// Why, in one line.
+    pub reason: String,
+    /// The consequence that the service which failed asks for. `None`: that of the application.
+    pub action: Option<FailureAction>,
+}
+
+impl CommitFailure {
+    fn on_failure(&self, general: OnFailure) -> OnFailure {
+        self.action.map_or(general, FailureAction::consequence)
+    }
+}
+
 impl Round<'_> {
-    /// Why a rollout that began at `since` has failed, in one line. `None`: it gets on, or waits for something that is no
-    /// fault of the commit, such as an image that cannot be pulled.
-    pub fn rollout_failure(&self, since: Timestamp) -> Option<String> {
-        if !self.plan.steps.is_empty() {
-            return None;
+    /// Why a rollout that began at `since` has failed. `None`: it gets on, or waits for something that is no fault of the
+    /// commit, such as an image that cannot be pulled. Of several failures, the one with the strictest consequence.
+    pub fn rollout_failure(&self, since: Timestamp) -> Option<CommitFailure> {
+        let of = |reason: WaitReason| self.plan.waits.iter().filter(move |wait| wait.is(reason));
+        let mut failures: Vec<CommitFailure> =
+            of(WaitReason::UpdateFailed).map(|wait| self.commit_failure(wait)).collect();
+        if self.plan.steps.is_empty() {
+            let late = of(WaitReason::ProgressDeadlineExceeded);
+            failures.extend(late.map(|wait| self.commit_failure(wait)));
+            failures.extend(self.ended(since));
         }
-        let mut waits = self.plan.waits.iter();
-        if let Some(wait) = waits.find(|wait| wait.is(WaitReason::ProgressDeadlineExceeded)) {
-            return Some(wait.to_string());
-        }
-        // It will not be tried again. The others get the time to come up.
+        let general = self.policy.on_failure;
+        let strictest = failures.iter().map(|failure| failure.on_failure(general)).max()?;
+        failures.into_iter().find(|failure| failure.on_failure(general) == strictest)
+    }
+
+    /// A Job or container that failed and will not be tried again. The others get the time to come up.
+    fn ended(&self, since: Timestamp) -> Option<CommitFailure> {
         let ended = self.failed_job(since).or_else(|| self.failed_container(since))?;
         let is_starting = self.plan.waits.iter().any(|wait| match (&wait.object, wait.reason) {
             (
@@ -46,9 +73,16 @@ impl Round<'_> {
         (!is_starting).then_some(ended)
     }
 
+    /// The failure that a wait reports, with the action of its workload.
+    fn commit_failure(&self, wait: &Wait) -> CommitFailure {
+        let concerned = self.stack.subjects().find(|subject| wait.concerns(subject.name));
+        let action = concerned.and_then(|subject| subject.workload.failure.action);
+        CommitFailure { reason: wait.to_string(), action }
+    }
+
     /// Why a Job of the manifests failed at `since` or later. A Job that failed before is no fault of a commit that left
     /// it as it was.
-    pub fn failed_job(&self, since: Timestamp) -> Option<String> {
+    pub fn failed_job(&self, since: Timestamp) -> Option<CommitFailure> {
         let failed = |of: &&WorkloadName| {
             let ended = self.record.jobs.get(*of).filter(|job| job.has_failed());
             ended.and_then(|job| job.ended.as_ref()).is_some_and(|end| end.at >= since)
@@ -60,19 +94,19 @@ impl Round<'_> {
         let all = jobs::all(self.stack).into_iter().filter(|(_, parts)| decides(parts));
         all.map(|(of, _)| of).filter(failed).find_map(|of| {
             let is_it = |wait: &&Wait| wait.is(WaitReason::JobFailed) && wait.concerns(of);
-            self.plan.waits.iter().find(is_it).map(Wait::to_string)
+            self.plan.waits.iter().find(is_it).map(|wait| self.commit_failure(wait))
         })
     }
 
-    fn failed_container(&self, since: Timestamp) -> Option<String> {
+    fn failed_container(&self, since: Timestamp) -> Option<CommitFailure> {
         let failed = |instance: &&Instance| {
             matches!(instance.state, State::Exited { finished, .. } if finished >= since)
-                && has_failed(self.record, self.observed, self.stack, instance)
+                && has_ended_for_good(self.record, self.observed, self.stack, instance)
         };
         self.observed.instances.values().filter(failed).find_map(|instance| {
             let object = WaitObject::Instance(instance.instance.clone());
             let is_it = |wait: &&Wait| wait.is(WaitReason::Failed) && wait.object == object;
-            self.plan.waits.iter().find(is_it).map(Wait::to_string)
+            self.plan.waits.iter().find(is_it).map(|wait| self.commit_failure(wait))
         })
     }
 
@@ -81,27 +115,59 @@ impl Round<'_> {
         self.plan.waits.iter().filter(is_failure).any(|wait| wait.concerns(name))
     }
 
-    /// Why the live state is not healthy, in one line, if a container keeps ending or its health check or liveness probe
-    /// fails. Differences that a user made are no reason.
-    pub fn lost_health(&self) -> Option<String> {
+    /// Why the live state is not healthy, if a container keeps ending or its health check or liveness probe fails, and the
+    /// manifest does not tolerate it. Differences that a user made are no reason.
+    pub fn lost_health(&self) -> Option<CommitFailure> {
         const LOST: [&str; 3] = ["CrashLoopBackOff", "Failed", "Unhealthy"];
-        let Self { stack, record, plan, now, .. } = *self;
+        let Self { stack, policy, record, plan, now, .. } = *self;
         let observed = &*pods::whole(stack, self.observed);
         let inputs = Inputs { stack, observed, record, plan, now };
         let lost = |subject: Subject<'_>| {
             if subject.workload.job_or_template().is_some() {
                 return None;
             }
-            let found = health(inputs, subject, &Counts::new(subject, observed, record, now));
-            LOST.contains(&found.reason.as_str()).then_some(found.message)
+            let counts = Counts::new(subject, observed, record, now);
+            let found = health(inputs, subject, &counts);
+            let rule = subject.workload.failure;
+            let is_unwell = |instance: &&Instance| {
+                update_failures::why(record, observed, policy, subject.workload, instance, now).is_some()
+            };
+            let unwell = || counts.updated.iter().map(|(it, _)| *it).filter(is_unwell).count();
+            let tolerated = rule.tolerated(subject.workload.replicas);
+            let is_tolerated = tolerated > 0 && unwell() <= tolerated;
+            (LOST.contains(&found.reason.as_str()) && !is_tolerated)
+                .then_some(CommitFailure { reason: found.message, action: rule.action })
         };
-        stack.subjects().find_map(lost)
+        let lost: Vec<CommitFailure> = stack.subjects().filter_map(lost).collect();
+        let strictest = lost.iter().map(|failure| failure.on_failure(policy.on_failure)).max()?;
+        lost.into_iter().find(|failure| failure.on_failure(policy.on_failure) == strictest)
     }
 }
 
 /// Whether an instance ended with an error, and its restart policy forbids another start.
-pub fn has_failed(record: &Record, observed: &Observed, stack: &Stack, instance: &Instance) -> bool {
-    let workload = stack.workloads.get(&instance.instance.workload);
-    let workload = workload.filter(|workload| workload.job_or_template().is_none());
+fn has_ended_for_good(record: &Record, observed: &Observed, stack: &Stack, instance: &Instance) -> bool {
+    let workload = running_workload(stack, instance);
     workload.is_some_and(|workload| failure(record, observed, workload, instance).is_some())
+}
+
+/// Whether an instance ended with an error, and its restart policy forbids another start, or it failed in an update for
+/// which the manifest has a rule.
+pub fn has_failed(
+    record: &Record,
+    observed: &Observed,
+    stack: &Stack,
+    policy: &Policy,
+    instance: &Instance,
+    now: Timestamp,
+) -> bool {
+    let Some(workload) = running_workload(stack, instance) else { return false };
+    let is_new = workload.failure.is_given() && instance.spec == workload.spec();
+    let in_update = || update_failures::why(record, observed, policy, workload, instance, now).is_some();
+    has_ended_for_good(record, observed, stack, instance) || (is_new && in_update())
+}
+
+/// The workload of an instance, unless it is a Job.
+fn running_workload<'a>(stack: &'a Stack, instance: &Instance) -> Option<&'a Workload> {
+    let workload = stack.workloads.get(&instance.instance.workload);
+    workload.filter(|workload| workload.job_or_template().is_none())
 }

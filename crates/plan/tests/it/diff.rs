@@ -313,6 +313,8 @@ fn stack() -> Stack {
         update: Default::default(),
         architecture: None,
         wave: 0,
+        failure: Default::default(),
+        rollback: None,
         manifest: Default::default(),
     };
     Stack {

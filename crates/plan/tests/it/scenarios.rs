@@ -48,10 +48,10 @@ use std::{collections::BTreeMap, fmt::Write, fs, sync::Arc, time::Duration};
 
 use driftless_model::{
     AgentId, Attachment, Build, CommitId, Completion, Condition, ContainerId, ContentId, Dependency,
-    FailedCommit, FileChange, FileChangeKind, FilesystemDrift, Hook, InPlace, Mount, MountSource, Namespace,
-    Network, NetworkMode, OnChange, Other, Peer, Port, PortRange, Protocol, PullPolicy, Readiness,
-    Replacement, RestartPolicy, StackHash, State, Strategy, Visit, Volume, VolumesFrom, Workload,
-    WorkloadName,
+    FailedCommit, FailureAction, FileChange, FileChangeKind, FilesystemDrift, Hook, InPlace, Mount,
+    MountSource, Namespace, Network, NetworkMode, OnChange, Other, Peer, Port, PortRange, Protocol,
+    PullPolicy, Readiness, Replacement, RestartPolicy, StackHash, State, Strategy, Visit, Volume,
+    VolumesFrom, Workload, WorkloadName,
 };
 use driftless_plan::Plan;
 
@@ -172,6 +172,7 @@ fn by_request(stage: &mut Stage, words: &[&str]) -> bool {
                 at: stage.now,
                 back_to: None,
                 was_reached: false,
+                action: None,
             });
         }
         ["retry"] => record.failed = None,
@@ -248,6 +249,17 @@ fn set(it: &mut Workload, option: &str) {
         "recreate" => it.strategy = Strategy::Recreate,
         "paused" => it.paused = true,
         "name" => it.container_name = Some(value.to_owned()),
+        "on-failure" => {
+            it.failure.action = Some(match value {
+                "pause" => FailureAction::Pause,
+                "continue" => FailureAction::Continue,
+                "rollback" => FailureAction::Rollback,
+                other => panic!("no such action: {other}"),
+            });
+        }
+        // In percent.
+        "tolerate" => it.failure.max_ratio = Some(number() * 10_000),
+        "wave" => it.wave = value.parse().unwrap(),
         "minready" => it.min_ready = Duration::from_secs(number().into()),
         "env" => drop(it.container.env.insert("VALUE".to_owned(), Some(value.to_owned()))),
         "memory" => it.container.resources.memory = Some(u64::from(number()) << 20),

@@ -8,9 +8,9 @@ use std::{
 
 use driftless_files::AppSpec;
 use driftless_model::{
-    AgentId, AppName, Completion, Container, ContainerId, Format, Health, InPlace, Instance, InstanceId,
-    Location, Mask, MountSource, NetworkMode, Observed, OnChange, Policy, PullPolicy, Record, Removal,
-    Replacement, Stack, State, Strategy, Timestamp, Workload, WorkloadName,
+    AgentId, AppName, Completion, Container, ContainerId, FailureAction, Format, Health, InPlace, Instance,
+    InstanceId, Location, Mask, MountSource, NetworkMode, Observed, OnChange, Policy, PullPolicy, Record,
+    Removal, Replacement, Stack, State, Strategy, Timestamp, Workload, WorkloadName,
 };
 use driftless_plan::{
     Action, Plan, StepOutcome, Target, World, note_executed, note_observed, note_planned, note_settled, plan,
@@ -89,6 +89,8 @@ pub(crate) fn workload(image: &str, replicas: u32) -> Workload {
         update: Default::default(),
         architecture: None,
         wave: 0,
+        failure: Default::default(),
+        rollback: None,
         manifest: Default::default(),
     }
 }
@@ -374,7 +376,11 @@ impl Stage {
         let unavailable = if restarts { unavailable.max(1) } else { unavailable };
         // Without the one it shares a namespace with it cannot be.
         let unavailable = if it.container.hosts().next().is_some() { it.replicas } else { unavailable };
-        (it.replicas.saturating_sub(unavailable) as usize, (it.replicas + surge) as usize)
+        // Tolerated failures take the place of available instances.
+        let passes_all = it.failure.action == Some(FailureAction::Continue);
+        let passed = if passes_all { it.replicas as usize } else { it.failure.tolerated(it.replicas) };
+        let floor = (it.replicas.saturating_sub(unavailable) as usize).saturating_sub(passed);
+        (floor, (it.replicas + surge) as usize)
     }
 }
 

@@ -41,6 +41,8 @@ fn workload(replicas: u32) -> Workload {
         update: Default::default(),
         architecture: None,
         wave: 0,
+        failure: Default::default(),
+        rollback: None,
         manifest: Default::default(),
     }
 }

@@ -69,6 +69,8 @@ pub(crate) fn stack(image: &str, mounts: Vec<MountSource>) -> Stack {
         update: Default::default(),
         architecture: None,
         wave: 0,
+        failure: Default::default(),
+        rollback: None,
         manifest: Default::default(),
     };
     Stack {

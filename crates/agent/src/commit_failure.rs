@@ -1,0 +1,89 @@
+//! A commit that fails: how it is found out, which revision the application goes back to, and how it is reported.
+
+use driftless_model::{
+    AdmissionPolicy, CommitId, EventKind, FailedCommit, Mask, OnFailure, Outcome, Revision, Stack, StackHash,
+};
+use driftless_plan::Round;
+
+use crate::context::AppContext;
+
+/// The failure of a revision, if it has failed. The reason is masked.
+pub(crate) fn failed_now(
+    revision: &Revision,
+    commit: &CommitId,
+    round: &Round<'_>,
+    mask: &Mask,
+) -> Option<FailedCommit> {
+    let (failure, was_reached) = match &revision.outcome {
+        Outcome::InProgress | Outcome::Failed { .. } => (round.rollout_failure(revision.started)?, false),
+        Outcome::Succeeded => {
+            let monitor = round.policy.monitor;
+            let is_monitored = revision.finished.is_some_and(|finished| round.now.since(finished) < monitor);
+            let lost = || round.lost_health().filter(|_| is_monitored);
+            // A Job may take long, and the revision does not wait for it.
+            (round.failed_job(revision.started).or_else(lost)?, true)
+        }
+        Outcome::Superseded => return None,
+    };
+    Some(FailedCommit {
+        commit: commit.clone(),
+        stack: revision.stack.clone(),
+        revision: revision.number,
+        reason: mask.message(&failure.reason),
+        at: round.now,
+        back_to: None,
+        was_reached,
+        action: failure.action,
+    })
+}
+
+/// The newest revision before this one that succeeded with another stack, can be read, and keeps to the policy of today.
+pub(crate) fn last_healthy(
+    context: &AppContext,
+    failing: &StackHash,
+    number: u64,
+    admission: &AdmissionPolicy,
+) -> Option<Revision> {
+    let store = context.store();
+    let is_admitted = |stack: &Stack| admission.violations(stack).is_empty();
+    let is_healthy = |revision: &Revision| {
+        revision.number < number
+            && revision.outcome == Outcome::Succeeded
+            && revision.stack != *failing
+            && matches!(store.stack(context.name(), revision.number), Ok(Some(stack)) if is_admitted(&stack))
+    };
+    store.revisions(context.name()).ok()?.into_iter().find(is_healthy)
+}
+
+/// Reports a failed commit and its consequence. `stack` is that of the commit, `back` the revision that the application goes
+/// back to.
+pub(crate) fn report_failed_commit(
+    context: &AppContext,
+    stack: &Stack,
+    failed: &FailedCommit,
+    on_failure: OnFailure,
+    back: Option<&Revision>,
+) {
+    let (app, commit) = (context.name(), failed.commit.short());
+    let reason = &failed.reason;
+    tracing::warn!(%app, commit, revision = failed.revision, back_to = failed.back_to, reason, "the commit failed");
+    let Some(back) = back else {
+        let why = match on_failure {
+            OnFailure::Rollback => "there is no older revision to go back to, so its rollouts are paused",
+            OnFailure::None | OnFailure::Pause => "its rollouts are paused",
+        };
+        let message = format!("{reason}; {why}; `driftless sync {app} --retry` tries it again");
+        context.event(EventKind::Warning, "CommitFailed", commit, &message);
+        return;
+    };
+    let former = context.store().stack(app, back.number).ok().flatten();
+    let is_new = |name: &&String| former.as_ref().is_some_and(|it| !it.volumes.contains_key(*name));
+    let kept: Vec<&str> = stack.volumes.keys().filter(is_new).map(String::as_str).collect();
+    let kept = if kept.is_empty() { String::new() } else { format!("; kept: volume {}", kept.join(", ")) };
+    let message = format!(
+        "{commit} failed ({reason}): back to revision {} ({}){kept}",
+        back.number,
+        back.commit.short()
+    );
+    context.event(EventKind::Warning, "RolledBack", app.as_str(), &message);
+}

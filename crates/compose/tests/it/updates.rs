@@ -1,0 +1,98 @@
+//! `deploy.update_config` and `deploy.rollback_config`: what is read, and what is an error.
+
+use std::time::Duration;
+
+use driftless_files::{MemoryFiles, Rendered};
+use driftless_manifest::{discover, render};
+use driftless_model::{FailureAction, FailureRule, Strategy, Workload};
+
+fn render_deploy(deploy: &str) -> Rendered {
+    let text = format!("services:\n  web:\n    image: a\n    deploy: {deploy}\n");
+    let files = MemoryFiles::new([("compose.yaml", text.as_str())]);
+    render(&files, &discover(&files, "", "repository", &[]).apps[0])
+}
+
+fn web(deploy: &str) -> Workload {
+    let rendered = render_deploy(deploy);
+    assert!(rendered.findings.is_empty(), "{:?}", rendered.findings);
+    rendered.stack.unwrap().workloads.remove(&"web".into()).unwrap()
+}
+
+fn rolling(max_surge: u32, max_unavailable: u32) -> Strategy {
+    Strategy::RollingUpdate { max_surge, max_unavailable }
+}
+
+#[test]
+fn failure_rules_of_updates_are_read() {
+    for (word, action) in [
+        ("pause", FailureAction::Pause),
+        ("continue", FailureAction::Continue),
+        ("rollback", FailureAction::Rollback),
+    ] {
+        let found = web(&format!("{{update_config: {{failure_action: {word}}}}}"));
+        assert_eq!(found.failure, FailureRule { action: Some(action), max_ratio: None }, "{word}");
+        assert_eq!(found.min_ready, Duration::from_secs(5), "the monitor of Swarm");
+    }
+    let found = web("{update_config: {max_failure_ratio: 0.25, monitor: 20s, delay: 30s}}");
+    assert_eq!(found.failure, FailureRule { action: None, max_ratio: Some(250_000) });
+    assert_eq!(found.min_ready, Duration::from_secs(30));
+    let plain = web("{update_config: {parallelism: 2}}");
+    assert_eq!((plain.failure, plain.min_ready), (FailureRule::default(), Duration::ZERO));
+    assert!(plain.rollback.is_none());
+}
+
+#[test]
+fn rollback_config_replaces_update_config_in_a_rollback() {
+    let rollback =
+        "{order: stop-first, parallelism: 0, monitor: 9s, failure_action: continue, max_failure_ratio: 1}";
+    let deploy = format!(
+        "{{replicas: 3, update_config: {{parallelism: 2, failure_action: rollback}}, rollback_config: {rollback}}}"
+    );
+    let stack = render_deploy(&deploy).stack.unwrap();
+    let before = &stack.workloads[&"web".into()];
+    assert_eq!((before.strategy, before.failure.action), (rolling(2, 0), Some(FailureAction::Rollback)));
+    let back = stack.clone().for_rollback();
+    let after = &back.workloads[&"web".into()];
+    let rule = FailureRule { action: Some(FailureAction::Continue), max_ratio: Some(1_000_000) };
+    assert_eq!(
+        (after.strategy, after.min_ready, after.failure),
+        (rolling(0, 3), Duration::from_secs(9), rule)
+    );
+    assert_eq!(after.spec(), before.spec(), "no container is replaced because of it");
+    assert_eq!(back.clone().for_rollback(), back);
+    let without = render_deploy("{update_config: {parallelism: 2}}").stack.unwrap();
+    assert_eq!(without.clone().for_rollback(), without);
+}
+
+#[test]
+fn wrong_failure_rules_are_errors_at_their_location() {
+    for (deploy, expected) in [
+        (
+            "{update_config: {failure_action: explode}}",
+            "is not a failure action; use `pause`, `continue` or `rollback`",
+        ),
+        (
+            "{rollback_config: {failure_action: rollback}}",
+            "a rollback that fails does not go back any further; use `pause` or `continue`",
+        ),
+        ("{rollback_config: {failure_action: stop}}", "is not a failure action; use `pause` or `continue`"),
+        (
+            "{update_config: {max_failure_ratio: 1.5}}",
+            "is not a share of the instances; use a number from 0 to 1, such as `0.25`",
+        ),
+        (
+            "{update_config: {max_failure_ratio: -0.1}}",
+            "is not a share of the instances; use a number from 0 to 1, such as `0.25`",
+        ),
+        (
+            "{update_config: {max_failure_ratio: .nan}}",
+            "is not a share of the instances; use a number from 0 to 1, such as `0.25`",
+        ),
+    ] {
+        let rendered = render_deploy(deploy);
+        let found: Vec<String> = rendered.findings.iter().map(ToString::to_string).collect();
+        assert!(found.len() == 1 && found[0].contains(expected), "{deploy}: {found:?}");
+        assert!(found[0].starts_with("compose.yaml:4:"), "{found:?}");
+        assert!(rendered.stack.is_none(), "{deploy}");
+    }
+}

@@ -1,16 +1,28 @@
 //! Client of a running agent's API. It neither retries nor follows redirects; the caller decides about errors.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
+use nix::unistd::{AccessFlags, access};
 use reqwest::{Certificate, Method, Response, StatusCode, Url, header};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{context::Environment, options::ServerArgs};
+use driftless_config::{SOCKET_FOLDER, SOCKET_NAME};
 use driftless_model::{AppName, Application, root_cause};
 use driftless_web::ErrorBody;
 
-/// The agent's address if `--server` and `DRIFTLESS_SERVER` are not given.
+/// The agent's address if `--server` and `DRIFTLESS_SERVER` are not given, and there is no socket.
 const DEFAULT_SERVER: &str = "http://127.0.0.1:8484";
+
+/// The folder in which systemd makes the folder of the socket.
+const SYSTEMD_FOLDER: &str = "/run";
+
+/// The address of requests over a socket. Nothing connects to it.
+const SOCKET_SERVER: &str = "http://localhost";
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
@@ -26,8 +38,17 @@ pub(super) struct Client {
     streams: reqwest::Client,
     endless: reqwest::Client,
     server: Url,
+    /// Instead of the address of `server`.
+    socket: Option<PathBuf>,
     authorization: Option<header::HeaderValue>,
     authorities: Authorities,
+}
+
+/// The address of an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Address {
+    Url(Url),
+    Socket(PathBuf),
 }
 
 /// The certificate authorities that an agent's certificate must come from.
@@ -42,7 +63,7 @@ pub(super) enum Authorities {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("`{0}` is not an agent's address: write it as http://HOST:PORT")]
+    #[error("`{0}` is not an agent's address: write it as http://HOST:PORT or unix:///PATH")]
     Address(String),
     #[error("could not read the token from {path}")]
     TokenFile {
@@ -66,15 +87,15 @@ pub(crate) enum Error {
         #[source]
         source: reqwest::Error,
     },
-    #[error("no agent answers at {}: {reason}", bare(.server))]
-    NoAgent { server: Url, reason: String },
-    #[error("the agent at {} requires a token{}", bare(.server), if *.sent { "; the one that was sent is wrong" } else { "" })]
-    Unauthorized { server: Url, sent: bool },
+    #[error("no agent answers at {server}: {reason}")]
+    NoAgent { server: String, reason: String },
+    #[error("the agent at {server} requires a token{}", if *.sent { "; the one that was sent is wrong" } else { "" })]
+    Unauthorized { server: String, sent: bool },
     /// An error that the agent returned.
     #[error("{message}")]
     Answer { status: StatusCode, message: String, help: Option<String> },
-    #[error("the server at {} is not a Driftless agent, or an agent of another version: {reason}", bare(.server))]
-    Foreign { server: Url, reason: String },
+    #[error("the server at {server} is not a Driftless agent, or an agent of another version: {reason}")]
+    Foreign { server: String, reason: String },
 }
 
 impl Error {
@@ -150,14 +171,14 @@ impl Client {
     pub(super) fn new(args: &ServerArgs, environment: &Environment) -> Result<Self, Error> {
         let given =
             args.server.clone().or_else(|| environment("DRIFTLESS_SERVER")).filter(|it| !it.is_empty());
-        let server = parse_address(&given.unwrap_or_else(|| DEFAULT_SERVER.to_owned()))?;
+        let address = given.map_or_else(default_address, |given| parse_address(&given))?;
         let from_environment = || environment("DRIFTLESS_TOKEN_FILE").filter(|it| !it.is_empty());
         let token_file = args.token_file.clone().or_else(|| from_environment().map(PathBuf::from));
         let authorization = token_file.map(read_token).transpose()?;
         let from_environment = || environment("DRIFTLESS_SERVER_CA_FILE").filter(|it| !it.is_empty());
         let ca_file = args.server_ca_file.clone().or_else(|| from_environment().map(PathBuf::from));
         let authorities = ca_file.map_or(Ok(Authorities::System), read_authorities)?;
-        Self::with(server, authorization, authorities)
+        Self::with(address, authorization, authorities)
     }
 
     /// Asks only questions without secrets, at the address of the agent on this machine. Its certificate has the name by
@@ -167,16 +188,24 @@ impl Client {
     }
 
     fn with(
-        server: Url,
+        address: Address,
         authorization: Option<header::HeaderValue>,
         authorities: Authorities,
     ) -> Result<Self, Error> {
+        let (server, socket) = match address {
+            Address::Url(server) => (server, None),
+            Address::Socket(path) => (parse_url(SOCKET_SERVER)?, Some(path)),
+        };
         let build = |builder: reqwest::ClientBuilder| {
             let builder = builder
                 .connect_timeout(CONNECT_WITHIN)
                 .redirect(reqwest::redirect::Policy::none())
                 .user_agent(concat!("driftless/", env!("CARGO_PKG_VERSION")))
                 .no_proxy();
+            let builder = match &socket {
+                Some(path) => builder.unix_socket(path.as_path()),
+                None => builder,
+            };
             authorities
                 .apply(builder, &server)
                 .build()
@@ -185,7 +214,7 @@ impl Client {
         let requests = build(reqwest::Client::builder().timeout(ANSWER_WITHIN))?;
         let streams = build(reqwest::Client::builder().read_timeout(STREAM_SILENCE))?;
         let endless = build(reqwest::Client::builder().tcp_keepalive(STREAM_SILENCE))?;
-        Ok(Self { requests, streams, endless, server, authorization, authorities })
+        Ok(Self { requests, streams, endless, server, socket, authorization, authorities })
     }
 
     /// The certificate authorities of the agent.
@@ -195,7 +224,10 @@ impl Client {
 
     /// Address for messages, without credentials.
     pub(super) fn address(&self) -> String {
-        bare(&self.server).to_owned()
+        match &self.socket {
+            Some(path) => format!("unix://{}", path.display()),
+            None => bare(&self.server).to_owned(),
+        }
     }
 
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
@@ -269,7 +301,7 @@ impl Client {
         match response.status() {
             status if status.is_success() => Ok(response),
             StatusCode::UNAUTHORIZED => {
-                Err(Error::Unauthorized { server: self.server.clone(), sent: self.authorization.is_some() })
+                Err(Error::Unauthorized { server: self.address(), sent: self.authorization.is_some() })
             }
             status => {
                 let body = response.bytes().await.map_err(|error| self.no_agent(&error))?;
@@ -311,6 +343,7 @@ impl Client {
     /// Whether the agent runs on this machine, so that it may name files of this machine.
     pub(super) fn is_local(&self) -> bool {
         match self.server.host_str() {
+            _ if self.socket.is_some() => true,
             Some("localhost" | "[::1]") => true,
             Some(host) => host.parse::<std::net::Ipv4Addr>().is_ok_and(|it| it.is_loopback()),
             None => false,
@@ -324,11 +357,11 @@ impl Client {
             // Only the innermost cause is useful: `Connection refused`.
             root_cause(error).unwrap_or_else(|| error.to_string())
         };
-        Error::NoAgent { server: self.server.clone(), reason }
+        Error::NoAgent { server: self.address(), reason }
     }
 
     pub(super) fn foreign(&self, reason: String) -> Error {
-        Error::Foreign { server: self.server.clone(), reason }
+        Error::Foreign { server: self.address(), reason }
     }
 }
 
@@ -360,7 +393,24 @@ pub(super) fn application_path(app: &str, below: &str) -> Result<String, driftle
     Ok(format!("/api/v1/applications/{app}{below}"))
 }
 
-fn parse_address(text: &str) -> Result<Url, Error> {
+/// The socket of this machine, if this user may connect to it, else the port on loopback.
+fn default_address() -> Result<Address, Error> {
+    let socket = Path::new(SYSTEMD_FOLDER).join(SOCKET_FOLDER).join(SOCKET_NAME);
+    if access(&socket, AccessFlags::W_OK).is_ok() {
+        return Ok(Address::Socket(socket));
+    }
+    parse_address(DEFAULT_SERVER)
+}
+
+fn parse_address(text: &str) -> Result<Address, Error> {
+    match text.strip_prefix("unix://") {
+        Some(path) if path.starts_with('/') => Ok(Address::Socket(PathBuf::from(path))),
+        Some(_) => Err(Error::Address(text.to_owned())),
+        None => parse_url(text).map(Address::Url),
+    }
+}
+
+fn parse_url(text: &str) -> Result<Url, Error> {
     // `localhost:8484` would be taken for a URL with the scheme `localhost`.
     let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let url = Url::parse(&text).map_err(|_| Error::Address(text.clone()))?;
@@ -399,11 +449,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_http_and_has_no_credentials() {
-        assert_eq!(parse_address("localhost:8484").unwrap().as_str(), "http://localhost:8484/");
-        assert_eq!(parse_address("https://agent.example/").unwrap().as_str(), "https://agent.example/");
+    fn address_is_http_or_a_socket_without_credentials() {
+        assert_eq!(parse_url("localhost:8484").unwrap().as_str(), "http://localhost:8484/");
+        assert_eq!(parse_url("https://agent.example/").unwrap().as_str(), "https://agent.example/");
+        assert_eq!(parse_address("unix:///run/a.sock").unwrap(), Address::Socket("/run/a.sock".into()));
         for wrong in
-            ["ftp://agent.example", "http://", "unix:///run/a.sock", "http://me:hunter2@agent.example"]
+            ["ftp://agent.example", "http://", "unix://run/a.sock", "http://me:hunter2@agent.example"]
         {
             let error = parse_address(wrong).unwrap_err().to_string();
             assert!(!error.contains("hunter2"), "{error}");

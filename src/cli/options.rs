@@ -9,7 +9,7 @@ const CONNECTION: &str = "Connection to the agent";
 /// Address and token of the agent. Environment variables and defaults apply when an option is missing.
 #[derive(Debug, Args)]
 pub(super) struct ServerArgs {
-    /// Address of the agent [default: port 8484 on this machine]
+    /// Address of the agent, http://, https:// or unix:// [default: its socket or port 8484 on this machine]
     #[arg(long, value_name = "URL", help_heading = CONNECTION)]
     pub(super) server: Option<String>,
     /// File with the agent's token.

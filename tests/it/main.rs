@@ -94,6 +94,7 @@ mod engine_hangs;
 mod crash_loops;
 // The whole agent on simulated Docker and Git, with everything going wrong.
 mod simulation;
+mod socket;
 // Images that nothing needs any more.
 mod image_cleanup;
 // The API, the event stream and the page.

@@ -84,6 +84,11 @@ pub(super) static ROOT: Table = Table {
             key("listen", Address, "Address of the API and the status page. Default: 127.0.0.1:8484"),
             key("tls", Object(&LISTEN_TLS), "Certificate of the API and the page, for https. Default: http"),
             key("tokenFile", Path, "File with the token of the API. Required beyond loopback"),
+            key(
+                "socket",
+                TextOr(&SOCKET),
+                "Unix socket of the API, or none. Default: below /run with systemd",
+            ),
             key("trustedProxy", Object(&TRUSTED_PROXY), "Reverse proxy that authenticates people"),
             key("audit", Object(&AUDIT), "How the audit is kept"),
             key("host", Object(&HOST), "Name and labels of this host"),
@@ -106,6 +111,15 @@ pub(super) static ROOT: Table = Table {
         POLICY,
     ],
     required: &["repositories"],
+};
+
+pub(super) static SOCKET: Table = Table {
+    keys: &[&[
+        key("path", Text, "Path of the socket, or none. Default: below /run with systemd"),
+        key("group", Text, "Group whose members may connect. Default: only root and the user of the agent"),
+        key("scopes", Strings, "read, act, act:app/NAME, act:repo/NAME, report, report:host/NAME or admin"),
+    ]],
+    required: &[],
 };
 
 pub(super) static LISTEN_TLS: Table = Table {

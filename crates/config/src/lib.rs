@@ -22,6 +22,7 @@
 mod access;
 mod admission;
 mod allow;
+mod api_socket;
 mod check;
 mod client_hosts;
 mod docker_host;
@@ -50,6 +51,7 @@ mod webhook;
 
 pub use admission::parse_policy;
 pub use allow::Allow;
+pub use api_socket::{ApiSocket, SOCKET_FOLDER, SOCKET_NAME, SocketGroup, SocketPlace};
 pub use client_hosts::{ClientHost, client_hosts};
 pub use docker_host::{DockerHost, DockerTls};
 pub use duration::parse as parse_duration;

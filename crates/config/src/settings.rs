@@ -13,6 +13,7 @@ use driftless_model::{
 
 use crate::{
     allow::Allow,
+    api_socket::{ApiSocket, SocketPlace},
     docker_host::DockerHost,
     fleet::{Fleet, FleetReports},
     listen_tls::ListenTls,
@@ -39,6 +40,8 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// The certificate of the API and the page. `None`: they are served without TLS.
     pub tls: Option<ListenTls>,
+    /// The Unix socket of the API.
+    pub socket: ApiSocket,
     /// The file with the token of the API.
     pub token_file: Option<PathBuf>,
     /// The reverse proxy that authenticates people. Default: none.
@@ -339,6 +342,7 @@ impl Default for Settings {
             runtime_dir: PathBuf::from("/run/driftless"),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8484)),
             tls: None,
+            socket: ApiSocket::default(),
             token_file: None,
             trusted_proxy: None,
             audit: Audit::default(),
@@ -375,7 +379,10 @@ impl Settings {
         let own = [&self.state_dir, &self.runtime_dir].into_iter();
         let files = self.sops_key_files.iter().chain(&self.state_key_file).chain(&self.token_file);
         let files = files.chain(self.tls.as_ref().map(|tls| &tls.key_file));
-        let socket = self.docker.socket();
+        let socket = self.docker.socket().into_iter().chain(match &self.socket.place {
+            SocketPlace::Path(path) => Some(path.display().to_string()),
+            SocketPlace::ServiceManager | SocketPlace::None => None,
+        });
         let known = AdmissionPolicy::PROTECTED.iter().map(|path| (*path).to_owned());
         let paths: std::collections::BTreeSet<String> =
             own.chain(files).map(|path| path.display().to_string()).chain(socket).chain(known).collect();

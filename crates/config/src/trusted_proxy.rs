@@ -111,7 +111,7 @@ fn group(value: Value<'_>) -> Option<(String, Vec<Scope>)> {
     Some((object.owned("name")?, scopes))
 }
 
-fn scope(value: &Value<'_>) -> Option<Scope> {
+pub(super) fn scope(value: &Value<'_>) -> Option<Scope> {
     let parsed = Scope::parse(value.string()?);
     parsed.map_err(|error| value.error(error.to_string())).ok()
 }

@@ -22,7 +22,7 @@ pub struct Actor {
 pub enum ActorKind {
     /// The agent's own process.
     Agent,
-    /// A user of this machine, known by the connection over loopback.
+    /// A user of this machine, known by the connection over loopback or over the Unix socket.
     LocalUser,
     /// The bearer of a token.
     Token,
@@ -207,7 +207,7 @@ pub struct AuditEntry {
     pub at: Timestamp,
     pub actor: Actor,
     pub channel: Channel,
-    /// The address of the client. Empty: the agent's own process.
+    /// The address of the client. `socket`: the Unix socket. Empty: the agent's own process.
     pub from: String,
     /// One word such as `sync` or `rollback`.
     pub action: String,

@@ -1,5 +1,7 @@
 //! The client of a connection: its address, and on this machine the user whose program it is.
 //!
+//! For a connection over the Unix socket the kernel keeps the user who has opened it.
+//!
 //! Without a token the agent is reachable for every program of the machine, and for containers with the host's network.
 //! For a connection over loopback the kernel lists the socket of the client with its user, so requests that act need no
 //! token for root and the agent's own user, and are refused for all others.
@@ -11,9 +13,17 @@ use std::{
     os::unix::fs::MetadataExt,
 };
 
+/// The client of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Peer {
+    Tcp(TcpPeer),
+    /// The user who has opened a connection over the Unix socket.
+    Socket(LocalUser),
+}
+
 /// Both ends of a connection. Behind a proxy, the client is the proxy.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Peer {
+pub(super) struct TcpPeer {
     pub(super) client: SocketAddr,
     pub(super) server: SocketAddr,
     /// Whether the agent itself speaks TLS with it.
@@ -56,6 +66,16 @@ fn name_in(table: &str, id: u32) -> Option<String> {
 }
 
 impl Peer {
+    /// The connection, if it is one over TCP.
+    pub(super) fn tcp(self) -> Option<TcpPeer> {
+        match self {
+            Self::Tcp(peer) => Some(peer),
+            Self::Socket(_) => None,
+        }
+    }
+}
+
+impl TcpPeer {
     /// The user whose program the client is, if it is one of this machine. Reads files of the kernel.
     pub(super) fn user(&self) -> Option<LocalUser> {
         let id = ["/proc/self/net/tcp", "/proc/self/net/tcp6"].iter().find_map(|path| {
@@ -139,11 +159,11 @@ mod tests {
             let Ok(listener) = TcpListener::bind(address) else { continue };
             let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (server, from) = listener.accept().unwrap();
-            let peer = Peer { client: from, server: server.local_addr().unwrap(), is_encrypted: false };
+            let peer = TcpPeer { client: from, server: server.local_addr().unwrap(), is_encrypted: false };
             let user = peer.user().unwrap();
             assert!(user.is_trusted() && !user.name().is_empty());
             let elsewhere = SocketAddr::new(from.ip(), from.port().wrapping_add(1));
-            assert_eq!(Peer { client: elsewhere, ..peer }.user(), None);
+            assert_eq!(TcpPeer { client: elsewhere, ..peer }.user(), None);
             drop(client);
         }
     }

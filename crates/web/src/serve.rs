@@ -20,7 +20,7 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
     sync::OwnedSemaphorePermit,
     task::JoinSet,
     time::{Instant, timeout},
@@ -28,7 +28,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
-use super::{peer::Peer, tls::ListenerTls};
+use super::{
+    peer::{LocalUser, Peer, TcpPeer},
+    tls::ListenerTls,
+};
 
 /// The most connections at a time; more would use up the agent's file descriptors.
 const CONNECTIONS: usize = 256;
@@ -78,6 +81,8 @@ pub enum Listener {
     Tcp(TcpListener),
     /// Connections over TCP with TLS.
     Tls(TcpListener, ListenerTls),
+    /// Connections of programs of this machine over a Unix socket.
+    Socket(UnixListener),
 }
 
 impl From<TcpListener> for Listener {
@@ -91,21 +96,29 @@ impl Listener {
         let (listener, tls) = match self {
             Self::Tcp(listener) => (listener, None),
             Self::Tls(listener, tls) => (listener, Some(tls)),
+            Self::Socket(listener) => {
+                let (socket, _) = listener.accept().await?;
+                let user = LocalUser { id: socket.peer_cred()?.uid() };
+                return Ok(NewConnection::Socket(socket, user));
+            }
         };
         let (socket, client) = listener.accept().await?;
         let server = socket.local_addr()?;
         // Answers are small and must not wait for more data (Nagle).
         let _ = socket.set_nodelay(true);
-        let peer = Peer { client, server, is_encrypted: tls.is_some() };
-        Ok(NewConnection { socket, peer, tls: tls.cloned() })
+        let peer = TcpPeer { client, server, is_encrypted: tls.is_some() };
+        Ok(match tls {
+            Some(tls) => NewConnection::Tls(socket, peer, tls.clone()),
+            None => NewConnection::Tcp(socket, peer),
+        })
     }
 }
 
 /// A connection before its first byte.
-struct NewConnection {
-    socket: TcpStream,
-    peer: Peer,
-    tls: Option<ListenerTls>,
+enum NewConnection {
+    Tcp(TcpStream, TcpPeer),
+    Tls(TcpStream, TcpPeer, ListenerTls),
+    Socket(UnixStream, LocalUser),
 }
 
 /// An open connection.
@@ -116,8 +129,11 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 impl NewConnection {
     /// Opens the connection, with TLS if the listener has it. `None`: the client ended it or spoke something else.
     async fn open(self) -> Option<(Box<dyn Stream>, Peer)> {
-        let Self { mut socket, peer, tls } = self;
-        let Some(tls) = tls else { return Some((Box::new(socket), peer)) };
+        let (mut socket, peer, tls) = match self {
+            Self::Tcp(socket, peer) => return Some((Box::new(socket), Peer::Tcp(peer))),
+            Self::Socket(socket, user) => return Some((Box::new(socket), Peer::Socket(user))),
+            Self::Tls(socket, peer, tls) => (socket, peer, tls),
+        };
         let handshake = async {
             let mut first = [0];
             if socket.peek(&mut first).await? == 1 && first[0] != TLS_HANDSHAKE {
@@ -127,7 +143,7 @@ impl NewConnection {
             tls.acceptor().accept(socket).await.map(Some)
         };
         match timeout(HANDSHAKE_WITHIN, handshake).await {
-            Ok(Ok(stream)) => stream.map(|stream| (Box::new(stream) as Box<dyn Stream>, peer)),
+            Ok(Ok(stream)) => stream.map(|stream| (Box::new(stream) as Box<dyn Stream>, Peer::Tcp(peer))),
             Ok(Err(error)) => {
                 tracing::debug!(%error, from = %peer.client, "a TLS handshake failed");
                 None

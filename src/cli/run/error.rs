@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
-use super::args::DEFAULT_CONFIG;
+use super::{args::DEFAULT_CONFIG, socket_error::SocketError};
 use crate::cli::error::CommandError;
 use driftless_agent as controller;
 use driftless_web::{TlsError, TokenError};
@@ -44,6 +44,8 @@ pub(super) enum Error {
     },
     #[error("the certificate of the API cannot be used")]
     Tls(#[source] TlsError),
+    #[error("could not open the socket of the API")]
+    Socket(#[source] SocketError),
     #[error("could not watch for signals")]
     Signals(#[source] io::Error),
     #[error("could not start the agent")]
@@ -87,6 +89,9 @@ impl CommandError for Error {
                     .to_owned(),
             ),
             Self::Token { .. } => Some("create one with `openssl rand -hex 32`".to_owned()),
+            Self::Socket(_) => {
+                Some("choose another `socket` in the configuration, or `socket: none`".to_owned())
+            }
             Self::Tls(_) => Some(
                 "correct `tls` in the configuration, or --tls-cert-file and --tls-key-file".to_owned(),
             ),

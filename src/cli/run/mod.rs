@@ -6,13 +6,15 @@ mod error;
 mod reload;
 mod service_manager;
 mod settings;
+mod socket;
+mod socket_error;
 mod tls;
 mod watched_files;
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, path::Path};
 
 use tokio::{
-    net::TcpListener,
+    net::{TcpListener, UnixListener},
     signal::unix::{Signal, SignalKind, signal},
 };
 use tokio_util::sync::CancellationToken;
@@ -36,13 +38,14 @@ pub use args::LogFormat;
 pub(super) use args::{DEFAULT_CONFIG, RunArgs};
 pub(super) use settings::{check_access, hostname, read as read_config, settings as run_settings};
 use settings::{default_config, settings};
+use socket::OpenSocket;
 use watched_files::WatchedFiles;
 
 /// The hostname of a container is its id, which another container will not have.
 fn warn_of_container_name(settings: &Settings) {
     let name = settings.host.name.as_str();
     let is_id = name.len() == 12 && name.chars().all(|letter| letter.is_ascii_hexdigit());
-    if is_id && std::path::Path::new("/.dockerenv").exists() {
+    if is_id && Path::new("/.dockerenv").exists() {
         tracing::warn!(
             name,
             "the name of this host is the id of the agent's container; set --host-name or DRIFTLESS_HOST_NAME to a name that stays"
@@ -76,8 +79,9 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
         }
         None => None,
     };
+    let socket = socket::open(&settings.socket, context.environment)?;
     warn_of_container_name(&settings);
-    introduce(&settings, address, context);
+    introduce(&settings, address, socket.as_ref().map(|(_, socket)| socket.path.as_path()), context);
     // With the port that the kernel has chosen, if the settings leave that to it.
     let bound = Settings { listen: address, ..settings.clone() };
     let starting = Agent::start(bound.clone(), context.environment.clone(), context.clock);
@@ -96,7 +100,7 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
         Some(tls) => Listener::Tls(listener, tls.clone()),
         None => Listener::Tcp(listener),
     };
-    let listeners = Listeners { api, hooks, metrics };
+    let listeners = Listeners { api, socket, hooks, metrics };
     let servers = Servers::start(&running, listeners, receiver, access);
     let manager = ServiceManager::from_environment(context.environment);
     manager.ready(&format!("following {} repositories", settings.repositories.len()));
@@ -144,6 +148,7 @@ enum Next {
 /// The listeners of the agent.
 struct Listeners {
     api: Listener,
+    socket: Option<(UnixListener, OpenSocket)>,
     hooks: Option<TcpListener>,
     metrics: Option<TcpListener>,
 }
@@ -151,23 +156,28 @@ struct Listeners {
 /// The HTTP servers of the agent.
 struct Servers {
     tasks: Vec<tokio::task::JoinHandle<()>>,
+    /// Removed at the end.
+    _socket: Option<OpenSocket>,
     stopping: CancellationToken,
 }
 
 impl Servers {
     /// Without a listener of their own, webhooks are served by the API's. Metrics are served there in any case.
     fn start(running: &Running, listeners: Listeners, receiver: Receiver, access: Access) -> Self {
-        let Listeners { api, hooks, metrics } = listeners;
+        let Listeners { api, socket, hooks, metrics } = listeners;
         let stopping = CancellationToken::new();
         let hook_routes = driftless_web::webhook_routes(&receiver);
         let router = web::router_with_hooks(running.handle.clone(), running.store.clone(), access, receiver);
         let serve = |listener: Listener, router| {
             tokio::spawn(web::serve(listener, router, stopping.clone().cancelled_owned()))
         };
+        let (socket, open_socket) = socket.unzip();
+        let local = socket.map(|socket| serve(Listener::Socket(socket), router.clone()));
         let mut tasks = match hooks {
             Some(hooks) => vec![serve(api, router), serve(hooks.into(), hook_routes)],
             None => vec![serve(api, router.merge(hook_routes))],
         };
+        tasks.extend(local);
         // Only an address that the kernel does not tell is unknown; then the strict rule for host names applies.
         let address = |metrics: &TcpListener| {
             metrics.local_addr().unwrap_or_else(|_| SocketAddr::from(([127, 0, 0, 1], 0)))
@@ -177,7 +187,7 @@ impl Servers {
             let pages = web::metrics_router(handle, store, address(&metrics));
             serve(metrics.into(), pages)
         }));
-        Self { tasks, stopping }
+        Self { tasks, _socket: open_socket, stopping }
     }
 }
 
@@ -234,12 +244,15 @@ impl Signals {
 }
 
 /// Prints or logs which repositories are followed, the address, and the directories.
-fn introduce(settings: &Settings, address: SocketAddr, context: &Context<'_>) {
+fn introduce(settings: &Settings, address: SocketAddr, socket: Option<&Path>, context: &Context<'_>) {
     let screen = context.screen;
     if !screen.is_terminal() {
         for it in &settings.repositories {
             let reference = reference_text(&it.reference);
             tracing::info!(repository = it.name, url = %it.url, reference, path = it.path, "following");
+        }
+        if let Some(path) = socket {
+            tracing::info!(path = %path.display(), "listening on a socket for programs of this machine");
         }
         tracing::info!(%address, state_dir = %settings.state_dir.display(), "starting");
         return;
@@ -252,6 +265,9 @@ fn introduce(settings: &Settings, address: SocketAddr, context: &Context<'_>) {
     }
     screen
         .say(format!("listening on {}", strong(format!("{}/", local_url(address, settings.tls.is_some())))));
+    if let Some(path) = socket {
+        screen.say(format!("and on     {}", strong(format!("unix://{}", path.display()))));
+    }
     screen.say(format!("keeps      {}", strong(settings.state_dir.display().to_string())));
 }
 

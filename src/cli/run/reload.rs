@@ -19,7 +19,7 @@ use super::{
     error::Error,
     service_manager::ServiceManager,
     settings::{access, settings},
-    tls,
+    socket, tls,
 };
 use crate::cli::{context::Context, error::Error as CliError};
 use driftless_agent::{Agent, Running};
@@ -92,6 +92,7 @@ async fn check(args: &RunArgs, current: &Settings, context: &Context<'_>) -> Res
     }
     access(&new)?;
     tls::load(new.tls.as_ref())?;
+    socket::check(&new.socket, &current.socket, context.environment)?;
     if new.listen != current.listen {
         let address = new.listen;
         TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;

@@ -157,6 +157,8 @@ pub(super) fn access(settings: &Settings) -> Result<Access, Error> {
         None if settings.listen.ip().is_loopback() => Access::loopback(),
         None => Access::closed(),
     };
+    let group = settings.socket.group.as_ref();
+    let access = access.with_socket_scopes(group.map(|group| group.scopes.clone()).unwrap_or_default());
     Ok(access.with_proxy(settings.trusted_proxy.clone()).with_audit(settings.audit.clone()))
 }
 

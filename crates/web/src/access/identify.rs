@@ -13,7 +13,11 @@ use super::{
     token::CONFIGURED_TOKEN,
     tokens::{Found, TokenRegistry},
 };
-use crate::{error::Error, peer::Peer, rates::FailureRates};
+use crate::{
+    error::Error,
+    peer::{LocalUser, Peer, TcpPeer},
+    rates::FailureRates,
+};
 use driftless_clock::Clock;
 use driftless_config::TrustedProxy;
 use driftless_model::{Actor, ActorKind, AppName, Scope};
@@ -22,13 +26,16 @@ use driftless_store::{Store, TOKEN_PREFIX};
 /// The longest name of a user that is taken from a header, in characters.
 const LONGEST_NAME: usize = 100;
 
+/// The address of a client over the Unix socket, in the audit.
+const SOCKET: &str = "socket";
+
 /// The actor of a request, and what it may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) actor: Actor,
     scopes: Vec<Scope>,
     pub(crate) credential: Credential,
-    /// The address of the client, also behind a trusted proxy. Empty: the agent's own process.
+    /// The address of the client, also behind a trusted proxy. `socket`: the Unix socket. Empty: the agent's own process.
     pub(crate) from: String,
 }
 
@@ -41,7 +48,7 @@ pub(crate) enum Credential {
     Cookie,
     /// The header of a trusted proxy.
     Proxy,
-    /// A program of root or of the agent's own user on this machine.
+    /// A program of root or of the agent's own user on this machine, or of a user who may use the Unix socket.
     LocalUser,
     /// A program of another user on this machine, which may only read.
     OtherLocalUser,
@@ -134,6 +141,9 @@ impl Authenticator {
         if let Some((actor, scopes)) = cookie(headers, SESSION_COOKIE).and_then(|text| self.session(text)) {
             return Ok(identity(actor, scopes, Credential::Cookie, from));
         }
+        if let Some(Peer::Socket(user)) = peer {
+            return self.socket_user(user).await;
+        }
         if !self.access.is_local {
             return Err(Error::Unauthorized);
         }
@@ -141,7 +151,18 @@ impl Authenticator {
             let text = "without a token, only requests to localhost are answered";
             return Err(Error::Forbidden(text.to_owned()));
         }
-        Ok(self.local_user(peer, from).await)
+        Ok(self.local_user(peer.and_then(Peer::tcp), from).await)
+    }
+
+    /// The user of a connection over the Unix socket. Only members of its group can connect, and the users that are trusted.
+    async fn socket_user(&self, user: LocalUser) -> Result<Identity, Error> {
+        let name = tokio::task::spawn_blocking(move || user.name()).await.unwrap_or_default();
+        let scopes = if user.is_trusted() { vec![Scope::Admin] } else { self.access.socket_scopes.clone() };
+        if scopes.is_empty() {
+            return Err(Error::Forbidden(format!("`socket` gives the local user {name} no scope")));
+        }
+        let actor = Actor::new(ActorKind::LocalUser, name);
+        Ok(Identity { actor, scopes, credential: Credential::LocalUser, from: SOCKET.to_owned() })
     }
 
     /// The actor and scopes of a token. Wrong ones are limited by the client's address.
@@ -211,7 +232,7 @@ impl Authenticator {
         headers: &HeaderMap,
         peer: Option<Peer>,
     ) -> Result<Option<(Actor, Vec<Scope>)>, Error> {
-        let (Some(proxy), Some(peer)) = (&self.access.proxy, peer) else { return Ok(None) };
+        let (Some(proxy), Some(Peer::Tcp(peer))) = (&self.access.proxy, peer) else { return Ok(None) };
         if !is_from(proxy, peer.client.ip()) {
             return Ok(None);
         }
@@ -234,7 +255,7 @@ impl Authenticator {
         Ok(Some((Actor::new(ActorKind::User, name), scopes)))
     }
 
-    async fn local_user(&self, peer: Option<Peer>, from: Option<IpAddr>) -> Identity {
+    async fn local_user(&self, peer: Option<TcpPeer>, from: Option<IpAddr>) -> Identity {
         let Some(peer) = peer else {
             return identity(Actor::agent(), vec![Scope::Admin], Credential::LocalUser, from);
         };
@@ -256,7 +277,7 @@ impl Authenticator {
 
     /// The address of the client; behind a trusted proxy the one that the proxy has added.
     fn client_address(&self, headers: &HeaderMap, peer: Option<Peer>) -> Option<IpAddr> {
-        let address = peer?.client.ip().to_canonical();
+        let address = peer?.tcp()?.client.ip().to_canonical();
         let is_proxy = self.access.proxy.as_ref().is_some_and(|proxy| is_from(proxy, address));
         Some(if is_proxy { forwarded_for(headers).unwrap_or(address) } else { address })
     }

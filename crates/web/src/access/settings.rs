@@ -1,6 +1,7 @@
 //! The credentials that the agent accepts, from its configuration.
 
 use driftless_config::{Audit, TrustedProxy};
+use driftless_model::Scope;
 
 use super::token::Token;
 
@@ -11,6 +12,8 @@ pub struct Access {
     pub(super) is_local: bool,
     pub(super) token: Option<Token>,
     pub(super) proxy: Option<TrustedProxy>,
+    /// The scopes of the members of the group of the Unix socket.
+    pub(super) socket_scopes: Vec<Scope>,
     audit: Audit,
 }
 
@@ -27,13 +30,19 @@ impl Access {
 
     /// For clients with a named token or behind a trusted proxy.
     pub fn closed() -> Self {
-        Self { is_local: false, token: None, proxy: None, audit: Audit::default() }
+        Self { is_local: false, token: None, proxy: None, socket_scopes: Vec::new(), audit: Audit::default() }
     }
 
     /// Also for the people that this proxy has authenticated.
     #[must_use]
     pub fn with_proxy(self, proxy: Option<TrustedProxy>) -> Self {
         Self { proxy, ..self }
+    }
+
+    /// Also for the members of the group of the Unix socket, with these scopes.
+    #[must_use]
+    pub fn with_socket_scopes(self, socket_scopes: Vec<Scope>) -> Self {
+        Self { socket_scopes, ..self }
     }
 
     /// Keeps the audit in this way.

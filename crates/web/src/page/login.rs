@@ -68,7 +68,7 @@ pub(crate) async fn log_in(
     };
     let entry = entry_of(identity.actor.clone(), Channel::Page, &identity.from, "login");
     shared.auditor.store(AuditEntry { ..entry }).await;
-    let is_secure = peer.is_some_and(|peer| peer.is_encrypted)
+    let is_secure = peer.and_then(Peer::tcp).is_some_and(|peer| peer.is_encrypted)
         || headers.get(header::ORIGIN).is_some_and(|it| it.as_bytes().starts_with(b"https://"));
     let place = if is_place(&next) { format!("./{next}") } else { "./".to_owned() };
     Ok(redirect(&place, &session::set_cookie(&cookie, is_secure)))

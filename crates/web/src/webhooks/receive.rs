@@ -78,7 +78,8 @@ pub(super) async fn receive(
     peer: Option<Extension<Peer>>,
     request: Request,
 ) -> Response {
-    let from = peer.map_or(IpAddr::from([0, 0, 0, 0]), |Extension(peer)| peer.client.ip());
+    let peer = peer.and_then(|Extension(peer)| peer.tcp());
+    let from = peer.map_or(IpAddr::from([0, 0, 0, 0]), |peer| peer.client.ip());
     let id = request.uri().path().trim_start_matches("/hook/").to_owned();
     let Some(webhook) = find(&receiver, &id).await else { return refuse(&Refusal::NoSuchHook) };
     let repository = webhook.hook.repository.name.clone();

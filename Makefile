@@ -16,7 +16,7 @@ CHAOS_PROFILE ?= dev
 # How long broken files are made up, in seconds.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo build dist image test unit browser e2e e2e-faults differential differential-podman lint deny fmt bench chaos fuzz soak clean-tests
+.PHONY: help demo build dist image test unit browser e2e e2e-faults differential differential-podman lint deny fmt bench chaos fuzz schemathesis soak clean-tests
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
@@ -82,6 +82,12 @@ lint: ## Check format, lints and the documentation of the code; warnings are err
 
 fmt: ## Format the code
 	cargo fmt --all
+
+# SCHEMATHESIS_EXAMPLES is the number of requests for each route.
+schemathesis: ## Try the API with schemathesis: no failure of the server, no answer that the OpenAPI document lacks
+	scripts/test-schemathesis.sh install "$${CARGO_TARGET_DIR:-target}/schemathesis"
+	SCHEMATHESIS="$${CARGO_TARGET_DIR:-target}/schemathesis/bin/schemathesis" \
+		cargo test --locked --test it -- --ignored --nocapture openapi::schemathesis
 
 deny: ## Check licences, duplicates, sources and advisories of dependencies; needs cargo-deny
 	cargo deny --locked check bans licenses sources

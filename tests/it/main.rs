@@ -51,6 +51,7 @@ mod bombs;
 // Kustomizations, against kustomize itself.
 mod kustomize;
 // The owner of existing containers: application and agent.
+mod openapi;
 mod ownership;
 // The last plan and refusals name only work that was done.
 mod last_plan;
@@ -85,6 +86,7 @@ mod tls;
 // Applications that leave Git.
 mod removal;
 // Settings of one application, and errors among them.
+mod schema_trace;
 mod settings;
 mod settings_in_git;
 mod setup;

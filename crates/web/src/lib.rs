@@ -16,7 +16,7 @@ use std::sync::Arc;
 use axum::{
     Router, middleware,
     response::{IntoResponse, Response},
-    routing::{delete, get, post, put},
+    routing::get,
 };
 use http::{StatusCode, header};
 
@@ -38,10 +38,12 @@ mod limits;
 mod metrics;
 mod notifications;
 mod objects;
+mod operation;
 mod page;
 mod peer;
 mod rates;
 mod route;
+mod routes;
 mod serve;
 mod shared;
 mod tls;
@@ -57,6 +59,7 @@ pub use error::{ErrorBody, ErrorDetail};
 pub use limits::BODY_LIMIT;
 pub use metrics::metrics_router;
 pub use notifications::TestMessage;
+pub use routes::openapi_paths;
 pub use serve::{Listener, serve};
 pub use tls::{ListenerTls, TlsError, is_key_exposed};
 pub use until::{InvalidUntil, parse_until};
@@ -65,6 +68,7 @@ pub use webhooks::{Receiver, webhook_routes};
 
 use access::{Authenticator, audit::Auditor};
 use guard::Guard;
+use operation::Operation;
 use shared::Shared;
 
 /// All routes of an agent without webhooks, behind the checks of [`Access`].
@@ -81,65 +85,21 @@ pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Re
     let authenticator = Arc::new(Authenticator::new(access, store.clone(), clock));
     let guard = Guard::new(Arc::clone(&authenticator), Arc::clone(&auditor), handle.clone());
     let shared = Shared::new(handle, store, authenticator, auditor, hooks, clock);
-    let guarded = Router::new()
-        .merge(page::routes())
-        .route("/metrics", get(metrics::metrics))
-        .route("/api/v1/applications", get(api::list))
-        .route("/api/v1/applications/{name}", get(api::one))
-        .route("/api/v1/applications/{name}/wait", get(wait::wait))
-        .route("/api/v1/applications/{name}/revisions", get(api::revisions))
-        .route("/api/v1/applications/{name}/plan", get(api::plan))
-        .route("/api/v1/applications/{name}/drift", get(api::drift))
-        .route("/api/v1/applications/{name}/settings", get(api::settings))
-        .route("/api/v1/applications/{name}/sync", post(api::sync))
-        .route("/api/v1/applications/{name}/accept-rewrite", post(api::accept_rewrite))
-        .route("/api/v1/applications/{name}/rollback", post(api::rollback))
-        .route("/api/v1/applications/{name}/resume", post(api::resume))
-        .route("/api/v1/applications/{name}/suspend", post(api::suspend))
-        .route("/api/v1/applications/{name}/prune", post(api::prune))
-        .route("/api/v1/applications/{name}/retry", post(api::retry))
-        .route("/api/v1/applications/{name}/heal", post(api::heal))
-        .route("/api/v1/applications/{name}/remove", post(api::remove))
-        .route("/api/v1/applications/{name}/forget", post(api::forget))
-        .route("/api/v1/applications/{name}/adopt", post(api::adopt))
-        .route("/api/v1/applications/{name}/workloads/{workload}/restart", post(workloads::restart))
-        .route("/api/v1/applications/{name}/workloads/{workload}/jobs/{job}", post(workloads::create_job))
-        .route("/api/v1/applications/{name}/workloads/{workload}/pause", post(workloads::pause))
-        .route("/api/v1/applications/{name}/workloads/{workload}/resume", post(workloads::resume))
-        .route("/api/v1/applications/{name}/instances/{instance}/delete", post(workloads::delete))
-        .route("/api/v1/applications/{name}/instances/{instance}/logs", get(workloads::logs))
-        .route("/api/v1/recover", post(api::recover))
-        .route("/api/v1/images", get(images::list))
-        .route("/api/v1/images/clean-up", post(images::clean_up))
-        .route("/api/v1/agent", get(api::agent))
-        .route("/api/v1/whoami", get(access_routes::whoami))
-        .route("/api/v1/tokens", get(access_routes::list_tokens).post(access_routes::create_token))
-        .route("/api/v1/tokens/{token}", delete(access_routes::revoke_token))
-        .route("/api/v1/audit", get(access_routes::audit))
-        .route("/api/v1/fleet/hosts", get(fleet::list))
-        .route("/api/v1/fleet/hosts/{name}", put(fleet::report).delete(fleet::remove))
-        .route("/api/v1/objects", get(objects::objects))
-        .route("/api/v1/events", get(events::events))
-        .route("/api/v1/repositories", get(api::repositories))
-        .route("/api/v1/webhooks", get(api::webhooks))
-        .route("/api/v1/notifications", get(notifications::list))
-        .route("/api/v1/notifications/{name}/test", post(notifications::test))
+    let route =
+        |router: Router<Shared>, operation: Operation| router.route(operation.path, operation.handler);
+    let guarded = routes::guarded()
+        .into_iter()
+        .fold(page::routes(), route)
         .fallback(error::no_such_route)
         .method_not_allowed_fallback(error::no_such_method)
         .layer(middleware::from_fn_with_state(guard, guard::guard));
     // Probes have no token, so these routes answer only yes or no. The form to log in takes one.
-    let open = Router::new()
-        .route("/healthz", get(healthz))
-        .route("/readyz", get(api::readyz))
-        .merge(page::open_routes())
+    let open = routes::open()
+        .into_iter()
+        .fold(page::open_routes(), route)
         .route("/favicon.ico", get(favicon))
         .method_not_allowed_fallback(error::no_such_method);
     guarded.merge(open).layer(middleware::map_response(headers::harden)).with_state(shared)
-}
-
-/// Answers while the process and its scheduler run.
-async fn healthz() -> &'static str {
-    "ok\n"
 }
 
 async fn favicon() -> Response {

@@ -1,0 +1,302 @@
+//! The routes of the API in one table, from which the router and the OpenAPI document are made.
+
+use axum::{
+    response::{IntoResponse, Response},
+    routing::{delete, get, post, put},
+};
+use http::header;
+use serde_json::Value;
+
+use crate::{
+    access_routes, api, events, fleet, images, metrics, notifications, objects,
+    operation::{
+        Content::{List, Nothing, One, Text},
+        Operation, Query, paths,
+    },
+    wait, workloads,
+};
+use driftless_model::IncidentKind;
+
+/// The routes behind the checks of access.
+pub(super) fn guarded() -> Vec<Operation> {
+    let mut operations = questions();
+    operations.extend(questions_about_applications());
+    operations.extend(requests());
+    operations.extend(administration());
+    operations
+}
+
+/// The routes that answer without credentials.
+pub(super) fn open() -> Vec<Operation> {
+    vec![
+        Operation::new("get", "/healthz", get(healthz), "Whether the process lives")
+            .open()
+            .answers(200, Text, "It does."),
+        Operation::new("get", "/readyz", get(api::readyz), "Whether the agent can do its work")
+            .open()
+            .answers(200, Text, "It can.")
+            .answers(503, Text, "It cannot; clients that may read learn why."),
+    ]
+}
+
+/// The `paths` of the OpenAPI document. A test completes it with the schemas of the types and compares it with the document
+/// that is served.
+pub fn openapi_paths() -> Value {
+    paths(open().into_iter().chain(guarded()).collect())
+}
+
+/// The OpenAPI document.
+const DOCUMENT: &str = include_str!("../openapi.json");
+
+/// Answers while the process and its scheduler run.
+async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+async fn openapi() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], DOCUMENT).into_response()
+}
+
+const NAMESPACE: &str = "The namespace, if pods of several namespaces have this name";
+
+fn questions() -> Vec<Operation> {
+    let read = |path, handler, summary| Operation::new("get", path, handler, summary);
+    vec![
+        read("/metrics", get(metrics::metrics), "Metrics in the text format of Prometheus").answers(
+            200,
+            Text,
+            "The metrics.",
+        ),
+        read("/api/v1/openapi.json", get(openapi), "This document").answers(
+            200,
+            One("Document"),
+            "The OpenAPI document.",
+        ),
+        read("/api/v1/agent", get(api::agent), "The agent itself").answers(
+            200,
+            One("AgentStatus"),
+            "Its version, host and problems.",
+        ),
+        read("/api/v1/images", get(images::list), "The images of the engine, and what each is kept for")
+            .answers(200, List("ImageUse"), "The images.")
+            .fails(502, "The engine did not answer."),
+        read("/api/v1/whoami", get(access_routes::whoami), "The actor who asks").answers(
+            200,
+            One("WhoAmI"),
+            "The actor and its scopes.",
+        ),
+        read("/api/v1/fleet/hosts", get(fleet::list), "The fleet")
+            .answers(200, One("FleetStatus"), "The hosts, worst first, and the collectors.")
+            .stores(),
+        read("/api/v1/objects", get(objects::objects), "All objects in the form of Kubernetes")
+            .query("kind", Query::Text, "Kinds, with commas. Default: all")
+            .query("namespace", Query::Text, "Only objects in this namespace")
+            .query("name", Query::Text, "Only objects of this name")
+            .query("app", Query::Text, "Only objects of this application")
+            .query("labelSelector", Query::Text, "Labels, as in Kubernetes")
+            .answers(200, One("ObjectList"), "The objects."),
+        read("/api/v1/events", get(events::events), "The event log, oldest first")
+            .query("after", Query::Number, "Only events with a higher sequence. Default: the newest")
+            .query("limit", Query::Number, "Number of events, at most 1000. Default: 100")
+            .query("app", Query::Text, "Only events of this application")
+            .answers(200, List("Event"), "The events.")
+            .stores(),
+        read("/api/v1/repositories", get(api::repositories), "The repositories that the agent follows")
+            .answers(200, List("RepositoryStatus"), "The repositories."),
+        read("/api/v1/webhooks", get(api::webhooks), "The webhooks with their last deliveries")
+            .answers(200, List("HookStatus"), "The webhooks.")
+            .stores(),
+        read("/api/v1/notifications", get(notifications::list), "Receivers and open incidents")
+            .answers(200, One("NotificationStatus"), "The receivers and incidents.")
+            .stores(),
+    ]
+}
+
+fn questions_about_applications() -> Vec<Operation> {
+    let read = |path, handler, summary| Operation::new("get", path, handler, summary);
+    vec![
+        read("/api/v1/applications", get(api::list), "All applications, by name").answers(
+            200,
+            List("Application"),
+            "The applications.",
+        ),
+        read("/api/v1/applications/{name}", get(api::one), "One application").answers(
+            200,
+            One("Application"),
+            "The application.",
+        ),
+        read("/api/v1/applications/{name}/wait", get(wait::wait), "Wait for a state or a change")
+            .query(
+                "for",
+                Query::Text,
+                "States that must all be reached, with commas. Default: synced,healthy",
+            )
+            .query("ticket", Query::Text, "Count only a status that answers this request")
+            .query(
+                "seen",
+                Query::Text,
+                "The version of the last answer; a status that differs is answered at once",
+            )
+            .query("within", Query::Text, "The longest time, at most 60s. Default: 30s")
+            .answers(200, One("Waited"), "The state is reached, or the time is over."),
+        read("/api/v1/applications/{name}/revisions", get(api::revisions), "The revisions, newest first")
+            .answers(200, List("Revision"), "The revisions.")
+            .stores(),
+        read("/api/v1/applications/{name}/plan", get(api::plan), "What the agent would do now")
+            .query("after", Query::Word(vec!["prune", "rollback"]), "Suppose that this request was accepted")
+            .query("to", Query::Text, "The revision or commit of the rollback")
+            .answers(200, One("DryRun"), "The dry run.")
+            .asks(),
+        read("/api/v1/applications/{name}/drift", get(api::drift), "What differs from Git, field by field")
+            .query("against", Query::Text, "pin, head, the number of a revision, or a commit. Default: pin")
+            .answers(200, One("Inspection"), "The differences.")
+            .asks(),
+        read("/api/v1/applications/{name}/settings", get(api::settings), "The settings in force")
+            .answers(200, List("EffectiveSetting"), "The settings, by key.")
+            .asks(),
+        read(
+            "/api/v1/applications/{name}/instances/{instance}/logs",
+            get(workloads::logs),
+            "The output of an instance",
+        )
+        .query("follow", Query::Boolean, "Continue with new output")
+        .query("tail", Query::Number, "Number of last lines. Default: all")
+        .query("since", Query::Text, "Only output after this time, or within this duration")
+        .query("timestamps", Query::Boolean, "A timestamp before each line")
+        .query("previous", Query::Boolean, "The output of runs before the current one")
+        .query("container", Query::Text, "A container of a pod with several. Default: the first")
+        .query("namespace", Query::Text, NAMESPACE)
+        .answers(200, Text, "The output.")
+        .asks(),
+    ]
+}
+
+fn requests() -> Vec<Operation> {
+    let ask = |path, handler, summary| Operation::new("post", path, handler, summary);
+    vec![
+        ask("/api/v1/applications/{name}/sync", post(api::sync), "Fetch and observe now").accepts(),
+        ask(
+            "/api/v1/applications/{name}/accept-rewrite",
+            post(api::accept_rewrite),
+            "Accept rewritten history",
+        )
+        .accepts(),
+        ask(
+            "/api/v1/applications/{name}/rollback",
+            post(api::rollback),
+            "Go back to a revision and stay there",
+        )
+        .body("RollbackBody", false)
+        .accepts(),
+        ask("/api/v1/applications/{name}/resume", post(api::resume), "End a pin or a suspension").accepts(),
+        ask("/api/v1/applications/{name}/suspend", post(api::suspend), "Observe and report, change nothing")
+            .accepts(),
+        ask("/api/v1/applications/{name}/prune", post(api::prune), "Confirm a prune that is held").accepts(),
+        ask("/api/v1/applications/{name}/retry", post(api::retry), "Try a failed commit again").accepts(),
+        ask("/api/v1/applications/{name}/heal", post(api::heal), "Undo drift once").accepts(),
+        ask("/api/v1/applications/{name}/remove", post(api::remove), "Remove an application that left Git")
+            .query("volumes", Query::Boolean, "Also its volumes. Default: false")
+            .query("force", Query::Boolean, "Skip its hooks. Default: false")
+            .accepts(),
+        ask(
+            "/api/v1/applications/{name}/forget",
+            post(api::forget),
+            "Stop managing an application that left Git",
+        )
+        .accepts(),
+        ask("/api/v1/applications/{name}/adopt", post(api::adopt), "Adopt objects of Docker Compose")
+            .accepts(),
+        ask(
+            "/api/v1/applications/{name}/workloads/{workload}/restart",
+            post(workloads::restart),
+            "Replace every instance of a workload",
+        )
+        .accepts(),
+        ask(
+            "/api/v1/applications/{name}/workloads/{workload}/jobs/{job}",
+            post(workloads::create_job),
+            "Start a Job from a CronJob",
+        )
+        .accepts(),
+        ask(
+            "/api/v1/applications/{name}/workloads/{workload}/pause",
+            post(workloads::pause),
+            "Pause the rollouts of a Deployment",
+        )
+        .accepts(),
+        ask(
+            "/api/v1/applications/{name}/workloads/{workload}/resume",
+            post(workloads::resume),
+            "Resume the rollouts of a Deployment",
+        )
+        .accepts(),
+        ask(
+            "/api/v1/applications/{name}/instances/{instance}/delete",
+            post(workloads::delete),
+            "Replace one instance",
+        )
+        .query("namespace", Query::Text, NAMESPACE)
+        .accepts(),
+        ask(
+            "/api/v1/notifications/{name}/test",
+            post(notifications::test),
+            "Send a sample message to a receiver",
+        )
+        .query(
+            "event",
+            Query::Word(IncidentKind::ALL.iter().map(|(name, _)| *name).collect()),
+            "The incident. Default: degraded",
+        )
+        .query("phase", Query::Word(vec!["opened", "updated", "recovered"]), "Its phase. Default: opened")
+        .query("preview", Query::Boolean, "Write the message and send nothing")
+        .answers(200, One("TestMessage"), "The message.")
+        .asks(),
+    ]
+}
+
+fn administration() -> Vec<Operation> {
+    vec![
+        Operation::new("post", "/api/v1/recover", post(api::recover), "Confirm that state was lost")
+            .accepts(),
+        Operation::new(
+            "post",
+            "/api/v1/images/clean-up",
+            post(images::clean_up),
+            "Remove images that nothing needs",
+        )
+        .answers(200, One("ImageCleanup"), "The removed images.")
+        .fails(502, "The engine did not answer."),
+        Operation::new("get", "/api/v1/tokens", get(access_routes::list_tokens), "The named tokens")
+            .answers(200, List("ApiToken"), "The tokens, without their secrets.")
+            .stores(),
+        Operation::new("post", "/api/v1/tokens", post(access_routes::create_token), "Create a token")
+            .body("TokenBody", true)
+            .answers(201, One("CreatedToken"), "The token with its secret, this once.")
+            .fails(409, "The name is taken, or there are too many tokens.")
+            .stores(),
+        Operation::new(
+            "delete",
+            "/api/v1/tokens/{token}",
+            delete(access_routes::revoke_token),
+            "Revoke a token",
+        )
+        .answers(204, Nothing, "It is refused from now on.")
+        .stores(),
+        Operation::new("get", "/api/v1/audit", get(access_routes::audit), "Who asked for what, newest first")
+            .query("before", Query::Number, "Only entries with a lower sequence. Default: the newest")
+            .query("limit", Query::Number, "Number of entries, at most 1000. Default: 100")
+            .query("app", Query::Text, "Only entries about this application")
+            .answers(200, List("AuditEntry"), "The entries.")
+            .stores(),
+        Operation::new("put", "/api/v1/fleet/hosts/{name}", put(fleet::report), "Report the state of a host")
+            .body("HostReport", false)
+            .answers(204, Nothing, "The report is stored.")
+            .answers(304, Nothing, "The collector has this report already.")
+            .fails(409, "Another machine has the name, or there are too many hosts.")
+            .fails(428, "The collector does not have the report that the heartbeat names.")
+            .stores(),
+        Operation::new("delete", "/api/v1/fleet/hosts/{name}", delete(fleet::remove), "Forget a host")
+            .answers(204, Nothing, "It is forgotten until it reports again.")
+            .stores(),
+    ]
+}

@@ -230,6 +230,11 @@ impl Client {
         }
     }
 
+    /// The address over TCP, without credentials. `None`: the agent is reached over a socket.
+    pub(super) fn url(&self) -> Option<&str> {
+        self.socket.is_none().then(|| bare(&self.server))
+    }
+
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
         let response = self.send(&self.requests, Method::GET, path, &[], None::<&()>).await?;
         self.decode(response).await
@@ -391,6 +396,12 @@ fn read_authorities(path: PathBuf) -> Result<Authorities, Error> {
 pub(super) fn application_path(app: &str, below: &str) -> Result<String, driftless_model::InvalidName> {
     let app = AppName::parse(app)?;
     Ok(format!("/api/v1/applications/{app}{below}"))
+}
+
+/// A query from names and values, with its question mark.
+pub(super) fn query(pairs: &[(&str, &str)]) -> String {
+    let url = Url::parse_with_params(SOCKET_SERVER, pairs).ok();
+    url.as_ref().and_then(Url::query).map_or_else(String::new, |query| format!("?{query}"))
 }
 
 /// The socket of this machine, if this user may connect to it, else the port on loopback.

@@ -12,6 +12,7 @@ use super::{
     output::{json, print, yaml},
     screen::{Colours, Paint, plain},
     span::span,
+    status::width,
     table::{Cell, Table},
 };
 use driftless_model::{ImageCleanup, ImageUse, KeepReason, Timestamp};
@@ -25,6 +26,9 @@ pub(super) struct ImagesArgs {
     /// Remove the images that nothing needs. Needs the scope admin.
     #[arg(long)]
     remove: bool,
+    /// Print whole lines instead of cutting them to the width of the terminal.
+    #[arg(long)]
+    wide: bool,
     /// Output format.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Output::Table)]
     output: Output,
@@ -47,8 +51,11 @@ pub(super) async fn images(args: &ImagesArgs, context: &Context<'_>) -> Result<V
     print(&match args.output {
         Output::Json => json(&uses),
         Output::Yaml => yaml(&uses),
-        Output::Table => render_images(&uses, context.clock.now(), Reasons::First, context.colours),
-        Output::Wide => render_images(&uses, context.clock.now(), Reasons::All, context.colours),
+        Output::Table => {
+            let width = (!args.wide).then(|| width(context));
+            render_images(&uses, context.clock.now(), (Reasons::First, width), context.colours)
+        }
+        Output::Wide => render_images(&uses, context.clock.now(), (Reasons::All, None), context.colours),
     })?;
     Ok(Verdict::Yes)
 }
@@ -60,7 +67,13 @@ enum Reasons {
     All,
 }
 
-fn render_images(uses: &[ImageUse], now: Timestamp, shown: Reasons, colours: Colours) -> String {
+/// A table of images, cut to a width if there is one.
+fn render_images(
+    uses: &[ImageUse],
+    now: Timestamp,
+    (shown, width): (Reasons, Option<usize>),
+    colours: Colours,
+) -> String {
     if uses.is_empty() {
         return "the engine has no images\n".to_owned();
     }
@@ -81,13 +94,16 @@ fn render_images(uses: &[ImageUse], now: Timestamp, shown: Reasons, colours: Col
             reasons,
         ]);
     }
+    if let Some(width) = width {
+        table.fit(width);
+    }
     let mut text = table.render(colours);
     let unneeded: Vec<&ImageUse> = uses.iter().filter(|image| image.is_unneeded()).collect();
     if !unneeded.is_empty() {
         let bytes = unneeded.iter().fold(0_u64, |sum, image| sum.saturating_add(image.bytes));
         let _ = writeln!(
             text,
-            "\n`driftless images --remove` removes {}: up to {}, without the layers that other images share",
+            "\n`driftless images --remove` removes {}: up to {},\nwithout the layers that other images share",
             images_text(unneeded.len()),
             size(bytes)
         );
@@ -160,7 +176,7 @@ mod tests {
         };
         let container = KeepReason::Container { name: "shop-web-1".to_owned() };
         let uses = [image("", &[]), image("web:2", &[container.clone(), KeepReason::New])];
-        let text = render_images(&uses, Timestamp(60_000), Reasons::First, Colours::Off);
+        let text = render_images(&uses, Timestamp(60_000), (Reasons::First, Some(80)), Colours::Off);
         let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
         assert_eq!(
             lines,
@@ -169,9 +185,20 @@ mod tests {
                 "0123456789ab  1.4 GB  60s      nothing: a clean-up removes it",
                 "web:2         1.4 GB  60s      container shop-web-1 and 1 more",
                 "",
-                "`driftless images --remove` removes 1 image: up to 1.4 GB, without the layers that other images share",
+                "`driftless images --remove` removes 1 image: up to 1.4 GB,",
+                "without the layers that other images share",
             ]
         );
+        let long = format!("registry.example.com/{}/web:2", "a".repeat(70));
+        let reasons = [KeepReason::Revision { app: "shop".into(), number: 7 }, KeepReason::New];
+        let text = render_images(
+            &[image(&long, &reasons)],
+            Timestamp(60_000),
+            (Reasons::First, Some(80)),
+            Colours::Off,
+        );
+        assert!(text.lines().all(|line| line.trim_end().chars().count() <= 80), "{text}");
+        assert!(text.contains("shop #7"), "{text}");
         assert_eq!(size(3_450_000), "3.4 MB");
         let cleanup = ImageCleanup { removed: vec![image("web:1", &[])], failed: Vec::new() };
         assert_eq!(render_cleanup(&cleanup), "removed web:1 (1.4 GB)\n");

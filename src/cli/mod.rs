@@ -39,6 +39,7 @@ mod status;
 mod suspend;
 mod sync;
 mod token;
+mod ui;
 mod validate;
 mod wait;
 mod webhook;

@@ -1,18 +1,20 @@
 //! `driftless rollback`: goes back to an earlier revision and pins the application to it.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use clap::Args;
 
 use super::{
-    client::{Client, application_path},
+    client::{Client, application_path, query},
     context::{Context, Verdict},
     error::Error,
     goal::{Goal, Wait, wait_until},
     options::{ServerArgs, parse_span},
     output::print,
+    plan::{PlanResult, render_plan},
 };
-use driftless_model::{Pin, Until};
+use driftless_agent::DryRun;
+use driftless_model::{AppName, Pin, Until};
 use driftless_web::{Accepted, RollbackBody};
 
 /// Go back to an earlier revision and pin the application to it.
@@ -23,6 +25,7 @@ use driftless_web::{Accepted, RollbackBody};
 #[command(after_help = "\
 Examples:
   driftless rollback shop                     # to the last good revision
+  driftless rollback shop --to 3 --dry-run
   driftless rollback shop --to 3 --reason 'orders fail'
   driftless rollback shop --to 3f2a9c1 --until next-commit
   driftless rollback shop --until 2h --wait")]
@@ -39,6 +42,9 @@ pub(super) struct RollbackArgs {
     /// End of the pin: manual, next-commit, a duration such as 2h, or a time such as 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "WHEN", default_value = "manual", value_parser = check_until)]
     pub(super) until: String,
+    /// Show what the agent would do, and do nothing.
+    #[arg(long, conflicts_with = "wait")]
+    pub(super) dry_run: bool,
     /// Wait until the application is Synced and Healthy; exit with 1 if that takes longer than --timeout.
     #[arg(short, long)]
     pub(super) wait: bool,
@@ -51,6 +57,15 @@ pub(super) struct RollbackArgs {
 
 pub(super) async fn rollback(args: &RollbackArgs, context: &Context<'_>) -> Result<Verdict, Error> {
     let client = Client::new(&args.server, context.environment)?;
+    if args.dry_run {
+        let to = args.to.as_deref().map(|to| ("to", to));
+        let pairs: Vec<_> = [("after", "rollback")].into_iter().chain(to).collect();
+        let path = application_path(&args.app, "/plan")? + &query(&pairs);
+        let plan: DryRun = client.get(&path).await?;
+        let plans = BTreeMap::from([(AppName(args.app.clone()), PlanResult::Plan(plan))]);
+        print(&render_plan(&plans, context.colours))?;
+        return Ok(Verdict::Yes);
+    }
     let body =
         RollbackBody { to: args.to.clone(), reason: args.reason.clone(), until: Some(args.until.clone()) };
     let accepted: Accepted = client.post(&application_path(&args.app, "/rollback")?, Some(&body)).await?;

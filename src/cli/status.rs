@@ -158,7 +158,7 @@ pub enum Detail {
 const DEFAULT_WIDTH: usize = 80;
 
 /// The width of the terminal, `COLUMNS`, or 80.
-fn width(context: &Context<'_>) -> usize {
+pub(super) fn width(context: &Context<'_>) -> usize {
     let terminal = || terminal_size::terminal_size_of(std::io::stdout());
     let columns = (context.environment)("COLUMNS").and_then(|columns| columns.parse().ok());
     terminal().map(|(width, _)| usize::from(width.0)).or(columns).unwrap_or(DEFAULT_WIDTH)
@@ -369,12 +369,14 @@ fn one_line(text: &str) -> String {
 
 fn origin_lines(application: &Application, now: Timestamp) -> Vec<String> {
     let Application { name: _, spec, generation: _, status } = application;
-    let mut lines = vec![format!(
-        "from {} ({}), folder {}",
-        spec.url,
-        spec.reference,
-        if spec.path.is_empty() { "/" } else { &spec.path }
-    )];
+    // An agent that has started after the application left Git does not know its place any more.
+    let mut lines = match spec.url.as_str() {
+        "" => vec!["not in Git any more".to_owned()],
+        url => {
+            let folder = if spec.path.is_empty() { "/" } else { &spec.path };
+            vec![format!("from {url} ({}), folder {folder}", spec.reference)]
+        }
+    };
     // The newest commit may have changed only other applications.
     if let Some(commit) = status.revision_commit.as_ref().or(status.commit.as_ref()) {
         let number = status.revision.map_or_else(String::new, |number| format!("revision {number}: "));

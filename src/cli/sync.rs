@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use clap::Args;
 
 use super::{
-    client::{Client, application_path},
+    client::{Client, application_path, query},
     context::{Context, Verdict},
     error::Error,
     goal::{Goal, Wait, wait_until},
@@ -24,7 +24,8 @@ Examples:
   driftless sync shop
   driftless sync shop --wait --timeout 3m     # in a pipeline, after a push
   driftless sync shop --dry-run
-  driftless sync shop --prune                 # confirm a large removal
+  driftless sync shop --prune --dry-run       # what a large removal would do
+  driftless sync shop --prune                 # confirm it
   driftless sync shop --retry                 # try a failed commit again
   driftless sync shop --heal                  # undo drift once
   driftless sync shop --accept-rewrite        # after a force push")]
@@ -44,8 +45,9 @@ pub(super) struct SyncArgs {
     /// Undo drift once, although `selfHeal` is off.
     #[arg(long, conflicts_with_all = ["accept_rewrite", "prune"])]
     pub(super) heal: bool,
-    /// Show what the agent would do for the commit that it fetched last, and do nothing.
-    #[arg(long, conflicts_with_all = ["accept_rewrite", "prune", "retry", "heal", "wait"])]
+    /// Show what the agent would do for the commit that it fetched last, and do nothing. With --prune: what it would do
+    /// after the confirmation.
+    #[arg(long, conflicts_with_all = ["accept_rewrite", "retry", "heal", "wait"])]
     pub(super) dry_run: bool,
     /// Wait until the application is Synced and Healthy; exit with 1 if that takes longer than --timeout.
     #[arg(short, long)]
@@ -60,7 +62,8 @@ pub(super) struct SyncArgs {
 pub(super) async fn sync(args: &SyncArgs, context: &Context<'_>) -> Result<Verdict, Error> {
     let client = Client::new(&args.server, context.environment)?;
     if args.dry_run {
-        let plan: DryRun = client.get(&application_path(&args.app, "/plan")?).await?;
+        let after: &[_] = if args.prune { &[("after", "prune")] } else { &[] };
+        let plan: DryRun = client.get(&(application_path(&args.app, "/plan")? + &query(after))).await?;
         let plans = BTreeMap::from([(AppName(args.app.clone()), PlanResult::Plan(plan))]);
         print(&render_plan(&plans, context.colours))?;
         return Ok(Verdict::Yes);

@@ -13,7 +13,7 @@ use driftless::{
     cli::Colours, cli::Detail, cli::PlanResult, cli::reference, cli::render_application,
     cli::render_findings, cli::render_history, cli::render_plan, cli::render_status, cli::summary,
 };
-use driftless_agent::{DryRun, RequestKind};
+use driftless_agent::{DryRun, RequestKind, Supposed};
 use driftless_model::{
     Actor, ActorKind, AppName, Application, Cause, Finding, Location, Outcome, Revision, StackHash,
 };
@@ -376,6 +376,41 @@ async fn diff_with_differences_exits_with_1() {
     let (code, out, _) = run(server, &["plan", "blog"]).await;
     assert_eq!(code, 0);
     assert!(out.starts_with("blog: 3 steps in 2 rounds\n"), "{out}");
+}
+
+#[tokio::test]
+async fn dry_runs_ask_for_a_plan_only() {
+    let (server, seen) = served(Access::loopback()).await;
+    for (arguments, supposed) in [
+        (&["rollback", "shop", "--to", "3", "--dry-run"][..], Supposed::Rollback(Some("3".to_owned()))),
+        (&["rollback", "shop", "--dry-run"], Supposed::Rollback(None)),
+        (&["sync", "shop", "--prune", "--dry-run"], Supposed::Prune),
+    ] {
+        seen.lock().unwrap().clear();
+        let (code, out, error) = run(server, arguments).await;
+        assert!(code == 0 && out.contains("shop: 3 steps"), "{out}{error}");
+        assert_eq!(*seen.lock().unwrap(), [("shop".into(), RequestKind::PlanAfter(supposed))]);
+    }
+}
+
+#[tokio::test]
+async fn ui_prints_the_address_of_the_page() {
+    let (server, _) = served(Access::loopback()).await;
+    let (code, out, _) = run(server, &["ui"]).await;
+    assert_eq!((code, out), (0, format!("http://{server}/\n")));
+}
+
+#[tokio::test]
+async fn application_that_left_git_has_no_empty_place() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = listener.local_addr().unwrap();
+    let mut gone = shop();
+    (gone.spec.url, gone.spec.reference, gone.spec.path) = Default::default();
+    let agent = sample::agent([gone]);
+    let routes = router(agent.handle, agent.store, Access::loopback());
+    tokio::spawn(serve(listener, routes, std::future::pending()));
+    let (_, out, _) = run(server, &["status", "shop"]).await;
+    assert!(out.contains("not in Git any more") && !out.contains("from  ("), "{out}");
 }
 
 #[tokio::test]

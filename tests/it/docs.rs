@@ -385,3 +385,15 @@ fn read_all(folder: &Path, text: &mut String) {
         }
     }
 }
+
+#[test]
+fn output_as_json_is_described_for_every_command() {
+    let described = fs::read_to_string("docs/json.md").unwrap();
+    let page = driftless::cli::reference();
+    let sections = page.split("\n## ").skip(1);
+    let with_output = sections.filter(|section| section.contains("-o, --output"));
+    let names: Vec<&str> = with_output.filter_map(|section| section.lines().next()).collect();
+    assert!(names.len() > 15, "{names:?}");
+    let missing = names.into_iter().filter(|name| !described.contains(&format!("\n| `{name}` |")));
+    assert_eq!(missing.collect::<Vec<_>>(), Vec::<&str>::new());
+}

@@ -285,7 +285,9 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
         let Some(Request { app, kind, reply, .. }) = request else { return };
         seen.lock().unwrap().push((app.clone(), kind.clone()));
         let answer = match kind {
-            RequestKind::Plan | RequestKind::Drift(_) if app.as_str() == "broken" => {
+            RequestKind::Plan | RequestKind::PlanAfter(_) | RequestKind::Drift(_)
+                if app.as_str() == "broken" =>
+            {
                 Err(RequestError::Refused(format!("{app} has no commit that can be applied")))
             }
             RequestKind::Sync => {
@@ -354,7 +356,7 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
                     .collect(),
                 ..DryRun::default()
             })),
-            RequestKind::Plan => Ok(Answer::Plan(DryRun {
+            RequestKind::Plan | RequestKind::PlanAfter(_) => Ok(Answer::Plan(DryRun {
                 suspended: false,
                 adoption: Vec::new(),
                 rounds: vec![

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use driftless_agent::{Answer, Handle, InstanceName, Parts, RequestKind, Rollback, launch};
+use driftless_agent::{Answer, Handle, InstanceName, Parts, RequestKind, Rollback, Supposed, launch};
 use driftless_clock::Clock;
 use driftless_config as config;
 use driftless_config::Verify;
@@ -722,6 +722,28 @@ async fn suspended_application_is_left_alone_until_resumed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn dry_run_of_a_rollback_changes_nothing() {
+    let it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    let supposed = || RequestKind::PlanAfter(Supposed::Rollback(None));
+    let none = it.handle().request(app(), supposed()).await.unwrap_err().to_string();
+    assert!(none.contains("has no older revision that succeeded"), "{none}");
+    it.push(&web("web:2")).await;
+    it.synced_with_tip().await;
+    let writes = it.writes();
+    let Ok(Answer::Plan(plan)) = it.handle().request(app(), supposed()).await else { panic!("no plan") };
+    let steps: Vec<&String> = plan.rounds.iter().flatten().collect();
+    assert!(steps.iter().any(|step| step.contains("web:1")), "{steps:?}");
+    let prune = RequestKind::PlanAfter(Supposed::Prune);
+    assert!(it.handle().request(app(), prune).await.is_err(), "no removal waits");
+    minutes(10).await;
+    assert_eq!(it.writes(), writes, "{}", it.story());
+    let found = it.synced_with_tip().await;
+    assert!(found.status.pin.is_none());
+    assert_eq!(it.images(), ["db:1", "web:2", "web:2"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn sync_without_news_fetches_and_observes_at_once() {
     let it = Simulation::of(&web("web:1"));
     let mut before = it.synced_with_tip().await;
@@ -1254,6 +1276,10 @@ async fn commit_that_drops_most_workloads_waits_for_confirmation() {
     it.until("it waits", held).await;
     it.push(&services(2)).await;
     it.until("the commit is another", |it| it.status.message.contains("removes 4 of 6")).await;
+    let supposed = RequestKind::PlanAfter(Supposed::Prune);
+    let Ok(Answer::Plan(plan)) = it.handle().request(app(), supposed).await else { panic!("no plan") };
+    let steps: Vec<&String> = plan.rounds.iter().flatten().collect();
+    assert!(steps.iter().any(|step| step.contains("remove") && step.contains("s5")), "{steps:?}");
     assert_eq!(it.images().len(), 6);
     it.ask(RequestKind::Prune).await;
     it.synced_with_tip().await;

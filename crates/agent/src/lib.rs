@@ -96,7 +96,7 @@ pub use problems::Problems;
 pub use random::random_key;
 pub use render::discover_at;
 pub use request::{
-    Against, Answer, DryRun, Inspection, InstanceName, Request, RequestError, RequestKind, Rollback,
+    Against, Answer, DryRun, Inspection, InstanceName, Request, RequestError, RequestKind, Rollback, Supposed,
 };
 pub use requests::{Inspector, plan_stack};
 pub use ticket::{InvalidTicket, Ticket};

@@ -56,6 +56,8 @@ pub enum RequestKind {
     Suspend,
     /// The dry run: the steps of the next rounds, without performing them.
     Plan,
+    /// The dry run, as if this request had been accepted before.
+    PlanAfter(Supposed),
     /// The differences between the target and the live state, field by field.
     Drift(Against),
     /// The settings that are in force, and where they are written.
@@ -72,6 +74,15 @@ pub enum RequestKind {
     Unpause(WorkloadName),
     /// Replace one instance.
     DeleteInstance(InstanceName),
+}
+
+/// A request that a dry run supposes to be accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Supposed {
+    /// The confirmation of a removal that is held.
+    Prune,
+    /// A rollback to this revision or commit. `None`: the newest revision that succeeded and is not the current one.
+    Rollback(Option<String>),
 }
 
 /// An instance by the name of its container or of its pod. Pods of several namespaces may have one name.
@@ -95,6 +106,7 @@ impl RequestKind {
             | Self::Resume
             | Self::Suspend
             | Self::Plan
+            | Self::PlanAfter(_)
             | Self::Drift(_)
             | Self::Settings
             | Self::Adopt
@@ -109,7 +121,7 @@ impl RequestKind {
     /// Whether the request changes nothing, so that running steps need not be interrupted for it.
     pub(crate) fn is_question(&self) -> bool {
         match self {
-            Self::Plan | Self::Drift(_) | Self::Settings => true,
+            Self::Plan | Self::PlanAfter(_) | Self::Drift(_) | Self::Settings => true,
             Self::Sync
             | Self::AcceptRewrite
             | Self::Prune

@@ -712,7 +712,7 @@ impl Revisions {
 }
 
 /// A revision of the database as a target, or nothing if it cannot be read.
-fn read_revision(
+pub(crate) fn read_revision(
     context: &AppContext,
     number: u64,
     policy: Policy,

@@ -21,7 +21,7 @@ use super::{
     shared::{Shared, read},
     until::parse_until,
 };
-use driftless_agent::{Against, Answer, RequestKind, Rollback, Ticket};
+use driftless_agent::{Against, Answer, RequestKind, Rollback, Supposed, Ticket};
 use driftless_model::{AgentStatus, AppName, Application, Pin, Removal, Revision, Timestamp, Until};
 
 /// Time for a client to send a body of at most [`BODY_LIMIT`] bytes.
@@ -106,12 +106,35 @@ pub(super) async fn revisions(
     Ok(Json(revisions))
 }
 
+/// The query of `GET …/plan`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PlanQuery {
+    /// A request that is supposed to be accepted: `prune` or `rollback`.
+    #[serde(default)]
+    after: Option<String>,
+    /// The revision or commit of the rollback.
+    #[serde(default)]
+    to: Option<String>,
+}
+
 pub(super) async fn plan(
     Caller(caller): Caller,
     State(shared): State<Shared>,
     Name(name): Name,
+    query: Result<Query<PlanQuery>, QueryRejection>,
 ) -> Result<Response, Error> {
-    ask(&shared, &caller, name, RequestKind::Plan).await
+    let Query(query) = query.map_err(|error| Error::Malformed(error.body_text()))?;
+    let kind = match (query.after.as_deref(), query.to) {
+        (None, None) => RequestKind::Plan,
+        (Some("prune"), None) => RequestKind::PlanAfter(Supposed::Prune),
+        (Some("rollback"), to) => RequestKind::PlanAfter(Supposed::Rollback(to)),
+        (Some("prune") | None, Some(_)) => {
+            return Err(Error::Malformed("`to` has a meaning with `after=rollback` only".to_owned()));
+        }
+        (Some(_), _) => return Err(Error::Malformed("`after` is `prune` or `rollback`".to_owned())),
+    };
+    ask(&shared, &caller, name, kind).await
 }
 
 /// The query of `GET …/drift`.

@@ -4,6 +4,7 @@ use clap::Subcommand;
 
 use super::{Context, Error as CliError, Verdict};
 
+mod error;
 mod list;
 mod test;
 

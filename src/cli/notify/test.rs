@@ -2,10 +2,11 @@
 
 use clap::Args;
 
+use super::error::NoSuchReceiver;
 use crate::cli::{
     Context, Error, Verdict, client::Client, options::ServerArgs, output::print, screen::plain,
 };
-use driftless_model::{IncidentKind, IncidentPhase};
+use driftless_model::{IncidentKind, IncidentPhase, NotificationStatus};
 use driftless_web::TestMessage;
 
 /// Send a sample message to a receiver, or show it.
@@ -47,7 +48,15 @@ pub(super) async fn test(args: &NotifyTestArgs, context: &Context<'_>) -> Result
     let event = args.event.name();
     let path =
         format!("/api/v1/notifications/{name}/test?event={event}&phase={phase}&preview={}", args.preview);
-    let answer: TestMessage = client.post(&path, None::<&()>).await?;
+    let answer: TestMessage = match client.post(&path, None::<&()>).await {
+        Ok(answer) => answer,
+        Err(error) if error.is_not_found() => {
+            let status: NotificationStatus = client.get("/api/v1/notifications").await?;
+            let known = status.receivers.into_iter().map(|receiver| plain(&receiver.name)).collect();
+            return Err(NoSuchReceiver::new(&args.name, known).into());
+        }
+        Err(error) => return Err(error.into()),
+    };
     let body = answer.body.lines().map(plain).collect::<Vec<_>>().join("\n");
     print(&format!("{}\n{body}\n", plain(&answer.title)))?;
     if answer.sent {

@@ -42,6 +42,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             RequestKind::Resume => self.resume().await,
             RequestKind::Suspend => self.suspend(),
             RequestKind::Plan => self.plan().await.map(Answer::Plan),
+            RequestKind::PlanAfter(supposed) => self.plan_after(supposed).await.map(Answer::Plan),
             RequestKind::Drift(against) => {
                 self.inspect(against).await.map(|inspection| Answer::Drift(Box::new(inspection)))
             }

@@ -6,25 +6,59 @@ use driftless_clock::Clock;
 use driftless_config::DockerHost;
 use driftless_docker::{Docker, Engine, EngineOptions, ObserveScope, RegistryLogins};
 use driftless_git::CommitSource;
-use driftless_model::{AgentId, Mask, Observed, Policy, Record, Stack};
+use driftless_model::{AgentId, Cause, Mask, Observed, Policy, Record, Stack};
 use driftless_plan as plan;
 use driftless_plan::Target;
 
 use super::{adopt::adopt_in_dry_run, handler::RequestHandler};
-use crate::request::{DryRun, RequestError};
-use crate::{Error, random::random_key, revisions::fallback};
+use crate::{
+    Error,
+    cron_runs::add_runs,
+    random::random_key,
+    request::{DryRun, RequestError, Supposed},
+    revisions::{TargetRevision, fallback, policy_now, read_revision},
+};
 
 impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Plans the rounds from now until nothing is left to do, supposing that every step succeeds.
     pub(super) async fn plan(&mut self) -> Result<DryRun, RequestError> {
-        let mut target = self.target()?;
+        let target = self.target()?;
+        let record = self.record.get().clone();
+        self.plan_of(target, &record).await
+    }
+
+    /// The same, as if a request had been accepted. It changes nothing.
+    pub(super) async fn plan_after(&mut self, supposed: &Supposed) -> Result<DryRun, RequestError> {
+        let mut record = self.record.get().clone();
+        let target = match supposed {
+            Supposed::Prune => {
+                let (target, _) = self.held_prune()?;
+                record.prune = Some(target.hash.clone());
+                target
+            }
+            Supposed::Rollback(to) => {
+                let revision = self.rollback_target(to.as_deref())?;
+                let policy = policy_now(self.context, self.desired)?;
+                let target = read_revision(self.context, revision.number, policy, Cause::Rollback)?;
+                let name = self.context.name();
+                let mut target = target.ok_or_else(|| {
+                    RequestError::Refused(format!("revision {} of {name} cannot be read", revision.number))
+                })?;
+                add_runs(&mut target.stack, &record);
+                target
+            }
+        };
+        self.plan_of(target, &record).await
+    }
+
+    async fn plan_of(&mut self, mut target: TargetRevision, record: &Record) -> Result<DryRun, RequestError> {
         // Planned as if it were resumed, to show the steps that wait for that.
         let suspended = std::mem::take(&mut target.policy.suspended);
-        let observed = self.observer.observe(self.context, &target, self.record.get()).await?;
+        let observed = self.observer.observe(self.context, &target, record).await?;
         let fallback = fallback(self.context, &target);
         let mask = self.mask_of(&target, fallback.as_ref());
         let planned = target.for_planner(fallback.as_ref(), self.context.agent(), &mask);
-        Ok(DryRun { suspended, ..dry_run(&planned, &observed, self.record.get(), self.context.clock()) })
+        Ok(DryRun { suspended, ..dry_run(&planned, &observed, record, self.context.clock()) })
     }
 }
 

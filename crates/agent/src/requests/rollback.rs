@@ -15,6 +15,26 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     pub(super) fn roll_back(&mut self, rollback: &Rollback) -> Result<Pin, RequestError> {
         let Rollback { to, reason, until } = rollback;
         let name = self.context.name();
+        let revision = self.rollback_target(to.as_deref())?;
+        let newest = self.desired.commit().id.clone();
+        let pin = Pin {
+            revision: revision.number,
+            commit: revision.commit.id.clone(),
+            reason: reason.clone(),
+            at: self.context.now(),
+            until: *until,
+            skip: Some(newest).filter(|commit| !commit.is_empty()),
+            actor: Some(self.actor.clone()),
+        };
+        self.context.store().set_pin(name, &pin)?;
+        let message = format!("to revision {} ({}): {reason}", revision.number, revision.commit.short());
+        self.event("RolledBack", name.as_str(), &message);
+        Ok(pin)
+    }
+
+    /// The revision that a rollback goes back to.
+    pub(super) fn rollback_target(&self, to: Option<&str>) -> Result<Revision, RequestError> {
+        let name = self.context.name();
         let history = self.context.store().revisions(name)?;
         let current = history.first().map(|newest| newest.stack.clone());
         let found = match to {
@@ -53,20 +73,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
                 revision.number, violation.object, violation.message, violation.rule
             )));
         }
-        let newest = self.desired.commit().id.clone();
-        let pin = Pin {
-            revision: revision.number,
-            commit: revision.commit.id.clone(),
-            reason: reason.clone(),
-            at: self.context.now(),
-            until: *until,
-            skip: Some(newest).filter(|commit| !commit.is_empty()),
-            actor: Some(self.actor.clone()),
-        };
-        self.context.store().set_pin(name, &pin)?;
-        let message = format!("to revision {} ({}): {reason}", revision.number, revision.commit.short());
-        self.event("RolledBack", name.as_str(), &message);
-        Ok(pin)
+        Ok(revision.clone())
     }
 }
 

@@ -10,6 +10,7 @@ use super::handler::{RequestHandler, not_in_git};
 use crate::{
     hooks,
     request::{Answer, RequestError},
+    revisions::TargetRevision,
 };
 
 impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
@@ -45,6 +46,16 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
 
     /// Confirms the removal that waits for a confirmation, for this very target only.
     pub(super) fn confirm_prune(&mut self) -> Result<Answer, RequestError> {
+        let (target, message) = self.held_prune()?;
+        let mut record = self.record.get().clone();
+        record.prune = Some(target.hash);
+        self.accept(record)?;
+        self.event("PruneConfirmed", self.context.name().as_str(), &message);
+        Ok(self.sync())
+    }
+
+    /// The target with a removal that waits for a confirmation, and the sentence about it.
+    pub(super) fn held_prune(&mut self) -> Result<(TargetRevision, String), RequestError> {
         let target = self.active_target()?;
         let name = self.context.name();
         let held =
@@ -60,11 +71,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
                 "the desired state of {name} has changed since you looked: check `driftless status {name}` and try again"
             )));
         }
-        let mut record = self.record.get().clone();
-        record.prune = Some(target.hash);
-        self.accept(record)?;
-        self.event("PruneConfirmed", self.context.name().as_str(), &message);
-        Ok(self.sync())
+        Ok((target, message))
     }
 
     /// Syncs, and tries the commit again that failed. Its Jobs and containers that failed for good start again.

@@ -6,7 +6,7 @@ use axum::{
     extract::{Extension, Path, Query, State},
     response::{IntoResponse, Response},
 };
-use driftless_agent::{Against, Answer, RequestKind, Rollback};
+use driftless_agent::{Against, Answer, RequestKind, Rollback, Supposed};
 use driftless_model::{AppName, Application, HealthStatus, Outcome, Removal, Revision, Until, WorkloadName};
 use driftless_store::Store;
 use http::{StatusCode, header};
@@ -308,7 +308,11 @@ async fn foresee(
     let name = application.name.clone();
     match action {
         Action::Sync | Action::Heal | Action::Prune | Action::Adopt | Action::Resume => {
-            let (answer, _) = request(shared, caller, name, RequestKind::Plan).await?;
+            let kind = match action {
+                Action::Prune => RequestKind::PlanAfter(Supposed::Prune),
+                _ => RequestKind::Plan,
+            };
+            let (answer, _) = request(shared, caller, name, kind).await?;
             Ok(match answer {
                 Answer::Plan(plan) => plan_markup(&plan),
                 _ => Markup::default(),

@@ -8,9 +8,10 @@ use driftless_agent::{
 };
 use driftless_clock::Clock;
 use driftless_config::{Fleet, FleetReports, Secret, Settings};
-use driftless_fleet::{FleetStatus, HostReport, HostState, HostView};
+use driftless_fleet::{FleetStatus, HostReport, HostState, HostView, RepositoryReport};
 use driftless_model::{
-    AgentId, ApiToken, AuditResult, HealthStatus, HostIdentity, IncidentKind, Scope, Timestamp, digest_hex,
+    AgentId, ApiToken, AuditResult, HealthStatus, HostIdentity, IncidentKind, RepositoryStatus, Scope,
+    Timestamp, digest_hex,
 };
 use driftless_store::{Store, StoredHost};
 use driftless_web::{Access, Token, router, serve};
@@ -104,6 +105,7 @@ struct Host {
 impl Host {
     fn start(name: &str, instance: &str, to: &[&str], token: Option<&str>) -> Self {
         let sample::Agent { handle, store: _, inbox } = agent([shop()]);
+        inbox.repositories.send_replace(Arc::new(vec![followed()]));
         let settings = FleetReports {
             to: to.iter().map(|url| (*url).to_owned()).collect(),
             ca_file: None,
@@ -137,8 +139,28 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// The repository of the shop.
+fn followed() -> RepositoryStatus {
+    RepositoryStatus {
+        name: "infra".to_owned(),
+        url: "https://git.example.com/me/infra.git".to_owned(),
+        reference: "main".to_owned(),
+        commit: None,
+        applications: 1,
+        message: String::new(),
+        fetched_at: None,
+        next_fetch: None,
+    }
+}
+
 fn report(host: &str, instance: &str) -> HostReport {
-    HostReport { host: host.to_owned(), instance: instance.to_owned(), ..HostReport::default() }
+    let repository = RepositoryReport { name: "infra".to_owned(), ..RepositoryReport::default() };
+    HostReport {
+        host: host.to_owned(),
+        instance: instance.to_owned(),
+        repositories: vec![repository],
+        ..HostReport::default()
+    }
 }
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {

@@ -66,6 +66,7 @@ impl ReportSource {
         let repositories = repositories.iter().map(|repository| RepositoryReport {
             name: repository.name.clone(),
             commit: repository.commit.as_ref().map(|commit| commit.id.clone()),
+            applications: repository.applications,
             fetched_at: repository.fetched_at,
             message: repository.message.clone(),
         });
@@ -114,6 +115,7 @@ pub fn start_fleet_reports(
             settings: settings.clone(),
             source: source.clone(),
             targets: targets.clone(),
+            client: None,
         };
         tasks.spawn(reporter.run(stop.clone()));
     }
@@ -127,6 +129,8 @@ struct FleetReporter {
     settings: FleetReports,
     source: ReportSource,
     targets: FleetTargets,
+    /// Kept while the collector answers, so that a connection and the certificates of the system are read once.
+    client: Option<reqwest::Client>,
 }
 
 /// A report that the collector has.
@@ -194,7 +198,7 @@ impl FleetReporter {
     }
 
     /// Publishes the result, and logs it if it is another one than before.
-    fn note(&self, sent: Result<Delivered, ReportError>) -> Option<Delivered> {
+    fn note(&mut self, sent: Result<Delivered, ReportError>) -> Option<Delivered> {
         let before = self.targets.list().get(self.index).cloned().unwrap_or_default();
         match sent {
             Ok(delivered) => {
@@ -217,6 +221,7 @@ impl FleetReporter {
                     tracing::warn!(collector = self.to, error, "could not report to the fleet; trying again");
                 }
                 self.targets.update(self.index, |target| target.error = error);
+                self.client = None;
                 None
             }
         }
@@ -250,19 +255,11 @@ impl FleetReporter {
     }
 
     /// A request to the route of this host. The token is read each time, so that it can be rotated.
-    fn request(&self, host: &str) -> Result<reqwest::RequestBuilder, ReportError> {
-        let mut builder = reqwest::Client::builder()
-            .connect_timeout(CONNECT_WITHIN)
-            .timeout(ANSWER_WITHIN)
-            .redirect(reqwest::redirect::Policy::none())
-            .user_agent(concat!("driftless/", env!("CARGO_PKG_VERSION")));
-        // Plain http needs no certificates, and a small machine may have none.
-        if self.to.starts_with("http://") {
-            builder = builder.tls_certs_only([]);
-        } else if let Some(path) = &self.settings.ca_file {
-            builder = builder.tls_certs_only(authorities(path)?);
-        }
-        let client = builder.build().map_err(|error| ReportError::Client(error.to_string()))?;
+    fn request(&mut self, host: &str) -> Result<reqwest::RequestBuilder, ReportError> {
+        let client = match &self.client {
+            Some(client) => client,
+            None => self.client.insert(client_for(&self.to, self.settings.ca_file.as_deref())?),
+        };
         let mut request = client.put(format!("{}/api/v1/fleet/hosts/{host}", self.to));
         if let Some(token) = &self.settings.token {
             let token = read_secret(token, &self.source.environment).map_err(ReportError::Token)?;
@@ -272,7 +269,7 @@ impl FleetReporter {
     }
 }
 
-/// The certificate authorities of a file. It is read for each request, so that it can be replaced.
+/// The certificate authorities of a file.
 fn authorities(path: &Path) -> Result<Vec<reqwest::Certificate>, ReportError> {
     let mut text = Vec::new();
     File::open(path)
@@ -284,6 +281,22 @@ fn authorities(path: &Path) -> Result<Vec<reqwest::Certificate>, ReportError> {
             Err(ReportError::CaFile(format!("{} has no valid PEM certificate", path.display())))
         }
     }
+}
+
+/// A client for a collector that answers. After each failure there is a new one, so a new CA file takes effect.
+fn client_for(collector: &str, ca_file: Option<&Path>) -> Result<reqwest::Client, ReportError> {
+    let mut builder = reqwest::Client::builder()
+        .connect_timeout(CONNECT_WITHIN)
+        .timeout(ANSWER_WITHIN)
+        .redirect(reqwest::redirect::Policy::none())
+        .user_agent(concat!("driftless/", env!("CARGO_PKG_VERSION")));
+    // Plain http needs no certificates, and a small machine may have none.
+    if collector.starts_with("http://") {
+        builder = builder.tls_certs_only([]);
+    } else if let Some(path) = ca_file {
+        builder = builder.tls_certs_only(authorities(path)?);
+    }
+    builder.build().map_err(|error| ReportError::Client(error.to_string()))
 }
 
 async fn answer(request: reqwest::RequestBuilder) -> Result<CollectorAnswer, ReportError> {

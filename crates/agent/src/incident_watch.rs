@@ -24,6 +24,9 @@ const TOGETHER: Duration = Duration::from_secs(1);
 /// The longest time between two judgements.
 const JUDGE_EVERY: Duration = Duration::from_secs(30);
 
+/// A longer time between two judgements means that the clock has jumped.
+const JUMP: Duration = Duration::from_mins(2);
+
 /// A difference counts as new for this long after its event.
 const DRIFT_LASTS: Duration = Duration::from_mins(1);
 
@@ -49,6 +52,7 @@ pub fn start_notifications(
         handle: handle.clone(),
         drift: BTreeMap::new(),
         started,
+        judged: started,
     };
     tasks.spawn(watcher.run(stop.clone()));
     notifications.start_sending(stop, tasks);
@@ -60,7 +64,10 @@ struct Watcher {
     handle: Handle,
     /// The newest drift of each application, and when it was seen.
     drift: BTreeMap<AppName, (Timestamp, String)>,
+    /// When the agent started, or when its clock last jumped ahead, as after a sleep of the machine.
     started: Timestamp,
+    /// When incidents were last judged.
+    judged: Timestamp,
 }
 
 impl Watcher {
@@ -69,6 +76,12 @@ impl Watcher {
         let mut applications = self.handle.clone();
         loop {
             let now = self.notifications.clock().now();
+            // The agent has not lived through that time, so silence in it says nothing about others.
+            if now.since(self.judged) > JUMP {
+                tracing::info!("the clock has jumped ahead; waiting before missing reports count");
+                self.started = now;
+            }
+            self.judged = now;
             let next = self.judge(now).unwrap_or_else(|error| {
                 tracing::warn!(error = chain(&error), "could not store incidents");
                 None

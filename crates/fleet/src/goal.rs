@@ -64,24 +64,34 @@ fn judge(host: &HostView, goal: &FleetGoal) -> Judgement {
     }
     let is_wanted =
         |commit: Option<&CommitId>| commit.is_some_and(|id| id.as_str().starts_with(&goal.commit));
-    let Some(repository) = of_goal.iter().find(|repository| is_wanted(repository.commit.as_ref())) else {
+    let with_commit: Vec<_> =
+        of_goal.iter().filter(|repository| is_wanted(repository.commit.as_ref())).collect();
+    if with_commit.is_empty() {
         let known: Vec<&str> = of_goal
             .iter()
             .map(|repository| repository.commit.as_ref().map_or("no commit yet", CommitId::short))
             .collect();
-        return Judgement::Unreached(format!("the newest commit there is {}", known.join(", ")));
-    };
-    let of_repository = report.applications.iter().filter(|it| it.repository == repository.name);
-    for application in of_repository {
-        let is_there = application.sync == SyncStatus::Synced && is_wanted(application.commit.as_ref());
-        let is_healthy = application.health == HealthStatus::Healthy;
-        if !is_there || (goal.is_healthy && !is_healthy) {
-            let state = format!("{:?} and {:?}", application.sync, application.health);
-            let name = &application.name;
-            return Judgement::Unreached(match application.message.as_str() {
-                "" => format!("{name} is {state}"),
-                message => format!("{name} is {state}: {message}"),
-            });
+        return Judgement::Unreached(match known.as_slice() {
+            [] => "the agent has just started".to_owned(),
+            known => format!("the newest commit there is {}", known.join(", ")),
+        });
+    }
+    for repository in with_commit {
+        let of_repository = report.applications.iter().filter(|it| it.repository == repository.name);
+        for application in of_repository {
+            let is_there = application.sync == SyncStatus::Synced && is_wanted(application.commit.as_ref());
+            let is_healthy = application.health == HealthStatus::Healthy;
+            if !is_there || (goal.is_healthy && !is_healthy) {
+                let state = format!("{:?} and {:?}", application.sync, application.health);
+                let name = &application.name;
+                return Judgement::Unreached(match application.message.as_str() {
+                    "" => format!("{name} is {state}"),
+                    message => format!("{name} is {state}: {message}"),
+                });
+            }
+        }
+        if let Some(unobserved) = report.unobserved(repository) {
+            return Judgement::Unreached(unobserved);
         }
     }
     Judgement::Reached
@@ -110,7 +120,12 @@ mod tests {
             message: String::new(),
             drift: 0,
         };
-        let repository = RepositoryReport { name: "infra".to_owned(), commit: id, ..Default::default() };
+        let repository = RepositoryReport {
+            name: "infra".to_owned(),
+            commit: id,
+            applications: 1,
+            ..RepositoryReport::default()
+        };
         let report = HostReport {
             host: name.to_owned(),
             repositories: vec![repository],
@@ -141,6 +156,35 @@ mod tests {
         let sick = view(vec![host("a", "a", HealthStatus::Degraded)], &[], NOW);
         assert_eq!(unreached(&sick, &goal()), ["a: shop is Synced and Degraded"]);
         assert!(unreached(&sick, &FleetGoal { is_healthy: false, ..goal() }).is_empty());
+    }
+
+    #[test]
+    fn every_repository_with_the_commit_counts() {
+        let mut last = host("a", "a", HealthStatus::Healthy);
+        let other = RepositoryReport { name: "other".to_owned(), ..last.report.repositories[0].clone() };
+        let sick = ApplicationReport {
+            name: AppName::from("mail"),
+            repository: "other".to_owned(),
+            health: HealthStatus::Degraded,
+            ..last.report.applications[0].clone()
+        };
+        last.report.repositories.push(other);
+        last.report.applications.push(sick);
+        let hosts = view(vec![last], &[], NOW);
+        assert_eq!(unreached(&hosts, &goal()), ["a: mail is Synced and Degraded"]);
+        let only = FleetGoal { repository: Some("infra".to_owned()), ..goal() };
+        assert!(unreached(&hosts, &only).is_empty());
+    }
+
+    #[test]
+    fn host_that_has_not_observed_all_has_not_reached_it() {
+        let mut last = host("a", "a", HealthStatus::Healthy);
+        last.report.repositories[0].applications = 2;
+        let hosts = view(vec![last.clone()], &[], NOW);
+        assert_eq!(unreached(&hosts, &goal()), ["a: 1 of 2 applications of infra are observed"]);
+        last.report.repositories.clear();
+        let started = view(vec![last], &[], NOW);
+        assert_eq!(unreached(&started, &goal()), ["a: the agent has just started"]);
     }
 
     #[test]

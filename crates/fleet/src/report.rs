@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use driftless_model::{AppName, CommitId, HealthStatus, HostIdentity, SyncStatus, Timestamp, is_unprintable};
+use driftless_model::{
+    AppName, CommitId, HealthStatus, HostIdentity, SyncStatus, Timestamp, is_unprintable, printable,
+};
 use serde::{Deserialize, Serialize};
 
 /// The number of the form of a report. A collector refuses others.
@@ -57,6 +59,9 @@ pub struct RepositoryReport {
     /// The newest commit that was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<CommitId>,
+    /// The number of applications that this commit has for the host.
+    #[serde(default)]
+    pub applications: usize,
     /// When it was last fetched with success, by the clock of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fetched_at: Option<Timestamp>,
@@ -146,10 +151,19 @@ impl HostReport {
         report
     }
 
-    /// Cuts long texts, so that every collector takes the report.
+    /// A sentence if not all applications of the repository are in the report, as just after a start of the agent.
+    pub fn unobserved(&self, repository: &RepositoryReport) -> Option<String> {
+        let is_of_it = |application: &&ApplicationReport| application.repository == repository.name;
+        let observed = self.applications.iter().filter(is_of_it).count();
+        let (all, name) = (repository.applications, &repository.name);
+        (observed < all).then(|| format!("{observed} of {all} applications of {name} are observed"))
+    }
+
+    /// Cuts long messages and replaces what is no text in them, so that every collector takes the report.
     #[must_use]
     pub fn within_limits(mut self) -> Self {
         for text in self.messages() {
+            *text = printable(text);
             if text.chars().count() > LONGEST_TEXT {
                 *text = text.chars().take(LONGEST_TEXT - 1).chain(['…']).collect();
             }
@@ -197,12 +211,12 @@ impl HostReport {
             [application.name.as_str(), application.repository.as_str(), application.message.as_str(), commit]
         });
         let labels = self.labels.iter().flat_map(|(label, value)| [label.as_str(), value.as_str()]);
-        let mut texts = repositories.chain(applications).chain(labels).chain([self.agent_version.as_str()]);
-        if texts.any(is_long) {
+        let texts = repositories.chain(applications).chain(labels).chain([self.agent_version.as_str()]);
+        if texts.clone().any(is_long) {
             return wrong("message", &format!("or another text has more than {LONGEST_TEXT} characters"));
         }
-        if self.labels.iter().any(|(label, value)| label.chars().chain(value.chars()).any(is_unprintable)) {
-            return wrong("labels", "has characters that are no text");
+        if texts.clone().any(|text| text.chars().any(is_unprintable)) {
+            return wrong("labels", "or another text has characters that are no text");
         }
         Ok(())
     }
@@ -235,6 +249,7 @@ mod tests {
             HostReport { labels: BTreeMap::from([("role".to_owned(), "\u{1b}[31m".to_owned())]), ..report() },
             HostReport { repositories: vec![RepositoryReport::default(); 101], ..report() },
             HostReport { agent_version: "1".repeat(501), ..report() },
+            HostReport { agent_version: "1\u{1b}[2J".to_owned(), ..report() },
         ] {
             assert!(matches!(wrong.check("nas"), Err(InvalidReport::Field { .. })), "{wrong:?}");
         }
@@ -242,7 +257,7 @@ mod tests {
 
     #[test]
     fn long_messages_are_cut_before_they_are_sent() {
-        let repository = RepositoryReport { message: "é".repeat(900), ..RepositoryReport::default() };
+        let repository = RepositoryReport { message: "é\n".repeat(900), ..RepositoryReport::default() };
         let report = HostReport { repositories: vec![repository; 200], ..report() }.within_limits();
         assert_eq!(report.check("nas"), Ok(()));
         assert!(report.repositories[0].message.ends_with('…'));

@@ -47,7 +47,7 @@ pub enum HostState {
     Stale,
     /// A repository or an application is not as Git says.
     OutOfSync,
-    /// An application is on its way.
+    /// An application is on its way, or not observed yet.
     Progressing,
     /// An application is suspended, and all others are well.
     Suspended,
@@ -161,7 +161,10 @@ fn reported_state(report: &HostReport) -> (HostState, String) {
     let repositories = report.repositories.iter().filter(|repository| !repository.message.is_empty());
     let repositories = repositories
         .map(|repository| (HostState::OutOfSync, sentence(&repository.name, &repository.message)));
-    let worst = applications.chain(repositories).min_by_key(|(state, _)| *state);
+    let unobserved = report.repositories.iter().filter_map(|repository| report.unobserved(repository));
+    let started = report.repositories.is_empty().then(|| "the agent has just started".to_owned());
+    let incomplete = unobserved.chain(started).map(|reason| (HostState::Progressing, reason));
+    let worst = applications.chain(repositories).chain(incomplete).min_by_key(|(state, _)| *state);
     match worst {
         Some((state, reason)) if state != HostState::Healthy => (state, reason),
         Some(_) | None => (HostState::Healthy, String::new()),
@@ -197,6 +200,11 @@ mod tests {
             host: name.to_owned(),
             instance: "a1".to_owned(),
             applications: vec![application],
+            repositories: vec![RepositoryReport {
+                name: "infra".to_owned(),
+                applications: 1,
+                ..RepositoryReport::default()
+            }],
             ..HostReport::default()
         };
         LastReport { report, received: Timestamp(NOW.0 - age * 1000), conflict: None }
@@ -232,6 +240,20 @@ mod tests {
         // Nor is it red because of what it said last.
         let seen = view(vec![host("nas", SyncStatus::Synced, HealthStatus::Degraded, 100)], &[], NOW);
         assert_eq!(seen[0].state, HostState::Stale);
+    }
+
+    #[test]
+    fn host_that_has_not_observed_all_is_not_healthy() {
+        let mut last = host("nas", SyncStatus::Synced, HealthStatus::Healthy, 1);
+        last.report.repositories[0].applications = 3;
+        let seen = view(vec![last.clone()], &[], NOW);
+        let state = |seen: &[HostView]| (seen[0].state, seen[0].reason.clone());
+        let reason = "1 of 3 applications of infra are observed".to_owned();
+        assert_eq!(state(&seen), (HostState::Progressing, reason));
+        last.report.repositories.clear();
+        last.report.applications.clear();
+        let reason = "the agent has just started".to_owned();
+        assert_eq!(state(&view(vec![last], &[], NOW)), (HostState::Progressing, reason));
     }
 
     #[test]

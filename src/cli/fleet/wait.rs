@@ -104,7 +104,7 @@ pub(super) async fn wait(args: &FleetWaitArgs, context: &Context<'_>) -> Result<
         if left.is_zero() {
             break;
         }
-        spinner.show(&format!("waiting for {} hosts: {}", missing.len(), missing[0]));
+        spinner.show(&format!("waiting for {} hosts: {}", missing.len(), plain(&missing[0])));
         sleep(LOOK_EVERY.min(left)).await;
         match look(&client, &goal).await {
             Ok(now_missing) => missing = now_missing,

@@ -272,9 +272,10 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         if self.detect_failure(&target, &observed, &plan, &mask, now) {
             return Next::Round;
         }
-        self.publish(now, |publisher, inputs| publisher.publish_round(inputs, &target, &observed, &plan));
-        // Before the steps: a pod that they stop must not get new connections.
+        // Before the steps, because a pod that they stop must not get new connections; and before the status, because who
+        // reads that all is ready may connect at once.
         let report_again = self.report_endpoints(&target, &observed, &plan).await;
+        self.publish(now, |publisher, inputs| publisher.publish_round(inputs, &target, &observed, &plan));
         let next = if plan.steps.is_empty() {
             let scan = self.observer.start_scans(&target.policy, &observed, self.record.get());
             Next::Sleep(earliest(plan.look_again, scan))

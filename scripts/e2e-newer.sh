@@ -4,6 +4,8 @@
 # /var/run/docker.sock. Needs root. Tests that hand the socket to a container (`contained`) still reach the machine's.
 #
 #   scripts/e2e-newer.sh DIR [FILTER...]       such as: scripts/e2e-newer.sh target/newer deploy:: drift::
+#
+# With CONTAINERD_STORE=1 the engine keeps its images in containerd, as Docker 29 does by default: the id of an image is its digest.
 set -eu
 
 [ $# -ge 1 ] || { echo "usage: $0 DIR [FILTER...]" >&2; exit 2; }
@@ -34,7 +36,10 @@ end() {
 trap end EXIT
 ip netns add "$net"
 ip -n "$net" link set lo up
-echo '{}' >"$run/daemon.json"
+case ${CONTAINERD_STORE:-} in
+1) echo '{"features": {"containerd-snapshotter": true}}' >"$run/daemon.json" ;;
+*) echo '{}' >"$run/daemon.json" ;;
+esac
 # Its own dockerd and containerd, and the machine's runc. Not `ip netns exec`: it mounts another /sys.
 PATH="$dir/root/usr/sbin:$dir/root/usr/bin:$PATH" nsenter --net="/run/netns/$net" dockerd \
     --config-file "$run/daemon.json" -H "unix://$run/docker.sock" --data-root "$run/data" --exec-root "$run/exec" \
@@ -48,6 +53,7 @@ until docker -H "unix://$run/docker.sock" version >/dev/null 2>&1; do
     sleep 0.5
 done
 docker -H "unix://$run/docker.sock" version --format 'e2e-newer: Docker Engine {{.Server.Version}}, API {{.Server.APIVersion}}'
+docker -H "unix://$run/docker.sock" info --format 'e2e-newer: storage driver {{.Driver}} {{.DriverStatus}}'
 
 cargo test --locked --test e2e --no-run
 nsenter --net="/run/netns/$net" unshare -m sh -c '

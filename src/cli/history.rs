@@ -100,6 +100,7 @@ fn cause_word(revision: &Revision) -> String {
         (Cause::AutomaticRollback, None) => "automatic rollback".to_owned(),
         (Cause::Resume, _) => "resume".to_owned(),
         (Cause::Start, _) => "start".to_owned(),
+        (Cause::Image, _) => "image".to_owned(),
         (Cause::Configuration, _) => "configuration".to_owned(),
     }
 }

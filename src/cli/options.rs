@@ -57,5 +57,5 @@ pub(super) fn parse_variable(text: &str) -> Result<(String, String), String> {
 
 /// Reads a duration such as `90s`, `5m` or `2h`.
 pub(super) fn parse_span(text: &str) -> Result<std::time::Duration, String> {
-    driftless_config::parse_duration(text)
+    driftless_model::parse_duration(text)
 }

@@ -313,6 +313,12 @@ fn block(application: &Application, detail: Detail, now: Timestamp, colours: Col
     for drift in &status.drift {
         lines.push(Paint::Warn, &drift_line(drift, now));
     }
+    for image in status.images.iter() {
+        let is_told = image.available.is_some() || detail >= Detail::Everything;
+        if let Some(sentence) = image.sentence().filter(|_| is_told) {
+            lines.push(Paint::Soft, &sentence);
+        }
+    }
     for finding in &status.findings {
         let text = finding.to_string();
         match finding.is_error() {

@@ -28,6 +28,7 @@ Examples:
   driftless sync shop --prune                 # confirm it
   driftless sync shop --retry                 # try a failed commit again
   driftless sync shop --heal                  # undo drift once
+  driftless sync shop --update-images         # deploy newer images
   driftless sync shop --accept-rewrite        # after a force push")]
 #[expect(clippy::struct_excessive_bools, reason = "flags of the command line")]
 pub(super) struct SyncArgs {
@@ -45,9 +46,12 @@ pub(super) struct SyncArgs {
     /// Undo drift once, although `selfHeal` is off.
     #[arg(long, conflicts_with_all = ["accept_rewrite", "prune"])]
     pub(super) heal: bool,
+    /// Deploy the newer images that are known and only reported, or not old enough yet.
+    #[arg(long, conflicts_with_all = ["accept_rewrite", "prune", "retry", "heal"])]
+    pub(super) update_images: bool,
     /// Show what the agent would do for the commit that it fetched last, and do nothing. With --prune: what it would do
     /// after the confirmation.
-    #[arg(long, conflicts_with_all = ["accept_rewrite", "retry", "heal", "wait"])]
+    #[arg(long, conflicts_with_all = ["accept_rewrite", "retry", "heal", "update_images", "wait"])]
     pub(super) dry_run: bool,
     /// Wait until the application is Synced and Healthy; exit with 1 if that takes longer than --timeout.
     #[arg(short, long)]
@@ -74,6 +78,7 @@ pub(super) async fn sync(args: &SyncArgs, context: &Context<'_>) -> Result<Verdi
         SyncArgs { prune: true, .. } => "/prune",
         SyncArgs { retry: true, .. } => "/retry",
         SyncArgs { heal: true, .. } => "/heal",
+        SyncArgs { update_images: true, .. } => "/update-images",
         SyncArgs { .. } => "/sync",
     };
     let accepted: Accepted = client.post(&application_path(&args.app, what)?, None::<&()>).await?;

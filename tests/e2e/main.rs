@@ -30,6 +30,7 @@ mod backoff;
 mod build;
 // Images that nothing needs any more.
 mod image_cleanup;
+mod image_updates;
 // History, rollback, pins and suspension.
 mod revisions;
 // Commits that fail.

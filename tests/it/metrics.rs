@@ -12,7 +12,10 @@ use std::{
 use axum::{Router, body::Body};
 use driftless_docker::UserAction;
 use driftless_metrics::{Called, EngineCall, Fetched, Kind, METRICS, Metric, RoundFailure};
-use driftless_model::{Delivery, DeliveryResult, HookProvider, Outcome, RepositoryStatus};
+use driftless_model::{
+    AvailableImage, CheckFailure, Delivery, DeliveryResult, HookProvider, ImageUpdateStatus, Outcome,
+    RepositoryStatus, UpdateMode,
+};
 use driftless_web::{Access, Token, metrics_router, router};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
@@ -27,7 +30,22 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/monitoring");
 
 /// An agent that has counted everything once.
 fn busy_agent() -> sample::Agent {
-    let agent = agent([shop(), blog()]);
+    let mut shop = shop();
+    shop.status.images = std::sync::Arc::new(vec![ImageUpdateStatus {
+        image: "postgres:17".to_owned(),
+        mode: UpdateMode::Report,
+        resolved: None,
+        available: Some(AvailableImage { image: "postgres:17@sha256:0".to_owned(), since: NOW }),
+        due: None,
+        checked: Some(NOW),
+        failure: Some(CheckFailure {
+            reason: "TooManyRequests".to_owned(),
+            message: String::new(),
+            count: 1,
+        }),
+        note: String::new(),
+    }]);
+    let agent = agent([shop, blog()]);
     let metrics = agent.handle.metrics();
     metrics.round(Duration::from_millis(40));
     metrics.round_failed(RoundFailure::Engine);

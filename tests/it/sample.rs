@@ -307,6 +307,7 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
             | RequestKind::Prune
             | RequestKind::Retry
             | RequestKind::Heal
+            | RequestKind::UpdateImages
             | RequestKind::Remove(_)
             | RequestKind::ForceRemove(_)
             | RequestKind::Forget

@@ -308,7 +308,7 @@ impl Simulation {
         all.iter().map(|it| format!("{} {:?} {}\n", it.at, it.by, it.what)).collect()
     }
 
-    fn writes(&self) -> usize {
+    pub(crate) fn writes(&self) -> usize {
         self.docker.transcript().iter().filter(|it| it.by == ChangedBy::Agent).count()
     }
 
@@ -793,6 +793,7 @@ async fn application_settings_apply_however_it_is_named() {
             progress_deadline: Some(Duration::from_mins(2)),
             sync_windows: Vec::new(),
             depends_on: Vec::new(),
+            image_update: driftless_model::ImageUpdate::default(),
         };
         assert_eq!(found.spec.policy, policy, "{case}");
         assert_eq!(it.writes(), 0, "{case}: {}", it.story());

@@ -521,6 +521,20 @@ async fn pings_are_answered_and_other_events_ignored() {
 }
 
 #[tokio::test]
+async fn signed_delivery_about_an_image_asks_its_registry() {
+    let stand = Stand::new("hmac-sha256", SECRET).await;
+    let body = r#"{"image": "ghcr.io/acme/web:prod"}"#;
+    let signed = [("x-signature", format!("sha256={}", mac(SECRET, body)))];
+    let (code, _, answer) = stand.deliver(&signed, body).await;
+    assert_eq!((code, &answer["result"]), (202, &json!("accepted")), "{answer}");
+    assert_eq!(answer["message"], "the registry is asked about ghcr.io/acme/web:prod");
+    let unsigned = [("x-signature", format!("sha256={}", mac(OTHER, body)))];
+    assert_eq!(stand.deliver(&unsigned, body).await.0, 401);
+    let newest = stand.status().await.last.unwrap();
+    assert_eq!((newest.event.as_str(), newest.result), ("image", DeliveryResult::Accepted));
+}
+
+#[tokio::test]
 async fn auto_provider_uses_the_most_specific_header() {
     let stand = Stand::new("auto", SECRET).await;
     let body = github_payload("refs/heads/main", AFTER).to_string();

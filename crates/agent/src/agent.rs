@@ -311,6 +311,7 @@ pub fn launch<D: Docker, S: CommitSource>(
         status_errors,
         tickets,
         metrics,
+        image_calls,
     } = inbox;
     let docker = Arc::new(MeasuredEngine::new(docker, metrics.clone()));
     let handle = handle.with_logs(Arc::new(EngineLogs(Arc::clone(&docker))));
@@ -351,9 +352,11 @@ pub fn launch<D: Docker, S: CommitSource>(
         builds: BuildLimits { slots: Arc::new(Semaphore::new(CONCURRENT_BUILDS)), timeout: build_timeout },
         scans: Arc::new(Semaphore::new(CONCURRENT_SCANS)),
         turns: Arc::new(Semaphore::new(CONCURRENT_TURNS)),
+        image_calls: image_calls.clone(),
     });
     let finder = AgentFinder { docker: Arc::clone(&docker), services: Arc::clone(&services) };
     tasks.spawn(finder.clone().run(questions, stop.clone()));
+    tasks.spawn(image_calls.wake(wakes.clone(), stop.clone()));
     tasks.spawn(wake_on_engine_events(docker, wakes, engine_tx, stop.clone()));
     let mut followed = Vec::new();
     for (settings, source) in sources {

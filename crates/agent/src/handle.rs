@@ -8,6 +8,7 @@ use crate::{
     Answer, Request, RequestError, RequestKind,
     commit_status::{CommitStatuses, StatusErrors},
     fleet_targets::FleetTargets,
+    image_calls::ImageCalls,
     images::Images,
     logs::Logs,
     notifications::Notifications,
@@ -54,6 +55,7 @@ pub struct Handle {
     fleet: Arc<Fleet>,
     fleet_targets: FleetTargets,
     images: Option<Arc<dyn Images>>,
+    image_calls: ImageCalls,
     image_retention: ImageRetention,
     problems: Problems,
     /// The name of the host.
@@ -99,6 +101,8 @@ pub struct Inbox {
     pub(crate) tickets: Tickets,
     /// Counts what happens.
     pub(crate) metrics: Metrics,
+    /// Calls to ask registries now.
+    pub(crate) image_calls: ImageCalls,
 }
 
 /// Sends the answer to [`Handle::recover`].
@@ -137,6 +141,7 @@ impl Handle {
         let (status_errors_tx, status_errors) = watch::channel(StatusErrors::default());
         let (delivered, tickets) = (Wakes::default(), Tickets::starting_now());
         let metrics = Metrics::default();
+        let image_calls = ImageCalls::default();
         let inbox = Inbox {
             requests,
             recoveries,
@@ -149,6 +154,7 @@ impl Handle {
             status_errors,
             tickets: tickets.clone(),
             metrics: metrics.clone(),
+            image_calls: image_calls.clone(),
         };
         let handle = Self {
             requests: requests_tx,
@@ -169,6 +175,7 @@ impl Handle {
             fleet: Arc::default(),
             fleet_targets: FleetTargets::default(),
             images: None,
+            image_calls,
             image_retention: ImageRetention::default(),
             problems: Problems::default(),
             host: String::new(),
@@ -261,6 +268,11 @@ impl Handle {
     /// The notifications of the agent, if it has any.
     pub fn notifications(&self) -> Option<&Notifications> {
         self.notifications.as_ref()
+    }
+
+    /// Asks the registry of an image now, for all applications that follow it.
+    pub fn ask_registry(&self, image: &str) {
+        self.image_calls.call(image);
     }
 
     /// All applications, as published last.

@@ -5,7 +5,8 @@ use std::{collections::BTreeSet, future::Future, time::Duration};
 use tokio::{sync::broadcast, time::Instant};
 
 use driftless_docker::{
-    BuildInputs, Claim, Docker, Effect, EngineEvent, Error, FileChanges, LogOptions, LogStream, ObserveScope,
+    BuildInputs, Claim, Docker, Effect, EngineEvent, Error, FileChanges, ImageQuestion, LogOptions,
+    LogStream, NewestImage, ObserveScope, RegistryError,
 };
 use driftless_metrics::{Called, EngineCall, Metrics};
 use driftless_model::{AgentId, AppName, Build, ContainerId, ListedImage, Observed, Timestamp};
@@ -67,6 +68,11 @@ impl<D: Docker> Docker for MeasuredEngine<D> {
 
     async fn images(&self) -> Result<Vec<ListedImage>, Error> {
         self.measure(EngineCall::new("list_images"), self.engine.images()).await
+    }
+
+    /// It asks a registry and not the engine, so it is not measured as a call of the engine.
+    async fn newest_image(&self, question: &ImageQuestion) -> Result<NewestImage, RegistryError> {
+        self.engine.newest_image(question).await
     }
 
     async fn remove_image(&self, image: &ListedImage) -> Result<(), Error> {

@@ -137,6 +137,7 @@ impl Publisher {
             conditions,
             workloads: keep_equal(&before.workloads, workloads),
             resources: keep_equal(&before.resources, resources(&target.stack, record)),
+            images: keep_equal(&before.images, inputs.images(target)),
             findings: desired.findings().cloned().collect(),
             waits,
             drift,

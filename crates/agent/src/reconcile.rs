@@ -30,7 +30,9 @@ use crate::{
     execute::{Executor, execute},
     fs_scan::FsScans,
     hooks,
+    image_calls::ImageCalls,
     image_tasks::{BuildLimits, ImageTasks},
+    image_updates::{FollowedStack, ImageUpdates},
     mounts::Mounts,
     observe::Observer,
     other_owner::OtherOwner,
@@ -65,6 +67,8 @@ pub(crate) struct Shared<D> {
     pub(crate) scans: Arc<Semaphore>,
     /// Permits to act, one for each application.
     pub(crate) turns: Arc<Semaphore>,
+    /// Calls to ask registries now.
+    pub(crate) image_calls: ImageCalls,
     pub(crate) applications: watch::Sender<Applications>,
     pub(crate) commit_statuses: watch::Sender<CommitStatuses>,
     /// The numbers of requests.
@@ -82,6 +86,7 @@ pub(crate) struct Reconciler<D, S> {
     observer: Observer<D>,
     mounts: Mounts,
     images: ImageTasks,
+    image_updates: ImageUpdates,
     other_owner: OtherOwner,
     endpoints: EndpointReports,
     turns: Arc<Semaphore>,
@@ -126,6 +131,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             ),
             observer: Observer::new(Arc::clone(&shared.docker), Arc::clone(&shared.prober), scans),
             mounts: Mounts::default(),
+            image_updates: ImageUpdates::new(Arc::clone(&wake), shared.image_calls.clone()),
             images: ImageTasks::new(wake, shared.builds.clone(), context.store().clone(), context.clock()),
             other_owner: OtherOwner::default(),
             endpoints: EndpointReports::default(),
@@ -242,21 +248,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             Ok(observed) => observed,
             Err(error) => return self.fail_to_observe(&error),
         };
-        if self.other_owner.check(&self.context, &target.stack, &observed) {
-            target.policy.suspended = true;
-        } else {
-            let is_confirmed = self.record.get().is_loss_confirmed;
-            match self.revisions.detect_loss(&self.context, is_confirmed, &observed) {
-                Ok(false) => {}
-                Ok(true) => return Next::Round,
-                Err(error) => return self.fail(&chain(&error)),
-            }
-            if self.revisions.confirm(&self.context, &self.desired, &mut target, &observed) {
-                return Next::Round;
-            }
-            if self.revisions.note_vanished(&self.desired, &observed) {
-                return Next::Round;
-            }
+        if let Some(next) = self.examine(&mut target, &observed) {
+            return next;
         }
         let fallback = fallback(&self.context, &target);
         let mask = self.context.mask_of([target.stack.as_ref()].into_iter().chain(fallback.as_ref()));
@@ -289,11 +282,33 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             self.record.save(&self.context);
         }
         let store_again = (!self.record.is_stored()).then(|| now.after(STORE_AGAIN));
-        let look_again = earliest(report_again, self.window_opens());
+        let look_again =
+            earliest(report_again, earliest(self.window_opens(), self.next_image_update(&target, &observed)));
         match earliest(store_again, look_again) {
             Some(latest) => next.by(latest),
             None => next,
         }
+    }
+
+    /// Detects another owner, a loss of state, a removal and newer images in what was observed. Returns how the round ends, if
+    /// that makes another target.
+    fn examine(&mut self, target: &mut TargetRevision, observed: &Observed) -> Option<Next> {
+        if self.other_owner.check(&self.context, &target.stack, observed) {
+            target.policy.suspended = true;
+        } else {
+            let is_confirmed = self.record.get().is_loss_confirmed;
+            match self.revisions.detect_loss(&self.context, is_confirmed, observed) {
+                Ok(false) => {}
+                Ok(true) => return Some(Next::Round),
+                Err(error) => return Some(self.fail(&chain(&error))),
+            }
+            if self.revisions.confirm(&self.context, &self.desired, target, observed)
+                || self.revisions.note_vanished(&self.desired, observed)
+            {
+                return Some(Next::Round);
+            }
+        }
+        self.advance_image_updates(target, observed).then_some(Next::Round)
     }
 
     /// Forgets a removal if Git has the application again, and begins the hooks of a failed revision.
@@ -345,6 +360,34 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
                 );
             }
         }
+    }
+
+    /// Asks registries for newer images. True: one is to be deployed, and the target must be chosen again.
+    fn advance_image_updates(&mut self, target: &TargetRevision, observed: &Observed) -> bool {
+        let is_own = self.other_owner.reason().is_none();
+        let Some(stack) = self.desired.applicable_stack().filter(|_| is_own) else { return false };
+        let followed = FollowedStack { stack, policy: &target.policy, observed };
+        let may_ask = self.follows_images(target);
+        let (context, docker) = (&self.context, self.observer.docker());
+        let record = self.record.get_mut();
+        let has_found = ImageUpdates::note_running(record, followed);
+        let must_choose =
+            has_found || (may_ask && self.image_updates.advance(context, docker, record, followed));
+        if must_choose {
+            self.record.save(&self.context);
+        }
+        must_choose
+    }
+
+    fn next_image_update(&self, target: &TargetRevision, observed: &Observed) -> Option<Timestamp> {
+        let stack = self.desired.applicable_stack().filter(|_| self.follows_images(target))?;
+        let followed = FollowedStack { stack, policy: &target.policy, observed };
+        self.image_updates.look_again(self.record.get(), followed)
+    }
+
+    /// Whether the agent may ask for the images of an application: it keeps it, and Git has it.
+    fn follows_images(&self, target: &TargetRevision) -> bool {
+        !target.policy.suspended && !target.is_leaving && self.other_owner.reason().is_none()
     }
 
     /// When to look again at a commit that is held back.

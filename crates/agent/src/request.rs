@@ -42,6 +42,8 @@ pub enum RequestKind {
     Retry,
     /// Sync, and repair the live state once, although self-heal is off.
     Heal,
+    /// Sync, and deploy the newer images that are known and only reported.
+    UpdateImages,
     /// Remove an application that has left Git.
     Remove(Removal),
     /// The same without the `PreDelete` hooks.
@@ -98,7 +100,12 @@ impl RequestKind {
     /// The work that must follow before a status answers the request.
     pub(crate) fn needs(&self) -> Need {
         match self {
-            Self::Sync | Self::AcceptRewrite | Self::Prune | Self::Retry | Self::Heal => Need::FetchAndRound,
+            Self::Sync
+            | Self::AcceptRewrite
+            | Self::Prune
+            | Self::Retry
+            | Self::Heal
+            | Self::UpdateImages => Need::FetchAndRound,
             Self::Remove(_)
             | Self::ForceRemove(_)
             | Self::Forget
@@ -127,6 +134,7 @@ impl RequestKind {
             | Self::Prune
             | Self::Retry
             | Self::Heal
+            | Self::UpdateImages
             | Self::Remove(_)
             | Self::ForceRemove(_)
             | Self::Forget

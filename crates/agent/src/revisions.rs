@@ -9,7 +9,9 @@ use driftless_model::{
     Observed, OnFailure, Outcome, Pin, PinStatus, Policy, Record, Revision, Stack, StackHash, Timestamp,
     Until,
 };
-use driftless_plan::{Round, Target, closed_window, is_in_force, may_be_deleted, without_runs};
+use driftless_plan::{
+    Round, Target, closed_window, differ_in_images_only, is_in_force, may_be_deleted, without_runs,
+};
 use driftless_store as store;
 use driftless_store::NewRevision;
 
@@ -21,6 +23,7 @@ use crate::{
     error::chain,
     held::{HeldCommit, Hold, unmet_dependency},
     record::StoredRecord,
+    resolved_stack::ResolvedStack,
     revision_changes,
     state_loss::{LossChange, StateLoss},
 };
@@ -99,6 +102,7 @@ pub(crate) struct Revisions {
     held: Option<HeldCommit>,
     /// When a user last asked for a sync that has applied no commit yet.
     manual: Option<Timestamp>,
+    resolved: ResolvedStack,
 }
 
 /// The properties of a target that make it another one than that of the last round.
@@ -140,6 +144,7 @@ impl Revisions {
             loss,
             held: None,
             manual: None,
+            resolved: ResolvedStack::default(),
         }
     }
 
@@ -209,13 +214,13 @@ impl Revisions {
             }
         }
         if self.loss.lost().is_some() {
-            return self.target_after_loss(context, desired, policy);
+            return self.target_after_loss(context, desired, policy, record);
         }
         if desired.is_gone() {
             return self.target_when_gone(context, policy, record);
         }
         if let Some(stack) = desired.applicable_stack() {
-            let (stack, commit) = (Arc::clone(stack), desired.commit().clone());
+            let (stack, commit) = (self.resolved.of(stack, record), desired.commit().clone());
             let newest = TargetRevision::new(stack, commit, policy.clone(), self.cause_of_next(desired));
             self.held = self.held_by_window(context, desired, &newest);
             if self.held.is_none() {
@@ -288,10 +293,11 @@ impl Revisions {
     /// While pins and suspensions may be lost, the newest revision stays the target. Without one, the newest commit is
     /// compared with the live state, and nothing is changed.
     fn target_after_loss(
-        &self,
+        &mut self,
         context: &AppContext,
         desired: &Desired,
         mut policy: Policy,
+        record: &Record,
     ) -> Result<Option<TargetRevision>, store::Error> {
         if self.current.is_some() {
             policy.suspended |= desired.is_gone();
@@ -301,7 +307,8 @@ impl Revisions {
             }
         }
         let rendered = desired.rendered();
-        let Some(stack) = rendered.stack.clone() else { return Ok(None) };
+        let Some(stack) = &rendered.stack else { return Ok(None) };
+        let stack = self.resolved.of(stack, record);
         let suspended = Policy { suspended: true, ..policy.clone() };
         let target = TargetRevision::new(stack, rendered.commit.clone(), suspended, Cause::Start);
         Ok(Some(TargetRevision { unconfirmed: Some(policy), ..target }))
@@ -466,11 +473,14 @@ impl Revisions {
         let before = self.current.as_ref().and_then(|current| stack_of(current).ok().flatten());
         let after = without_runs(&target.stack);
         let mask = context.mask_of([target.stack.as_ref()].into_iter().chain(before.as_ref()));
+        let is_image = target.cause == Cause::Configuration
+            && before.as_ref().is_some_and(|before| differ_in_images_only(before, &after));
+        let cause = if is_image { Cause::Image } else { target.cause.clone() };
         let new = NewRevision {
             app: context.name().clone(),
             commit: target.commit.clone(),
             reference: desired.rendered().reference.clone(),
-            cause: target.cause.clone(),
+            cause,
             changes: revision_changes::describe(before.as_ref(), &after, &mask),
             rollback_of: target.pin.as_ref().map(|pin| pin.revision).or(target.back_to),
             actor: self.actor_of(target),
@@ -507,7 +517,8 @@ impl Revisions {
                 | Cause::Rollback
                 | Cause::AutomaticRollback
                 | Cause::Start
-                | Cause::Configuration,
+                | Cause::Configuration
+                | Cause::Image,
             ) => None,
         }
     }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use driftless_model::{
     ApplicationSpec, ApplicationStatus, CommitInfo, ConditionStatus, FailedCommit, Finding, HealthStatus,
-    Mask, Operation, OperationPhase, Outcome, Record, StackHash, StatusCondition, SyncStatus, Timestamp,
-    WaitStatus,
+    ImageUpdateStatus, Mask, Operation, OperationPhase, Outcome, Record, StackHash, StatusCondition,
+    SyncStatus, Timestamp, WaitStatus,
 };
-use driftless_plan::Plan;
+use driftless_plan::{Plan, followed_images, image_update_status};
 
 use crate::{
     context::AppContext,
@@ -74,6 +74,12 @@ impl StatusInputs<'_> {
             policy: target.map_or_else(|| rendered.policy.clone(), |target| target.policy.clone()),
             commit: target.map(|target| target.commit.clone()).or_else(newest),
         }
+    }
+
+    /// The images whose registries are asked for newer ones.
+    pub(crate) fn images(&self, target: &TargetRevision) -> Vec<ImageUpdateStatus> {
+        let Some(stack) = self.desired.applicable_stack() else { return Vec::new() };
+        image_update_status(self.record, &followed_images(stack, &target.policy), self.now)
     }
 
     /// The conditions about Git, manifests, webhooks, commit statuses and signatures.

@@ -23,6 +23,7 @@ const DEFAULT: &[&str] = &[
     "dependsOn",
     "monitor",
     "progressDeadline",
+    "imageUpdate",
 ];
 
 /// The settings that `driftless.yaml` in a repository may have. Default: all but `maxPrunePercent` and `adopt`.

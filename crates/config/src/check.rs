@@ -5,7 +5,9 @@ use std::{
     path::PathBuf,
 };
 
-use driftless_model::{AdmissionPolicy, AppName, CommitId, Finding, HostIdentity, Location, Policy, RepoUrl};
+use driftless_model::{
+    AdmissionPolicy, AppName, CommitId, Finding, HostIdentity, Location, Policy, RepoUrl, VersionRange,
+};
 
 use crate::{
     access::{self, HostAccess, HostEntry, RawAuth},
@@ -14,7 +16,6 @@ use crate::{
     file::{self, ApplicationEntry, Document, RepositoryEntry},
     origins::Origins,
     policy::inherit,
-    range::VersionRange,
     registry::RegistryEntry,
     settings::{ApplicationSettings, Auth, CommitStatus, Reference, Registry, Repository, Settings, Webhook},
     status::StatusEntry,

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
-use driftless_model::{AppName, CommitId, Finding, HostIdentity, ImageRetention, Location, RepoUrl};
+use driftless_model::{
+    AppName, CommitId, Finding, HostIdentity, ImageRetention, Location, RepoUrl, VersionRange,
+};
 use driftless_yaml::{Limits, Report, parse};
 
 use crate::{
@@ -18,7 +20,6 @@ use crate::{
     notifications::{Notifications, notifications},
     origins::Origins,
     policy::{PolicyEntry, policy},
-    range::VersionRange,
     registry::RegistryEntry,
     settings::{Metrics, Proxy, Verify, Webhooks},
     status::StatusEntry,

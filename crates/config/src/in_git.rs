@@ -199,6 +199,7 @@ fn fields_of(policy: &Policy) -> Vec<(String, String)> {
     let mut fields: BTreeMap<String, serde_json::Value> = fields.into_iter().collect();
     // Left out of the JSON where they have no value.
     fields.entry("progressDeadlineSeconds".to_owned()).or_insert(serde_json::Value::Null);
+    fields.entry("imageUpdate".to_owned()).or_insert_with(|| serde_json::json!("report"));
     for list in ["syncWindows", "dependsOn"] {
         fields.entry(list.to_owned()).or_insert_with(|| serde_json::json!([]));
     }

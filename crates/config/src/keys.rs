@@ -176,6 +176,11 @@ pub(super) static POLICY: &[Key] = &[
     ),
     key("syncWindows", ListOf(&SYNC_WINDOW), "When new commits are applied. Default: at any time"),
     key("dependsOn", ListOf(&APP_DEPENDENCY), "Applications that a new commit waits for. Default: none"),
+    key(
+        "imageUpdate",
+        TextOr(&IMAGE_UPDATE),
+        "When the registry has a newer image: off, report, digest, or more. Default: report",
+    ),
     key("monitor", Duration, "Time in which a commit that was applied can still fail. Default: 1m; 0s: none"),
     key(
         "progressDeadline",
@@ -215,6 +220,18 @@ pub(super) static AUDIT: Table = Table {
     keys: &[&[
         key("keep", Duration, "How long entries are kept in the database. Default: 365d"),
         key("file", Path, "File that each entry is appended to, as a line of JSON"),
+    ]],
+    required: &[],
+};
+
+/// `imageUpdate`.
+pub(super) static IMAGE_UPDATE: Table = Table {
+    keys: &[&[
+        key("mode", Word(&["off", "report", "apply"]), "Whether newer images are deployed. Default: apply"),
+        key("semver", Text, "Follow the newest tag of this range of versions"),
+        key("tags", Text, "Only tags that match this pattern; * is any text"),
+        key("minAge", Duration, "Deploy an image once it has been known for this long. Default: 0s"),
+        key("every", Duration, "Time between two looks at the registry, at least 1m. Default: 1h"),
     ]],
     required: &[],
 };
@@ -438,7 +455,7 @@ pub(super) static NOTIFICATION_ROUTE: Table = Table {
 };
 
 /// As in [`driftless_model::IncidentKind::ALL`]; a test compares them.
-const INCIDENT_KINDS: &str = "^(syncFailed|degraded|driftFound|driftNotHealed|pruneHeld|rolledBack|gitUnreachable|engineUnreachable|hostLost)$";
+const INCIDENT_KINDS: &str = "^(syncFailed|degraded|driftFound|driftNotHealed|pruneHeld|rolledBack|gitUnreachable|engineUnreachable|hostLost|imageAvailable)$";
 
 pub(super) static REPOSITORY: Table = Table {
     keys: &[
@@ -583,7 +600,7 @@ pub(super) static HOST_SELECTOR: Table = Table {
 };
 
 /// As the reader takes them; a test compares them.
-pub(super) const ALLOWED: &str = "^(default|hosts|perHost|suspend|variables|profiles|files|envFiles|selfHeal|prune|maxPrunePercent|adopt|filesystemDrift|onFailure|syncWindows|monitor|progressDeadline|dependsOn)$";
+pub(super) const ALLOWED: &str = "^(default|hosts|perHost|suspend|variables|profiles|files|envFiles|selfHeal|prune|maxPrunePercent|adopt|filesystemDrift|onFailure|syncWindows|monitor|progressDeadline|dependsOn|imageUpdate)$";
 
 /// Keys of the configuration of a host that a repository can never set.
 const OF_THE_HOST: &[&str] = &[

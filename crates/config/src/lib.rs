@@ -26,7 +26,6 @@ mod api_socket;
 mod check;
 mod client_hosts;
 mod docker_host;
-mod duration;
 mod file;
 mod fleet;
 mod host;
@@ -37,7 +36,6 @@ mod listen_tls;
 mod notifications;
 mod origins;
 mod policy;
-mod range;
 mod registry;
 mod secret;
 mod settings;
@@ -54,7 +52,6 @@ pub use allow::Allow;
 pub use api_socket::{ApiSocket, SOCKET_FOLDER, SOCKET_NAME, SocketGroup, SocketPlace};
 pub use client_hosts::{ClientHost, client_hosts};
 pub use docker_host::{DockerHost, DockerTls};
-pub use duration::parse as parse_duration;
 pub use fleet::{Fleet, FleetReports};
 pub use in_git::{AtCommit, SETTINGS_FILE};
 pub use keys::{schema, schema_of_repository};
@@ -64,7 +61,6 @@ pub use notifications::{
 };
 pub use origins::Origins;
 pub use policy::PolicyEntry;
-pub use range::VersionRange;
 pub use secret::Secret;
 pub use settings::{
     ApplicationSettings, Auth, CommitStatus, GithubApp, Metrics, Proxy, Reference, Registry, Repository,

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use driftless_model::{
-    Adopt, AppCondition, AppDependency, AppName, FilesystemDrift, OnFailure, Policy, Schedule, SyncWindow,
-    WindowKind,
+    Adopt, AppCondition, AppDependency, AppName, FilesystemDrift, ImageUpdate, OnFailure, Policy, Schedule,
+    SyncWindow, UpdateFields, WindowKind, parse_duration,
 };
+use driftless_yaml::Kind;
 
 use crate::{
-    duration, keys,
+    keys,
     origins::Origins,
     value::{Fields as _, Object, Value, each},
 };
@@ -27,6 +28,7 @@ pub struct PolicyEntry {
     pub(super) progress_deadline: Option<Duration>,
     pub(super) sync_windows: Option<Vec<SyncWindow>>,
     pub(super) depends_on: Option<Vec<AppDependency>>,
+    pub(super) image_update: Option<ImageUpdate>,
     /// The places of the keys that are given.
     pub(super) origins: Origins,
 }
@@ -66,6 +68,37 @@ pub(super) fn policy(object: &Object<'_>) -> PolicyEntry {
         }),
         sync_windows: object.get("syncWindows").map(|_| each(object, "syncWindows", sync_window)),
         depends_on: object.get("dependsOn").map(|_| each(object, "dependsOn", dependency)),
+        image_update: object.get("imageUpdate").as_ref().and_then(image_update),
+    }
+}
+
+/// One word, or the fields.
+fn image_update(value: &Value<'_>) -> Option<ImageUpdate> {
+    if !matches!(value.node.kind, Kind::Mapping(_)) {
+        let word = value.string()?;
+        let update = ImageUpdate::of_word(word);
+        if update.is_none() {
+            value.error(format!(
+                "`{word}` is no image update: use `off`, `report` or `digest`, or its fields"
+            ));
+        }
+        return update;
+    }
+    let object = value.clone().object(&keys::IMAGE_UPDATE)?;
+    let time = |key| object.parsed(key, whole_seconds);
+    let fields = UpdateFields {
+        mode: object.owned("mode"),
+        semver: object.owned("semver"),
+        tags: object.owned("tags"),
+        min_age: time("minAge"),
+        every: time("every"),
+    };
+    match ImageUpdate::of_fields(fields) {
+        Ok(update) => Some(update),
+        Err((field, message)) => {
+            object.get(field).as_ref().unwrap_or(value).error(message);
+            None
+        }
     }
 }
 
@@ -109,7 +142,7 @@ fn dependency(value: Value<'_>) -> Option<AppDependency> {
 
 /// The API shows these times in seconds.
 fn whole_seconds(text: &str) -> Result<Duration, String> {
-    match duration::parse(text) {
+    match parse_duration(text) {
         Ok(parsed) if parsed.subsec_nanos() > 0 => Err("must be a number of whole seconds".to_owned()),
         other => other,
     }
@@ -129,5 +162,6 @@ pub(super) fn inherit(outer: &Policy, own: &PolicyEntry) -> Policy {
         progress_deadline: own.progress_deadline.or(outer.progress_deadline),
         sync_windows: own.sync_windows.clone().unwrap_or_else(|| outer.sync_windows.clone()),
         depends_on: own.depends_on.clone().unwrap_or_else(|| outer.depends_on.clone()),
+        image_update: own.image_update.clone().unwrap_or_else(|| outer.image_update.clone()),
     }
 }

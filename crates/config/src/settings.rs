@@ -9,6 +9,7 @@ use std::{
 
 use driftless_model::{
     AdmissionPolicy, AppName, CommitId, HookProvider, HostIdentity, ImageRetention, Policy, RepoUrl,
+    VersionRange,
 };
 
 use crate::{
@@ -20,7 +21,6 @@ use crate::{
     notifications::Notifications,
     origins::Origins,
     policy::PolicyEntry,
-    range::VersionRange,
     secret::Secret,
     trusted_proxy::{Audit, TrustedProxy},
     values_from::ValueSource,

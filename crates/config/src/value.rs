@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration}
 
 use driftless_yaml::{Dialect, Node};
 
-use crate::duration;
+use driftless_model::parse_duration;
 
 pub(super) type Value<'a> = driftless_yaml::Value<'a, Configuration>;
 pub(super) type Object<'a> = driftless_yaml::Object<'a, Configuration>;
@@ -128,7 +128,7 @@ impl Fields for Object<'_> {
     }
 
     fn duration(&self, key: &str) -> Option<Duration> {
-        self.parsed(key, |text| match duration::parse(text) {
+        self.parsed(key, |text| match parse_duration(text) {
             Ok(parsed) if parsed < Duration::from_secs(1) => Err("must be at least `1s`".to_owned()),
             other => other,
         })

@@ -4,8 +4,8 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use driftless_config::{Auth, Proxy, Reference, Secret, Settings, VerifyMode, VersionRange};
-use driftless_model::{AppName, Finding};
+use driftless_config::{Auth, Proxy, Reference, Secret, Settings, VerifyMode};
+use driftless_model::{AppName, Finding, VersionRange};
 
 fn mistakes(text: &str) -> Vec<Finding> {
     Settings::parse("driftless.yaml", text).expect_err("a mistake is found")

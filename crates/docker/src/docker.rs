@@ -14,6 +14,7 @@ use crate::{
     host_ports,
     image_build::BuildInputs,
     logs::{LogOptions, LogStream},
+    registry::{ImageQuestion, NewestImage, RegistryError},
 };
 
 /// A Docker host: what the agent needs of it.
@@ -53,6 +54,12 @@ pub trait Docker: Send + Sync + 'static {
 
     /// Removes an image with all of its names. Fails if a container uses it. An image that is gone is no error.
     fn remove_image(&self, image: &ListedImage) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Asks the registry of an image for the newest one.
+    fn newest_image(
+        &self,
+        question: &ImageQuestion,
+    ) -> impl Future<Output = Result<NewestImage, RegistryError>> + Send;
 
     /// Runs a command inside a running container and returns its exit code and the end of its output.
     fn exec(

@@ -26,6 +26,7 @@ use crate::{
     logs::{self, LogOptions, LogStream},
     mount_paths::MountPaths,
     observe::Observer,
+    registry::{ImageQuestion, NewestImage, RegistryClient, RegistryError},
     registry_logins::RegistryLogins,
     transport::Address,
 };
@@ -58,6 +59,7 @@ pub struct Engine {
     observer: Observer,
     actions: Actions,
     builder: Builder,
+    registries: RegistryClient,
     agents: Arc<OwnAgents>,
     claims: Arc<AgentClaims>,
     exec: Arc<Exec>,
@@ -119,6 +121,7 @@ impl Engine {
                 &exec,
                 ActionOptions { agents: Arc::clone(&agents), logins: logins.clone(), clock },
             ),
+            registries: RegistryClient::new(&connection, logins.clone()),
             builder: Builder::new(&connection, &cache, logins, clock),
             _watcher: AbortOnDropHandle::new(tokio::spawn(watcher.run())),
             connection,
@@ -178,6 +181,10 @@ impl Docker for Engine {
         progress: &(dyn Fn(String) + Send + Sync),
     ) -> Result<(), Error> {
         self.builder.build(image, build, inputs, progress).await
+    }
+
+    async fn newest_image(&self, question: &ImageQuestion) -> Result<NewestImage, RegistryError> {
+        self.registries.newest(question).await
     }
 
     async fn images(&self) -> Result<Vec<ListedImage>, Error> {

@@ -80,6 +80,7 @@ mod percent_encoding;
 mod platforms;
 mod podman;
 mod pull;
+mod registry;
 mod registry_login;
 mod registry_logins;
 mod self_container;
@@ -98,6 +99,7 @@ pub use engine_report::{EngineReport, engine_report};
 pub use error::Error;
 pub use image_build::{BuildInputs, BuildSecrets};
 pub use logs::{LogOptions, LogStream};
+pub use registry::{ImageQuestion, NewestImage, RegistryError};
 pub use registry_logins::{ReadSecret, RegistryLogins};
 #[cfg(feature = "simulated")]
 pub use simulated::{ChangedBy, EventDelivery, Faults, SimulatedEngine, TranscriptEntry, UserAction};

@@ -8,7 +8,8 @@ use super::{
     history,
     remote_client::{self, RefListing},
 };
-use driftless_config::{Reference, VersionRange};
+use driftless_config::Reference;
+use driftless_model::VersionRange;
 
 /// The followed reference as the server has it.
 pub(super) struct FollowedRef {

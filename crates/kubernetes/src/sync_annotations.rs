@@ -1,4 +1,4 @@
-//! The names of the annotations that order a sync.
+//! The names of the annotations that order a sync or update images.
 
 pub(super) const HOOKS: [&str; 2] = ["argocd.argoproj.io/hook", "driftless.hook"];
 pub(super) const WAVES: [&str; 2] = ["argocd.argoproj.io/sync-wave", "driftless.wave"];
@@ -7,7 +7,15 @@ pub(super) const DELETE_POLICY: &str = "argocd.argoproj.io/hook-delete-policy";
 /// The only delete policy that is supported: containers are kept until the next attempt.
 pub(super) const BEFORE_CREATION: &str = "BeforeHookCreation";
 
+/// Image updates: one word or a range of versions, and the settings that go with a range.
+pub(super) const UPDATE: &str = "driftless.update";
+pub(super) const UPDATE_TAGS: &str = "driftless.update-tags";
+pub(super) const UPDATE_MIN_AGE: &str = "driftless.update-min-age";
+pub(super) const UPDATE_EVERY: &str = "driftless.update-every";
+
 /// Whether an annotation of an object has an effect.
 pub(super) fn is_known(annotation: &str) -> bool {
-    HOOKS.contains(&annotation) || WAVES.contains(&annotation) || annotation == DELETE_POLICY
+    HOOKS.contains(&annotation)
+        || WAVES.contains(&annotation)
+        || [DELETE_POLICY, UPDATE, UPDATE_TAGS, UPDATE_MIN_AGE, UPDATE_EVERY].contains(&annotation)
 }

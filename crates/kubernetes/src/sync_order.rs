@@ -2,10 +2,15 @@
 
 use super::{
     reader::Value,
-    sync_annotations::{BEFORE_CREATION, DELETE_POLICY, HOOKS, WAVES, is_known},
+    sync_annotations::{
+        BEFORE_CREATION, DELETE_POLICY, HOOKS, UPDATE, UPDATE_EVERY, UPDATE_MIN_AGE, UPDATE_TAGS, WAVES,
+        is_known,
+    },
     workload::ReadWorkload,
 };
-use driftless_model::{HookPhase, Workload, WorkloadKind};
+use driftless_model::{
+    HookPhase, ImageUpdate, UpdateFields, UpdateMode, Workload, WorkloadKind, parse_duration,
+};
 use driftless_yaml::{Entry, join};
 
 /// Gives the workloads of an object their wave, and makes a Job the template of a hook.
@@ -14,6 +19,11 @@ pub(super) fn apply(value: &Value<'_>, mut read: Vec<ReadWorkload>) -> Vec<ReadW
     if let Some(wave) = order.wave() {
         for found in &mut read {
             found.workload.wave = wave;
+        }
+    }
+    if let Some(update) = order.image_update() {
+        for found in &mut read {
+            found.workload.image_update = Some(update.clone());
         }
     }
     order.check_delete_policy();
@@ -27,7 +37,7 @@ pub(super) fn apply(value: &Value<'_>, mut read: Vec<ReadWorkload>) -> Vec<ReadW
 pub(super) fn refuse(value: &Value<'_>) {
     let order = Order { value };
     for entry in order.annotations().iter().filter(|entry| is_known(&entry.key)) {
-        let message = "has no effect here: only workloads have waves and hooks; everything else is there before the first one";
+        let message = "has no effect here: only workloads have waves, hooks and image updates; everything else is there before the first one";
         value.report().say(entry.value.warning(path(entry), message));
     }
 }
@@ -66,6 +76,41 @@ impl<'a> Order<'_, 'a> {
             );
         }
         wave
+    }
+
+    /// The setting for newer images: a word, or a range of versions.
+    fn image_update(&self) -> Option<ImageUpdate> {
+        let time = |name: &str| {
+            let (entry, text) = self.find(&[name])?;
+            let parsed = parse_duration(text);
+            if let Err(message) = &parsed {
+                self.error(entry, message.clone(), "such as `72h`");
+            }
+            parsed.ok()
+        };
+        let (min_age, every) = (time(UPDATE_MIN_AGE), time(UPDATE_EVERY));
+        let tags = self.find(&[UPDATE_TAGS]).map(|(_, text)| text.to_owned());
+        let Some((entry, text)) = self.find(&[UPDATE]) else {
+            for (other, _) in
+                [UPDATE_TAGS, UPDATE_MIN_AGE, UPDATE_EVERY].iter().filter_map(|name| self.find(&[name]))
+            {
+                self.error(other, format!("has no effect without `{UPDATE}`"), "add it, such as `digest`");
+            }
+            return None;
+        };
+        let word = ImageUpdate::of_word(text);
+        let mode = word.map(|word| match word.mode {
+            UpdateMode::Off => "off".to_owned(),
+            UpdateMode::Report => "report".to_owned(),
+            UpdateMode::Apply => "apply".to_owned(),
+        });
+        let semver = mode.is_none().then(|| text.to_owned());
+        let update = ImageUpdate::of_fields(UpdateFields { mode, semver, tags, min_age, every });
+        if let Err((_, message)) = &update {
+            let help = "use `off`, `report`, `digest`, or a range of versions such as `~1.4`";
+            self.error(entry, message.clone(), help);
+        }
+        update.ok()
     }
 
     fn hook(&self) -> Option<HookPhase> {

@@ -67,6 +67,7 @@ impl ReadWorkload {
             wave: 0,
             failure: FailureRule::default(),
             rollback: None,
+            image_update: None,
             manifest: ManifestNames { container: pod.container_name, selector: BTreeMap::new() },
         };
         let (named, published, subdomain) = (pod.named, pod.published, pod.subdomain);

@@ -13,10 +13,11 @@ use crate::{
     counters::Metrics,
     process::{Process, number},
     table::{
-        APP_CONDITION, APP_DRIFT, APP_INFO, APP_INSTANCES, APP_OBSERVED, APP_PINNED, APP_RESTARTS,
-        APP_REVISION, APP_WAITS, APP_WORKLOADS, BUILD_INFO, CPU, ENGINE_UP, FLEET_HOST_UP, FLEET_LAST_REPORT,
-        MAX_FDS, Metric, OPEN_FDS, QUEUE_LENGTH, QUEUE_OLDEST, READY, REPOSITORY_APPLICATIONS,
-        REPOSITORY_FETCHED, REPOSITORY_UP, RESIDENT, START_TIME, STATE_WRITABLE,
+        APP_CONDITION, APP_DRIFT, APP_IMAGE_CHECKS_FAILED, APP_IMAGES_AVAILABLE, APP_INFO, APP_INSTANCES,
+        APP_OBSERVED, APP_PINNED, APP_RESTARTS, APP_REVISION, APP_WAITS, APP_WORKLOADS, BUILD_INFO, CPU,
+        ENGINE_UP, FLEET_HOST_UP, FLEET_LAST_REPORT, MAX_FDS, Metric, OPEN_FDS, QUEUE_LENGTH, QUEUE_OLDEST,
+        READY, REPOSITORY_APPLICATIONS, REPOSITORY_FETCHED, REPOSITORY_UP, RESIDENT, START_TIME,
+        STATE_WRITABLE,
     },
 };
 
@@ -147,6 +148,13 @@ impl Gauges {
                 DriftAction::Ineffective => "ineffective",
             };
             self.add(APP_DRIFT, &[name, &drift.kind, action], 1.0);
+        }
+        if !status.images.is_empty() {
+            let available = status.images.iter().filter(|image| image.available.is_some()).count();
+            self.set(APP_IMAGES_AVAILABLE, &[name], number(available as u64));
+        }
+        for failure in status.images.iter().filter_map(|image| image.failure.as_ref()) {
+            self.add(APP_IMAGE_CHECKS_FAILED, &[name, &failure.reason], 1.0);
         }
         for wait in &status.waits {
             self.add(APP_WAITS, &[name, &wait.reason], 1.0);

@@ -86,6 +86,16 @@ metrics! {
         ["name", "kind", "action"],
         "The differences from Git at this moment, by kind of object and by what the agent does about them."
     );
+    APP_IMAGES_AVAILABLE = gauge(
+        "driftless_app_images_available",
+        ["name"],
+        "The number of images for which the registry has a newer one that is not deployed."
+    );
+    APP_IMAGE_CHECKS_FAILED = gauge(
+        "driftless_app_image_checks_failed",
+        ["name", "reason"],
+        "The number of images whose registry gave no answer the last time, by reason."
+    );
     APP_WAITS = gauge("driftless_app_waits", ["name", "reason"], "The waits at this moment, by reason.");
     APP_CONDITION = gauge(
         "driftless_app_condition",

@@ -28,6 +28,8 @@ pub enum IncidentKind {
     EngineUnreachable,
     /// A host of the fleet has not been heard for long.
     HostLost,
+    /// A registry has a newer image, which the agent does not deploy by itself.
+    ImageAvailable,
 }
 
 /// The urgency of an incident, lowest first.
@@ -143,7 +145,7 @@ pub struct NotificationStatus {
 
 impl IncidentKind {
     /// All kinds with their names in the configuration.
-    pub const ALL: [(&'static str, Self); 9] = [
+    pub const ALL: [(&'static str, Self); 10] = [
         ("syncFailed", Self::SyncFailed),
         ("degraded", Self::Degraded),
         ("driftFound", Self::DriftFound),
@@ -153,6 +155,7 @@ impl IncidentKind {
         ("gitUnreachable", Self::GitUnreachable),
         ("engineUnreachable", Self::EngineUnreachable),
         ("hostLost", Self::HostLost),
+        ("imageAvailable", Self::ImageAvailable),
     ];
 
     /// The name in the configuration.
@@ -213,6 +216,8 @@ impl Incident {
             IncidentKind::EngineUnreachable => "the engine does not answer".to_owned(),
             IncidentKind::HostLost if is_over => format!("host {subject} is back"),
             IncidentKind::HostLost => format!("host {subject} is lost"),
+            IncidentKind::ImageAvailable if is_over => format!("the images of {subject} are the newest"),
+            IncidentKind::ImageAvailable => format!("{subject} has a newer image"),
         }
     }
 }

@@ -41,6 +41,7 @@ mod content;
 mod cron;
 mod defaults;
 pub mod downward;
+mod duration;
 mod effective;
 mod effective_setting;
 mod error_chain;
@@ -59,6 +60,7 @@ mod host_identity;
 mod image_list;
 mod image_ref;
 mod image_syntax;
+mod image_update;
 mod incident;
 mod job;
 pub mod label;
@@ -79,6 +81,7 @@ mod record;
 mod repo_url;
 mod revision;
 mod schedule;
+mod seconds;
 mod selector;
 mod stack;
 mod stateful_set;
@@ -86,6 +89,7 @@ mod status;
 mod sync_window;
 mod time;
 mod unreported;
+mod version_range;
 mod webhook;
 mod wildcard;
 mod workload;
@@ -107,6 +111,7 @@ pub use container::{
 pub use content::{Access, Content, ContentId, ContentTree, Contents};
 pub use cron::{Concurrency, Cron};
 pub use downward::{Downward, DownwardValues};
+pub use duration::parse_duration;
 pub use effective_setting::EffectiveSetting;
 pub use error_chain::{causes, chain_of_causes, error_chain, join_causes, root_cause};
 pub use event::{Event, EventKind};
@@ -129,6 +134,10 @@ pub use image_list::{
 };
 pub use image_ref::{ImageParts, ImageRef};
 pub use image_syntax::InvalidImage;
+pub use image_update::{
+    AvailableImage, CheckFailure, FollowedImage, ImageUpdate, ImageUpdateStatus, TagRule, UpdateFields,
+    UpdateMode,
+};
 pub use incident::{
     Incident, IncidentKind, IncidentPhase, Notification, NotificationStatus, ReceiverStatus, Urgency,
 };
@@ -168,6 +177,7 @@ pub use status::{
 pub use sync_window::{SyncWindow, WindowKind};
 pub use time::Timestamp;
 pub use unreported::UnreportedSettings;
+pub use version_range::VersionRange;
 pub use webhook::{Delivery, DeliveryOutcome, DeliveryResult, HookProvider, HookSecret, HookStatus, Missed};
 pub use wildcard::{matches_star, matches_star_and_question};
 pub use workload::{

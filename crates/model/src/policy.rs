@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{AppDependency, SyncWindow};
+use super::{AppDependency, ImageUpdate, SyncWindow};
+use crate::defaults::is_default;
 
 /// Per application, from the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,12 +32,12 @@ pub struct Policy {
     #[serde(default)]
     pub on_failure: OnFailure,
     /// A revision that loses its health this soon after it has succeeded has failed. Default: 1 minute; 0 is never.
-    #[serde(rename = "monitorSeconds", with = "seconds", default = "a_minute")]
+    #[serde(rename = "monitorSeconds", with = "crate::seconds::whole", default = "a_minute")]
     pub monitor: Duration,
     /// Without progress for this long, a rollout has failed, if the workload itself has no shorter deadline.
     #[serde(
         rename = "progressDeadlineSeconds",
-        with = "optional_seconds",
+        with = "crate::seconds::optional",
         default,
         skip_serializing_if = "Option::is_none"
     )]
@@ -47,6 +48,9 @@ pub struct Policy {
     /// The applications that a new commit waits for. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<AppDependency>,
+    /// The setting for newer images of a registry. Default: they are reported.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub image_update: ImageUpdate,
 }
 
 /// The consequence of a commit that fails: its rollout makes no progress, a Job of it fails, or it loses its health soon
@@ -110,42 +114,7 @@ impl Default for Policy {
             progress_deadline: None,
             sync_windows: Vec::new(),
             depends_on: Vec::new(),
+            image_update: ImageUpdate::default(),
         }
-    }
-}
-
-/// A duration as a number of whole seconds.
-pub(crate) mod seconds {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(duration.as_secs())
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-        u64::deserialize(deserializer).map(Duration::from_secs)
-    }
-}
-
-/// A duration as a number of whole seconds, or nothing.
-mod optional_seconds {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    #[expect(clippy::ref_option, reason = "serde passes the field")]
-    pub(super) fn serialize<S: Serializer>(
-        duration: &Option<Duration>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        duration.map(|duration| duration.as_secs()).serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Duration>, D::Error> {
-        Ok(Option::<u64>::deserialize(deserializer)?.map(Duration::from_secs))
     }
 }

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CompletedJob, ContainerId, ContentId, FailedCommit, HookRecord, Instance, InstanceId, JobRecord,
-    KnownInside, SpecHash, StackHash, Timestamp, Workload, WorkloadName,
+    CompletedJob, ContainerId, ContentId, FailedCommit, FollowedImage, HookRecord, Instance, InstanceId,
+    JobRecord, KnownInside, SpecHash, StackHash, Timestamp, Workload, WorkloadName,
 };
 
 /// Facts about one application that the engine cannot report.
@@ -97,6 +97,9 @@ pub struct Record {
     /// A user confirmed a loss of state, and the application has no revision since, because it is suspended.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_loss_confirmed: bool,
+    /// The images whose registries are asked for newer ones, by the reference of the manifest.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub followed_images: BTreeMap<String, FollowedImage>,
     /// Actions that the engine would not do, by the object they act on. Others go on meanwhile.
     pub failures: BTreeMap<String, Attempt>,
     /// Files changed inside containers, and by whom.

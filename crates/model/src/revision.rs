@@ -73,6 +73,8 @@ pub enum Cause {
     Start,
     /// The configuration changed.
     Configuration,
+    /// The registry had a newer image.
+    Image,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

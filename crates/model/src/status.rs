@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Actor, AppName, CommitId, CommitInfo, Finding, Format, HookPhase, Member, ObjectRef, Outcome, Policy,
-    Protocol, Resource, Role, Strategy, Timestamp, Until, Update, WorkloadName,
+    Actor, AppName, CommitId, CommitInfo, Finding, Format, HookPhase, ImageUpdateStatus, Member, ObjectRef,
+    Outcome, Policy, Protocol, Resource, Role, Strategy, Timestamp, Until, Update, WorkloadName,
 };
 use crate::defaults::is_default;
 
@@ -102,6 +102,9 @@ pub struct ApplicationStatus {
     /// Services, ConfigMaps and other objects of the manifests that are no workloads.
     #[serde(default, skip_serializing_if = "is_default")]
     pub resources: Arc<Vec<ResourceStatus>>,
+    /// The images whose registries are asked for newer ones, by the reference of the manifest.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub images: Arc<Vec<ImageUpdateStatus>>,
     /// Remarks about the manifests of the newest commit.
     pub findings: Vec<Finding>,
     /// Why nothing is being done about what is not yet so.

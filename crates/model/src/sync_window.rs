@@ -17,7 +17,7 @@ pub struct SyncWindow {
     #[serde(default, skip_serializing_if = "is_default")]
     pub time_zone: Option<String>,
     /// Its length.
-    #[serde(rename = "durationSeconds", with = "crate::policy::seconds")]
+    #[serde(rename = "durationSeconds", with = "crate::seconds::whole")]
     pub duration: Duration,
     /// Whether a user may sync although the window forbids it.
     #[serde(default, skip_serializing_if = "is_default")]

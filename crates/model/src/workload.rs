@@ -8,8 +8,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Build, Completion, Container, ContentId, Cron, FailureRule, HookPhase, InPlace, Job, Location, Member,
-    Part, Probes, PullPolicy, SpecHash, Update, WorkloadName,
+    Build, Completion, Container, ContentId, Cron, FailureRule, HookPhase, ImageUpdate, InPlace, Job,
+    Location, Member, Part, Probes, PullPolicy, SpecHash, Update, WorkloadName,
 };
 use crate::defaults::is_default;
 
@@ -152,6 +152,9 @@ pub struct Workload {
     /// The settings with which the application goes back to this definition. `None`: those of an update.
     #[serde(default, skip_serializing_if = "is_default")]
     pub rollback: Option<Box<RollbackSettings>>,
+    /// The setting for newer images of a registry. Default: that of the policy of the application.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub image_update: Option<ImageUpdate>,
 }
 
 /// A workload together with its name in the stack.

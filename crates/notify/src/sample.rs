@@ -47,6 +47,11 @@ pub fn sample(kind: IncidentKind, now: Timestamp) -> Incident {
             "the engine does not answer: connection refused",
             "check it with `docker info` and `systemctl status docker` on the host",
         ),
+        IncidentKind::ImageAvailable => (
+            Urgency::Info,
+            "postgres:17 has a newer image (sha256:9f86d081884c), which is only reported",
+            "deploy it with `driftless sync shop --update-images`, or always, with `imageUpdate: digest`",
+        ),
         IncidentKind::HostLost => (
             Urgency::Critical,
             "last heard at 2026-01-01T11:48:00Z",

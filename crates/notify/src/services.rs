@@ -312,6 +312,7 @@ fn alert(notification: &Notification, batch: &Batch<'_>) -> Value {
         IncidentKind::GitUnreachable => "DriftlessGitUnreachable",
         IncidentKind::EngineUnreachable => "DriftlessEngineUnreachable",
         IncidentKind::HostLost => "DriftlessHostLost",
+        IncidentKind::ImageAvailable => "DriftlessImageAvailable",
     };
     // The urgency of an incident may rise; a label may not change.
     let severity = sample(incident.kind, batch.now).urgency.name();

@@ -7,8 +7,9 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use driftless_model::{
-    AppName, Application, ConditionStatus, DriftAction, HealthStatus, Incident, IncidentKind, IncidentPhase,
-    OperationPhase, Outcome, RepositoryStatus, SyncStatus, Timestamp, Urgency,
+    AppName, Application, ConditionStatus, DriftAction, HealthStatus, ImageUpdateStatus, Incident,
+    IncidentKind, IncidentPhase, OperationPhase, Outcome, RepositoryStatus, SyncStatus, Timestamp,
+    UpdateMode, Urgency,
 };
 
 use crate::wait::WaitReason;
@@ -366,6 +367,16 @@ fn of_application(
         let message = format!("pinned to revision {} ({}){reason}", pin.revision, pin.commit.short());
         let advice = format!("new commits are not applied until `driftless resume {name}`");
         problems.push(problem(IncidentKind::RolledBack, Urgency::Info, message, advice, Duration::ZERO));
+    }
+    let reported = status.images.iter().filter(|image| image.mode == UpdateMode::Report);
+    let newer = reported.filter(|image| image.available.is_some());
+    let newer: Vec<String> = newer.filter_map(ImageUpdateStatus::sentence).collect();
+    if !newer.is_empty() {
+        let advice = format!(
+            "deploy it with `driftless sync {name} --update-images`, or always, with `imageUpdate: digest`"
+        );
+        let message = several(&newer);
+        problems.push(problem(IncidentKind::ImageAvailable, Urgency::Info, message, advice, Duration::ZERO));
     }
 }
 

@@ -54,6 +54,7 @@ mod dry_run;
 mod explain;
 mod facts;
 mod fields;
+mod image_updates;
 mod image_uses;
 mod incidents;
 mod names;
@@ -90,6 +91,11 @@ pub use facts::{
     pods::whole,
 };
 pub use fields::diff::{FieldDifference, canonical_yaml, differences};
+pub use image_updates::{
+    RegistryAnswer, differ_in_images_only, followed_images, image_check, image_update_status,
+    next_image_update, note_failed_check, note_newest_image, note_running_images, resolve_available_images,
+    resolve_images, resolved_images, with_resolved_images,
+};
 pub use image_uses::image_uses;
 pub use incidents::{IncidentChange, IncidentFacts, IncidentTimes, incidents};
 pub use names::container_name;

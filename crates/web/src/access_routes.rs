@@ -125,7 +125,7 @@ fn new_token(body: TokenBody, actor: Actor, now: Timestamp) -> Result<ApiToken, 
         Some("never") => None,
         Some(text) => {
             let span =
-                driftless_config::parse_duration(text).map_err(|error| format!("`expiresIn`: {error}"))?;
+                driftless_model::parse_duration(text).map_err(|error| format!("`expiresIn`: {error}"))?;
             Some(span)
         }
     };

@@ -204,6 +204,14 @@ pub(super) async fn heal(
     ask(&shared, &caller, name, RequestKind::Heal).await
 }
 
+pub(super) async fn update_images(
+    Caller(caller): Caller,
+    State(shared): State<Shared>,
+    Name(name): Name,
+) -> Result<Response, Error> {
+    ask(&shared, &caller, name, RequestKind::UpdateImages).await
+}
+
 /// The query of `POST …/remove`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]

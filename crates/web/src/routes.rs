@@ -194,6 +194,12 @@ fn requests() -> Vec<Operation> {
         ask("/api/v1/applications/{name}/prune", post(api::prune), "Confirm a prune that is held").accepts(),
         ask("/api/v1/applications/{name}/retry", post(api::retry), "Try a failed commit again").accepts(),
         ask("/api/v1/applications/{name}/heal", post(api::heal), "Undo drift once").accepts(),
+        ask(
+            "/api/v1/applications/{name}/update-images",
+            post(api::update_images),
+            "Deploy the newer images that are known",
+        )
+        .accepts(),
         ask("/api/v1/applications/{name}/remove", post(api::remove), "Remove an application that left Git")
             .query("volumes", Query::Boolean, "Also its volumes. Default: false")
             .query("force", Query::Boolean, "Skip its hooks. Default: false")

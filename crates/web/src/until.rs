@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use driftless_config::parse_duration;
+use driftless_model::parse_duration;
 use driftless_model::{Timestamp, Until};
 
 /// Ten years, of 365 days.

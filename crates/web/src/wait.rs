@@ -102,7 +102,7 @@ impl Wish {
             .transpose()?;
         let within = match within {
             None => Duration::from_secs(30),
-            Some(text) => driftless_config::parse_duration(&text)
+            Some(text) => driftless_model::parse_duration(&text)
                 .map_err(|error| Error::Malformed(format!("`within`: {error}")))?,
         };
         if within > LONGEST {

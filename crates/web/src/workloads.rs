@@ -12,8 +12,8 @@ use serde::Deserialize;
 
 use super::{access::Caller, api::ask, error::Error, limits::ANSWER_WITHIN, serve::Stopping, shared::Shared};
 use driftless_agent::{InstanceName, RequestKind};
-use driftless_config::parse_duration;
 use driftless_docker::{LogOptions, LogStream};
+use driftless_model::parse_duration;
 use driftless_model::{AppName, InstanceStatus, PartStatus, Role, Timestamp, WorkloadName, WorkloadStatus};
 
 /// The application and the workload or instance in a route.

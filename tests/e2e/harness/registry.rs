@@ -77,15 +77,20 @@ impl Registry {
 
     /// Publishes the test server under a name of this registry, and leaves no copy on the host.
     pub fn publish(&self, docker: &Docker, name: &str, version: &str) -> String {
+        self.publish_as(docker, name, version, version)
+    }
+
+    /// The same under a tag that may already have another version.
+    pub fn publish_as(&self, docker: &Docker, name: &str, tag: &str, version: &str) -> String {
         // Pushed under another name of the same registry: an agent that waits for the image takes it as soon as
         // it is on this host, before it could be untagged.
-        let aside = format!("{}/{name}:{version}", self.address.replace("127.0.0.1", "localhost"));
+        let aside = format!("{}/{name}:{tag}", self.address.replace("127.0.0.1", "localhost"));
         images::server_as(docker, &aside, version);
         let client = self.client.as_ref().map(|it| it.display().to_string());
         let login: Vec<&str> = client.iter().flat_map(|it| ["--config", it.as_str()]).collect();
         docker.run(&[&login[..], &["push", "-q", &aside]].concat());
         docker.run(&["rmi", &aside]);
-        format!("{}/{name}:{version}", self.address)
+        format!("{}/{name}:{tag}", self.address)
     }
 }
 

@@ -2,8 +2,8 @@
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
-use driftless_model::{FailedCommit, Replacement};
-use driftless_plan::WaitReason;
+use driftless_model::{FailedCommit, Replacement, Timestamp};
+use driftless_plan::{WaitReason, resolve_available_images};
 use driftless_store::Suspension;
 
 use super::handler::{RequestHandler, not_in_git};
@@ -22,6 +22,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         record.crashes.clear();
         record.heals.clear();
         record.sync = None;
+        record.followed_images.values_mut().for_each(|image| image.next = Timestamp(0));
         self.record.save(self.context);
         self.mounts.forget();
         self.revisions.request_sync(self.context, self.desired, self.actor);
@@ -115,6 +116,26 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         self.publisher.publish_request(self.context);
         let message = "the live state is repaired once";
         self.event("RepairRequested", self.context.name().as_str(), message);
+        Ok(self.sync())
+    }
+
+    /// Deploys the newer images that the agent knows of and only reports, or whose age it awaits.
+    ///
+    /// # Errors
+    ///
+    /// If it knows of none.
+    pub(super) fn update_images(&mut self) -> Result<Answer, RequestError> {
+        self.active_target()?;
+        let name = self.context.name();
+        let mut record = self.record.get().clone();
+        let deployed: Vec<String> = resolve_available_images(&mut record);
+        if deployed.is_empty() {
+            return Err(RequestError::Refused(format!(
+                "no newer image of {name} is known; `driftless sync {name}` asks the registries"
+            )));
+        }
+        self.record.replace(self.context, record)?;
+        self.event("ImageUpdateRequested", name.as_str(), &deployed.join(", "));
         Ok(self.sync())
     }
 

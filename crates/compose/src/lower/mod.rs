@@ -187,6 +187,7 @@ impl Lowering<'_> {
             wave: service.wave,
             failure: update.as_ref().map(|config| config.failure).unwrap_or_default(),
             rollback,
+            image_update: service.image_update.clone(),
             manifest: driftless_model::ManifestNames::default(),
         };
         self.as_template(key, service, workload)

@@ -164,5 +164,6 @@ fn proxy(
         wave: 0,
         failure: FailureRule::default(),
         rollback: None,
+        image_update: None,
     }
 }

@@ -1,4 +1,4 @@
-//! `x-driftless` of a service: the default of its mounts, the proxy of its published ports, hooks, waves and schedules.
+//! `x-driftless` of a service: the default of its mounts, the proxy of its published ports, hooks, waves, schedules and image updates.
 
 use crate::{
     read::{
@@ -6,12 +6,12 @@ use crate::{
         types::{Change, JobSetting, ProxySetting},
     },
     spec::{
-        keys::{SERVICE_EXTENSION, SERVICE_PROXY, SERVICE_SCHEDULE},
+        keys::{SERVICE_EXTENSION, SERVICE_PROXY, SERVICE_SCHEDULE, SERVICE_UPDATE},
         scalar::Compose,
         value::{Placed, Read as _, Value},
     },
 };
-use driftless_model::{Concurrency, Cron, ForwardLimits, HookPhase, Schedule};
+use driftless_model::{Concurrency, Cron, ForwardLimits, HookPhase, ImageUpdate, Schedule, UpdateFields};
 use driftless_yaml::{Dialect as _, Kind};
 
 /// The extension of a service.
@@ -21,6 +21,7 @@ pub(crate) struct Extension {
     pub(crate) proxy: Option<Placed<ProxySetting>>,
     pub(crate) job: Option<Placed<JobSetting>>,
     pub(crate) wave: i32,
+    pub(crate) update: Option<ImageUpdate>,
 }
 
 pub(crate) fn extension(value: &Value<'_>) -> Extension {
@@ -39,11 +40,42 @@ pub(crate) fn extension(value: &Value<'_>) -> Extension {
             "hook" | "schedule" => {}
             "wave" => extension.wave = value.whole().unwrap_or_default(),
             "on-change" => extension.on_change = read_change(&value).map(|change| change.value),
+            "update" => extension.update = update(&value),
             "proxy" => extension.proxy = proxy(&value).map(|setting| value.placed(setting)),
             _ => value.refuse("is not supported yet"),
         }
     }
     extension
+}
+
+/// One word, or the settings of image updates. `None`: a mistake was reported.
+fn update(value: &Value<'_>) -> Option<ImageUpdate> {
+    if !matches!(value.node.kind, Kind::Mapping(_)) {
+        let word = value.owned()?;
+        let update = ImageUpdate::of_word(&word);
+        if update.is_none() {
+            let help = "use `off`, `report` or `digest`, or settings such as `semver: \"~1.4\"`";
+            value.error_help(format!("`{word}` is no image update"), help);
+        }
+        return update;
+    }
+    let mut fields = UpdateFields::default();
+    for (key, value) in value.fields(&SERVICE_UPDATE) {
+        match key {
+            "mode" => fields.mode = value.owned(),
+            "semver" => fields.semver = value.owned(),
+            "tags" => fields.tags = value.owned(),
+            "min-age" => fields.min_age = value.duration(),
+            "every" => fields.every = value.duration(),
+            _ => value.refuse("is not supported yet"),
+        }
+    }
+    let update = ImageUpdate::of_fields(fields);
+    if let Err((field, message)) = &update {
+        let field = if *field == "minAge" { "min-age" } else { field };
+        value.error(format!("`{field}`: {message}"));
+    }
+    update.ok()
 }
 
 fn hook(value: &Value<'_>) -> Option<JobSetting> {

@@ -165,9 +165,9 @@ fn reference_key(service: &mut Service, key: &str, value: &Value<'_>) -> bool {
         "configs" => service.configs = file_mounts(value),
         "secrets" => service.secrets = file_mounts(value),
         "x-driftless" => {
-            let Extension { on_change, proxy, job, wave } = extension(value);
+            let Extension { on_change, proxy, job, wave, update } = extension(value);
             (service.on_change, service.proxy) = (on_change, proxy);
-            (service.job, service.wave) = (job, wave);
+            (service.job, service.wave, service.image_update) = (job, wave, update);
         }
         "profiles" => service.profiles = value.strings(),
         _ => return false,

@@ -8,7 +8,8 @@ use std::{
 
 use driftless_model::{
     Attachment, Build, Condition, Container, Cron, DeviceRequest, FailureRule, Finding, ForwardLimits,
-    HookPhase, Location, MountOptions, Network, OnChange, Port, PullPolicy, RestartPolicy, Volume,
+    HookPhase, ImageUpdate, Location, MountOptions, Network, OnChange, Port, PullPolicy, RestartPolicy,
+    Volume,
 };
 
 use crate::spec::{
@@ -71,6 +72,8 @@ pub(crate) struct Service {
     pub(crate) job: Option<Placed<JobSetting>>,
     /// `x-driftless.wave`.
     pub(crate) wave: i32,
+    /// `x-driftless.update`.
+    pub(crate) image_update: Option<ImageUpdate>,
     /// The published ports in `mode: host`, which no proxy serves.
     pub(crate) direct_ports: BTreeSet<Port>,
     /// Errors that count only if the service is used.

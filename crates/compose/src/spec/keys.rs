@@ -152,7 +152,7 @@ pub(crate) static SERVICE: Object = open(&[
     key("volumes_from", Texts),
     key("working_dir", Text),
     key("x-driftless", Extension)
-        .note("`on-change`, for all its mounts of files of the repository; `proxy`, for its published ports; `hook`, `wave` and `schedule`, for when it runs"),
+        .note("`on-change`, for all its mounts of files of the repository; `proxy`, for its published ports; `hook`, `wave` and `schedule`, for when it runs; `update`, for newer images"),
 ]);
 
 /// The extension of this project in services.
@@ -162,6 +162,15 @@ pub(crate) static SERVICE_EXTENSION: Object = closed(&[
     key("hook", Text),
     key("wave", Integer(Kept)),
     key("schedule", Any),
+    key("update", Any),
+]);
+
+pub(crate) static SERVICE_UPDATE: Object = closed(&[
+    key("mode", Text),
+    key("semver", Text),
+    key("tags", Text),
+    key("min-age", Duration(Kept)),
+    key("every", Duration(Kept)),
 ]);
 
 pub(crate) static SERVICE_SCHEDULE: Object = closed(&[

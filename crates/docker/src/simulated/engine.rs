@@ -23,9 +23,10 @@ use crate::{
     error::Error,
     image_build::BuildInputs,
     logs::{LogOptions, LogStream},
+    registry::{ImageQuestion, NewestImage, RegistryError},
 };
 use driftless_clock::Clock;
-use driftless_model::{AgentId, AppName, Build, ContainerId, ListedImage, Observed, Timestamp};
+use driftless_model::{AgentId, AppName, Build, ContainerId, ImageRef, ListedImage, Observed, Timestamp};
 use driftless_plan::{Action, Refusal};
 
 /// One client's connection to a simulated host. The host lives as long as any connection to it.
@@ -151,7 +152,9 @@ impl SimulatedEngine {
             image: image.to_owned(),
             message: refusal.to_string(),
             retry_after: None,
-        })
+        })?;
+        self.host.state().note_digest(app, image);
+        Ok(())
     }
 
     /// A crashed client gets no answer, and neither does the client of an engine that hangs.
@@ -275,6 +278,31 @@ impl Docker for SimulatedEngine {
     async fn images(&self) -> Result<Vec<ListedImage>, Error> {
         self.call("list the images").await?;
         Ok(self.host.state().listed_images())
+    }
+
+    async fn newest_image(&self, question: &ImageQuestion) -> Result<NewestImage, RegistryError> {
+        self.hang_if_crashed().await;
+        let image = &question.image;
+        let (digests, latency) = {
+            let state = self.host.state();
+            (state.faults.digests.clone(), state.faults.latency)
+        };
+        sleep(latency).await;
+        let registry = ImageRef::parse(image).registry().to_owned();
+        let name = ImageRef::split(image).name;
+        let tag = match &question.tags {
+            Some(rule) => {
+                let tags = digests.keys().map(|known| ImageRef::split(known));
+                let tags = tags.filter(|known| known.name == name).filter_map(|known| known.tag);
+                let current = ImageRef::parse(image);
+                rule.newest(current.tag(), tags).unwrap_or_default().to_owned()
+            }
+            None => ImageRef::parse(image).effective_tag().unwrap_or_default().to_owned(),
+        };
+        let digest = digests.get(&format!("{name}:{tag}")).cloned();
+        let digest = digest.ok_or(RegistryError::NotFound(registry))?;
+        let is_running = question.running.iter().all(|running| *running == digest);
+        Ok(NewestImage { tag, digest, is_running })
     }
 
     async fn remove_image(&self, image: &ListedImage) -> Result<(), Error> {

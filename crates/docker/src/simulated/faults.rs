@@ -19,6 +19,8 @@ pub struct Faults {
     pub events: EventDelivery,
     /// The images that the registry has; `None`: all of them.
     pub registry: Option<BTreeSet<String>>,
+    /// The digests that the registry has, by reference with tag. It does not answer about others.
+    pub digests: BTreeMap<String, String>,
     /// The time that these images take to pull; others take [`Self::latency`].
     pub pulls: BTreeMap<String, Duration>,
     /// The time that these images take to build, by name without tag; others take [`Self::latency`].
@@ -72,6 +74,7 @@ impl Default for Faults {
             failing_starts: None,
             events: EventDelivery::Delivered,
             registry: None,
+            digests: BTreeMap::new(),
             pulls: BTreeMap::new(),
             builds: BTreeMap::new(),
             unbuildable: BTreeSet::new(),

@@ -19,8 +19,8 @@ use crate::{
 };
 use driftless_clock::Clock;
 use driftless_model::{
-    AgentId, AppName, Claims, ContainerId, FileChange, Health, HeldPort, Image, Instance, ListedImage,
-    Observed, ObservedNetwork, ObservedVolume, Readiness, RestartPolicy, State, Timestamp,
+    AgentId, AppName, Claims, ContainerId, FileChange, Health, HeldPort, Image, ImageRef, Instance,
+    ListedImage, Observed, ObservedNetwork, ObservedVolume, Readiness, RestartPolicy, State, Timestamp,
 };
 use driftless_plan::{Action, ContainerRef, Refusal, World};
 
@@ -82,6 +82,23 @@ impl HostState {
             }
         }
         listed.into_values().collect()
+    }
+}
+
+impl HostState {
+    /// Gives a pulled image the digest that its reference names or that the registry has for it.
+    pub(super) fn note_digest(&mut self, app: &AppName, image: &str) {
+        let parts = ImageRef::split(image);
+        let digest = parts.digest.map(str::to_owned).or_else(|| self.faults.digests.get(image).cloned());
+        let Some(digest) = digest else { return };
+        let named = format!("{}@{digest}", parts.name);
+        // The content decides the id, and not the tag.
+        let id = format!("sha256:{}", driftless_model::digest_hex(named.as_bytes()));
+        let of_world = self.apps.get_mut(app).and_then(|app| app.world.observed.images.get_mut(image));
+        for found in self.images.get_mut(image).into_iter().chain(of_world) {
+            found.id.clone_from(&id);
+            found.digests = vec![named.clone()];
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Whether a delivery is about the followed reference of a repository.
 
-use driftless_config::{Reference, Repository, VersionRange};
+use driftless_config::{Reference, Repository};
+use driftless_model::VersionRange;
 
 use super::{
     notice::{EventKind, Moved, Notice},
@@ -15,6 +16,10 @@ pub enum Verdict {
         moved: Option<Moved>,
         remark: String,
     },
+    /// Ask the registries of these images.
+    Look {
+        images: Vec<String>,
+    },
     Ignore {
         moved: Option<Moved>,
         why: String,
@@ -24,6 +29,9 @@ pub enum Verdict {
 /// Compares a delivery with the followed reference. Full reference names are compared, so a tag with the name of the
 /// branch does not match.
 pub fn judge(notice: &Notice, repository: &Repository) -> Verdict {
+    if notice.kind == EventKind::Image && !notice.images.is_empty() {
+        return Verdict::Look { images: notice.images.clone() };
+    }
     if notice.kind != EventKind::Push {
         let why = format!("the event `{}` moves no reference", notice.event);
         return Verdict::Ignore { moved: None, why };
@@ -125,6 +133,16 @@ mod tests {
     fn rings(notice: &Notice, reference: Reference) -> bool {
         let repository = repository("https://git.example.com/me/infra.git", reference);
         matches!(judge(notice, &repository), Verdict::Ring { .. })
+    }
+
+    #[test]
+    fn pushed_image_is_looked_at_and_not_fetched() {
+        let images = vec!["ghcr.io/team/web:prod".to_owned()];
+        let pushed = Notice { kind: EventKind::Image, images: images.clone(), ..Notice::default() };
+        let repository = repository("https://git.example.com/me/infra.git", Reference::Head);
+        assert_eq!(judge(&pushed, &repository), Verdict::Look { images });
+        let none = Notice { kind: EventKind::Image, ..Notice::default() };
+        assert!(matches!(judge(&none, &repository), Verdict::Ignore { .. }));
     }
 
     #[test]

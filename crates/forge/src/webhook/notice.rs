@@ -16,11 +16,15 @@ pub struct Notice {
     pub origins: Vec<Origin>,
     /// The default branch of the repository, such as `main`.
     pub default_branch: Option<String>,
+    /// Images that were pushed to a registry, as references with tag. At most 100.
+    pub images: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EventKind {
     Push,
+    /// Images were pushed to a registry.
+    Image,
     Ping,
     #[default]
     Other,

@@ -13,10 +13,13 @@ use super::{
     notice::{EventKind, Moved, Notice},
     origin::Origin,
 };
-use driftless_model::{CommitId, HookProvider, is_unprintable};
+use driftless_model::{CommitId, HookProvider, ImageRef, is_unprintable};
 
 /// The longest text that is read from a payload, in bytes.
 const LONGEST_TEXT: usize = 2048;
+
+/// The most images of one payload.
+const MOST_IMAGES: usize = 100;
 
 /// Why an authentic payload cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,6 +79,7 @@ fn forge(event: String, headers: &HeaderMap, body: &[u8]) -> Result<Notice, Malf
     match event.as_str() {
         "push" => {}
         "ping" => return Ok(Notice { event, kind: EventKind::Ping, ..Notice::default() }),
+        "package" | "registry_package" => return Ok(package(event, parse(headers, body)?)),
         _ => return Ok(Notice { event, ..Notice::default() }),
     }
     let push: Push = parse(headers, body)?;
@@ -86,7 +90,43 @@ fn forge(event: String, headers: &HeaderMap, body: &[u8]) -> Result<Notice, Malf
         moved: moved(push.reference, push.after, push.deleted),
         origins: repository.origins(),
         default_branch: text(repository.default_branch),
+        images: Vec::new(),
     })
+}
+
+/// An image that was pushed to the registry of GitHub, Gitea or Forgejo. GitHub's payload has the reference; those of the
+/// others have its parts, and the forge is the registry.
+fn package(event: String, payload: PackageEvent) -> Notice {
+    let PackageEvent { action, package, registry_package } = payload;
+    let package = registry_package.or(package).unwrap_or_default();
+    let is_pushed =
+        action.is_some_and(|action| matches!(action.0.as_str(), "published" | "updated" | "created"));
+    let of_github = || {
+        let version = package.image_version.as_ref()?;
+        let url = version.package_url.as_ref().map(|url| url.0.trim_end_matches(':').to_owned());
+        let tag = version.container_metadata.as_ref()?.tag.as_ref()?.name.as_ref()?.0.clone();
+        let url = url.filter(|url| !url.is_empty())?;
+        let name = ImageRef::split(&url).name;
+        (!tag.is_empty()).then(|| format!("{name}:{tag}"))
+    };
+    let of_gitea = || {
+        let is_image = package.kind.as_ref().is_some_and(|kind| kind.0 == "container");
+        let page = reqwest::Url::parse(&package.html_url.as_ref().filter(|_| is_image)?.0).ok()?;
+        let port = page.port().map(|port| format!(":{port}")).unwrap_or_default();
+        let host = format!("{}{port}", page.host_str()?);
+        let owner = package.owner.as_ref()?;
+        let owner = owner.username.as_ref().or(owner.login.as_ref())?;
+        let path = format!("{}/{}", owner.0, package.name.as_ref()?.0).to_lowercase();
+        Some(format!("{host}/{path}:{}", package.version.as_ref()?.0))
+    };
+    let image = of_github().or_else(of_gitea).filter(|_| is_pushed);
+    let images = image.into_iter().filter(|image| is_image(image)).collect();
+    Notice { event, kind: EventKind::Image, images, ..Notice::default() }
+}
+
+/// Whether a text is a reference to an image of a registry.
+fn is_image(text: &str) -> bool {
+    ImageRef::check(text).is_ok()
 }
 
 fn gitlab(event: String, headers: &HeaderMap, body: &[u8]) -> Result<Notice, Malformed> {
@@ -105,6 +145,7 @@ fn gitlab(event: String, headers: &HeaderMap, body: &[u8]) -> Result<Notice, Mal
         moved: moved(push.reference, push.after, None),
         origins: project.origins(),
         default_branch: text(project.default_branch),
+        images: Vec::new(),
     })
 }
 
@@ -124,7 +165,7 @@ fn bitbucket(event: String, headers: &HeaderMap, body: &[u8]) -> Result<Notice, 
     };
     let (moved, repository) = moved;
     let origins = repository.unwrap_or_default().origins();
-    Ok(Notice { event, kind: EventKind::Push, moved, origins, default_branch: None })
+    Ok(Notice { event, kind: EventKind::Push, moved, origins, ..Notice::default() })
 }
 
 fn azure(headers: &HeaderMap, body: &[u8]) -> Result<(Notice, Option<String>), Malformed> {
@@ -139,16 +180,21 @@ fn azure(headers: &HeaderMap, body: &[u8]) -> Result<(Notice, Option<String>), M
     let moved = resource.updates.into_iter().flat_map(|it| moved(it.name, it.new, None)).collect();
     let origins = repository.remote_url.into_iter().map(|it| Origin::of(&it.0)).collect();
     let default_branch = text(repository.default_branch);
-    Ok((Notice { event, kind: EventKind::Push, moved, origins, default_branch }, id))
+    Ok((Notice { event, kind: EventKind::Push, moved, origins, default_branch, ..Notice::default() }, id))
 }
 
 /// Any JSON with a reference; without a body, an unknown reference moved.
 fn generic(headers: &HeaderMap, body: &[u8]) -> Result<Notice, Malformed> {
     let body: Generic =
         if body.iter().all(u8::is_ascii_whitespace) { Generic::default() } else { parse(headers, body)? };
+    let images = pushed_images(&body);
     let event = text(body.kind).unwrap_or_else(|| "push".to_owned());
     if event == "ping" {
         return Ok(Notice { event, kind: EventKind::Ping, ..Notice::default() });
+    }
+    if !images.is_empty() {
+        let event = if event == "push" { "image".to_owned() } else { event };
+        return Ok(Notice { event, kind: EventKind::Image, images, ..Notice::default() });
     }
     let inner = body.data.unwrap_or_default();
     let repository = body.repository.or(inner.repository).unwrap_or_default();
@@ -162,7 +208,20 @@ fn generic(headers: &HeaderMap, body: &[u8]) -> Result<Notice, Malformed> {
         ),
         origins: repository.origins(),
         default_branch: text(repository.default_branch),
+        images: Vec::new(),
     })
+}
+
+/// The images of `image`, `images`, Docker Hub's `push_data` or Harbor's `event_data`.
+fn pushed_images(body: &Generic) -> Vec<String> {
+    let named = body.image.iter().chain(&body.images).map(|image| image.0.clone());
+    let of_hub = body.push_data.iter().filter_map(|push| {
+        let name = body.repository.as_ref()?.repo_name.as_ref()?;
+        Some(format!("{}:{}", name.0, push.tag.as_ref()?.0))
+    });
+    let of_harbor = body.event_data.iter().flat_map(|data| &data.resources);
+    let of_harbor = of_harbor.filter_map(|resource| Some(resource.resource_url.as_ref()?.0.clone()));
+    named.chain(of_hub).chain(of_harbor).filter(|image| is_image(image)).take(MOST_IMAGES).collect()
 }
 
 fn moved(reference: Option<Text>, after: Option<Text>, deleted: Option<bool>) -> Vec<Moved> {
@@ -220,6 +279,74 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
+/// `package` of Gitea and Forgejo, `package` and `registry_package` of GitHub.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct PackageEvent {
+    action: Option<Text>,
+    package: Option<Package>,
+    registry_package: Option<Package>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Package {
+    name: Option<Text>,
+    version: Option<Text>,
+    #[serde(rename = "type")]
+    kind: Option<Text>,
+    html_url: Option<Text>,
+    owner: Option<PackageOwner>,
+    #[serde(rename = "package_version")]
+    image_version: Option<PackageVersion>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct PackageOwner {
+    username: Option<Text>,
+    login: Option<Text>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct PackageVersion {
+    package_url: Option<Text>,
+    container_metadata: Option<ContainerMetadata>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ContainerMetadata {
+    tag: Option<ContainerTag>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ContainerTag {
+    name: Option<Text>,
+}
+
+/// `push_data` of Docker Hub.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct HubPush {
+    tag: Option<Text>,
+}
+
+/// `event_data` of Harbor.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct HarborPush {
+    resources: Vec<HarborResource>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct HarborResource {
+    resource_url: Option<Text>,
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Push {
@@ -242,6 +369,8 @@ struct Place {
     full_name: Option<Text>,
     path_with_namespace: Option<Text>,
     default_branch: Option<Text>,
+    /// `team/web`, at Docker Hub.
+    repo_name: Option<Text>,
 }
 
 impl Place {
@@ -434,6 +563,10 @@ struct Generic {
     #[serde(deserialize_with = "place")]
     repository: Option<Place>,
     data: Option<Inner>,
+    image: Option<Text>,
+    images: Vec<Text>,
+    push_data: Option<HubPush>,
+    event_data: Option<HarborPush>,
 }
 
 /// The payload of Standard Webhooks, under `data`.
@@ -461,4 +594,66 @@ fn place<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Place>, D:
         Either::Url(url) => Place { clone_url: Some(url), ..Place::default() },
         Either::Place(place) => place,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn images(
+        provider: HookProvider,
+        event: Option<(&'static str, &'static str)>,
+        body: &str,
+    ) -> Vec<String> {
+        let mut headers = HeaderMap::new();
+        if let Some((name, value)) = event {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        let (notice, _) = read(provider, &headers, body.as_bytes()).unwrap();
+        assert_eq!(notice.kind == EventKind::Image, !notice.images.is_empty() || event.is_some(), "{body}");
+        notice.images
+    }
+
+    #[test]
+    fn image_of_a_script_is_read() {
+        let of = |body: &str| images(HookProvider::HmacSha256, None, body);
+        assert_eq!(of(r#"{"image": "ghcr.io/team/web:prod"}"#), ["ghcr.io/team/web:prod"]);
+        assert_eq!(of(r#"{"images": ["web", "db:1"]}"#), ["web", "db:1"]);
+        assert!(of(r#"{"image": "not an image"}"#).is_empty());
+        let many = format!(r#"{{"images": [{}]}}"#, vec!["\"web\""; 500].join(","));
+        assert_eq!(of(&many).len(), MOST_IMAGES);
+    }
+
+    #[test]
+    fn image_of_a_registry_is_read() {
+        let of = |body: &str| images(HookProvider::HmacSha256, None, body);
+        let hub = r#"{"push_data": {"tag": "prod", "pusher": "me"},
+            "repository": {"repo_name": "team/web", "repo_url": "https://hub.docker.com/r/team/web"}}"#;
+        assert_eq!(of(hub), ["team/web:prod"]);
+        let harbor = r#"{"type": "PUSH_ARTIFACT", "event_data": {"resources":
+            [{"tag": "prod", "resource_url": "harbor.example.com/team/web:prod"}]}}"#;
+        assert_eq!(of(harbor), ["harbor.example.com/team/web:prod"]);
+    }
+
+    #[test]
+    fn image_of_a_forge_is_read() {
+        let of_github =
+            |event, body: &str| images(HookProvider::GitHub, Some(("x-github-event", event)), body);
+        let body = r#"{"action": "published", "registry_package": {"name": "web", "package_type": "CONTAINER",
+            "package_version": {"package_url": "ghcr.io/team/web:prod",
+                "container_metadata": {"tag": {"name": "prod"}}}}}"#;
+        assert_eq!(of_github("registry_package", body), ["ghcr.io/team/web:prod"]);
+        // A version without a tag, as a platform of an index.
+        let untagged = body.replace("\"name\": \"prod\"", "\"name\": \"\"");
+        assert!(of_github("registry_package", &untagged).is_empty());
+        let gitea = r#"{"action": "created", "package": {"type": "container", "name": "Web", "version": "prod",
+            "html_url": "https://git.example.com:3000/team/-/packages/container/web/prod",
+            "owner": {"username": "Team"}}}"#;
+        let of_gitea = |body: &str| images(HookProvider::Gitea, Some(("x-gitea-event", "package")), body);
+        assert_eq!(of_gitea(gitea), ["git.example.com:3000/team/web:prod"]);
+        assert!(of_gitea(&gitea.replace("created", "deleted")).is_empty());
+        assert!(of_gitea(&gitea.replace("container\"", "npm\"")).is_empty());
+    }
 }

@@ -7,8 +7,9 @@ use std::{
     process::{Command, Stdio},
 };
 
-use driftless_config::{Reference, Verify, VerifyMode, VersionRange};
+use driftless_config::{Reference, Verify, VerifyMode};
 use driftless_git::{CommitSource, Repository, RepositoryOptions};
+use driftless_model::VersionRange;
 
 use crate::{
     fetch::{open, options},

@@ -348,6 +348,11 @@ impl ComposeWriter<'_> {
                 "the order of the pods of a StatefulSet: use `depends_on`",
             ),
             ("hook", at.workload.hook().is_some(), "the hook: give the service `x-driftless.hook`"),
+            (
+                "update",
+                at.workload.image_update.is_some(),
+                "image updates: give the service `x-driftless.update`",
+            ),
             ("wave", at.workload.wave != 0, "the sync wave: give the service `x-driftless.wave`"),
             (
                 "cron",

@@ -188,10 +188,14 @@ impl<'a> KubernetesWriter<'a> {
             // Only Kubernetes has an architecture, and its own documents are not converted.
             architecture: _,
             wave,
+            image_update,
             failure,
             rollback,
             manifest: _,
         } = at.workload;
+        if image_update.is_some() {
+            self.lost.field(at, "update", "image updates: give the object the annotation `driftless.update`");
+        }
         if failure.is_given() || rollback.is_some() {
             let message = "what follows a failed update: a Deployment stops at `progressDeadlineSeconds`";
             self.lost.field(at, "failure", message);

@@ -37,6 +37,7 @@ fn stack_of(app: &str, container: Container, build: Option<Build>) -> Stack {
         wave: 0,
         failure: FailureRule::default(),
         rollback: None,
+        image_update: None,
     };
     Stack {
         app: app.into(),

@@ -315,6 +315,7 @@ fn stack() -> Stack {
         wave: 0,
         failure: Default::default(),
         rollback: None,
+        image_update: None,
         manifest: Default::default(),
     };
     Stack {

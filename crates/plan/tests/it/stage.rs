@@ -91,6 +91,7 @@ pub(crate) fn workload(image: &str, replicas: u32) -> Workload {
         wave: 0,
         failure: Default::default(),
         rollback: None,
+        image_update: None,
         manifest: Default::default(),
     }
 }

@@ -43,6 +43,7 @@ fn workload(replicas: u32) -> Workload {
         wave: 0,
         failure: Default::default(),
         rollback: None,
+        image_update: None,
         manifest: Default::default(),
     }
 }

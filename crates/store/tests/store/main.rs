@@ -71,6 +71,7 @@ pub(crate) fn stack(image: &str, mounts: Vec<MountSource>) -> Stack {
         wave: 0,
         failure: Default::default(),
         rollback: None,
+        image_update: None,
         manifest: Default::default(),
     };
     Stack {

@@ -37,6 +37,7 @@ pub(super) enum Action {
     Suspend,
     Restart,
     Heal,
+    UpdateImages,
     Adopt,
     Prune,
     AcceptRewrite,
@@ -45,13 +46,14 @@ pub(super) enum Action {
 }
 
 impl Action {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Sync,
         Self::Rollback,
         Self::Resume,
         Self::Suspend,
         Self::Restart,
         Self::Heal,
+        Self::UpdateImages,
         Self::Adopt,
         Self::Prune,
         Self::AcceptRewrite,
@@ -68,6 +70,7 @@ impl Action {
             Self::Suspend => "suspend",
             Self::Restart => "restart",
             Self::Heal => "heal",
+            Self::UpdateImages => "update-images",
             Self::Adopt => "adopt",
             Self::Prune => "prune",
             Self::AcceptRewrite => "accept-rewrite",
@@ -85,6 +88,7 @@ impl Action {
             Self::Suspend => "Suspend",
             Self::Restart => "Restart",
             Self::Heal => "Heal once",
+            Self::UpdateImages => "Update images",
             Self::Adopt => "Adopt",
             Self::Prune => "Confirm prune",
             Self::AcceptRewrite => "Accept rewritten history",
@@ -102,6 +106,7 @@ impl Action {
             Self::Suspend => "u",
             Self::Restart => "t",
             Self::Heal => "h",
+            Self::UpdateImages => "m",
             Self::Adopt => "i",
             Self::Prune => "c",
             Self::AcceptRewrite => "w",
@@ -135,6 +140,10 @@ impl Action {
             Self::Heal => {
                 "Self-heal is off. The agent undoes the drift once; later changes are reported again."
             }
+            Self::UpdateImages => {
+                "The agent deploys the newer images that the registry has, as a revision. It keeps them until Git names \
+                 another reference, or the registry has newer ones and you ask again."
+            }
             Self::Adopt => {
                 "The agent takes over the containers, networks and volumes that Docker Compose created. Those that are as \
                  in Git keep running; others are replaced."
@@ -164,6 +173,7 @@ impl Action {
             Self::Suspend => "The application is suspended.",
             Self::Restart => "The restart was accepted.",
             Self::Heal => "The drift is undone once.",
+            Self::UpdateImages => "The newer images are being deployed.",
             Self::Adopt => "The objects of Docker Compose were adopted.",
             Self::Prune => "The removal was confirmed.",
             Self::AcceptRewrite => "The rewritten history was accepted.",
@@ -208,6 +218,7 @@ fn is_offered(action: Action, application: &Application) -> bool {
     match action {
         Action::Sync | Action::Rollback => true,
         Action::Heal => !application.spec.policy.self_heal && !status.drift.is_empty(),
+        Action::UpdateImages => status.images.iter().any(|image| image.available.is_some()),
         Action::Resume => status.pin.is_some() || is_suspended,
         Action::Suspend => !is_suspended,
         Action::Adopt => waits_for("NotAdopted"),
@@ -318,6 +329,13 @@ async fn foresee(
                 _ => Markup::default(),
             })
         }
+        Action::UpdateImages => {
+            let newer = application.status.images.iter().filter_map(|image| {
+                let available = image.available.as_ref()?;
+                Some(format!("{} → {}", image.resolved.as_ref().unwrap_or(&image.image), available.image))
+            });
+            Ok(html! { ul { @for line in newer { li.mono { (Text(line)) } } } })
+        }
         Action::Rollback => rollback_preview(shared, caller, application, &query.to).await,
         Action::Restart => {
             let workload = application.status.workloads.get(&WorkloadName(query.workload.clone()));
@@ -403,6 +421,7 @@ fn kind_of(
         Action::Resume => simple(RequestKind::Resume),
         Action::Suspend => simple(RequestKind::Suspend),
         Action::Heal => simple(RequestKind::Heal),
+        Action::UpdateImages => simple(RequestKind::UpdateImages),
         Action::Adopt => simple(RequestKind::Adopt),
         Action::Prune => simple(RequestKind::Prune),
         Action::AcceptRewrite => simple(RequestKind::AcceptRewrite),

@@ -8,8 +8,8 @@ use axum::{
 };
 use driftless_model::{
     Actor, AppName, Application, ApplicationStatus, CommitInfo, ConditionStatus, Drift, DriftAction, Event,
-    EventKind, Finding, HealthStatus, Operation, OperationPhase, Outcome, PinStatus, Revision, Severity,
-    Timestamp, Until, WaitStatus,
+    EventKind, Finding, HealthStatus, ImageUpdateStatus, Operation, OperationPhase, Outcome, PinStatus,
+    Revision, Severity, Timestamp, Until, UpdateMode, WaitStatus,
 };
 use driftless_store as store;
 use driftless_store::Store;
@@ -89,6 +89,7 @@ pub(crate) async fn show(
         (why(&shown, now))
         (workloads(&shown.application, &shown.revisions, &shown.host, shown.may_act, shown.may_read_logs, now))
         (drift(&shown.application.status.drift, now))
+        (images(&shown.application.status.images, now))
         (resources(&shown.application))
         (findings(&shown.application))
         (last_plan(&shown.application, now))
@@ -131,6 +132,7 @@ fn parts(shown: &ApplicationData) -> Parts {
         workloads(application, &shown.revisions, &shown.host, shown.may_act, shown.may_read_logs, LIVE);
     parts.add("workloads", tree);
     parts.add("drift", drift(&application.status.drift, LIVE));
+    parts.add("images", images(&application.status.images, LIVE));
     parts.add("resources", resources(application));
     parts.add("findings", findings(application));
     parts.add("last-plan", last_plan(application, LIVE));
@@ -300,6 +302,60 @@ fn reasons(status: &ApplicationStatus, now: Timestamp) -> Markup {
                     span.badge.idle { (Text(&condition.reason)) } " " (Text(&condition.message))
                     span.soft { " · since " (RelativeTime { at: condition.last_transition_time, now }) }
                 }
+            }
+        }
+    }
+}
+
+/// The images whose registries are asked for newer ones.
+fn images(images: &[ImageUpdateStatus], now: Timestamp) -> Markup {
+    html! {
+        section #images aria-label="Images" {
+            @if !images.is_empty() {
+                h2 { "Images" }
+                div.scroll tabindex="0" {
+                    table {
+                        thead {
+                            tr {
+                                th scope="col" { "In Git" }
+                                th scope="col" { "Runs as" }
+                                th scope="col" { "Newer image" }
+                                th scope="col" { "Registry" }
+                            }
+                        }
+                        tbody { @for image in images { (image_row(image, now)) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn image_row(image: &ImageUpdateStatus, now: Timestamp) -> Markup {
+    html! {
+        tr {
+            td.mono { (Text(&image.image)) }
+            td.mono { (Text(image.resolved.as_deref().unwrap_or("as in Git"))) }
+            td {
+                @match &image.available {
+                    Some(available) => {
+                        span.mono { (Text(&available.image)) }
+                        @match (image.mode, image.due) {
+                            (UpdateMode::Apply, Some(due)) => span.soft { " · deployed " (Deadline { at: due, now }) },
+                            (UpdateMode::Apply, None) => span.soft { " · being deployed" },
+                            (UpdateMode::Report | UpdateMode::Off, _) => span.soft { " · reported only" },
+                        }
+                    },
+                    None => span.soft { "none" },
+                }
+            }
+            td {
+                @match (&image.failure, image.checked) {
+                    (Some(failure), _) => { span.badge.warn { (Text(&failure.reason)) } " " (Text(&failure.message)) },
+                    (None, Some(checked)) => span.soft { "asked " (RelativeTime { at: checked, now }) },
+                    (None, None) => span.soft { "not asked yet" },
+                }
+                @if !image.note.is_empty() { span.soft { " · " (Text(&image.note)) } }
             }
         }
     }
@@ -496,6 +552,7 @@ pub(super) fn cause(revision: &Revision) -> Markup {
         (Cause::User, _) => "sync".to_owned(),
         (Cause::Resume, _) => "resume".to_owned(),
         (Cause::Start, _) => "first look of the agent".to_owned(),
+        (Cause::Image, _) => "newer image".to_owned(),
         (Cause::Configuration, _) => "configuration".to_owned(),
     };
     html! { (word) @if let Some(actor) = &revision.actor { " by " (Text(actor)) } }

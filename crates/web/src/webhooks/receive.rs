@@ -164,6 +164,22 @@ async fn accept(
     }
     match webhook::judge(&notice, &webhook.hook.repository) {
         Verdict::Ignore { moved, why } => Ok(delivery(DeliveryResult::Ignored, moved, why)),
+        Verdict::Look { images } => {
+            for image in &images {
+                receiver.0.handle.ask_registry(image);
+            }
+            let repository = webhook.hook.repository.name.clone();
+            let message = format!("the registry is asked about {}", images.join(", "));
+            tracing::info!(repository, provider = %provider, ?images, "webhook delivery about images accepted");
+            let entry = entry_of(
+                Actor::new(ActorKind::Webhook, repository),
+                Channel::Webhook,
+                &from.to_string(),
+                "ask registry",
+            );
+            receiver.0.auditor.store(AuditEntry { detail: message.clone(), ..entry }).await;
+            Ok(delivery(DeliveryResult::Accepted, None, message))
+        }
         Verdict::Ring { moved, remark } => {
             store(receiver, webhook, delivery(DeliveryResult::Accepted, moved, remark)).await
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 ///
 /// # Errors
 /// A message that names the text and valid examples.
-pub fn parse(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     const UNITS: [(&str, u64); 5] =
         [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
     let wrong = || format!("`{text}` is not a duration: write it as `60s`, `5m` or `1h30m`");
@@ -35,9 +35,9 @@ mod tests {
     #[test]
     fn units_are_required_and_come_largest_first() {
         for (text, seconds) in [("60s", 60), ("5m", 300), ("1h30m", 5400), ("1d", 86_400), ("2h1s", 7201)] {
-            assert_eq!(parse(text), Ok(Duration::from_secs(seconds)), "{text}");
+            assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
-        assert_eq!(parse("1s500ms"), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse_duration("1s500ms"), Ok(Duration::from_millis(1500)));
         for text in [
             "",
             "60",
@@ -51,7 +51,7 @@ mod tests {
             "5µs",
             "9999999999999999d",
         ] {
-            assert!(parse(text).is_err(), "{text}");
+            assert!(parse_duration(text).is_err(), "{text}");
         }
     }
 }

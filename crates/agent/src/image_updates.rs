@@ -1,0 +1,184 @@
+//! Image updates of one application: asks the registries of its images when they are due, and keeps the answers in the record.
+//! The rules are in `driftless_plan`; here are the questions that are under way, in tasks of their own.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::sync::Notify;
+use tokio_util::task::AbortOnDropHandle;
+
+use driftless_clock::Clock;
+use driftless_docker::{Docker, ImageQuestion, NewestImage, RegistryError};
+use driftless_model::{
+    AvailableImage, EventKind, ImageUpdate, Observed, Policy, Record, Stack, Timestamp, UpdateMode,
+};
+use driftless_plan::{
+    RegistryAnswer, followed_images, image_check, next_image_update, note_failed_check, note_newest_image,
+    note_running_images, resolve_images,
+};
+
+use crate::{context::AppContext, image_calls::ImageCalls};
+
+/// The questions to registries that are under way for one application.
+pub(crate) struct ImageUpdates {
+    questions: BTreeMap<String, Question>,
+    calls: ImageCalls,
+    /// The number of the last call that was answered by a question, by reference.
+    answered: BTreeMap<String, u64>,
+    /// Notified when an answer arrives.
+    wake: Arc<Notify>,
+}
+
+/// An answer, and when it arrived.
+type Answer = (Timestamp, Result<NewestImage, RegistryError>);
+
+struct Question {
+    answer: Arc<Mutex<Option<Answer>>>,
+    /// Dropping it aborts the task.
+    _task: AbortOnDropHandle<()>,
+}
+
+/// A stack whose images are followed, and its live state.
+#[derive(Clone, Copy)]
+pub(crate) struct FollowedStack<'a> {
+    /// The stack of Git, without resolved images.
+    pub(crate) stack: &'a Stack,
+    pub(crate) policy: &'a Policy,
+    pub(crate) observed: &'a Observed,
+}
+
+impl ImageUpdates {
+    pub(crate) fn new(wake: Arc<Notify>, calls: ImageCalls) -> Self {
+        Self { questions: BTreeMap::new(), calls, answered: BTreeMap::new(), wake }
+    }
+
+    /// Notes what runs, also of an application that is suspended. True: it was created from resolved images that the record
+    /// does not know, so the target must be chosen again.
+    pub(crate) fn note_running(record: &mut Record, followed: FollowedStack<'_>) -> bool {
+        let FollowedStack { stack, policy, observed } = followed;
+        note_running_images(record, stack, &followed_images(stack, policy), observed)
+    }
+
+    /// Takes the answers that have arrived, asks what is due, and resolves the images that are to be deployed. True: the
+    /// target must be chosen again.
+    pub(crate) fn advance<D: Docker>(
+        &mut self,
+        context: &AppContext,
+        docker: &Arc<D>,
+        record: &mut Record,
+        followed: FollowedStack<'_>,
+    ) -> bool {
+        let FollowedStack { stack, policy, observed: _ } = followed;
+        let images = followed_images(stack, policy);
+        self.questions.retain(|image, _| images.contains_key(image));
+        self.answered.retain(|image, _| images.contains_key(image));
+        for (image, update) in &images {
+            if let Some(answer) = self.take_answer(image) {
+                note_answer(context, record, (image, update), &answer, followed);
+            }
+        }
+        let now = context.now();
+        let resolved = resolve_images(record, &images, now);
+        for (image, newest) in &resolved {
+            let message = format!("deploying {newest} for {image}");
+            tracing::info!(app = %context.name(), image, newest, "deploying a newer image");
+            context.event(EventKind::Normal, "ImageUpdated", image, &message);
+        }
+        for (image, update) in &images {
+            let is_due = record.followed_images.get(image).is_some_and(|known| known.next <= now);
+            let call = self.calls.number(image);
+            let is_called = call > self.answered.get(image).copied().unwrap_or_default();
+            if (is_due || is_called) && !self.questions.contains_key(image) {
+                self.answered.insert(image.clone(), call);
+                self.ask(context.clock(), docker, record, stack, (image, update));
+            }
+        }
+        !resolved.is_empty()
+    }
+
+    /// When to look again, if no answer arrives before.
+    pub(crate) fn look_again(&self, record: &Record, followed: FollowedStack<'_>) -> Option<Timestamp> {
+        let mut images = followed_images(followed.stack, followed.policy);
+        images.retain(|image, _| !self.questions.contains_key(image));
+        next_image_update(record, &images)
+    }
+
+    fn take_answer(&mut self, image: &str) -> Option<Answer> {
+        let question = self.questions.get(image)?;
+        let answer = question.answer.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        self.questions.remove(image);
+        Some(answer)
+    }
+
+    fn ask<D: Docker>(
+        &mut self,
+        clock: Clock,
+        docker: &Arc<D>,
+        record: &Record,
+        stack: &Stack,
+        (image, update): (&str, &ImageUpdate),
+    ) {
+        let (tags, running, platform) = image_check(record, stack, (image, update));
+        let of_image = |workload: &&driftless_model::Workload| {
+            workload.containers().any(|container| container.image == image)
+        };
+        let secrets =
+            stack.workloads.values().filter(of_image).flat_map(|it| it.pull_secrets.iter().cloned());
+        let secrets = secrets.collect();
+        let question = ImageQuestion { image: image.to_owned(), tags, running, platform, secrets };
+        let (docker, wake, answer) = (Arc::clone(docker), Arc::clone(&self.wake), Arc::default());
+        let given: Arc<Mutex<Option<Answer>>> = Arc::clone(&answer);
+        let failed_before = record.followed_images.get(image).and_then(|known| known.failure.clone());
+        // The client has deadlines of its own.
+        let task = tokio::spawn(async move {
+            let newest = docker.newest_image(&question).await;
+            // An answer without news waits for the next round, so that it causes none.
+            let is_news = match &newest {
+                Ok(newest) => !newest.is_running || failed_before.is_some(),
+                Err(error) => failed_before.is_none_or(|failure| failure.reason != error.reason()),
+            };
+            *given.lock().unwrap_or_else(PoisonError::into_inner) = Some((clock.now(), newest));
+            if is_news {
+                wake.notify_one();
+            }
+        });
+        let task = AbortOnDropHandle::new(task);
+        self.questions.insert(image.to_owned(), Question { answer, _task: task });
+    }
+}
+
+fn note_answer(
+    context: &AppContext,
+    record: &mut Record,
+    (image, update): (&str, &ImageUpdate),
+    (at, answer): &Answer,
+    followed: FollowedStack<'_>,
+) {
+    let (now, app) = (*at, context.name());
+    match answer {
+        Ok(NewestImage { tag, digest, is_running }) => {
+            let answer = RegistryAnswer { tag, digest, is_running: *is_running };
+            let on_host = (followed.stack, followed.observed);
+            let news = note_newest_image(record, (image, update), answer, on_host, now);
+            if let Some(AvailableImage { image: newest, .. }) = news {
+                tracing::info!(%app, image, newest, "a newer image is available");
+                let message = match update.mode {
+                    UpdateMode::Apply if !update.min_age.is_zero() => {
+                        format!("{newest} is available, and is deployed at {}", now.after(update.min_age))
+                    }
+                    _ => format!("{newest} is available"),
+                };
+                context.event(EventKind::Normal, "ImageUpdateAvailable", image, &message);
+            }
+        }
+        Err(error) => {
+            let failure = (error.reason(), error.to_string());
+            let is_news = note_failed_check(record, (image, update), failure, error.retry_after(), now);
+            if is_news {
+                tracing::info!(%app, image, error = %error, "could not ask the registry for a newer image");
+            }
+        }
+    }
+}

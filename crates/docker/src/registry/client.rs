@@ -1,0 +1,487 @@
+//! The client of registries. One question at a time goes to each registry, and after a 429 none until it is over.
+//!
+//! Source: the OCI distribution specification. A tag is asked for by `HEAD`, which Docker Hub does not count as a pull.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use driftless_model::{ImageRef, Platform, TagRule, digest_hex, error_chain};
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url, header};
+use serde::Deserialize;
+use tokio::{sync::Mutex as AsyncMutex, time::Instant};
+
+use super::{
+    authorization::Challenge,
+    error::RegistryError,
+    manifest::{ACCEPTED, Manifest},
+    question::{ImageQuestion, NewestImage},
+};
+use crate::{connection::Connection, registry_login::Login, registry_logins::RegistryLogins};
+
+/// The time to connect.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// The time for one whole answer.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// The largest manifest, list of tags or token, in bytes.
+const LARGEST: usize = 4 << 20;
+
+/// The most pages of a list of tags. A page has up to 1000.
+const MOST_PAGES: usize = 100;
+
+/// The host of the API of Docker Hub.
+const HUB: &str = "registry-1.docker.io";
+
+/// Certificates of registries, in folders by host, as Docker reads them.
+const CERTIFICATES: &str = "/etc/docker/certs.d";
+
+/// The longest wait that a registry may ask for.
+const LONGEST_WAIT: Duration = Duration::from_hours(6);
+
+/// The wait after a 429 that names none.
+const DEFAULT_WAIT: Duration = Duration::from_mins(5);
+
+/// Asks registries.
+pub(crate) struct RegistryClient {
+    connection: Arc<Connection>,
+    logins: RegistryLogins,
+    hosts: Mutex<BTreeMap<String, Arc<AsyncMutex<RegistryHost>>>>,
+}
+
+/// The known facts about one registry. Its lock is held while a question is asked.
+#[derive(Default)]
+struct RegistryHost {
+    /// The end of the wait that it has asked for.
+    busy_until: Option<Instant>,
+    /// Whether it speaks plain HTTP, once that is known.
+    is_plain: Option<bool>,
+}
+
+/// A repository of a registry, and who asks.
+struct Repository<'a> {
+    client: Client,
+    /// The host as references name it.
+    host: &'a str,
+    /// `https://registry-1.docker.io`.
+    base: String,
+    name: &'a str,
+    login: Option<Login>,
+    /// The header that the registry has accepted.
+    authorization: Option<String>,
+}
+
+impl RegistryClient {
+    pub(crate) fn new(connection: &Arc<Connection>, logins: RegistryLogins) -> Self {
+        Self { connection: Arc::clone(connection), logins, hosts: Mutex::default() }
+    }
+
+    /// The newest image for a reference.
+    pub(crate) async fn newest(&self, question: &ImageQuestion) -> Result<NewestImage, RegistryError> {
+        let image = ImageRef::parse(&question.image);
+        let folder = &self.connection.local_paths().secret;
+        let secrets: Vec<PathBuf> = question.secrets.iter().map(|id| folder.join(&id.0)).collect();
+        let login = self.logins.login(&question.image, &secrets).await.map_err(RegistryError::Login)?;
+        let host = self.host(image.registry());
+        let mut host = host.lock().await;
+        if let Some(left) = host.busy_until.and_then(|until| until.checked_duration_since(Instant::now())) {
+            let registry = image.registry().to_owned();
+            return Err(RegistryError::TooManyRequests { host: registry, retry_after: Some(left) });
+        }
+        let mut repository = self.open(&image, login, &mut host).await?;
+        let answer = self.ask(&mut repository, &image, question).await;
+        if let Err(RegistryError::TooManyRequests { retry_after, .. }) = &answer {
+            host.busy_until = Some(Instant::now() + retry_after.unwrap_or(DEFAULT_WAIT));
+        }
+        answer
+    }
+
+    fn host(&self, name: &str) -> Arc<AsyncMutex<RegistryHost>> {
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(hosts.entry(name.to_owned()).or_default())
+    }
+
+    /// Finds out how the registry is reached.
+    async fn open<'a>(
+        &self,
+        image: &'a ImageRef,
+        login: Option<Login>,
+        host: &mut RegistryHost,
+    ) -> Result<Repository<'a>, RegistryError> {
+        let registry = image.registry();
+        let name = image.repository();
+        let address = if registry == ImageRef::DOCKER_HUB { HUB } else { registry };
+        let client = client_for(registry).map_err(|problem| invalid(registry, problem))?;
+        let repository = |base: String| Repository {
+            client: client.clone(),
+            host: registry,
+            base,
+            name,
+            login: login.clone(),
+            authorization: None,
+        };
+        let (secure, plain) = (format!("https://{address}"), format!("http://{address}"));
+        let is_plain = match host.is_plain {
+            Some(is_plain) => is_plain,
+            None if is_loopback(registry) => {
+                // As Docker does: a registry of this machine may do without TLS.
+                let answer = client.get(format!("{secure}/v2/")).send().await;
+                answer.is_err() && client.get(format!("{plain}/v2/")).send().await.is_ok()
+            }
+            None => {
+                self.is_insecure(registry).await && client.get(format!("{secure}/v2/")).send().await.is_err()
+            }
+        };
+        host.is_plain = is_plain.then_some(true);
+        Ok(repository(if is_plain { plain } else { secure }))
+    }
+
+    /// Whether the engine is configured to speak to this registry without TLS.
+    async fn is_insecure(&self, registry: &str) -> bool {
+        let info = self.connection.call(ANSWER, self.connection.docker().info()).await;
+        let indexes =
+            info.ok().and_then(|info| info.registry_config).and_then(|registries| registries.index_configs);
+        indexes.is_some_and(|indexes| indexes.get(registry).is_some_and(|index| index.secure == Some(false)))
+    }
+
+    async fn ask(
+        &self,
+        repository: &mut Repository<'_>,
+        image: &ImageRef,
+        question: &ImageQuestion,
+    ) -> Result<NewestImage, RegistryError> {
+        let tag = match &question.tags {
+            Some(rule) => repository.newest_tag(image.tag(), rule, &question.image).await?,
+            None => image.effective_tag().unwrap_or("latest").to_owned(),
+        };
+        let digest = repository.digest(&tag).await?;
+        let others: Vec<&String> = question.running.iter().filter(|running| **running != digest).collect();
+        let platform = match (&question.platform, self.connection.info()) {
+            (Some(platform), _) => Some(Platform::parse(platform)),
+            (None, Some(info)) => info.architecture.map(|name| Platform::parse(&format!("linux/{name}"))),
+            (None, None) => None,
+        };
+        let mut is_running = true;
+        if !others.is_empty() {
+            let Some(platform) = platform else { return Ok(NewestImage { tag, digest, is_running: false }) };
+            let newest = repository.images(&digest, &platform).await?.unwrap_or_default();
+            for other in others {
+                let known = repository.images(other, &platform).await?;
+                is_running &= known.is_some_and(|known| !known.is_empty() && known == newest);
+            }
+        }
+        Ok(NewestImage { tag, digest, is_running })
+    }
+}
+
+impl Repository<'_> {
+    /// The digest that a tag names.
+    async fn digest(&mut self, tag: &str) -> Result<String, RegistryError> {
+        let path = format!("manifests/{tag}");
+        let response = self.send(&Method::HEAD, &path).await?;
+        let given = response.headers().get("docker-content-digest").and_then(|value| value.to_str().ok());
+        if let Some(digest) = given {
+            return if is_digest(digest) {
+                Ok(digest.to_owned())
+            } else {
+                Err(invalid(self.host, "its digest is none"))
+            };
+        }
+        // A registry may leave the header out.
+        let body = self.get(&path).await?;
+        Ok(format!("sha256:{}", digest_hex(&body)))
+    }
+
+    /// The digests of the images that a digest stands for on a platform. `None`: the registry does not have it any more.
+    async fn images(
+        &mut self,
+        digest: &str,
+        platform: &Platform,
+    ) -> Result<Option<BTreeSet<String>>, RegistryError> {
+        let body = match self.get(&format!("manifests/{digest}")).await {
+            Ok(body) => body,
+            Err(RegistryError::NotFound(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let is_altered = digest.strip_prefix("sha256:").is_some_and(|wanted| digest_hex(&body) != wanted);
+        if is_altered {
+            return Err(invalid(self.host, "a manifest does not have the digest that it was asked by"));
+        }
+        let manifest: Manifest = serde_json::from_slice(&body)
+            .map_err(|_| invalid(self.host, "a manifest is not JSON of the expected form"))?;
+        Ok(Some(manifest.images(digest, platform)))
+    }
+
+    /// The newest tag that a rule follows.
+    async fn newest_tag(
+        &mut self,
+        current: Option<&str>,
+        rule: &TagRule,
+        image: &str,
+    ) -> Result<String, RegistryError> {
+        #[derive(Deserialize)]
+        struct Page {
+            tags: Option<Vec<String>>,
+        }
+        let mut newest: Option<String> = None;
+        let mut path = "tags/list?n=1000".to_owned();
+        for _ in 0..MOST_PAGES {
+            let response = self.send(&Method::GET, &path).await?;
+            let next = response.headers().get(header::LINK).and_then(|value| value.to_str().ok());
+            let next = next.and_then(next_page);
+            let page: Page = serde_json::from_slice(&read(response, self.host).await?)
+                .map_err(|_| invalid(self.host, "its list of tags is not JSON of the expected form"))?;
+            let tags = page.tags.unwrap_or_default();
+            let known = newest.iter().chain(&tags).map(String::as_str);
+            newest = rule.newest(current, known).map(str::to_owned);
+            match next {
+                Some(query) => path = format!("tags/list?{query}"),
+                None => break,
+            }
+        }
+        let range = rule.range.to_string();
+        newest.ok_or_else(|| RegistryError::NoTag { image: image.to_owned(), range })
+    }
+
+    async fn get(&mut self, path: &str) -> Result<Vec<u8>, RegistryError> {
+        let response = self.send(&Method::GET, path).await?;
+        read(response, self.host).await
+    }
+
+    /// Sends a request, with the login if the registry asks for one.
+    async fn send(&mut self, method: &Method, path: &str) -> Result<Response, RegistryError> {
+        let url = format!("{}/v2/{}/{path}", self.base, self.name);
+        let request = || self.client.request(method.clone(), &url).header(header::ACCEPT, ACCEPTED);
+        let authorized = match &self.authorization {
+            Some(value) => request().header(header::AUTHORIZATION, value),
+            None => request(),
+        };
+        let mut response = self.answer(authorized).await?;
+        if response.status() == StatusCode::UNAUTHORIZED && self.authorization.is_none() {
+            let value = self.authorize(&response).await?;
+            response = self.answer(request().header(header::AUTHORIZATION, &value)).await?;
+            self.authorization = Some(value);
+        }
+        self.check(response)
+    }
+
+    async fn answer(&self, request: RequestBuilder) -> Result<Response, RegistryError> {
+        request.send().await.map_err(|error| broken(self.host, &error))
+    }
+
+    fn check(&self, response: Response) -> Result<Response, RegistryError> {
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let host = self.host.to_owned();
+        Err(match status {
+            StatusCode::UNAUTHORIZED => RegistryError::Unauthorized(self.login_advice()),
+            StatusCode::FORBIDDEN => RegistryError::Forbidden(host),
+            StatusCode::NOT_FOUND => RegistryError::NotFound(host),
+            StatusCode::TOO_MANY_REQUESTS => {
+                RegistryError::TooManyRequests { retry_after: retry_after(&response), host }
+            }
+            status if status.is_server_error() => {
+                RegistryError::Unreachable { host, problem: format!("it answered {status}") }
+            }
+            status => RegistryError::Invalid { host, problem: format!("it answered {status}") },
+        })
+    }
+
+    fn login_advice(&self) -> String {
+        let host = self.host;
+        if self.login.is_some() {
+            format!("{host} refuses the login")
+        } else {
+            format!(
+                "{host} has no such image, or wants a login: add one under `registries` in the configuration"
+            )
+        }
+    }
+
+    /// The header that answers a challenge.
+    async fn authorize(&self, response: &Response) -> Result<String, RegistryError> {
+        let challenges = response.headers().get_all(header::WWW_AUTHENTICATE).iter();
+        let challenge = challenges.filter_map(|value| value.to_str().ok()).find_map(Challenge::parse);
+        match challenge {
+            Some(Challenge::Basic) => {
+                self.basic().ok_or_else(|| RegistryError::Unauthorized(self.login_advice()))
+            }
+            Some(Challenge::Bearer { realm, service, scope }) => {
+                let scope = scope.unwrap_or_else(|| format!("repository:{}:pull", self.name));
+                let token = self.token(&realm, service.as_deref(), &scope).await?;
+                Ok(format!("Bearer {token}"))
+            }
+            None => Err(RegistryError::Unauthorized(self.login_advice())),
+        }
+    }
+
+    fn basic(&self) -> Option<String> {
+        let login = self.login.as_ref().filter(|login| login.token.is_none())?;
+        Some(format!("Basic {}", STANDARD.encode(format!("{}:{}", login.username, login.password))))
+    }
+
+    /// A token of the server that the registry names.
+    async fn token(&self, realm: &str, service: Option<&str>, scope: &str) -> Result<String, RegistryError> {
+        #[derive(Deserialize)]
+        struct Token {
+            token: Option<String>,
+            access_token: Option<String>,
+        }
+        let url = Url::parse(realm).map_err(|_| invalid(self.host, "its address for tokens is none"))?;
+        if url.scheme() != "https" && !self.base.starts_with("http://") {
+            return Err(invalid(self.host, "its address for tokens is not encrypted"));
+        }
+        let named: Vec<(&str, &str)> =
+            service.map(|service| ("service", service)).into_iter().chain([("scope", scope)]).collect();
+        let mut with_query = url.clone();
+        with_query.query_pairs_mut().extend_pairs(&named);
+        let request = match self.login.as_ref().and_then(|login| login.token.as_ref()) {
+            Some(identity) => {
+                let grant = [("grant_type", "refresh_token"), ("client_id", "driftless")];
+                let secret = [("refresh_token", identity.as_str())];
+                let mut form = Url::parse("form:").map_err(|_| invalid(self.host, "no form can be made"))?;
+                form.query_pairs_mut().extend_pairs(named.iter().chain(&grant).chain(&secret));
+                let form = form.query().unwrap_or_default().to_owned();
+                let content = "application/x-www-form-urlencoded";
+                self.client.post(url).header(header::CONTENT_TYPE, content).body(form)
+            }
+            None => match self.basic() {
+                Some(basic) => self.client.get(with_query).header(header::AUTHORIZATION, basic),
+                None => self.client.get(with_query),
+            },
+        };
+        let response = self.check(self.answer(request).await?)?;
+        let body = read(response, self.host).await?;
+        let token: Token = serde_json::from_slice(&body)
+            .map_err(|_| invalid(self.host, "its token is not JSON of the expected form"))?;
+        let token = token.token.or(token.access_token).filter(|token| !token.is_empty());
+        token.ok_or_else(|| invalid(self.host, "it gives no token"))
+    }
+}
+
+/// A client that trusts the authorities of the system and those that Docker trusts for this registry.
+fn client_for(registry: &str) -> Result<Client, String> {
+    let mut builder = Client::builder()
+        .connect_timeout(CONNECT)
+        .timeout(ANSWER)
+        .user_agent(concat!("driftless/", env!("CARGO_PKG_VERSION")));
+    let further = certificates(&Path::new(CERTIFICATES).join(registry));
+    if !further.is_empty() {
+        builder = builder.tls_certs_merge(further);
+    }
+    builder.build().map_err(|error| format!("no client can be made: {}", error_chain(&error)))
+}
+
+/// The certificates of authorities in a folder (`*.crt`). One that cannot be read is as if it were not there.
+fn certificates(folder: &Path) -> Vec<reqwest::Certificate> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let files = entries.flatten().map(|entry| entry.path());
+    let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "crt"));
+    let texts = files.filter(|path| fs::metadata(path).is_ok_and(|file| file.len() <= LARGEST as u64));
+    texts
+        .filter_map(|path| fs::read(path).ok())
+        .filter_map(|text| reqwest::Certificate::from_pem_bundle(&text).ok())
+        .flatten()
+        .collect()
+}
+
+/// Whether a registry is on this machine.
+fn is_loopback(registry: &str) -> bool {
+    let host = match registry.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        Some(_) | None => registry,
+    };
+    host == "localhost" || host == "[::1]" || host.starts_with("127.")
+}
+
+fn is_digest(text: &str) -> bool {
+    let hex = |text: &str, length| text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match text.split_once(':') {
+        Some(("sha256", digits)) => hex(digits, 64),
+        Some(("sha512", digits)) => hex(digits, 128),
+        Some(_) | None => false,
+    }
+}
+
+/// The query of the next page in a `Link` header: `</v2/a/tags/list?last=x&n=1000>; rel="next"`.
+fn next_page(link: &str) -> Option<String> {
+    let (target, relation) = link.strip_prefix('<')?.split_once('>')?;
+    let (_, query) = target.split_once('?').filter(|_| relation.contains("next"))?;
+    Some(query.to_owned())
+}
+
+async fn read(mut response: Response, host: &str) -> Result<Vec<u8>, RegistryError> {
+    let mut body = Vec::new();
+    while let Some(part) = response.chunk().await.map_err(|error| broken(host, &error))? {
+        if body.len() + part.len() > LARGEST {
+            return Err(invalid(host, "an answer is larger than 4 MiB"));
+        }
+        body.extend_from_slice(&part);
+    }
+    Ok(body)
+}
+
+/// The wait that a 429 asks for, in seconds. A date counts as none.
+fn retry_after(response: &Response) -> Option<Duration> {
+    let seconds = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds).min(LONGEST_WAIT))
+}
+
+fn invalid(host: &str, problem: impl Into<String>) -> RegistryError {
+    RegistryError::Invalid { host: host.to_owned(), problem: problem.into() }
+}
+
+/// The reason of an error of the client. Its first line repeats the address, which the reader knows.
+fn broken(host: &str, error: &reqwest::Error) -> RegistryError {
+    let host = host.to_owned();
+    if error.is_timeout() {
+        return RegistryError::Unreachable { host, problem: "there was no answer in time".to_owned() };
+    }
+    let problem = driftless_model::root_cause(error).unwrap_or_else(|| "the connection broke".to_owned());
+    let is_certificate = problem.to_lowercase().contains("certificate");
+    if is_certificate {
+        RegistryError::Certificate { host, problem }
+    } else {
+        RegistryError::Unreachable { host, problem }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registries_of_this_machine_are_known() {
+        for local in ["localhost", "localhost:5000", "127.0.0.1:5000", "127.1.2.3", "[::1]:5000"] {
+            assert!(is_loopback(local), "{local}");
+        }
+        for far in ["ghcr.io", "localhost.example.com", "10.0.0.1:5000", "[::2]:5000"] {
+            assert!(!is_loopback(far), "{far}");
+        }
+    }
+
+    #[test]
+    fn only_digests_are_taken() {
+        assert!(is_digest(&format!("sha256:{}", "a1".repeat(32))));
+        for wrong in ["", "sha256:", "sha256:a1", "md5:00", "latest"] {
+            assert!(!is_digest(wrong), "{wrong}");
+        }
+        assert!(!is_digest(&format!("sha256:{}", "/".repeat(64))));
+    }
+
+    #[test]
+    fn next_page_is_read_from_the_link() {
+        let link = "</v2/a/tags/list?last=b&n=1000>; rel=\"next\"";
+        assert_eq!(next_page(link), Some("last=b&n=1000".to_owned()));
+        assert_eq!(next_page("</v2/a/tags/list?n=1>; rel=\"prev\""), None);
+        assert_eq!(next_page("garbage"), None);
+    }
+}

@@ -1,0 +1,71 @@
+//! Manifests of images, as far as they tell which image a platform gets.
+
+use std::collections::BTreeSet;
+
+use driftless_model::Platform;
+use serde::Deserialize;
+
+/// The media types that are accepted. Those of indexes come first, so that a tag is answered by what it names for all platforms.
+pub(super) const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, \
+    application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.oci.image.manifest.v1+json, \
+    application/vnd.docker.distribution.manifest.v2+json";
+
+/// A manifest of one image, or an index of several.
+#[derive(Debug, Deserialize)]
+pub(super) struct Manifest {
+    manifests: Option<Vec<IndexEntry>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct IndexEntry {
+    digest: String,
+    platform: Option<EntryPlatform>,
+}
+
+#[derive(Debug, Deserialize)]
+struct EntryPlatform {
+    os: String,
+    architecture: String,
+    variant: Option<String>,
+}
+
+impl Manifest {
+    /// The digests of the images for a platform. `digest` is that of this manifest.
+    pub(super) fn images(&self, digest: &str, platform: &Platform) -> BTreeSet<String> {
+        let Some(entries) = &self.manifests else { return BTreeSet::from([digest.to_owned()]) };
+        let fits = |entry: &&IndexEntry| {
+            entry.platform.as_ref().is_some_and(|of| {
+                let variant =
+                    of.variant.iter().flat_map(|variant| ["/", variant.as_str()]).collect::<String>();
+                platform.runs(&Platform::parse(&format!("{}/{}{variant}", of.os, of.architecture)))
+            })
+        };
+        entries.iter().filter(fits).map(|entry| entry.digest.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn index_gives_the_images_of_a_platform() {
+        let index = r#"{"schemaVersion": 2, "manifests": [
+            {"digest": "sha256:amd", "platform": {"os": "linux", "architecture": "amd64"}},
+            {"digest": "sha256:arm", "platform": {"os": "linux", "architecture": "arm64", "variant": "v8"}},
+            {"digest": "sha256:proof", "platform": {"os": "unknown", "architecture": "unknown"}},
+            {"digest": "sha256:none"}]}"#;
+        let index: Manifest = serde_json::from_str(index).unwrap();
+        let images = |platform| index.images("sha256:index", &Platform::parse(platform));
+        assert_eq!(images("linux/amd64"), BTreeSet::from(["sha256:amd".to_owned()]));
+        assert_eq!(images("linux/arm64"), BTreeSet::from(["sha256:arm".to_owned()]));
+        assert!(images("linux/s390x").is_empty());
+    }
+
+    #[test]
+    fn manifest_of_one_image_is_that_image() {
+        let manifest: Manifest = serde_json::from_str(r#"{"schemaVersion": 2, "config": {}}"#).unwrap();
+        let images = manifest.images("sha256:one", &Platform::parse("linux/amd64"));
+        assert_eq!(images, BTreeSet::from(["sha256:one".to_owned()]));
+    }
+}

@@ -1,0 +1,327 @@
+//! Image updates: which references of a stack are followed, whether the registry's answer is an update, and the stack with
+//! the images that were resolved.
+//!
+//! An update is never concluded from what the engine calls an image now: the digest that a container's image was pulled by
+//! is remembered by the id of the image, because a name that moves on takes its digest along.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use driftless_model::{
+    AvailableImage, CheckFailure, FollowedImage, ImageRef, ImageUpdate, ImageUpdateStatus, Instance,
+    Observed, Policy, PullPolicy, Record, Stack, TagRule, Timestamp, UpdateMode, Workload, is_helper_image,
+};
+
+/// The first wait after a registry gave no answer. It doubles up to the interval of the reference.
+const FIRST_RETRY: Duration = Duration::from_mins(1);
+
+/// The registry's answer about a reference.
+#[derive(Clone, Copy, Debug)]
+pub struct RegistryAnswer<'a> {
+    /// The tag that is followed.
+    pub tag: &'a str,
+    /// Its digest.
+    pub digest: &'a str,
+    /// Whether all digests that the agent asked about are the same image.
+    pub is_running: bool,
+}
+
+/// The references of a stack whose registries are asked, with their settings: those of a workload, else of the policy. What one
+/// workload says of a reference counts for all that have it.
+pub fn followed_images(stack: &Stack, policy: &Policy) -> BTreeMap<String, ImageUpdate> {
+    let mut followed: BTreeMap<String, (bool, ImageUpdate)> = BTreeMap::new();
+    for workload in stack.workloads.values() {
+        for image in registry_images(workload) {
+            let own = workload.image_update.as_ref();
+            let update = || own.unwrap_or(&policy.image_update).clone();
+            let entry = followed.entry(image.clone()).or_insert_with(|| (own.is_some(), update()));
+            if own.is_some() && !entry.0 {
+                *entry = (true, update());
+            }
+        }
+    }
+    let is_on = |(image, (_, update)): (String, (bool, ImageUpdate))| {
+        (update.mode != UpdateMode::Off).then_some((image, update))
+    };
+    followed.into_iter().filter_map(is_on).collect()
+}
+
+/// The images of a workload that a tag of a registry names. Images that are built or made here have none, and one with a digest
+/// never changes.
+fn registry_images(workload: &Workload) -> impl Iterator<Item = &String> {
+    let own =
+        (workload.build.is_none() && workload.pull != PullPolicy::Never).then_some(&workload.container.image);
+    let parts = workload.parts.iter().filter(|part| part.pull != PullPolicy::Never);
+    let all = own.into_iter().chain(parts.map(|part| &part.container.image));
+    all.filter(|image| !is_helper_image(image) && ImageRef::split(image).digest.is_none())
+}
+
+/// Forgets references that the stack does not have any more, and remembers the digests of what runs. `stack` is that of Git.
+/// Returns whether a resolved image was found in what runs, as after a loss of the record: then the target is another one.
+pub fn note_running_images(
+    record: &mut Record,
+    stack: &Stack,
+    followed: &BTreeMap<String, ImageUpdate>,
+    observed: &Observed,
+) -> bool {
+    let named: BTreeSet<&String> = stack.workloads.values().flat_map(registry_images).collect();
+    // A reference that is not followed any more stays at the image that was resolved: its tag may name an older one here.
+    let is_kept = |image: &String, known: &FollowedImage| {
+        followed.contains_key(image) || (named.contains(image) && known.resolved.is_some())
+    };
+    record.followed_images.retain(|image, known| is_kept(image, known));
+    let mut by_image: BTreeMap<&str, Vec<&Instance>> = BTreeMap::new();
+    for container in observed.containers() {
+        if let Some(image) = reference_of(stack, container) {
+            by_image.entry(image).or_default().push(container);
+        }
+    }
+    let mut has_found = false;
+    for (image, update) in followed {
+        let is_new = !record.followed_images.contains_key(image);
+        let known = record.followed_images.entry(image.clone()).or_default();
+        let running = by_image.remove(image.as_str()).unwrap_or_default();
+        if is_new && update.mode == UpdateMode::Apply {
+            known.resolved = running.iter().find_map(|container| resolved_before(container, image, update));
+            has_found |= known.resolved.is_some();
+        }
+        known.running.retain(|id, _| running.iter().any(|container| container.image_id == *id));
+        for container in running {
+            if known.running.contains_key(&container.image_id) {
+                continue;
+            }
+            if let Some(digest) = digest_of(container, observed, image) {
+                known.running.insert(container.image_id.clone(), digest);
+            }
+        }
+    }
+    has_found
+}
+
+/// The reference of the manifest that a container was created for.
+fn reference_of<'a>(stack: &'a Stack, container: &Instance) -> Option<&'a str> {
+    let workload = stack.workloads.get(&container.instance.workload.whole())?;
+    let of_workload = match &container.part {
+        Some(part) => &workload.part(&part.name)?.container,
+        None => &workload.container,
+    };
+    Some(&of_workload.image)
+}
+
+/// The containers that were created for a reference.
+fn containers_of<'a>(
+    stack: &'a Stack,
+    observed: &'a Observed,
+    image: &'a str,
+) -> impl Iterator<Item = &'a Instance> {
+    observed.containers().filter(move |container| reference_of(stack, container) == Some(image))
+}
+
+/// The image that a container was created from, if an earlier update resolved it from this reference.
+fn resolved_before(container: &Instance, image: &str, update: &ImageUpdate) -> Option<String> {
+    let (found, wanted) = (ImageRef::parse(&container.config.image), ImageRef::parse(image));
+    let (_, tag) = (found.digest()?, found.tag()?);
+    let is_followed = match update.tag_rule() {
+        Some(rule) => rule.newest(wanted.tag(), [tag]) == Some(tag),
+        None => wanted.effective_tag() == Some(tag),
+    };
+    (found.is_same_repository(&wanted) && is_followed).then(|| container.config.image.clone())
+}
+
+/// The digest that a container's image was pulled by. `None`: nothing says it for certain.
+fn digest_of(container: &Instance, observed: &Observed, image: &str) -> Option<String> {
+    let own = ImageRef::parse(&container.config.image);
+    if let Some(digest) = own.digest().filter(|_| own.is_same_repository(&ImageRef::parse(image))) {
+        return Some(digest.to_owned());
+    }
+    let found = observed.images.get(image).filter(|found| found.id == container.image_id)?;
+    ImageRef::parse(found.digest_of(image)?).digest().map(str::to_owned)
+}
+
+/// Notes the registry's answer about a reference. Returns an image that is newer than what runs and was not known before.
+pub fn note_newest_image(
+    record: &mut Record,
+    (image, update): (&str, &ImageUpdate),
+    answer: RegistryAnswer<'_>,
+    (stack, observed): (&Stack, &Observed),
+    now: Timestamp,
+) -> Option<AvailableImage> {
+    let known = record.followed_images.get_mut(image)?;
+    (known.checked, known.failure, known.next) = (Some(now), None, now.after(update.every));
+    let running: Vec<&Instance> = containers_of(stack, observed, image).collect();
+    let newest = format!("{}:{}@{}", ImageRef::split(image).name, answer.tag, answer.digest);
+    let wanted = ImageRef::parse(image);
+    // A range follows tags: the same tag is no news, also with another digest.
+    let current = known.resolved.as_deref().map_or(wanted.clone(), ImageRef::parse);
+    let is_same_tag = update.semver.is_some() && current.effective_tag() == Some(answer.tag);
+    let is_other = !answer.is_running && !known.running.is_empty();
+    // The tag on this host names the newest image, and a container runs another one.
+    let is_left_behind = observed.images.get(image).is_some_and(|local| {
+        let digest = local.digest_of(image).map(|digest| ImageRef::parse(digest));
+        digest.is_some_and(|digest| digest.digest() == Some(answer.digest))
+            && running.iter().any(|container| container.image_id != local.id)
+            && known.running.is_empty()
+    });
+    if answer.is_running {
+        // The same image under another digest: no need to compare them again.
+        known.running.values_mut().for_each(|digest| answer.digest.clone_into(digest));
+    }
+    let is_update = (is_other || is_left_behind) && !is_same_tag && known.resolved.as_ref() != Some(&newest);
+    if !is_update {
+        known.available = None;
+        return None;
+    }
+    if known.available.as_ref().is_some_and(|available| available.image == newest) {
+        return None;
+    }
+    let available = AvailableImage { image: newest, since: now };
+    known.available = Some(available.clone());
+    Some(available)
+}
+
+/// Notes that a registry gave no answer about a reference. True: the reason is another one than before.
+pub fn note_failed_check(
+    record: &mut Record,
+    (image, update): (&str, &ImageUpdate),
+    (reason, message): (&str, String),
+    retry_after: Option<Duration>,
+    now: Timestamp,
+) -> bool {
+    let Some(known) = record.followed_images.get_mut(image) else { return false };
+    let before = known.failure.take();
+    let count = before.as_ref().map_or(0, |before| before.count).saturating_add(1);
+    let doubled = FIRST_RETRY.saturating_mul(1 << (count - 1).min(10));
+    let pause = doubled.min(update.every).max(retry_after.unwrap_or_default());
+    known.next = now.after(pause);
+    let is_news = before.is_none_or(|before| before.reason != reason);
+    known.failure = Some(CheckFailure { reason: reason.to_owned(), message, count });
+    is_news
+}
+
+/// Resolves the references whose newer image is to be deployed and old enough. Returns them with the image.
+pub fn resolve_images(
+    record: &mut Record,
+    followed: &BTreeMap<String, ImageUpdate>,
+    now: Timestamp,
+) -> Vec<(String, String)> {
+    let mut resolved = Vec::new();
+    for (image, update) in followed {
+        let Some(known) = record.followed_images.get_mut(image) else { continue };
+        let is_due = |available: &AvailableImage| now >= available.since.after(update.min_age);
+        let is_applied = update.mode == UpdateMode::Apply;
+        if let Some(available) = known.available.take_if(|available| is_applied && is_due(available)) {
+            known.resolved = Some(available.image.clone());
+            resolved.push((image.clone(), available.image));
+        }
+    }
+    resolved
+}
+
+/// Resolves all references with a newer image, without regard to their settings and its age. Returns the images.
+pub fn resolve_available_images(record: &mut Record) -> Vec<String> {
+    let mut resolved = Vec::new();
+    for known in record.followed_images.values_mut() {
+        if let Some(available) = known.available.take() {
+            known.resolved = Some(available.image.clone());
+            resolved.push(available.image);
+        }
+    }
+    resolved
+}
+
+/// When an image is next to be asked for or deployed.
+pub fn next_image_update(record: &Record, followed: &BTreeMap<String, ImageUpdate>) -> Option<Timestamp> {
+    let times = followed.iter().filter_map(|(image, update)| {
+        let known = record.followed_images.get(image)?;
+        let due = known.available.as_ref().filter(|_| update.mode == UpdateMode::Apply);
+        Some(due.map_or(known.next, |available| available.since.after(update.min_age).min(known.next)))
+    });
+    times.min()
+}
+
+/// The images that replace references of a stack.
+pub fn resolved_images(record: &Record) -> BTreeMap<&str, &str> {
+    let resolved = record.followed_images.iter();
+    resolved.filter_map(|(image, known)| Some((image.as_str(), known.resolved.as_deref()?))).collect()
+}
+
+/// The stack with resolved images in place of the references of the manifest. `None`: it has none of them.
+pub fn with_resolved_images(stack: &Stack, resolved: &BTreeMap<&str, &str>) -> Option<Stack> {
+    let is_resolved =
+        |workload: &Workload| registry_images(workload).any(|image| resolved.contains_key(image.as_str()));
+    if !stack.workloads.values().any(is_resolved) {
+        return None;
+    }
+    let mut stack = stack.clone();
+    for workload in stack.workloads.values_mut().filter(|workload| is_resolved(workload)) {
+        let replace = |image: &mut String| {
+            if let Some(found) = resolved.get(image.as_str()) {
+                (*found).clone_into(image);
+            }
+        };
+        if workload.build.is_none() {
+            replace(&mut workload.container.image);
+        }
+        workload.parts.iter_mut().for_each(|part| replace(&mut part.container.image));
+    }
+    Some(stack)
+}
+
+/// Whether two stacks are the same but for the versions of images of registries.
+pub fn differ_in_images_only(before: &Stack, after: &Stack) -> bool {
+    let without_versions = |stack: &Stack| {
+        let mut stack = stack.clone();
+        for workload in stack.workloads.values_mut() {
+            let containers = workload.parts.iter_mut().map(|part| &mut part.container);
+            for container in containers.chain([&mut workload.container]) {
+                container.image = ImageRef::split(&container.image).name.to_owned();
+            }
+        }
+        stack
+    };
+    before != after && without_versions(before) == without_versions(after)
+}
+
+/// The status of each followed reference.
+pub fn image_update_status(
+    record: &Record,
+    followed: &BTreeMap<String, ImageUpdate>,
+    now: Timestamp,
+) -> Vec<ImageUpdateStatus> {
+    let status = followed.iter().filter_map(|(image, update)| {
+        let known = record.followed_images.get(image)?;
+        let applied = known.available.as_ref().filter(|_| update.mode == UpdateMode::Apply);
+        let note = if known.running.is_empty() && known.checked.is_some() {
+            "nothing runs that a registry has a digest for, so there is nothing to compare"
+        } else {
+            ""
+        };
+        Some(ImageUpdateStatus {
+            image: image.clone(),
+            mode: update.mode,
+            resolved: known.resolved.clone(),
+            due: applied.map(|available| available.since.after(update.min_age)).filter(|due| *due > now),
+            available: known.available.clone(),
+            checked: known.checked,
+            failure: known.failure.clone(),
+            note: note.to_owned(),
+        })
+    });
+    status.collect()
+}
+
+/// The settings of a question to the registry about a reference: the tags, the digests that run, the platform.
+pub fn image_check(
+    record: &Record,
+    stack: &Stack,
+    (image, update): (&str, &ImageUpdate),
+) -> (Option<TagRule>, BTreeSet<String>, Option<String>) {
+    let running = record.followed_images.get(image).map(|known| known.running.values().cloned().collect());
+    let containers = stack.workloads.values().flat_map(Workload::containers);
+    let platform = containers
+        .filter(|container| container.image == image)
+        .find_map(|container| container.host.platform.clone());
+    (update.tag_rule(), running.unwrap_or_default(), platform)
+}

@@ -1,0 +1,243 @@
+//! Newer images under the same tag or in a range of versions, on the simulated engine.
+
+use std::time::Duration;
+
+use driftless_agent::{RequestKind, Rollback};
+use driftless_clock::Clock;
+use driftless_model::{Cause, ImageUpdate, ImageUpdateStatus, OnFailure, Outcome, Until, UpdateMode};
+
+use crate::{
+    sample::NOON,
+    simulation::{Simulation, app, minutes},
+};
+
+fn digest(letter: char) -> String {
+    format!("sha256:{}", letter.to_string().repeat(64))
+}
+
+fn compose(image: &str, update: &str) -> String {
+    format!("services: {{web: {{image: '{image}', restart: always, x-driftless: {{update: {update}}}}}}}")
+}
+
+impl Simulation {
+    /// From now on, a registry names this image by this reference.
+    fn registry_has(&self, reference: &str, letter: char) {
+        self.docker.faults(|faults| _ = faults.digests.insert(reference.to_owned(), digest(letter)));
+    }
+
+    fn image_status(&self) -> ImageUpdateStatus {
+        let images = self.handle().applications().get(&app()).unwrap().status.images.clone();
+        assert_eq!(images.len(), 1, "{images:?}");
+        images[0].clone()
+    }
+
+    fn causes(&self) -> Vec<Cause> {
+        let mut revisions = self.store.revisions(&app()).unwrap();
+        revisions.sort_by_key(|revision| revision.number);
+        revisions.into_iter().map(|revision| revision.cause).collect()
+    }
+}
+
+async fn following(update: &str) -> Simulation {
+    let it = Simulation::of(&compose("web:1", update));
+    it.registry_has("web:1", 'a');
+    it.synced_with_tip().await;
+    minutes(2).await;
+    it
+}
+
+#[tokio::test(start_paused = true)]
+async fn newer_image_is_reported_and_not_deployed() {
+    let it = Simulation::of("services: {web: {image: 'web:1', restart: always}}");
+    it.registry_has("web:1", 'a');
+    it.synced_with_tip().await;
+    minutes(61).await;
+    assert_eq!(it.image_status().available, None, "{}", it.story());
+    let writes = it.writes();
+
+    it.registry_has("web:1", 'b');
+    minutes(61).await;
+    let status = it.image_status();
+    assert_eq!(status.mode, UpdateMode::Report);
+    assert_eq!(status.available.unwrap().image, format!("web:1@{}", digest('b')));
+    assert_eq!(it.writes(), writes, "{}", it.story());
+    let events = it.store.events(0, 50, Some(&app())).unwrap();
+    let told = events.iter().filter(|event| event.reason == "ImageUpdateAvailable").count();
+    minutes(200).await;
+    assert_eq!(told, 1, "once");
+
+    // A tag that goes back in the registry is no newer image any more.
+    it.registry_has("web:1", 'a');
+    minutes(61).await;
+    assert_eq!(it.image_status().available, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_digest_is_a_revision_with_a_way_back() {
+    let mut it = following("digest").await;
+    assert_eq!(it.images(), ["web:1"]);
+    it.registry_has("web:1", 'b');
+    minutes(62).await;
+    let newest = format!("web:1@{}", digest('b'));
+    assert_eq!(it.images(), [newest.as_str()], "{}", it.story());
+    it.synced_with_tip().await;
+    assert_eq!(it.causes(), [Cause::Start, Cause::Image]);
+    let revision = it.store.current(&app()).unwrap().unwrap();
+    assert_eq!(revision.outcome, Outcome::Succeeded);
+    assert!(revision.changes.iter().any(|change| change.contains(&digest('b'))), "{:?}", revision.changes);
+
+    // An agent that starts again keeps it, and one that has lost its record, too.
+    it.crash();
+    it.begin();
+    minutes(70).await;
+    assert_eq!(it.images(), [newest.as_str()]);
+    assert_eq!(it.causes().len(), 2, "{}", it.story());
+
+    let back = Rollback { to: Some("1".to_owned()), reason: String::new(), until: Until::NextCommit };
+    it.ask(RequestKind::Rollback(back)).await;
+    minutes(2).await;
+    let former = format!("create shop-web-1 from web@{}", digest('a'));
+    assert_eq!(it.images(), ["web:1"], "{}", it.story());
+    assert!(it.story().contains(&former), "{}", it.story());
+    minutes(200).await;
+    assert_eq!(it.images(), ["web:1"], "it stays pinned");
+    it.ask(RequestKind::Resume).await;
+    minutes(2).await;
+    assert_eq!(it.images(), [newest.as_str()], "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_image_is_rolled_back_and_skipped() {
+    let mut it = Simulation::idle_at(Clock::starting_at(NOON));
+    it.settings.policy.on_failure = OnFailure::Rollback;
+    it.settings.policy.progress_deadline = Some(Duration::from_mins(2));
+    let compose = "services: {web: {image: 'web:1', restart: always, healthcheck: {test: [CMD, check]}, \
+                   x-driftless: {update: digest}}}";
+    it.registry_has("web:1", 'a');
+    it.git.push(compose);
+    let it = it.begun();
+    it.synced_with_tip().await;
+    minutes(2).await;
+    let bad = format!("web:1@{}", digest('b'));
+    it.docker.faults(|faults| _ = faults.unhealthy.insert(bad.clone()));
+    it.registry_has("web:1", 'b');
+    minutes(75).await;
+    assert_eq!(it.images(), ["web:1"], "{}", it.story());
+    let tries = it.causes().len();
+    minutes(600).await;
+    assert_eq!(it.causes().len(), tries, "{}", it.story());
+
+    it.registry_has("web:1", 'c');
+    minutes(65).await;
+    assert_eq!(it.images(), [format!("web:1@{}", digest('c'))], "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn newest_tag_of_a_range_is_deployed_once_it_is_old_enough() {
+    let it = Simulation::of(&compose("web:1.4.2", "{semver: '~1.4', min-age: 3h}"));
+    it.registry_has("web:1.4.2", 'a');
+    it.synced_with_tip().await;
+    minutes(62).await;
+    it.registry_has("web:1.5.0", 'x');
+    it.registry_has("web:1.4.10", 'b');
+    it.registry_has("web:1.4.11-rc1", 'y');
+    minutes(62).await;
+    assert_eq!(it.images(), ["web:1.4.2"]);
+    let status = it.image_status();
+    let newest = format!("web:1.4.10@{}", digest('b'));
+    assert_eq!(status.available.unwrap().image, newest);
+    assert!(status.due.is_some());
+    minutes(2 * 60).await;
+    assert_eq!(it.images(), ["web:1.4.2"], "{}", it.story());
+    minutes(62).await;
+    assert_eq!(it.images(), [newest.as_str()], "{}", it.story());
+
+    // The same tag with other content is no newer version.
+    it.registry_has("web:1.4.10", 'c');
+    minutes(300).await;
+    assert_eq!(it.images(), [newest.as_str()], "{}", it.story());
+    assert_eq!(it.image_status().available, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn sync_of_a_user_asks_the_registry_at_once() {
+    let it = following("digest").await;
+    it.registry_has("web:1", 'b');
+    it.ask(RequestKind::Sync).await;
+    minutes(1).await;
+    assert_eq!(it.images(), [format!("web:1@{}", digest('b'))], "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn registry_is_asked_at_once_when_an_image_was_pushed() {
+    let it = following("digest").await;
+    it.registry_has("web:1", 'b');
+    it.handle().ask_registry("docker.io/library/other:1");
+    minutes(1).await;
+    assert_eq!(it.images(), ["web:1"], "{}", it.story());
+    it.handle().ask_registry("docker.io/library/web:1");
+    minutes(1).await;
+    assert_eq!(it.images(), [format!("web:1@{}", digest('b'))], "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn image_stays_when_it_is_not_followed_any_more() {
+    let it = following("digest").await;
+    it.registry_has("web:1", 'b');
+    minutes(62).await;
+    let newest = format!("web:1@{}", digest('b'));
+    for update in ["off", "report"] {
+        it.push(&compose("web:1", update)).await;
+        it.synced_with_tip().await;
+        minutes(200).await;
+        assert_eq!(it.images(), [newest.as_str()], "{update}: {}", it.story());
+    }
+    it.push(&compose("web:2", "off")).await;
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["web:2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_state_keeps_the_images_that_were_resolved() {
+    let mut it = following("digest").await;
+    it.registry_has("web:1", 'b');
+    minutes(62).await;
+    let newest = format!("web:1@{}", digest('b'));
+    assert_eq!(it.images(), [newest.as_str()]);
+    let (writes, containers) = (it.writes(), it.docker.observed(&app()).containers().count());
+    it.end().await;
+    it.store = driftless_store::Store::in_memory(it.clock).unwrap();
+    it.begin();
+    minutes(10).await;
+    assert_eq!(it.images(), [newest.as_str()], "{}", it.story());
+    assert_eq!(it.docker.observed(&app()).containers().count(), containers);
+    assert_eq!(it.writes(), writes, "{}", it.story());
+    let shown = it.handle().applications().get(&app()).unwrap().status.clone();
+    assert_eq!(shown.images[0].resolved.as_deref(), Some(newest.as_str()), "{:?}", shown.conditions);
+}
+
+#[tokio::test(start_paused = true)]
+async fn registry_that_does_not_answer_changes_nothing() {
+    let it = Simulation::of(&compose("web:1", "digest"));
+    it.synced_with_tip().await;
+    minutes(30).await;
+    let failure = it.image_status().failure.unwrap();
+    assert_eq!(failure.reason, "NotFound");
+    assert!(failure.count >= 4 && failure.count < 10, "{failure:?}");
+    assert_eq!(it.images(), ["web:1"]);
+    let shown = it.handle().applications().get(&app()).unwrap().status.clone();
+    assert_eq!(shown.message, "", "it is no fault of the application");
+}
+
+#[tokio::test(start_paused = true)]
+async fn suspended_application_asks_no_registry() {
+    let mut it = Simulation::idle_at(Clock::starting_at(NOON));
+    it.settings.policy.suspended = true;
+    it.settings.policy.image_update = ImageUpdate { mode: UpdateMode::Apply, ..ImageUpdate::default() };
+    it.registry_has("web:1", 'a');
+    it.git.push("services: {web: {image: 'web:1', restart: always}}");
+    let it = it.begun();
+    minutes(200).await;
+    let shown = it.handle().applications().get(&app()).unwrap().status.clone();
+    assert!(shown.images.iter().all(|image| image.checked.is_none()), "{:?}", shown.images);
+}
